@@ -15,7 +15,11 @@ import time
 import zipfile
 from pathlib import Path
 
-PAGES = ("drawing/templates/head.html", "report/templates/report.html", "report/comparison/templates/comparison.html")
+PAGES = (
+    "drawing/templates/head.html",
+    "report/templates/report.html",
+    "report/comparison/templates/comparison.html",
+)
 NEEDED = ("heatproof/py.typed", "heatproof/__init__.pyi", "heatproof/drawing/templates/charts.js")
 NEEDED += tuple(f"heatproof/{page}" for page in PAGES)
 HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "matplotlib", "pydantic"}
@@ -68,7 +72,9 @@ def check_surface() -> None:
 
     light = HEAVY & set(sys.modules)
     assert not light, f"import heatproof loads {light}"
-    assert Path(heatproof.__file__).is_relative_to(sys.prefix), "the installed package is the one to try"
+    assert Path(heatproof.__file__).is_relative_to(sys.prefix), (
+        "the installed package is the one to try"
+    )
     missing = [name for name in heatproof.__all__ if getattr(heatproof, name, None) is None]
     assert not missing and len(set(heatproof.__all__)) == len(heatproof.__all__), missing
     extras = importlib.metadata.metadata("heatproof").get_all("Provides-Extra") or []
@@ -81,7 +87,10 @@ def check_commands() -> None:
         assert name in shown
     assert "grad_cam" in command("ls", "explainers")
     assert (
-        subprocess.run([sys.executable, "-m", "heatproof", "--help"], capture_output=True, check=False).returncode == 0
+        subprocess.run(
+            [sys.executable, "-m", "heatproof", "--help"], capture_output=True, check=False
+        ).returncode
+        == 0
     )
 
 
@@ -93,13 +102,18 @@ def check_first_example(readme: Path) -> None:
     Path("first.py").write_text(block, encoding="utf-8")
     begun, spent = time.perf_counter(), os.times().children_user
     done = subprocess.run(
-        [sys.executable, "-I", "-W", "error", "first.py"], capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-W", "error", "first.py"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     (report,) = Path().glob("*/report.html")
     assert report.stat().st_size > 100_000
     seconds, busy = time.perf_counter() - begun, os.times().children_user - spent
-    print(f"smoke: {len(lines)} lines of the README gave {report} in {seconds:.1f} s, {busy:.1f} s of them of one core")
+    print(
+        f"smoke: {len(lines)} lines of the README gave {report} in {seconds:.1f} s, {busy:.1f} s of them of one core"
+    )
 
 
 if __name__ == "__main__":

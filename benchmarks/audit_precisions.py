@@ -20,14 +20,18 @@ METHODS = ["integrated_gradients", "gradient_shap", "grad_cam", {"lime": {"sampl
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("model")
     ask.add_argument("--images", required=True)
     ask.add_argument("--samples", type=int, default=32)
     ask.add_argument("--mean", type=float, default=0.5)
     ask.add_argument("--std", type=float, default=0.5)
     ask.add_argument("--precisions", nargs="+", default=["tf32", "float16", "bfloat16"])
-    ask.add_argument("--retention", type=int, default=0, help="on how many photographs to measure it")
+    ask.add_argument(
+        "--retention", type=int, default=0, help="on how many photographs to measure it"
+    )
     given = ask.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = load_model(given.model, device=device, allow_code=True, mean=given.mean, std=given.std)
@@ -36,14 +40,21 @@ def main() -> None:
         run = evaluate(model, data.limit(given.retention), "saliency", Stability(noise_floor=False))
         pairs = run.table().query("measure == 'fass'")
         kept = (pairs["status"] != "flipped").groupby(pairs["condition"], observed=True).mean()
-        print(f"retention on {given.retention} photographs: {kept.mean():.3f}\n{kept.round(3).to_string()}", flush=True)
+        print(
+            f"retention on {given.retention} photographs: {kept.mean():.3f}\n{kept.round(3).to_string()}",
+            flush=True,
+        )
     plan = make_plan({"model": model}, {"photographs": data}, METHODS, {"stability": Stability()})
     found = audit(plan, given.precisions, given.samples)
     print(found.text())
     if found.shifts.empty:
         return
     raw = found.shifts[found.shifts["measure"].isin(["ssim", "spearman", "jaccard", "fass"])]
-    print(raw.pivot_table(index=["explainer", "measure"], columns="precision", values="shift").round(4).to_string())
+    print(
+        raw.pivot_table(index=["explainer", "measure"], columns="precision", values="shift")
+        .round(4)
+        .to_string()
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,16 @@ import torch
 from torch import Tensor, nn
 
 import heatproof
-from heatproof import Batch, ExpectedGradients, GradientShap, IntegratedGradients, KernelShap, Lime, Model, rand
+from heatproof import (
+    Batch,
+    ExpectedGradients,
+    GradientShap,
+    IntegratedGradients,
+    KernelShap,
+    Lime,
+    Model,
+    rand,
+)
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import smooth_masks
 from heatproof.explainers.sampling import _fit, lime_masks, shapley_regression, weighted_ridge
@@ -55,7 +64,9 @@ class Game:
         with torch.no_grad():
             for part in kept.split(self.rows):
                 mask = part.to(self.segment.device)[:, self.segment]
-                found.append(self.model.logits(self.x * mask[:, None])[:, self.target].double().cpu())
+                found.append(
+                    self.model.logits(self.x * mask[:, None])[:, self.target].double().cpu()
+                )
         return torch.cat(found)
 
 
@@ -86,16 +97,22 @@ def exact_shapley(n: int, play: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def ours(n: int, passes: int, seed: int) -> tuple[Tensor, Tensor]:
-    kept, weight = shapley_coalitions(rand.keys(seed, ("x",), "bench"), torch.tensor([n]), n, passes - 2)
+    kept, weight = shapley_coalitions(
+        rand.keys(seed, ("x",), "bench"), torch.tensor([n]), n, passes - 2
+    )
     return kept[0], weight[0]
 
 
 def as_shap(n: int, passes: int, seed: int) -> tuple[Tensor, Tensor]:
     """SHAP's: sizes are listed while their share of the draws suffices, then distinct draws in pairs, counted."""
-    draws = np.random.RandomState(seed)  # the package's own kind of generator, so that a test can compare
+    draws = np.random.RandomState(
+        seed
+    )  # the package's own kind of generator, so that a test can compare
     budget = min(passes - 2, 2**n - 2) if n <= 30 else passes - 2
     sizes, paired = math.ceil((n - 1) / 2), (n - 1) // 2
-    share = np.array([(n - 1) / (s * (n - s)) * (2 if s <= paired else 1) for s in range(1, sizes + 1)])
+    share = np.array(
+        [(n - 1) / (s * (n - s)) * (2 if s <= paired else 1) for s in range(1, sizes + 1)]
+    )
     share /= share.sum()
     chosen: dict[tuple[bool, ...], float] = {}
     listed, left, rest = 0, budget, share.copy()
@@ -143,8 +160,13 @@ def as_captum(n: int, passes: int, seed: int) -> tuple[Tensor, Tensor]:
 def fitted(scheme: Scheme, kept: Tensor, values: Tensor, weight: Tensor) -> Tensor:
     """The values of features (n,): by the constrained regression, or for Captum by one with an intercept."""
     if scheme is as_captum:
-        design = torch.cat([kept.double(), torch.ones(len(kept), 1, dtype=torch.float64)], 1) * weight.sqrt()[:, None]
-        return torch.linalg.lstsq(design, (values * weight.sqrt())[:, None], driver="gelsd").solution[:-1, 0]
+        design = (
+            torch.cat([kept.double(), torch.ones(len(kept), 1, dtype=torch.float64)], 1)
+            * weight.sqrt()[:, None]
+        )
+        return torch.linalg.lstsq(
+            design, (values * weight.sqrt())[:, None], driver="gelsd"
+        ).solution[:-1, 0]
     n = torch.tensor([kept.shape[1]])
     solve = shapley_regression if scheme is ours else plain_regression
     return solve(kept[None], values[None], weight[None], n)[0]
@@ -162,7 +184,11 @@ def plain_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tenso
 
 
 def errors(
-    scheme: Scheme, play: Callable[[Tensor], Tensor], truth: Tensor, passes: Sequence[int], seeds: int
+    scheme: Scheme,
+    play: Callable[[Tensor], Tensor],
+    truth: Tensor,
+    passes: Sequence[int],
+    seeds: int,
 ) -> list[float]:
     """Mean over seeds of the squared error relative to the map, for every number of passes."""
     n, found = len(truth), []
@@ -170,7 +196,12 @@ def errors(
         each = []
         for seed in range(seeds):
             kept, weight = scheme(n, count, seed)
-            each.append(float((fitted(scheme, kept, play(kept), weight) - truth).square().sum() / truth.square().sum()))
+            each.append(
+                float(
+                    (fitted(scheme, kept, play(kept), weight) - truth).square().sum()
+                    / truth.square().sum()
+                )
+            )
         found.append(float(np.mean(each)))
     return found
 
@@ -184,7 +215,10 @@ def passes_for(error: float, passes: Sequence[int], curve: Sequence[float]) -> f
 
 
 def shapley(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
-    cases = [((3, 4), (50, 100, 200, 400, 800, 1600), 20), ((4, 4), (100, 200, 400, 800, 1600, 3200, 6400), 10)]
+    cases = [
+        ((3, 4), (50, 100, 200, 400, 800, 1600), 20),
+        ((4, 4), (100, 200, 400, 800, 1600, 3200, 6400), 10),
+    ]
     cases += [((14, 14), (500, 1000, 2000, 4000, 8000), 2)]
     if given.tiny:
         cases = [((2, 4), (30, 60, 120), 5), ((6, 6), (100, 200, 400), 2)]
@@ -203,15 +237,20 @@ def shapley(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
             for name, scheme in (("ours", ours), ("SHAP's", as_shap), ("Captum's", as_captum)):
                 curves.setdefault(name, []).append(errors(scheme, play, truth, passes, seeds))
         means = {name: np.mean(found, 0) for name, found in curves.items()}
-        print(f"\nShapley values, n = {n}, {len(some)} photographs, {seeds} seeds: squared error relative to the map")
+        print(
+            f"\nShapley values, n = {n}, {len(some)} photographs, {seeds} seeds: squared error relative to the map"
+        )
         print(f"{'passes':<12}" + "".join(f"{count:>10}" for count in passes))
         for name, curve in means.items():
             print(f"{name:<12}" + "".join(f"{error:>10.4f}" for error in curve))
         for at in range(1, len(passes) - 2):
             goal = means["ours"][at]
-            times = {n: passes_for(goal, passes, means[n]) / passes[at] for n in means if n != "ours"}
+            times = {
+                n: passes_for(goal, passes, means[n]) / passes[at] for n in means if n != "ours"
+            }
             print(
-                f"the error of ours at {passes[at]:>5} passes: " + ", ".join(f"{n} {t:.1f}×" for n, t in times.items())
+                f"the error of ours at {passes[at]:>5} passes: "
+                + ", ".join(f"{n} {t:.1f}×" for n, t in times.items())
             )
 
 
@@ -241,31 +280,56 @@ def lime(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
         kept = in_pairs(long, 10**6)
         truth = coefficients(kept, game(kept))
         for name, draw in (("ours", in_pairs), ("lime's", as_lime)):
-            off = [[coefficients(k := draw(c, s), game(k)) - truth for s in range(seeds)] for c in passes]
-            curves[name].append([float(np.mean([o.square().sum() / truth.square().sum() for o in row])) for row in off])
-    _compare(f"LIME, n = {n}, against {long} passes", passes, {k: np.mean(v, 0) for k, v in curves.items()}, "lime's")
+            off = [
+                [coefficients(k := draw(c, s), game(k)) - truth for s in range(seeds)]
+                for c in passes
+            ]
+            curves[name].append(
+                [
+                    float(np.mean([o.square().sum() / truth.square().sum() for o in row]))
+                    for row in off
+                ]
+            )
+    _compare(
+        f"LIME, n = {n}, against {long} passes",
+        passes,
+        {k: np.mean(v, 0) for k, v in curves.items()},
+        "lime's",
+    )
 
 
 def ig(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
     batch = Batch(tuple(map(str, range(len(photos)))), photos.to(model.device))
     target = model.logits(model.inputs(batch)).argmax(1).detach()
     long = 200 if given.tiny else 2000
-    truth = IntegratedGradients(steps=long, method="riemann_middle")(model, batch, target, 0).flatten(1)
+    truth = IntegratedGradients(steps=long, method="riemann_middle")(
+        model, batch, target, 0
+    ).flatten(1)
     counts = (8, 16, 32, 50, 100)
-    print(f"\nIntegrated gradients: error of the map relative to that of {long} steps (Captum has the same rules)")
+    print(
+        f"\nIntegrated gradients: error of the map relative to that of {long} steps (Captum has the same rules)"
+    )
     print(f"{'steps':<20}" + "".join(f"{count:>9}" for count in counts))
     for rule in RULES:
-        maps = [IntegratedGradients(steps=count, method=rule)(model, batch, target, 0).flatten(1) for count in counts]
+        maps = [
+            IntegratedGradients(steps=count, method=rule)(model, batch, target, 0).flatten(1)
+            for count in counts
+        ]
         line = [float(((m - truth).norm(dim=1) / truth.norm(dim=1)).mean()) for m in maps]
         print(f"{rule:<20}" + "".join(f"{value:>9.4f}" for value in line))
 
 
 def rise(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
-    counts, seeds, long = ((250, 500, 1000, 2000), 3, 32_000) if not given.tiny else ((50, 100, 200), 3, 1000)
+    counts, seeds, long = (
+        ((250, 500, 1000, 2000), 3, 32_000) if not given.tiny else ((50, 100, 200), 3, 1000)
+    )
     curves: dict[str, list[list[float]]] = {"ours": [], "independent": []}
 
     def mapped(x: Tensor, target: int, count: int, seed: int, pairs: bool) -> Tensor:
-        key, total = rand.keys(seed, ("x",), "bench").to(x.device), torch.zeros(x.shape[2:], device=x.device)
+        key, total = (
+            rand.keys(seed, ("x",), "bench").to(x.device),
+            torch.zeros(x.shape[2:], device=x.device),
+        )
         for part in torch.arange(count, device=x.device).split(given.rows):
             at = rand.fold(key, part // 2 if pairs else part)
             mirrored = part % 2 == 1 if pairs else None
@@ -280,27 +344,42 @@ def rise(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
         target = int(model.logits(x).argmax())
         truth = mapped(x, target, long, 10**6, pairs=True)
         for name, rows in curves.items():
-            found = [[mapped(x, target, c, s, name == "ours") for s in range(seeds)] for c in counts]
+            found = [
+                [mapped(x, target, c, s, name == "ours") for s in range(seeds)] for c in counts
+            ]
             rows.append([_relative(row, truth) for row in found])
     means = {name: np.mean(found, 0) for name, found in curves.items()}
     _compare(f"RISE, against {long} passes", counts, means, "independent")
 
 
 def expected(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
-    counts, seeds, long = ((16, 32, 64, 128, 256), 4, 8192) if not given.tiny else ((16, 32, 64), 3, 512)
+    counts, seeds, long = (
+        ((16, 32, 64, 128, 256), 4, 8192) if not given.tiny else ((16, 32, 64), 3, 512)
+    )
     batch = Batch(tuple(map(str, range(len(photos)))), photos.to(model.device))
     target = model.logits(model.inputs(batch)).argmax(1).detach()
     truth = ExpectedGradients(samples=long, baseline=batch)(model, batch, target, 10**6)
     means = {
         name: np.array(
             [
-                _relative([kind(samples=c, baseline=batch)(model, batch, target, s) for s in range(seeds)], truth)
+                _relative(
+                    [
+                        kind(samples=c, baseline=batch)(model, batch, target, s)
+                        for s in range(seeds)
+                    ],
+                    truth,
+                )
                 for c in counts
             ]
         )
         for name, kind in (("ours", ExpectedGradients), ("independent", GradientShap))
     }
-    _compare(f"Expected gradients, {len(photos)} baselines, against {long} passes", counts, means, "independent")
+    _compare(
+        f"Expected gradients, {len(photos)} baselines, against {long} passes",
+        counts,
+        means,
+        "independent",
+    )
 
 
 def _relative(maps: Sequence[Tensor], truth: Tensor) -> float:
@@ -326,12 +405,16 @@ def lime_before(samples: int, features: Patches) -> Callable[..., Tensor]:
             kept = rand.bits(place.flatten(), n).reshape(len(key), samples, n) < 0
             kept[:, 0] = True
             distance = 1 - (kept.sum(2) / counts[:, None].double()).sqrt()
-            return kept, (-0.5 * (distance / 0.25) ** 2).exp().clamp(min=torch.finfo(torch.float64).tiny)
+            return kept, (-0.5 * (distance / 0.25) ** 2).exp().clamp(
+                min=torch.finfo(torch.float64).tiny
+            )
 
         def solve(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
             return weighted_ridge(kept.double(), scores, weight, 1.0)
 
-        return _fit(Lime(samples=samples, features=features), model, batch, target, seed, draw, solve)
+        return _fit(
+            Lime(samples=samples, features=features), model, batch, target, seed, draw, solve
+        )
 
     return explain
 
@@ -345,7 +428,9 @@ def shap_before(samples: int, features: Patches) -> Callable[..., Tensor]:
             size = torch.arange(1, n, dtype=torch.float64, device=key.device)
             ends = (1 / (size * (n - size))).cumsum(0)
             place = rand.fold(key[:, None], torch.arange(pairs, device=key.device)).flatten()
-            wanted = 1 + torch.searchsorted(ends / ends[-1], rand.uniform(rand.fold(place, 1), (1,)).double()[:, 0])
+            wanted = 1 + torch.searchsorted(
+                ends / ends[-1], rand.uniform(rand.fold(place, 1), (1,)).double()[:, 0]
+            )
             rank = rand.bits(place, n).argsort(1).argsort(1)
             half = (rank < wanted.clamp(max=n - 1)[:, None]).reshape(len(key), pairs, n)
             kept = torch.stack([half, ~half], 2).flatten(1, 2)
@@ -372,16 +457,29 @@ def stability(model: Model, photos: Tensor, given: argparse.Namespace) -> None:
     k = 50 if given.tiny else 1000
     batch = Batch(tuple(f"p{i}" for i in range(len(photos))), photos)
     run = heatproof.evaluate(
-        model, batch, explainers, heatproof.Stability(perturbations=changes, k=k), show_progress=False
+        model,
+        batch,
+        explainers,
+        heatproof.Stability(perturbations=changes, k=k),
+        show_progress=False,
     )
     table = run.table()
     table = table[(table.measure == "fass") & (table.status == "ok")]
     means = table.groupby(["explainer", "condition"], observed=True)["value"].mean().unstack()
-    print(f"\nStability at {samples} passes a map, {len(photos)} photographs: mean raw FASS (redraw: its own noise)")
+    print(
+        f"\nStability at {samples} passes a map, {len(photos)} photographs: mean raw FASS (redraw: its own noise)"
+    )
     print(means.reindex(list(explainers)).round(3).to_string())
 
 
-PARTS = {"shapley": shapley, "lime": lime, "ig": ig, "rise": rise, "expected": expected, "stability": stability}
+PARTS = {
+    "shapley": shapley,
+    "lime": lime,
+    "ig": ig,
+    "rise": rise,
+    "expected": expected,
+    "stability": stability,
+}
 
 
 def tiny_network() -> nn.Module:
@@ -405,7 +503,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data = heatproof.open_data("bundled:photographs", size=32 if given.tiny else 224)
     count = 12 if given.only == ["stability"] else given.photographs
     photos = data.load(range(min(count, len(data.ids)))).batch.x
-    model = Model(tiny_network()) if given.tiny else heatproof.load_model("bundled:efficientnet-lite0")
+    model = (
+        Model(tiny_network()) if given.tiny else heatproof.load_model("bundled:efficientnet-lite0")
+    )
     model = model.to(given.device)
     model.rows = given.rows
     for name in given.only:

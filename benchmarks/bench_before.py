@@ -44,7 +44,9 @@ KEY = ["evaluation", "explainer", "measure", "condition", "level", "sample"]
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("before", type=Path, help="the folder src of the older checkout")
     ask.add_argument("--limit", type=int, default=2, help="how many of the demo's 14 photographs")
     ask.add_argument("--rounds", type=int, default=1)
@@ -58,16 +60,28 @@ def main() -> None:
                 words = [str(given.limit), str(given.threads), f"{folder}/{side}.parquet"]
                 environment = {**os.environ, "PYTHONPATH": str(source)}
                 call = [sys.executable, "-W", "ignore", "-c", STUDY, *words]
-                said = subprocess.run(call, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+                said = subprocess.run(
+                    call, env=environment, stdout=subprocess.PIPE, text=True, check=True
+                ).stdout
                 found = json.loads(said.splitlines()[-1])
                 spent[side].append(found["seconds"])
-                print(f"{side}: {found['seconds']:.1f} s of processor, {found['passes']} passes, {found['durations']}")
+                print(
+                    f"{side}: {found['seconds']:.1f} s of processor, {found['passes']} passes, {found['durations']}"
+                )
         before, now = (pd.read_parquet(f"{folder}/{side}.parquet") for side in sides)
     print(f"0.1.0 took {sum(spent['0.1.0']) / sum(spent['now']):.2f} times as much processor time")
     both = before.merge(now, on=KEY, suffixes=("", "_now"))
-    both["equal"] = ((both.value - both.value_now).abs() <= 1e-3) | (both.value.isna() & both.value_now.isna())
-    print(f"{len(before)} rows before, {len(now)} now, {len(both)} in both; share of these that is equal to 1e-3:")
-    print(both.groupby(["evaluation", "measure"]).equal.mean().to_string(float_format="{:.2f}".format, header=False))
+    both["equal"] = ((both.value - both.value_now).abs() <= 1e-3) | (
+        both.value.isna() & both.value_now.isna()
+    )
+    print(
+        f"{len(before)} rows before, {len(now)} now, {len(both)} in both; share of these that is equal to 1e-3:"
+    )
+    print(
+        both.groupby(["evaluation", "measure"])
+        .equal.mean()
+        .to_string(float_format="{:.2f}".format, header=False)
+    )
 
 
 if __name__ == "__main__":

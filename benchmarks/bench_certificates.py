@@ -30,13 +30,18 @@ FEATURES, SELECTED, RADIUS = 14, 3, 6
 
 def table(title: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
     """Print rows with aligned columns."""
-    text = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in [header, *rows]]
+    text = [
+        [f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in [header, *rows]
+    ]
     widths = [max(len(row[i]) for row in text) for i in range(len(header))]
     print(f"\n{title}")
     for row in text:
         print(
             "  "
-            + "  ".join(v.ljust(w) if i == 0 else v.rjust(w) for i, (v, w) in enumerate(zip(row, widths, strict=True)))
+            + "  ".join(
+                v.ljust(w) if i == 0 else v.rjust(w)
+                for i, (v, w) in enumerate(zip(row, widths, strict=True))
+            )
         )
 
 
@@ -86,12 +91,24 @@ def coverage() -> None:
         "hard": {"mode": "hard"},
     }.items():
         started = time.perf_counter()
-        result = certify(model, batch, mask.repeat(100, 1), Pixels(), (RADIUS,), DELTA, EPSILON, budget=1, **options)
+        result = certify(
+            model,
+            batch,
+            mask.repeat(100, 1),
+            Pixels(),
+            (RADIUS,),
+            DELTA,
+            EPSILON,
+            budget=1,
+            **options,
+        )
         seconds = time.perf_counter() - started
         low, rate, decision = result.low[:, 0], result.rate[:, 0], result.decision[:, 0]
         over = float((low > tau).double().mean())
         off = float(((rate - tau).abs() > EPSILON + 1e-9).double().mean())
-        wrong = float(((decision == 1) & (tau < 0.9) | (decision == 0) & (tau >= 0.9)).double().mean())
+        wrong = float(
+            ((decision == 1) & (tau < 0.9) | (decision == 0) & (tau >= 0.9)).double().mean()
+        )
         if name == "hard":
             wrong = float(((decision == 1) & (tau < 1 - EPSILON)).double().mean())
         estimates = result.decision.eq(-1).all()
@@ -99,16 +116,31 @@ def coverage() -> None:
         draws = float(result.samples.double().mean())
         shown = (off, "–") if estimates else ("–", wrong)
         rows.append((name, over, *shown, slack, draws, PAPER / draws, 10_000 / seconds))
-    head = ("10,000 certificates", "low > τ", "|rate−τ| > ε", "wrong", "τ − low", "draws", "150/draws", "per second")
+    head = (
+        "10,000 certificates",
+        "low > τ",
+        "|rate−τ| > ε",
+        "wrong",
+        "τ − low",
+        "draws",
+        "150/draws",
+        "per second",
+    )
     table(f"Coverage, δ = {DELTA}, ε = {EPSILON}: misses must be at most {DELTA}", head, rows)
 
 
 def by_rate() -> None:
     """Mean draws for a given rate, exactly."""
-    estimate, decide = estimate_rule(EPSILON, DELTA), decide_rule(0.9, DELTA, sample_size(EPSILON, DELTA))
+    estimate, decide = (
+        estimate_rule(EPSILON, DELTA),
+        decide_rule(0.9, DELTA, sample_size(EPSILON, DELTA)),
+    )
     betting = estimate_rule(EPSILON, DELTA, "betting")
     rows = [
-        (f"τ = {tau}", *(round(expected_draws(rule, tau), 1) for rule in (estimate, betting, decide)))
+        (
+            f"τ = {tau}",
+            *(round(expected_draws(rule, tau), 1) for rule in (estimate, betting, decide)),
+        )
         for tau in (1.0, 0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
     ]
     title = f"Mean draws (paper {PAPER}; smallest fixed number {sample_size(EPSILON, DELTA)})"
@@ -142,14 +174,29 @@ def real(photographs: int, threads: int) -> None:
             passes = float(result.passes.double().mean())
             total[mode][0] += float(result.passes.sum())
             total[mode][1] += result.passes.numel()
-            row += [float(result.rate.mean()), float(result.low.mean())] if mode == "estimate" else []
+            row += (
+                [float(result.rate.mean()), float(result.low.mean())] if mode == "estimate" else []
+            )
             row += [passes, PAPER / passes]
-            row += [f"{int((result.decision == -1).sum())}/{result.decision.numel()}"] if mode == "decide" else []
+            row += (
+                [f"{int((result.decision == -1).sum())}/{result.decision.numel()}"]
+                if mode == "decide"
+                else []
+            )
         rows.append(tuple(row))
     ratios = {mode: PAPER * n / spent for mode, (spent, n) in total.items()}
     rows.append(("all", "", "", total["estimate"][0] / total["estimate"][1], ratios["estimate"],
                  total["decide"][0] / total["decide"][1], ratios["decide"], ""))  # fmt: skip
-    head = ("explainer", "rate", "low", "passes ±ε", "150/passes", "passes τ ≥ .9", "150/passes", "open")
+    head = (
+        "explainer",
+        "rate",
+        "low",
+        "passes ±ε",
+        "150/passes",
+        "passes τ ≥ .9",
+        "150/passes",
+        "open",
+    )
     title = f"EfficientNet-Lite0, {photographs} photographs, 49 patches, top 25 %, radii {radii}"
     table(title, head, rows)
 
@@ -158,8 +205,20 @@ def real(photographs: int, threads: int) -> None:
         curve = certify(model, batch[:2], kept[name][:2], features, "all", DELTA, EPSILON)
         spent, width = float(curve.passes.sum(1).double().mean()), curve.radii.shape[1]
         each = float(curve.samples.sum(1).double().mean())
-        rows.append((f"{name}, real, {width} radii", spent, PAPER * width, PAPER * width / spent, each / spent))
-    table("Whole curves", ("", "passes", "paper", "paper/passes", "same method, each radius/passes"), rows)
+        rows.append(
+            (
+                f"{name}, real, {width} radii",
+                spent,
+                PAPER * width,
+                PAPER * width / spent,
+                each / spent,
+            )
+        )
+    table(
+        "Whole curves",
+        ("", "passes", "paper", "paper/passes", "same method, each radius/passes"),
+        rows,
+    )
 
 
 def curves() -> None:
@@ -169,14 +228,32 @@ def curves() -> None:
     batch = Batch(tuple(str(i) for i in range(16)), x)
     rows = []
     for simultaneous in (False, True):
-        curve = certify(model, batch, mask, Pixels(), "all", DELTA, EPSILON, simultaneous=simultaneous)
+        curve = certify(
+            model, batch, mask, Pixels(), "all", DELTA, EPSILON, simultaneous=simultaneous
+        )
         level = DELTA / 147 if simultaneous else DELTA
         paper = 147 * sample_size(EPSILON, level, "hoeffding")
         spent = curve.passes.sum(1).double()
         each = float(curve.samples.sum(1).double().mean() / spent.mean())
         name = "simultaneous" if simultaneous else "pointwise"
-        rows.append((name, float(spent.mean()), float(spent.max()), paper, paper / float(spent.mean()), each))
-    head = ("147 radii, 196 features", "passes", "most", "paper", "paper/passes", "same method, each radius/passes")
+        rows.append(
+            (
+                name,
+                float(spent.mean()),
+                float(spent.max()),
+                paper,
+                paper / float(spent.mean()),
+                each,
+            )
+        )
+    head = (
+        "147 radii, 196 features",
+        "passes",
+        "most",
+        "paper",
+        "paper/passes",
+        "same method, each radius/passes",
+    )
     table("Whole curves of a linear model", head, rows)
 
 

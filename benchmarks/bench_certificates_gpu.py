@@ -30,11 +30,15 @@ MASKS, LOOP_BATCH, RADIUS = 150, 16, 10
 ARCHITECTURES = ("resnet50", "vit_b_16")
 
 
-def published_loop(net: torch.nn.Module, x: Tensor, mask: Tensor, generator: torch.Generator) -> float:
+def published_loop(
+    net: torch.nn.Module, x: Tensor, mask: Tensor, generator: torch.Generator
+) -> float:
     """The rate for one image (3, 224, 224): masks one by one, batches of 16."""
     n = len(mask)
     outside = (~mask).nonzero().flatten()
-    sizes = torch.tensor([float(math.comb(len(outside), k)) for k in range(RADIUS + 1)], dtype=torch.float64)
+    sizes = torch.tensor(
+        [float(math.comb(len(outside), k)) for k in range(RADIUS + 1)], dtype=torch.float64
+    )
 
     def masked(kept: Tensor) -> Tensor:
         side = math.isqrt(n)
@@ -70,7 +74,9 @@ def seconds(work: Callable[[], Any], repeats: int, device: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--loop-images", type=int, default=4)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -79,8 +85,12 @@ def main() -> None:
     from torchvision import models
 
     name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
-    print(f"{name}, torch {torch.__version__}, {args.images} images, radius {RADIUS}, 196 patches, a quarter selected")
-    print(f"{'architecture':<12} {'way':<40} {'passes':>7} {'ms each':>9} {'per s':>8} {'times':>6}")
+    print(
+        f"{name}, torch {torch.__version__}, {args.images} images, radius {RADIUS}, 196 patches, a quarter selected"
+    )
+    print(
+        f"{'architecture':<12} {'way':<40} {'passes':>7} {'ms each':>9} {'per s':>8} {'times':>6}"
+    )
     for architecture in args.architectures:
         torch.manual_seed(0)
         net = models.get_model(architecture, weights=None).eval().to(args.device)
@@ -93,14 +103,26 @@ def main() -> None:
         def loop(net: torch.nn.Module = net, x: Tensor = x, mask: Tensor = mask) -> None:
             with torch.no_grad():
                 for image in range(args.loop_images):
-                    published_loop(net, x[image].to(args.device), mask[image].to(args.device), torch.Generator())
+                    published_loop(
+                        net,
+                        x[image].to(args.device),
+                        mask[image].to(args.device),
+                        torch.Generator(),
+                    )
 
         published = seconds(loop, 2, args.device) / args.loop_images
         row = f"{'published loop, default flags':<40} {MASKS:>7} {1000 * published:>9.2f} {1 / published:>8.1f}"
         print(f"{architecture:<12} {row} {1:>6.1f}", flush=True)
         batch = Batch(tuple(str(i) for i in range(args.images)), x).to(args.device)
-        for precision, compiled in (("float32", False), ("tf32", False), ("float16", False), ("float16", True)):
-            model = Model(net, channels_last=architecture.startswith("res"), rows=512).use(precision, compiled)  # type: ignore[arg-type]
+        for precision, compiled in (
+            ("float32", False),
+            ("tf32", False),
+            ("float16", False),
+            ("float16", True),
+        ):
+            model = Model(net, channels_last=architecture.startswith("res"), rows=512).use(
+                precision, compiled
+            )  # type: ignore[arg-type]
             for method in ("hoeffding", "clopper-pearson"):
                 passes: list[float] = []
 
@@ -112,7 +134,13 @@ def main() -> None:
                     passes: list[float] = passes,
                 ) -> None:
                     found = heatproof.certify(
-                        model, batch, mask, features=Patches(16), radii=(RADIUS,), method=method, seed=0
+                        model,
+                        batch,
+                        mask,
+                        features=Patches(16),
+                        radii=(RADIUS,),
+                        method=method,
+                        seed=0,
                     )
                     passes.append(float(found.passes.double().mean()))
 

@@ -23,12 +23,18 @@ from heatproof.runs.precision_audit import compile_if_it_pays
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("--images", required=True, help="a folder of photographs")
     ask.add_argument("--architecture", default="resnet50")
     ask.add_argument("--precision", default="float16")
-    ask.add_argument("--study", type=int, default=70_000, help="photographs of the study that is asked about")
-    ask.add_argument("--photographs", type=int, default=64, help="how many of the folder are done both ways")
+    ask.add_argument(
+        "--study", type=int, default=70_000, help="photographs of the study that is asked about"
+    )
+    ask.add_argument(
+        "--photographs", type=int, default=64, help="how many of the folder are done both ways"
+    )
     given = ask.parse_args()
     net = fass_grid.network(given.architecture)
     model = Model(net, fass_grid.MEAN, fass_grid.STD, device=fass_grid.DEVICE).use(given.precision)
@@ -52,9 +58,14 @@ def main() -> None:
                 spent = time.perf_counter() - begun
         hours[compiled] = spent / len(data.ids) * given.study / 3600
         how = "compiled" if compiled else "as it is"
-        print(f"  {how}: {1000 * spent / len(data.ids):.1f} ms a photograph, {hours[compiled]:.2f} h", flush=True)
+        print(
+            f"  {how}: {1000 * spent / len(data.ids):.1f} ms a photograph, {hours[compiled]:.2f} h",
+            flush=True,
+        )
     ratio = hours[False] / (hours[chosen] + trial / 3600)
-    print(f"  the study with `compile: auto` is {ratio:.2f} times as fast as without, its trials counted")
+    print(
+        f"  the study with `compile: auto` is {ratio:.2f} times as fast as without, its trials counted"
+    )
 
 
 if __name__ == "__main__":

@@ -58,7 +58,12 @@ from torch.nn.functional import avg_pool2d
 
 from bench_removal import with_spsolve
 from heatproof import Batch, Model, rand
-from heatproof.axes.faithfulness.sweeps import feature_means, importance, removal_ranks, removal_sizes
+from heatproof.axes.faithfulness.sweeps import (
+    feature_means,
+    importance,
+    removal_ranks,
+    removal_sizes,
+)
 from heatproof.axes.stability.perturbations import condition, level
 from heatproof.explainers import RandomMap
 from heatproof.explainers.cam_layer import find_layer
@@ -131,7 +136,9 @@ class PairByPair:
         def by_gradients(one: Batch, target: int) -> Tensor:
             method = IntegratedGradients(self.network)
             x = self.model.inputs(one)
-            found: Tensor = method.attribute(x, 0, target, n_steps=steps.steps, internal_batch_size=8)
+            found: Tensor = method.attribute(
+                x, 0, target, n_steps=steps.steps, internal_batch_size=8
+            )
             return found
 
         def by_shap(one: Batch, target: int) -> Tensor:
@@ -152,16 +159,22 @@ class PairByPair:
             x = self.model.inputs(one)
             picture = one.x[0].permute(1, 2, 0).double().numpy()
             grouping = lime.features
-            segments = quickshift(picture, grouping.ratio, grouping.kernel_size, max_dist=grouping.max_dist)
+            segments = quickshift(
+                picture, grouping.ratio, grouping.kernel_size, max_dist=grouping.max_dist
+            )
 
             def weight(whole: Tensor, version: Tensor, kept: Tensor, **_: Any) -> Tensor:
                 distance = 1 - kept.double().mean().sqrt()
                 return (-0.5 * (distance / lime.kernel_width) ** 2).exp()
 
-            method = CaptumLime(lambda v: self.network(v).softmax(1), SkLearnRidge(alpha=lime.alpha), weight)
+            method = CaptumLime(
+                lambda v: self.network(v).softmax(1), SkLearnRidge(alpha=lime.alpha), weight
+            )
             torch.manual_seed(SEED)
             mask = torch.from_numpy(segments)[None, None].expand(1, 3, -1, -1)
-            found: Tensor = method.attribute(x, 0, target, feature_mask=mask, n_samples=lime.samples)
+            found: Tensor = method.attribute(
+                x, 0, target, feature_mask=mask, n_samples=lime.samples
+            )
             return found
 
         def by_nothing(one: Batch, target: int) -> Tensor:
@@ -178,14 +191,18 @@ class PairByPair:
         def detached(method: Explain) -> Explain:
             return lambda one, target: method(one, target).detach()
 
-        return {label: detached(published[label.partition("(")[0]]) for label in self.plan.explainers}
+        return {
+            label: detached(published[label.partition("(")[0]]) for label in self.plan.explainers
+        }
 
     def _predict(self, one: Batch) -> Tensor:
         with torch.no_grad():
             found: Tensor = self.network(self.model.inputs(one))[0].double().softmax(0)
         return found
 
-    def _row(self, axis: str, name: str, measure: str, where: tuple[str, float], one: Batch, value: float) -> None:
+    def _row(
+        self, axis: str, name: str, measure: str, where: tuple[str, float], one: Batch, value: float
+    ) -> None:
         status = "ok" if math.isfinite(value) else "undefined"
         self.rows.append((axis, name, measure, *where, one.ids[0], value, status))
 
@@ -200,7 +217,9 @@ class PairByPair:
                     key = ("stability", name, measure, *where, one.ids[0])
                     self.rows.append((*key, math.nan, "flipped"))
                 continue
-            for measure, value in alike(explain(one, target), explain(changed, target), axis.k).items():
+            for measure, value in alike(
+                explain(one, target), explain(changed, target), axis.k
+            ).items():
                 self._row("stability", name, measure, where, one, value)
 
     def _certificate(self, one: Batch, name: str, explain: Explain) -> None:
@@ -214,12 +233,17 @@ class PairByPair:
 
         def classes(kept: Tensor) -> Tensor:
             with torch.no_grad():
-                parts = [keep(x, torch.zeros_like(x), some, segments) for some in kept.split(SUPERSETS_AT_ONCE)]
+                parts = [
+                    keep(x, torch.zeros_like(x), some, segments)
+                    for some in kept.split(SUPERSETS_AT_ONCE)
+                ]
                 return torch.cat([self.network(part).argmax(1) for part in parts])
 
         for number, radius in enumerate(axis.radii):
             if self.anew and number:
-                mask = select(explain(one, target), one, axis.features, fraction=axis.fraction, seed=SEED)
+                mask = select(
+                    explain(one, target), one, axis.features, fraction=axis.fraction, seed=SEED
+                )
             usual = classes(mask)
             chances = np.array([math.comb(len(free), k) for k in range(radius + 1)], dtype=float)
             kept = mask.repeat(size, 1)
@@ -231,13 +255,19 @@ class PairByPair:
     def _symmetry(self, one: Batch, name: str, explain: Explain) -> None:
         axis: Any = self.plan.evaluations["symmetry"]
         elements = axis.group.elements(one)
-        found: dict[str, list[float]] = {"equivariance": [], "model_agreement": [], "model_invariance": []}
+        found: dict[str, list[float]] = {
+            "equivariance": [],
+            "model_agreement": [],
+            "model_invariance": [],
+        }
         for g in elements:
             moved = axis.group.act(g, one)
             before, after = self._predict(one), self._predict(moved)
             target = int(before.argmax())
             expected = axis.group.move(g, explain(one, target))
-            found["equivariance"].append(float(cosine(explain(moved, target).double(), expected.double())))
+            found["equivariance"].append(
+                float(cosine(explain(moved, target).double(), expected.double()))
+            )
             found["model_agreement"].append(float(after.argmax() == before.argmax()))
             found["model_invariance"].append(float(cosine(after[None], before[None])))
         for measure, values in found.items():
@@ -252,11 +282,18 @@ class PairByPair:
         segments = axis.features.segments(one)
         counts = count(segments)
         means = feature_means(values, segments, int(counts))
-        noise = imputer.sigma * rand.normal(rand.keys(SEED, one.ids, "removal: noisy linear"), one.x.shape[1:])[0]
+        noise = (
+            imputer.sigma
+            * rand.normal(rand.keys(SEED, one.ids, "removal: noisy linear"), one.x.shape[1:])[0]
+        )
         curves: dict[str, list[float]] = {"morf": [], "lerf": []}
         for order, curve in curves.items():
-            ranks = removal_ranks(means, counts, one.ids, order, SEED).gather(1, segments.flatten(1))
-            for fraction, size in zip(axis.fractions, removal_sizes(axis.fractions, counts)[0], strict=True):
+            ranks = removal_ranks(means, counts, one.ids, order, SEED).gather(
+                1, segments.flatten(1)
+            )
+            for fraction, size in zip(
+                axis.fractions, removal_sizes(axis.fractions, counts)[0], strict=True
+            ):
                 if self.anew and (curve or order != "morf"):
                     explain(one, target)
                 kept = (ranks >= size).reshape(segments.shape)[0]
@@ -298,24 +335,34 @@ def compare_tables(theirs: pd.DataFrame, ours: pd.DataFrame) -> None:
     if len(other):
         print(other.to_string(index=False))
         raise SystemExit("the statuses differ: the comparison is void")
-    print(f"\nthe same {len(both)} rows with the same statuses ({(both['status'] != 'ok').sum()} flipped or undefined)")
+    print(
+        f"\nthe same {len(both)} rows with the same statuses ({(both['status'] != 'ok').sum()} flipped or undefined)"
+    )
     print("largest difference where nothing is drawn anew:")
-    worst = both[fixed].groupby(["evaluation", "measure"])["difference"].agg(lambda d: d.abs().max())
+    worst = (
+        both[fixed].groupby(["evaluation", "measure"])["difference"].agg(lambda d: d.abs().max())
+    )
     print(worst.to_string(float_format="{:.1e}".format, header=False))
     print("mean difference and its 95 % interval where draws differ, in scores:")
     for (axis, measure, method), part in both[~fixed].groupby(["evaluation", "measure", "method"]):
-        gap = part.groupby("sample")["difference"].mean().dropna()  # what belongs to one photograph is not independent
+        gap = (
+            part.groupby("sample")["difference"].mean().dropna()
+        )  # what belongs to one photograph is not independent
         reach = stats.t.ppf(0.975, len(gap) - 1) * gap.sem() if len(gap) > 1 else math.nan
         verdict = "  0 is outside" if abs(gap.mean()) > reach + 1e-6 else ""
         means = f"{part['value'].mean():.3f} → {part['value_ours'].mean():.3f}"
-        print(f"  {axis:13}{measure:17}{method:21}{means:>15}  {gap.mean():+.3f} ± {reach:.3f}{verdict}")
+        print(
+            f"  {axis:13}{measure:17}{method:21}{means:>15}  {gap.mean():+.3f} ± {reach:.3f}{verdict}"
+        )
     if worst.max() > CLOSE:
         raise SystemExit(f"scores differ by more than {CLOSE}: the comparison is void")
 
 
 def bare(model: Model, x: Tensor, gradient: bool) -> float:
     """Processor seconds of a row of a full batch in the network alone, the least of four times."""
-    x = model.inputs(Batch(("",) * 8, x[:1].repeat(8, 1, 1, 1))).contiguous(memory_format=torch.channels_last)
+    x = model.inputs(Batch(("",) * 8, x[:1].repeat(8, 1, 1, 1))).contiguous(
+        memory_format=torch.channels_last
+    )
     spent = []
     for _ in range(4):
         begun, leaf = time.process_time(), x.detach().requires_grad_(gradient)
@@ -329,15 +376,25 @@ def bare(model: Model, x: Tensor, gradient: bool) -> float:
 
 def shared(plan: Plan) -> Plan:
     """The study without the methods and axes that the other side has not."""
-    methods = {name: item for name, item in plan.explainers.items() if name.partition("(")[0] in METHODS}
-    return replace(plan, explainers=methods, evaluations={name: plan.evaluations[name] for name in AXES})
+    methods = {
+        name: item for name, item in plan.explainers.items() if name.partition("(")[0] in METHODS
+    }
+    return replace(
+        plan, explainers=methods, evaluations={name: plan.evaluations[name] for name in AXES}
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="`make demo` against the same study pair by pair")
-    parser.add_argument("--limit", type=int, default=3, help="how many photographs, of the 14 of `make demo`")
+    parser.add_argument(
+        "--limit", type=int, default=3, help="how many photographs, of the 14 of `make demo`"
+    )
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--anew", action="store_true", help="pair by pair, explain again for each radius and fraction")
+    parser.add_argument(
+        "--anew",
+        action="store_true",
+        help="pair by pair, explain again for each radius and fraction",
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", module="captum")  # it warns of hooks that it sets itself
@@ -364,15 +421,22 @@ def main() -> None:
         for position in range(half, options.limit):
             pairwise(data.load([position]).batch, theirs)
         durations = run.manifest["sessions"][-1]["durations"]
-    print(f"{options.limit} photographs, {options.threads} threads; seconds, processor time of all threads in brackets")
+    print(
+        f"{options.limit} photographs, {options.threads} threads; seconds, processor time of all threads in brackets"
+    )
     print(f"{'':14}{'pair by pair':>20}{'heatproof':>20}{'ratio':>8}")
     for axis, spent in theirs.wall.items():
         own = durations[axis]
-        print(f"{axis:14}{spent:11.1f} ({theirs.processor[axis]:6.1f}){own:11.1f}{spent / own:17.2f}")
+        print(
+            f"{axis:14}{spent:11.1f} ({theirs.processor[axis]:6.1f}){own:11.1f}{spent / own:17.2f}"
+        )
     wall, processor = sum(theirs.wall.values()), sum(theirs.processor.values())
     for what, parts in (("all", ("all",)), ("with report", ("all", "report"))):
         own, spent = (sum(clock[p] for p in parts) for clock in (mine.wall, mine.processor))
-        print(f"{what:14}{wall:11.1f} ({processor:6.1f}){own:11.1f} ({spent:6.1f}){wall / own:8.2f}", end="")
+        print(
+            f"{what:14}{wall:11.1f} ({processor:6.1f}){own:11.1f} ({spent:6.1f}){wall / own:8.2f}",
+            end="",
+        )
         print(f" (processor time {processor / spent:.2f})")
     print(f"{'passes':14}{pairwise.passes:20}{passes:20}{pairwise.passes / passes:8.2f}")
     rates = [bare(ours, first.x, gradient) for gradient in (False, True)]

@@ -46,15 +46,32 @@ def main() -> None:
         return
     from heatproof.kernels.depthwise import depthwise
 
-    print(f"{'':22}{'cuDNN, ms':>18}{'heatproof, ms':>18}{'times as fast':>18}{'largest difference':>22}")
+    print(
+        f"{'':22}{'cuDNN, ms':>18}{'heatproof, ms':>18}{'times as fast':>18}{'largest difference':>22}"
+    )
     for name, (channels, side, filters) in LAYERS.items():
         drawn = torch.Generator("cuda").manual_seed(0)
-        sizes = ((IMAGES, channels, side, side), (IMAGES, channels, side, side), (channels, 1, filters, filters))
-        given = [torch.randn(size, generator=drawn, device="cuda", dtype=torch.float16) for size in sizes]
+        sizes = (
+            (IMAGES, channels, side, side),
+            (IMAGES, channels, side, side),
+            (channels, 1, filters, filters),
+        )
+        given = [
+            torch.randn(size, generator=drawn, device="cuda", dtype=torch.float16) for size in sizes
+        ]
         x, back, weight = (values.to(memory_format=torch.channels_last) for values in given)
         bias = torch.zeros(channels, device="cuda", dtype=torch.float16)
         around, once = filters // 2, [1, 1]
-        fixed = ([channels], once, [around] * 2, once, False, [0, 0], channels, [True, False, False])
+        fixed = (
+            [channels],
+            once,
+            [around] * 2,
+            once,
+            False,
+            [0, 0],
+            channels,
+            [True, False, False],
+        )
         pairs = [
             (
                 lambda: F.conv2d(x, weight, padding=around, groups=channels),  # noqa: B023
@@ -65,11 +82,15 @@ def main() -> None:
                 lambda: depthwise(back, weight, None, [filters - 1 - around] * 2, True),  # noqa: B023
             ),
         ]
-        gap = max(float((theirs() - ours()).abs().max() / theirs().abs().max()) for theirs, ours in pairs)
+        gap = max(
+            float((theirs() - ours()).abs().max() / theirs().abs().max()) for theirs, ours in pairs
+        )
         theirs, ours = ([milliseconds(pair[side]) for pair in pairs] for side in (0, 1))
         columns = [f"{a:.3f} {b:.3f}" for a, b in (theirs, ours)]
         columns.append(" ".join(f"{a / b:.2f}" for a, b in zip(theirs, ours, strict=True)))
-        print(f"{name:22}" + "".join(f"{text:>18}" for text in columns) + f"{gap:>22.1e}", flush=True)
+        print(
+            f"{name:22}" + "".join(f"{text:>18}" for text in columns) + f"{gap:>22.1e}", flush=True
+        )
     print("forwards, then backwards")
 
 

@@ -76,7 +76,9 @@ def main() -> None:
     for metric, how in ALONE.items():
         paid = 0.0
         for name, method in methods.items():
-            cost, alone = passes_of({name: method}, Faithfulness(metrics=(metric,), **how, **COMMON))
+            cost, alone = passes_of(
+                {name: method}, Faithfulness(metrics=(metric,), **how, **COMMON)
+            )
             keys = ["explainer", "sample", "measure", "condition", "level"]
             both = alone[alone.measure == metric].merge(table, on=keys, validate="one_to_one")
             if both.empty:

@@ -113,15 +113,28 @@ def write_run(root: Path, size: Size) -> None:
                 status = torch.full((len(here),), OK)
                 status[luck < 0.2] = FLIPPED
                 status[luck > 0.99] = UNDEFINED
-                why = tuple({OK: "", FLIPPED: "top-1 changed", UNDEFINED: "constant map"}[s] for s in status.tolist())
+                why = tuple(
+                    {OK: "", FLIPPED: "top-1 changed", UNDEFINED: "constant map"}[s]
+                    for s in status.tolist()
+                )
                 for measure in _measures(condition):
                     base = 0.1 if "chance" in measure else 0.3 + 0.5 * number / size.explainers
-                    value = base + 0.2 * torch.rand(len(here), generator=generator, dtype=torch.float64)
+                    value = base + 0.2 * torch.rand(
+                        len(here), generator=generator, dtype=torch.float64
+                    )
                     value[status != OK] = torch.nan
-                    scores.append(Scores(explainer, measure, condition, level, value, status, reason=why))
+                    scores.append(
+                        Scores(explainer, measure, condition, level, value, status, reason=why)
+                    )
             rows = table.score_rows("images", "net", "stability", "method", here, scores)
             write(table.part_path(root, "images", "net", "stability", explainer, shard), rows)
-        known = {"dataset": "images", "model": "net", "label": 1, "predicted": 1, "predicted_name": "one"}
+        known = {
+            "dataset": "images",
+            "model": "net",
+            "label": 1,
+            "predicted": 1,
+            "predicted_name": "one",
+        }
         listed = [{**known, "sample": sample, "probability": 0.9, "error": ""} for sample in here]
         write(
             table.samples_path(root, "images", "net", shard),
@@ -140,7 +153,14 @@ def _write_gallery(
 ) -> None:
     for explainer in explainers:
         shown = [
-            Exhibit(explainer, c, x, i, torch.rand(3, 128, 128, generator=generator), torch.rand(1, 128, 128))
+            Exhibit(
+                explainer,
+                c,
+                x,
+                i,
+                torch.rand(3, 128, 128, generator=generator),
+                torch.rand(1, 128, 128),
+            )
             for c, x in [("clean", 0.0), *size.cells]
             for i in ids
         ]
@@ -175,7 +195,9 @@ def _peak() -> float:
 
 def measure(size: Size, keep: Path | None = None, steps: Sequence[str] = STEPS) -> dict[str, float]:
     """One line: write a run, read it in a new process."""
-    where = nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="heatproof-growth-")
+    where = (
+        nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="heatproof-growth-")
+    )
     with where as folder:
         begun = time.perf_counter()
         if not (Path(folder) / "manifest.json").exists():
@@ -186,18 +208,28 @@ def measure(size: Size, keep: Path | None = None, steps: Sequence[str] = STEPS) 
         said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         whole = time.perf_counter() - begun
     found: dict[str, float] = json.loads(said)
-    return {"read": math.nan, **found, "rows": size.rows, "write": written, "import": whole - found["seconds"]}
+    return {
+        "read": math.nan,
+        **found,
+        "rows": size.rows,
+        "write": written,
+        "import": whole - found["seconds"],
+    }
 
 
 def line(what: str, size: Size, found: dict[str, float]) -> None:
-    steps = " ".join(f"{found[step]:8.2f}" for step in ("write", "import", *STEPS, "seconds", "cpu"))
+    steps = " ".join(
+        f"{found[step]:8.2f}" for step in ("write", "import", *STEPS, "seconds", "cpu")
+    )
     memory = f"{found['imports_bytes'] / 1e6:8.0f} {found['bytes'] / 1e6:8.0f}"
     print(f"{what:<18} {found['rows']:>9,.0f} {size.parts:>6,} {steps} {memory}", flush=True)
 
 
 def heading(what: str) -> None:
     names = " ".join(f"{name:>8}" for name in ("write", "import", *STEPS, "total", "cpu"))
-    print(f"\n{what:<18} {'rows':>9} {'parts':>6} {names} {'MB, imp.':>8} {'MB peak':>8}", flush=True)
+    print(
+        f"\n{what:<18} {'rows':>9} {'parts':>6} {names} {'MB, imp.':>8} {'MB peak':>8}", flush=True
+    )
 
 
 def exponent(sizes: list[float], found: list[float]) -> float:
@@ -212,7 +244,10 @@ def growth(most_rows: int) -> None:
         "rows": {f"{n:,}": (n, Size().with_rows(n)) for n in rows},
         "explainers": {str(n): (n, replace(base, explainers=n)) for n in (5, 10, 20)},
         "conditions": {str(n): (n, replace(base, conditions=n)) for n in (10, 20, 40)},
-        "parts": {f"{s.parts:,}": (s.parts, s) for s in (replace(base, samples=500, shard_size=n) for n in (32, 8, 1))},
+        "parts": {
+            f"{s.parts:,}": (s.parts, s)
+            for s in (replace(base, samples=500, shard_size=n) for n in (32, 8, 1))
+        },
     }
     for axis, sizes in axes.items():
         heading(axis)
@@ -223,7 +258,9 @@ def growth(most_rows: int) -> None:
         amounts = [float(amount) for amount, _ in sizes.values()]
         seconds = exponent(amounts, [f["cpu"] for f in found])
         memory = exponent(amounts, [f["bytes"] - f["imports_bytes"] for f in found])
-        print(f"  grows with {axis} to the power of {seconds:.2f} in processor time, {memory:.2f} in memory")
+        print(
+            f"  grows with {axis} to the power of {seconds:.2f} in processor time, {memory:.2f} in memory"
+        )
 
 
 def summarise() -> None:
@@ -232,7 +269,9 @@ def summarise() -> None:
     found = measure(million)
     line("a million", million, found)
     line("1,000 samples", more, measure(more))
-    print(f"  asked for, of the million: at most {MOST_SECONDS:.0f} s and {MOST_BYTES / 1e6:,.0f} MB")
+    print(
+        f"  asked for, of the million: at most {MOST_SECONDS:.0f} s and {MOST_BYTES / 1e6:,.0f} MB"
+    )
     if found["seconds"] > MOST_SECONDS or found["bytes"] > MOST_BYTES:
         raise SystemExit("  missed")
 
@@ -250,10 +289,15 @@ def engine() -> None:
         found = []
         for amount, images, side, levels in sizes:
             found.append(_engine(images, side, levels))
-            print(f"{amount:<18} {found[-1][0]:>9,} {found[-1][1]:>9.2f} {found[-1][2]:>9,}", flush=True)
+            print(
+                f"{amount:<18} {found[-1][0]:>9,} {found[-1][1]:>9.2f} {found[-1][2]:>9,}",
+                flush=True,
+            )
         amounts = [float(size[0]) for size in sizes]
         passes, seconds = (exponent(amounts, [float(f[i]) for f in found]) for i in (0, 1))
-        print(f"  grows with {axis} to the power of {passes:.2f} in passes, {seconds:.2f} in seconds")
+        print(
+            f"  grows with {axis} to the power of {passes:.2f} in passes, {seconds:.2f} in seconds"
+        )
 
 
 def _engine(images: int, side: int, levels: int) -> tuple[int, float, int]:
@@ -274,17 +318,25 @@ def _engine(images: int, side: int, levels: int) -> tuple[int, float, int]:
     methods = [heatproof.Saliency(), heatproof.IntegratedGradients(steps=8)]
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        run = heatproof.evaluate(model, pictures, methods, heatproof.Stability(perturbations=changes, k=50), folder)
+        run = heatproof.evaluate(
+            model, pictures, methods, heatproof.Stability(perturbations=changes, k=50), folder
+        )
         seconds = time.perf_counter() - begun
         return model.passes, seconds, len(run.table())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--growth", action="store_true", help="tables of several sizes, with exponents")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--growth", action="store_true", help="tables of several sizes, with exponents"
+    )
     parser.add_argument("--most-rows", type=int, default=5_000_000, help="the largest of them")
     parser.add_argument("--rows", type=int, help="one table of so many")
-    parser.add_argument("--keep", type=Path, help="write it there, or read what was written, and leave it")
+    parser.add_argument(
+        "--keep", type=Path, help="write it there, or read what was written, and leave it"
+    )
     parser.add_argument("--engine", action="store_true", help="the engine on a tiny network")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--steps", nargs="+", default=STEPS, help=argparse.SUPPRESS)

@@ -35,7 +35,9 @@ def seconds(work: Callable[[], Tensor]) -> float:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("--architectures", nargs="+", default=["resnet18", "mobilenet_v2"])
     ask.add_argument("--precision", default="float32")
     given = ask.parse_args()

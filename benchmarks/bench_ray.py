@@ -40,7 +40,9 @@ class Idle:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("--shards", type=int, default=10_000)
     ask.add_argument("--actors", type=int, default=2)
     ask.add_argument("--address")
@@ -52,12 +54,21 @@ def main() -> None:
         **({} if given.address else {"num_cpus": given.actors}),
     )  # fmt: skip
     jobs: list[Job] = [("images", "net", number) for number in range(given.shards)]
-    crew = _Crew(ray, ray.remote(Idle).options(num_cpus=1), ("", "", 32), deque(jobs), Tally("ray", given.actors))
+    crew = _Crew(
+        ray,
+        ray.remote(Idle).options(num_cpus=1),
+        ("", "", 32),
+        deque(jobs),
+        Tally("ray", given.actors),
+    )
     for _ in range(given.actors):
         crew.start()
     while len(crew.idle) < given.actors:
         crew.listen(lambda what, amount: None)
-    print(f"ray {ray.__version__}: {given.actors} actors after {time.perf_counter() - begun:.1f} s", flush=True)
+    print(
+        f"ray {ray.__version__}: {given.actors} actors after {time.perf_counter() - begun:.1f} s",
+        flush=True,
+    )
     begun, processor = time.perf_counter(), time.process_time()
     while crew.waiting or crew.busy():
         crew.hand_out()
@@ -66,15 +77,25 @@ def main() -> None:
     crew.stop()
     ray.shutdown()
     each = f"{1000 * spent / given.shards:.2f} ms a shard, {1000 * driver / given.shards:.2f} ms of processor"
-    print(f"memory of the driver: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB", flush=True)
+    print(
+        f"memory of the driver: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB",
+        flush=True,
+    )
     print(f"{given.shards} empty shards in {spent:.1f} s: {each}", flush=True)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
-    images = open_data(torch.zeros(1, 3, 16, 16).expand(32 * given.shards, -1, -1, -1), name="images")
-    plan = make_plan(Model(net), images, ["saliency"], {"stability": {"stability": {"perturbations": "jpeg"}}})
+    images = open_data(
+        torch.zeros(1, 3, 16, 16).expand(32 * given.shards, -1, -1, -1), name="images"
+    )
+    plan = make_plan(
+        Model(net), images, ["saliency"], {"stability": {"stability": {"perturbations": "jpeg"}}}
+    )
     with tempfile.TemporaryDirectory() as folder:
         begun = time.process_time()
         missing = sum(plan.is_pending(Path(folder), job) for job in plan.jobs())
-        print(f"which of {missing} shards are done: {time.process_time() - begun:.1f} s of processor", flush=True)
+        print(
+            f"which of {missing} shards are done: {time.process_time() - begun:.1f} s of processor",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

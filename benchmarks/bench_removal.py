@@ -79,7 +79,9 @@ def with_spsolve(x: torch.Tensor, keep: torch.Tensor, sigma: float = SIGMA) -> t
             i, j = i[inside], j[inside]
             fixed = kept[i, j]
             right[inside[fixed]] += weight * image[:, i[fixed], j[fixed]].T
-            entries.append((inside[~fixed], number[i[~fixed], j[~fixed]], np.full((~fixed).sum(), -weight)))
+            entries.append(
+                (inside[~fixed], number[i[~fixed], j[~fixed]], np.full((~fixed).sum(), -weight))
+            )
     entries.append((np.arange(n), np.arange(n), diagonal))
     at, to, values = (np.concatenate(part) for part in zip(*entries, strict=True))
     solved = spsolve(coo_matrix((values, (at, to)), shape=(n, n)).tocsc(), right).T
@@ -115,7 +117,9 @@ def on_the_cpu(rounds: int) -> None:
         for kind, removed in CASES:
             x = torch.stack([picture(size, i) for i in range(TOGETHER)])
             keep = torch.stack([mask(kind, removed, size, i) for i in range(TOGETHER)])
-            sides: dict[str, Callable[[], object]] = {"heatproof": partial(NoisyLinear(sigma=SIGMA), x, keep)}
+            sides: dict[str, Callable[[], object]] = {
+                "heatproof": partial(NoisyLinear(sigma=SIGMA), x, keep)
+            }
             sides |= {name: partial(one_by_one, impute, x, keep) for name, impute in others.items()}
             times: dict[str, list[float]] = {name: [] for name in sides}
             for turn in range(rounds + 1):
@@ -125,10 +129,17 @@ def on_the_cpu(rounds: int) -> None:
                     if turn:  # the first round warms caches and imports
                         times[name].append((time.process_time() - begun) / TOGETHER)
             middle = {name: statistics.median(seconds) for name, seconds in times.items()}
-            gap = (NoisyLinear(sigma=0.0)(x, keep)[0] - with_spsolve(x[0], keep[0], 0.0)).abs().max()
-            print(f"{size:4} px {removed:6.0%} {kind:7}{middle['heatproof'] * 1e3:11.2f} ms", end="")
+            gap = (
+                (NoisyLinear(sigma=0.0)(x, keep)[0] - with_spsolve(x[0], keep[0], 0.0)).abs().max()
+            )
+            print(
+                f"{size:4} px {removed:6.0%} {kind:7}{middle['heatproof'] * 1e3:11.2f} ms", end=""
+            )
             for name in others:
-                print(f"{middle[name] * 1e3:12.1f} ms {middle[name] / middle['heatproof']:6.1f}×", end="  ")
+                print(
+                    f"{middle[name] * 1e3:12.1f} ms {middle[name] / middle['heatproof']:6.1f}×",
+                    end="  ",
+                )
             print(f"{float(gap):20.1e}")
 
 
@@ -154,7 +165,9 @@ def on_a_gpu(device: str, rounds: int) -> None:
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description="Noisy linear imputation against its peers")
-    options.add_argument("--device", default="cpu", help="cpu, or cuda for milliseconds per image in batches")
+    options.add_argument(
+        "--device", default="cpu", help="cpu, or cuda for milliseconds per image in batches"
+    )
     options.add_argument("--rounds", type=int, default=7, help="rounds to take the median of")
     chosen = options.parse_args()
     if chosen.device == "cpu":

@@ -54,8 +54,13 @@ def large_cube(samples: int) -> Cube:
     for suffix, bonus in (("", 0.0), ("_aligned", 0.05)):
         for measure, base in (*synthetic.CHANCE.items(), ("fass", 0.4)):
             chance = np.clip(base + generator.normal(0, 0.02, shape), 0, 1)
-            value = np.clip(chance + (1 - chance) * (quality + bonus) + generator.normal(0, 0.06, shape), 0, 1)
-            for name, scores in ((f"{measure}{suffix}", value), (f"{measure}{suffix}_chance", chance)):
+            value = np.clip(
+                chance + (1 - chance) * (quality + bonus) + generator.normal(0, 0.06, shape), 0, 1
+            )
+            for name, scores in (
+                (f"{measure}{suffix}", value),
+                (f"{measure}{suffix}_chance", chance),
+            ):
                 scores[flipped] = np.nan
                 if suffix:
                     scores[:, ~moves] = np.nan
@@ -64,7 +69,19 @@ def large_cube(samples: int) -> Cube:
     reasons = pd.DataFrame(columns=["explainer", "condition", "level", "reason", "count"])
     ids = [f"img/{i:06d}.jpg" for i in range(samples)]
     status = flipped.astype(np.int8)
-    cube = Cube("photos", "net", "stability", EXPLAINERS, CONDITIONS, ids, values, status, {}, reasons, asked)
+    cube = Cube(
+        "photos",
+        "net",
+        "stability",
+        EXPLAINERS,
+        CONDITIONS,
+        ids,
+        values,
+        status,
+        {},
+        reasons,
+        asked,
+    )
     return replace(cube, controls=frozenset({"random", "sobel"}))
 
 
@@ -77,7 +94,9 @@ def exhibits(cube: Cube) -> list[Shown]:
     def shown(explainer: str, condition: str, level: float, sample: str) -> Shown:
         y, x = generator.integers(0, 3 * SIDE, 2)
         picture, drawn = scene[y : y + SIDE, x : x + SIDE], noise[y : y + SIDE, x : x + SIDE]
-        return Shown("photos", "net", explainer, condition, level, sample, picture, drawn, "stability")
+        return Shown(
+            "photos", "net", explainer, condition, level, sample, picture, drawn, "stability"
+        )
 
     found = []
     for explainer in cube.explainers:
@@ -91,13 +110,21 @@ def grid() -> str:
     methods = {f"method_{i:02d}": 0.04 * i for i in range(14)} | {"random": 0.0, "sobel": 0.6}
     places = [(f"data {d}", f"net {m}") for d in range(3) for m in range(4)]
     tables = [
-        synthetic.table(methods, samples=40, undefined=0.0, stochastic=(), seed=i, dataset=d, model=m)
+        synthetic.table(
+            methods, samples=40, undefined=0.0, stochastic=(), seed=i, dataset=d, model=m
+        )
         for i, (d, m) in enumerate(places)
     ]
     known = pd.concat([synthetic.samples(40, 0, d, m) for d, m in places], ignore_index=True)
-    pictures = [s for d, m in places for s in synthetic.exhibits(SHOWCASE, tuple(methods), dataset=d, model=m)]
+    pictures = [
+        s
+        for d, m in places
+        for s in synthetic.exhibits(SHOWCASE, tuple(methods), dataset=d, model=m)
+    ]
     rows, about = pd.concat(tables, ignore_index=True), synthetic.manifest()
-    print(f"4 models x 3 data sets x {len(methods)} methods x 40 samples, {len(rows)} rows, {len(pictures)} exhibits")
+    print(
+        f"4 models x 3 data sets x {len(methods)} methods x 40 samples, {len(rows)} rows, {len(pictures)} exhibits"
+    )
     return timed(lambda: build_report(rows, known, pictures, about))
 
 
@@ -107,8 +134,21 @@ def large(samples: int) -> str:
     known = synthetic.samples(samples, unreadable=0, dataset="photos", model="net")
     known["sample"] = cube.samples
     pictures = exhibits(cube)
-    print(f"{len(EXPLAINERS)} explainers x {len(CONDITIONS)} conditions x {samples} samples, {len(pictures)} exhibits")
-    rows = pd.DataFrame(columns=["explainer", "condition", "level", "sample", "measure", "value", "status", "reason"])
+    print(
+        f"{len(EXPLAINERS)} explainers x {len(CONDITIONS)} conditions x {samples} samples, {len(pictures)} exhibits"
+    )
+    rows = pd.DataFrame(
+        columns=[
+            "explainer",
+            "condition",
+            "level",
+            "sample",
+            "measure",
+            "value",
+            "status",
+            "reason",
+        ]
+    )
     about = synthetic.manifest()
     judged = Judged(axis_of("stability", about), cube, rows, known, pictures, {}, about, rows)
     return timed(lambda: draw_page([judged], known, about))
@@ -119,7 +159,9 @@ def timed(build: Callable[[], str]) -> str:
     wall, own = time.perf_counter(), time.process_time()
     html = build()
     own, wall = time.process_time() - own, time.perf_counter() - wall
-    print(f"built in {own:.1f} s of one core ({wall:.1f} s on the wall), {len(html.encode()) / 1e6:.2f} MB")
+    print(
+        f"built in {own:.1f} s of one core ({wall:.1f} s on the wall), {len(html.encode()) / 1e6:.2f} MB"
+    )
     return html
 
 
@@ -147,9 +189,16 @@ def main() -> None:
             seen.append(browser.run(timing))
         nodes = browser.run("document.querySelectorAll('*').length")
         browser.close()
-    names = ("first words painted", "parsed", "load event", "first chart drawn, scrolled to at once")
+    names = (
+        "first words painted",
+        "parsed",
+        "load event",
+        "first chart drawn, scrolled to at once",
+    )
     for name, times in zip(names, zip(*seen, strict=True), strict=True):
-        print(f"{name}: {np.median(times):.0f} ms (median of {RUNS}, {min(times):.0f} to {max(times):.0f})")
+        print(
+            f"{name}: {np.median(times):.0f} ms (median of {RUNS}, {min(times):.0f} to {max(times):.0f})"
+        )
     print(f"{nodes} elements")
 
 

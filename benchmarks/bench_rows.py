@@ -39,9 +39,13 @@ def milliseconds(work: Callable[[torch.Tensor], object], rows: int) -> float:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = ["cifar10-densenet-s0", "cifar10-resnet-s0", "cifar10-vit-s0", "cifar10-convnext-s0"]
-    ask.add_argument("--networks", nargs="+", default=names, choices=list(NETWORKS), metavar="NETWORK")
+    ask.add_argument(
+        "--networks", nargs="+", default=names, choices=list(NETWORKS), metavar="NETWORK"
+    )
     given = ask.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()

@@ -49,7 +49,15 @@ def plain_profile(maps: Tensor) -> Plain:
     slots = K - sure.sum(1)
     settled = (slots == tied.sum(1))[:, None]
     slots = slots.masked_fill(settled[:, 0], 0)
-    return unit, mean, windows(unit * unit) - mean * mean, rank, sure | (tied & settled), tied & ~settled, slots
+    return (
+        unit,
+        mean,
+        windows(unit * unit) - mean * mean,
+        rank,
+        sure | (tied & settled),
+        tied & ~settled,
+        slots,
+    )
 
 
 def windows(maps: Tensor) -> Tensor:
@@ -87,12 +95,20 @@ def plain_compare(a: Plain, b: Plain) -> dict[str, Tensor]:
         counts = torch.stack([common, *slots, *[members.sum(1) for members in sets]], 1).tolist()
         for row in lottery:
             sure, left_a, left_b, both, a_in, a_out, b_in, b_out = counts[row]
-            overlap[row] = expected_jaccard(K, sure, left_a, left_b, both, (a_in, a_out), (b_in, b_out))
-    return {"ssim": score.flatten(1).double().mean(1), "spearman": (rho + 1) / 2, "jaccard": overlap}
+            overlap[row] = expected_jaccard(
+                K, sure, left_a, left_b, both, (a_in, a_out), (b_in, b_out)
+            )
+    return {
+        "ssim": score.flatten(1).double().mean(1),
+        "spearman": (rho + 1) / 2,
+        "jaccard": overlap,
+    }
 
 
 def pair_by_pair(references: Plain, maps: Plain) -> dict[str, Tensor]:
-    one_by_one = [plain_compare(tuple(t[r : r + 1] for t in references), maps) for r in range(REFERENCES)]  # type: ignore[arg-type]
+    one_by_one = [
+        plain_compare(tuple(t[r : r + 1] for t in references), maps) for r in range(REFERENCES)
+    ]  # type: ignore[arg-type]
     return {name: torch.stack([scores[name] for scores in one_by_one]) for name in COMPONENTS}
 
 
@@ -101,7 +117,11 @@ def pictures(kind: str, number: int, seed: int, device: torch.device) -> Tensor:
     if kind == "no ties":
         return torch.randn(number, 3, SIDE, SIDE, generator=generator).to(device)
     coarse = torch.randn(number, 1, 7, 7, generator=generator)
-    how = {"mode": "bilinear", "align_corners": False} if kind == "smooth, threefold" else {"mode": "nearest"}
+    how = (
+        {"mode": "bilinear", "align_corners": False}
+        if kind == "smooth, threefold"
+        else {"mode": "nearest"}
+    )
     return F.interpolate(coarse, SIDE, **how).expand(-1, 3, -1, -1).contiguous().to(device)
 
 
@@ -123,14 +143,22 @@ def main() -> None:
     torch.set_num_threads(1)
     rows, worst = [], 0.0
     for kind in ("no ties", "smooth, threefold", "patches"):
-        references, maps = pictures(kind, REFERENCES, 1, device), pictures(kind, options.maps, 2, device)
-        old, new = [plain_profile(m) for m in (references, maps)], [profile(m, K) for m in (references, maps)]
+        references, maps = (
+            pictures(kind, REFERENCES, 1, device),
+            pictures(kind, options.maps, 2, device),
+        )
+        old, new = (
+            [plain_profile(m) for m in (references, maps)],
+            [profile(m, K) for m in (references, maps)],
+        )
         works: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "profile": (lambda m=maps: plain_profile(m), lambda m=maps: profile(m, K)),
             "8 references": (lambda o=old: pair_by_pair(*o), lambda n=new: compare_all(*n)),
         }
         expected, found = pair_by_pair(*old), compare_all(*new)
-        worst = max(worst, *(float((expected[name] - found[name]).abs().max()) for name in COMPONENTS))
+        worst = max(
+            worst, *(float((expected[name] - found[name]).abs().max()) for name in COMPONENTS)
+        )
         total = [0.0, 0.0]
         for what, sides in works.items():
             best = [float("inf")] * 2
@@ -140,7 +168,9 @@ def main() -> None:
             total = [t + b for t, b in zip(total, best, strict=True)]
             rows.append((kind, what, *(1e3 * b / options.maps for b in best), best[0] / best[1]))
         rows.append((kind, "both", *(1e3 * t / options.maps for t in total), total[0] / total[1]))
-    print(f"milliseconds per map of 3×{SIDE}×{SIDE} on {device}, the best of {ROUNDS}, {options.maps} maps at once")
+    print(
+        f"milliseconds per map of 3×{SIDE}×{SIDE} on {device}, the best of {ROUNDS}, {options.maps} maps at once"
+    )
     columns = ["maps", "work", "plain", "heatproof", "ratio"]
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.2f}".format))
     print(f"largest difference of a score between the two sides: {worst:.1e}")

@@ -41,23 +41,36 @@ from support.small import model, pictures
 
 PICTURES, BATCH, K, SEED = 16, 8, 100, 0
 EXPLAINERS = labelled(
-    [IntegratedGradients(steps=16), GradientShap(), GradCAM(), Lime(samples=50, features=Patches(size=8))]
+    [
+        IntegratedGradients(steps=16),
+        GradientShap(),
+        GradCAM(),
+        Lime(samples=50, features=Patches(size=8)),
+    ]
 )
 PERTURBATIONS = PRESETS["fass-paper"]
 Scores = dict[tuple[str, str, str], float]
 
 
-def with_heatproof(images: torch.Tensor, explainers: Any = EXPLAINERS, **options: bool) -> tuple[Model, float, Scores]:
+def with_heatproof(
+    images: torch.Tensor, explainers: Any = EXPLAINERS, **options: bool
+) -> tuple[Model, float, Scores]:
     net = model(rows=BATCH)
     evaluation = Stability(perturbations=PERTURBATIONS, k=K, **options)
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        run = heatproof.evaluate(net, images, explainers, evaluation, folder, seed=SEED, batch_size=BATCH)
+        run = heatproof.evaluate(
+            net, images, explainers, evaluation, folder, seed=SEED, batch_size=BATCH
+        )
         seconds = time.perf_counter() - begun
         frame = run.table()
     kept = frame[(frame.measure == "fass") & (frame.status == "ok") & (frame.condition != "redraw")]
     rows = zip(kept.explainer, kept.condition, kept["sample"], kept.value, strict=True)
-    return net, seconds, {(explainer, where, sample): value for explainer, where, sample, value in rows}
+    return (
+        net,
+        seconds,
+        {(explainer, where, sample): value for explainer, where, sample, value in rows},
+    )
 
 
 def pair_by_pair(images: torch.Tensor) -> tuple[Model, float, Scores]:
@@ -75,8 +88,13 @@ def pair_by_pair(images: torch.Tensor) -> tuple[Model, float, Scores]:
                     same = net.logits(net.inputs(perturbed)).argmax(1) == target
                 if not bool(same.any()):
                     continue
-                pair = [profile(explainer(net, b[same], target[same], SEED), K, "average") for b in (clean, perturbed)]
-                for sample, value in zip(clean[same].ids, composite(compare(*pair), (1, 1, 1)).tolist(), strict=True):
+                pair = [
+                    profile(explainer(net, b[same], target[same], SEED), K, "average")
+                    for b in (clean, perturbed)
+                ]
+                for sample, value in zip(
+                    clean[same].ids, composite(compare(*pair), (1, 1, 1)).tolist(), strict=True
+                ):
                     scores[name, condition(perturbation), sample] = value
     return net, time.perf_counter() - begun, scores
 
@@ -92,7 +110,9 @@ def main() -> None:
         "heatproof, everything": with_heatproof(images),
     }
     base, base_seconds, expected = sides["pair by pair"]
-    shared, _, _ = with_heatproof(images, "sobel")  # an explainer without passes leaves the predictions
+    shared, _, _ = with_heatproof(
+        images, "sobel"
+    )  # an explainer without passes leaves the predictions
     singly = 2 * PICTURES * len(EXPLAINERS) * len(PERTURBATIONS)
     rows = []
     for what, (net, seconds, _) in sides.items():
@@ -100,10 +120,14 @@ def main() -> None:
         rows.append((what, predicted, net.passes - predicted, net.passes, base.passes / net.passes))
         rows[-1] += (seconds, base_seconds / seconds)
     columns = ["", "to predict", "to explain", "passes", "ratio", "seconds", "ratio of seconds"]
-    sizes = f"{len(EXPLAINERS)} explainers × {len(PERTURBATIONS)} perturbations × {PICTURES} pictures"
+    sizes = (
+        f"{len(EXPLAINERS)} explainers × {len(PERTURBATIONS)} perturbations × {PICTURES} pictures"
+    )
     print(f"{sizes}, {len(expected)} pairs kept")
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.2f}".format))
-    print(f"of heatproof's predictions {usual_references(PICTURES)} are of reference samples, for the chance level")
+    print(
+        f"of heatproof's predictions {usual_references(PICTURES)} are of reference samples, for the chance level"
+    )
     del sides["pair by pair"]
     for what, (_, _, scores) in sides.items():
         if scores.keys() != expected.keys():

@@ -62,7 +62,9 @@ def published(module: torch.nn.Module, x: torch.Tensor, lime: bool) -> tuple[flo
 
     target = torch.zeros(16, dtype=torch.long, device=x.device)
     attribute = CaptumGradients(module).attribute
-    gradients = 16 / seconds(lambda: attribute(x[:16], target=target, n_steps=50, internal_batch_size=8))
+    gradients = 16 / seconds(
+        lambda: attribute(x[:16], target=target, n_steps=50, internal_batch_size=8)
+    )
     if not lime:
         return gradients, math.nan
     patch = torch.arange(SIDE, device=x.device) // 16
@@ -75,18 +77,34 @@ def published(module: torch.nn.Module, x: torch.Tensor, lime: bool) -> tuple[flo
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--architectures", nargs="+", default=["resnet50", "densenet121", "convnext_tiny", "vit_b_16"])
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ask.add_argument(
+        "--architectures",
+        nargs="+",
+        default=["resnet50", "densenet121", "convnext_tiny", "vit_b_16"],
+    )
     ask.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     ask.add_argument("--rows", type=int, default=256 if torch.cuda.is_available() else 8)
     ask.add_argument("--images", type=int, default=128 if torch.cuda.is_available() else 4)
     ask.add_argument("--precisions", nargs="+", default=[precision for precision, _ in MODES])
-    ask.add_argument("--only", nargs="+", default=[], help="explainers to time, in every precision, without Captum")
+    ask.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        help="explainers to time, in every precision, without Captum",
+    )
     ask.add_argument("--eager", action="store_true", help="compile nothing")
-    ask.add_argument("--explainers", default="resnet50", help="the architecture on which every explainer is timed")
+    ask.add_argument(
+        "--explainers",
+        default="resnet50",
+        help="the architecture on which every explainer is timed",
+    )
     given = ask.parse_args()
     print(
-        f"torch {torch.__version__}, {_name(given.device)}, batches of {given.rows}, {given.images} images", flush=True
+        f"torch {torch.__version__}, {_name(given.device)}, batches of {given.rows}, {given.images} images",
+        flush=True,
     )
     x = torch.rand(given.images, 3, SIDE, SIDE, device=given.device)
     batch = Batch(tuple(map(str, range(given.images))), x)
@@ -98,26 +116,35 @@ def main() -> None:
         lime = name in ("resnet50", "vit_b_16")
         way, way_lime = (math.nan, math.nan) if given.only else published(module, x, lime)
         print(
-            f"\n{name}, the published way: IG-50 {way:.1f} explanations/s" + f", LIME {way_lime:.2f} s" * lime,
+            f"\n{name}, the published way: IG-50 {way:.1f} explanations/s"
+            + f", LIME {way_lime:.2f} s" * lime,
             flush=True,
         )
-        for precision, compiled in ((p, c and not given.eager) for p, c in MODES if p in given.precisions):
+        for precision, compiled in (
+            (p, c and not given.eager) for p, c in MODES if p in given.precisions
+        ):
             torch._dynamo.reset()
-            model = Model(module if weight_type(precision) is None else _twin(name, module)).use(precision, compiled)
+            model = Model(module if weight_type(precision) is None else _twin(name, module)).use(
+                precision, compiled
+            )
             model.rows = given.rows
             with arithmetic(precision):
                 forward, gradient = ceiling(model, (given.rows,), 10)
                 if given.only:
                     every(model, batch, target, forward, gradient, given.only)
                     continue
-                rate = given.images / seconds(lambda m=model: IntegratedGradients()(m, batch, target, 0))
+                rate = given.images / seconds(
+                    lambda m=model: IntegratedGradients()(m, batch, target, 0)
+                )
                 line = f"  {precision:<8} {'compiled' if compiled else 'eager':<8} ceiling {forward:>6.0f} forward/s "
                 line += f"{gradient:>6.0f} gradients/s  IG-50 {rate:>6.1f}/s, {50 * rate / gradient:.2f} of ceiling, "
                 print(line + f"{rate / way:.1f} times the published way", flush=True)
                 if lime and (precision, compiled) == FASTEST:
                     few = batch[:16]
                     explain = Lime(samples=1000, features=Patches(size=16))
-                    spent = seconds(lambda m=model, e=explain, b=few: e(m, b, target[:16], 0)) / len(few)
+                    spent = seconds(
+                        lambda m=model, e=explain, b=few: e(m, b, target[:16], 0)
+                    ) / len(few)
                     print(
                         f"  {precision} LIME, 1000 samples, 196 features: {spent:.3f} s, {way_lime / spent:.0f} times"
                     )
@@ -129,11 +156,18 @@ def main() -> None:
     if not ratios:
         return
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    print(f"\nIG-50 in {FASTEST[0]}, geometric mean: {mean:.1f} times the published way", flush=True)
+    print(
+        f"\nIG-50 in {FASTEST[0]}, geometric mean: {mean:.1f} times the published way", flush=True
+    )
 
 
 def every(
-    model: Model, batch: Batch, target: torch.Tensor, forward: float, gradient: float, only: Sequence[str] = ()
+    model: Model,
+    batch: Batch,
+    target: torch.Tensor,
+    forward: float,
+    gradient: float,
+    only: Sequence[str] = (),
 ) -> None:
     """Each explainer's passes per second over the ceiling."""
     how = f"{model.precision}{' compiled' * model.is_compiled}, {forward:.0f} forward/s, {gradient:.0f} gradients/s"
@@ -145,7 +179,10 @@ def every(
         spent = seconds(lambda e=explainer: e(model, batch, target[: len(batch)], 0))
         ideal = (passes - differentiated) / forward + differentiated / gradient
         each = f"{passes / len(batch):>6.0f} {differentiated / len(batch):>6.0f}"
-        print(f"    {explainer.name:<20} {each}  {1000 * spent / len(batch):>7.2f} ms  {ideal / spent:.2f}", flush=True)
+        print(
+            f"    {explainer.name:<20} {each}  {1000 * spent / len(batch):>7.2f} ms  {ideal / spent:.2f}",
+            flush=True,
+        )
 
 
 def _twin(name: str, module: torch.nn.Module) -> torch.nn.Module:

@@ -16,8 +16,14 @@ ROWS = 256
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--architectures", nargs="+", default=["resnet50", "mobilenet_v2", "convnext_tiny", "vit_b_16"])
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ask.add_argument(
+        "--architectures",
+        nargs="+",
+        default=["resnet50", "mobilenet_v2", "convnext_tiny", "vit_b_16"],
+    )
     ask.add_argument("--compile", action="store_true")
     given = ask.parse_args()
     if not torch.cuda.is_available():
@@ -41,7 +47,10 @@ def main() -> None:
             rates.append(ceiling(model, (ROWS,)))
         print(f"{name}, in blocks against torch's own first layer, passes a second:", flush=True)
         for what, ours, theirs in zip(("forwards", "differentiated"), *rates, strict=True):
-            print(f"  {what}: {ours:.0f} and {theirs:.0f}, {ours / theirs:.2f} times as many", flush=True)
+            print(
+                f"  {what}: {ours:.0f} and {theirs:.0f}, {ours / theirs:.2f} times as many",
+                flush=True,
+            )
 
 
 def _function(layer: torch.nn.Module) -> object:

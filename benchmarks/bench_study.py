@@ -40,7 +40,16 @@ from typing import Any
 
 import torch
 
-from heatproof import Certificate, Faithfulness, Model, Stability, Symmetry, evaluate, open_data, read
+from heatproof import (
+    Certificate,
+    Faithfulness,
+    Model,
+    Stability,
+    Symmetry,
+    evaluate,
+    open_data,
+    read,
+)
 from heatproof.models.precision import arithmetic, weight_type
 
 EXPLAINERS: list[Any] = [
@@ -112,7 +121,9 @@ def finish() -> None:
         torch.cuda.synchronize()
 
 
-def ceiling(model: Model, sizes: Sequence[int], times: int = 5 if DEVICE == "cuda" else 1) -> tuple[float, float]:
+def ceiling(
+    model: Model, sizes: Sequence[int], times: int = 5 if DEVICE == "cuda" else 1
+) -> tuple[float, float]:
     """The bare network's best rates over batch sizes: forward passes and differentiated passes per second."""
     bare = model._compiled if model.is_compiled else model.module
     layout = torch.channels_last if model.channels_last else torch.contiguous_format
@@ -199,7 +210,11 @@ def counted(model: Model, parts: list[Part], seconds: float = math.inf) -> Itera
         finally:
             finish()
             spent = time.perf_counter() - begun
-            parts.append(Part(axis.name, spent, model.passes - passes, model.gradient_passes - differentiated))
+            parts.append(
+                Part(
+                    axis.name, spent, model.passes - passes, model.gradient_passes - differentiated
+                )
+            )
             say(f"  {len(subject.batch)} photographs, {parts[-1]}")
 
     for kind in kinds:
@@ -214,7 +229,9 @@ def counted(model: Model, parts: list[Part], seconds: float = math.inf) -> Itera
             kind.__call__ = call
 
 
-def shares(parts: list[Part], wall: float, rates: tuple[float, float], samples: int, wanted: int) -> Iterator[str]:
+def shares(
+    parts: list[Part], wall: float, rates: tuple[float, float], samples: int, wanted: int
+) -> Iterator[str]:
     """A line for each axis with its share, in all and after its first shard, and for the study of `wanted` samples."""
     shards = min(collections.Counter(part.axis for part in parts).values())
     first, later = [0.0, 0.0], [0.0, 0.0]
@@ -224,7 +241,10 @@ def shares(parts: list[Part], wall: float, rates: tuple[float, float], samples: 
         line = f"{axis}: {sum(spent):.1f} s, {sum(part.passes for part in own)} passes, {sum(ideal) / sum(spent):.2f}"
         if shards > 1:
             line += f", after the first shard {sum(ideal[1:]) / sum(spent[1:]):.2f}"
-            for kept, values in ((first, (spent[0], ideal[0])), (later, (sum(spent[1:]), sum(ideal[1:])))):
+            for kept, values in (
+                (first, (spent[0], ideal[0])),
+                (later, (sum(spent[1:]), sum(ideal[1:]))),
+            ):
                 kept[0], kept[1] = kept[0] + values[0], kept[1] + values[1]
         yield line
     if shards > 1 and wanted:
@@ -240,14 +260,20 @@ def profiled(wanted: bool, lines: list[str]) -> Iterator[None]:
     if not wanted:
         yield
         return
-    kinds = [torch.profiler.ProfilerActivity.CUDA if DEVICE == "cuda" else torch.profiler.ProfilerActivity.CPU]
+    kinds = [
+        torch.profiler.ProfilerActivity.CUDA
+        if DEVICE == "cuda"
+        else torch.profiler.ProfilerActivity.CPU
+    ]
     begun = time.perf_counter()
     with torch.profiler.profile(activities=kinds) as watch:
         yield
         finish()
         spent = time.perf_counter() - begun
     spans: dict[str, list[float]] = collections.defaultdict(list)
-    for event in watch.profiler.kineto_results.events():  # not torch's own table, which takes minutes for a million
+    for event in (
+        watch.profiler.kineto_results.events()
+    ):  # not torch's own table, which takes minutes for a million
         if (event.device_type() != torch.autograd.DeviceType.CPU) == (DEVICE == "cuda"):
             spans[event.name()].append(event.duration_ns() / 1e9)
     busy = sorted(((sum(each), len(each), name) for name, each in spans.items()), reverse=True)
@@ -257,14 +283,20 @@ def profiled(wanted: bool, lines: list[str]) -> Iterator[None]:
 
 def fates(table: Any) -> str:
     """How many rows are ok, flipped and undefined, and of which explainers most are undefined: they cost less."""
-    counted = ", ".join(f"{share:.1%} {fate}" for fate, share in table.status.value_counts(normalize=True).items())
+    counted = ", ".join(
+        f"{share:.1%} {fate}" for fate, share in table.status.value_counts(normalize=True).items()
+    )
     undefined = (table.status == "undefined").groupby(table.explainer).mean()
     worst = [f"{name} {share:.0%} undefined" for name, share in undefined.items() if share > 0.3]
     reasons = table.reason[table.status == "undefined"].value_counts().head(3)
-    return "; ".join([f"rows: {counted}", *worst, *(f"{count} × {why}" for why, count in reasons.items())])
+    return "; ".join(
+        [f"rows: {counted}", *worst, *(f"{count} × {why}" for why, count in reasons.items())]
+    )
 
 
-def study(model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace) -> tuple[float, str]:
+def study(
+    model: Model, data: Any, axes: dict[str, Any], given: argparse.Namespace
+) -> tuple[float, str]:
     """Seconds of a whole study, or of what was done of it in time, and what became of its rows."""
     with tempfile.TemporaryDirectory() as folder:
         finish()
@@ -288,20 +320,33 @@ def defined(explainers: list[Any], model: Model) -> list[Any]:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("--images", required=True, help="a folder of photographs")
     ask.add_argument("--networks", nargs="+", default=["mobilenet_v2"])
     ask.add_argument("--photographs", type=int, default=32)
     ask.add_argument("--modes", nargs="+", default=["float32"])
     ask.add_argument("--axes", nargs="+", default=list(AXES), choices=list(AXES))
-    ask.add_argument("--singly", action="store_true", help="one explainer after another, each with a line of its own")
-    ask.add_argument("--explainers", nargs="+", default=None, help="of the eleven, or others by name")
+    ask.add_argument(
+        "--singly",
+        action="store_true",
+        help="one explainer after another, each with a line of its own",
+    )
+    ask.add_argument(
+        "--explainers", nargs="+", default=None, help="of the eleven, or others by name"
+    )
     ask.add_argument("--few", action="store_true", help="fewer conditions")
     ask.add_argument(
-        "--extrapolate", type=int, default=0, help="to so many photographs, from the shards after the first"
+        "--extrapolate",
+        type=int,
+        default=0,
+        help="to so many photographs, from the shards after the first",
     )
     ask.add_argument("--kernels", action="store_true", help="what the device was busy with")
-    ask.add_argument("--seconds", type=float, default=math.inf, help="of a mode, after which its study stops")
+    ask.add_argument(
+        "--seconds", type=float, default=math.inf, help="of a mode, after which its study stops"
+    )
     ask.add_argument("--batch-size", type=int)
     ask.add_argument("--shard-size", type=int)
     ask.add_argument("--sizes", type=int, nargs="+", default=[64, 256] if DEVICE == "cuda" else [8])
@@ -334,13 +379,19 @@ def main() -> None:
                 with arithmetic(precision):
                     forward, gradient = ceiling(model, tuple(given.sizes))
                 ideal = (passes - differentiated) / forward + differentiated / gradient
-                label = name.partition("=")[0] + ", " + (str(group[0]) if given.singly else "all explainers")
+                label = (
+                    name.partition("=")[0]
+                    + ", "
+                    + (str(group[0]) if given.singly else "all explainers")
+                )
                 say(
                     f"{label}, {given.photographs} photographs, {mode}: {wall:.1f} s, {passes} passes, "
                     f"{differentiated} of them differentiated, limit {ideal:.1f} s "
                     f"({forward:.0f} and {gradient:.0f} a second), share {ideal / wall:.2f}; batches of {model.rows}"
                 )
-                for line in shares(parts, wall, (forward, gradient), given.photographs, given.extrapolate):
+                for line in shares(
+                    parts, wall, (forward, gradient), given.photographs, given.extrapolate
+                ):
                     print(f"  {line}")
                 print(*kernels, sep="\n", end="\n" * bool(kernels))
                 whole = max(1, sum(found.values()))

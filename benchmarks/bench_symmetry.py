@@ -38,7 +38,9 @@ GROUP = torus()
 
 
 def fresh_model() -> Model:
-    return Model(seeded(lambda: CircularCNN2d(channels=1, classes=4, width=8, depth=2), 0), rows=ROWS)
+    return Model(
+        seeded(lambda: CircularCNN2d(channels=1, classes=4, width=8, depth=2), 0), rows=ROWS
+    )
 
 
 def with_heatproof(model: Model, batch: Batch, target: Tensor, explainer: Any) -> Tensor:
@@ -66,7 +68,10 @@ def one_by_one(keep: bool) -> Callable[[Model, Batch, Tensor, Any], Tensor]:
 def element_by_element(model: Model, batch: Batch, target: Tensor, explainer: Any) -> Tensor:
     scores = []
     for g in orbit(GROUP, batch, ELEMENTS).elements:
-        clean, moved = explainer(model, batch, target, 0), explainer(model, GROUP.act(g, batch), target, 0)
+        clean, moved = (
+            explainer(model, batch, target, 0),
+            explainer(model, GROUP.act(g, batch), target, 0),
+        )
         scores.append(cosine(moved.double(), GROUP.move(g, clean).double()))
     return torch.stack(scores).mean(0)
 

@@ -46,7 +46,9 @@ def main() -> None:
         checked = seconds(lambda: table.read_scores(root, compact=True), given.turns)
         with mock.patch.object(digests, "check"):
             plain = seconds(lambda: table.read_scores(root, compact=True), given.turns)
-        sha = seconds(lambda: [hashlib.sha256(content).hexdigest() for content in contents], given.turns)
+        sha = seconds(
+            lambda: [hashlib.sha256(content).hexdigest() for content in contents], given.turns
+        )
         crc = seconds(lambda: [zlib.crc32(content) for content in contents], given.turns)
         whole = seconds(lambda: verify(root), given.turns)
     bytes_ = sum(map(len, contents))

@@ -66,7 +66,9 @@ def main() -> None:
         study = Path(folder) / "study.yaml"
         study.write_text(STUDY)
         recipe = FromStudy(str(study), allow_code=True)
-        found = {side: measure(recipe, *given, Path(folder) / side) for side, given in SIDES.items()}
+        found = {
+            side: measure(recipe, *given, Path(folder) / side) for side, given in SIDES.items()
+        }
     base_whole, base_rate, expected = found["one worker"]
     for side, (whole, rate, _) in found.items():
         ratios = f"ratio {rate / base_rate:.2f} while working, {base_whole / whole:.2f} whole run"

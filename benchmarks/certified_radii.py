@@ -31,7 +31,12 @@ SUPERSETS = SETS[(SETS & ALPHA) == ALPHA]
 ADDED = MEMBERS[SUPERSETS].sum(1) - 2
 FREE = ~MEMBERS[ALPHA]
 KINDS = ("random", "adversarial", "saturated", "voting")
-SETTINGS = (("quantised", 0.125, 16), ("quantised", 0.25, 8), ("bernoulli", 0.125, 64), ("bernoulli", 0.25, 16))
+SETTINGS = (
+    ("quantised", 0.125, 16),
+    ("quantised", 0.25, 8),
+    ("bernoulli", 0.125, 64),
+    ("bernoulli", 0.25, 16),
+)
 
 
 def functions(kind: str, count: int, g: torch.Generator) -> Tensor:
@@ -45,14 +50,22 @@ def functions(kind: str, count: int, g: torch.Generator) -> Tensor:
         logits = 0.3 * logits + 8.0 * torch.stack([~beyond, beyond, 0 * beyond, 0 * beyond], 2)
     if kind == "saturated":
         noisy = torch.rand(count, 2**FEATURES, generator=g) < 0.2
-        logits = 60.0 * torch.where(noisy[..., None], torch.rand(logits.shape, generator=g).double(), logits)
+        logits = 60.0 * torch.where(
+            noisy[..., None], torch.rand(logits.shape, generator=g).double(), logits
+        )
     outputs = logits.softmax(2)
-    return torch.nn.functional.one_hot(outputs.argmax(2), CLASSES).double() if kind == "voting" else outputs
+    return (
+        torch.nn.functional.one_hot(outputs.argmax(2), CLASSES).double()
+        if kind == "voting"
+        else outputs
+    )
 
 
 def bank_of(masks: str, keep: float, samples: int, seed: int) -> Tensor:
     """Masks as a smoothed model draws them."""
-    model = Smoothed(heatproof.Model(torch.nn.Linear(FEATURES, 2)), keep, samples, masks=masks, seed=seed)
+    model = Smoothed(
+        heatproof.Model(torch.nn.Linear(FEATURES, 2)), keep, samples, masks=masks, seed=seed
+    )
     return model.bank(FEATURES)
 
 
@@ -73,13 +86,17 @@ def brute_force(total: int) -> None:
             for seed in range(each // 20):  # a bank for twenty functions
                 table = functions(kind, 20, g)
                 bank = bank_of(masks, keep, samples, seed)
-                places = (MEMBERS[:, None] & bank).long() @ (1 << torch.arange(FEATURES))  # (2^n, N)
+                places = (MEMBERS[:, None] & bank).long() @ (
+                    1 << torch.arange(FEATURES)
+                )  # (2^n, N)
                 lead = leads(table[:, places[ALPHA]])
                 truth = true_radius(table[:, places].mean(2))
                 free, gap = FREE.expand(20, -1), lead.mean(1).amin(1) - GUARD
                 rules = {
                     "per mask": per_mask_radius(lead, bank, free),
-                    "Lipschitz": mus_radius(gap, float(bank.double().mean(0).max())).clamp(max=FEATURES - 2),
+                    "Lipschitz": mus_radius(gap, float(bank.double().mean(0).max())).clamp(
+                        max=FEATURES - 2
+                    ),
                 }
                 assert bool((rules["per mask"] >= rules["Lipschitz"]).all())
                 for rule, radius in rules.items():
@@ -92,15 +109,25 @@ def brute_force(total: int) -> None:
                     chance = keep**kept * (1 - keep) ** (FEATURES - kept)
                     exact = torch.stack([chance @ table[:, SETS & s] for s in SETS.tolist()], 1)
                     every = true_radius(exact)
-                    radius = mus_radius(bernoulli_gap(lead, DELTA, kind == "voting") - GUARD, keep, "bernoulli")
+                    radius = mus_radius(
+                        bernoulli_gap(lead, DELTA, kind == "voting") - GUARD, keep, "bernoulli"
+                    )
                     radius = radius.clamp(max=FEATURES - 2)
                     found.setdefault((kind, "Bernoulli"), []).append(
-                        (int((radius > every).sum()), float(radius.double().mean()), float(every.double().mean()))
+                        (
+                            int((radius > every).sum()),
+                            float(radius.double().mean()),
+                            float(every.double().mean()),
+                        )
                     )
-    print(f"{'functions':12} {'rule':10} {'cases':>7} {'wrong':>6} {'mean radius':>12} {'truth':>7}")
+    print(
+        f"{'functions':12} {'rule':10} {'cases':>7} {'wrong':>6} {'mean radius':>12} {'truth':>7}"
+    )
     for (kind, rule), rows in found.items():
         wrong, mean, truth = np.array(rows).T
-        print(f"{kind:12} {rule:10} {20 * len(rows):7} {int(wrong.sum()):6} {mean.mean():12.2f} {truth.mean():7.2f}")
+        print(
+            f"{kind:12} {rule:10} {20 * len(rows):7} {int(wrong.sum()):6} {mean.mean():12.2f} {truth.mean():7.2f}"
+        )
 
 
 def ratio(new: Tensor, old: Tensor) -> str:
@@ -125,7 +152,9 @@ def photographs(count: int, samples: int, device: str) -> None:
         target = model.logits(model.inputs(batch.to(model.device))).argmax(1)
     maps = heatproof.GradCAM()(model, batch.to(model.device), target, 0)
     mask = select(maps, batch.to(model.device), features, fraction=0.25).cpu()
-    print(f"\n{'masks':10} {'outputs':14} {'λ':>7} {'MuS':>6} {'per mask':>9} {'ratio of means':>20} {'Bernoulli':>10}")
+    print(
+        f"\n{'masks':10} {'outputs':14} {'λ':>7} {'MuS':>6} {'per mask':>9} {'ratio of means':>20} {'Bernoulli':>10}"
+    )
     for masks in ("quantised", "bernoulli"):
         for votes in (False, True):
             for keep in (1 / 16, 1 / 8, 1 / 4):

@@ -35,7 +35,9 @@ def maps(explainer: Explainer, model: Model, batch: Batch) -> Tensor:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("model")
     ask.add_argument("--images", required=True)
     ask.add_argument("--samples", type=int, default=32)
@@ -54,7 +56,9 @@ def main() -> None:
         scores = compare_all(found[given.samples :], found[: given.samples])
         for name, values in {**scores, "fass": composite(scores)}.items():
             each = values.nanmean(1)
-            order = torch.rand(DRAWS, len(each), generator=torch.Generator().manual_seed(0)).argsort(1)
+            order = torch.rand(
+                DRAWS, len(each), generator=torch.Generator().manual_seed(0)
+            ).argsort(1)
             eights = each.cpu()[order[:, :FEWEST_REFERENCES]].mean(1).std()
             error = values.nanmean(0).std() / given.samples**0.5
             label = f"{explainer.name} {name}"

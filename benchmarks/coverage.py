@@ -52,7 +52,11 @@ failures which no sample showed cannot be allowed for.""",
     "evaluate": """The interval of whole runs of a small network on drawn images against the score of one large run,
 with references drawn anew each time; in brackets the mean width.""",
 }
-TITLES = {"intervals": "Intervals and bounds", "families": "Families of tests, and ranks", "evaluate": "Whole runs"}
+TITLES = {
+    "intervals": "Intervals and bounds",
+    "families": "Families of tests, and ranks",
+    "evaluate": "Whole runs",
+}
 REPLICATES = {"intervals": 2000, "families": 5000, "evaluate": 200}
 Generator = np.random.Generator
 
@@ -67,9 +71,13 @@ class Population:
     span: tuple[float | None, float | None] | None = UNIT
 
 
-def beta(a: float, b: float, kind: str = "smooth", low: float = 0.0, high: float = 1.0) -> Population:
+def beta(
+    a: float, b: float, kind: str = "smooth", low: float = 0.0, high: float = 1.0
+) -> Population:
     mean = low + (high - low) * a / (a + b)
-    return Population(lambda g, shape: low + (high - low) * g.beta(a, b, shape), mean, kind, (low, high))
+    return Population(
+        lambda g, shape: low + (high - low) * g.beta(a, b, shape), mean, kind, (low, high)
+    )
 
 
 def mixture(high: float, low: float, rare: float, spread: float) -> Population:
@@ -82,7 +90,9 @@ def mixture(high: float, low: float, rare: float, spread: float) -> Population:
 
 
 def values(points: list[float], weights: list[float], kind: str) -> Population:
-    return Population(lambda g, shape: g.choice(points, shape, p=weights), float(np.dot(points, weights)), kind)
+    return Population(
+        lambda g, shape: g.choice(points, shape, p=weights), float(np.dot(points, weights)), kind
+    )
 
 
 POPULATIONS = {
@@ -99,7 +109,9 @@ POPULATIONS = {
     "ties: 0, ½ and 1": values([1.0, 0.5, 0.0], [0.9, 0.05, 0.05], "ties"),
     "ties: six steps": values([0, 0.2, 0.4, 0.6, 0.8, 1], [0.02, 0.08, 0.2, 0.3, 0.3, 0.1], "ties"),
     # declared without a lower end, as in the product
-    "equivariance: 1 − small errors": replace(beta(90, 1, "without ends", -1.0, 1.0), span=(None, 1.0)),
+    "equivariance: 1 − small errors": replace(
+        beta(90, 1, "without ends", -1.0, 1.0), span=(None, 1.0)
+    ),
     "certified rate: U-shaped": beta(3, 0.5, "near the end"),
     "ROAD: within ± ½": beta(9, 6, "smooth", -0.5, 0.5),
     "AUC of a curve": beta(5, 7),
@@ -111,14 +123,28 @@ def seed_of(*key: Any) -> Generator:
     return np.random.default_rng(zlib.crc32(repr(key).encode()))
 
 
-def cell(name: str, kind: str, n: int, times: int, covered: Any, width: Any = math.nan, **more: Any) -> dict[str, Any]:
+def cell(
+    name: str, kind: str, n: int, times: int, covered: Any, width: Any = math.nan, **more: Any
+) -> dict[str, Any]:
     """One line of the table; where no interval was given, its replicate counts for nothing."""
     given = (
-        np.isfinite(np.broadcast_to(width, np.shape(covered))) if np.ndim(width) else np.full(np.shape(covered), True)
+        np.isfinite(np.broadcast_to(width, np.shape(covered)))
+        if np.ndim(width)
+        else np.full(np.shape(covered), True)
     )
     share = float(np.mean(np.asarray(covered)[given])) if given.any() else math.nan
-    line = {"what": name, "kind": kind, "n": n, "replicates": times, "covered": share, "given": float(given.mean())}
-    return line | {"width": float(np.nanmean(width)) if given.any() and np.ndim(width) else None, **more}
+    line = {
+        "what": name,
+        "kind": kind,
+        "n": n,
+        "replicates": times,
+        "covered": share,
+        "given": float(given.mean()),
+    }
+    return line | {
+        "width": float(np.nanmean(width)) if given.any() and np.ndim(width) else None,
+        **more,
+    }
 
 
 def of_population(name: str, n: int, times: int) -> list[dict[str, Any]]:
@@ -155,11 +181,19 @@ def of_rate(rate: float, n: int, times: int) -> list[dict[str, Any]]:
     name = f"retention {rate:g}"
     lines = [cell(name, "rate", n, times, (low <= rate) & (rate <= high), high - low)]
     once = sorted(set(hits))
-    bounds = of_means(np.array([[1.0] * k + [0.0] * (n - k) for k in once]), UNIT).bound(0.95, True)[0]
+    bounds = of_means(np.array([[1.0] * k + [0.0] * (n - k) for k in once]), UNIT).bound(
+        0.95, True
+    )[0]
     by_hits = dict(zip(once, bounds, strict=True))
     return [
         *lines,
-        cell(f"lower bound of {name}", "bound, rate", n, times, np.array([by_hits[k] <= rate for k in hits])),
+        cell(
+            f"lower bound of {name}",
+            "bound, rate",
+            n,
+            times,
+            np.array([by_hits[k] <= rate for k in hits]),
+        ),
     ]
 
 
@@ -172,7 +206,12 @@ def studies(g: Generator, times: int, n: int, r: int, strength: float, column_: 
     own = 0.05 * g.standard_normal((times, n))
     as_reference = 0.7 * own + 0.05 * strength * g.standard_normal((times, n))
     scores = np.clip(0.75 + 0.6 * own + 0.08 * g.standard_normal((times, n)), 0, 1)
-    pairs = 0.5 + 0.5 * own[:, None] + as_reference[:, :r, None] + 0.05 * g.standard_normal((times, r, n))
+    pairs = (
+        0.5
+        + 0.5 * own[:, None]
+        + as_reference[:, :r, None]
+        + 0.05 * g.standard_normal((times, r, n))
+    )
     pairs[:, np.arange(r), np.arange(r)] = np.nan
     level = np.nanmean(pairs, 1)
     data = {column_: scores[:, None], f"{column_}_chance": level[:, None]}
@@ -181,14 +220,31 @@ def studies(g: Generator, times: int, n: int, r: int, strength: float, column_: 
     status = np.zeros((times, 1, n), dtype=np.int8)
     names = [str(i) for i in range(times)]
     cube = Cube(
-        "d", "m", "s", names, [("jpeg", 1.0)], ids, data, status, {}, pd.DataFrame(), asked, spans={"fass": UNIT}
+        "d",
+        "m",
+        "s",
+        names,
+        [("jpeg", 1.0)],
+        ids,
+        data,
+        status,
+        {},
+        pd.DataFrame(),
+        asked,
+        spans={"fass": UNIT},
     )
     above = np.nansum(pairs - level[:, None], 2)[:, None]
     return replace(cube, references=tuple(ids[:r]), by_reference={f"{column_}_chance": above})
 
 
-def of_calibrated(aligned: bool, strength: float, r: int, n: int, times: int) -> list[dict[str, Any]]:
-    g, name, r = seed_of("calibrated", aligned, strength, r, n), "fass_aligned" if aligned else "fass", min(r, n)
+def of_calibrated(
+    aligned: bool, strength: float, r: int, n: int, times: int
+) -> list[dict[str, Any]]:
+    g, name, r = (
+        seed_of("calibrated", aligned, strength, r, n),
+        "fass_aligned" if aligned else "fass",
+        min(r, n),
+    )
     found = []
     for start in range(0, times, step := max(1, 4_000_000 // (n * r))):
         cube = studies(g, min(step, times - start), n, r, strength, name)
@@ -214,7 +270,16 @@ def of_difference(n: int, times: int) -> list[dict[str, Any]]:
     truth = np.clip(base - 0.04 + 0.08 * many.standard_normal(len(base)), 0, 1).mean()
     truth -= np.clip(base + 0.05 * many.standard_normal(len(base)), 0, 1).mean()
     low, high = of_means(second, UNIT).minus(of_means(first, UNIT)).interval(widest=np.inf)
-    return [cell("difference in compare", "smooth", n, times, (low <= truth) & (truth <= high), high - low)]
+    return [
+        cell(
+            "difference in compare",
+            "smooth",
+            n,
+            times,
+            (low <= truth) & (truth <= high),
+            high - low,
+        )
+    ]
 
 
 def of_correlation(n: int, times: int) -> list[dict[str, Any]]:
@@ -234,7 +299,13 @@ def of_leakage(n: int, times: int) -> list[dict[str, Any]]:
     n += n % 2  # as many of one class as of the other
     hits = seed_of("leakage", n).binomial(n, 0.5, times)
     once = sorted(set(hits))
-    place = {"dataset": "d", "model": "m", "evaluation": "leakage", "condition": "zero morf", "imputer": "zero"}
+    place = {
+        "dataset": "d",
+        "model": "m",
+        "evaluation": "leakage",
+        "condition": "zero morf",
+        "imputer": "zero",
+    }
     place |= {"order": "morf", "level": 0.5, "status": "ok"}
     blocks = []
     for k in once:
@@ -244,10 +315,25 @@ def of_leakage(n: int, times: int) -> list[dict[str, Any]]:
             ("mask_log2", np.full(n, -1.0)),
         ):
             blocks.append(
-                pd.DataFrame({**place, "explainer": str(k), "measure": measure, "value": column_.astype(float)})
+                pd.DataFrame(
+                    {
+                        **place,
+                        "explainer": str(k),
+                        "measure": measure,
+                        "value": column_.astype(float),
+                    }
+                )
             )
     bits = leakage_summary(pd.concat(blocks)).set_index("explainer")["mask_bits"]
-    return [cell("leakage bits, truth 0", "bound, rate", n, times, np.array([bits[str(k)] <= 1e-9 for k in hits]))]
+    return [
+        cell(
+            "leakage bits, truth 0",
+            "bound, rate",
+            n,
+            times,
+            np.array([bits[str(k)] <= 1e-9 for k in hits]),
+        )
+    ]
 
 
 KINDS = ("exchangeable", "unequal skew and variance")
@@ -292,11 +378,16 @@ def family(kind: str, n: int, times: int, ends: bool = True, part: int = 0) -> l
     more = "" if ends else ", no ends"
     tests = {"what": f"family of tests, {kind}{more}", "error": wrong / times}
     ranks = {"what": f"ranks, {kind}{more}", "error": missed / times, "width": room / times}
-    return [{"kind": "family", "n": n, "replicates": times, "width": None} | line for line in (tests, ranks)]
+    return [
+        {"kind": "family", "n": n, "replicates": times, "width": None} | line
+        for line in (tests, ranks)
+    ]
 
 
 WHOLE = {
-    "calibrated FASS": {"stability": {"perturbations": {"gaussian_noise": {"sigma": 0.1}}, "k": 10}},
+    "calibrated FASS": {
+        "stability": {"perturbations": {"gaussian_noise": {"sigma": 0.1}}, "k": 10}
+    },
     "dependence": {"dependence": {"draws": 1, "classes": 0, "k": 10}},
     "calibrated agreement": {"agreement": {"k": 10}},
 }
@@ -310,7 +401,9 @@ def through_evaluate(what: str, n: int, times: int, many: int) -> list[dict[str,
 
     torch.set_num_threads(1)
     make = torch.Generator().manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 64, 3))
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 64, 3)
+    )
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=make) * 0.2)
@@ -325,7 +418,9 @@ def through_evaluate(what: str, n: int, times: int, many: int) -> list[dict[str,
 
     def run(key: int, count: int, **more: Any) -> pd.DataFrame:
         seed = key if what == "calibrated FASS" else 0  # random networks, for one, stay the same
-        done = heatproof.evaluate(net, images(key, count), methods, asked, seed=seed, show_progress=False, **more)
+        done = heatproof.evaluate(
+            net, images(key, count), methods, asked, seed=seed, show_progress=False, **more
+        )
         return done.ranking().set_index("explainer")
 
     truth = run(10**6, many, references=many // 8, shard_size=500)["score"]
@@ -337,7 +432,10 @@ def through_evaluate(what: str, n: int, times: int, many: int) -> list[dict[str,
             low, high = found.loc[name, ["low", "high"]].astype(float)
             held[name].append(bool(low <= truth[name] <= high))
             width[name].append(high - low)
-    return [cell(f"{what} of {m}", "evaluate", n, times, np.array(held[m]), np.array(width[m])) for m in methods]
+    return [
+        cell(f"{what} of {m}", "evaluate", n, times, np.array(held[m]), np.array(width[m]))
+        for m in methods
+    ]
 
 
 Task = tuple[Callable[..., list[dict[str, Any]]], tuple[Any, ...]]
@@ -348,7 +446,9 @@ def cells(part: str, times: int, quick: bool) -> Iterable[Task]:
     sizes = (8, 30) if quick else SIZES
     if part == "evaluate":
         for n in (100, 30)[quick:]:
-            yield from ((through_evaluate, (what, n, times, 200 if quick else 3000)) for what in WHOLE)
+            yield from (
+                (through_evaluate, (what, n, times, 200 if quick else 3000)) for what in WHOLE
+            )
     if part == "families":
         for n in sizes[::-1]:
             for kind in KINDS:
@@ -356,7 +456,12 @@ def cells(part: str, times: int, quick: bool) -> Iterable[Task]:
                     many = min(AT_ONCE, times - start)
                     yield from ((family, (kind, n, many, ends, start)) for ends in (True, False))
     if part == "intervals":
-        for aligned, strength, r in ((False, 1.0, 8), (False, 1.0, 32), (False, 3.0, 8), (True, 1.0, 8)):
+        for aligned, strength, r in (
+            (False, 1.0, 8),
+            (False, 1.0, 32),
+            (False, 3.0, 8),
+            (True, 1.0, 8),
+        ):
             for n in sizes:
                 yield of_calibrated, (aligned, strength, r, n, times)
         for n in sizes:
@@ -383,7 +488,9 @@ def merged(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         whole, both = found[key], found[key]["replicates"] + line["replicates"]
         for name in ("error", "covered", "given", "width"):
             if whole.get(name) is not None:
-                whole[name] = (whole[name] * whole["replicates"] + line[name] * line["replicates"]) / both
+                whole[name] = (
+                    whole[name] * whole["replicates"] + line[name] * line["replicates"]
+                ) / both
         whole["replicates"] = both
     return list(found.values())
 
@@ -391,11 +498,21 @@ def merged(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def markdown(part: str, lines: list[dict[str, Any]], seconds: float, jobs: int) -> str:
     """The table of a part, one row per kind of number and one column per number of samples."""
     most = max(line["replicates"] for line in lines)
-    text = [f"## {TITLES[part]}", "", f"`python benchmarks/coverage.py {part}`: {len(lines)} cells of up to {most:,} "]
+    text = [
+        f"## {TITLES[part]}",
+        "",
+        f"`python benchmarks/coverage.py {part}`: {len(lines)} cells of up to {most:,} ",
+    ]
     text[-1] += f"replicates in {seconds:.0f} s on {jobs} cores. {ABOUT[part]}"
     sizes = sorted({line["n"] for line in lines})
-    text += ["", "| what | " + " | ".join(f"n = {n}" for n in sizes) + " |", "|---|" + "---|" * len(sizes)]
-    for what in sorted({line["what"] for line in lines}, key=[line["what"] for line in lines].index):
+    text += [
+        "",
+        "| what | " + " | ".join(f"n = {n}" for n in sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for what in sorted(
+        {line["what"] for line in lines}, key=[line["what"] for line in lines].index
+    ):
         row = {line["n"]: line for line in lines if line["what"] == what}
         text.append(f"| {what} | " + " | ".join(_shown(row.get(n)) for n in sizes) + " |")
     return "\n".join(text)
@@ -417,7 +534,9 @@ def _shown(line: dict[str, Any] | None) -> str:
     if line is None:
         return ""
     if "error" in line:
-        return f"{line['error']:.3f}" + (f" ({line['width']:.1f})" if line["width"] is not None else "")
+        return f"{line['error']:.3f}" + (
+            f" ({line['width']:.1f})" if line["width"] is not None else ""
+        )
     compared = math.isfinite(line.get("betting", math.nan))
     width = "" if line["width"] is None else f" ({line['width']:.2f}" + ("" if compared else ")")
     if compared:
@@ -431,13 +550,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--replicates", type=int)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.md")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.md"
+    )
     given = parser.parse_args()
     if not set(given.parts) <= set(TITLES):
         parser.error(f"parts are {', '.join(TITLES)}; got {', '.join(given.parts)}")
     for part in given.parts or TITLES:
         begun = time.perf_counter()
-        times = given.replicates or ((3 if part == "evaluate" else 60) if given.quick else REPLICATES[part])
+        times = given.replicates or (
+            (3 if part == "evaluate" else 60) if given.quick else REPLICATES[part]
+        )
         tasks = list(cells(part, times, given.quick))
         if given.jobs == 1:
             found = [work(task) for task in tasks]

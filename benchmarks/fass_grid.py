@@ -76,10 +76,19 @@ class Slice:
     lost: str
 
 
-def plan(name: str, model: Model, data: Data, shard_size: int, batch_size: int | None = None) -> Plan:
+def plan(
+    name: str, model: Model, data: Data, shard_size: int, batch_size: int | None = None
+) -> Plan:
     """One architecture's share of the grid."""
     axes = {"stability": Stability(noise_floor=False)}
-    return make_plan({name: model}, {data.name: data}, METHODS, axes, shard_size=shard_size, batch_size=batch_size)
+    return make_plan(
+        {name: model},
+        {data.name: data},
+        METHODS,
+        axes,
+        shard_size=shard_size,
+        batch_size=batch_size,
+    )
 
 
 @torch.no_grad()
@@ -108,7 +117,9 @@ def network(name: str) -> torch.nn.Module:
     return module
 
 
-def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: multiprocessing.Queue[Slice]) -> None:
+def work(
+    task: Task, ready: multiprocessing.Queue[str], go: Event, answers: multiprocessing.Queue[Slice]
+) -> None:
     """Compile, wait for the device, and time a slice."""
     from bench_study import ceiling
 
@@ -118,7 +129,9 @@ def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: mult
     few = data.limit(math.ceil(2 * task.batch_size / 50))
     with tempfile.TemporaryDirectory() as folder:
         sizes = (task.shard_size, task.batch_size)
-        execute(plan(task.architecture, model, few, *sizes), Path(folder) / "warm", "warm up", False)
+        execute(
+            plan(task.architecture, model, few, *sizes), Path(folder) / "warm", "warm up", False
+        )
         grid = plan(task.architecture, model, data, *sizes)
         share = (FIRST, SHARDS // (1 + task.shards))
         chosen = range(SHARDS)[share[0] - 1 :: share[1]]
@@ -134,12 +147,18 @@ def work(task: Task, ready: multiprocessing.Queue[str], go: Event, answers: mult
         assert len(end) == len(chosen), end
     pairs = rows[rows["measure"] == "fass"]
     missing = pairs[pairs["status"] == "undefined"].groupby("explainer", observed=True)["reason"]
-    lost = [f"{len(why) / len(pairs):.1%} {name} ({why.mode()[0]})" for name, why in missing if len(why)]
+    lost = [
+        f"{len(why) / len(pairs):.1%} {name} ({why.mode()[0]})" for name, why in missing if len(why)
+    ]
     retained, images = float((pairs["status"] != "flipped").mean()), task.shards * task.shard_size
-    each, differentiated = (count / (images + task.shard_size) for count in (model.passes, model.gradient_passes))
+    each, differentiated = (
+        count / (images + task.shard_size) for count in (model.passes, model.gradient_passes)
+    )
     forward, gradient = ceiling(model, (task.batch_size,))
     limit = (each - differentiated) / forward + differentiated / gradient
-    answers.put(Slice(compiling, end[-1] - end[0], images, each, limit, retained, ", ".join(lost) or "none"))
+    answers.put(
+        Slice(compiling, end[-1] - end[0], images, each, limit, retained, ", ".join(lost) or "none")
+    )
 
 
 def ends(root: Path) -> list[float]:
@@ -156,7 +175,10 @@ def measure(tasks: list[Task]) -> float:
     context = multiprocessing.get_context("spawn")
     ready, answers = context.Queue(), context.Queue()
     turns = {task.architecture: context.Event() for task in tasks}
-    team = [context.Process(target=work, args=(t, ready, turns[t.architecture], answers), daemon=True) for t in tasks]
+    team = [
+        context.Process(target=work, args=(t, ready, turns[t.architecture], answers), daemon=True)
+        for t in tasks
+    ]
     for worker in team:
         worker.start()
     for _ in tasks:
@@ -168,9 +190,14 @@ def measure(tasks: list[Task]) -> float:
         each = found.seconds / found.images
         hours += GRID * each / 3600
         about = f"{found.images} images in {found.seconds:.1f} s, {found.passes:.0f} passes each, "
-        about += f"{1000 * found.limit:.1f} ms on the bare network, share {found.limit / each:.2f}; "
+        about += (
+            f"{1000 * found.limit:.1f} ms on the bare network, share {found.limit / each:.2f}; "
+        )
         about += f"{found.retained:.1%} of pairs retained, without a score: {found.lost}"
-        print(f"{name}: {1000 * each:.1f} ms per image ({about}; {found.compiling:.0f} s of compiling)", flush=True)
+        print(
+            f"{name}: {1000 * each:.1f} ms per image ({about}; {found.compiling:.0f} s of compiling)",
+            flush=True,
+        )
     return hours
 
 
@@ -185,25 +212,42 @@ def _wait(news: Any, team: list[Any]) -> Any:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("--images", type=Path, required=True, help="a folder of photographs")
-    ask.add_argument("--architectures", nargs="+", default=["resnet50", "densenet121", "convnext_tiny", "vit_b_16"])
+    ask.add_argument(
+        "--architectures",
+        nargs="+",
+        default=["resnet50", "densenet121", "convnext_tiny", "vit_b_16"],
+    )
     ask.add_argument("--shards", type=int, choices=(1, 3), default=1, help="that the slice has")
     ask.add_argument("--shard-size", type=int, default=256)
     ask.add_argument("--batch-size", type=int, help=f"256 unless told, but {ROWS}")
     ask.add_argument("--precision", default="float16")
     ask.add_argument("--no-compile", action="store_true")
-    ask.add_argument("--retention", type=float, default=0.7, help="for which the hours are given beside all pairs")
+    ask.add_argument(
+        "--retention",
+        type=float,
+        default=0.7,
+        help="for which the hours are given beside all pairs",
+    )
     given = ask.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         repeat(given.images, Path(folder), SHARDS * given.shard_size)
         how = (folder, given.precision, not given.no_compile, given.shard_size)
         rows = {name: given.batch_size or ROWS.get(name, 256) for name in given.architectures}
-        hours = measure([Task(name, *how, rows[name], given.shards) for name in given.architectures])
+        hours = measure(
+            [Task(name, *how, rows[name], given.shards) for name in given.architectures]
+        )
     expected = hours * (1 + 5 * given.retention) / 6
     count = len(given.architectures)
-    print(f"\n{GRID} images × {count} architectures on one device: {hours:.2f} hours if all pairs are retained,")
-    print(f"{expected:.2f} if {given.retention:.0%} are; reported for four: {PUBLISHED_HOURS} A100-hours")
+    print(
+        f"\n{GRID} images × {count} architectures on one device: {hours:.2f} hours if all pairs are retained,"
+    )
+    print(
+        f"{expected:.2f} if {given.retention:.0%} are; reported for four: {PUBLISHED_HOURS} A100-hours"
+    )
 
 
 def repeat(images: Path, folder: Path, count: int) -> None:

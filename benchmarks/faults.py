@@ -55,8 +55,12 @@ def faults(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[
         if (kind, scene.name) not in KNOWN:
             KNOWN[kind, scene.name] = rightly(stage, kind, scene)
         operations, right = KNOWN[kind, scene.name]
-        error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
-        found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
+        error = draw.choice(
+            [name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")]
+        )
+        found = trial(
+            stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5
+        )
         counts[f"{kind} {scene.name}"] += 1
         broken += [f"trial {number}: {found}"] if found else []
     return counts, broken
@@ -69,13 +73,19 @@ def pushes(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[
         draw = random.Random(f"push {seed} {number}")
         kind = draw.choice(KINDS)
         scene = stage.pushing(kind)
-        with mock.patch.object(tempfile, "tempdir", str(stage.work.parent)):  # what is sent is written there first
+        with mock.patch.object(
+            tempfile, "tempdir", str(stage.work.parent)
+        ):  # what is sent is written there first
             if (kind, "push") not in KNOWN:
                 KNOWN[kind, "push"] = rightly(stage, kind, scene)
                 scene = stage.pushing(kind)
             operations, right = KNOWN[kind, "push"]
-            error = draw.choice([name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")])
-            found = trial(stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5)
+            error = draw.choice(
+                [name for name in ERRORS if (name == "ENOSPC") <= (kind == "directory")]
+            )
+            found = trial(
+                stage, kind, scene, right, draw.randint(1, operations), error, draw.random() < 0.5
+            )
         counts[f"{kind} push"] += 1
         broken += [f"trial {number}: {found}"] if found else []
     return counts, broken
@@ -86,7 +96,9 @@ def powers(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[
     counts, broken = Counter[str](), []
     for number in numbers:
         draw = random.Random(f"power {seed} {number}")
-        scene = draw.choice([scene for scene in stage.scenes("directory") if scene.table or scene.made])
+        scene = draw.choice(
+            [scene for scene in stage.scenes("directory") if scene.table or scene.made]
+        )
         if ("directory", scene.name) not in KNOWN:
             KNOWN["directory", scene.name] = rightly(stage, "directory", scene)
         operations, right = KNOWN["directory", scene.name]
@@ -165,7 +177,14 @@ def kills(stage: Stage, numbers: range, seed: int) -> tuple[Counter[str], list[s
     return counts, broken
 
 
-TRIALS = {"faults": faults, "races": races, "flips": flips, "kills": kills, "push": pushes, "power": powers}
+TRIALS = {
+    "faults": faults,
+    "races": races,
+    "flips": flips,
+    "kills": kills,
+    "push": pushes,
+    "power": powers,
+}
 STAGES: list[Stage] = []
 """The one of this process."""
 
@@ -175,15 +194,25 @@ def chunk(given: tuple[str, range, int]) -> tuple[range, Counter[str], list[str]
     what, numbers, seed = given
     if not STAGES:
         torch.set_num_threads(1)
-        STAGES.append(Stage(Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=os.environ["HEATPROOF_STAGES"]))))
+        STAGES.append(
+            Stage(
+                Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=os.environ["HEATPROOF_STAGES"]))
+            )
+        )
     return numbers, *TRIALS[what](STAGES[0], numbers, seed)
 
 
-def chunks(given: argparse.Namespace, folder: str, done: set[int]) -> Iterator[tuple[range, Counter[str], list[str]]]:
+def chunks(
+    given: argparse.Namespace, folder: str, done: set[int]
+) -> Iterator[tuple[range, Counter[str], list[str]]]:
     """The trials in tens, but for those that are done, by one process or several, as they come in."""
     os.environ["HEATPROOF_STAGES"] = folder
     end = given.start + given.count
-    work = [(given.what, range(i, min(i + 10, end)), given.seed) for i in range(given.start, end, 10) if i not in done]
+    work = [
+        (given.what, range(i, min(i + 10, end)), given.seed)
+        for i in range(given.start, end, 10)
+        if i not in done
+    ]
     if given.jobs == 1:
         yield from map(chunk, work)
         return
@@ -192,31 +221,60 @@ def chunks(given: argparse.Namespace, folder: str, done: set[int]) -> Iterator[t
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=[*TRIALS])
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with runs of its own")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after about so long, and say how far it came")
-    parser.add_argument("--out", type=Path, help="a line of JSON for every ten trials; those in it are not done again")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1e9,
+        help="stop after about so long, and say how far it came",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="a line of JSON for every ten trials; those in it are not done again",
+    )
     given = parser.parse_args()
     begun = time.perf_counter()
     told = given.out.read_text().splitlines() if given.out and given.out.exists() else []
-    pieces = [piece for piece in map(json.loads, told) if (piece["what"], piece["seed"]) == (given.what, given.seed)]
-    with tempfile.TemporaryDirectory() as folder, given.out.open("a") if given.out else nullcontext() as sink:
+    pieces = [
+        piece
+        for piece in map(json.loads, told)
+        if (piece["what"], piece["seed"]) == (given.what, given.seed)
+    ]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        given.out.open("a") if given.out else nullcontext() as sink,
+    ):
         for numbers, counts, broken in chunks(given, folder, {piece["start"] for piece in pieces}):
-            piece = {"what": given.what, "seed": given.seed, "start": numbers.start, "trials": len(numbers)}
+            piece = {
+                "what": given.what,
+                "seed": given.seed,
+                "start": numbers.start,
+                "trials": len(numbers),
+            }
             pieces.append(piece | {"counts": counts, "broken": broken})
             if sink:
                 print(json.dumps(pieces[-1]), file=sink, flush=True)
             for line in broken:
                 print(line, flush=True)
             if len(pieces) % 20 == 0:
-                print(f"{10 * len(pieces)} trials, {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+                print(
+                    f"{10 * len(pieces)} trials, {time.perf_counter() - begun:.0f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
             if time.perf_counter() - begun > given.seconds:
                 break
-    for name, count in sorted(sum((Counter(piece["counts"]) for piece in pieces), Counter()).items()):
+    for name, count in sorted(
+        sum((Counter(piece["counts"]) for piece in pieces), Counter()).items()
+    ):
         print(f"{count:>6}  {name}")
     wrong = sum(len(piece["broken"]) for piece in pieces)
     print(

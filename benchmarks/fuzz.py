@@ -72,23 +72,39 @@ def tried(task: tuple[int, int, str, float]) -> tuple[str, Counter[str], str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=2000, help="inputs in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=60, help="seconds after which an input counts as a hang")
+    parser.add_argument(
+        "--limit", type=float, default=60, help="seconds after which an input counts as a hang"
+    )
     parser.add_argument("--only", default="", help="subjects whose names contain this")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after about so long, and say how far it came")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1e9,
+        help="stop after about so long, and say how far it came",
+    )
     parser.add_argument("--out", type=Path, help="a line of JSON for every twenty-five inputs")
     chosen = parser.parse_args()
     begun = time.perf_counter()
     counts: dict[str, Counter[str]] = {}
     crashes, most = 0, 0.0
-    with tempfile.TemporaryDirectory() as folder, chosen.out.open("a") if chosen.out else nullcontext() as sink:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chosen.out.open("a") if chosen.out else nullcontext() as sink,
+    ):
         names = [subject.name for subject in Desk(Path(tempfile.mkdtemp(dir=folder))).subjects()]
         which = [i for i, name in enumerate(names) if chosen.only in name]
         pieces = -(-chosen.count // (AT_ONCE * len(which)))
-        tasks = [(i, 1000 * chosen.seed + piece, folder, chosen.limit) for piece in range(pieces) for i in which]
+        tasks = [
+            (i, 1000 * chosen.seed + piece, folder, chosen.limit)
+            for piece in range(pieces)
+            for i in which
+        ]
         # Not a Pool, which waits for ever for a process that a hang has ended.
         with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
             for task in as_completed([pool.submit(tried, task) for task in tasks]):
@@ -104,10 +120,14 @@ def main() -> None:
                     pool.shutdown(cancel_futures=True)
                     break
     for name, ended in sorted(counts.items()):
-        print(f"{name:<12} {ended['a result']:>6} ended with a result, {ended['a message']:>6} with a message")
+        print(
+            f"{name:<12} {ended['a result']:>6} ended with a result, {ended['a message']:>6} with a message"
+        )
     done = sum(sum(ended.values()) for ended in counts.values())
     took = time.perf_counter() - begun
-    print(f"{done} inputs, seed {chosen.seed}: {crashes} crashes, at most {most:.0f} MiB, {took:.0f} s")
+    print(
+        f"{done} inputs, seed {chosen.seed}: {crashes} crashes, at most {most:.0f} MiB, {took:.0f} s"
+    )
     sys.exit(bool(crashes))
 
 

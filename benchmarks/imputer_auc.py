@@ -65,13 +65,20 @@ class ResNet20(nn.Module):
 
 def cifar10(data: Path, limit: int) -> tuple[Model, Batch, list[float]]:
     net = ResNet20()
-    state = torch.load(data / "cifar10" / "resnet20-12fca82f.th", map_location="cpu", weights_only=False)["state_dict"]
+    state = torch.load(
+        data / "cifar10" / "resnet20-12fca82f.th", map_location="cpu", weights_only=False
+    )["state_dict"]
     net.load_state_dict({k.removeprefix("module."): v for k, v in state.items()})
     model = Model(net, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), name="resnet20")
     found = np.load(data / "cifar10" / "test.npz")
     blob, offsets = found["jpeg"].tobytes(), found["offsets"].tolist()
-    chosen = np.linspace(0, len(offsets) - 2, limit).astype(int).tolist()  # the file goes class by class
-    images = [np.asarray(Image.open(io.BytesIO(blob[offsets[i] : offsets[i + 1]])).convert("RGB")) for i in chosen]
+    chosen = (
+        np.linspace(0, len(offsets) - 2, limit).astype(int).tolist()
+    )  # the file goes class by class
+    images = [
+        np.asarray(Image.open(io.BytesIO(blob[offsets[i] : offsets[i + 1]])).convert("RGB"))
+        for i in chosen
+    ]
     x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 255
     label = torch.from_numpy(found["labels"][chosen]).long()
     return model, Batch(tuple(f"test-{i}" for i in chosen), x, label=label), [0.491, 0.482, 0.447]
@@ -82,7 +89,12 @@ def photographs(data: Path, limit: int) -> tuple[Model, Batch, list[float]]:
     assert spec is not None and spec.loader is not None
     source = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(source)
-    model = Model(source.load(data / "imagenet" / "mnv2_imagenet_fp16.pt"), mean=0.5, std=0.5, name="mobilenetv2")
+    model = Model(
+        source.load(data / "imagenet" / "mnv2_imagenet_fp16.pt"),
+        mean=0.5,
+        std=0.5,
+        name="mobilenetv2",
+    )
     every = sorted((data / "imagenet" / "val500").glob("*.jpg"))
     paths = [every[i] for i in np.linspace(0, len(every) - 1, min(limit, len(every))).astype(int)]
     images = []
@@ -96,33 +108,59 @@ def photographs(data: Path, limit: int) -> tuple[Model, Batch, list[float]]:
 
 
 def imputers(mean: list[float]) -> list[Any]:
-    fixed: list[Any] = ["zero", {"value": {"value": 0.5}}, {"dataset_mean": {"mean": mean}}, "image_mean"]
-    return [*fixed, "reference_mean", "blur", "noise", *({"noisy_linear": {"sigma": s}} for s in SIGMAS)]
+    fixed: list[Any] = [
+        "zero",
+        {"value": {"value": 0.5}},
+        {"dataset_mean": {"mean": mean}},
+        "image_mean",
+    ]
+    return [
+        *fixed,
+        "reference_mean",
+        "blur",
+        "noise",
+        *({"noisy_linear": {"sigma": s}} for s in SIGMAS),
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--set", nargs="+", choices=["cifar10", "photographs"], default=["cifar10", "photographs"])
+    parser.add_argument(
+        "--set", nargs="+", choices=["cifar10", "photographs"], default=["cifar10", "photographs"]
+    )
     parser.add_argument("--limit", type=int, default=100)
     args = parser.parse_args()
     results = {}
     for name in args.set:
         begun = time.perf_counter()
-        model, batch, mean = {"cifar10": cifar10, "photographs": photographs}[name](args.data, args.limit)
-        axis = Faithfulness(imputers=imputers(mean), fractions=FRACTIONS, orders=("random",), metrics=())
-        run = heatproof.evaluate(model, batch, ["random"], axis, shard_size=len(batch.ids), show_progress=False)
+        model, batch, mean = {"cifar10": cifar10, "photographs": photographs}[name](
+            args.data, args.limit
+        )
+        axis = Faithfulness(
+            imputers=imputers(mean), fractions=FRACTIONS, orders=("random",), metrics=()
+        )
+        run = heatproof.evaluate(
+            model, batch, ["random"], axis, shard_size=len(batch.ids), show_progress=False
+        )
         found = detectability(run.table())
         found["text"] = [
-            f"{a:.2f} [{low:.2f}, {high:.2f}]" for a, low, high in found[["area", "low", "high"]].to_numpy()
+            f"{a:.2f} [{low:.2f}, {high:.2f}]"
+            for a, low, high in found[["area", "low", "high"]].to_numpy()
         ]
         wide = found.pivot_table("text", "imputer", "level", aggfunc="first", sort=False)
         print(
             f"\n{name}, {len(batch.ids)} images, {model.name}, {time.perf_counter() - begun:.0f} s\n{wide.to_string()}"
         )
         mean_area = found.groupby("imputer", sort=False)["area"].mean()
-        print("mean over fractions:", ", ".join(f"{k} {v:.3f}" for k, v in mean_area.items()), flush=True)
+        print(
+            "mean over fractions:",
+            ", ".join(f"{k} {v:.3f}" for k, v in mean_area.items()),
+            flush=True,
+        )
         results[name] = found.drop(columns="text").to_dict("records")
         args.out.write_text(json.dumps(results, indent=1))
 

@@ -24,7 +24,12 @@ import heatproof
 from coverage import put
 from heatproof import axes, statistics
 from heatproof.drawing.prose import above, listing, records, with_interval
-from heatproof.statistics.bootstrap import bootstrap_counts, calibrate, mean_of_finite, resampled_means
+from heatproof.statistics.bootstrap import (
+    bootstrap_counts,
+    calibrate,
+    mean_of_finite,
+    resampled_means,
+)
 from heatproof.statistics.cubes import Cube
 from heatproof.statistics.forms import best_columns, sample_scores
 
@@ -44,11 +49,19 @@ def overall(cube: Cube, measure: str) -> tuple[Any, Any]:
             values = cube.values[name][:, here]
             drawn = resampled_means(values.reshape(-1, values.shape[-1]), counts)
             parts.append((mean_of_finite(values), drawn.reshape(RESAMPLES, *values.shape[:2])))
-        whole = parts[0] if chance is None else tuple(calibrate(*pair) for pair in zip(*parts, strict=True))
+        whole = (
+            parts[0]
+            if chance is None
+            else tuple(calibrate(*pair) for pair in zip(*parts, strict=True))
+        )
         means[:, here], draws[:, :, here] = whole
     names = [name for name, _ in cube.conditions]
-    groups = [[k for k, name in enumerate(names) if name == group] for group in dict.fromkeys(names)]
-    nested = [np.stack([mean_of_finite(each[..., g]) for g in groups], -1) for each in (means, draws)]
+    groups = [
+        [k for k, name in enumerate(names) if name == group] for group in dict.fromkeys(names)
+    ]
+    nested = [
+        np.stack([mean_of_finite(each[..., g]) for g in groups], -1) for each in (means, draws)
+    ]
     return mean_of_finite(nested[0]), mean_of_finite(nested[1])
 
 
@@ -59,7 +72,18 @@ def wilcoxon(cube: Cube, measure: str) -> pd.DataFrame:
         apart = mean_of_finite((scores[a] - scores[b]).T)
         apart = apart[np.isfinite(apart)]
         p = float(stats.wilcoxon(apart).pvalue) if np.any(apart != 0) else 1.0
-        rows.append((cube.explainers[a], cube.explainers[b], apart.mean(), apart.mean(), apart.mean(), 0.0, 0.0, p))
+        rows.append(
+            (
+                cube.explainers[a],
+                cube.explainers[b],
+                apart.mean(),
+                apart.mean(),
+                apart.mean(),
+                0.0,
+                0.0,
+                p,
+            )
+        )
     columns = ["a", "b", "difference", "low", "high", "score_a", "score_b", "p"]
     frame = pd.DataFrame.from_records(rows, columns=columns)
     return frame.assign(significant=statistics.holm(frame["p"].to_numpy()) < 0.05)
@@ -68,10 +92,16 @@ def wilcoxon(cube: Cube, measure: str) -> pd.DataFrame:
 def first(ranking: pd.DataFrame, tests: pd.DataFrame, sign: int) -> str:
     """What the verdict says of the top: one method, or those that are not separated."""
     names = ranking.loc[~ranking["control"] & ranking["score"].notna(), "explainer"].tolist()
-    turned = tests.assign(difference=sign * tests["difference"], low=sign * tests["low"], high=sign * tests["high"])
+    turned = tests.assign(
+        difference=sign * tests["difference"], low=sign * tests["low"], high=sign * tests["high"]
+    )
     turned[["low", "high"]] = np.sort(turned[["low", "high"]].to_numpy(), axis=1)
     tied = [name for name in names[1:] if not above(turned, names[0], name)]
-    return f"{names[0]} is ahead of all" if not tied else f"{listing([names[0], *tied])} cannot be separated"
+    return (
+        f"{names[0]} is ahead of all"
+        if not tied
+        else f"{listing([names[0], *tied])} cannot be separated"
+    )
 
 
 def shown(tests: pd.DataFrame) -> set[str]:
@@ -82,7 +112,9 @@ def shown(tests: pd.DataFrame) -> set[str]:
 def compared(run: heatproof.Run) -> tuple[list[str], list[str]]:
     """The rows of the table, and the sentences that changed."""
     rows, changed = [], []
-    for cube in (whole.counted() for whole in axes.arrange(run.compact(), run.manifest, run.samples())):
+    for cube in (
+        whole.counted() for whole in axes.arrange(run.compact(), run.manifest, run.samples())
+    ):
         axis = axes.axis_of(cube.evaluation, run.manifest, cube.values)
         for measure in (axis.measure(name) for name in axis.headlines(cube)):
             assert measure is not None
@@ -109,15 +141,21 @@ def compared(run: heatproof.Run) -> tuple[list[str], list[str]]:
                 said = [first(today, own, sign) for own in (wilcoxon(cube, name), tests)]
                 text = f"{said[1]}, as before" if said[0] == said[1] else " → ".join(said)
                 before, after = (shown(own) for own in (wilcoxon(cube, name), tests))
-                lost, new = (listing(sorted(pairs)) or "none" for pairs in (before - after, after - before))
-                changed.append(f"- {cube.evaluation}: {text}. No longer shown to differ: {lost}. Newly shown: {new}.")
+                lost, new = (
+                    listing(sorted(pairs)) or "none" for pairs in (before - after, after - before)
+                )
+                changed.append(
+                    f"- {cube.evaluation}: {text}. No longer shown to differ: {lost}. Newly shown: {new}."
+                )
     return rows, changed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.md")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.md"
+    )
     given = parser.parse_args()
     run = heatproof.read(given.run)
     rows, changed = compared(run)
@@ -126,7 +164,9 @@ def main() -> None:
     text += [
         f"`python benchmarks/intervals_before.py RUN` on the {n} photographs of `heatproof demo`: overall scores with "
     ]
-    text[-1] += "95 % intervals and ranks by the formulas of version 0.1.0 (percentiles of a bootstrap over samples, "
+    text[-1] += (
+        "95 % intervals and ranks by the formulas of version 0.1.0 (percentiles of a bootstrap over samples, "
+    )
     text[-1] += "references fixed, controls ranked) and by those of today."
     text += [
         "",

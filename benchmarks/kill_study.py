@@ -44,12 +44,25 @@ def many() -> torch.Tensor:
 
 
 def start(study: Path, out: Path, images: int, workers: int, said: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "heatproof", "run", str(study), "--out", str(out), "--allow-code"]
+    command = [
+        sys.executable,
+        "-m",
+        "heatproof",
+        "run",
+        str(study),
+        "--out",
+        str(out),
+        "--allow-code",
+    ]
     # One thread in every process, for the weights of the net that each of them trains depend on the number.
     settings = os.environ | {"HEATPROOF_KILL_IMAGES": str(images), "OMP_NUM_THREADS": "1"}
     with said.open("wb") as log:
         return subprocess.Popen(
-            [*command, "--workers", str(workers)], stdout=log, stderr=log, env=settings, start_new_session=True
+            [*command, "--workers", str(workers)],
+            stdout=log,
+            stderr=log,
+            env=settings,
+            start_new_session=True,
         )
 
 
@@ -65,7 +78,9 @@ def whole_run(study: Path, out: Path, images: int, workers: int) -> float:
     return time.perf_counter() - begun
 
 
-def killed_run(study: Path, out: Path, images: int, workers: int, every: float) -> tuple[int, float, int]:
+def killed_run(
+    study: Path, out: Path, images: int, workers: int, every: float
+) -> tuple[int, float, int]:
     """Kills, seconds, and how many unfinished files the kills left behind in all."""
     begun = time.perf_counter()
     said = study.with_name("killed.txt")
@@ -83,12 +98,16 @@ def killed_run(study: Path, out: Path, images: int, workers: int, every: float) 
         torn += sum(1 for _ in out.glob("**/.*.tmp"))
         print(f"kill {kills + 1:>3}: parts {before:>5} -> {parts(out):>5}", flush=True)
         if parts(out) == before:
-            raise SystemExit(f"no part was finished within {every:g} s: use a longer time or smaller shards")
+            raise SystemExit(
+                f"no part was finished within {every:g} s: use a longer time or smaller shards"
+            )
     raise SystemExit(f"not finished after {MOST_ROUNDS} rounds")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--every", type=float, default=20.0, help="seconds between start and kill")
     parser.add_argument("--workers", type=int, default=1)
@@ -96,7 +115,10 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="heatproof-kill-") as folder:
         study, whole, killed = (Path(folder) / name for name in ("study.yaml", "whole", "killed"))
-        places = {"tests": Path(__file__).resolve().parents[1] / "tests", "here": Path(__file__).resolve()}
+        places = {
+            "tests": Path(__file__).resolve().parents[1] / "tests",
+            "here": Path(__file__).resolve(),
+        }
         study.write_text(STUDY.format(**places, shard_size=given.shard_size))
         alone = whole_run(study, whole, given.images, given.workers)
         print(f"left alone: {alone:.0f} s, {parts(whole)} parts", flush=True)
@@ -105,9 +127,13 @@ def main() -> None:
         leftover = sum(1 for _ in killed.glob("**/.*.tmp"))
         sessions = len(list(killed.glob("sessions/*.json")))
     same = first.equals(second)
-    print(f"{given.images} images, killed every {given.every:g} s: {kills} kills, {sessions} sessions, {seconds:.0f} s")
+    print(
+        f"{given.images} images, killed every {given.every:g} s: {kills} kills, {sessions} sessions, {seconds:.0f} s"
+    )
     print(f"unfinished files left by kills {torn}, of them there at the end {leftover}")
-    print(f"tables of {len(first):,} rows are {'identical, value for value' if same else 'DIFFERENT'}")
+    print(
+        f"tables of {len(first):,} rows are {'identical, value for value' if same else 'DIFFERENT'}"
+    )
     if not same or leftover or not kills:
         raise SystemExit(1)
 

@@ -48,11 +48,45 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heatproof"
-NEEDED = ("src", "tests", "docs", "studies", "benchmarks", "conftest.py", "pyproject.toml", "README.md", "CHANGELOG.md")
-NEEDED += ("CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "LICENSE", "Makefile", "mkdocs.yml", ".ci", ".github")
+NEEDED = (
+    "src",
+    "tests",
+    "docs",
+    "studies",
+    "benchmarks",
+    "conftest.py",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+)
+NEEDED += (
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CITATION.cff",
+    "LICENSE",
+    "Makefile",
+    "mkdocs.yml",
+    ".ci",
+    ".github",
+)
 NEEDED += (".gitignore", "constraints.txt", "constraints-ecosystem.txt")
-HEAVY = ("torch", "numpy", "scipy.stats", "pandas", "pyarrow.parquet", "pydantic", "PIL.Image", "pytest", "yaml")
-QUIET = ("-p", "no:cacheprovider", "-p", "no:benchmark")  # the latter warns where tests run in parallel
+HEAVY = (
+    "torch",
+    "numpy",
+    "scipy.stats",
+    "pandas",
+    "pyarrow.parquet",
+    "pydantic",
+    "PIL.Image",
+    "pytest",
+    "yaml",
+)
+QUIET = (
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:benchmark",
+)  # the latter warns where tests run in parallel
 COMPARED = {
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="),
     ast.GtE: (">=", ">"), ast.In: ("in", "not in"), ast.NotIn: (r"not\s+in", "in"), ast.Is: ("is", "is not"),
@@ -140,7 +174,10 @@ class Sites(ast.NodeVisitor):
         outer = self.function
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         self.function = f"{node.name}:{first}"
-        for default in [*node.args.defaults, *(value for value in node.args.kw_defaults if value is not None)]:
+        for default in [
+            *node.args.defaults,
+            *(value for value in node.args.kw_defaults if value is not None),
+        ]:
             self.visit(default)
         for statement in node.body:
             self.visit(statement)
@@ -157,7 +194,9 @@ class Sites(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets):
+        if not any(
+            isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+        ):
             self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
@@ -176,7 +215,13 @@ class Sites(ast.NodeVisitor):
     def visit_IfExp(self, node: ast.IfExp) -> None:
         (a, b), (c, d) = self.span(node.body), self.span(node.orelse)
         (e, f), words = self.span(node.test), self.text
-        self.add(node, a, d, f"{words[c:d]}{words[b:e]}{words[e:f]}{words[f:c]}{words[a:b]}", "branches swapped")
+        self.add(
+            node,
+            a,
+            d,
+            f"{words[c:d]}{words[b:e]}{words[e:f]}{words[f:c]}{words[a:b]}",
+            "branches swapped",
+        )
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
@@ -231,9 +276,15 @@ class Sites(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         plain = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if name not in EITHER_WAY and len(plain) == len(node.args) >= 2 and ast.dump(plain[0]) != ast.dump(plain[1]):
+        if (
+            name not in EITHER_WAY
+            and len(plain) == len(node.args) >= 2
+            and ast.dump(plain[0]) != ast.dump(plain[1])
+        ):
             (a, b), (c, d) = self.span(plain[0]), self.span(plain[1])
-            self.add(node, a, d, self.text[c:d] + self.text[b:c] + self.text[a:b], "arguments swapped")
+            self.add(
+                node, a, d, self.text[c:d] + self.text[b:c] + self.text[a:b], "arguments swapped"
+            )
         self.generic_visit(node)
 
 
@@ -279,7 +330,10 @@ class Entered:
             threading.setprofile(self._called)  # of threads that start from now on
 
     def pytest_runtest_setup(self) -> None:
-        if sys.version_info < (3, 12):  # anew for every test, since some libraries put their own in its place
+        if sys.version_info < (
+            3,
+            12,
+        ):  # anew for every test, since some libraries put their own in its place
             sys.setprofile(self._called)
 
     def _called(self, frame: Any, event: str, _: Any) -> None:
@@ -292,12 +346,16 @@ class Entered:
 
     def _note(self, code: Any) -> None:
         if code.co_filename.startswith(self.prefix):
-            self.seen.add(f"{code.co_filename[len(str(ROOT)) + 1 :]}::{code.co_name}:{code.co_firstlineno}")
+            self.seen.add(
+                f"{code.co_filename[len(str(ROOT)) + 1 :]}::{code.co_name}:{code.co_firstlineno}"
+            )
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if hasattr(report, "node"):
             return  # one of another process, told again
-        entry = self.kept.setdefault(report.nodeid, {"test": report.nodeid, "seconds": 0.0, "passed": True})
+        entry = self.kept.setdefault(
+            report.nodeid, {"test": report.nodeid, "seconds": 0.0, "passed": True}
+        )
         entry["seconds"] += report.duration
         entry["passed"] &= report.passed
         entry[report.when] = sorted(self.seen)
@@ -316,21 +374,32 @@ def pytest_configure(config: Any) -> None:
 
 def python_path(*first: Path) -> str:
     """These folders, and after them what is on the path besides the package."""
-    rest = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part != str(ROOT / "src")]
+    rest = [
+        part
+        for part in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if part != str(ROOT / "src")
+    ]
     return os.pathsep.join(filter(None, [*map(str, first), *rest]))
 
 
 def draw_map(given: argparse.Namespace) -> None:
     """Run the tests once, and keep which function each of them enters."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        places = {"HEATPROOF_MAP": folder, "PYTHONPATH": python_path(ROOT / "src", ROOT / "benchmarks")}
+        places = {
+            "HEATPROOF_MAP": folder,
+            "PYTHONPATH": python_path(ROOT / "src", ROOT / "benchmarks"),
+        }
         command = [sys.executable, "-m", "pytest", "-p", "mutants", *QUIET, "--maxfail=1000"]
         command += [
             *(["--numprocesses", str(given.jobs), "--dist", given.dist] if given.jobs > 1 else []),
             *given.tests,
         ]
         with suppress(subprocess.TimeoutExpired):  # what was told until then is there
-            settings = {**os.environ, **({} if given.gpu else {"CUDA_VISIBLE_DEVICES": ""}), **places}
+            settings = {
+                **os.environ,
+                **({} if given.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
+                **places,
+            }
             subprocess.run(command, cwd=ROOT, env=settings, check=False, timeout=given.seconds)
         told = [path.read_text().rpartition("\n")[0] for path in Path(folder).glob("*.jsonl")]
         lines = [json.loads(line) for text in told for line in text.splitlines()]
@@ -346,7 +415,9 @@ def draw_map(given: argparse.Namespace) -> None:
     order = sorted(tests)
     number = {test: i for i, test in enumerate(order)}
     content = {"tests": [[test, tests[test]] for test in order]}
-    content["entered"] = {function: sorted(map(number.__getitem__, them)) for function, them in entered.items()}  # type: ignore[assignment]
+    content["entered"] = {
+        function: sorted(map(number.__getitem__, them)) for function, them in entered.items()
+    }  # type: ignore[assignment]
     Path(given.out).write_text(json.dumps(content))
     print(f"{len(order)} tests of {len(lines)} pass; they enter {len(entered)} functions")
 
@@ -359,7 +430,10 @@ def chosen(mutant: Mutant, drawn: dict[str, Any], budget: float) -> tuple[list[s
         entered = drawn["entered"].items()
         numbers = {i for name, them in entered if name.startswith(f"{mutant.file}::") for i in them}
     own = (f"{mutant.file}::", f"tests/{room(mutant.file)}/")
-    quickest = sorted((drawn["tests"][i] for i in numbers), key=lambda test: (not test[0].startswith(own), test[1]))
+    quickest = sorted(
+        (drawn["tests"][i] for i in numbers),
+        key=lambda test: (not test[0].startswith(own), test[1]),
+    )
     taken, seconds = [], 0.0
     for name, needs in quickest:
         if seconds + needs > budget and taken:
@@ -382,10 +456,14 @@ def copy_of_the_repository() -> Path:
         for name in NEEDED:
             source, target = ROOT / name, COPIES["here"] / name
             if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+                shutil.copytree(
+                    source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+                )
             elif source.exists():
                 shutil.copy(source, target)
-        sys.path[:] = [path for path in sys.path if path not in (str(ROOT / "src"), str(ROOT / "benchmarks"))]
+        sys.path[:] = [
+            path for path in sys.path if path not in (str(ROOT / "src"), str(ROOT / "benchmarks"))
+        ]
         os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path(COPIES["here"] / "src")}
         for name in HEAVY:
             __import__(name)
@@ -396,8 +474,20 @@ def attempt(given: tuple[int, Mutant, list[str], float]) -> dict[str, Any]:
     """One mutant against its tests."""
     number, mutant, tests, seconds = given
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
-    told = {"number": number, "status": "untested", "room": room(mutant.file), "file": mutant.file, "line": mutant.line}
-    told |= {"what": mutant.what, "diff": mutant.diff(text), "tests": len(tests), "by": "", "seconds": 0.0}
+    told = {
+        "number": number,
+        "status": "untested",
+        "room": room(mutant.file),
+        "file": mutant.file,
+        "line": mutant.line,
+    }
+    told |= {
+        "what": mutant.what,
+        "diff": mutant.diff(text),
+        "tests": len(tests),
+        "by": "",
+        "seconds": 0.0,
+    }
     if not tests:
         elsewhere = mutant.file.startswith(ONLY_ON_A_GPU) or ONLY_WITH_LIBRARIES.match(mutant.file)
         return told | ({"status": "elsewhere"} if elsewhere else {})
@@ -410,8 +500,12 @@ def attempt(given: tuple[int, Mutant, list[str], float]) -> dict[str, Any]:
         told["status"], told["by"] = outcome(here, tests, limit, gpu)
         change(target, text)
         if told["status"] == "timeout" and outcome(here, tests, limit, gpu)[0] == "timeout":
-            told["status"] = "survived"  # they are as slow without the mistake, so that says nothing
-        asked = told["by"] if told["by"] in tests else tests[0]  # or the package cannot be imported any more
+            told["status"] = (
+                "survived"  # they are as slow without the mistake, so that says nothing
+            )
+        asked = (
+            told["by"] if told["by"] in tests else tests[0]
+        )  # or the package cannot be imported any more
         if told["status"] != "killed" or passes(here, asked, gpu):
             break
         told["status"], tests = "untested", [test for test in tests if test != asked]
@@ -451,7 +545,9 @@ def outcome(here: Path, tests: list[str], limit: float, gpu: bool) -> tuple[str,
             return "killed", found[1] if found else said[-300:]
         time.sleep(0.02)
     with suppress(ProcessLookupError, ChildProcessError):
-        os.killpg(child, signal.SIGKILL)  # the group that the child made, with whatever its tests started
+        os.killpg(
+            child, signal.SIGKILL
+        )  # the group that the child made, with whatever its tests started
         os.waitpid(child, 0)
     return "timeout", ""
 
@@ -483,7 +579,9 @@ def run(given: argparse.Namespace) -> None:
     drawn = json.loads(Path(given.map).read_text())
     out = Path(given.out)
     kept = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    kept = [told for told in kept if not given.again or told["status"] not in ("survived", "untested")]
+    kept = [
+        told for told in kept if not given.again or told["status"] not in ("survived", "untested")
+    ]
     out.write_text("".join(f"{json.dumps(told)}\n" for told in kept))
     done = {told["number"] for told in kept}
     everything = mutants(given.seed)
@@ -492,13 +590,21 @@ def run(given: argparse.Namespace) -> None:
     work = [(i, everything[i], *chosen(everything[i], drawn, given.budget)) for i in numbers]
     begun = time.perf_counter()
     print(
-        f"{len(work)} of {len(everything)} places; {sum(item[3] for item in work):.0f} s of tests at most", flush=True
+        f"{len(work)} of {len(everything)} places; {sum(item[3] for item in work):.0f} s of tests at most",
+        flush=True,
     )
     with tempfile.TemporaryDirectory() as folder, out.open("a") as sink:
-        os.environ |= {"HEATPROOF_MUTANTS": folder, **({GPU: "0"} if given.gpu else {}), "CUDA_VISIBLE_DEVICES": ""}
+        os.environ |= {
+            "HEATPROOF_MUTANTS": folder,
+            **({GPU: "0"} if given.gpu else {}),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
         for told in attempts(work, given.jobs):
             print(json.dumps(told), file=sink, flush=True)
-            print(f"{told['number']:>5} {told['status']:<9} {told['file']}:{told['line']} {told['what']}", flush=True)
+            print(
+                f"{told['number']:>5} {told['status']:<9} {told['file']}:{told['line']} {told['what']}",
+                flush=True,
+            )
             if time.perf_counter() - begun > given.seconds:
                 break
     show(argparse.Namespace(files=[given.out]))
@@ -515,14 +621,18 @@ def attempts(work: list[Any], jobs: int) -> Iterator[dict[str, Any]]:
 
 def show(given: argparse.Namespace) -> None:
     """Counts by room, and the diff of whatever was not killed."""
-    told = [json.loads(line) for file in given.files for line in Path(file).read_text().splitlines()]
+    told = [
+        json.loads(line) for file in given.files for line in Path(file).read_text().splitlines()
+    ]
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for entry in told:
         counts[entry["room"]][entry["status"]] += 1
         counts["all"][entry["status"]] += 1
     for entry in told:
         if entry["status"] in ("survived", "untested"):
-            print(f"\n{entry['number']} {entry['status']}, {entry['tests']} tests: {entry['what']}\n{entry['diff']}")
+            print(
+                f"\n{entry['number']} {entry['status']}, {entry['tests']} tests: {entry['what']}\n{entry['diff']}"
+            )
     columns = ("killed", "timeout", "survived", "untested", "elsewhere")
     print("\n" + f"{'room':<24}" + "".join(f"{column:>10}" for column in columns))
     for name in [*sorted(set(counts) - {"all"}), "all"]:
@@ -530,14 +640,18 @@ def show(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("map")
     one.add_argument("tests", nargs="*", help="by default all")
     one.add_argument("--out", required=True)
     one.add_argument("--jobs", type=int, default=1)
     one.add_argument("--dist", default="loadfile", help="how pytest-xdist shares the tests")
-    one.add_argument("--seconds", type=float, help="stop after so long, with the tests that have ended")
+    one.add_argument(
+        "--seconds", type=float, help="stop after so long, with the tests that have ended"
+    )
     one.add_argument("--gpu", action="store_true", help="do not hide the GPU from the tests")
     two = commands.add_parser("run")
     two.add_argument("--map", required=True)
@@ -546,9 +660,15 @@ def main() -> None:
     two.add_argument("--start", type=int, default=0)
     two.add_argument("--count", type=int, default=300)
     two.add_argument("--jobs", type=int, default=1)
-    two.add_argument("--gpu", action="store_true", help="do not hide the GPU from the tests of kernels")
-    two.add_argument("--again", action="store_true", help="also those of the file that survived or met no test")
-    two.add_argument("--only", default="", help="of these, the ones in files whose names contain this")
+    two.add_argument(
+        "--gpu", action="store_true", help="do not hide the GPU from the tests of kernels"
+    )
+    two.add_argument(
+        "--again", action="store_true", help="also those of the file that survived or met no test"
+    )
+    two.add_argument(
+        "--only", default="", help="of these, the ones in files whose names contain this"
+    )
     two.add_argument("--budget", type=float, default=40, help="seconds of tests for one mutant")
     two.add_argument("--seconds", type=float, default=1e9, help="stop after about so long")
     three = commands.add_parser("show")

@@ -36,7 +36,12 @@ from heatproof.axes.faithfulness.consistency import consistency
 from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy
 
 FRACTIONS = (0.1, 0.5, 0.9)
-METHODS: list[Any] = ["saliency", {"integrated_gradients": {"steps": 8}}, "guided_backprop", "grad_cam"]
+METHODS: list[Any] = [
+    "saliency",
+    {"integrated_gradients": {"steps": 8}},
+    "guided_backprop",
+    "grad_cam",
+]
 NAMES = {"faithfulness": "ROAD", "retraining": "ROAR and KAR", "f_fidelity": "F-Fidelity"}
 
 
@@ -45,7 +50,11 @@ class Block(nn.Module):
         super().__init__()
         self.conv1, self.norm1 = nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
         self.conv2, self.norm2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
-        self.shortcut = nn.Conv2d(into, out, 1, stride, bias=False) if (into, stride) != (out, 1) else nn.Identity()
+        self.shortcut = (
+            nn.Conv2d(into, out, 1, stride, bias=False)
+            if (into, stride) != (out, 1)
+            else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x))))) + self.shortcut(x))
@@ -56,10 +65,16 @@ class SmallResNet(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
         w = [width, width, 2 * width, 4 * width]
         self.blocks = nn.Sequential(
-            *(Block(w[s] if i == 0 else w[s + 1], w[s + 1], 2 if s and i == 0 else 1) for s in range(3) for i in (0, 1))
+            *(
+                Block(w[s] if i == 0 else w[s + 1], w[s + 1], 2 if s and i == 0 else 1)
+                for s in range(3)
+                for i in (0, 1)
+            )
         )
         self.head = nn.Linear(4 * width, 10)
 
@@ -74,12 +89,19 @@ def decoded(path: Path, limit: int) -> tuple[Tensor, Tensor]:
     chosen = np.linspace(0, len(offsets) - 2, min(limit, len(offsets) - 1)).astype(int)
 
     def some(part: np.ndarray) -> np.ndarray:
-        opened = (Image.open(io.BytesIO(blob[offsets[i] : offsets[i + 1]])).convert("RGB") for i in part.tolist())
+        opened = (
+            Image.open(io.BytesIO(blob[offsets[i] : offsets[i + 1]])).convert("RGB")
+            for i in part.tolist()
+        )
         return np.stack([np.asarray(image) for image in opened])
 
     with ThreadPoolExecutor(16) as pool:
-        pixels = np.concatenate(list(pool.map(some, np.array_split(chosen, max(1, len(chosen) // 500)))))
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(found["labels"][chosen]).long()
+        pixels = np.concatenate(
+            list(pool.map(some, np.array_split(chosen, max(1, len(chosen) // 500))))
+        )
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(
+        found["labels"][chosen]
+    ).long()
 
 
 def different(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -90,7 +112,9 @@ def different(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true")
@@ -98,7 +122,9 @@ def main() -> None:
     args = parser.parse_args()
     begun = time.perf_counter()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    n_train, n_test, width, first, epochs = (120, 60, 4, 2, 1) if args.tiny else (50_000, 5_000, 48, 20, args.epochs)
+    n_train, n_test, width, first, epochs = (
+        (120, 60, 4, 2, 1) if args.tiny else (50_000, 5_000, 48, 20, args.epochs)
+    )
     test = decoded(args.data / "test.npz", n_test)
     train = different(decoded(args.data / "train.npz", n_train), test)
     batch = 32 if args.tiny else 512
@@ -115,7 +141,9 @@ def main() -> None:
         net = trainer(first, 0.2)(TensorDataset(*train), 0)
         right = accuracy(net, test[0], test[1].to(device), 1000)
         say(f"trained {first} epochs: {100 * right:.1f} % of the test images right")
-        model = Model(net, name="small-resnet", device=device, channels_last=device == "cuda", rows=1024)
+        model = Model(
+            net, name="small-resnet", device=device, channels_last=device == "cuda", rows=1024
+        )
         data = {
             name: Batch(tuple(f"{name}-{i}" for i in range(len(x))), x, label=y)
             for name, (x, y) in (("train", train), ("test", test))
@@ -123,11 +151,15 @@ def main() -> None:
         out = tempfile.mkdtemp()
         axis = Faithfulness(imputers="noisy_linear", fractions=FRACTIONS, metrics=())
         size = {"batch_size": 1024 if device == "cuda" else 64, "show_progress": False}
-        heatproof.evaluate(model, data["test"], METHODS, {"faithfulness": axis}, out, shard_size=1000, **size)
+        heatproof.evaluate(
+            model, data["test"], METHODS, {"faithfulness": axis}, out, shard_size=1000, **size
+        )
         say("ROAD done")
         cells = {"fractions": FRACTIONS, "imputers": ["noisy_linear"], **size}
         sets = (data["train"], data["test"], METHODS)
-        heatproof.retrain(model, *sets, None, out, tuner=trainer(max(1, epochs // 2), 0.02, net), **cells)
+        heatproof.retrain(
+            model, *sets, None, out, tuner=trainer(max(1, epochs // 2), 0.02, net), **cells
+        )
         say("F-Fidelity done")
         run = heatproof.retrain(model, *sets, trainer(epochs, 0.2), out, **cells)
         say("ROAR and KAR done")
@@ -136,32 +168,57 @@ def main() -> None:
     say(f"written to {args.out}")
 
 
-def report(table: pd.DataFrame, sessions: list[dict[str, Any]], right: float, out: Path, device: str) -> None:
+def report(
+    table: pd.DataFrame, sessions: list[dict[str, Any]], right: float, out: Path, device: str
+) -> None:
     """Accuracies, rankings, their agreement with ROAD's, and seconds."""
-    hits = table[(table.measure == "accuracy") & table["order"].isin(["morf", "lerf"]) & (table.status == "ok")]
-    means = hits.groupby(["evaluation", "order", "explainer", "level"]).value.mean().mul(100).unstack()
+    hits = table[
+        (table.measure == "accuracy")
+        & table["order"].isin(["morf", "lerf"])
+        & (table.status == "ok")
+    ]
+    means = (
+        hits.groupby(["evaluation", "order", "explainer", "level"]).value.mean().mul(100).unstack()
+    )
     print(f"\nAccuracy in % by share removed\n{means.rename(NAMES).to_string(float_format='%.1f')}")
     seconds: dict[str, float] = {}
     for session in sessions:
         for what, spent in session.get("durations", {}).items():
             seconds[what] = seconds.get(what, 0.0) + spent
-    found: dict[str, Any] = {"accuracy": right, "device": device, "seconds": seconds, "rankings": {}, "spearman": {}}
+    found: dict[str, Any] = {
+        "accuracy": right,
+        "device": device,
+        "seconds": seconds,
+        "rankings": {},
+        "spearman": {},
+    }
     print("\nBest first, and Spearman's correlation of the mean over shares with ROAD's")
     for order, sign in (("morf", 1), ("lerf", -1)):
         total = {e: sign * means.loc[(e, order)].mean(axis=1) for e in NAMES}
         for e, score in total.items():
-            rho = float(stats.spearmanr(score, total["faithfulness"].reindex(score.index)).statistic)
+            rho = float(
+                stats.spearmanr(score, total["faithfulness"].reindex(score.index)).statistic
+            )
             ranking = score.sort_values().index.tolist()
-            found["rankings"][f"{NAMES[e]} {order}"], found["spearman"][f"{NAMES[e]} {order}"] = ranking, rho
+            found["rankings"][f"{NAMES[e]} {order}"], found["spearman"][f"{NAMES[e]} {order}"] = (
+                ranking,
+                rho,
+            )
             print(
                 f"{NAMES[e]:<13} {order}  {' < '.join(ranking):<75} {rho:5.2f}  {seconds.get(e, float('nan')):7.1f} s"
             )
     for other in ("retraining", "f_fidelity"):
         pairs = consistency(hits, retrained=other, resamples=500)
-        pairs = pairs[(pairs.kind == "retraining") & (pairs.evaluation == "faithfulness") & pairs.level.isna()]
+        pairs = pairs[
+            (pairs.kind == "retraining") & (pairs.evaluation == "faithfulness") & pairs.level.isna()
+        ]
         for row in pairs.itertuples():
-            print(f"{row.a} against {row.b}, mean over shares: {row.spearman:.2f} [{row.low:.2f}, {row.high:.2f}]")
-        found[f"consistency {other}"] = pairs[["a", "b", "spearman", "low", "high"]].to_dict("records")
+            print(
+                f"{row.a} against {row.b}, mean over shares: {row.spearman:.2f} [{row.low:.2f}, {row.high:.2f}]"
+            )
+        found[f"consistency {other}"] = pairs[["a", "b", "spearman", "low", "high"]].to_dict(
+            "records"
+        )
     found["table"] = {"/".join(map(str, key)): row.to_dict() for key, row in means.iterrows()}
     out.write_text(json.dumps(found, indent=1))
 

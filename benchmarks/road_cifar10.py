@@ -123,7 +123,10 @@ def decoded(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     def some(start: int) -> np.ndarray:
         stop = min(start + 500, len(offsets) - 1)
-        parts = [io.BytesIO(blob[a:b]) for a, b in zip(offsets[start:stop], offsets[start + 1 : stop + 1], strict=True)]
+        parts = [
+            io.BytesIO(blob[a:b])
+            for a, b in zip(offsets[start:stop], offsets[start + 1 : stop + 1], strict=True)
+        ]
         return np.stack([np.asarray(Image.open(part).convert("RGB")) for part in parts])
 
     with ThreadPoolExecutor(16) as pool:
@@ -138,11 +141,15 @@ def images(args: argparse.Namespace, which: str, limit: int) -> tuple[Tensor, Te
         x, y = decoded(args.data / f"{which}.npz")
         np.savez(cache, x=x, y=y)
     found = np.load(cache)
-    return torch.from_numpy(found["x"][:limit]).float() / 255, torch.from_numpy(found["y"][:limit]).long()
+    return torch.from_numpy(found["x"][:limit]).float() / 255, torch.from_numpy(
+        found["y"][:limit]
+    ).long()
 
 
 def as_data(name: str, x: Tensor, y: Tensor) -> Data:
-    return open_data(Batch(tuple(f"{name}-{i:05d}" for i in range(len(x))), x, label=y), name=f"cifar10-{name}")
+    return open_data(
+        Batch(tuple(f"{name}-{i:05d}" for i in range(len(x))), x, label=y), name=f"cifar10-{name}"
+    )
 
 
 # The network
@@ -157,7 +164,9 @@ class Block(nn.Module):
         self.conv2, self.norm2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
         self.shortcut = nn.Sequential()
         if stride != 1 or into != out:
-            self.shortcut = nn.Sequential(nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
@@ -170,7 +179,9 @@ class ResNet18(nn.Module):
     def __init__(self, width: int = 64, scale: bool = False) -> None:
         super().__init__()
         self.scale = scale
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
         widths = [width, width, 2 * width, 4 * width, 8 * width]
         blocks = []
         for stage in range(4):
@@ -187,23 +198,25 @@ class ResNet18(nn.Module):
 def trainer(args: argparse.Namespace, epochs: int, validation: float = 0.1) -> Trainer:
     """`train(dataset, seed)`; its name says what it does, for the manifest of a run."""
     build = partial(ResNet18, args.width, scale=True)
-    inner = ImageTrainer(build, epochs, args.train_batch, args.rate, validation=validation, device=args.device)
+    inner = ImageTrainer(
+        build, epochs, args.train_batch, args.rate, validation=validation, device=args.device
+    )
 
     def train(dataset: TensorDataset, seed: int) -> nn.Module:
         # All but one step have the same shapes, so that looking for the fastest convolutions pays.
         with torch.backends.cudnn.flags(enabled=True, benchmark=True):
             return inner(dataset, seed)
 
-    train.__name__ = (
-        f"ResNet-18, width {args.width}, {epochs} epochs, batches of {args.train_batch}, rate {args.rate:g}"
-    )
+    train.__name__ = f"ResNet-18, width {args.width}, {epochs} epochs, batches of {args.train_batch}, rate {args.rate:g}"
     return train
 
 
 def train(args: argparse.Namespace, clock: Clock) -> None:
     """Train the network of all that follows, and keep it."""
     (x, y), (test, truth) = images(args, "train", args.train_images), images(args, "test", 10_000)
-    clock.say(f"{len(x)} training and {len(test)} test images decoded, mean colour {mean_colour(x)}")
+    clock.say(
+        f"{len(x)} training and {len(test)} test images decoded, mean colour {mean_colour(x)}"
+    )
     if not (args.out / "weights.0").is_file():
         few = TensorDataset(x[: 60 * args.train_batch], y[: 60 * args.train_batch])
         trainer(args, 1)(few, 0)  # the first includes starting the device
@@ -219,16 +232,23 @@ def train(args: argparse.Namespace, clock: Clock) -> None:
     net.load_state_dict(saved(args.out))
     size = sum(p.numel() for p in net.parameters())
     found = accuracy(net.to(args.device), test, truth.to(args.device), 1000)
-    clock.say(f"ResNet-18, {size} weights: {100 * found:.2f} % of {len(test)} test images right (at least 88 % wanted)")
+    clock.say(
+        f"ResNet-18, {size} weights: {100 * found:.2f} % of {len(test)} test images right (at least 88 % wanted)"
+    )
 
 
 def save(out: Path, net: nn.Module) -> None:
     """Matrices in 16 bits, the rest in 32, in files that may travel."""
-    state = {k: v.detach().cpu().half() if v.ndim > 1 else v.detach().cpu() for k, v in net.state_dict().items()}
+    state = {
+        k: v.detach().cpu().half() if v.ndim > 1 else v.detach().cpu()
+        for k, v in net.state_dict().items()
+    }
     sink = io.BytesIO()
     torch.save({k: v.contiguous() for k, v in state.items()}, sink)
     content = sink.getvalue()
-    for number in reversed(range(-(-len(content) // PIECE))):  # the first last: where it is, all are
+    for number in reversed(
+        range(-(-len(content) // PIECE))
+    ):  # the first last: where it is, all are
         (out / f"weights.{number}").write_bytes(content[number * PIECE : (number + 1) * PIECE])
 
 
@@ -251,7 +271,13 @@ def classifier(args: argparse.Namespace) -> Model:
     names = np.load(args.data / "test.npz")["classes"].tolist()
     tensor_cores = args.precision != "float32"
     model = Model(
-        net, mean=0.5, std=0.5, classes=names, name="resnet18", device=args.device, channels_last=tensor_cores
+        net,
+        mean=0.5,
+        std=0.5,
+        classes=names,
+        name="resnet18",
+        device=args.device,
+        channels_last=tensor_cores,
     )
     return model.use(args.precision)
 
@@ -262,7 +288,10 @@ def classifier(args: argparse.Namespace) -> Model:
 def methods(steps: int) -> dict[str, Any]:
     """The eight attribution methods of the paper; pixels are in [0, 1], which halves its σ."""
     found: dict[str, Any] = {}
-    for name, of, sigma in (("IG", IntegratedGradients(steps=steps), SIGMA_IG), ("GB", GuidedBackprop(), SIGMA_GB)):
+    for name, of, sigma in (
+        ("IG", IntegratedGradients(steps=steps), SIGMA_IG),
+        ("GB", GuidedBackprop(), SIGMA_GB),
+    ):
         noise: dict[str, Any] = {"of": of, "samples": DRAWS, "sigma": sigma / 2, "relative": False}
         found[name] = of
         found |= {f"{name}-SG": SmoothGrad(**noise), f"{name}-SQ": SmoothGradSquared(**noise)}
@@ -275,7 +304,14 @@ def remember_moments() -> None:
     compute, known = smoothing.noisy_moments, dict[Any, tuple[Tensor, Tensor]]()
 
     def moments(
-        of: Any, samples: int, sigma: float, relative: bool, model: Model, batch: Batch, target: Tensor, seed: int
+        of: Any,
+        samples: int,
+        sigma: float,
+        relative: bool,
+        model: Model,
+        batch: Batch,
+        target: Tensor,
+        seed: int,
     ) -> tuple[Tensor, Tensor]:
         what = (label_of(of), samples, sigma, relative, model.fingerprint, seed)
         key = (what, batch.ids, tuple(target.tolist()), float(batch.x.double().sum()))
@@ -333,9 +369,14 @@ def road(args: argparse.Namespace, clock: Clock) -> None:
         )
         longest = max(longest, time.perf_counter() - begun)
         session = run.manifest["sessions"][-1]
-        clock.say(f"seed {seed}: {session['seconds']:.1f} s, {session['passes']['resnet18']} passes")
+        clock.say(
+            f"seed {seed}: {session['seconds']:.1f} s, {session['passes']['resnet18']} passes"
+        )
     folders = sorted((args.out / "road").glob("seed-*"))
-    parts = [rows_of(run, "faithfulness", HITS).assign(seed=int(run.name.removeprefix("seed-"))) for run in folders]
+    parts = [
+        rows_of(run, "faithfulness", HITS).assign(seed=int(run.name.removeprefix("seed-")))
+        for run in folders
+    ]
     pq.write_table(
         pa.Table.from_pandas(pd.concat(parts), preserve_index=False),
         args.out / "road-accuracy.parquet",
@@ -359,10 +400,20 @@ def show(args: argparse.Namespace) -> None:
     rows = pd.read_parquet(args.out / "road-accuracy.parquet")
     rows = rows[rows.status == "ok"]
     seeds = sorted(rows.seed.unique())
-    means = rows.groupby(["condition", "explainer", "level", "seed"], sort=False).value.mean().mul(100)
-    spread = means.groupby(["condition", "explainer", "level"], sort=False).std().max() if len(seeds) > 1 else np.nan
-    print(f"\nAccuracy in % of the label; {rows['sample'].nunique()} images, means of {len(seeds)} seeds;")
-    print(f"largest standard deviation between seeds {spread:.2f}. Columns: percent of pixels removed")
+    means = (
+        rows.groupby(["condition", "explainer", "level", "seed"], sort=False).value.mean().mul(100)
+    )
+    spread = (
+        means.groupby(["condition", "explainer", "level"], sort=False).std().max()
+        if len(seeds) > 1
+        else np.nan
+    )
+    print(
+        f"\nAccuracy in % of the label; {rows['sample'].nunique()} images, means of {len(seeds)} seeds;"
+    )
+    print(
+        f"largest standard deviation between seeds {spread:.2f}. Columns: percent of pixels removed"
+    )
     drawn = set(rows.loc[rows["order"] == "random", "condition"])
     for condition, part in means.groupby("condition", sort=False):
         wide = part.groupby(["explainer", "level"], sort=False).mean().unstack().sort_index(axis=1)
@@ -372,11 +423,17 @@ def show(args: argparse.Namespace) -> None:
         else:
             wide = wide.reindex([name for name in methods(1) if name in wide.index])
         print(f"\n{condition}\n{wide.to_string(float_format='%.1f', index_names=False)}")
-    print("\nRank correlation of MoRF and LeRF over the eight methods, mean over the fractions of the paper")
+    print(
+        "\nRank correlation of MoRF and LeRF over the eight methods, mean over the fractions of the paper"
+    )
     head = f"{'imputer':<42} {'LeRF beside MoRF at η removed':<32} {'mean':>6} {'95 % over seeds':>16} {'paper':>7}"
     print(f"{head}  by seed")
     for pairing, beside in (("mask", "η kept, as in the paper"), ("removed", "η removed")):
-        other = {round(1 - f, 9) for f in FRACTIONS} if pairing == "mask" else {round(f, 9) for f in FRACTIONS}
+        other = (
+            {round(1 - f, 9) for f in FRACTIONS}
+            if pairing == "mask"
+            else {round(f, 9) for f in FRACTIONS}
+        )
         at = rows.level.round(9)
         lerf, morf = rows["order"] == "lerf", rows["order"] == "morf"
         used = rows[(morf & at.isin(FRACTIONS)) | (lerf & at.isin(other))]
@@ -391,7 +448,9 @@ def show(args: argparse.Namespace) -> None:
             paper = next(value for name, value in IN_PAPER.items() if imputer.startswith(name))
             line = f"{imputer:<42} {beside:<32} {values.mean():6.2f}   [{low:5.2f}, {high:5.2f}] {paper:7.2f}"
             print(f"{line}  {' '.join(f'{v:.2f}' for v in values)}")
-            images_too = f"seed {seeds[0]}, bootstrap over images: [{each[0].low:.2f}, {each[0].high:.2f}]"
+            images_too = (
+                f"seed {seeds[0]}, bootstrap over images: [{each[0].low:.2f}, {each[0].high:.2f}]"
+            )
             print(f"{'':<42} {images_too}")
     print(flush=True)
 
@@ -408,7 +467,9 @@ def bundle(out: Path, name: str, run: Path) -> None:
     """Tar files of at most 15 MB with everything that the report of a run needs."""
     groups: list[list[Path]] = [[]]
     size = 0
-    for path in sorted(p for p in run.glob("**/*") if p.is_file() and p.suffix in (".parquet", ".json")):
+    for path in sorted(
+        p for p in run.glob("**/*") if p.is_file() and p.suffix in (".parquet", ".json")
+    ):
         size += path.stat().st_size + 1024
         if size > PIECE and groups[-1]:
             groups.append([])
@@ -429,7 +490,10 @@ def roar(args: argparse.Namespace, clock: Clock) -> None:
     """Some methods with retraining, method by method, beside the same without."""
     remember_moments()
     model, chosen = classifier(args), methods(args.roar_steps)
-    sets = {"train": images(args, "train", args.train_images), "test": images(args, "test", args.test_images)}
+    sets = {
+        "train": images(args, "train", args.train_images),
+        "test": images(args, "test", args.test_images),
+    }
     fills = imputers(mean_colour(images(args, "train", 50_000)[0]))[:2]
     data = {name: as_data(name, *pair) for name, pair in sets.items()}
     log = args.out / "roar.json"
@@ -448,10 +512,19 @@ def roar(args: argparse.Namespace, clock: Clock) -> None:
             clock.say(f"no time for {name}; run this stage again to go on")
             break
         own = costs.setdefault(name, {"road": [0.0, 0], "roar": [0.0, 0], "leakage": 0.0})
-        axis = Faithfulness(imputers=fills, fractions=RETRAINED, orders=("morf",), against="label", metrics=())
-        what = {"out": args.out / "roar", "seed": args.seed, "batch_size": args.batch_size, "show_progress": False}
+        axis = Faithfulness(
+            imputers=fills, fractions=RETRAINED, orders=("morf",), against="label", metrics=()
+        )
+        what = {
+            "out": args.out / "roar",
+            "seed": args.seed,
+            "batch_size": args.batch_size,
+            "show_progress": False,
+        }
         spec = {name: chosen[name]}
-        run = heatproof.evaluate(model, data["test"], spec, {"faithfulness": axis}, shard_size=2500, **what)
+        run = heatproof.evaluate(
+            model, data["test"], spec, {"faithfulness": axis}, shard_size=2500, **what
+        )
         add(own["road"], run, "faithfulness")
         clock.say(f"{name}: ROAD {own['road'][0]:.1f} s")
         stopped = False
@@ -459,7 +532,14 @@ def roar(args: argparse.Namespace, clock: Clock) -> None:
             cells = {"imputers": fills, "orders": ["morf"], "fractions": RETRAINED}
             leak = PROBED if name in args.probed else False
             heatproof.retrain(
-                model, data["train"], data["test"], spec, in_time(learn, clock, known), leakage=leak, **cells, **what
+                model,
+                data["train"],
+                data["test"],
+                spec,
+                in_time(learn, clock, known),
+                leakage=leak,
+                **cells,
+                **what,
             )
         except OutOfTime:
             stopped = True
@@ -482,7 +562,9 @@ def in_time(learn: Trainer, clock: Clock, known: list[float]) -> Trainer:
 
     def train(dataset: TensorDataset, seed: int) -> nn.Module:
         starts.append(time.perf_counter())
-        if clock.left < 1.2 * max([*known, *(b - a for a, b in pairwise(starts))]):  # with images and probes between
+        if clock.left < 1.2 * max(
+            [*known, *(b - a for a, b in pairwise(starts))]
+        ):  # with images and probes between
             raise OutOfTime(f"{clock.left:.0f} s are left")
         net = learn(dataset, seed)
         known.append(time.perf_counter() - starts[-1])
@@ -501,69 +583,125 @@ def add(total: list[float], run: heatproof.Run, evaluation: str) -> None:
 
 def compare(args: argparse.Namespace, run: Path, costs: dict[str, Any]) -> None:
     """Print ROAD beside ROAR, what each costs, and the leak."""
-    hits = pd.concat([rows_of(run, evaluation, HITS) for evaluation in ("faithfulness", "retraining")])
-    wide = hits.groupby(["condition", "explainer", "evaluation", "level"]).value.mean().mul(100).unstack()
+    hits = pd.concat(
+        [rows_of(run, evaluation, HITS) for evaluation in ("faithfulness", "retraining")]
+    )
+    wide = (
+        hits.groupby(["condition", "explainer", "evaluation", "level"])
+        .value.mean()
+        .mul(100)
+        .unstack()
+    )
     wide.columns = [f"{100 * level:.0f}" for level in wide.columns]
     n = hits["sample"].nunique()
-    print(f"\nAccuracy in % of the label on {n} test images; columns: percent of pixels removed, most relevant first")
-    print(wide.rename({"faithfulness": "ROAD", "retraining": "ROAR"}).to_string(float_format="%.1f"))
+    print(
+        f"\nAccuracy in % of the label on {n} test images; columns: percent of pixels removed, most relevant first"
+    )
+    print(
+        wide.rename({"faithfulness": "ROAD", "retraining": "ROAR"}).to_string(float_format="%.1f")
+    )
     ranks = hits.groupby(["condition", "level", "evaluation", "explainer"]).value.mean().unstack()
     print("\nBest method first (the lowest accuracy), without and with retraining")
     for (condition, level), part in ranks.groupby(["condition", "level"]):
         order = {key[-1]: part.loc[key].dropna().sort_values().index.tolist() for key in part.index}
         road_, roar_ = order.get("faithfulness", []), order.get("retraining", [])
-        same = "same" if road_ == roar_ else "incomplete" if len(road_) != len(roar_) else "different"
-        print(f"{condition:<42} {100 * level:3.0f} %  {' < '.join(road_):<24} {' < '.join(roar_):<24} {same}")
+        same = (
+            "same" if road_ == roar_ else "incomplete" if len(road_) != len(roar_) else "different"
+        )
+        print(
+            f"{condition:<42} {100 * level:3.0f} %  {' < '.join(road_):<24} {' < '.join(roar_):<24} {same}"
+        )
     agreement = consistency(hits, resamples=300)
     agreement = agreement[(agreement.kind == "retraining") & agreement.spearman.notna()]
     if len(agreement):
-        print(agreement[["a", "b", "level", "spearman", "low", "high", "explainers"]].to_string(index=False))
+        print(
+            agreement[["a", "b", "level", "spearman", "low", "high", "explainers"]].to_string(
+                index=False
+            )
+        )
     seen = args.roar_epochs * round(0.9 * args.train_images)
     again = hits[hits.evaluation == "retraining"]
     done = (again.condition + again.level.astype(str)).groupby(again.explainer).nunique()
-    print(f"\nCost on {torch.cuda.get_device_name() if args.device == 'cuda' else 'the CPU'}; the paper: 0.7 % with")
-    print(f"seven fractions and 40 epochs. Passes of training: {seen} images per cell, each forth and back")
+    print(
+        f"\nCost on {torch.cuda.get_device_name() if args.device == 'cuda' else 'the CPU'}; the paper: 0.7 % with"
+    )
+    print(
+        f"seven fractions and 40 epochs. Passes of training: {seen} images per cell, each forth and back"
+    )
     head = f"{'method':<8} {'cells':>5} {'ROAD s':>8} {'passes':>9} {'ROAR s':>8} {'passes':>9} {'training':>10}"
     print(f"{head} {'ROAD / ROAR':>12}")
     for name, own in costs.items():
         if name in done.index:
             (a, b), (c, d) = own["road"], own["roar"]
             share = f"{100 * a / c:.2f} %" if c else ""
-            print(f"{name:<8} {done[name]:>5} {a:>8.1f} {b:>9} {c:>8.1f} {d:>9} {seen * done[name]:>10} {share:>12}")
+            print(
+                f"{name:<8} {done[name]:>5} {a:>8.1f} {b:>9} {c:>8.1f} {d:>9} {seen * done[name]:>10} {share:>12}"
+            )
     leak = rows_of(run, "leakage")
     if len(leak):
-        columns = ["explainer", "condition", "level", "mask_accuracy", "mask_bits", "imputed_accuracy", "imputed_bits"]
-        print("\nThe leak: accuracy and guaranteed bits of the class from the mask alone and from the imputed image,")
-        print("the share of pixels whose removal can be told, and I(C;M) − I(C;M|x′) in bits (an estimate)")
+        columns = [
+            "explainer",
+            "condition",
+            "level",
+            "mask_accuracy",
+            "mask_bits",
+            "imputed_accuracy",
+            "imputed_bits",
+        ]
+        print(
+            "\nThe leak: accuracy and guaranteed bits of the class from the mask alone and from the imputed image,"
+        )
+        print(
+            "the share of pixels whose removal can be told, and I(C;M) − I(C;M|x′) in bits (an estimate)"
+        )
         found = leakage_summary(leak)[[*columns, "pixels", "leak", "leaks"]]
         print(found.to_string(index=False, float_format="%.3f"))
     print(flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     stages: dict[str, Callable[..., None]] = {"train": train, "road": road, "roar": roar}
     parser.add_argument("stage", choices=["pack", *stages, "show"])
     parser.add_argument("--data", type=Path, default=Path("runs/cifar10-data"))
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--budget", type=float, default=540.0, help="seconds after which a stage starts nothing more")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=540.0,
+        help="seconds after which a stage starts nothing more",
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--precision", default="float32", help="of maps and predictions: float32, tf32, …")
-    parser.add_argument("--batch-size", type=int, default=1365, help="as many as a removal sweep imputes at a time")
+    parser.add_argument(
+        "--precision", default="float32", help="of maps and predictions: float32, tf32, …"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=1365, help="as many as a removal sweep imputes at a time"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of training and of roar")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--train-images", type=int, default=50_000)
     parser.add_argument("--train-batch", type=int, default=512)
     parser.add_argument("--rate", type=float, default=0.2)
-    parser.add_argument("--epochs", type=int, default=30, help="train: fewer if the budget is too small")
+    parser.add_argument(
+        "--epochs", type=int, default=30, help="train: fewer if the budget is too small"
+    )
     parser.add_argument("--limit", type=int, default=1000, help="road: test images")
     parser.add_argument("--seeds", type=int, default=5, help="road")
     parser.add_argument("--steps", type=int, default=16, help="road: steps of integrated gradients")
-    parser.add_argument("--methods", nargs="+", choices=list(methods(1)), default=["IG", "GB"], help="roar")
+    parser.add_argument(
+        "--methods", nargs="+", choices=list(methods(1)), default=["IG", "GB"], help="roar"
+    )
     parser.add_argument("--test-images", type=int, default=10_000, help="roar")
-    parser.add_argument("--roar-steps", type=int, default=8, help="roar: steps of integrated gradients")
+    parser.add_argument(
+        "--roar-steps", type=int, default=8, help="roar: steps of integrated gradients"
+    )
     parser.add_argument("--roar-epochs", type=int, default=8)
-    parser.add_argument("--probed", nargs="*", default=["IG"], help="roar: methods whose leak is measured, at 50 %%")
+    parser.add_argument(
+        "--probed", nargs="*", default=["IG"], help="roar: methods whose leak is measured, at 50 %%"
+    )
     args = parser.parse_args()
     if args.stage == "pack":
         return pack(args.data, args.out)

@@ -56,9 +56,18 @@ def plain(annotation: object) -> str:
 def constructor(cls: griffe.Class) -> griffe.Function:
     """`__init__` of a pydantic dataclass: its fields; class variables are no instance attributes."""
     named = griffe.ParameterKind.positional_or_keyword
-    fields = [field for field in cls.attributes.values() if field.annotation and "instance-attribute" in field.labels]
-    given = [griffe.Parameter(f.name, annotation=plain(f.annotation), kind=named, default=f.value) for f in fields]
-    return griffe.Function("__init__", parameters=griffe.Parameters(griffe.Parameter("self", kind=named), *given))
+    fields = [
+        field
+        for field in cls.attributes.values()
+        if field.annotation and "instance-attribute" in field.labels
+    ]
+    given = [
+        griffe.Parameter(f.name, annotation=plain(f.annotation), kind=named, default=f.value)
+        for f in fields
+    ]
+    return griffe.Function(
+        "__init__", parameters=griffe.Parameters(griffe.Parameter("self", kind=named), *given)
+    )
 
 
 class Docstrings(griffe.Extension):

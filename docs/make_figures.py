@@ -36,9 +36,17 @@ SIDE, GAP, WORDS = 128, 8, 18
 PHOTOGRAPH = "chelsea"
 PATCHES = {"patches": {"size": 28}}
 FAMILIES: dict[str, list[Any]] = {
-    "gradients": ["saliency", "input_x_gradient", "integrated_gradients", {"smoothgrad": {"samples": 20}}],
+    "gradients": [
+        "saliency",
+        "input_x_gradient",
+        "integrated_gradients",
+        {"smoothgrad": {"samples": 20}},
+    ],
     "rules": ["deep_lift", "guided_backprop", "lrp", {"lrp": {"composite": "epsilon_plus_flat"}}],
-    "cams": [{name: {"layer": "_blocks.10"}} for name in ("grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam")],
+    "cams": [
+        {name: {"layer": "_blocks.10"}}
+        for name in ("grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam")
+    ],
     "asking": [
         {"lime": {"samples": 300, "features": PATCHES}},
         {"kernel_shap": {"samples": 300, "features": PATCHES}},
@@ -52,7 +60,12 @@ FAMILIES: dict[str, list[Any]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, nargs="?", help="a run directory")
-    parser.add_argument("--explainers", nargs="*", metavar="FAMILY", help="maps of explainers, of all families or some")
+    parser.add_argument(
+        "--explainers",
+        nargs="*",
+        metavar="FAMILY",
+        help="maps of explainers, of all families or some",
+    )
     parser.add_argument("--out", type=Path, default=FIGURES, help="where the pictures go")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -60,14 +73,20 @@ def main() -> None:
         charts(given.run, given.out)
     for family in given.explainers or ([*FAMILIES, "attention"] if given.explainers == [] else ()):
         target = given.out / f"explainers-{family}.svg"
-        target.write_text(attention_maps() if family == "attention" else photograph_maps(FAMILIES[family]), "utf-8")
+        target.write_text(
+            attention_maps() if family == "attention" else photograph_maps(FAMILIES[family]),
+            "utf-8",
+        )
         print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
 
 
 def charts(path: Path, out: Path) -> None:
     run = heatproof.read(path)
     section = sections_of(
-        judge(run.in_study_order(), run.samples(), (), run.manifest), run.samples(), run.manifest, Album()
+        judge(run.in_study_order(), run.samples(), (), run.manifest),
+        run.samples(),
+        run.manifest,
+        Album(),
     )[0]
     picture = Image.open(io.BytesIO(run.proof_sheet().encoded("png", "Proof sheet", INCHES)))
     picture.convert("RGB").resize((WIDE, picture.height * WIDE // picture.width)).save(
@@ -85,7 +104,9 @@ def charts(path: Path, out: Path) -> None:
 def photograph_maps(specs: list[Any]) -> str:
     data = heatproof.open_data("bundled:photographs", size=224)
     place = next(i for i, sample in enumerate(data.ids) if PHOTOGRAPH in sample)
-    return row_of_maps(heatproof.load_model("bundled:efficientnet-lite0"), data.load([place]).batch, specs)
+    return row_of_maps(
+        heatproof.load_model("bundled:efficientnet-lite0"), data.load([place]).batch, specs
+    )
 
 
 def row_of_maps(model: Model, batch: Batch, specs: list[Any]) -> str:
@@ -98,10 +119,15 @@ def row_of_maps(model: Model, batch: Batch, specs: list[Any]) -> str:
         maps = explainer(model, batch, target, 0)[0].sum(0).detach().numpy()
         extra = f" {explainer.composite}" if spec != "lrp" and explainer.name == "lrp" else ""
         tiles.append(
-            (TITLES[explainer.name] + extra.replace("_", " "), photo(laid(picture, maps, is_signed(maps)), SIDE))
+            (
+                TITLES[explainer.name] + extra.replace("_", " "),
+                photo(laid(picture, maps, is_signed(maps)), SIDE),
+            )
         )
     width = len(tiles) * (SIDE + GAP)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {SIDE + WORDS}" width="{width}">']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {SIDE + WORDS}" width="{width}">'
+    ]
     for number, (words, uri) in enumerate(tiles):
         x = number * (SIDE + GAP)
         parts.append(f'<image x="{x}" y="{WORDS}" width="{SIDE}" height="{SIDE}" href="{uri}"/>')
@@ -118,12 +144,19 @@ class SmallTransformer(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(3, dim, 4, 4)
         self.token, self.place = (nn.Parameter(torch.randn(1, n, dim) * 0.1) for n in (1, 65))
-        layer = (nn.TransformerEncoderLayer(dim, 4, 2 * dim, 0.0, batch_first=True, norm_first=True) for _ in range(3))
+        layer = (
+            nn.TransformerEncoderLayer(dim, 4, 2 * dim, 0.0, batch_first=True, norm_first=True)
+            for _ in range(3)
+        )
         self.blocks, self.head = nn.Sequential(*layer), nn.Linear(dim, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.patches(x).flatten(2).transpose(1, 2)
-        return self.head(self.blocks(torch.cat([self.token.expand(len(x), -1, -1), tokens], 1) + self.place)[:, 0])
+        return self.head(
+            self.blocks(torch.cat([self.token.expand(len(x), -1, -1), tokens], 1) + self.place)[
+                :, 0
+            ]
+        )
 
 
 def drawings(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -152,9 +185,13 @@ def attention_maps() -> str:
         loss.backward()
         optimiser.step()
     images, labels = drawings(256, generator)
-    print(f"accuracy on drawings {float((net(images - 0.5).argmax(1) == labels).float().mean()):.2f}")
+    print(
+        f"accuracy on drawings {float((net(images - 0.5).argmax(1) == labels).float().mean()):.2f}"
+    )
     specs = ["attention_rollout", "chefer", "grad_cam", "integrated_gradients"]
-    return row_of_maps(Model(net.eval(), mean=(0.5,) * 3, std=(1.0,) * 3), Batch(("x",), images[:1]), specs)
+    return row_of_maps(
+        Model(net.eval(), mean=(0.5,) * 3, std=(1.0,) * 3), Batch(("x",), images[:1]), specs
+    )
 
 
 if __name__ == "__main__":

@@ -54,8 +54,12 @@ def place(name: str) -> Path:
 def arguments(name: str, what: str) -> argparse.Namespace:
     """`--data`, `--out` and `--seed` of a script."""
     parser = argparse.ArgumentParser(description=what)
-    parser.add_argument("--data", type=Path, default=default_data(), help="folder with ecg, graphs, text, …")
-    parser.add_argument("--out", type=Path, default=place(name), help="where to write weights and samples")
+    parser.add_argument(
+        "--data", type=Path, default=default_data(), help="folder with ecg, graphs, text, …"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=place(name), help="where to write weights and samples"
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -65,11 +69,15 @@ def whole(data: Data) -> Batch:
     loaded = data.load(range(len(data)))
     if loaded.errors:
         sample, error = next(iter(loaded.errors.items()))
-        print(f"{data.name}: {len(loaded.errors)} of {len(data)} samples left out, the first {sample!r}: {error}")
+        print(
+            f"{data.name}: {len(loaded.errors)} of {len(data)} samples left out, the first {sample!r}: {error}"
+        )
     return loaded.batch
 
 
-def split(batch: Batch, share: float, seed: int, alike: Sequence[Hashable] | None = None) -> tuple[Batch, Batch]:
+def split(
+    batch: Batch, share: float, seed: int, alike: Sequence[Hashable] | None = None
+) -> tuple[Batch, Batch]:
     """Train and test, about the share `share` for testing; samples with the same entry of `alike` stay together."""
     groups = [str(group) for group in (batch.ids if alike is None else alike)]
     draw = rand.uniform(rand.keys(seed, groups, "train or test"), ()).reshape(-1)
@@ -96,7 +104,9 @@ def save_sets(out: Path, train: Batch, test: Batch, classes: Sequence[str]) -> N
     save_batch(out / "examples.npz", _some(train, "examples", EXAMPLES), classes)
 
 
-def save_concept(out: Path, name: str, train: Batch, present: torch.Tensor, classes: Sequence[str]) -> None:
+def save_concept(
+    out: Path, name: str, train: Batch, present: torch.Tensor, classes: Sequence[str]
+) -> None:
     """A concept: training samples where `present` (n,) is true and others, 200 of each, or as many as there are."""
     for side, rows in (("with", present), ("without", ~present)):
         chosen = _some(train[rows], f"concept {name}", CONCEPT_EXAMPLES)
@@ -146,7 +156,9 @@ def train_network(
     checkpoints = fit(net, train, epochs=epochs, lr=lr, seed=seed, augment=augment, anneal=anneal)
     rate = rates(lr, epochs, anneal)
     if validation is not None:
-        epochs = 1 + int(np.argmax([_accuracy_with(net, weights, validation) for weights in checkpoints]))
+        epochs = 1 + int(
+            np.argmax([_accuracy_with(net, weights, validation) for weights in checkpoints])
+        )
         net.load_state_dict(checkpoints[epochs - 1])
     seconds = time.process_time() - started
     summary: dict[str, Any] = {
@@ -160,7 +172,13 @@ def train_network(
     for name, batch in (("train", train), ("test", test)):
         share = accuracy(net, batch)
         low, high = exact_share(round(share * len(batch)), len(batch))
-        summary[name] = {"n": len(batch), "accuracy": share, "low": low, "high": high, "ece": _calibration(net, batch)}
+        summary[name] = {
+            "n": len(batch),
+            "accuracy": share,
+            "low": low,
+            "high": high,
+            "ece": _calibration(net, batch),
+        }
         print(
             f"{out.name}: {name} accuracy {share:.1%} (95 % Clopper–Pearson "
             f"interval {low:.1%} to {high:.1%}, n = {len(batch)})"
@@ -195,11 +213,15 @@ def _parts(batch: Batch, rows: int = 256) -> Iterator[Batch]:
     return (batch[start : start + rows] for start in range(0, len(batch), rows))
 
 
-def restored(study: str, network: str, kind: Callable[..., nn.Module], *, embedding: str | None = None) -> Model:
+def restored(
+    study: str, network: str, kind: Callable[..., nn.Module], *, embedding: str | None = None
+) -> Model:
     """A network that a script trained, ready for a study."""
     folder = place(study) / network
     if not (folder / "summary.json").is_file():
-        raise FileNotFoundError(f"{folder} has no trained network; run python studies/train_{study}.py first")
+        raise FileNotFoundError(
+            f"{folder} has no trained network; run python studies/train_{study}.py first"
+        )
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     net = kind(**summary["network"])
     net.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))

@@ -43,7 +43,9 @@ def composed(n: int, seed: int) -> tuple[Tensor, Tensor]:
                 continue
             which = int(torch.randint(PHOTOGRAPHS, (1,), generator=draw))
             top, left = torch.randint(128 - SQUARE, (2,), generator=draw).tolist()
-            rows, columns = (slice(SQUARE * at, SQUARE * at + SQUARE) for at in (cell // 3, cell % 3))
+            rows, columns = (
+                slice(SQUARE * at, SQUARE * at + SQUARE) for at in (cell // 3, cell % 3)
+            )
             x[i, :, rows, columns] = whole[which, :, top : top + SQUARE, left : left + SQUARE]
             place[i, rows, columns] = which + 1
     return x.clamp(0, 1), place
@@ -63,7 +65,9 @@ class Shown(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         first, second = nn.Conv2d(3, 16, 4, 4), nn.Conv2d(16, 32, 2, 2)
-        self.body = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Conv2d(32, 32, 2, 2), nn.ReLU())
+        self.body = nn.Sequential(
+            first, nn.ReLU(), second, nn.ReLU(), nn.Conv2d(32, 32, 2, 2), nn.ReLU()
+        )
         self.head = nn.Conv2d(32, PHOTOGRAPHS, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,11 +109,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--limit", type=int, default=60)
-    parser.add_argument("--validate", action="store_true", help="judge nothing; accuracies on the pictures of seed 1")
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        help="judge nothing; accuracies on the pictures of seed 1",
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    (x, place), (new, truth) = composed(1000, 0), composed(200 if args.validate else args.limit, 2 - args.validate)
+    (x, place), (new, truth) = (
+        composed(1000, 0),
+        composed(200 if args.validate else args.limit, 2 - args.validate),
+    )
     labels = torch.stack([(place == k + 1).flatten(1).any(1) for k in range(PHOTOGRAPHS)], 1)
     there = torch.stack([(truth == k + 1).flatten(1).any(1) for k in range(PHOTOGRAPHS)], 1)
     shown, where = Shown(), network(PHOTOGRAPHS + 1)
@@ -120,7 +131,9 @@ def main() -> None:
         right = [f"{(guess == there).float().mean():.1%}" for guess in (shown(new) > 0, usual)]
         print(f"labels right: {right[0]}, by a constant {right[1]}")
         each = [float((said == k)[truth == k].float().mean()) for k in range(PHOTOGRAPHS + 1)]
-        print(f"places right, mean over grey and photographs: {sum(each) / len(each):.1%}, by a constant 20.0%")
+        print(
+            f"places right, mean over grey and photographs: {sum(each) / len(each):.1%}, by a constant 20.0%"
+        )
     if args.validate:
         return
     first = there[:, 0].nonzero().flatten()
@@ -131,10 +144,26 @@ def main() -> None:
     }
     methods = [exact, shuffled, constant, "input_x_gradient", "random"]
     methods += [{"occlusion": {"window": 8, "stride": 8, "fill": 0.5}}]  # grey, as where nothing is
-    axes = ["localisation", {"faithfulness": {"metrics": ["road"], "fractions": [0.1, 0.3], "readout": "logit"}}]
-    axes += [{"stability": {"perturbations": [{"translation": {"pixels": 2}}, {"gaussian_noise": {"sigma": 0.02}}]}}]
+    axes = [
+        "localisation",
+        {"faithfulness": {"metrics": ["road"], "fractions": [0.1, 0.3], "readout": "logit"}},
+    ]
+    axes += [
+        {
+            "stability": {
+                "perturbations": [
+                    {"translation": {"pixels": 2}},
+                    {"gaussian_noise": {"sigma": 0.02}},
+                ]
+            }
+        }
+    ]
     run = heatproof.evaluate(
-        models, seen, methods, [*axes, heatproof.Symmetry(group="dihedral", elements=4)], references=6
+        models,
+        seen,
+        methods,
+        [*axes, heatproof.Symmetry(group="dihedral", elements=4)],
+        references=6,
     )
     columns = ["model", "evaluation", "measure", "explainer", "score", "low", "high"]
     print(run.ranking()[columns].to_string(index=False))

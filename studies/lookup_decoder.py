@@ -25,7 +25,9 @@ from heatproof.features import Passages
 from heatproof.statistics import exact_share
 
 KEYS = tuple(["ann", "ben", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "jon", "kim", "leo"])
-PLACES = tuple(["rome", "oslo", "lima", "kiev", "bonn", "cork", "nice", "bern", "graz", "york", "pisa", "lund"])
+PLACES = tuple(
+    ["rome", "oslo", "lima", "kiev", "bonn", "cork", "nice", "bern", "graz", "york", "pisa", "lund"]
+)
 WORDS = Vocabulary((*KEYS, *PLACES, "where", "."))
 PASSAGES, QUESTIONS = 4, 8
 HELD_OUT = 1 << 20
@@ -35,15 +37,22 @@ HELD_OUT = 1 << 20
 def drawn(count: int, seed: int) -> tuple[Tensor, Tensor]:
     """Who is spoken of and where each of them lives, (count, PASSAGES) numbers of keys and of places."""
     g = torch.Generator().manual_seed(seed)
-    return tuple(torch.rand(count, len(KEYS), generator=g).argsort(1)[:, :PASSAGES] for _ in range(2))  # type: ignore[return-value]
+    return tuple(
+        torch.rand(count, len(KEYS), generator=g).argsort(1)[:, :PASSAGES] for _ in range(2)
+    )  # type: ignore[return-value]
 
 
 def prompts(count: int, seed: int) -> tuple[heatproof.Batch, list[str]]:
     """Prompts whose `_region` is the passage that holds the answer, and the answers."""
     keys, places = (part.tolist() for part in drawn(count, seed))
-    right = torch.randint(PASSAGES, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+    right = torch.randint(
+        PASSAGES, (count,), generator=torch.Generator().manual_seed(seed)
+    ).tolist()
     texts = [
-        [*(f"{KEYS[k]} {PLACES[p]} ." for k, p in zip(who, where, strict=True)), f"where {KEYS[who[i]]}"]
+        [
+            *(f"{KEYS[k]} {PLACES[p]} ." for k, p in zip(who, where, strict=True)),
+            f"where {KEYS[who[i]]}",
+        ]
         for who, where, i in zip(keys, places, right, strict=True)
     ]
     batch = heatproof.prompts(WORDS, texts)
@@ -63,18 +72,32 @@ def lessons(rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         keys, places = drawn(rows, step)
         key, place = 2 + keys, 2 + len(KEYS) + places
         text = torch.stack([key, place, torch.full_like(key, word["."])], 2).flatten(1)
-        which = torch.randint(PASSAGES, (rows, QUESTIONS), generator=torch.Generator().manual_seed(step))
-        asked = torch.stack([torch.full_like(which, word["where"]), key.gather(1, which), place.gather(1, which)], 2)
+        which = torch.randint(
+            PASSAGES, (rows, QUESTIONS), generator=torch.Generator().manual_seed(step)
+        )
+        asked = torch.stack(
+            [torch.full_like(which, word["where"]), key.gather(1, which), place.gather(1, which)], 2
+        )
         unread = asked.clone()
         unread[..., :2] = -100
-        yield torch.cat([text, asked.flatten(1)], 1), torch.cat([torch.full_like(text, -100), unread.flatten(1)], 1)
+        yield (
+            torch.cat([text, asked.flatten(1)], 1),
+            torch.cat([torch.full_like(text, -100), unread.flatten(1)], 1),
+        )
 
 
 def trained(steps: int, rows: int = 64) -> LlamaForCausalLM:
     """The decoder, trained with Adam."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=64, initializer_range=0.05, **sizes)
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    config = LlamaConfig(
+        vocab_size=len(WORDS), max_position_embeddings=64, initializer_range=0.05, **sizes
+    )
     net = LlamaForCausalLM(config)
     optimiser = torch.optim.Adam(net.parameters(), lr=3e-3, betas=(0.9, 0.99))
     for step, (ids, labels) in zip(range(steps), lessons(rows), strict=False):
@@ -105,10 +128,16 @@ def constant(model: heatproof.Model, batch: heatproof.Batch, target: Tensor, see
 
 def main() -> None:
     """Train, test, and ask the bench."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=150, help="of training")
     parser.add_argument("--samples", type=int, default=100, help="that the bench is asked about")
-    parser.add_argument("--validate", action="store_true", help="judge nothing; right answers to the prompts for that")
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        help="judge nothing; right answers to the prompts for that",
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     start = time.perf_counter()
@@ -117,7 +146,9 @@ def main() -> None:
     model = heatproof.decoder(net, WORDS, tokens=1, name="look-up")
     batch, answers = prompts(500, HELD_OUT + (not args.validate))
     said = model.fixed(batch).aux["answer"]
-    right = sum(WORDS.decode(row[row >= 0]) == [answer] for row, answer in zip(said, answers, strict=True))
+    right = sum(
+        WORDS.decode(row[row >= 0]) == [answer] for row, answer in zip(said, answers, strict=True)
+    )
     low, high = exact_share(right, len(answers))
     print(f"right answers: {right / len(answers):.1%} ({low:.1%} to {high:.1%})")
     if args.validate:
@@ -144,7 +175,10 @@ def main() -> None:
     run = heatproof.evaluate(chooser, batch[: args.samples], moved, [symmetry], references=16)
     table = run.table()
     for measure in ("model_agreement", "model_invariance", "equivariance"):
-        print(table[table.measure == measure].groupby("explainer").value.mean().round(3).to_dict(), measure)
+        print(
+            table[table.measure == measure].groupby("explainer").value.mean().round(3).to_dict(),
+            measure,
+        )
     print(f"all in {time.perf_counter() - start:.0f} s")
 
 

@@ -35,7 +35,9 @@ def markdown(rows: pd.DataFrame) -> str:
     for (kind, method), own in rows.groupby(["kind", "explainer"], sort=False):
         by_model = {row["model"]: row for row in own.to_dict("records")}
         cells = [
-            interval(*(by_model[name][key] for key in ("mean", "low", "high"))) if name in by_model else "–"
+            interval(*(by_model[name][key] for key in ("mean", "low", "high")))
+            if name in by_model
+            else "–"
             for name in networks
         ]
         lines.append(f"| {method} | {kind} | {' | '.join(cells)} |")
@@ -59,7 +61,9 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         axes = figure.add_subplot(1, len(kinds), place)
         methods = list(rows.loc[rows["kind"] == kind, "explainer"].unique())
         for i, method in enumerate(methods):
-            own = rows[(rows["explainer"] == method) & rows["mean"].notna()].sort_values("model_invariance")
+            own = rows[(rows["explainer"] == method) & rows["mean"].notna()].sort_values(
+                "model_invariance"
+            )
             x, y = own["model_invariance"].to_numpy(), own["mean"].to_numpy()
             up = [
                 (y - own["low"].fillna(own["mean"])).clip(lower=0),
@@ -68,7 +72,11 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
             across = [x - own["model_low"].fillna(own["model_invariance"])]
             across.append(own["model_high"].fillna(own["model_invariance"]) - x)
             marks: dict[str, Any] = dict(
-                marker=MARKERS[i % len(MARKERS)], markersize=5, linewidth=1, elinewidth=0.8, capsize=2
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=5,
+                linewidth=1,
+                elinewidth=0.8,
+                capsize=2,
             )
             error = [side.clip(lower=0) for side in across]
             axes.errorbar(x, y, yerr=up, xerr=error, label=method, alpha=0.85, **marks)
@@ -76,14 +84,20 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         axes.set_xlabel("model invariance (cosine of the class probabilities)")
         axes.set_ylim(min(-0.2, float(rows["low"].min())), 1.05)
         axes.axhline(1, color="grey", linewidth=0.5)
-        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
+        axes.legend(
+            fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False
+        )
     figure.savefig(path, dpi=130)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("run", type=Path, help="run directory of a symmetry study with several networks")
-    parser.add_argument("picture", type=Path, nargs="?", help="where to write the picture, such as relaxed.png")
+    parser.add_argument(
+        "run", type=Path, help="run directory of a symmetry study with several networks"
+    )
+    parser.add_argument(
+        "picture", type=Path, nargs="?", help="where to write the picture, such as relaxed.png"
+    )
     args = parser.parse_args()
     run = heatproof.read(args.run)
     rows = scored(run.table(), run.samples(), run.manifest["study"])

@@ -72,8 +72,13 @@ def claim(parameters: Mapping[str, Any], layers: Mapping[str, float]) -> Claim:
 
 _CLAIMS = {
     "saliency": Claim(True, "guaranteed 1 (Cor. D.5)"),
-    **dict.fromkeys(("input_x_gradient", "integrated_gradients", "deep_lift"), Claim(True, "guaranteed 1 (Prop. D.6)")),
-    **dict.fromkeys(("gradient_shap", "feature_permutation"), Claim(False, "not guaranteed: random baseline")),
+    **dict.fromkeys(
+        ("input_x_gradient", "integrated_gradients", "deep_lift"),
+        Claim(True, "guaranteed 1 (Prop. D.6)"),
+    ),
+    **dict.fromkeys(
+        ("gradient_shap", "feature_permutation"), Claim(False, "not guaranteed: random baseline")
+    ),
     **dict.fromkeys(("feature_ablation", "occlusion"), Claim(True, "guaranteed 1 (Prop. D.8)")),
     **dict.fromkeys(("influence", "tracin"), Claim(True, "guaranteed 1 (Prop. D.9)")),
 }
@@ -111,7 +116,11 @@ def verdict(said: Claim, lowest: float, high: float) -> str:
         return "holds" if exact else f"FAILS: as low as {lowest:.4f}"
     if exact:
         return "1 all the same"
-    return "below 1, as it may be" if not high >= 1 - EXACTLY else "below 1 for some samples, as it may be"
+    return (
+        "below 1, as it may be"
+        if not high >= 1 - EXACTLY
+        else "below 1 for some samples, as it may be"
+    )
 
 
 def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
@@ -125,8 +134,12 @@ def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any])
     group = str(judged["condition"].iloc[0])
     wanted = [*SCORES, *(f"{name}_chance" for name in SCORES), "model_invariance"]
     kept = table[table["measure"].isin(wanted) & table["condition"].isin((group, REDRAW))]
-    of_model = kept["measure"] == "model_invariance"  # apart, for where a map is undefined the model is not
-    own, model_means = (statistics.summary(axes.arrange(rows)) for rows in (kept[~of_model], kept[of_model]))
+    of_model = (
+        kept["measure"] == "model_invariance"
+    )  # apart, for where a map is undefined the model is not
+    own, model_means = (
+        statistics.summary(axes.arrange(rows)) for rows in (kept[~of_model], kept[of_model])
+    )
     own = own[own["measure"].isin(SCORES) & (own["condition"] == group)]
     model_rows = model_means.to_dict("records")
     invariance = {(row["dataset"], row["model"], row["explainer"]): row for row in model_rows}
@@ -170,13 +183,19 @@ def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any])
                 "samples": int(row["attempted"]),
                 "undefined": int(row["undefined"]),
                 "claim": said.text,
-                "verdict": verdict(said, float(each["value"].min()) if len(each) else math.nan, row["high"]),
+                "verdict": verdict(
+                    said, float(each["value"].min()) if len(each) else math.nan, row["high"]
+                ),
             }
         )
     order = {name: i for i, name in enumerate(study["explainers"])}
     frame = pd.DataFrame(records)
-    keys = frame.assign(kind=frame["kind"].map(KINDS.index), explainer=frame["explainer"].map(order))
-    return frame.loc[keys.sort_values(["dataset", "model", "kind", "explainer"], kind="stable").index]
+    keys = frame.assign(
+        kind=frame["kind"].map(KINDS.index), explainer=frame["explainer"].map(order)
+    )
+    return frame.loc[
+        keys.sort_values(["dataset", "model", "kind", "explainer"], kind="stable").index
+    ]
 
 
 def _layer_errors(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
@@ -226,7 +245,11 @@ def markdown(rows: pd.DataFrame) -> str:
             number(row["floor"]),
             number(row["chance"]),
             str(row["elements"]),
-            "exact" if row["exact"] else "–" if math.isnan(row["half_width"]) else f"± {number(row['half_width'])}",
+            "exact"
+            if row["exact"]
+            else "–"
+            if math.isnan(row["half_width"])
+            else f"± {number(row['half_width'])}",
             f"{row['undefined']} of {row['samples']}",
             row["claim"],
             row["verdict"] or "–",
@@ -257,7 +280,9 @@ def main() -> None:
     for path in parser.parse_args().runs:
         run = heatproof.read(path)
         rows = scored(run.table(), run.samples(), run.manifest["study"])
-        print(f"## {path.name}\n\n{markdown(rows) if len(rows) else 'This run judges no symmetry.'}\n")
+        print(
+            f"## {path.name}\n\n{markdown(rows) if len(rows) else 'This run judges no symmetry.'}\n"
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ class StandardCNN1d(nn.Module):
         first = [nn.Conv1d(channels, width, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2)]
         second = [nn.Conv1d(width, 2 * width, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2)]
         self.features = nn.Sequential(*first, *second)
-        self.hidden = nn.Sequential(nn.Flatten(), nn.Linear(2 * width * (steps // 4), 2 * width), nn.ReLU())
+        self.hidden = nn.Sequential(
+            nn.Flatten(), nn.Linear(2 * width * (steps // 4), 2 * width), nn.ReLU()
+        )
         self.head = nn.Linear(2 * width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -59,12 +61,19 @@ def concepts(train: Batch) -> dict[str, torch.Tensor]:
     """Which beats are abnormal, which of the commonest abnormal class, and which dip deeper than the median one."""
     assert train.label is not None
     depth = train.x.flatten(1).amin(1)
-    return {"abnormal": train.label != 0, "r_on_t": train.label == 1, "deep_dip": depth < depth.median()}
+    return {
+        "abnormal": train.label != 0,
+        "r_on_t": train.label == 1,
+        "deep_dip": depth < depth.median(),
+    }
 
 
 def main() -> None:
     args = arguments("ecg", __doc__ or "")
-    data = {part: open_data(args.data / "ecg" / f"ECG5000_{part.upper()}.tsv.gz") for part in ("train", "test")}
+    data = {
+        part: open_data(args.data / "ecg" / f"ECG5000_{part.upper()}.tsv.gz")
+        for part in ("train", "test")
+    }
     classes = data["train"].class_names or ()
     train, test = whole(data["train"]), whole(data["test"])
     save_sets(args.out, train, test, classes)
@@ -72,11 +81,22 @@ def main() -> None:
         save_concept(args.out, name, train, present, classes)
     options = {"channels": 1, "classes": len(classes)}
     both, seed = (train, test, classes), args.seed
-    train_network(args.out / "circular", CircularCNN1d, options, *both, epochs=40, lr=3e-3, seed=seed)
-    options |= {"steps": train.x.shape[-1]}
-    train_network(args.out / "standard", StandardCNN1d, options, *both, epochs=20, lr=1e-3, seed=seed)
     train_network(
-        args.out / "augmented", StandardCNN1d, options, *both, epochs=150, lr=1e-3, seed=seed, augment=shifted
+        args.out / "circular", CircularCNN1d, options, *both, epochs=40, lr=3e-3, seed=seed
+    )
+    options |= {"steps": train.x.shape[-1]}
+    train_network(
+        args.out / "standard", StandardCNN1d, options, *both, epochs=20, lr=1e-3, seed=seed
+    )
+    train_network(
+        args.out / "augmented",
+        StandardCNN1d,
+        options,
+        *both,
+        epochs=150,
+        lr=1e-3,
+        seed=seed,
+        augment=shifted,
     )
 
 

@@ -15,8 +15,22 @@ from heatproof.data import open_data
 from heatproof.models.nets import CircularCNN2d, StandardCNN
 from heatproof.types import Batch
 
-CLASSES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "trainer", "bag", "boot")
-CONCEPTS = {"top": ("T-shirt", "pullover", "coat", "shirt"), "footwear": ("sandal", "trainer", "boot")}
+CLASSES = (
+    "T-shirt",
+    "trousers",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "trainer",
+    "bag",
+    "boot",
+)
+CONCEPTS = {
+    "top": ("T-shirt", "pullover", "coat", "shirt"),
+    "footwear": ("sandal", "trainer", "boot"),
+}
 CONCEPTS["long_sleeves"] = ("pullover", "coat", "shirt")
 
 
@@ -40,9 +54,14 @@ def shifted(batch: Batch, generator: torch.Generator) -> Batch:
     height, width = batch.x.shape[-2:]
     rows = torch.arange(height) - torch.randint(height, (len(batch), 1), generator=generator)
     columns = torch.arange(width) - torch.randint(width, (len(batch), 1), generator=generator)
-    sample, channel = torch.arange(len(batch))[:, None, None, None], torch.arange(batch.x.shape[1])[:, None, None]
+    sample, channel = (
+        torch.arange(len(batch))[:, None, None, None],
+        torch.arange(batch.x.shape[1])[:, None, None],
+    )
     return batch.with_x(
-        batch.x[sample, channel, (rows % height)[:, None, :, None], (columns % width)[:, None, None, :]]
+        batch.x[
+            sample, channel, (rows % height)[:, None, :, None], (columns % width)[:, None, None, :]
+        ]
     )
 
 
@@ -68,7 +87,16 @@ def main() -> None:
     how = {"seed": args.seed, "anneal": True}
     train_network(args.out / "circular", CircularCNN2d, many, *both, epochs=6, lr=1e-2, **how)
     train_network(args.out / "standard", StandardCNN, usual, *both, epochs=6, lr=2e-3, **how)
-    train_network(args.out / "augmented", StandardCNN, usual, *both, epochs=14, lr=3e-3, augment=shifted, **how)
+    train_network(
+        args.out / "augmented",
+        StandardCNN,
+        usual,
+        *both,
+        epochs=14,
+        lr=3e-3,
+        augment=shifted,
+        **how,
+    )
 
 
 if __name__ == "__main__":

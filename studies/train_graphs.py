@@ -18,7 +18,11 @@ from heatproof.types import Batch
 
 ATOMS = 60
 CLASSES = ("mutagen", "not a mutagen")  # labels 0 and 1 of the file
-OXYGEN, NITROGEN, HALOGENS = 1, 4, (2, 6, 9)  # columns of the features; chlorine, bromine and iodine
+OXYGEN, NITROGEN, HALOGENS = (
+    1,
+    4,
+    (2, 6, 9),
+)  # columns of the features; chlorine, bromine and iodine
 
 
 def model() -> Model:
@@ -29,13 +33,16 @@ def model() -> Model:
 def weisfeiler_leman(graphs: Batch, rounds: int = 4) -> list[str]:
     """One word per graph, the same for isomorphic graphs: node colours refined by those of the neighbours."""
     found = []
-    for x, mask, adjacency in zip(graphs.x, graphs.aux["mask"], graphs.aux["adjacency"], strict=True):
+    for x, mask, adjacency in zip(
+        graphs.x, graphs.aux["mask"], graphs.aux["adjacency"], strict=True
+    ):
         n = int(mask.sum())
         neighbours = [torch.nonzero(row[:n]).flatten().tolist() for row in adjacency[:n]]
         colours = [_word(repr(row)) for row in x[:n].tolist()]
         for _ in range(rounds):
             colours = [
-                _word(c + "|" + ",".join(sorted(colours[j] for j in neighbours[i]))) for i, c in enumerate(colours)
+                _word(c + "|" + ",".join(sorted(colours[j] for j in neighbours[i])))
+                for i, c in enumerate(colours)
             ]
         found.append(_word(",".join(sorted(colours))))
     return found
@@ -63,13 +70,17 @@ def main() -> None:
     args = arguments("graphs", __doc__ or "")
     graphs = whole(open_data(args.data / "graphs" / "Mutagenicity.zip", length=ATOMS))
     words = weisfeiler_leman(graphs)
-    print(f"{len(words) - len(set(words))} of {len(words)} molecules cannot be told from another one")
+    print(
+        f"{len(words) - len(set(words))} of {len(words)} molecules cannot be told from another one"
+    )
     train, test = split(graphs, 0.25, args.seed, words)
     save_sets(args.out, train, test, CLASSES)
     for name, present in concepts(train).items():
         save_concept(args.out, name, train, present, CLASSES)
     options = {"features": train.x.shape[2], "classes": len(CLASSES)}
-    train_network(args.out / "gnn", GNN, options, train, test, CLASSES, epochs=30, lr=2e-3, seed=args.seed)
+    train_network(
+        args.out / "gnn", GNN, options, train, test, CLASSES, epochs=30, lr=2e-3, seed=args.seed
+    )
 
 
 if __name__ == "__main__":

@@ -49,9 +49,13 @@ def surface(solid: str, n: int, generator: torch.Generator) -> Tensor:
     discs = 2 * math.pi if solid == "cylinder" else math.pi
     on_side = uniform(n) < side / (side + discs)
     height = 2 * uniform(n) if solid == "cylinder" else 2 * (1 - uniform(n).sqrt())
-    radius = torch.where(on_side, torch.ones(n) if solid == "cylinder" else 1 - height / 2, uniform(n).sqrt())
+    radius = torch.where(
+        on_side, torch.ones(n) if solid == "cylinder" else 1 - height / 2, uniform(n).sqrt()
+    )
     disc = (2 * (uniform(n) < 0.5).float()) if solid == "cylinder" else torch.zeros(n)
-    points = torch.stack([radius * around.cos(), radius * around.sin(), torch.where(on_side, height, disc) - 1], 1)
+    points = torch.stack(
+        [radius * around.cos(), radius * around.sin(), torch.where(on_side, height, disc) - 1], 1
+    )
     return points * 0.9
 
 
@@ -75,7 +79,13 @@ def solids(n: int, seed: int) -> list[tuple[Tensor, int]]:
         points = surface(CLASSES[label], count, generator)
         points = points * (0.8 + 0.4 * torch.rand(3, generator=generator))
         angle = 2 * math.pi * float(torch.rand(1, generator=generator))
-        turn = torch.tensor([[math.cos(angle), -math.sin(angle), 0], [math.sin(angle), math.cos(angle), 0], [0, 0, 1]])
+        turn = torch.tensor(
+            [
+                [math.cos(angle), -math.sin(angle), 0],
+                [math.sin(angle), math.cos(angle), 0],
+                [0, 0, 1],
+            ]
+        )
         points = points @ turn.T + 0.1 * torch.randn(3, generator=generator)
         found.append((points + 0.03 * torch.randn(count, 3, generator=generator), label))
     return found
@@ -85,7 +95,9 @@ def concepts(train: Batch) -> dict[str, Tensor]:
     """Which solids have a flat face, which a hole, and which are taller than the median for their width."""
     assert train.label is not None
     real = train.aux["mask"][..., None]
-    extent = train.x.masked_fill(~real, -torch.inf).amax(1) - train.x.masked_fill(~real, torch.inf).amin(1)
+    extent = train.x.masked_fill(~real, -torch.inf).amax(1) - train.x.masked_fill(
+        ~real, torch.inf
+    ).amin(1)
     height = extent[:, 2] / extent[:, :2].amax(1)
     flat = torch.tensor([CLASSES.index(solid) for solid in ("cube", "cylinder", "cone")])
     return {

@@ -34,10 +34,16 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.into, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads, self.into, self.out = (
+            heads,
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        query, key, value = self.into(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        query, key, value = (
+            self.into(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        )
         real = None if mask is None else mask.bool()[:, None, None]
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=real)
         return self.out(mixed.transpose(1, 2).flatten(2))
@@ -48,9 +54,15 @@ class Layer(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.norm1, self.attention, self.drop = nn.LayerNorm(width), Attention(width, heads), nn.Dropout(dropout)
+        self.norm1, self.attention, self.drop = (
+            nn.LayerNorm(width),
+            Attention(width, heads),
+            nn.Dropout(dropout),
+        )
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = x + self.drop(self.attention(self.norm1(x), mask))
@@ -62,7 +74,9 @@ class Transformer(nn.Module):
 
     num_prefix_tokens = 0
 
-    def __init__(self, size: int, classes: int = 2, width: int = 64, layers: int = 2, heads: int = 4) -> None:
+    def __init__(
+        self, size: int, classes: int = 2, width: int = 64, layers: int = 2, heads: int = 4
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(size, width, padding_idx=0)
         with torch.no_grad():
@@ -70,7 +84,11 @@ class Transformer(nn.Module):
         self.position = nn.Parameter(0.02 * torch.randn(1, LENGTH, width))
         self.drop = nn.Dropout(0.3)
         self.layers = nn.ModuleList(Layer(width, heads, 0.1) for _ in range(layers))
-        self.norm, self.pool, self.head = nn.LayerNorm(width), MaskedMean(), nn.Linear(width, classes)
+        self.norm, self.pool, self.head = (
+            nn.LayerNorm(width),
+            MaskedMean(),
+            nn.Linear(width, classes),
+        )
 
     def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Class scores (B, classes) of token ids (B, L); attention_mask (B, L) is 1 at real tokens."""
@@ -118,7 +136,10 @@ def main() -> None:
     known = Vocabulary.fit(read_texts(files["train"]).texts, least=2)
     args.out.mkdir(parents=True, exist_ok=True)
     known.save(args.out / "vocabulary.json")
-    sets = {part: whole(open_data(file, vocabulary=known, length=LENGTH)) for part, file in files.items()}
+    sets = {
+        part: whole(open_data(file, vocabulary=known, length=LENGTH))
+        for part, file in files.items()
+    }
     options = {"size": len(known), "classes": len(CLASSES)}
     train, validation = split(sets["train"], 0.1, args.seed)
     save_sets(args.out, train, sets["test"], CLASSES)

@@ -53,7 +53,12 @@ def solids(n: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
         turn = torch.linalg.qr(torch.randn(3, 3, generator=draw)).Q
         place = (grid - centre) @ turn / radius
         far, flat = place.norm(dim=-1), place.abs().amax(-1)
-        inside = (far < 1, flat < 0.8, (flat < 1) & (place[..., 0].abs() < 0.25), (far < 1.1) & (far > 0.7))[label]
+        inside = (
+            far < 1,
+            flat < 0.8,
+            (flat < 1) & (place[..., 0].abs() < 0.25),
+            (far < 1.1) & (far > 0.7),
+        )[label]
         bright = 0.4 + 0.3 * float(torch.rand(1, generator=draw))
         x[i, 0][inside] += bright
         rod = torch.randint(0, SIDE, (2,), generator=draw).tolist()
@@ -69,10 +74,18 @@ def main() -> None:
     for number, (part, n) in enumerate((("train", 1200), ("validation", 400), ("test", 400))):
         x, labels, regions = solids(n, 3 * args.seed + number)
         sets[part] = Batch(tuple(f"{i:04d}" for i in range(n)), x, {}, labels)
-        np.savez(args.out / f"{part}.npz", x=x.numpy(), y=labels.numpy(), classes=CLASSES, solid=regions.numpy())
+        np.savez(
+            args.out / f"{part}.npz",
+            x=x.numpy(),
+            y=labels.numpy(),
+            classes=CLASSES,
+            solid=regions.numpy(),
+        )
     both, rate = (sets["train"], sets["test"], CLASSES), {"epochs": 24, "lr": 0.01, "anneal": True}
     options, chosen = {"classes": len(CLASSES)}, sets["validation"]
-    train_network(args.out / "voxelnet", VoxelNet, options, *both, **rate, seed=args.seed, validation=chosen)
+    train_network(
+        args.out / "voxelnet", VoxelNet, options, *both, **rate, seed=args.seed, validation=chosen
+    )
 
 
 if __name__ == "__main__":

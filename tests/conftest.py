@@ -20,7 +20,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture
 def main(monkeypatch, capsys):
     """`main("ls", "presets")` gives (exit code, standard output, standard error) of the command in this process."""
-    from heatproof import cli  # only for tests that ask for it, so that no other depends on what it imports
+    from heatproof import (
+        cli,
+    )  # only for tests that ask for it, so that no other depends on what it imports
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["heatproof", *map(str, arguments)])
@@ -35,5 +37,10 @@ def main(monkeypatch, capsys):
 def pytest_sessionfinish(session, exitstatus):
     """In the environment that has everything (`make test-ecosystem`) a test that skips is a test that is lost."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("HEATPROOF_NO_SKIPS") and reporter and reporter.stats.get("skipped") and exitstatus == 0:
+    if (
+        os.environ.get("HEATPROOF_NO_SKIPS")
+        and reporter
+        and reporter.stats.get("skipped")
+        and exitstatus == 0
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

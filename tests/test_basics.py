@@ -14,7 +14,17 @@ from heatproof import errors
 from heatproof.errors import BadParameter, UserError
 from heatproof.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
 from heatproof.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
-from heatproof.types import Batch, Function, Moved, adopted, label_of, matches, name_of, parameters, role_of
+from heatproof.types import (
+    Batch,
+    Function,
+    Moved,
+    adopted,
+    label_of,
+    matches,
+    name_of,
+    parameters,
+    role_of,
+)
 from support.recorded import recorded
 
 
@@ -28,12 +38,22 @@ def tried(call: Any) -> Any:
 def test_batches_are_cut_joined_and_carried() -> None:
     x = torch.arange(12.0).reshape(4, 3)
     moved = Moved(lambda g, batch: batch.with_x(batch.x.roll(1, 1) + g[:, None]), torch.arange(4))
-    batch = Batch(("a", "b", "c", "d"), x, {"mask": x > 4}, torch.tensor([3, 2, 1, 0]), moved, "tokens")
+    batch = Batch(
+        ("a", "b", "c", "d"), x, {"mask": x > 4}, torch.tensor([3, 2, 1, 0]), moved, "tokens"
+    )
     found: dict[str, Any] = {}
-    for name, index in (("slice", slice(1, 3)), ("list", [3, 0]), ("mask", torch.tensor([True, False, False, True]))):
+    for name, index in (
+        ("slice", slice(1, 3)),
+        ("list", [3, 0]),
+        ("mask", torch.tensor([True, False, False, True])),
+    ):
         part = batch[index]
         found[name] = [part.ids, part.x, part.aux["mask"], part.label, part.moved.g, part.tokenizer]  # type: ignore[union-attr]
-    found["carried"] = [batch.carried(x), batch.carried(torch.stack([x, 2 * x], -1)), batch[:1].with_x(x[:1] + 1).x]
+    found["carried"] = [
+        batch.carried(x),
+        batch.carried(torch.stack([x, 2 * x], -1)),
+        batch[:1].with_x(x[:1] + 1).x,
+    ]
     assert torch.equal(Batch(("a",), x[:1]).carried(x[:1]), x[:1])
     both = Batch.joined([batch[:2], batch[3:]])
     found["joined"] = [both.ids, both.x, both.aux["mask"], both.label, len(both)]
@@ -67,13 +87,27 @@ def test_columns_of_scores() -> None:
     made = {
         "plain": Scores.column("e", "m", ("c", 1.0), value, ["", "", ""]),
         "reasons": Scores.column("e", "m", ("c", 1.0), value, ["", "flat", "gone"]),
-        "status": Scores.column("e", "m", ("c", 1.0), value, ["x", "", ""], torch.tensor([FLIPPED, OK, OK])),
+        "status": Scores.column(
+            "e", "m", ("c", 1.0), value, ["x", "", ""], torch.tensor([FLIPPED, OK, OK])
+        ),
         "rows": Scores.column(
-            "e", "m", ("c", 1.0), value[:2], ["", "why", "", ""], rows=torch.tensor([2, 0]), missing=["p", "q"]
+            "e",
+            "m",
+            ("c", 1.0),
+            value[:2],
+            ["", "why", "", ""],
+            rows=torch.tensor([2, 0]),
+            missing=["p", "q"],
         ),
         "bounds": Scores.column("e", "m", ("c", 1.0), value, [""] * 3, bounds=(value - 0.1, None)),
         "both": Scores.column(
-            "e", "m", ("c", 1.0), value, ["", "", "z"], bounds=(value - 0.1, value + 0.1), missing="none"
+            "e",
+            "m",
+            ("c", 1.0),
+            value,
+            ["", "", "z"],
+            bounds=(value - 0.1, value + 0.1),
+            missing="none",
         ),
     }
     found = {
@@ -111,7 +145,8 @@ def test_names_labels_parameters_and_roles() -> None:
     }
     items |= {"lime": Lime(samples=9), "smooth": SmoothGrad(of=Lime(samples=9))}
     found: dict[str, Any] = {
-        k: [name_of(v), label_of(v), label_of(v, lambda n: n == "k"), str(parameters(v))] for k, v in items.items()
+        k: [name_of(v), label_of(v), label_of(v, lambda n: n == "k"), str(parameters(v))]
+        for k, v in items.items()
     }
     own = adopted(Mine())
     found["adopted"] = [
@@ -140,12 +175,18 @@ def test_names_labels_parameters_and_roles() -> None:
 def test_errors_name_the_value_and_the_nearest_choice() -> None:
     choices = ["saliency", "Grad-CAM", "grad_cam_plus_plus", "lime"]
     found: dict[str, Any] = {
-        w: errors.nearest(w, choices, 2) for w in ("sailency", "grad_cam", "GRADCAM", "xyz", "lme", "")
+        w: errors.nearest(w, choices, 2)
+        for w in ("sailency", "grad_cam", "GRADCAM", "xyz", "lme", "")
     }
     found["unknown"] = [str(errors.unknown("explainer", w, choices)) for w in ("lyme", "zzz", 3)]
     found["known"] = [
         tried(lambda v=v, k=k: errors.only_known(v, k, "it"))
-        for v, k in (({"a": 1}, ["a"]), ({"b": 1}, ["a"]), ({"stepz": 1}, ["steps"]), ({"a": 1}, []))
+        for v, k in (
+            ({"a": 1}, ["a"]),
+            ({"b": 1}, ["a"]),
+            ({"stepz": 1}, ["steps"]),
+            ({"a": 1}, []),
+        )
     ]
     specs: list[Any] = [
         "lime",
@@ -165,7 +206,9 @@ def test_errors_name_the_value_and_the_nearest_choice() -> None:
         {"smoothgrad": {"of": "x"}},
         {"integrated_gradients": {"steps": 1.5}},
     ]
-    found["resolved"] = [str(tried(lambda s=s: errors.resolve("explainer", EXPLAINERS, s)))[:230] for s in specs]
+    found["resolved"] = [
+        str(tried(lambda s=s: errors.resolve("explainer", EXPLAINERS, s)))[:230] for s in specs
+    ]
     passing = [
         OSError(errno.EIO, ""),
         OSError(errno.ENOSPC, ""),
@@ -176,7 +219,9 @@ def test_errors_name_the_value_and_the_nearest_choice() -> None:
         OSError(errno.ESTALE, ""),
     ]
     found["passing"] = [errors.is_passing(e) for e in passing]
-    found["printable"] = [errors.printable(t) for t in ("a\x1b[2Jb\u202ec", "a\nb\tc", "é 漢", "\x07", "\x9b")]
+    found["printable"] = [
+        errors.printable(t) for t in ("a\x1b[2Jb\u202ec", "a\nb\tc", "é 漢", "\x07", "\x9b")
+    ]
     with pytest.raises(BadParameter) as told, errors.inside("a", 0), errors.inside("b"):
         raise UserError("wrong")
     found["inside"] = [str(told.value), told.value.keys]
@@ -186,7 +231,9 @@ def test_errors_name_the_value_and_the_nearest_choice() -> None:
 def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(errors, "PAUSES", (0.1, 0.5, 2.0))  # trials of faults leave others behind
-    monkeypatch.setattr("heatproof.errors.time", SimpleNamespace(sleep=slept.append))  # other threads go on sleeping
+    monkeypatch.setattr(
+        "heatproof.errors.time", SimpleNamespace(sleep=slept.append)
+    )  # other threads go on sleeping
     calls = []
 
     def act(until: int, error: Exception) -> int:
@@ -199,7 +246,12 @@ def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.Monke
     calls.clear()
     assert errors.patiently(lambda: act(2, OSError(errno.EIO, ""))) == 3 and slept == [0.1, 0.5]
     calls.clear(), slept.clear()
-    assert errors.patiently(lambda: act(4, OSError(errno.EIO, "")), (5.0, 10.0)) == 5 and slept == [0.1, 0.5, 2.0, 5.0]
+    assert errors.patiently(lambda: act(4, OSError(errno.EIO, "")), (5.0, 10.0)) == 5 and slept == [
+        0.1,
+        0.5,
+        2.0,
+        5.0,
+    ]
     calls.clear(), slept.clear()
     with pytest.raises(OSError, match="lasting"):
         errors.patiently(lambda: act(9, OSError(errno.EIO, "lasting")))

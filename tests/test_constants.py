@@ -57,16 +57,26 @@ def read_anew(path: Path) -> ModuleType:
 
 def said(value: Any) -> str:
     """A value in at most a line: its beginning, and for the rest a sum that changes with it."""
-    text = CHANGING.sub("", repr(sorted(value, key=str) if isinstance(value, set | frozenset) else value))
+    text = CHANGING.sub(
+        "", repr(sorted(value, key=str) if isinstance(value, set | frozenset) else value)
+    )
     return text if len(text) <= 70 else f"{text[:50]}… {len(text)} {zlib.crc32(text.encode())}"
 
 
 def of_class(kind: type) -> dict[str, Any]:
     """The defaults of its fields, and what all of its objects share."""
     fields = {f.name: f for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
-    told: dict[str, Any] = {name: said(f.default) for name, f in fields.items() if f.default is not dataclasses.MISSING}
-    plain = {n: v for n, v in vars(kind).items() if not n.startswith(("__", "_is_")) and n not in fields}
-    told |= {n: said(v) for n, v in plain.items() if isinstance(v, bool | int | float | tuple | frozenset)}
+    told: dict[str, Any] = {
+        name: said(f.default) for name, f in fields.items() if f.default is not dataclasses.MISSING
+    }
+    plain = {
+        n: v for n, v in vars(kind).items() if not n.startswith(("__", "_is_")) and n not in fields
+    }
+    told |= {
+        n: said(v)
+        for n, v in plain.items()
+        if isinstance(v, bool | int | float | tuple | frozenset)
+    }
     return told | {f"{n}()": given for n, v in plain.items() if (given := usual(v))}
 
 
@@ -76,7 +86,11 @@ def usual(value: Any) -> dict[str, str]:
     if not inspect.isfunction(made):
         return {}
     every = inspect.signature(made).parameters.values()
-    return {p.name: said(p.default) for p in every if isinstance(p.default, bool | int | float | str | tuple)}
+    return {
+        p.name: said(p.default)
+        for p in every
+        if isinstance(p.default, bool | int | float | str | tuple)
+    }
 
 
 def constants(path: Path) -> dict[str, Any]:
@@ -117,4 +131,6 @@ def is_plain(value: Any) -> bool:
 def test_constants(room: str) -> None:
     own = [path for path in FILES if room_of(path) == room]
     found = {path.relative_to(PACKAGE).as_posix(): constants(path) for path in own}
-    recorded(f"constants/{room.replace('/', '_')}", {name: told for name, told in found.items() if told})
+    recorded(
+        f"constants/{room.replace('/', '_')}", {name: told for name, told in found.items() if told}
+    )

@@ -34,7 +34,9 @@ from support.whole import BASE
 
 def test_a_fingerprint_covers_every_picture() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2050, 1, 2, 2), dtype=np.uint8)
-    assert b"".join(_pixel_content(pixels, how_to("auto", "crop"), 2049)).endswith(pixels[:2049].tobytes())
+    assert b"".join(_pixel_content(pixels, how_to("auto", "crop"), 2049)).endswith(
+        pixels[:2049].tobytes()
+    )
 
 
 def test_values_may_reach_both_ends() -> None:
@@ -48,15 +50,24 @@ def test_values_may_reach_both_ends() -> None:
 def test_without_a_clean_table_the_first_step_is_it() -> None:
     table, target = torch.tensor([[[0.0, 1.0], [3.0, -1.0], [0.0, 1.0]]]), torch.tensor([0])
     task = Regression(tolerance=0.5)
-    own, given = readouts(table, target, task=task), readouts(table, target, task=task, clean=table[:, 0])
+    own, given = (
+        readouts(table, target, task=task),
+        readouts(table, target, task=task, clean=table[:, 0]),
+    )
     other = readouts(table, target, task=task, clean=table[:, 1])
-    assert torch.equal(own["accuracy"], given["accuracy"]) and not torch.equal(own["accuracy"], other["accuracy"])
+    assert torch.equal(own["accuracy"], given["accuracy"]) and not torch.equal(
+        own["accuracy"], other["accuracy"]
+    )
 
 
 def test_a_layer_of_another_shape_does_not_move_with_the_group() -> None:
     batch = Batch(("a",), torch.zeros(1, 3, 4, 4))
-    around = Orbit(Dihedral(4), batch, torch.arange(8)[None], torch.tensor([8]), torch.tensor([True]))
-    assert _can_move(around, torch.zeros(1, 7, 4, 4)) and not _can_move(around, torch.zeros(1, 7, 4, 3))
+    around = Orbit(
+        Dihedral(4), batch, torch.arange(8)[None], torch.tensor([8]), torch.tensor([True])
+    )
+    assert _can_move(around, torch.zeros(1, 7, 4, 4)) and not _can_move(
+        around, torch.zeros(1, 7, 4, 3)
+    )
 
 
 @pytest.mark.parametrize("span", [None, (None, 1.0), (0.0, None)])
@@ -73,7 +84,9 @@ def test_a_betting_rule_ends_about_where_hoeffding_does() -> None:
 
 def test_versions_and_devices_are_told() -> None:
     def side(torch_version: str, device: str) -> Any:
-        return SimpleNamespace(manifest={"versions": {"torch": torch_version}, "sessions": [{"devices": [device]}]})
+        return SimpleNamespace(
+            manifest={"versions": {"torch": torch_version}, "sessions": [{"devices": [device]}]}
+        )
 
     matched = Common.__new__(Common)
     matched.subject, matched.labels = [], ["A", "B"]
@@ -86,7 +99,10 @@ def test_many_pairs_at_chance_are_counted() -> None:
     many = LISTED + 1
     cells = pd.DataFrame({"explainer": ["rise"] * (many - 1) + ["lime"], "best_high": -1.0})
     (told,) = words._at_chance(SimpleNamespace(at_chance=lambda: cells))  # type: ignore[arg-type]
-    assert told == f"Below chance: {many} pairs of a method and a perturbation, most often rise, {many - 1} times."
+    assert (
+        told
+        == f"Below chance: {many} pairs of a method and a perturbation, most often rise, {many - 1} times."
+    )
 
 
 def test_samples_that_wait_for_their_storage_are_told(
@@ -95,12 +111,17 @@ def test_samples_that_wait_for_their_storage_are_told(
     run = heatproof.read(BASE)
     lost = run.samples().assign(error="", transient=False)
     first = lost["sample"] == lost["sample"].iloc[0]
-    monkeypatch.setattr(type(run), "samples", lambda self: lost.assign(error=first.map({True: "gone", False: ""})))
+    monkeypatch.setattr(
+        type(run), "samples", lambda self: lost.assign(error=first.map({True: "gone", False: ""}))
+    )
     print_summary(run)
     assert "took no part" in (told := capsys.readouterr().out) and "--retry-errors" not in told
     lost["transient"] = first
     print_summary(run)
-    assert "1 of them for want of their storage: --retry-errors reads them again" in capsys.readouterr().out
+    assert (
+        "1 of them for want of their storage: --retry-errors reads them again"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_long_line_stays_one_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,9 @@ def test_an_empty_batch_gives_empty_draws(name):
     assert found.dtype == one.dtype
 
 
-@pytest.mark.parametrize(("ids", "each"), [(["a"], MANY), ([f"{i}" for i in range(MANY)], 1), (IDS, MANY // 100)])
+@pytest.mark.parametrize(
+    ("ids", "each"), [(["a"], MANY), ([f"{i}" for i in range(MANY)], 1), (IDS, MANY // 100)]
+)
 def test_uniform_draws_are_uniform_and_normal_ones_normal(ids, each):
     key = rand.keys(0, ids, "x")
     u, z = rand.uniform(key, (each,)).flatten(), rand.normal(key, (each,)).flatten()
@@ -107,7 +109,9 @@ def test_every_order_of_four_is_equally_likely():
 
 def test_keys_do_not_collide():
     ids = [f"{i:05d}" for i in range(25_000)]
-    found = torch.cat([rand.keys(seed, ids, purpose) for seed in (0, 1) for purpose in ("noise", "lime")])
+    found = torch.cat(
+        [rand.keys(seed, ids, purpose) for seed in (0, 1) for purpose in ("noise", "lime")]
+    )
     assert found.unique().numel() == MANY
 
 
@@ -119,7 +123,9 @@ def test_parts_of_a_key_do_not_run_into_each_other():
 def test_folds_differ_from_each_other_and_from_the_key():
     key = rand.keys(0, IDS, "x")
     folded = rand.fold(key[:, None], torch.arange(1000))
-    every = torch.cat([key, folded.flatten(), rand.fold(rand.fold(key, 0), 0), rand.fold(rand.fold(key, 0), 1)])
+    every = torch.cat(
+        [key, folded.flatten(), rand.fold(rand.fold(key, 0), 0), rand.fold(rand.fold(key, 0), 1)]
+    )
     assert every.unique().numel() == every.numel()
     assert torch.equal(folded[:, 7], rand.fold(key, 7))
 
@@ -141,4 +147,6 @@ def test_a_word_gives_two_uniform_numbers_of_which_the_low_half_is_the_first(n):
     key = rand.keys(0, ["cat", "dog", "eel"], "x")
     words = [[word % 2**64 for word in row] for row in rand.bits(key, 3).tolist()]
     halves = [[half for word in row for half in (word % 2**32, word >> 32)][:n] for row in words]
-    assert rand.uniform(key, (n,)).tolist() == [[((half >> 9) + 0.5) / 2**23 for half in row] for row in halves]
+    assert rand.uniform(key, (n,)).tolist() == [
+        [((half >> 9) + 0.5) / 2**23 for half in row] for row in halves
+    ]

@@ -37,7 +37,9 @@ from heatproof.statistics import bounds, radii
 ROWS, PICTURES = Batch(("a",), torch.ones(1, 4)), Batch(("a", "b"), torch.ones(2, 3, 8, 8))
 TEXTS = Batch(("a",), torch.tensor([[1, 2, 3]]))
 WORDS = [{"text": "good film"}] * 2
-GRAPH = SimpleNamespace(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0]))
+GRAPH = SimpleNamespace(
+    x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0])
+)
 FLAT, ASKED = Batch(("a",), torch.ones(1, 5, 2)), torch.tensor([0, 0])
 
 
@@ -131,7 +133,9 @@ def test_radii_that_cannot_be_cost_no_pass(smooth: Smoothed, delta: float) -> No
     assert smooth.base.passes == before
 
 
-def test_influence_over_too_many_weights_of_a_head_that_nobody_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_influence_over_too_many_weights_of_a_head_that_nobody_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(influence, "LARGEST_SOLUTION", 10)
     with pytest.raises(UserError, match="needs more than 1 GiB; take at most"):
         called(influence.Influence(train=train(4)), ROWS)()

@@ -12,7 +12,9 @@ from typing import Any
 _PUBLIC = {
     public: (home, name)
     for home, name, public in re.findall(
-        r"^from (\S+) import (\w+) as (\w+)$", Path(__file__).with_suffix(".pyi").read_text("utf-8"), re.MULTILINE
+        r"^from (\S+) import (\w+) as (\w+)$",
+        Path(__file__).with_suffix(".pyi").read_text("utf-8"),
+        re.MULTILINE,
     )
 }
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605

@@ -14,14 +14,30 @@ from functools import wraps
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_COMMANDS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
+_COMMANDS = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"
+)
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds before each further try of what failed for a reason that may pass."""
-_LOST = {"ConnectionError", "HTTPClientError", "TimeoutError"}  # by their names, since botocore has its own
+_LOST = {
+    "ConnectionError",
+    "HTTPClientError",
+    "TimeoutError",
+}  # by their names, since botocore has its own
 _PASSING = frozenset(
     getattr(errno, name)
     for name in (
-        *("EIO", "EAGAIN", "EINTR", "EBUSY", "ESTALE", "ETIMEDOUT", "ENETDOWN", "ENETUNREACH", "ENETRESET"),
+        *(
+            "EIO",
+            "EAGAIN",
+            "EINTR",
+            "EBUSY",
+            "ESTALE",
+            "ETIMEDOUT",
+            "ENETDOWN",
+            "ENETUNREACH",
+            "ENETRESET",
+        ),
         *("EHOSTDOWN", "EHOSTUNREACH", "ECONNABORTED", "ECONNRESET", "ECONNREFUSED", "EREMOTEIO"),
     )
     if hasattr(errno, name)
@@ -83,7 +99,10 @@ def is_passing(error: BaseException) -> bool:
     >>> is_passing(OSError(errno.ESTALE, "stale file handle")), is_passing(OSError(errno.ENOSPC, "disk full"))
     (True, False)
     """
-    return bool(_LOST & {kind.__name__ for kind in type(error).__mro__}) or getattr(error, "errno", None) in _PASSING
+    return (
+        bool(_LOST & {kind.__name__ for kind in type(error).__mro__})
+        or getattr(error, "errno", None) in _PASSING
+    )
 
 
 def patiently(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
@@ -110,7 +129,9 @@ def no_exit() -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        raise UserError(f"the study's own code called sys.exit({error.code!r}); what is finished is kept") from error
+        raise UserError(
+            f"the study's own code called sys.exit({error.code!r}); what is finished is kept"
+        ) from error
 
 
 def nearest(value: str, choices: Iterable[str], n: int = 1) -> list[str]:
@@ -131,7 +152,9 @@ def unknown(what: str, value: object, choices: Iterable[str]) -> UserError:
     unknown explainer 'sailency'; did you mean 'saliency'? Allowed: random, saliency
     """
     options = sorted(choices)
-    return UserError(f"unknown {what} {str(value)!r}{_hint(value, options)} Allowed: {', '.join(options)}")
+    return UserError(
+        f"unknown {what} {str(value)!r}{_hint(value, options)} Allowed: {', '.join(options)}"
+    )
 
 
 def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> None:
@@ -144,7 +167,10 @@ def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> No
     for key in values:
         if key not in known:
             allowed = ", ".join(known) or "none"
-            raise BadParameter(f"{what} has no parameter {str(key)!r}{_hint(key, known)} Allowed: {allowed}", (key,))
+            raise BadParameter(
+                f"{what} has no parameter {str(key)!r}{_hint(key, known)} Allowed: {allowed}",
+                (key,),
+            )
 
 
 def _hint(value: object, choices: Iterable[str]) -> str:
@@ -175,13 +201,23 @@ def _mistake(error: Any, name: str) -> BadParameter:
     field = str(first["loc"][0]) if first["loc"] else ""
     place = f"{name}.{field}" if name else field
     if first["type"] == "missing":
-        return BadParameter(f"{place} is needed" + (f": {{{name}: {{{field}: …}}}}" if name else ""), (field,))
+        return BadParameter(
+            f"{place} is needed" + (f": {{{name}: {{{field}: …}}}}" if name else ""), (field,)
+        )
     cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, ValueError):  # of a validator, which may have resolved names inside the value
+    if isinstance(
+        cause, ValueError
+    ):  # of a validator, which may have resolved names inside the value
         keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
         return BadParameter(f"{place}: {cause}" if name else str(cause), keys)
-    said = [e["msg"] for e in error.errors() if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)]
-    every = [msg.removeprefix("Input should be ") for msg in said if msg.startswith("Input should be ")]
+    said = [
+        e["msg"]
+        for e in error.errors()
+        if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)
+    ]
+    every = [
+        msg.removeprefix("Input should be ") for msg in said if msg.startswith("Input should be ")
+    ]
     message = f"must be {' or '.join(dict.fromkeys(every))}" if every else first["msg"]
     message = message.replace("a valid boolean", "true or false")
     return BadParameter(f"{place} {message}, got {first['input']!r}", (field,))
@@ -207,7 +243,9 @@ def speak_plainly(kind: Any) -> None:
     kind.__init__ = init
 
 
-def resolve(what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any], bool] = callable) -> Any:
+def resolve(
+    what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any], bool] = callable
+) -> Any:
     """A parameter object from its name or from {name: parameters}; an object that `fits` stays itself.
 
     >>> from heatproof.explainers import EXPLAINERS
@@ -223,12 +261,20 @@ def resolve(what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any]
             raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}{hint}")
         return spec
     if isinstance(spec, Mapping) and len(spec) != 1:
-        raise BadParameter(f"{what}: expected one name with its parameters, got the keys {', '.join(map(str, spec))}")
+        raise BadParameter(
+            f"{what}: expected one name with its parameters, got the keys {', '.join(map(str, spec))}"
+        )
     name, values = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
     if name not in known:
-        raise BadParameter(str(unknown(what, name, known)), (name,) if isinstance(spec, Mapping) else ())
+        raise BadParameter(
+            str(unknown(what, name, known)), (name,) if isinstance(spec, Mapping) else ()
+        )
     if not isinstance(values, Mapping | None):
-        defaults = [f"{f.name}: {f.default}" for f in fields(known[name]) if isinstance(f.default, int | float | str)]
+        defaults = [
+            f"{f.name}: {f.default}"
+            for f in fields(known[name])
+            if isinstance(f.default, int | float | str)
+        ]
         example = f" such as {{{defaults[0]}}}" if defaults else ""
         raise BadParameter(f"{name}: parameters are a mapping{example}, got {values!r}", (name,))
     with inside(name):

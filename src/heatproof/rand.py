@@ -17,7 +17,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)  # odd constants, written as the signed integers that torch multiplies with
+_GAMMA = 0x9E3779B97F4A7C15 - (
+    1 << 64
+)  # odd constants, written as the signed integers that torch multiplies with
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 _FOLD = 0xD1B54A32D192ED03 - (1 << 64)
@@ -64,7 +66,9 @@ def uniform(key: Tensor, shape: Sequence[int]) -> Tensor:
     >>> bool((u > 0).all() and (u < 1).all()), round(float(u.mean()), 1)
     (True, 0.5)
     """
-    words = (_halves(key, math.prod(shape)) >> 9).bitwise_and_((1 << 23) - 1)  # int32 shifts its sign in
+    words = (_halves(key, math.prod(shape)) >> 9).bitwise_and_(
+        (1 << 23) - 1
+    )  # int32 shifts its sign in
     return words.to(torch.float32).add_(0.5).mul_(2.0**-23).reshape(len(key), *shape)
 
 

@@ -90,7 +90,9 @@ class Scores:
             for at in lost.tolist():
                 why[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
         filled, *ends = full.masked_fill(status != OK, torch.nan)
-        low, high = (None if bound is None else end for bound, end in zip(bounds, ends, strict=True))
+        low, high = (
+            None if bound is None else end for bound, end in zip(bounds, ends, strict=True)
+        )
         return cls(explainer, measure, *where, filled, status, tuple(why), low, high)
 
 
@@ -111,7 +113,9 @@ class Exhibit:
     aux: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, where: Condition, batch: Batch, row: int, map: Tensor | None, note: str = "") -> Exhibit:
+    def of(
+        cls, name: str, where: Condition, batch: Batch, row: int, map: Tensor | None, note: str = ""
+    ) -> Exhibit:
         """A row of a batch with the map of an explainer."""
         aux = {key: tensor[row] for key, tensor in batch.aux.items()}
         return cls(name, *where, batch.ids[row], batch.x[row], map, note, aux)
@@ -176,10 +180,14 @@ class Subject(Protocol):
     def clean(self, explainer: str) -> Tensor:
         """Maps of the shard's own samples for their predicted classes; computed once and kept."""
 
-    def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
+    def explain(
+        self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None
+    ) -> Tensor:
         """Maps of other inputs."""
 
-    def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
+    def compute(
+        self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor
+    ) -> Tensor:
         """Any other work on batches: `call(part of the batch, part of extra)`, concatenated."""
 
     def reference(self, explainer: str) -> Tensor:

@@ -60,7 +60,9 @@ class Batch:
         object.__setattr__(self, "ids", tuple(self.ids))
         for name, tensor in {"x": self.x, "label": self.label, **self.aux}.items():
             if tensor is not None and len(tensor) != len(self.ids):
-                raise UserError(f"Batch has {len(self.ids)} ids but {name} holds {len(tensor)} samples")
+                raise UserError(
+                    f"Batch has {len(self.ids)} ids but {name} holds {len(tensor)} samples"
+                )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -71,9 +73,15 @@ class Batch:
         return Batch(  # without waiting for the device
             ids=tuple(self.ids[i] for i in positions.tolist()),
             x=self.x[positions.to(self.x.device, non_blocking=True)],
-            aux={name: tensor[positions.to(tensor.device, non_blocking=True)] for name, tensor in self.aux.items()},
-            label=None if self.label is None else self.label[positions.to(self.label.device, non_blocking=True)],
-            moved=self.moved and Moved(self.moved.act, self.moved.g[positions.to(self.moved.g.device)]),
+            aux={
+                name: tensor[positions.to(tensor.device, non_blocking=True)]
+                for name, tensor in self.aux.items()
+            },
+            label=None
+            if self.label is None
+            else self.label[positions.to(self.label.device, non_blocking=True)],
+            moved=self.moved
+            and Moved(self.moved.act, self.moved.g[positions.to(self.moved.g.device)]),
             tokenizer=self.tokenizer,
         )
 
@@ -85,7 +93,9 @@ class Batch:
         ('a', 'b')
         """
         aux = {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
-        return Batch(tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), aux)
+        return Batch(
+            tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), aux
+        )
 
     def with_x(self, x: Tensor) -> Batch:
         """The same samples with other values, for instance after a perturbation."""
@@ -94,7 +104,12 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same samples on another device."""
         label = None if self.label is None else self.label.to(device)
-        return replace(self, x=self.x.to(device), aux={k: v.to(device) for k, v in self.aux.items()}, label=label)
+        return replace(
+            self,
+            x=self.x.to(device),
+            aux={k: v.to(device) for k, v in self.aux.items()},
+            label=label,
+        )
 
     def carried(self, drawn: Tensor) -> Tensor:
         """Numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
@@ -111,7 +126,10 @@ class Batch:
         if drawn.ndim > self.x.ndim:
             return torch.stack([self.carried(part) for part in drawn.unbind(-1)], -1)
         places, act = replace(self, moved=None), self.moved.act
-        return act(self.moved.g, places.with_x(drawn)).x - act(self.moved.g, places.with_x(torch.zeros_like(drawn))).x
+        return (
+            act(self.moved.g, places.with_x(drawn)).x
+            - act(self.moved.g, places.with_x(torch.zeros_like(drawn))).x
+        )
 
 
 @runtime_checkable
@@ -213,7 +231,11 @@ def adopted(explainer: Any) -> Explainer:
     """
     if isinstance(explainer, Explainer):
         return explainer
-    said = {f.name: getattr(explainer, f.name) for f in fields(Function)[1:] if hasattr(explainer, f.name)}
+    said = {
+        f.name: getattr(explainer, f.name)
+        for f in fields(Function)[1:]
+        if hasattr(explainer, f.name)
+    }
     return Function(explainer, **said)
 
 
@@ -275,7 +297,11 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
     parts = []
     for f in fields(item):
         value = getattr(item, f.name)
-        if hide(f.name) or value == f.default or (callable(f.default_factory) and value == f.default_factory()):
+        if (
+            hide(f.name)
+            or value == f.default
+            or (callable(f.default_factory) and value == f.default_factory())
+        ):
             continue
         text = label_of(value) if is_dataclass(value) else str(value)
         parts.append(f"{f.name}={text}")

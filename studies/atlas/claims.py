@@ -20,7 +20,13 @@ from scipy.stats import norm
 
 from heatproof.drawing.prose import number, with_interval
 
-HOLDS, DOES_NOT, MIXED, UNDECIDED, NOT_RUN = "holds", "does not", "mixed", "undecided", "not run yet"
+HOLDS, DOES_NOT, MIXED, UNDECIDED, NOT_RUN = (
+    "holds",
+    "does not",
+    "mixed",
+    "undecided",
+    "not run yet",
+)
 UNTESTABLE, NO_INTERVAL = "cannot be tested here", "no interval"
 VERDICTS = (HOLDS, DOES_NOT, MIXED, UNDECIDED, NO_INTERVAL, NOT_RUN, UNTESTABLE)
 GRID = "grid"
@@ -86,10 +92,14 @@ class Judged:
 def parts(frame: pd.DataFrame, scale: float = 1.0, label: str = "network") -> tuple[Part, ...]:
     """Rows with value, low and high as parts."""
     numbers = zip(frame[label], frame["value"], frame["low"], frame["high"], strict=True)
-    return tuple(Part(str(name), scale * v, scale * low, scale * high) for name, v, low, high in numbers)
+    return tuple(
+        Part(str(name), scale * v, scale * low, scale * high) for name, v, low, high in numbers
+    )
 
 
-def every_pair(t: Tables, axis: str, measure: str, pairs: Sequence[tuple[str, str]]) -> tuple[Part, ...]:
+def every_pair(
+    t: Tables, axis: str, measure: str, pairs: Sequence[tuple[str, str]]
+) -> tuple[Part, ...]:
     """The paired differences first − second of some pairs of methods, a part for each pair and network of images."""
     leads = [t.between(axis, measure, a, b).assign(label=f"{a} − {b}") for a, b in pairs]
     both = pd.concat(leads, ignore_index=True).dropna()
@@ -132,7 +142,11 @@ def with_more(found: Found, have: Mapping[str, int], wanted: Mapping[str, int]) 
         network = p.label.split(",")[0]
         count = have.get(p.label, have.get(network, 0))
         part = math.sqrt(min(1.0, count / wanted[network])) if count and network in wanted else 1.0
-        grown.append(replace(p, low=p.value - part * (p.value - p.low), high=p.value + part * (p.high - p.value)))
+        grown.append(
+            replace(
+                p, low=p.value - part * (p.value - p.low), high=p.value + part * (p.high - p.value)
+            )
+        )
     return replace(found, parts=tuple(grown))
 
 
@@ -150,7 +164,9 @@ def part_verdict(part: Part, found: Found) -> str:
         return HOLDS if inside else DOES_NOT if outside else UNDECIDED
     sign = 1 if found.side == "above" else -1
     low, high = sorted((sign * part.low, sign * part.high))
-    return HOLDS if low > sign * found.bound else DOES_NOT if high < sign * found.bound else UNDECIDED
+    return (
+        HOLDS if low > sign * found.bound else DOES_NOT if high < sign * found.bound else UNDECIDED
+    )
 
 
 def verdict(found: Found) -> str:
@@ -196,7 +212,9 @@ def judge(claim: Claim, tables: Tables) -> Judged:
     found = widened(claim.test(tables))
     outcome = verdict(found)
     text = shown(found) if found.parts else "its rows are not in the tables"
-    return Judged(claim, found, outcome, text, power(found) if outcome in (DOES_NOT, UNDECIDED, MIXED) else "")
+    return Judged(
+        claim, found, outcome, text, power(found) if outcome in (DOES_NOT, UNDECIDED, MIXED) else ""
+    )
 
 
 def _plain(value: float) -> str:
@@ -220,7 +238,14 @@ def all_claims() -> list[Claim]:
     import claims_sanity
     import claims_soft
 
-    files = (claims_fass, claims_printed, claims_soft, claims_invariance, claims_road, claims_sanity)
+    files = (
+        claims_fass,
+        claims_printed,
+        claims_soft,
+        claims_invariance,
+        claims_road,
+        claims_sanity,
+    )
     tests: dict[str, Callable[[Tables], Found]] = {}
     for module in files:
         tests |= module.TESTS

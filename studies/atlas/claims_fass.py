@@ -11,8 +11,20 @@ from claims import GRID, Found, Part, every_pair, parts
 from reading import Tables, averaged, chosen
 from scipy.stats import ttest_ind
 
-PAPER = {"rotation": 15.0, "translation": 20.0, "brightness": 1.5, "gaussian_noise": 0.15, "jpeg": 40.0}
-PLAIN = {"axis": "stability", "measure": "fass", "modality": "image", "variant": "plain", "sweep": False}
+PAPER = {
+    "rotation": 15.0,
+    "translation": 20.0,
+    "brightness": 1.5,
+    "gaussian_noise": 0.15,
+    "jpeg": 40.0,
+}
+PLAIN = {
+    "axis": "stability",
+    "measure": "fass",
+    "modality": "image",
+    "variant": "plain",
+    "sweep": False,
+}
 """What scores are taken from; the share of unchanged predictions is that of the run with most samples."""
 METHODS = ("grad_cam", "integrated_gradients", "gradient_shap", "lime")
 GEOMETRIC, PHOTOMETRIC = ("rotation", "translation"), ("brightness", "gaussian_noise")
@@ -71,26 +83,49 @@ def noise_first(t: Tables) -> Found:
     shares = {name: averaged(at_paper(rows, name), of="retention") for name in PAPER}
     noise, found = shares.pop("gaussian_noise"), []
     for r in noise.itertuples():
-        others = [o for other in shares.values() for o in other[other["network"] == r.network].itertuples()]
+        others = [
+            o
+            for other in shares.values()
+            for o in other[other["network"] == r.network].itertuples()
+        ]
         if others:
             o = max(others, key=lambda row: row.value)
-            found.append(Part(r.network, 100 * (r.value - o.value), 100 * (r.low - o.high), 100 * (r.high - o.low)))
+            found.append(
+                Part(
+                    r.network,
+                    100 * (r.value - o.value),
+                    100 * (r.low - o.high),
+                    100 * (r.high - o.low),
+                )
+            )
     said = "retention with noise less the largest of the others, points"
-    return Found(tuple(found), ends=(-100, 100), said=said, every=True, command=GRID, samples=asked(rows))
+    return Found(
+        tuple(found), ends=(-100, 100), said=said, every=True, command=GRID, samples=asked(rows)
+    )
 
 
 def mild(t: Tables) -> Found:
     rows = unchanged(t)
     rows = rows[(rows["condition"] == "rotation") & np.isclose(rows["severity"].astype(float), 5)]
     found = parts(averaged(rows, of="retention"), 100)
-    return Found(found, "above", 75, ends=(0, 100), said="% retained at 5°", command=GRID, samples=asked(rows))
+    return Found(
+        found,
+        "above",
+        75,
+        ends=(0, 100),
+        said="% retained at 5°",
+        command=GRID,
+        samples=asked(rows),
+    )
 
 
 def first_of_all(method: str) -> Callable[[Tables], Found]:
     """The lead of a method over the paper's others, by paired tests of the overall score."""
 
     def test(t: Tables) -> Found:
-        found = every_pair(t, "stability", "fass", [(method, other) for other in METHODS if other != method])
+        found = every_pair(
+            t, "stability", "fass", [(method, other) for other in METHODS if other != method]
+        )
         return Found(found, every=True, said="lead in FASS, aligned and calibrated", command=GRID)
 
     return test
@@ -108,14 +143,20 @@ def first_raw(t: Tables) -> Found:
 
 def last_of_all(t: Tables) -> Found:
     """The lead of the paper's other methods over LIME."""
-    found = every_pair(t, "stability", "fass", [(other, "lime") for other in METHODS if other != "lime"])
-    return Found(found, every=True, said="lead over LIME in FASS, aligned and calibrated", command=GRID)
+    found = every_pair(
+        t, "stability", "fass", [(other, "lime") for other in METHODS if other != "lime"]
+    )
+    return Found(
+        found, every=True, said="lead over LIME in FASS, aligned and calibrated", command=GRID
+    )
 
 
 def ig_shap(t: Tables) -> Found:
     rows = t.between("stability", "fass", "integrated_gradients", "gradient_shap")
     rows = rows[rows["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])]
-    return Found(parts(rows), "within", 0, 0.05, every=True, said="IG less GradientSHAP, FASS", command=GRID)
+    return Found(
+        parts(rows), "within", 0, 0.05, every=True, said="IG less GradientSHAP, FASS", command=GRID
+    )
 
 
 def families(form: str) -> Callable[[Tables], Found]:
@@ -129,7 +170,9 @@ def families(form: str) -> Callable[[Tables], Found]:
             "base": ("integrated_gradients", "gradient_shap", "grad_cam"),
         }
         if form == "raw":
-            rows = values_at_paper(t).contrast(over, {"condition": PHOTOMETRIC}, {"condition": GEOMETRIC})
+            rows = values_at_paper(t).contrast(
+                over, {"condition": PHOTOMETRIC}, {"condition": GEOMETRIC}
+            )
             if rows.empty:
                 rows = _apart(t, over, "mean")
         else:
@@ -137,7 +180,13 @@ def families(form: str) -> Callable[[Tables], Found]:
         published = t.paper("fass", "scores by family")["FASS"]
         gap = float(published["photometric"] - published["geometric"])
         said = f"photometric less geometric FASS, {'raw' if form == 'raw' else 'aligned and calibrated'}"
-        return Found(parts(rows), every=True, said=said, command=GRID, published=gap if form == "raw" else np.nan)
+        return Found(
+            parts(rows),
+            every=True,
+            said=said,
+            command=GRID,
+            published=gap if form == "raw" else np.nan,
+        )
 
     return test
 
@@ -148,9 +197,13 @@ def _apart(t: Tables, over: dict[str, object], of: str) -> pd.DataFrame:
     sides = []
     for names in (PHOTOMETRIC, GEOMETRIC):
         chosen = pd.concat([at_paper(rows, name) for name in names])
-        sides.append(averaged(averaged(chosen, ("network", "base"), of), of="value").set_index("network"))
+        sides.append(
+            averaged(averaged(chosen, ("network", "base"), of), of="value").set_index("network")
+        )
     photo, geo = sides[0].align(sides[1], join="inner", axis=0)
-    apart = pd.DataFrame({"value": photo["value"] - geo["value"], "low": photo["low"] - geo["high"]})
+    apart = pd.DataFrame(
+        {"value": photo["value"] - geo["value"], "low": photo["low"] - geo["high"]}
+    )
     return apart.assign(high=photo["high"] - geo["low"]).reset_index()
 
 
@@ -175,8 +228,15 @@ def transformer(t: Tables) -> Found:
         by = part.set_index("family")
         if {"transformer", "convolutional"} <= set(by.index):
             a, b = by.loc["transformer"], by.loc["convolutional"]
-            found.append(Part(data, a["value"] - b["value"], a["low"] - b["high"], a["high"] - b["low"]))
-    return Found(tuple(found), every=True, said="raw FASS of IG, transformer less convolutional", command=GRID)
+            found.append(
+                Part(data, a["value"] - b["value"], a["low"] - b["high"], a["high"] - b["low"])
+            )
+    return Found(
+        tuple(found),
+        every=True,
+        said="raw FASS of IG, transformer less convolutional",
+        command=GRID,
+    )
 
 
 def data_order(t: Tables) -> Found:
@@ -186,7 +246,9 @@ def data_order(t: Tables) -> Found:
     """
     rows = t.select(**PLAIN, base="grad_cam", data=("photographs", "cifar10"))
     each = averaged(rows, ("data", "architecture", "variant"))
-    photographs, cifar = (each.loc[each["data"] == name, "value"].astype(float) for name in ("photographs", "cifar10"))
+    photographs, cifar = (
+        each.loc[each["data"] == name, "value"].astype(float) for name in ("photographs", "cifar10")
+    )
     if photographs.empty or cifar.empty:
         return Found(())
     low = high = np.nan
@@ -207,7 +269,11 @@ def order_kept(t: Tables) -> Found:
     wanted = {**PLAIN, "measure": "spearman", "base": "grad_cam", "data": "photographs"}
     rows, where = t.select(**wanted), ["network", "condition", "severity"]
     more = chosen(t.swept, {**wanted, "sweep": True}).merge(rows[where])
-    rows = pd.concat([more, rows]).sort_values("attempted", ascending=False, kind="stable").drop_duplicates(where)
+    rows = (
+        pd.concat([more, rows])
+        .sort_values("attempted", ascending=False, kind="stable")
+        .drop_duplicates(where)
+    )
     return Found(
         parts(averaged(rows)),
         "above",

@@ -18,7 +18,11 @@ ASIDE = ("redraw", "there_and_back", "convergence", "sensitivity", "symmetrised"
 def invariant(t: Tables) -> set[str]:
     """Networks that are invariant to a group they were asked about: the explained output changes by 1 % at most."""
     rows = t.select(axis="symmetry", measure="model_change")
-    change = averaged(rows[~rows["condition"].isin(ASIDE)]) if len(rows) else pd.DataFrame(columns=["network", "high"])
+    change = (
+        averaged(rows[~rows["condition"].isin(ASIDE)])
+        if len(rows)
+        else pd.DataFrame(columns=["network", "high"])
+    )
     return set(change.loc[change["high"] <= 0.01, "network"])
 
 
@@ -31,7 +35,9 @@ def guaranteed(
         rows = t.select(axis="symmetry", measure=("equivariance", "invariance"), base=methods)
         rows = rows[rows["network"].isin(invariant(t)) & ~rows["condition"].isin(ASIDE)]
         named = averaged(rows[rows["mean"].notna()], ("network", "base"))  # a constant map has none
-        named = named.assign(network=named["network"].astype(str) + ", " + named["base"].astype(str))
+        named = named.assign(
+            network=named["network"].astype(str) + ", " + named["base"].astype(str)
+        )
         both = (*parts(t.measured(key), label="part"), *parts(named))
         return Found(both, side, bound, ends=(-1, 1), every=True, said=said, command=STUDIES)
 
@@ -60,12 +66,16 @@ def layers(key: str, said: str, hidden: bool) -> Callable[[Tables], Found]:
     """Examples and concepts on the layer behind the pooling (`hidden`) of invariant networks, or before it."""
 
     def test(t: Tables) -> Found:
-        rows = t.select(axis="symmetry", measure="invariance", method=("simplex", "similarity", "cav", "car"))
+        rows = t.select(
+            axis="symmetry", measure="invariance", method=("simplex", "similarity", "cav", "car")
+        )
         rows = rows[rows["network"].isin(invariant(t)) & ~rows["condition"].isin(ASIDE)]
         rows = rows[rows["explainer"].astype(str).str.endswith(", hidden") == hidden]
         side, known = ("above" if hidden else "below"), t.measured(key).dropna(subset=["low"])
         named = averaged(rows, ("network", "explainer"))
-        named = named.assign(network=named["network"].astype(str) + ", " + named["explainer"].astype(str))
+        named = named.assign(
+            network=named["network"].astype(str) + ", " + named["explainer"].astype(str)
+        )
         both = (*parts(known, label="part"), *parts(named))
         return Found(both, side, NEARLY, ends=(-1, 1), every=hidden, said=said, command=STUDIES)
 
@@ -75,13 +85,20 @@ def layers(key: str, said: str, hidden: bool) -> Callable[[Tables], Found]:
 def influence(t: Tables) -> Found:
     told = t.printed("invariance", "invariance CINIC-10", "influence functions", "mean")
     return earlier(
-        "fashion-influence", "invariance of influence functions, nearly invariant network", "within", told, 0.02, told
+        "fashion-influence",
+        "invariance of influence functions, nearly invariant network",
+        "within",
+        told,
+        0.02,
+        told,
     )(t)
 
 
 def tracin(t: Tables) -> Found:
     told = t.printed("invariance", "invariance CINIC-10", "TracIn", "mean")
-    return earlier("fashion-tracin", "invariance of TracIn, nearly invariant network", "above", 0.9, 0, told)(t)
+    return earlier(
+        "fashion-tracin", "invariance of TracIn, nearly invariant network", "above", 0.9, 0, told
+    )(t)
 
 
 def nearly(t: Tables) -> Found:
@@ -91,7 +108,9 @@ def nearly(t: Tables) -> Found:
         return Found(())
     a, b = model.iloc[0], ig.iloc[0]
     part = Part("", a["value"] - b["value"], a["low"] - b["high"], a["high"] - b["low"])
-    return Found((part,), "above", 0.1, said="model invariance less IG's equivariance", command=STUDIES)
+    return Found(
+        (part,), "above", 0.1, said="model invariance less IG's equivariance", command=STUDIES
+    )
 
 
 def car_first(t: Tables) -> Found:
@@ -99,8 +118,15 @@ def car_first(t: Tables) -> Found:
     held = t.values[(t.values["axis"] == "symmetry") & (t.values["condition"] == "symmetrised")]
     found = []
     for level in sorted(held["severity"].unique()):
-        for layer in dict.fromkeys(str(name).partition(", ")[2] for name in held["explainer"].unique()):
-            over = {"axis": "symmetry", "measure": "invariance", "condition": "symmetrised", "severity": level}
+        for layer in dict.fromkeys(
+            str(name).partition(", ")[2] for name in held["explainer"].unique()
+        ):
+            over = {
+                "axis": "symmetry",
+                "measure": "invariance",
+                "condition": "symmetrised",
+                "severity": level,
+            }
             sides = ({"explainer": f"{name}, {layer}"} for name in ("car", "cav"))
             apart = t.contrast(over, *sides, within=("severity",))
             apart = apart[apart["low"] < apart["high"]]
@@ -114,8 +140,14 @@ def sensitivity(t: Tables) -> Found:
     if not (held["measure"] == "max_sensitivity").any():
         return Found(())
     found = []
-    for (network, explainer), part in held.groupby(["network", "explainer"], sort=False, observed=True):
-        sharp = part[part["measure"] == "max_sensitivity"].groupby("sample", observed=True)["value"].mean()
+    for (network, explainer), part in held.groupby(
+        ["network", "explainer"], sort=False, observed=True
+    ):
+        sharp = (
+            part[part["measure"] == "max_sensitivity"]
+            .groupby("sample", observed=True)["value"]
+            .mean()
+        )
         plain = (
             part[(part["measure"] == "equivariance") & ~part["condition"].isin(ASIDE)]
             .groupby("sample", observed=True)["value"]

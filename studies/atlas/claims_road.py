@@ -24,7 +24,15 @@ def earlier(
     key: str, command: str, said: str, side: str, bound: float, margin: float = 0.0, **more: object
 ) -> Callable[[Tables], Found]:
     def test(t: Tables) -> Found:
-        return Found(parts(t.measured(key), label="part"), side, bound, margin, said=said, command=command, **more)  # type: ignore[arg-type]
+        return Found(
+            parts(t.measured(key), label="part"),
+            side,
+            bound,
+            margin,
+            said=said,
+            command=command,
+            **more,
+        )  # type: ignore[arg-type]
 
     return test
 
@@ -46,7 +54,9 @@ def apart(first: str, second: str, command: str, said: str) -> Callable[[Tables]
 
 def text_and_table(row: str, other: str, column: str, said: str) -> Callable[[Tables], Found]:
     def test(t: Tables) -> Found:
-        gap = t.printed("road", "correlations", row, column) - t.printed("road", "correlations", other, column)
+        gap = t.printed("road", "correlations", row, column) - t.printed(
+            "road", "correlations", other, column
+        )
         return Found(exact(gap), "within", 0, 0.005, said=said, command=ARITHMETIC)
 
     return test
@@ -72,7 +82,9 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 def _wide(t: Tables, network: str, measure: str, condition: str) -> pd.DataFrame:
     """Samples by methods, without controls."""
     rows = t.values[
-        (t.values["network"] == network) & (t.values["measure"] == measure) & (t.values["condition"] == condition)
+        (t.values["network"] == network)
+        & (t.values["measure"] == measure)
+        & (t.values["condition"] == condition)
     ]
     rows = rows[~rows["base"].isin(CONTROLS)]
     return rows.pivot_table(index="sample", columns="explainer", values="value", observed=True)
@@ -112,11 +124,17 @@ def on_grid(t: Tables, filling: str) -> tuple[Part, ...]:
     methods differ in both.
     """
     rows = t.select(axis="faithfulness", measure="accuracy", control=False, modality="image")
-    rows = rows[rows["condition"].astype(str).str.split("(").str[0].str.split(" ").str[0] == filling]
+    rows = rows[
+        rows["condition"].astype(str).str.split("(").str[0].str.split(" ").str[0] == filling
+    ]
     order = rows["condition"].astype(str).str.split(" ").str[-1]
     each: dict[tuple[str, ...], list[float]] = {}
-    for key, part in rows.assign(order=order).groupby([*KIND, "network"], sort=False, observed=True):
-        wide = part.pivot_table(index=["severity", "explainer"], columns="order", values="mean", observed=True)
+    for key, part in rows.assign(order=order).groupby(
+        [*KIND, "network"], sort=False, observed=True
+    ):
+        wide = part.pivot_table(
+            index=["severity", "explainer"], columns="order", values="mean", observed=True
+        )
         if {"morf", "lerf"} <= set(wide.columns):
             levels = [level[["morf", "lerf"]].dropna() for _, level in wide.groupby("severity")]
             ordered = [w for w in levels if len(w) >= 4 and w.nunique().min() > 1]
@@ -185,7 +203,9 @@ def imputers_agree(t: Tables) -> Found:
 def better_than_one_order(t: Tables) -> Found:
     """The correlation between fillings of the symmetric score less that of MoRF alone (deletion_auc), from cells."""
     found: dict[tuple[str, ...], list[float]] = {}
-    rows = t.select(axis="faithfulness", measure=("road", "deletion_auc"), control=False, modality="image")
+    rows = t.select(
+        axis="faithfulness", measure=("road", "deletion_auc"), control=False, modality="image"
+    )
     for key, part in rows.groupby([*KIND, "network"], sort=False, observed=True):
         gains = []
         for a, b in combinations(part["condition"].unique(), 2):
@@ -196,7 +216,9 @@ def better_than_one_order(t: Tables) -> Found:
                 for m in ("road", "deletion_auc")
             ]
             if all({a, b} <= set(w.columns) and len(w[[a, b]].dropna()) >= 4 for w in both):
-                gains.append(np.subtract(*(_correlation(*w[[a, b]].dropna().to_numpy().T) for w in both)))
+                gains.append(
+                    np.subtract(*(_correlation(*w[[a, b]].dropna().to_numpy().T) for w in both))
+                )
         if gains:
             found.setdefault(key[:-1], []).append(float(np.mean(gains)))
     said = "rank correlation between fillings, symmetric less MoRF alone"
@@ -209,7 +231,9 @@ def expected_gradients(t: Tables) -> Found:
     Ranks are of overall headline scores among methods without controls, divided by their number.
     """
     each: dict[tuple[str, ...], list[pd.Series]] = {}
-    for key, part in t.select(modality="image", control=False).groupby([*KIND, "network"], sort=False, observed=True):
+    for key, part in t.select(modality="image", control=False).groupby(
+        [*KIND, "network"], sort=False, observed=True
+    ):
         ranks = []
         for axis, names in HEADLINES.items():
             rows = part[(part["axis"] == axis) & part["measure"].isin(names[:1])]
@@ -219,7 +243,9 @@ def expected_gradients(t: Tables) -> Found:
                 ranks.append(pd.Series(rankdata(-sign * means), means.index) / len(means))
         table = pd.DataFrame(ranks)
         if len(table) and "expected_gradients" in table:
-            each.setdefault(key[:-1], []).append(table.sub(table["expected_gradients"], axis=0).mean())
+            each.setdefault(key[:-1], []).append(
+                table.sub(table["expected_gradients"], axis=0).mean()
+            )
     leads = -pd.DataFrame([pd.DataFrame(own).mean() for own in each.values()])
     others = [m for m in leads if m != "expected_gradients" and leads[m].notna().sum() > 2]
     return Found(
@@ -234,17 +260,23 @@ def expected_gradients(t: Tables) -> Found:
 
 
 AREA = "area under the ROC curve"
-TEXT, TABLE, FULL = (f"MoRF and LeRF, retrained{where}" for where in (", in the text", "", ", in the full table"))
+TEXT, TABLE, FULL = (
+    f"MoRF and LeRF, retrained{where}" for where in (", in the text", "", ", in the full table")
+)
 TESTS = {
     "road-fixed": orders_agree(False),
     "road-linear": orders_agree(True),
-    "road-better": apart("cifar-linear", "cifar-fixed", CIFAR, "rank correlation, linear less fixed"),
+    "road-better": apart(
+        "cifar-linear", "cifar-fixed", CIFAR, "rank correlation, linear less fixed"
+    ),
     "road-retrained-morf": retrained("MoRF"),
     "road-retrained-lerf": retrained("LeRF"),
     "road-detect": apart("auc-fixed-10", "auc-linear-10", AUC, f"{AREA}, fixed less linear"),
     "road-detect-50": apart("auc-fixed-50", "auc-linear-50", AUC, f"{AREA}, fixed less linear"),
     "road-sigma": apart("auc-linear-10", "auc-published-10", AUC, f"{AREA}, σ = 0.01 less σ = 0.1"),
-    "road-masks": earlier("masks", CIFAR, "% right from masks alone, IG, half removed", "above", 75, published=80),
+    "road-masks": earlier(
+        "masks", CIFAR, "% right from masks alone, IG, half removed", "above", 75, published=80
+    ),
     "road-cost": earlier("cost", CIFAR, "% of ROAR's time", "below", 1.0, published=0.7),
     "road-cost-printed": cost,
     "road-text": text_and_table(TEXT, TABLE, "fixed", "text less Table 2"),

@@ -62,13 +62,23 @@ def on_grid(key: str, t: Tables) -> tuple[Part, ...]:
     elif key in PAIRED:
         first, second, shift = PAIRED[key]
         rows = t.between("dependence", "dependence", first, second)
-        rows = rows[rows["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])]
-    elif key == "sanity-guided-class-less":  # not kept by sample, so the ends of both intervals are added
+        rows = rows[
+            rows["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])
+        ]
+    elif (
+        key == "sanity-guided-class-less"
+    ):  # not kept by sample, so the ends of both intervals are added
         names = ("saliency", "guided_backprop")
-        a, b = (averaged(t.select(**over, **CLASS, base=name)).set_index("network") for name in names)
+        a, b = (
+            averaged(t.select(**over, **CLASS, base=name)).set_index("network") for name in names
+        )
         a, b = a.align(b, join="inner", axis=0)
         rows = pd.DataFrame(
-            {"value": a["value"] - b["value"], "low": a["low"] - b["high"], "high": a["high"] - b["low"]}
+            {
+                "value": a["value"] - b["value"],
+                "low": a["low"] - b["high"],
+                "high": a["high"] - b["low"],
+            }
         ).reset_index()
     else:
         return ()
@@ -82,7 +92,9 @@ def tested(key: str, said: str) -> Callable[[Tables], Found]:
 
     def test(t: Tables) -> Found:
         known = parts(t.measured(key), label="part")
-        bound = 0.1 if key in ("sanity-gradients", "sanity-grad-cam", "sanity-deep-lift-upper") else 0.0
+        bound = (
+            0.1 if key in ("sanity-gradients", "sanity-grad-cam", "sanity-deep-lift-upper") else 0.0
+        )
         more = [part for part in on_grid(key, t) if part.label not in {one.label for one in known}]
         return Found((*known, *more), "above", bound, said=said, command="sanity")
 
@@ -106,7 +118,9 @@ def from_json(found: dict[str, object]) -> pd.DataFrame:
                     BENCHMARK,
                 )
             )
-    return pd.DataFrame(rows, columns=["key", "part", "value", "low", "high", "n", "page", "command"])
+    return pd.DataFrame(
+        rows, columns=["key", "part", "value", "low", "high", "n", "page", "command"]
+    )
 
 
 def rankings_from_json(found: dict[str, object]) -> pd.DataFrame:
@@ -126,7 +140,9 @@ def rankings_from_json(found: dict[str, object]) -> pd.DataFrame:
                 "python benchmarks/retraining_rankings.py",
             )
         )
-    return pd.DataFrame(rows, columns=["key", "part", "value", "low", "high", "n", "page", "command"])
+    return pd.DataFrame(
+        rows, columns=["key", "part", "value", "low", "high", "n", "page", "command"]
+    )
 
 
 NAMES = {
@@ -154,7 +170,9 @@ if __name__ == "__main__":
 
     from reading import TABLES
 
-    table = pd.read_csv(TABLES / "earlier.csv") if (TABLES / "earlier.csv").exists() else pd.DataFrame()
+    table = (
+        pd.read_csv(TABLES / "earlier.csv") if (TABLES / "earlier.csv").exists() else pd.DataFrame()
+    )
     for name in sys.argv[1:]:
         held = json.loads(Path(name).read_text(encoding="utf-8"))
         new = from_json(held) if "photographs" in held else rankings_from_json(held)

@@ -24,7 +24,9 @@ def perturbing_first(t: Tables) -> Found:
 
 def above_random(t: Tables) -> Found:
     """The lead of the paper's methods over random maps, per network."""
-    found = every_pair(t, "certificate", "rate", [(method, "random") for method in (*PERTURBING, *GRADIENTS)])
+    found = every_pair(
+        t, "certificate", "rate", [(method, "random") for method in (*PERTURBING, *GRADIENTS)]
+    )
     return Found(found, every=True, said="lead over random maps in stability rate", command=GRID)
 
 
@@ -56,8 +58,17 @@ def _keep(frame: pd.DataFrame) -> pd.Series:
 def certified(t: Tables) -> Found:
     """Sampling's mean certified rate at the largest common radius less the share that a hard radius reaches there."""
     soft = t.select(axis=("certificate", "smoothing"), measure="certified", modality="image")
-    soft = soft[(_keep(soft).fillna(1.0) == 1.0) & (soft["severity"].astype(float) > 0) & (soft["base"] == "lime")]
-    hard = t.select(axis=("certificate", "smoothing"), measure="hard_radius_lipschitz", modality="image", base="lime")
+    soft = soft[
+        (_keep(soft).fillna(1.0) == 1.0)
+        & (soft["severity"].astype(float) > 0)
+        & (soft["base"] == "lime")
+    ]
+    hard = t.select(
+        axis=("certificate", "smoothing"),
+        measure="hard_radius_lipschitz",
+        modality="image",
+        base="lime",
+    )
     found = []
     for network, part in hard.groupby("network", sort=False, observed=True):
         own = soft[soft["network"] == network]
@@ -69,9 +80,16 @@ def certified(t: Tables) -> Found:
         best = part.loc[part["mean"].astype(float).idxmax()]
         most = [min(float(best[name]) / radius, 1.0) for name in ("mean", "low", "high")]
         found.append(
-            Part(f"{network}, r = {radius:g}", rate["value"] - most[0], rate["low"] - most[2], rate["high"] - most[1])
+            Part(
+                f"{network}, r = {radius:g}",
+                rate["value"] - most[0],
+                rate["low"] - most[2],
+                rate["high"] - most[1],
+            )
         )
-    said = "certified rate by sampling less the largest share that hard radii could reach (mean / r)"
+    said = (
+        "certified rate by sampling less the largest share that hard radii could reach (mean / r)"
+    )
     return Found(tuple(found), every=True, said=said, command=GRID)
 
 
@@ -103,7 +121,12 @@ def hoeffding(t: Tables) -> Found:
 def hard_rule(t: Tables) -> Found:
     """22 draws that all agree: the largest failing share that leaves them so with probability δ = 0.1."""
     return Found(
-        exact(1 - 0.1 ** (1 / 22)), "within", 0, 0, said="share of supersets that may still flip", command=BRUTE
+        exact(1 - 0.1 ** (1 / 22)),
+        "within",
+        0,
+        0,
+        said="share of supersets that may still flip",
+        command=BRUTE,
     )
 
 
@@ -128,7 +151,12 @@ def theorem_b4(t: Tables) -> Found:
         raise AssertionError("the example does not meet the theorem's condition")
     bound = 1 - 2 / 3 * q / gamma
     return Found(
-        exact(rate(2 / 3)), "within", bound, 0, said="τ of the smoothed function, by enumeration", command=BRUTE
+        exact(rate(2 / 3)),
+        "within",
+        bound,
+        0,
+        said="τ of the smoothed function, by enumeration",
+        command=BRUTE,
     )
 
 

@@ -24,7 +24,12 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PURPOSES = ("stability", "faithfulness", "certificate", "symmetry", "dependence", "localisation")
 ASIDE = ("redraw", "there_and_back", "convergence", "sensitivity", "symmetrised", "class")
 COLOURS = {HOLDS: "m2", DOES_NOT: "m1"}
-STRENGTHS = {"rotation": "degrees", "translation": "pixels", "brightness": "factor", "gaussian_noise": "σ"}
+STRENGTHS = {
+    "rotation": "degrees",
+    "translation": "pixels",
+    "brightness": "factor",
+    "gaussian_noise": "σ",
+}
 STRENGTHS |= {"jpeg": "quality"}
 """Perturbations of the sweeps, and what their strength is."""
 
@@ -36,7 +41,9 @@ def overall(t: Tables, by: Sequence[str]) -> pd.DataFrame:
         rows = t.select(axis=axis, measure=t.headline(axis), control=False, sweep=False)
         rows = rows[~rows["condition"].isin(ASIDE) & rows["best"].notna()]
         if len(rows):
-            each = averaged(rows, tuple(dict.fromkeys(("axis", "measure", "base", "network", *by))), "best")
+            each = averaged(
+                rows, tuple(dict.fromkeys(("axis", "measure", "base", "network", *by))), "best"
+            )
             frames.append(averaged(each, ("axis", "measure", "base", *by), "value"))
     columns = ["axis", "measure", "base", *by, "value", "low", "high"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
@@ -62,7 +69,11 @@ def board(judged: Sequence[Judged], titles: Mapping[str, str]) -> Sheet:
         x += 21 + width_of(text) + 16
     y += 38
     for paper, title in titles.items():
-        own = [j.verdict for j in judged if j.claim.paper == paper or (paper == "" and j.claim.paper not in titles)]
+        own = [
+            j.verdict
+            for j in judged
+            if j.claim.paper == paper or (paper == "" and j.claim.paper not in titles)
+        ]
         for k, line in enumerate(wrapped(title, name - 20)):
             sheet.add(Words(0, y + 12 + 14 * k, line, "ink"))
         for i, verdict in enumerate(sorted(own, key=VERDICTS.index)):
@@ -77,10 +88,21 @@ def _square(sheet: Sheet, x: float, y: float, verdict: str) -> None:
     if verdict == MIXED:
         sheet.add(Box(x, y, 8, 16, COLOURS[HOLDS]), Box(x + 8, y, 8, 16, COLOURS[DOES_NOT]))
     elif verdict in COLOURS or verdict == UNDECIDED:
-        sheet.add(Box(x, y, 16, 16, COLOURS.get(verdict, "soft"), 1.0 if verdict in COLOURS else 0.45))
+        sheet.add(
+            Box(x, y, 16, 16, COLOURS.get(verdict, "soft"), 1.0 if verdict in COLOURS else 0.45)
+        )
     else:
         sheet.add(
-            Stroke([(x + 1, y + 1), (x + 15, y + 1), (x + 15, y + 15), (x + 1, y + 15), (x + 1, y + 1)], "strong")
+            Stroke(
+                [
+                    (x + 1, y + 1),
+                    (x + 15, y + 1),
+                    (x + 15, y + 15),
+                    (x + 1, y + 15),
+                    (x + 1, y + 1),
+                ],
+                "strong",
+            )
         )
         if verdict == UNTESTABLE:
             sheet.add(Stroke([(x + 1, y + 15), (x + 15, y + 1)], "strong"))
@@ -89,10 +111,24 @@ def _square(sheet: Sheet, x: float, y: float, verdict: str) -> None:
 DATA = {"photographs": "photographs", "cifar10": "CIFAR-10", "fashion": "FashionMNIST"}
 SMALL, LARGE = ("cifar10", "fashion"), ("photographs",)
 """Data whose networks were asked the same methods."""
-ARCHITECTURES = {"convnext": "ConvNeXt", "densenet": "DenseNet", "p4resnet": "ResNet on p4", "resnet": "ResNet"}
-ARCHITECTURES |= {"vit": "ViT", "mobilenet_v2": "MobileNetV2", "squeezenet": "SqueezeNet", "gnn": "graphs, GNN"}
+ARCHITECTURES = {
+    "convnext": "ConvNeXt",
+    "densenet": "DenseNet",
+    "p4resnet": "ResNet on p4",
+    "resnet": "ResNet",
+}
+ARCHITECTURES |= {
+    "vit": "ViT",
+    "mobilenet_v2": "MobileNetV2",
+    "squeezenet": "SqueezeNet",
+    "gnn": "graphs, GNN",
+}
 ARCHITECTURES |= {f"efficientnet_lite{i}": f"EfficientNet-Lite{i}" for i in range(3)}
-ARCHITECTURES |= {"deepset": "points, deep set", "bag": "text, bag of words", "transformer": "text, transformer"}
+ARCHITECTURES |= {
+    "deepset": "points, deep set",
+    "bag": "text, bag of words",
+    "transformer": "text, transformer",
+}
 ARCHITECTURES |= {name: f"ECG, {name}" for name in ("circular", "standard", "augmented")}
 
 
@@ -102,7 +138,9 @@ def matrix(t: Tables) -> Sheet | None:
     The fuller a cell, the larger its score, up to the largest of the block; one whose interval reaches 0 is a dash.
     """
     scores = overall(t, ("data", "architecture", "variant"))
-    scores = scores[scores["base"].isin(list(TITLES))].reset_index(drop=True)  # without variants of other baselines
+    scores = scores[scores["base"].isin(list(TITLES))].reset_index(
+        drop=True
+    )  # without variants of other baselines
     if scores.empty:
         return None
     turned = (scores["variant"] == "augmented") & scores["data"].isin(SMALL)
@@ -110,13 +148,25 @@ def matrix(t: Tables) -> Sheet | None:
     scores["column"] = named.where(~turned, named + ", turned")
     scores["group"] = scores["data"].map(DATA).fillna("other data")
     order = [*DATA.values(), "other data"]
-    columns = sorted(set(zip(scores["group"], scores["column"], strict=True)), key=lambda c: (order.index(c[0]), c[1]))
-    methods = sorted(scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99)
+    columns = sorted(
+        set(zip(scores["group"], scores["column"], strict=True)),
+        key=lambda c: (order.index(c[0]), c[1]),
+    )
+    methods = sorted(
+        scores["base"].unique(), key=lambda m: [*TITLES].index(m) if m in TITLES else 99
+    )
     names, wide, tall = 142.0, 14.0, 16.0
-    head = 64 + 1.1 * max(width_of(column, 10) for _, column in columns)  # the letters of a PNG are wider
+    head = 64 + 1.1 * max(
+        width_of(column, 10) for _, column in columns
+    )  # the letters of a PNG are wider
     sizes = Counter(group for group, _ in columns)
-    lacking = {group: max(width_of(group, 11) - wide * count, 0) + 10 for group, count in sizes.items()}  # of its name
-    gaps = [sum(lacking[a[0]] for a, b in pairwise(columns[: i + 1]) if a[0] != b[0]) for i in range(len(columns))]
+    lacking = {
+        group: max(width_of(group, 11) - wide * count, 0) + 10 for group, count in sizes.items()
+    }  # of its name
+    gaps = [
+        sum(lacking[a[0]] for a, b in pairwise(columns[: i + 1]) if a[0] != b[0])
+        for i in range(len(columns))
+    ]
     block_width = max(wide * len(columns) + gaps[-1] + lacking[columns[-1][0]] + 20, 210.0)
     block_height = head + tall * len(methods) + 26
     axes = list(dict.fromkeys(scores["axis"]))
@@ -126,7 +176,9 @@ def matrix(t: Tables) -> Sheet | None:
         left, top = names + place % 2 * block_width, place // 2 * block_height + head
         most = max(abs(r.value) for key, r in held.items() if key[0] == axis)
         drawn.add(Words(left, top - head + 14, titled(t, axis), "ink", bold=True))
-        drawn.add(Words(left, top - head + 29, f"full: {most:.2g}; dash: may be 0", "third", size=11))
+        drawn.add(
+            Words(left, top - head + 29, f"full: {most:.2g}; dash: may be 0", "third", size=11)
+        )
         for (group, column), gap, i in zip(columns, gaps, range(len(columns)), strict=True):
             x = left + wide * i + gap
             if i == 0 or columns[i - 1][0] != group:
@@ -142,11 +194,17 @@ def matrix(t: Tables) -> Sheet | None:
                 full = 0.12 + 0.88 * abs(r.value) / most
                 drawn.add(Box(x, y, wide - 1, tall - 1, "heat" if r.value > 0 else "cold", full))
         for row, method in enumerate(methods if place % 2 == 0 else ()):
-            drawn.add(Words(names - 8, top + tall * row + 12, TITLES.get(method, method), "soft", "end", 11))
+            drawn.add(
+                Words(
+                    names - 8, top + tall * row + 12, TITLES.get(method, method), "soft", "end", 11
+                )
+            )
     return drawn
 
 
-def asked_both(t: Tables, data: Sequence[str], one: str = "stability", other: str = "faithfulness") -> list[str]:
+def asked_both(
+    t: Tables, data: Sequence[str], one: str = "stability", other: str = "faithfulness"
+) -> list[str]:
     """The networks of some data that were asked about two axes."""
     rows = t.select(data=tuple(data), axis=(one, other))
     axes = rows.groupby("network", sort=False, observed=True)["axis"].nunique()
@@ -166,8 +224,13 @@ def frontier(
     scores = scores[scores["network"].isin(networks) & scores["axis"].isin((one, other))]
     count = scores.groupby(["axis", "base"])["network"].nunique()
     kinds = averaged(scores, ("axis", "base", *kind), "value")
-    sides = [averaged(kinds[kinds["axis"] == axis], ("base",), "value").set_index("base") for axis in (one, other)]
-    both = [m for m in sides[0].index if all(count.get((a, m)) == len(networks) for a in (one, other))]
+    sides = [
+        averaged(kinds[kinds["axis"] == axis], ("base",), "value").set_index("base")
+        for axis in (one, other)
+    ]
+    both = [
+        m for m in sides[0].index if all(count.get((a, m)) == len(networks) for a in (one, other))
+    ]
     if len(both) < 2:
         return None
     signs = [SIGNS[axis, t.headline(axis)] for axis in (one, other)]
@@ -186,7 +249,16 @@ def frontier(
     steps = [(m.x, m.value) for m in best]
     labels = [titled(t, axis) for axis in (one, other)]
     plot = points(
-        "", marks, across, of_marks(marks), labels[0], labels[1], steps=steps, named=True, width=620, height=330
+        "",
+        marks,
+        across,
+        of_marks(marks),
+        labels[0],
+        labels[1],
+        steps=steps,
+        named=True,
+        width=620,
+        height=330,
     )
     return plot.sheet
 
@@ -197,7 +269,12 @@ def spread(found: Split | None) -> Sheet | None:
         return None
     marks = [Mark(r.factor, r.value, r.low, r.high, "m0") for r in found.table().itertuples()]
     return dots(
-        "", marks, (0, max(1.0, *(m.high for m in marks))), "share of the variance", percent=True, width=520
+        "",
+        marks,
+        (0, max(1.0, *(m.high for m in marks))),
+        "share of the variance",
+        percent=True,
+        width=520,
     ).sheet
 
 
@@ -219,21 +296,33 @@ def severity(t: Tables) -> Sheet | None:
         part = rows[rows["condition"] == condition].sort_values("severity")
         held, means = part.drop_duplicates(["network", "severity"]), part[part["best"].notna()]
         means = averaged(means, ("base", "severity"), "best")
-        kept = [Curve("", _marks(held[held["network"] == n], "retention"), colour) for n, colour in colours.items()]
-        scores = [Curve("", _marks(means[means["base"] == n], "value"), colour) for n, colour in inks.items()]
+        kept = [
+            Curve("", _marks(held[held["network"] == n], "retention"), colour)
+            for n, colour in colours.items()
+        ]
+        scores = [
+            Curve("", _marks(means[means["base"] == n], "value"), colour)
+            for n, colour in inks.items()
+        ]
         ends = of_marks([m for line in scores for m in line.marks], 0.0, 1.0)
         x, y = left + wide * (number % 3), 18 + high * (number // 3)
         drawn.add(Words(x, y - 4, condition.replace("_", " "), "ink", bold=True))
         for row, (lines, limits) in enumerate(((kept, (0.0, 1.04)), (scores, ends))):
             title = "score" if row else "predictions kept"
-            plot = curves("", lines, limits, STRENGTHS[condition], title, percent=not row, width=wide - 24)
+            plot = curves(
+                "", lines, limits, STRENGTHS[condition], title, percent=not row, width=wide - 24
+            )
             drawn.place(plot.sheet, x, y + tall * row)
-    for row, (title, own) in enumerate((("Predictions kept, by network", colours), ("Scores, by method", inks))):
+    for row, (title, own) in enumerate(
+        (("Predictions kept, by network", colours), ("Scores, by method", inks))
+    ):
         x, y = left + 2 * wide, high + 34 + tall * row
         drawn.add(Words(x, y, title, "soft"))
         for i, (name, colour) in enumerate(own.items()):
             text = ARCHITECTURES.get(name, TITLES.get(name, name))
-            drawn.add(Dot(x + 5, y + 20 + 20 * i, 4, colour), Words(x + 16, y + 24 + 20 * i, text, "soft"))
+            drawn.add(
+                Dot(x + 5, y + 20 + 20 * i, 4, colour), Words(x + 16, y + 24 + 20 * i, text, "soft")
+            )
     return drawn
 
 
@@ -253,10 +342,19 @@ def strip(judged: Sequence[Judged]) -> Sheet | None:
         return None
     name, left, right, tall = 300.0, 352.0, 660.0, 34.0
     sheet = Sheet(right + 62, 30 + tall * len(rows))
-    sheet.add(Words(0, 14, "ring: published; dots and bands: found (green: holds, orange: does not)", "third"))
+    sheet.add(
+        Words(
+            0,
+            14,
+            "ring: published; dots and bands: found (green: holds, orange: does not)",
+            "third",
+        )
+    )
     for i, j in enumerate(rows):
         y = 30 + tall * (i + 0.5)
-        ends = [v for p in j.found.parts for v in (p.value, p.low, p.high) if math.isfinite(v)] + [j.found.published]
+        ends = [v for p in j.found.parts for v in (p.value, p.low, p.high) if math.isfinite(v)] + [
+            j.found.published
+        ]
         low, high = min(ends), max(ends)
         scale = Scale(low, high if high > low else low + 1, left, right)
         lines = wrapped(j.claim.text, name)
@@ -268,7 +366,9 @@ def strip(judged: Sequence[Judged]) -> Sheet | None:
         colour = COLOURS.get(j.verdict, "soft")
         for p in j.found.parts:
             if p.low < p.high:
-                sheet.add(Box(scale(p.low), y - 4, max(scale(p.high) - scale(p.low), 1), 8, colour, 0.28))
+                sheet.add(
+                    Box(scale(p.low), y - 4, max(scale(p.high) - scale(p.low), 1), 8, colour, 0.28)
+                )
             sheet.add(Dot(scale(p.value), y, 3.6, colour))
         sheet.add(Dot(scale(j.found.published), y, 5.6, "ink", "hollow"))
         for p in j.found.parts:
@@ -290,10 +390,15 @@ def unbeaten(t: Tables) -> pd.DataFrame:
     rows = rows[rows["modality"] == "image"]
     asked: dict[tuple[str, str], set[str]] = {}
     for side in ("first_base", "second_base"):
-        for axis, name, network in rows[["axis", side, "network"]].drop_duplicates().itertuples(index=False):
+        for axis, name, network in (
+            rows[["axis", side, "network"]].drop_duplicates().itertuples(index=False)
+        ):
             asked.setdefault((axis, name), set()).add(network)
     rows = rows[rows["p"] < 0.05]
-    led = [r.measure == t.headline(r.axis) and SIGNS.get((r.axis, r.measure), 0) != 0 for r in rows.itertuples()]
+    led = [
+        r.measure == t.headline(r.axis) and SIGNS.get((r.axis, r.measure), 0) != 0
+        for r in rows.itertuples()
+    ]
     rows = rows[np.array(led, dtype=bool)]
     counts: dict[tuple[str, str], list[set[str]]] = {}
     for r in rows.itertuples():

@@ -70,7 +70,10 @@ OTHERS: dict[str, tuple[str, list[Any]]] = {
 """The studies of other data: a name for their network where they give none, and what is asked beside their axes."""
 PART_OF = {
     "ecg_concepts": ("ecg_relaxed", ("gradient_shap", "occlusion", "cav", "car", "random")),
-    "ecg_features": ("ecg_relaxed", ("integrated_gradients", "feature_ablation", "feature_permutation")),
+    "ecg_features": (
+        "ecg_relaxed",
+        ("integrated_gradients", "feature_ablation", "feature_permutation"),
+    ),
 }
 """Studies of the quicker explainers of another one, for more samples."""
 STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
@@ -98,7 +101,9 @@ class Task:
     @property
     def kind(self) -> tuple[str, str]:
         """What shares a precision."""
-        return self.data, NETWORKS[self.network].architecture if self.network in NETWORKS else self.network
+        return self.data, NETWORKS[
+            self.network
+        ].architecture if self.network in NETWORKS else self.network
 
 
 # What is asked
@@ -115,27 +120,43 @@ def explainers(task: Task, few_passes: bool) -> list[Any]:
             {"integrated_gradients": {"steps": steps}},
             "random",
         ]
-    if task.study == "sweeps" and not small:  # of one pass each, so that all photographs are asked all severities
+    if (
+        task.study == "sweeps" and not small
+    ):  # of one pass each, so that all photographs are asked all severities
         return ["saliency", "grad_cam"]
     quick: list[Any] = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": steps}}]
-    quick += [{"gradient_shap": {"samples": 5}}, {"expected_gradients": {"samples": steps}}, "deep_lift"]
+    quick += [
+        {"gradient_shap": {"samples": 5}},
+        {"expected_gradients": {"samples": steps}},
+        "deep_lift",
+    ]
     quick += [] if architecture == "convnext" else ["guided_backprop"]
     quick += ["lrp", "grad_cam", "layer_cam", "hires_cam", {"smoothgrad": {"samples": draws}}]
     if small:  # a pass of a photograph costs twenty times as much
-        quick += ["grad_cam_plus_plus", {"smoothgrad_squared": {"samples": draws}}, {"vargrad": {"samples": draws}}]
+        quick += [
+            "grad_cam_plus_plus",
+            {"smoothgrad_squared": {"samples": draws}},
+            {"vargrad": {"samples": draws}},
+        ]
         quick += [{"mfaba": {"steps": draws}}]
     quick += ["attention_rollout", "chefer"] if architecture == "vit" else []
     controls: list[Any] = ["random", "sobel"]
     coarse = {"patches": {"size": (8 if data == "cifar10" else 7) if small else seventh(task)}}
-    asking: list[Any] = [{"lime": {"samples": 50, "features": coarse} if small else {"samples": 50}}]
+    asking: list[Any] = [
+        {"lime": {"samples": 50, "features": coarse} if small else {"samples": 50}}
+    ]
     if few_passes or (task.study == "paper" and not small):
         return [*quick, *([] if few_passes else asking), *controls]
     asking += [{"kernel_shap": {"samples": 64 if small else 128, "features": coarse}}]
     side = 0 if small else seventh(task)
-    asking += [{"occlusion": {"window": 8, "stride": 4} if small else {"window": side, "stride": side}}]
+    asking += [
+        {"occlusion": {"window": 8, "stride": 4} if small else {"window": side, "stride": side}}
+    ]
     asking += [{"rise": {"samples": 100}}]
     if small:
-        asking += [{name: {"features": coarse}} for name in ("feature_ablation", "feature_permutation")]
+        asking += [
+            {name: {"features": coarse}} for name in ("feature_ablation", "feature_permutation")
+        ]
     return [*quick, *asking, *controls]
 
 
@@ -150,16 +171,35 @@ def evaluations(task: Task) -> list[Any]:
     paper, mild, swept = (3, 1, [1, 2, 3, 5]) if small else (20, 10, [5, 10, 20, 35])
     if task.study == "paper":
         perturbations: list[Any] = []
-        for degrees, pixels, factor, sigma, quality in ((15, paper, 1.5, 0.15, 40), (5, mild, 1.1, 0.01, 85)):
-            perturbations += [{"rotation": {"degrees": degrees}}, {"translation": {"pixels": pixels}}]
-            perturbations += [{"brightness": {"factor": factor}}, {"gaussian_noise": {"sigma": sigma}}]
+        for degrees, pixels, factor, sigma, quality in (
+            (15, paper, 1.5, 0.15, 40),
+            (5, mild, 1.1, 0.01, 85),
+        ):
+            perturbations += [
+                {"rotation": {"degrees": degrees}},
+                {"translation": {"pixels": pixels}},
+            ]
+            perturbations += [
+                {"brightness": {"factor": factor}},
+                {"gaussian_noise": {"sigma": sigma}},
+            ]
             perturbations += [{"jpeg": {"quality": quality}}]
         symmetry = {"group": {"dihedral": {"n": 4}}, "elements": 8 if small else 3}
         dependence = {"draws": 2 if small else 1, "classes": 1}
-        return [{"stability": {"perturbations": perturbations}}, {"symmetry": symmetry}, {"dependence": dependence}]
+        return [
+            {"stability": {"perturbations": perturbations}},
+            {"symmetry": symmetry},
+            {"dependence": dependence},
+        ]
     if task.study == "sweeps":
-        growing: list[Any] = [{"rotation": {"degrees": [2, 5, 10, 15, 30]}}, {"translation": {"pixels": swept}}]
-        growing += [{"brightness": {"factor": [0.7, 1.1, 1.25, 1.5]}}, {"jpeg": {"quality": [95, 85, 70, 40]}}]
+        growing: list[Any] = [
+            {"rotation": {"degrees": [2, 5, 10, 15, 30]}},
+            {"translation": {"pixels": swept}},
+        ]
+        growing += [
+            {"brightness": {"factor": [0.7, 1.1, 1.25, 1.5]}},
+            {"jpeg": {"quality": [95, 85, 70, 40]}},
+        ]
         growing += [{"gaussian_noise": {"sigma": [0.01, 0.03, 0.07, 0.15]}}]
         return [{"stability": {"perturbations": [*growing, *(["beyond-paper"] if small else [])]}}]
     grid = {"patches": {"size": 4 if small else seventh(task)}}
@@ -167,9 +207,17 @@ def evaluations(task: Task) -> list[Any]:
         kept = {"keeps": [0.25, 0.5, 1.0], "samples": 16, "radii": [1, 4]}
         return [{"smoothing": {**kept, "features": grid, "epsilon": 0.2}}]
     mean = {"dataset_mean": {"mean": list(MEAN.get(task.data, (0.485, 0.456, 0.406)))}}
-    removal = {"imputers": ["noisy_linear", "noisy_linear_published", mean], "fractions": [0.1, 0.3, 0.5, 0.7, 0.9]}
+    removal = {
+        "imputers": ["noisy_linear", "noisy_linear_published", mean],
+        "fractions": [0.1, 0.3, 0.5, 0.7, 0.9],
+    }
     removal |= {"segments": grid, "masks": 32}
-    certificate = {"radii": [1, 4, 16], "features": grid, "fraction": 0.25, "epsilon": 0.15 if small else 0.2}
+    certificate = {
+        "radii": [1, 4, 16],
+        "features": grid,
+        "fraction": 0.25,
+        "epsilon": 0.15 if small else 0.2,
+    }
     mosaics: list[Any] = [{"localisation": {"by": "mosaics"}}]
     return [{"faithfulness": removal}, {"certificate": certificate}, "agreement", *mosaics]
 
@@ -188,7 +236,10 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
             "std": list(STD[net.data]),
             "classes": list(NAMES[net.data]),
         }
-        source: dict[str, Any] = {"source": str((runs / f"{net.data}.npz").resolve()), "name": net.data}
+        source: dict[str, Any] = {
+            "source": str((runs / f"{net.data}.npz").resolve()),
+            "name": net.data,
+        }
         rows = 512
     else:
         model = {"source": f"python:{HERE / 'photographs.py'}:{task.network}", "name": task.network}
@@ -220,7 +271,9 @@ def other(name: str, samples: int) -> dict[str, Any]:
         study["model"] = {"source": study["model"], "name": network}
     study["evaluations"] += more
     if kept:
-        labelled = [(one if isinstance(one, str) else next(iter(one)), one) for one in study["explainers"]]
+        labelled = [
+            (one if isinstance(one, str) else next(iter(one)), one) for one in study["explainers"]
+        ]
         study["explainers"] = [one for name, one in labelled if name in kept]
     samples = min(samples, OTHER_SAMPLES)
     return {**study, "limit": samples, "precision": "auto", "shard_size": -(-samples // SHARDS)}
@@ -235,16 +288,26 @@ def picked(name: str, data: Path, runs: Path) -> None:
         return packed(target, PHOTOGRAPHS)
     x, y = pictures(name, "test", data, runs / "cache")
     rows = np.sort(np.random.default_rng(0).permutation(len(x))[:SAMPLES])
-    rows = rows[np.random.default_rng(1).permutation(len(rows))]  # so that every shard is like the whole
+    rows = rows[
+        np.random.default_rng(1).permutation(len(rows))
+    ]  # so that every shard is like the whole
     ids = np.array([f"{name}-{i:05d}" for i in rows])
     part = target.with_suffix(".part.npz")
-    np.savez(part, x=x[rows].astype(np.float32) / 255, label=y[rows], ids=ids, classes=np.array(NAMES[name]))
+    np.savez(
+        part,
+        x=x[rows].astype(np.float32) / 255,
+        label=y[rows],
+        ids=ids,
+        classes=np.array(NAMES[name]),
+    )
     os.replace(part, target)
 
 
 def tasks(networks: list[str], studies: list[str]) -> list[Task]:
     """Every study of every network that it is for, most important first."""
-    made = [Task(network, study) for network in networks for study in studies if _is_for(study, network)]
+    made = [
+        Task(network, study) for network in networks for study in studies if _is_for(study, network)
+    ]
     return sorted(made, key=_place)
 
 
@@ -267,7 +330,10 @@ def lacking(wanted: list[Task], beside: Path, weights: Path, samples: int) -> li
 
 def _is_for(study: str, network: str) -> bool:
     if study == "smoothing":
-        return network in NETWORKS and (NETWORKS[network].data, NETWORKS[network].seed) == ("cifar10", 0)
+        return network in NETWORKS and (NETWORKS[network].data, NETWORKS[network].seed) == (
+            "cifar10",
+            0,
+        )
     return (study == "other") == (network in OTHERS)
 
 
@@ -300,7 +366,10 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
         file.write_text(text, encoding="utf-8")
     study = read_study(file, allow_code=True)
     plan = replace(study, precision=None).plan(allow_code=True)
-    own, known = settings.runs / task.key / "manifest.json", settings.runs / f"precision-{'-'.join(task.kind)}.json"
+    own, known = (
+        settings.runs / task.key / "manifest.json",
+        settings.runs / f"precision-{'-'.join(task.kind)}.json",
+    )
     record = None
     if own.is_file():
         chosen = next(iter(read_manifest(own.parent)["study"]["models"].values()))["precision"]
@@ -313,7 +382,9 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
         chosen, record = found.chosen, found.record()
         known.write_text(json.dumps({**record, "study": task.key}, indent=1), encoding="utf-8")
         print(f"{task.key}:\n{found.text()}", flush=True)
-    return replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()}), record
+    return replace(
+        plan, models={name: lower(model, chosen) for name, model in plan.models.items()}
+    ), record
 
 
 def work(settings: Settings, todo: Any, news: Any) -> None:
@@ -334,7 +405,14 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
         news.put(("begun", os.getpid(), task, number, 0.0, ""))
         try:
             plan, record = begin(task, settings)
-            execute(plan, settings.runs / task.key, settings.command, False, share=(number, SHARDS), audit=record)
+            execute(
+                plan,
+                settings.runs / task.key,
+                settings.command,
+                False,
+                share=(number, SHARDS),
+                audit=record,
+            )
             fate = "done"
         except Exception as error:
             fate = f"FAILED: {type(error).__name__}: {error}"
@@ -347,7 +425,11 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
 def costs(runs: Path) -> list[dict[str, Any]]:
     """What every round took, from `costs.jsonl`."""
     file = runs / "costs.jsonl"
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+    return (
+        [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        if file.is_file()
+        else []
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -372,18 +454,29 @@ def run(args: argparse.Namespace) -> None:
     # The first of each kind finds the precision for the others, so that these wait for none of it.
     first: dict[tuple[str, str], Task] = {}
     for task, _ in wanted if args.precision == "auto" else ():
-        if task.network in NETWORKS and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file():
+        if (
+            task.network in NETWORKS
+            and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file()
+        ):
             first.setdefault(task.kind, task)
     early = [(task, number) for task, number in wanted if task in first.values() and number == 1]
     wanted = early + [item for item in wanted if item not in early]
-    print(f"{len(wanted)} rounds of {len(here)} networks are missing, {len(done)} are there", flush=True)
+    print(
+        f"{len(wanted)} rounds of {len(here)} networks are missing, {len(done)} are there",
+        flush=True,
+    )
     context = torch.multiprocessing.get_context("spawn")
     todo, news = context.Queue(), context.Queue()
     for item in wanted:
         todo.put(item)
     command = "python studies/atlas/grid.py run"
-    settings = Settings(args.weights, args.data, args.runs, args.samples, args.jobs, args.precision, command)
-    team = [context.Process(target=work, args=(settings, todo, news)) for _ in range(min(args.jobs, len(wanted)))]
+    settings = Settings(
+        args.weights, args.data, args.runs, args.samples, args.jobs, args.precision, command
+    )
+    team = [
+        context.Process(target=work, args=(settings, todo, news))
+        for _ in range(min(args.jobs, len(wanted)))
+    ]
     for process in team:
         process.start()
     at_work: dict[int, tuple[Task, int, float]] = {}
@@ -401,7 +494,10 @@ def run(args: argparse.Namespace) -> None:
         at_work.pop(pid, None)
         counted, failed = counted + 1, failed + (fate != "done")
         note(args.runs, task, number, seconds, args.jobs, fate == "done")
-        print(f"[{time.monotonic() - begun:5.0f} s] {task.key} {number}/{SHARDS}: {seconds:.1f} s, {fate}", flush=True)
+        print(
+            f"[{time.monotonic() - begun:5.0f} s] {task.key} {number}/{SHARDS}: {seconds:.1f} s, {fate}",
+            flush=True,
+        )
     for process in team:  # what they were at is whole or absent, and done again by the next call
         process.kill()
         process.join()
@@ -413,9 +509,17 @@ def run(args: argparse.Namespace) -> None:
 
 def note(runs: Path, task: Task, number: int, seconds: float, jobs: int, done: bool) -> None:
     """A line of `costs.jsonl`."""
-    line = {"run": task.key, "round": number, "done": done, "seconds": round(seconds, 2), "jobs": jobs}
+    line = {
+        "run": task.key,
+        "round": number,
+        "done": done,
+        "seconds": round(seconds, 2),
+        "jobs": jobs,
+    }
     with (runs / "costs.jsonl").open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps({**line, "device": "cuda" if torch.cuda.is_available() else "cpu"}) + "\n")
+        stream.write(
+            json.dumps({**line, "device": "cuda" if torch.cuda.is_available() else "cpu"}) + "\n"
+        )
 
 
 def chosen(names: list[str]) -> list[str]:
@@ -425,7 +529,9 @@ def chosen(names: list[str]) -> list[str]:
     found = [key for name in names for key in groups.get(name, [name])]
     strangers = [key for key in found if key not in groups["everything"]]
     if strangers:
-        raise SystemExit(f"no such network: {', '.join(strangers)}; there are {', '.join(groups['everything'])}")
+        raise SystemExit(
+            f"no such network: {', '.join(strangers)}; there are {', '.join(groups['everything'])}"
+        )
     return list(dict.fromkeys(found))
 
 
@@ -438,12 +544,19 @@ def listed(args: argparse.Namespace) -> Iterator[str]:
 def version(commit: str) -> str:
     """The version of heatproof and a commit, by default that of this checkout."""
     asked = ["git", "rev-parse", "--short", "HEAD"]
-    found = commit or subprocess.run(asked, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
+    found = (
+        commit
+        or subprocess.run(
+            asked, cwd=HERE, capture_output=True, text=True, check=False
+        ).stdout.strip()
+    )
     return f"{metadata.version('heatproof')} {found}".strip()
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     which = ask.add_subparsers(dest="stage", required=True)
     for stage in ("run", "list", "study", "export", "cards"):
         how = which.add_parser(stage)
@@ -453,20 +566,33 @@ def main() -> None:
             how.add_argument("--tables", type=Path, default=HERE / "tables")
         if stage == "export":
             how.add_argument("runs", type=Path, help="folder of run directories")
-            how.add_argument("--commit", default="", help="of heatproof, where the checkout does not say")
+            how.add_argument(
+                "--commit", default="", help="of heatproof, where the checkout does not say"
+            )
             how.add_argument("--jobs", type=int, default=1)
         else:
             how.add_argument("--runs", type=Path, default=HERE / "runs")
-            how.add_argument("--samples", type=int, default=SAMPLES, help="of each network: a trial")
+            how.add_argument(
+                "--samples", type=int, default=SAMPLES, help="of each network: a trial"
+            )
         how.add_argument("--weights", type=Path, default=HERE / "weights")
         how.add_argument("--data", type=Path, default=HERE.parents[2] / "shared" / "data")
         how.add_argument("--networks", nargs="+", default=["everything"])
         how.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
         if stage == "run":
             how.add_argument("--seconds", type=float, default=540)
-            how.add_argument("--jobs", type=int, default=12, help="processes; one alone leaves a large GPU idle")
-            how.add_argument("--beside", type=Path, metavar="TABLES", help="leave out runs that these tables have")
-            how.add_argument("--rounds", type=int, default=SHARDS, help="how many shards of each study at most")
+            how.add_argument(
+                "--jobs", type=int, default=12, help="processes; one alone leaves a large GPU idle"
+            )
+            how.add_argument(
+                "--beside",
+                type=Path,
+                metavar="TABLES",
+                help="leave out runs that these tables have",
+            )
+            how.add_argument(
+                "--rounds", type=int, default=SHARDS, help="how many shards of each study at most"
+            )
             how.add_argument("--precision", default="auto")
     args = ask.parse_args()
     if args.stage == "run":
@@ -475,7 +601,9 @@ def main() -> None:
         print("\n".join(listed(args)))
     elif args.stage == "study":
         network, _, study = args.name.rpartition(".")
-        made = content(Task(chosen([network])[0], study), args.weights, args.data, args.runs, args.samples)
+        made = content(
+            Task(chosen([network])[0], study), args.weights, args.data, args.runs, args.samples
+        )
         yaml.safe_dump(made, sys.stdout, sort_keys=False, width=120)
     elif args.stage == "cards":
         from tables import markdown

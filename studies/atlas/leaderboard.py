@@ -17,11 +17,17 @@ HEAD = Path(__file__).with_name("leaderboard.md")
 
 def table(part: pd.DataFrame) -> Iterator[str]:
     """One board as markdown: methods by networks."""
-    part = part.assign(control=part["base"].isin(CONTROLS), place=part["rank"].astype(float).fillna(10_000))
+    part = part.assign(
+        control=part["base"].isin(CONTROLS), place=part["rank"].astype(float).fillna(10_000)
+    )
     columns = list(dict.fromkeys(part["column"]))
     yield f"| method | {' | '.join(columns)} |"
     yield f"|---|{'---|' * len(columns)}"
-    order = part.groupby("base")[["control", "place"]].mean().sort_values(["control", "place"], kind="stable")
+    order = (
+        part.groupby("base")[["control", "place"]]
+        .mean()
+        .sort_values(["control", "place"], kind="stable")
+    )
     for method in order.index:
         own = part[part["base"] == method].drop_duplicates("column").set_index("column")
         cells = [_cell(own.loc[column]) if column in own.index else "" for column in columns]

@@ -49,7 +49,12 @@ class Residual(nn.Module):
     """Two convolutions and a shortcut (He et al. 2016). A map is halved by the mean of 2 × 2, which turns with it."""
 
     def __init__(
-        self, into: int, out: int, halve: bool, conv: Convolution = convolution, norm: type[nn.Module] = nn.BatchNorm2d
+        self,
+        into: int,
+        out: int,
+        halve: bool,
+        conv: Convolution = convolution,
+        norm: type[nn.Module] = nn.BatchNorm2d,
     ) -> None:
         super().__init__()
         self.halve = nn.AvgPool2d(2) if halve else nn.Identity()
@@ -71,11 +76,20 @@ def resnet(channels: int = 3, widths: Sequence[int] = (32, 64, 128), depth: int 
 
 
 def _stages(
-    widths: Sequence[int], depth: int, conv: Convolution = convolution, norm: type[nn.Module] = nn.BatchNorm2d
+    widths: Sequence[int],
+    depth: int,
+    conv: Convolution = convolution,
+    norm: type[nn.Module] = nn.BatchNorm2d,
 ) -> list[nn.Module]:
     before = (widths[0], *widths)
     return [
-        Residual(before[stage] if i == 0 else width, width, halve=i == 0 and stage > 0, conv=conv, norm=norm)
+        Residual(
+            before[stage] if i == 0 else width,
+            width,
+            halve=i == 0 and stage > 0,
+            conv=conv,
+            norm=norm,
+        )
         for stage, width in enumerate(widths)
         for i in range(depth)
     ]
@@ -104,9 +118,16 @@ class P4Norm(nn.BatchNorm2d):
     """Batch norm with one mean and one variance for the four orientations of a channel."""
 
     def forward(self, x: Tensor) -> Tensor:
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        assert (
+            self.running_mean is not None
+            and self.running_var is not None
+            and self.num_batches_tracked is not None
+        )
         if not self.training:  # by a function that explainers know
-            each = [t.repeat_interleave(TURNS) for t in (self.running_mean, self.running_var, self.weight, self.bias)]
+            each = [
+                t.repeat_interleave(TURNS)
+                for t in (self.running_mean, self.running_var, self.weight, self.bias)
+            ]
             return F.batch_norm(x, *each, training=False, eps=self.eps)
         # By hand, since a reshape for the library's own would copy every map.
         spread, means = torch.var_mean(x.float(), (0, 2, 3), correction=0)
@@ -119,7 +140,10 @@ class P4Norm(nn.BatchNorm2d):
             self.running_mean.lerp_(mean, share)
             self.running_var.lerp_(var * count / (count - 1), share)
         scale = self.weight * (var + self.eps).rsqrt()
-        wide = [t.to(x.dtype).repeat_interleave(TURNS)[:, None, None] for t in (self.bias - mean * scale, scale)]
+        wide = [
+            t.to(x.dtype).repeat_interleave(TURNS)[:, None, None]
+            for t in (self.bias - mean * scale, scale)
+        ]
         return torch.addcmul(wide[0], x, wide[1])
 
 
@@ -133,7 +157,9 @@ class Orientations(nn.Module):
 def p4resnet(channels: int = 3, widths: Sequence[int] = (8, 16, 32), depth: int = 3) -> nn.Module:
     """The same ResNet on p4, as wide with all orientations: its scores do not change under quarter turns."""
     stem = nn.Sequential(P4Conv(channels, widths[0], 3, lifts=True), P4Norm(widths[0]), nn.ReLU())
-    return network(stem, _stages(widths, depth, P4Conv, P4Norm), Orientations(), nn.Linear(widths[-1], CLASSES))
+    return network(
+        stem, _stages(widths, depth, P4Conv, P4Norm), Orientations(), nn.Linear(widths[-1], CLASSES)
+    )
 
 
 # DenseNet
@@ -159,7 +185,11 @@ def densenet(channels: int = 3, growth: int = 24, depth: int = 6, stages: int = 
     for stage in range(stages):
         if stage:
             half = width // 2
-            blocks.append(nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), convolution(width, half, 1), nn.AvgPool2d(2)))
+            blocks.append(
+                nn.Sequential(
+                    nn.BatchNorm2d(width), nn.ReLU(), convolution(width, half, 1), nn.AvgPool2d(2)
+                )
+            )
             width = half
         blocks += [Dense(width + i * growth, growth) for i in range(depth)]
         width += depth * growth
@@ -184,14 +214,20 @@ class NextBlock(nn.Module):
         super().__init__()
         self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
         self.norm = ChannelNorm(width)
-        self.widen, self.gelu, self.narrow = nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1)
+        self.widen, self.gelu, self.narrow = (
+            nn.Conv2d(width, 4 * width, 1),
+            nn.GELU(),
+            nn.Conv2d(4 * width, width, 1),
+        )
         self.scale = nn.Parameter(torch.full((1, width, 1, 1), 0.1))
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.scale * self.narrow(self.gelu(self.widen(self.norm(self.depthwise(x)))))
 
 
-def convnext(channels: int = 3, widths: Sequence[int] = (64, 160), depths: Sequence[int] = (3, 5)) -> nn.Module:
+def convnext(
+    channels: int = 3, widths: Sequence[int] = (64, 160), depths: Sequence[int] = (3, 5)
+) -> nn.Module:
     """A ConvNeXt of two stages with patches of 2: 1.2 million weights."""
     first, second = widths
     stem = nn.Sequential(nn.Conv2d(channels, first, 2, 2), ChannelNorm(first))
@@ -209,10 +245,16 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.into, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads, self.into, self.out = (
+            heads,
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.into(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        query, key, value = (
+            self.into(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        )
         mixed = F.scaled_dot_product_attention(query, key, value)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
@@ -224,7 +266,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
@@ -315,7 +359,11 @@ def _planned() -> dict[str, Network]:
     """Most important first: a seed of each on CIFAR-10, then of each on FashionMNIST, then further seeds."""
     kinds = [("resnet", "plain"), ("vit", "plain"), ("convnext", "plain"), ("densenet", "plain")]
     kinds += [("p4resnet", "equivariant"), ("resnet", "augmented")]
-    every = [Network(data, name, 0, variant) for data in ("cifar10", "fashion") for name, variant in kinds]
+    every = [
+        Network(data, name, 0, variant)
+        for data in ("cifar10", "fashion")
+        for name, variant in kinds
+    ]
     every += [Network("cifar10", name, 1, variant) for name, variant in kinds]
     every += [Network("cifar10", "resnet", seed) for seed in (2, 3, 4)]
     every += [Network("fashion", name, 1, variant) for name, variant in kinds]

@@ -47,8 +47,17 @@ from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Sheet
 from heatproof.report.comparison import atlas
 
-PAPERS = {"FASS": "FASS", "Soft stability": "Soft stability", "Invariance": "Explanation invariance and equivariance"}
-PAPERS |= {"ROAD": "ROAD", "SRG": "Symmetric relevance gain (SRG)", "LATEC": "LATEC", "": "Sanity checks"}
+PAPERS = {
+    "FASS": "FASS",
+    "Soft stability": "Soft stability",
+    "Invariance": "Explanation invariance and equivariance",
+}
+PAPERS |= {
+    "ROAD": "ROAD",
+    "SRG": "Symmetric relevance gain (SRG)",
+    "LATEC": "LATEC",
+    "": "Sanity checks",
+}
 FIGURES = {
     "verdicts": "A square for every claim, by paper and verdict",
     "strip": "Claims with a published number beside what was found",
@@ -60,7 +69,13 @@ FIGURES = {
 }
 ARITHMETIC = "page"
 """The command of claims that need no run."""
-ASKED = {"fass": "stability", "soft-s": "smoothing", "soft-a": "smoothing", "soft": "certificate", "inv": "symmetry"}
+ASKED = {
+    "fass": "stability",
+    "soft-s": "smoothing",
+    "soft-a": "smoothing",
+    "soft": "certificate",
+    "inv": "symmetry",
+}
 ASKED |= {"road": "faithfulness", "srg": "faithfulness", "sanity": "dependence"}
 """The axis whose runs a claim rests on, by how its key begins."""
 PLANNED = {"": 1000, "photographs": 500, "ecg": 400, "graphs": 400, "points": 400, "text": 400}
@@ -86,7 +101,14 @@ def claim_rows(t: Tables, judged: Sequence[Judged]) -> list[str]:
         seen = f"would have been seen: {j.power}" if j.power else ""
         rests = "; ".join(filter(None, (samples_of(t, j), seen, command)))
         found = f"{j.shown}<br><small>{rests}</small>" if rests else j.shown
-        rows.append((f"{j.claim.text} <small>({place})</small>", j.claim.published, found, f"**{j.verdict}**"))
+        rows.append(
+            (
+                f"{j.claim.text} <small>({place})</small>",
+                j.claim.published,
+                found,
+                f"**{j.verdict}**",
+            )
+        )
     return grid(("claim", "published", "found", "verdict"), rows)
 
 
@@ -100,7 +122,10 @@ def samples_of(t: Tables, j: Judged) -> str:
     asked = t.asked[t.asked["axis"] == axis] if axis else t.asked
     known = t.measured(j.claim.key)
     named = {part.label.split(",")[0] for part in j.found.parts}
-    own = [*known["n"].astype(int), *asked.loc[asked["network"].isin(named - set(known["part"])), "samples"]]
+    own = [
+        *known["n"].astype(int),
+        *asked.loc[asked["network"].isin(named - set(known["part"])), "samples"],
+    ]
     if not own and j.found.command != GRID:
         return ""
     return _counted(pd.Series(own or asked["samples"]))
@@ -113,19 +138,37 @@ def _axis_of(j: Judged) -> str:
 
 def more_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
     """What the samples that were planned would decide, if every value stayed as it is."""
-    planned = t.networks.set_index("network")["data"].map(lambda data: PLANNED.get(data, PLANNED[""])).to_dict()
+    planned = (
+        t.networks.set_index("network")["data"]
+        .map(lambda data: PLANNED.get(data, PLANNED[""]))
+        .to_dict()
+    )
     before, after, changed = 0, 0, []
     for j in judged:
         asked = t.kept.rename(columns={"attempted": "samples"}) if j.found.samples else t.asked
-        own = asked[asked["axis"] == _axis_of(j)].groupby("network", observed=True)["samples"].max().to_dict()
-        each = t.select(axis=_axis_of(j)).groupby(["network", "explainer"], observed=True)["attempted"].max()
-        own |= {f"{network}, {explainer}": count for (network, explainer), count in each.dropna().items()}
+        own = (
+            asked[asked["axis"] == _axis_of(j)]
+            .groupby("network", observed=True)["samples"]
+            .max()
+            .to_dict()
+        )
+        each = (
+            t.select(axis=_axis_of(j))
+            .groupby(["network", "explainer"], observed=True)["attempted"]
+            .max()
+        )
+        own |= {
+            f"{network}, {explainer}": count
+            for (network, explainer), count in each.dropna().items()
+        }
         grown = with_more(j.found, own, planned)
         before += sum(part_verdict(p, j.found) == UNDECIDED for p in j.found.parts)
         after += sum(part_verdict(p, grown) == UNDECIDED for p in grown.parts)
         if j.found.parts and verdict(grown) != j.verdict:
             changed.append(f"{j.claim.text} ({j.verdict}, then {verdict(grown)})")
-    counted = f"{len(changed)} verdicts" if len(changed) > 1 else "1 verdict" if changed else "no verdict"
+    counted = (
+        f"{len(changed)} verdicts" if len(changed) > 1 else "1 verdict" if changed else "no verdict"
+    )
     said = f"With {PLANNED['']:,} test pictures and {PLANNED['photographs']} photographs of every network, and all "
     said += f"values as they are, {before - after} of {before} undecided parts of claims would be decided, and "
     said += f"{counted} would be another"
@@ -134,7 +177,9 @@ def more_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
 
 def _counted(counts: pd.Series) -> str:
     low, high = counts.min(), counts.max()
-    return f"n = {low} samples a network" if low == high else f"n = {low} to {high} samples a network"
+    return (
+        f"n = {low} samples a network" if low == high else f"n = {low} to {high} samples a network"
+    )
 
 
 def short(judged: Sequence[Judged]) -> list[str]:
@@ -143,7 +188,12 @@ def short(judged: Sequence[Judged]) -> list[str]:
 
     def row(title: str, own: Sequence[Judged]) -> tuple[object, ...]:
         counts = Counter(j.verdict for j in own)
-        return title, len(own), *(counts[v] or "" for v in shown), len(own) - sum(counts[v] for v in shown) or ""
+        return (
+            title,
+            len(own),
+            *(counts[v] or "" for v in shown),
+            len(own) - sum(counts[v] for v in shown) or "",
+        )
 
     rows = [row(title, [j for j in judged if _of(j, paper)]) for paper, title in PAPERS.items()]
     return grid(("paper", "claims", *shown, "no verdict"), [*rows, row("all", judged)])
@@ -153,9 +203,17 @@ def outcomes(judged: Sequence[Judged]) -> list[str]:
     """The claims by their verdict, folded."""
     lines = []
     for name in (DOES_NOT, HOLDS, MIXED, UNDECIDED):
-        texts = [f"{j.claim.text} ({j.claim.paper}, {j.claim.place})" for j in judged if j.verdict == name]
+        texts = [
+            f"{j.claim.text} ({j.claim.paper}, {j.claim.place})"
+            for j in judged
+            if j.verdict == name
+        ]
         if texts:
-            lines += [f'??? note "{name.capitalize()}: {len(texts)}"', *(f"    - {text}" for text in texts), ""]
+            lines += [
+                f'??? note "{name.capitalize()}: {len(texts)}"',
+                *(f"    - {text}" for text in texts),
+                "",
+            ]
     return lines
 
 
@@ -166,13 +224,25 @@ def _of(j: Judged, paper: str) -> bool:
 def spread_lines(found: Split | None) -> list[str]:
     """The split of the variance as a table, and what can be said of it."""
     if found is None:
-        return [f"{NOT_RUN.capitalize()}: this needs three networks and three methods that all of them have."]
+        return [
+            f"{NOT_RUN.capitalize()}: this needs three networks and three methods that all of them have."
+        ]
     rows = [(r.factor, with_interval(r.value, r.low, r.high)) for r in found.table().itertuples()]
-    method, low, high = found.contrast("method", "architecture") if "architecture" in found.names else (0.0, -1.0, 1.0)
-    told = (
-        "The method matters more than the architecture" if low > 0 else "The architecture matters more than the method"
+    method, low, high = (
+        found.contrast("method", "architecture")
+        if "architecture" in found.names
+        else (0.0, -1.0, 1.0)
     )
-    told = told if low > 0 or high < 0 else "Whether the method or the architecture matters more is undecided"
+    told = (
+        "The method matters more than the architecture"
+        if low > 0
+        else "The architecture matters more than the method"
+    )
+    told = (
+        told
+        if low > 0 or high < 0
+        else "Whether the method or the architecture matters more is undecided"
+    )
     said = f"{told}: {with_interval(method, low, high)} of the variance is the difference, over {found.cells:,} cells."
     table = [f"    {line}" for line in grid(("part", "share of the variance of FASS"), rows)]
     return [said, "", '??? note "The shares in numbers"', "", *table]
@@ -180,7 +250,9 @@ def spread_lines(found: Split | None) -> list[str]:
 
 def recommendations(t: Tables) -> list[str]:
     """Per axis the methods that no other beats on any network of images, where they beat one on every network."""
-    tested = t.pairs.merge(t.networks.loc[t.networks["modality"] == "image", ["network"]], on="network")
+    tested = t.pairs.merge(
+        t.networks.loc[t.networks["modality"] == "image", ["network"]], on="network"
+    )
     if tested.empty:
         return [f"{NOT_RUN.capitalize()}: there are no paired tests in the tables."]
     blind = t.select(axis="dependence", measure="dependence", condition="weights")
@@ -193,7 +265,10 @@ def recommendations(t: Tables) -> list[str]:
             continue
         ahead = part[(part["lost"] == 0) & (part["won"] == networks)]["explainer"]
         level = part[(part["lost"] == 0) & (part["won"] < networks)]
-        open_ = ", ".join(f"{_title(r.explainer)} ({r.won} of {r.asked})" for r in level.itertuples()) or "–"
+        open_ = (
+            ", ".join(f"{_title(r.explainer)} ({r.won} of {r.asked})" for r in level.itertuples())
+            or "–"
+        )
         said = ", ".join(map(_title, ahead)) or "none"
         rows.append((figures.BY_NAME[axis].question, networks, said, open_))
     head = (
@@ -214,14 +289,36 @@ def networks_lines(t: Tables) -> list[str]:
     if t.networks.empty:
         return [f"{NOT_RUN.capitalize()}: there are no networks in the tables."]
     rows = []
-    place = t.networks["data"].map({name: i for i, name in enumerate(figures.DATA)}).fillna(len(figures.DATA))
+    place = (
+        t.networks["data"]
+        .map({name: i for i, name in enumerate(figures.DATA)})
+        .fillna(len(figures.DATA))
+    )
     for r in t.networks.assign(place=place).sort_values(["place", "network"]).itertuples():
-        right = with_interval(100 * r.accuracy, 100 * r.accuracy_low, 100 * r.accuracy_high) if r.accuracy > 0 else "–"
+        right = (
+            with_interval(100 * r.accuracy, 100 * r.accuracy_low, 100 * r.accuracy_high)
+            if r.accuracy > 0
+            else "–"
+        )
         epochs = re.search(r"--epochs (\d+)", str(r.command))
-        about = (r.variant, _count(r.parameters), right, number(r.ece, 3), epochs[1] if epochs else "–")
+        about = (
+            r.variant,
+            _count(r.parameters),
+            right,
+            number(r.ece, 3),
+            epochs[1] if epochs else "–",
+        )
         rows.append((f"`{r.network}`", *about, number(r.seconds_to_train, 0)))
     how = "The command of each is in `studies/atlas/tables/networks.csv`."
-    head = ("network", "variant", "parameters", "% right on test pictures", "calibration error", "epochs", "seconds")
+    head = (
+        "network",
+        "variant",
+        "parameters",
+        "% right on test pictures",
+        "calibration error",
+        "epochs",
+        "seconds",
+    )
     return [how, "", *grid(head, rows)]
 
 
@@ -235,13 +332,17 @@ def cost_lines(t: Tables) -> list[str]:
         return [f"{NOT_RUN.capitalize()}: there are neither networks nor runs in the tables."]
     taught = t.networks["seconds_to_train"].dropna()
     minutes = number(taught.sum() / 60, 1)
-    said = f"Training: {len(taught)} networks, {minutes} minutes by their own clocks, several at once."
+    said = (
+        f"Training: {len(taught)} networks, {minutes} minutes by their own clocks, several at once."
+    )
     if t.runs.empty:
         return [said, "", f"Runs: {NOT_RUN}."]
     headlines = {name for names in HEADLINES.values() for name in names}
     undefined = t.cells.loc[t.cells["measure"].isin(headlines), "undefined"].sum()
     images = t.runs["network"].isin(t.networks.loc[t.networks["modality"] == "image", "network"])
-    fast = ~t.runs["device"].eq("cpu") & images  # rows older than the column say nothing; images were on the device
+    fast = (
+        ~t.runs["device"].eq("cpu") & images
+    )  # rows older than the column say nothing; images were on the device
     seconds = [t.runs.loc[fast == own, "device_seconds"] for own in (True, False)]
     device, core = (f"{len(part)} runs, {number(part.sum() / 60, 1)} minutes" for part in seconds)
     told = f"On the device: {device}; on a core of a processor that others used too: {core}. "
@@ -262,26 +363,38 @@ def scope_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
     said += f"{samples.min()} to {samples.max()} samples each.** "
     against = sum(j.found.command == ARITHMETIC for j in judged if j.verdict == DOES_NOT)
     said += f"{printed} of the claims, and {against} of those that do not hold, are arithmetic on what a paper prints. "
-    said += "The networks are small, and a verdict is about them: what holds on larger ones is open."
+    said += (
+        "The networks are small, and a verdict is about them: what holds on larger ones is open."
+    )
     return [said]
 
 
 def differs_lines(judged: Sequence[Judged]) -> list[str]:
     """What differs from the set-up of a paper, each once."""
     tested = [j for j in judged if j.claim.differs and j.verdict not in (NOT_RUN, UNTESTABLE)]
-    found = dict.fromkeys(j.claim.differs for j in tested if not re.search("printed|^nothing", j.claim.differs))
+    found = dict.fromkeys(
+        j.claim.differs for j in tested if not re.search("printed|^nothing", j.claim.differs)
+    )
     return ["What differs from the paper's set-up: " + "; ".join(found) + ".", ""] if found else []
 
 
-def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], found: Split | None) -> str:
+def markdown(
+    t: Tables, judged: Sequence[Judged], pictures: dict[str, str], found: Split | None
+) -> str:
     """`page.md` with everything in its place; `pictures` are file names below docs/figures by what they show."""
     counts = Counter(j.verdict for j in judged)
     known = sum(bool(j.power) for j in judged if j.verdict == DOES_NOT)
     sheets = []
     for kind, name in pictures.items():
         if kind.startswith("sheet "):
-            sheets += [f'??? note "{kind[6:]}"', f"    ![Proof sheet of {kind[6:]}](figures/{name})", ""]
-    undrawn = [f"{NOT_RUN.capitalize()}: `python studies/atlas/page.py --sheets RUNS_FOLDER` draws them."]
+            sheets += [
+                f'??? note "{kind[6:]}"',
+                f"    ![Proof sheet of {kind[6:]}](figures/{name})",
+                "",
+            ]
+    undrawn = [
+        f"{NOT_RUN.capitalize()}: `python studies/atlas/page.py --sheets RUNS_FOLDER` draws them."
+    ]
     papers = []
     for paper, title in PAPERS.items():
         own = [j for j in judged if _of(j, paper)]
@@ -306,7 +419,9 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
     for key, title in FIGURES.items():
         name = pictures.get(key)
         shown = f"![{title}](figures/{name})"
-        shown = f"[{shown}](figures/{name})" if key in ("matrix", "strip") else shown  # for narrow screens
+        shown = (
+            f"[{shown}](figures/{name})" if key in ("matrix", "strip") else shown
+        )  # for narrow screens
         parts[key] = [shown if name else f"{NOT_RUN.capitalize()}."]
     for key, data in (("small", figures.SMALL), ("large", figures.LARGE)):
         asked = figures.asked_both(t, data)
@@ -319,7 +434,9 @@ def markdown(t: Tables, judged: Sequence[Judged], pictures: dict[str, str], foun
 
 def packaged(t: Tables) -> pd.DataFrame:
     """The rows that `heatproof compare RUN atlas` reads: headline scores in their best form, with what has to agree."""
-    leads = [m in HEADLINES.get(a, ()) for a, m in zip(t.cells["axis"], t.cells["measure"], strict=True)]
+    leads = [
+        m in HEADLINES.get(a, ()) for a, m in zip(t.cells["axis"], t.cells["measure"], strict=True)
+    ]
     held = t.cells[np.array(leads, dtype=bool)]
     held = held[held["settings"].notna() & held["best"].notna()]
     named = {"severity": "level", "best": "score", "best_low": "low", "best_high": "high"}
@@ -347,7 +464,7 @@ def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
     return target.name
 
 
-def hold_sheets(folders: Sequence[Path], docs: Path) -> None:
+def proof_sheets(folders: Sequence[Path], docs: Path) -> None:
     """The proof sheets of the runs in folders, one a network, in place of its own that is there.
 
     Of networks that differ in their seed alone the first is shown, in the study `paper` or `other`.
@@ -355,16 +472,25 @@ def hold_sheets(folders: Sequence[Path], docs: Path) -> None:
     import heatproof
 
     ends = ("paper", "other")
-    files = [file for folder in folders for end in ends for file in sorted(folder.glob(f"*.{end}/manifest.json"))]
+    files = [
+        file
+        for folder in folders
+        for end in ends
+        for file in sorted(folder.glob(f"*.{end}/manifest.json"))
+    ]
     paths = {file.parent.stem: file.parent for file in files}
     for name, path in paths.items():
         if not re.search(r"-s[1-9]", name):
             for old in (docs / "figures").glob(f"atlas-sheet-{name}.*"):
                 old.unlink()
-            with TemporaryDirectory(dir=path.parent) as scratch:  # a sheet without samples: these are not redistributed
+            with TemporaryDirectory(
+                dir=path.parent
+            ) as scratch:  # a sheet without samples: these are not redistributed
                 bare = Path(scratch) / "bare" / path.name
-                shutil.copytree(path, bare, ignore=shutil.ignore_patterns("gallery*"), copy_function=os.link)
-                sheet = heatproof.read(whole(bare, Path(scratch))).hold_sheet()
+                shutil.copytree(
+                    path, bare, ignore=shutil.ignore_patterns("gallery*"), copy_function=os.link
+                )
+                sheet = heatproof.read(whole(bare, Path(scratch))).proof_sheet()
             drawn(sheet, docs / "figures" / f"atlas-sheet-{name}", f"Proof sheet of {name}")
 
 
@@ -372,7 +498,11 @@ def pictures_of(
     t: Tables, judged: Sequence[Judged], found: Split | None, docs: Path, write: bool = True
 ) -> dict[str, str]:
     """Draw what can be drawn into docs/figures; file names by what they show, proof sheets that are there among them."""
-    made = {"verdicts": figures.board(judged, PAPERS), "strip": figures.strip(judged), "matrix": figures.matrix(t)}
+    made = {
+        "verdicts": figures.board(judged, PAPERS),
+        "strip": figures.strip(judged),
+        "matrix": figures.matrix(t),
+    }
     made |= {"frontier": figures.frontier(t), "photographs": figures.frontier(t, figures.LARGE)}
     made |= {"spread": figures.spread(found), "severity": figures.severity(t)}
     names = {}
@@ -387,7 +517,9 @@ def pictures_of(
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ask.add_argument("--tables", type=Path, default=TABLES)
     ask.add_argument("--docs", type=Path, default=figures.DOCS)
     ask.add_argument("--package", type=Path, default=atlas.TABLE)
@@ -395,7 +527,7 @@ def main() -> None:
     given = ask.parse_args()
     (given.docs / "figures").mkdir(parents=True, exist_ok=True)
     if given.sheets is not None:
-        hold_sheets(given.sheets, given.docs)
+        proof_sheets(given.sheets, given.docs)
     t = load(given.tables)
     judged, found = [judge(claim, t) for claim in all_claims()], t.split
     names = pictures_of(t, judged, found, given.docs)
@@ -408,8 +540,12 @@ def main() -> None:
         given.package.unlink(missing_ok=True)
     size = sum(path.stat().st_size for path in (given.docs / "figures").glob("atlas-*"))
     if size > LARGEST:
-        raise SystemExit(f"the figures have {size / 1000:.0f} kB together, more than {LARGEST / 1000:.0f}")
-    print(f"{len(judged)} claims, {len(names)} figures of {size / 1000:.0f} kB, {len(rows)} rows for the package")
+        raise SystemExit(
+            f"the figures have {size / 1000:.0f} kB together, more than {LARGEST / 1000:.0f}"
+        )
+    print(
+        f"{len(judged)} claims, {len(names)} figures of {size / 1000:.0f} kB, {len(rows)} rows for the package"
+    )
 
 
 if __name__ == "__main__":

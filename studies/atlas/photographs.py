@@ -29,7 +29,12 @@ from torch import Tensor, nn
 from heatproof import Data, Model, open_data
 from heatproof.data import bundled
 
-SIZES = {"mobilenet_v2": 224, "squeezenet": 227, "efficientnet_lite0": 224, "efficientnet_lite1": 240}
+SIZES = {
+    "mobilenet_v2": 224,
+    "squeezenet": 227,
+    "efficientnet_lite0": 224,
+    "efficientnet_lite1": 240,
+}
 SIZES |= {"efficientnet_lite2": 260}
 """The networks, and the side of the pictures that each was trained on."""
 CARRIED = 256
@@ -80,7 +85,9 @@ def efficientnet(number: int) -> Model:
 
     file = folder() / f"efficientnet_lite{number}.safetensors"
     net = EfficientNet.from_name(f"efficientnet-lite{number}")
-    net.load_state_dict(load_file(file) if file.is_file() else _delivered(number))  # 16 bits are copied into 32
+    net.load_state_dict(
+        load_file(file) if file.is_file() else _delivered(number)
+    )  # 16 bits are copied into 32
     mean, std = bundled.EFFICIENTNET_MEAN, bundled.EFFICIENTNET_STD
     return Model(bundled._folded(net.eval()), mean=mean, std=std, name=f"efficientnet_lite{number}")
 
@@ -92,13 +99,17 @@ def _delivered(number: int) -> dict[str, Tensor]:
     return weights
 
 
-efficientnet_lite0, efficientnet_lite1, efficientnet_lite2 = (partial(efficientnet, number) for number in (0, 1, 2))
+efficientnet_lite0, efficientnet_lite1, efficientnet_lite2 = (
+    partial(efficientnet, number) for number in (0, 1, 2)
+)
 """What a study file names: functions without parameters."""
 
 
 def shuffled() -> list[Path]:
     """The photographs by a digest of their names: any first few are like all, and the same where the others are not."""
-    return sorted((folder() / "val500").glob("*.jpg"), key=lambda file: sha256(file.name.encode()).digest())
+    return sorted(
+        (folder() / "val500").glob("*.jpg"), key=lambda file: sha256(file.name.encode()).digest()
+    )
 
 
 def packed(target: Path, most: int) -> None:
@@ -109,7 +120,9 @@ def packed(target: Path, most: int) -> None:
     labels = np.array([int(file.name.split("_")[0]) for file in files])
     part = target.with_suffix(".part.npz")
     blob = np.frombuffer(b"".join(encoded), np.uint8)
-    np.savez(part, jpeg=blob, offsets=offsets, label=labels, ids=np.array([file.stem for file in files]))
+    np.savez(
+        part, jpeg=blob, offsets=offsets, label=labels, ids=np.array([file.stem for file in files])
+    )
     os.replace(part, target)
 
 
@@ -137,10 +150,22 @@ def card(model: Model, data: Data) -> dict[str, Any]:
         for start in range(0, len(data), 20):
             batch = data.load(range(start, min(start + 20, len(data)))).batch
             scores.append(model.logits(model.inputs(batch)).softmax(1).double())
-    first = model.name == "mobilenet_v2"  # it has an output for none of the classes before the first
+    first = (
+        model.name == "mobilenet_v2"
+    )  # it has an output for none of the classes before the first
     labels = np.array([int(Path(name).name.split("_")[0]) + first for name in data.ids])
-    about = {"network": model.name, "data": "photographs", "architecture": model.name, "family": "convolutional"}
-    about |= {"seed": None, "variant": "plain", "command": "trained elsewhere", "training": {"seconds": None}}
+    about = {
+        "network": model.name,
+        "data": "photographs",
+        "architecture": model.name,
+        "family": "convolutional",
+    }
+    about |= {
+        "seed": None,
+        "variant": "plain",
+        "command": "trained elsewhere",
+        "training": {"seconds": None},
+    }
     size = sum(p.numel() for p in model.module.parameters())
     return {**about, "parameters": size, **judged(torch.cat(scores).numpy(), labels)}
 

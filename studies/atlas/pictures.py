@@ -12,8 +12,30 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ("cifar10", "fashion")
 NAMES = {
-    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    "fashion": ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "trainer", "bag", "boot"),
+    "cifar10": (
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ),
+    "fashion": (
+        "T-shirt",
+        "trousers",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "trainer",
+        "bag",
+        "boot",
+    ),
 }
 MEAN = {"cifar10": (0.4914, 0.4822, 0.4465), "fashion": (0.2860,)}
 STD = {"cifar10": (0.2470, 0.2435, 0.2616), "fashion": (0.3530,)}
@@ -57,8 +79,12 @@ def _cifar(folder: Path, which: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fashion(folder: Path, which: str) -> tuple[np.ndarray, np.ndarray]:
-    x = np.frombuffer(_unpacked(folder / "fashion_mnist" / f"{IDX[which]}-images-idx3-ubyte"), np.uint8, offset=16)
-    y = np.frombuffer(_unpacked(folder / "fashion_mnist" / f"{IDX[which]}-labels-idx1-ubyte"), np.uint8, offset=8)
+    x = np.frombuffer(
+        _unpacked(folder / "fashion_mnist" / f"{IDX[which]}-images-idx3-ubyte"), np.uint8, offset=16
+    )
+    y = np.frombuffer(
+        _unpacked(folder / "fashion_mnist" / f"{IDX[which]}-labels-idx1-ubyte"), np.uint8, offset=8
+    )
     return x.reshape(-1, 1, 28, 28), y.astype(np.int64)
 
 
@@ -69,4 +95,6 @@ def _unpacked(path: Path) -> bytes:
             with read(packed, "rb") as stream:
                 content: bytes = stream.read()
             return content
-    raise SystemExit(f"there is no {path}, packed or not; FashionMNIST is the Debian package dataset-fashion-mnist")
+    raise SystemExit(
+        f"there is no {path}, packed or not; FashionMNIST is the Debian package dataset-fashion-mnist"
+    )

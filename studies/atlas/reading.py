@@ -32,7 +32,13 @@ SAME = ["axis", "measure", "condition", "severity", "explainer"]
 SWEEP = ".sweeps"
 """The end of the name of runs that repeat conditions with fewer methods."""
 CONTROLS = ("random", "sobel", "weight_noise")
-MODALITIES = {"ecg": "series", "graph": "graph", "points": "set", "text": "text", "volume": "volume"}
+MODALITIES = {
+    "ecg": "series",
+    "graph": "graph",
+    "points": "set",
+    "text": "text",
+    "volume": "volume",
+}
 PHOTOGRAPHS = ("mobilenet", "squeezenet", "efficientnet")
 SIGNS = {(axis.name, m.name): m.sign for axis in AXES for m in axis.measures}
 """(axis, measure) -> 1 where more is better, −1 where less is, 0 where neither."""
@@ -82,11 +88,15 @@ class Tables:
 
     @cached_property
     def _measured(self) -> set[tuple[str, str]]:
-        return set(self.cells[["axis", "measure"]].drop_duplicates().itertuples(index=False, name=None))
+        return set(
+            self.cells[["axis", "measure"]].drop_duplicates().itertuples(index=False, name=None)
+        )
 
     def headline(self, axis: str) -> str:
         """The first headline of an axis that the cells have; empty where there is none."""
-        return next((name for name in HEADLINES.get(axis, []) if (axis, name) in self._measured), "")
+        return next(
+            (name for name in HEADLINES.get(axis, []) if (axis, name) in self._measured), ""
+        )
 
     @cached_property
     def asked(self) -> pd.DataFrame:
@@ -107,9 +117,13 @@ class Tables:
         part = self.pairs[(self.pairs["axis"] == axis) & (self.pairs["measure"] == measure)]
         one = part[(part["first_base"] == first) & (part["second_base"] == second)]
         other = part[(part["first_base"] == second) & (part["second_base"] == first)]
-        turned = other.assign(difference=-other["difference"], low=-other["high"], high=-other["low"])
+        turned = other.assign(
+            difference=-other["difference"], low=-other["high"], high=-other["low"]
+        )
         both = pd.concat([one, turned]).rename(columns={"difference": "value"})
-        return both.drop_duplicates("network")[["network", "value", "low", "high"]].reset_index(drop=True)
+        return both.drop_duplicates("network")[["network", "value", "low", "high"]].reset_index(
+            drop=True
+        )
 
     def contrast(
         self,
@@ -127,9 +141,12 @@ class Tables:
         rows = []
         for network, part in held.groupby("network", sort=False, observed=True):
             sides = [
-                chosen(part, side).groupby([*within, "sample"], observed=True)["value"] for side in (first, second)
+                chosen(part, side).groupby([*within, "sample"], observed=True)["value"]
+                for side in (first, second)
             ]
-            apart = (sides[0].mean() - sides[1].mean()).dropna().groupby("sample", observed=True).mean()
+            apart = (
+                (sides[0].mean() - sides[1].mean()).dropna().groupby("sample", observed=True).mean()
+            )
             if len(apart) > 1:
                 numbers = apart.to_numpy(dtype=float)
                 low, high = (float(end[0]) for end in interval(numbers[None]))
@@ -149,7 +166,9 @@ def chosen(frame: pd.DataFrame, wanted: dict[str, Any]) -> pd.DataFrame:
     return frame[keep]
 
 
-def averaged(rows: pd.DataFrame, by: Sequence[str] = ("network",), of: str = "mean") -> pd.DataFrame:
+def averaged(
+    rows: pd.DataFrame, by: Sequence[str] = ("network",), of: str = "mean"
+) -> pd.DataFrame:
     """Means of scores and of both ends of their intervals within groups.
 
     The standard deviation of a mean is at most the mean of the standard deviations, whatever goes together, so the
@@ -157,38 +176,67 @@ def averaged(rows: pd.DataFrame, by: Sequence[str] = ("network",), of: str = "me
     """
     ends = ("low", "high") if of in ("mean", "value") else (f"{of}_low", f"{of}_high")
     grouped = rows.groupby(list(by), sort=False, observed=True)
-    return grouped.agg(value=(of, "mean"), low=(ends[0], "mean"), high=(ends[1], "mean")).reset_index()
+    return grouped.agg(
+        value=(of, "mean"), low=(ends[0], "mean"), high=(ends[1], "mean")
+    ).reset_index()
 
 
 def load(folder: Path = TABLES) -> Tables:
     """Read what is there."""
     read = {name: _read(folder, name, columns.split()) for name, columns in COLUMNS.items()}
-    networks, cells, pairs = _with_known(read["networks"], read["cells"]), read["cells"], read["pairs"]
+    networks, cells, pairs = (
+        _with_known(read["networks"], read["cells"]),
+        read["cells"],
+        read["pairs"],
+    )
     about = networks[["network", "data", "architecture", "family", "seed", "variant", "modality"]]
     for name in ("cells", "values"):
         read[name]["severity"] = read[name]["severity"].astype(float).round(6)
     cells = cells.merge(about, on="network", how="left").reset_index(drop=True)
-    cells["sweep"], pairs["sweep"] = (frame["run"].astype(str).str.endswith(SWEEP) for frame in (cells, pairs))
+    cells["sweep"], pairs["sweep"] = (
+        frame["run"].astype(str).str.endswith(SWEEP) for frame in (cells, pairs)
+    )
     for edge in ("", "_low", "_high"):
         best = cells[edge[1:] or "mean"].astype(float)
         for form in ("calibrated", "aligned_calibrated"):
             best = cells[form + edge].astype(float).where(cells[form].notna(), best)
         cells[f"best{edge}"] = best
     cells["base"] = _bases(cells["explainer"])
-    cells["method"] = cells["base"].astype(str).str.split(",").str[0]  # without the layer that a label may name
+    cells["method"] = (
+        cells["base"].astype(str).str.split(",").str[0]
+    )  # without the layer that a label may name
     cells["control"] = cells["base"].isin(CONTROLS)
     swept = cells[cells["sweep"]].reset_index(drop=True)
     kept = cells[(cells["axis"] == "stability") & cells["retention_low"].notna()]
     kept = kept.sort_values("attempted", kind="stable").reset_index(drop=True)
-    kept = kept.drop_duplicates(["network", "condition", "severity"], keep="last").reset_index(drop=True)
-    first = cells.sort_values(["sweep", "attempted"], ascending=[True, False])  # of two runs that of more samples
+    kept = kept.drop_duplicates(["network", "condition", "severity"], keep="last").reset_index(
+        drop=True
+    )
+    first = cells.sort_values(
+        ["sweep", "attempted"], ascending=[True, False]
+    )  # of two runs that of more samples
     cells = first.drop_duplicates(["network", *SAME]).sort_index().reset_index(drop=True)
     pairs = pairs.sort_values("sweep", kind="stable")
     pairs = pairs.assign(first_base=_bases(pairs["first"]), second_base=_bases(pairs["second"]))
-    values = read["values"].assign(base=_bases(read["values"]["explainer"])).merge(about, on="network", how="left")
+    values = (
+        read["values"]
+        .assign(base=_bases(read["values"]["explainer"]))
+        .merge(about, on="network", how="left")
+    )
     values["sweep"] = values["run"].astype(str).str.endswith(SWEEP)
     ranking = read["ranking"].assign(base=_bases(read["ranking"]["explainer"]))
-    return Tables(networks, read["runs"], cells, pairs, values, read["papers"], read["earlier"], ranking, kept, swept)
+    return Tables(
+        networks,
+        read["runs"],
+        cells,
+        pairs,
+        values,
+        read["papers"],
+        read["earlier"],
+        ranking,
+        kept,
+        swept,
+    )
 
 
 def _bases(labels: pd.Series) -> pd.Series:
@@ -202,7 +250,9 @@ def _modality(data: str) -> str:
 def _with_known(networks: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Networks with their modality, and those of the cells that have no training card of that name."""
     kinds = [_modality(str(data)) for data in networks["data"]]
-    networks["modality"] = networks["modality"].where(networks["modality"].notna(), pd.Series(kinds, dtype=object))
+    networks["modality"] = networks["modality"].where(
+        networks["modality"].notna(), pd.Series(kinds, dtype=object)
+    )
     there = set(networks["network"])
     named = [n for n in cells["network"].dropna().astype(str).unique() if n not in there]
     named = [n for n in named if n.startswith((*PHOTOGRAPHS, *MODALITIES))]
@@ -211,7 +261,13 @@ def _with_known(networks: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
         more["data"] = ["photographs" if n.startswith(PHOTOGRAPHS) else n for n in named]
         more["modality"] = ["image" if n.startswith(PHOTOGRAPHS) else _modality(n) for n in named]
         more["family"] = ["convolutional" if n.startswith(PHOTOGRAPHS) else "other" for n in named]
-    return pd.concat([networks, more], ignore_index=True) if len(networks) and named else more if named else networks
+    return (
+        pd.concat([networks, more], ignore_index=True)
+        if len(networks) and named
+        else more
+        if named
+        else networks
+    )
 
 
 def _read(folder: Path, name: str, columns: list[str]) -> pd.DataFrame:

@@ -78,7 +78,9 @@ def variances(y: Array, codes: list[NDArray[np.int64]]) -> Array:
     for i in range(k):
         for j in range(i, k):  # Z'QZ is how often two levels meet, less what chance would have
             shape = (len(counts[i]), len(counts[j]))
-            met = np.bincount(codes[i] * shape[1] + codes[j], minlength=shape[0] * shape[1]).reshape(shape)
+            met = np.bincount(
+                codes[i] * shape[1] + codes[j], minlength=shape[0] * shape[1]
+            ).reshape(shape)
             matrix[i, j] = matrix[j, i] = ((met - np.outer(counts[i], counts[j]) / n) ** 2).sum()
         matrix[i, k] = matrix[k, i] = n - (counts[i] ** 2).sum() / n
     matrix[k, k] = n - 1
@@ -87,7 +89,10 @@ def variances(y: Array, codes: list[NDArray[np.int64]]) -> Array:
 
 def shares(cells: pd.DataFrame, factors: dict[str, list[str]]) -> Array:
     """The share of each factor, and of the rest, in the sum of the variances that are above 0; the others are below."""
-    codes = [cells.groupby(names, sort=False, observed=True).ngroup().to_numpy() for names in factors.values()]
+    codes = [
+        cells.groupby(names, sort=False, observed=True).ngroup().to_numpy()
+        for names in factors.values()
+    ]
     found = variances(cells["best"].to_numpy(dtype=float), codes)
     return found / max(np.clip(found, 0, None).sum(), 1e-300)
 

@@ -35,17 +35,51 @@ from heatproof import axes
 from heatproof.runs.differences import parameters_of
 
 HERE = Path(__file__).resolve().parent
-LEFT_OUT = ("logit", "margin", "probability", "passes", "early", "early_draws", "sign_agreement", "detectability")
+LEFT_OUT = (
+    "logit",
+    "margin",
+    "probability",
+    "passes",
+    "early",
+    "early_draws",
+    "sign_agreement",
+    "detectability",
+)
 ALSO = ("max_sensitivity", "correct")
 """Measures that rank nothing and are kept by sample all the same: claims set them beside others."""
 LARGEST = {"cells": 2_200_000, "values": 2_700_000}
-FORMS = [form + edge for form in ("calibrated", "aligned", "aligned_calibrated") for edge in ("", "_low", "_high")]
+FORMS = [
+    form + edge
+    for form in ("calibrated", "aligned", "aligned_calibrated")
+    for edge in ("", "_low", "_high")
+]
 KINDS = {"ecg": ("convolutional", "series"), "graphs": ("graph", "graph"), "points": ("set", "set")}
-KINDS |= {"text": ("set", "text"), "volumes": ("convolutional", "volume"), "fashion": ("convolutional", "image")}
+KINDS |= {
+    "text": ("set", "text"),
+    "volumes": ("convolutional", "volume"),
+    "fashion": ("convolutional", "image"),
+}
 KINDS |= {"transformer": ("transformer", "text")}
 """Family and modality of the networks of studies/train_*.py, by their name or their data."""
-NETWORKS = ["network", "data", "architecture", "family", "modality", "seed", "variant", "parameters", "accuracy"]
-NETWORKS += ["accuracy_low", "accuracy_high", "ece", "samples_tested", "seconds_to_train", "command"]
+NETWORKS = [
+    "network",
+    "data",
+    "architecture",
+    "family",
+    "modality",
+    "seed",
+    "variant",
+    "parameters",
+    "accuracy",
+]
+NETWORKS += [
+    "accuracy_low",
+    "accuracy_high",
+    "ece",
+    "samples_tested",
+    "seconds_to_train",
+    "command",
+]
 RUNS = [
     "run",
     "network",
@@ -58,18 +92,74 @@ RUNS = [
     "device_seconds",
     "heatproof",
 ]
-CELLS = ["run", "network", "axis", "evaluation", "measure", "condition", "severity", "explainer", "attempted", "n"]
-CELLS += ["undefined", "retention", "retention_low", "retention_high", "mean", "low", "high", "chance", *FORMS]
+CELLS = [
+    "run",
+    "network",
+    "axis",
+    "evaluation",
+    "measure",
+    "condition",
+    "severity",
+    "explainer",
+    "attempted",
+    "n",
+]
+CELLS += [
+    "undefined",
+    "retention",
+    "retention_low",
+    "retention_high",
+    "mean",
+    "low",
+    "high",
+    "chance",
+    *FORMS,
+]
 CELLS += ["noise_floor", "settings"]
-PAIRS = ["run", "network", "axis", "measure", "first", "second", "difference", "low", "high", "p", "n"]
-RANKING = ["run", "network", "axis", "evaluation", "measure", "explainer", "score", "low", "high", "raw"]
+PAIRS = [
+    "run",
+    "network",
+    "axis",
+    "measure",
+    "first",
+    "second",
+    "difference",
+    "low",
+    "high",
+    "p",
+    "n",
+]
+RANKING = [
+    "run",
+    "network",
+    "axis",
+    "evaluation",
+    "measure",
+    "explainer",
+    "score",
+    "low",
+    "high",
+    "raw",
+]
 RANKING += ["rank", "rank_low", "rank_high", "samples", "mark"]
-VALUES = ["run", "network", "axis", "measure", "explainer", "condition", "severity", "sample", "value"]
+VALUES = [
+    "run",
+    "network",
+    "axis",
+    "measure",
+    "explainer",
+    "condition",
+    "severity",
+    "sample",
+    "value",
+]
 
 
 def axis_names(run: heatproof.Run) -> dict[str, str]:
     """Evaluation -> the axis that it belongs to."""
-    return {name: axes.axis_of(name, run.manifest).name for name in run.manifest["study"]["evaluations"]}
+    return {
+        name: axes.axis_of(name, run.manifest).name for name in run.manifest["study"]["evaluations"]
+    }
 
 
 def cells(run: heatproof.Run) -> pd.DataFrame:
@@ -79,7 +169,9 @@ def cells(run: heatproof.Run) -> pd.DataFrame:
     dull |= (found["evaluation"] == "agreement") & (found["measure"] != "spearman")
     found = found[~dull].reset_index(drop=True)
     found["axis"] = found["evaluation"].map(axis_names(run))
-    found["settings"] = found["evaluation"].map({name: settings(run, name) for name in found["evaluation"].unique()})
+    found["settings"] = found["evaluation"].map(
+        {name: settings(run, name) for name in found["evaluation"].unique()}
+    )
     return found.rename(columns={"model": "network", "level": "severity", "retained": "n"})
 
 
@@ -87,12 +179,16 @@ def settings(run: heatproof.Run, evaluation: str) -> str:
     """The parameters of an evaluation less the one that its conditions name, as JSON."""
     about = run.manifest["study"]["evaluations"][evaluation]
     separable = axes.axis_of(evaluation, run.manifest).separable
-    return json.dumps({k: v for k, v in parameters_of(about).items() if k != separable}, sort_keys=True)
+    return json.dumps(
+        {k: v for k, v in parameters_of(about).items() if k != separable}, sort_keys=True
+    )
 
 
 def pairs(run: heatproof.Run) -> pd.DataFrame:
     """The paired tests in the columns of `PAIRS`."""
-    found = run.tests().assign(axis=lambda t: t["evaluation"].map(axis_names(run))).drop(columns=["p"])
+    found = (
+        run.tests().assign(axis=lambda t: t["evaluation"].map(axis_names(run))).drop(columns=["p"])
+    )
     return found.rename(columns={"model": "network", "a": "first", "b": "second", "p_holm": "p"})
 
 
@@ -110,7 +206,9 @@ def values(run: heatproof.Run, ranked: pd.DataFrame) -> pd.DataFrame:
     table = table[(table["status"] == "ok") & (table["role"].astype(str) != "reference")]
     here = [pair in headlines for pair in zip(table["evaluation"], table["measure"], strict=True)]
     table = table[np.array(here, dtype=bool)].astype({"condition": str, "evaluation": str})
-    table = table[~table["evaluation"].isin([n for n, axis in axis_names(run).items() if axis == "agreement"])]
+    table = table[
+        ~table["evaluation"].isin([n for n, axis in axis_names(run).items() if axis == "agreement"])
+    ]
     table = table.assign(axis=table["evaluation"].map(axis_names(run)), severity=table["level"])
     where = table["condition"] + table["severity"].astype(str)
     table["place"] = where.groupby(table["evaluation"]).transform(lambda c: pd.factorize(c)[0])
@@ -122,18 +220,30 @@ def values(run: heatproof.Run, ranked: pd.DataFrame) -> pd.DataFrame:
 def facts(run: heatproof.Run, key: str, cost: Mapping[str, float], version: str) -> dict[str, Any]:
     """A row of runs.csv."""
     study, sessions = run.manifest["study"], run.manifest["sessions"]
-    asked = set(run.table()["evaluation"].unique())  # of a run that was cut, those with a whole shard
+    asked = set(
+        run.table()["evaluation"].unique()
+    )  # of a run that was cut, those with a whole shard
     own = sum(float(session.get("seconds", 0)) for session in sessions)
-    command = f"python studies/atlas/grid.py study {key}" if key in cost else str(sessions[-1].get("command", ""))
+    command = (
+        f"python studies/atlas/grid.py study {key}"
+        if key in cost
+        else str(sessions[-1].get("command", ""))
+    )
     return {
         "run": key,
         "network": "; ".join(run.table()["model"].astype(str).unique()),
         "study": command,
-        "axes": "; ".join(dict.fromkeys(axis for name, axis in axis_names(run).items() if name in asked)),
+        "axes": "; ".join(
+            dict.fromkeys(axis for name, axis in axis_names(run).items() if name in asked)
+        ),
         "samples": int(run.table()["sample"].nunique()),
         "explainers": "; ".join(study["explainers"]),
-        "precision": "; ".join(dict.fromkeys(str(m["precision"]) for m in study["models"].values())),
-        "device": "cuda" if "cuda" in str(sessions[-1].get("devices")) else "cpu",  # where it was ended
+        "precision": "; ".join(
+            dict.fromkeys(str(m["precision"]) for m in study["models"].values())
+        ),
+        "device": "cuda"
+        if "cuda" in str(sessions[-1].get("devices"))
+        else "cpu",  # where it was ended
         "device_seconds": round(cost.get(key, own), 1),
         "heatproof": version,
     }
@@ -145,7 +255,12 @@ def of_run(cost: Mapping[str, float], version: str, path: Path) -> tuple[str, An
         with TemporaryDirectory(dir=path.parent) as scratch:
             run = heatproof.read(whole(path, Path(scratch)))
             ranked = ranking(run)
-            found = {"cells": cells(run), "pairs": pairs(run), "ranking": ranked, "values": values(run, ranked)}
+            found = {
+                "cells": cells(run),
+                "pairs": pairs(run),
+                "ranking": ranked,
+                "values": values(run, ranked),
+            }
             return path.name, {**found, "runs": facts(run, path.name, cost, version)}
     except Exception as error:
         return path.name, f"{type(error).__name__}: {error}"
@@ -159,9 +274,20 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
         share = card["accuracy"]
         rows.append(
             {
-                **{name: card[name] for name in ("network", "data", "architecture", "family", "seed", "variant")},
-                **{"modality": "image", "parameters": card["parameters"], "command": card["command"]},
-                **{"accuracy": share["value"], "accuracy_low": share["low"], "accuracy_high": share["high"]},
+                **{
+                    name: card[name]
+                    for name in ("network", "data", "architecture", "family", "seed", "variant")
+                },
+                **{
+                    "modality": "image",
+                    "parameters": card["parameters"],
+                    "command": card["command"],
+                },
+                **{
+                    "accuracy": share["value"],
+                    "accuracy_low": share["low"],
+                    "accuracy_high": share["high"],
+                },
                 **{"ece": card["ece"]["value"], "samples_tested": card["samples"]},
                 "seconds_to_train": card["training"]["seconds"],
             }
@@ -172,11 +298,23 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
         share, (family, modality) = summary["test"], KINDS.get(name, KINDS.get(study, ("", "")))
         rows.append(
             {
-                **{"network": f"{study}-{name}", "data": study, "architecture": name, "seed": summary["seed"]},
+                **{
+                    "network": f"{study}-{name}",
+                    "data": study,
+                    "architecture": name,
+                    "seed": summary["seed"],
+                },
                 **{"family": family, "modality": modality},
                 "variant": "augmented" if name == "augmented" else "plain",
-                **{"parameters": _stored(file.parent / "weights.pt"), "accuracy": share["accuracy"]},
-                **{"accuracy_low": share["low"], "accuracy_high": share["high"], "ece": share.get("ece", np.nan)},
+                **{
+                    "parameters": _stored(file.parent / "weights.pt"),
+                    "accuracy": share["accuracy"],
+                },
+                **{
+                    "accuracy_low": share["low"],
+                    "accuracy_high": share["high"],
+                    "ece": share.get("ece", np.nan),
+                },
                 **{"samples_tested": share["n"], "seconds_to_train": summary["seconds"]},
                 "command": f"python studies/train_{study}.py",
             }
@@ -188,7 +326,9 @@ def cards(weights: Path, studies: Path) -> pd.DataFrame:
 def _stored(path: Path) -> int:
     import torch
 
-    return sum(t.numel() for t in torch.load(path, weights_only=True).values() if t.is_floating_point())
+    return sum(
+        t.numel() for t in torch.load(path, weights_only=True).values() if t.is_floating_point()
+    )
 
 
 def markdown(networks: pd.DataFrame) -> str:
@@ -198,7 +338,11 @@ def markdown(networks: pd.DataFrame) -> str:
     for row in networks.to_dict("records"):
         share = f"{row['accuracy']:.1%} ({row['accuracy_low']:.1%} to {row['accuracy_high']:.1%})"
         ece = "–" if pd.isna(row["ece"]) else f"{row['ece']:.3f}"
-        size = f"{row['parameters'] / 1e6:.2f} M" if row["parameters"] >= 1e5 else f"{row['parameters']:,}"
+        size = (
+            f"{row['parameters'] / 1e6:.2f} M"
+            if row["parameters"] >= 1e5
+            else f"{row['parameters']:,}"
+        )
         took = "–" if pd.isna(row["seconds_to_train"]) else f"{row['seconds_to_train']:.0f}"
         epochs = row["command"].partition("--epochs ")[2] or "–"
         lines.append(f"| {row['network']} | {size} | {share} | {ece} | {epochs} | {took} |")
@@ -210,7 +354,9 @@ def small(frame: pd.DataFrame, decimals: int) -> pd.DataFrame:
     made = {}
     for name, column in frame.items():
         if name == "p":
-            digits = np.where(column > 0, 3 - np.floor(np.log10(column.clip(lower=1e-40).fillna(1.0))), 0)
+            digits = np.where(
+                column > 0, 3 - np.floor(np.log10(column.clip(lower=1e-40).fillna(1.0))), 0
+            )
             made[name] = (np.round(column * 10.0**digits) / 10.0**digits).astype(np.float32)
         elif pd.api.types.is_float_dtype(column):
             made[name] = column.round(4 if name == "severity" else decimals).astype(np.float32)
@@ -237,10 +383,16 @@ def device_seconds(runs: Path) -> dict[str, float]:
     return found
 
 
-def joined(found: Mapping[str, Mapping[str, Any]], name: str, columns: Iterable[str]) -> pd.DataFrame:
+def joined(
+    found: Mapping[str, Mapping[str, Any]], name: str, columns: Iterable[str]
+) -> pd.DataFrame:
     """One table of all runs, with the run's key in front."""
     blocks = [parts[name].assign(run=key) for key, parts in found.items() if len(parts[name])]
-    return pd.concat(blocks, ignore_index=True)[list(columns)] if blocks else pd.DataFrame(columns=list(columns))
+    return (
+        pd.concat(blocks, ignore_index=True)[list(columns)]
+        if blocks
+        else pd.DataFrame(columns=list(columns))
+    )
 
 
 def updated(file: Path, frame: pd.DataFrame, key: str, new: Iterable[str]) -> pd.DataFrame:
@@ -310,7 +462,9 @@ def export(runs: Path, weights: Path, target: Path, version: str, jobs: int = 1)
         frame = updated(file, joined(found, name, columns), "run", old)
         print(f"{name}: {len(frame)} rows, {store(file, frame)} bytes")
     every = joined(found, "values", [*VALUES, "place"])
-    every["place"] += 100 * every["run"].str.endswith(".sweeps")  # whose conditions the others have in part
+    every["place"] += 100 * every["run"].str.endswith(
+        ".sweeps"
+    )  # whose conditions the others have in part
     file = target / "values.parquet"
     every = updated(file, every, "run", old)
     every["place"] = every["place"].fillna(0).astype(int) if "place" in every else 0

@@ -94,8 +94,13 @@ def augmented(x: Tensor, generator: torch.Generator, shift: int, turns: bool) ->
         for r in (1, 2, 3):
             moved = torch.where(by == r, torch.rot90(moved, r, (2, 3)), moved)
     top, left = draw(height)[:, None] - CUT // 2, draw(width)[:, None] - CUT // 2
-    down, along = torch.arange(height, device=device) - top, torch.arange(width, device=device) - left
-    hole = ((down >= 0) & (down < CUT))[:, None, :, None] & ((along >= 0) & (along < CUT))[:, None, None, :]
+    down, along = (
+        torch.arange(height, device=device) - top,
+        torch.arange(width, device=device) - left,
+    )
+    hole = ((down >= 0) & (down < CUT))[:, None, :, None] & ((along >= 0) & (along < CUT))[
+        :, None, None, :
+    ]
     return moved.masked_fill(hole, 127.5)
 
 
@@ -112,7 +117,10 @@ def optimiser_of(net: nn.Module, how: How) -> torch.optim.Optimizer:
     decayed = [p for p in net.parameters() if p.ndim > 1]
     others = [p for p in net.parameters() if p.ndim < 2]
     fused = decayed[0].is_cuda
-    groups = [{"params": decayed, "weight_decay": how.decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": decayed, "weight_decay": how.decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     if how.optimiser == "adamw":
         return torch.optim.AdamW(groups, lr=how.rate, betas=(0.9, 0.99), fused=fused)
     return torch.optim.SGD(groups, lr=how.rate, momentum=0.9, nesterov=True, fused=fused)
@@ -126,7 +134,11 @@ def rate_at(progress: float, how: How) -> float:
     """
     if progress < how.warm_up:
         return how.rate * progress / how.warm_up
-    return how.rate * (1 + math.cos(math.pi * min(1.0, (progress - how.warm_up) / (1 - how.warm_up)))) / 2
+    return (
+        how.rate
+        * (1 + math.cos(math.pi * min(1.0, (progress - how.warm_up) / (1 - how.warm_up))))
+        / 2
+    )
 
 
 class Trainer:
@@ -245,8 +257,14 @@ def judged(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     return {
         "samples": len(right),
         "accuracy": {"value": float(right.mean()), "low": low, "high": high},
-        "ece": {"value": calibration(given, right), "low": float(around[0]), "high": float(around[1])},
-        "log_loss": float(-np.log(np.maximum(scores[np.arange(len(labels)), labels], 1e-12)).mean()),
+        "ece": {
+            "value": calibration(given, right),
+            "low": float(around[0]),
+            "high": float(around[1]),
+        },
+        "log_loss": float(
+            -np.log(np.maximum(scores[np.arange(len(labels)), labels], 1e-12)).mean()
+        ),
     }
 
 
@@ -265,7 +283,9 @@ class Job:
 
 
 def loaded(job: Job, data: str, which: str) -> tuple[Tensor, Tensor]:
-    x, y = (torch.from_numpy(a[: job.limit]) for a in pictures(data, which, job.data, job.out / "cache"))
+    x, y = (
+        torch.from_numpy(a[: job.limit]) for a in pictures(data, which, job.data, job.out / "cache")
+    )
     return x.to(job.device), y.to(job.device)
 
 
@@ -358,7 +378,9 @@ def probe(job: Job, keys: list[str], news: Any) -> None:
 def planned(job: Job, keys: list[str], context: Any) -> dict[str, int]:
     """Epochs of every network: all that are wanted, or cut by one factor so that the sum fits the time."""
     wanted = {key: epochs_of(NETWORKS[key]) for key in keys}
-    kinds: dict[tuple[str, str], str] = {(NETWORKS[k].data, NETWORKS[k].architecture): k for k in reversed(keys)}
+    kinds: dict[tuple[str, str], str] = {
+        (NETWORKS[k].data, NETWORKS[k].architecture): k for k in reversed(keys)
+    }
     news = context.Queue()
     process = context.Process(target=probe, args=(job, list(kinds.values()), news))
     process.start()
@@ -374,22 +396,39 @@ def planned(job: Job, keys: list[str], context: Any) -> dict[str, int]:
     cost = {key: each[kinds[NETWORKS[key].data, NETWORKS[key].architecture]] for key in keys}
     for (data, name), key in kinds.items():
         print(f"{data} {name}: {each[key]:.2f} s an epoch", flush=True)
-    whole, left = sum(cost[key] * wanted[key] for key in keys), RESERVE * (job.deadline - time.monotonic())
+    whole, left = (
+        sum(cost[key] * wanted[key] for key in keys),
+        RESERVE * (job.deadline - time.monotonic()),
+    )
     factor = min(1.0, left / whole)
-    print(f"{whole:.0f} s of the device are wanted, {left:.0f} are there: {factor:.2f} of the epochs", flush=True)
+    print(
+        f"{whole:.0f} s of the device are wanted, {left:.0f} are there: {factor:.2f} of the epochs",
+        flush=True,
+    )
     return {key: max(4, round(factor * wanted[key])) for key in keys}
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--networks", nargs="+", default=["all"], help=f"all, or of {', '.join(NETWORKS)}")
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ask.add_argument(
+        "--networks", nargs="+", default=["all"], help=f"all, or of {', '.join(NETWORKS)}"
+    )
     shared = Path(__file__).resolve().parents[3] / "shared" / "data"
-    ask.add_argument("--data", type=Path, default=shared, help="folder with cifar10/ and fashion_mnist/")
+    ask.add_argument(
+        "--data", type=Path, default=shared, help="folder with cifar10/ and fashion_mnist/"
+    )
     ask.add_argument("--out", type=Path, default=Path(__file__).parent / "weights")
     ask.add_argument("--jobs", type=int, default=6, help="networks at once")
     ask.add_argument("--minutes", type=float, default=9.0)
     ask.add_argument("--epochs", type=int, help="so many for each, whatever the time")
-    ask.add_argument("--hold-out", type=int, default=0, help="training pictures to judge on, in place of the test file")
+    ask.add_argument(
+        "--hold-out",
+        type=int,
+        default=0,
+        help="training pictures to judge on, in place of the test file",
+    )
     ask.add_argument("--limit", type=int, help="pictures of each set: a trial")
     ask.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = ask.parse_args()
@@ -397,11 +436,16 @@ def main() -> None:
     wanted = list(NETWORKS) if args.networks == ["all"] else args.networks
     strangers = set(wanted) - set(NETWORKS)
     if strangers:
-        raise SystemExit(f"no such network: {', '.join(sorted(strangers))}; there are {', '.join(NETWORKS)}")
+        raise SystemExit(
+            f"no such network: {', '.join(sorted(strangers))}; there are {', '.join(NETWORKS)}"
+        )
     missing = [key for key in wanted if not (args.out / f"{key}.safetensors").is_file()]
     keys = [key for key in missing if ready(NETWORKS[key].data, args.data, args.out / "cache")]
     if len(keys) < len(missing):
-        print(f"left out for want of data: {', '.join(key for key in missing if key not in keys)}", flush=True)
+        print(
+            f"left out for want of data: {', '.join(key for key in missing if key not in keys)}",
+            flush=True,
+        )
     print(f"{len(keys)} of {len(wanted)} networks to train on {args.device}", flush=True)
     if not keys:
         return
@@ -409,8 +453,19 @@ def main() -> None:
         for which in ("train", "test"):
             pictures(name, which, args.data, args.out / "cache")
     print(f"[{time.monotonic() - begun:5.0f} s] pictures are there", flush=True)
-    command = "python studies/atlas/train.py" + (f" --hold-out {args.hold_out}" if args.hold_out else "")
-    job = Job(args.data, args.out, args.device, args.hold_out, args.limit, begun + 60 * args.minutes, {}, command)
+    command = "python studies/atlas/train.py" + (
+        f" --hold-out {args.hold_out}" if args.hold_out else ""
+    )
+    job = Job(
+        args.data,
+        args.out,
+        args.device,
+        args.hold_out,
+        args.limit,
+        begun + 60 * args.minutes,
+        {},
+        command,
+    )
     context = torch.multiprocessing.get_context("spawn")
     if args.epochs is None and args.device == "cuda":
         job.epochs.update(planned(job, keys, context))
@@ -419,7 +474,10 @@ def main() -> None:
     todo, news = context.Queue(), context.Queue()
     for key in keys:
         todo.put(key)
-    team = [context.Process(target=work, args=(job, todo, news)) for _ in range(min(args.jobs, len(keys)))]
+    team = [
+        context.Process(target=work, args=(job, todo, news))
+        for _ in range(min(args.jobs, len(keys)))
+    ]
     for process in team:
         process.start()
     while any(process.is_alive() for process in team) or not news.empty():
@@ -428,7 +486,10 @@ def main() -> None:
         except queue.Empty:
             continue
     missing = [key for key in keys if not (args.out / f"{key}.safetensors").is_file()]
-    print(f"[{time.monotonic() - begun:5.0f} s] done; still missing: {', '.join(missing) or 'none'}", flush=True)
+    print(
+        f"[{time.monotonic() - begun:5.0f} s] done; still missing: {', '.join(missing) or 'none'}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

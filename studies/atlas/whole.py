@@ -27,7 +27,9 @@ def whole(path: Path, scratch: Path) -> Path:
         return {name for name in names if Path(folder) / name in cut}
 
     shutil.copytree(path, scratch / path.name, ignore=left_out, copy_function=os.link)
-    print(f"{path.name}: {len(cut)} parts of shards that were not done for all methods are left out")
+    print(
+        f"{path.name}: {len(cut)} parts of shards that were not done for all methods are left out"
+    )
     return scratch / path.name
 
 

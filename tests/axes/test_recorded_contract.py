@@ -25,14 +25,35 @@ from support.told import drawn, figures
 def test_records() -> None:
     found: dict[str, Any] = {}
     for axis in AXES:
-        measures = [f"{m.name} {m.better} {m.role} {m.span} {m.chance} {m.sign}" for m in axis.measures]
+        measures = [
+            f"{m.name} {m.better} {m.role} {m.span} {m.chance} {m.sign}" for m in axis.measures
+        ]
         known = [
-            axis.measure(name) for name in (f"{axis.measures[0].name}_chance", f"{axis.measures[0].name}_random", "x")
+            axis.measure(name)
+            for name in (f"{axis.measures[0].name}_chance", f"{axis.measures[0].name}_random", "x")
         ]
         shown = [getattr(m, "name", None) for m in known]
-        more = [axis.separable, axis.within, axis.against, sorted(axis.aside), axis.best, list(axis.trial), shown]
-        found[axis.name] = [axis.title, measures, axis.of_role("headline"), more, [i.name for i in figures_of(axis)]]
-        found[axis.name] += [axis.condition("some_thing", 3.0), axis.condition("some_thing", 0.0), dict(axis.unable)]
+        more = [
+            axis.separable,
+            axis.within,
+            axis.against,
+            sorted(axis.aside),
+            axis.best,
+            list(axis.trial),
+            shown,
+        ]
+        found[axis.name] = [
+            axis.title,
+            measures,
+            axis.of_role("headline"),
+            more,
+            [i.name for i in figures_of(axis)],
+        ]
+        found[axis.name] += [
+            axis.condition("some_thing", 3.0),
+            axis.condition("some_thing", 0.0),
+            dict(axis.unable),
+        ]
         found[axis.name] += [{k: str(dict(v)) for k, v in axis.trial.items()}]
     found["plain"] = [plain_title("a_b", 0.0), plain_title("a_b", 1.5)]
     recorded("contract/records", found)
@@ -70,10 +91,26 @@ def test_an_evaluation_of_ones_own() -> None:
     with pytest.raises(UserError, match="not of"):
         picky.check((2,))
     assert bare.suited(model, batch) is bare and isinstance(picky.suited(model, batch).of, Bare)  # type: ignore[union-attr]
-    assert (bare.name, bare.kinds, bare.reexplains, bare.measures) == ("mine", frozenset({"feature"}), True, ())  # type: ignore[union-attr]
-    assert (picky.kinds, picky.reexplains, picky.conditions()) == (frozenset({"concept"}), False, [("here", 1.0)])
+    assert (bare.name, bare.kinds, bare.reexplains, bare.measures) == (
+        "mine",
+        frozenset({"feature"}),
+        True,
+        (),
+    )  # type: ignore[union-attr]
+    assert (picky.kinds, picky.reexplains, picky.conditions()) == (
+        frozenset({"concept"}),
+        False,
+        [("here", 1.0)],
+    )
     assert adopted(bare, "x") is bare and list(bare(None)) == []  # type: ignore[arg-type]
-    depth = {"name": "depth", "title": "D", "text": "", "better": "lower", "role": "headline", "span": [0, 1]}
+    depth = {
+        "name": "depth",
+        "title": "D",
+        "text": "",
+        "better": "lower",
+        "role": "headline",
+        "span": [0, 1],
+    }
     measured = ["depth", "width", "width_chance"]
     axes = [own_axis("my_own", given, measured) for given in ({"measures": [depth]}, {})]
     told = [[(m.name, m.role, m.better, m.span) for m in axis.measures] for axis in axes]
@@ -87,30 +124,51 @@ def results() -> pd.DataFrame:
         entries: list[Entry] = []
         for name, level in (("a", 0.6), ("b", 0.2), ("sobel", 0.0)):
             moved = np.abs(g.normal(level, 0.02 if level else 0.0, 8))
-            entries += [(name, "dependence", "weights", 0.0, moved), (name, "class_dependence", "class", 0.0, moved)]
+            entries += [
+                (name, "dependence", "weights", 0.0, moved),
+                (name, "class_dependence", "class", 0.0, moved),
+            ]
         blocks.append(rows_of(entries, "dependence", model=model).assign(dataset=dataset))
         entries = [(n, "spearman", o, 0.0, g.random(8)) for n, o in (("a", "b"), ("b", "a"))]
         blocks.append(rows_of(entries, "agreement", model=model).assign(dataset=dataset))
-        blocks.append(rows_of([("a", "depth", "here", 1.0, g.random(8))], "mine", model=model).assign(dataset=dataset))
+        blocks.append(
+            rows_of([("a", "depth", "here", 1.0, g.random(8))], "mine", model=model).assign(
+                dataset=dataset
+            )
+        )
     return pd.concat(blocks, ignore_index=True)
 
 
 def test_results_are_put_in_order() -> None:
     table = results()
-    samples = table.drop_duplicates(["dataset", "model", "sample"])[["dataset", "model", "sample"]].assign(error="")
+    samples = table.drop_duplicates(["dataset", "model", "sample"])[
+        ["dataset", "model", "sample"]
+    ].assign(error="")
     samples["group"] = [i % 3 for i in range(len(samples))]
-    study = {"datasets": {"photos": {"references": ["s00", "s01"]}}, "evaluations": {"mine": {"name": "mine"}}}
+    study = {
+        "datasets": {"photos": {"references": ["s00", "s01"]}},
+        "evaluations": {"mine": {"name": "mine"}},
+    }
     manifest = {"study": study, "heatproof": "1"}
     every = judge(table, samples, [], manifest)
     found: dict[str, Any] = {
-        "order": [[j.cube.dataset, j.cube.model, j.label, j.title, len(j.rows), len(j.samples)] for j in every]
+        "order": [
+            [j.cube.dataset, j.cube.model, j.label, j.title, len(j.rows), len(j.samples)]
+            for j in every
+        ]
     }
     found["more"] = [
-        [len(j.related), dict(j.marks), j.groups, list(j.cube.references), str(dict(j.settings))] for j in every
+        [len(j.related), dict(j.marks), j.groups, list(j.cube.references), str(dict(j.settings))]
+        for j in every
     ]
     found["looks"] = {e: look.name for e, look in every[0].looks.items()}
-    found["ranking"] = [[r["explainer"], brief(r["score"]), r["control"]] for r in every[0].ranking.to_dict("records")]
-    found["tests"] = [[t["a"], t["b"], brief(t["difference"])] for t in every[0].tests.to_dict("records")]
+    found["ranking"] = [
+        [r["explainer"], brief(r["score"]), r["control"]]
+        for r in every[0].ranking.to_dict("records")
+    ]
+    found["tests"] = [
+        [t["a"], t["b"], brief(t["difference"])] for t in every[0].tests.to_dict("records")
+    ]
     cubes = arrange(table, manifest, samples)
     found["spans"] = {name: str(span) for name, span in sorted(cubes[0].spans.items())}
     found["marked"] = {" ".join(place): words for place, words in marked(cubes, manifest).items()}
@@ -134,7 +192,17 @@ def exhibits(judged: Judged) -> list[Shown]:
                     if (explainer, sample, condition) == ("b", "s00", "jpeg")
                     else g.random((8, 8)).astype(np.float32)
                 )
-                place = ("photos", "net", explainer, condition, level, sample, image, held, "stability")
+                place = (
+                    "photos",
+                    "net",
+                    explainer,
+                    condition,
+                    level,
+                    sample,
+                    image,
+                    held,
+                    "stability",
+                )
                 shown.append(Shown(*place, note="worse by -0.2" if i == 1 else ""))
     return shown
 
@@ -146,7 +214,10 @@ def test_tiles_and_the_worst_of_them() -> None:
             values = g.random(8)
             if name == "b":
                 values[[1, 5]] = np.nan
-            entries += [(name, "fass", *where, values), (name, "fass_chance", *where, 0.1 * g.random(8))]
+            entries += [
+                (name, "fass", *where, values),
+                (name, "fass_chance", *where, 0.1 * g.random(8)),
+            ]
     rows = rows_of(entries, "stability")
     lost = rows["value"].isna() & rows["condition"].eq("jpeg")
     rows.loc[lost, ["status", "reason"]] = ["flipped", "top-1 changed from cat to dog"]
@@ -155,8 +226,17 @@ def test_tiles_and_the_worst_of_them() -> None:
     (judged,) = judge(rows, samples, exhibits(bare), {})
     tiles = tiles_of(judged, "fass", "A {} moves", lambda c, x: f"{c} by {x:g}")
     assert tiles is not None and tiles_of(bare, "fass", "", plain_title) is None
-    assert tiles_of(judged, "nothing", "", plain_title) is None and worst_panel(bare, None, "", "", "") is None
-    scores = {" ".join(map(str, key)): f"{brief(value)} {why}" for key, (value, why) in tiles.scores.items()}
+    assert (
+        tiles_of(judged, "nothing", "", plain_title) is None
+        and worst_panel(bare, None, "", "", "") is None
+    )
+    scores = {
+        " ".join(map(str, key)): f"{brief(value)} {why}"
+        for key, (value, why) in tiles.scores.items()
+    }
     panel = drawn(worst_panel(judged, tiles, "worst", "Worst", "Bad cases."))
-    recorded("contract/tiles", [[str(c) for c in tiles.columns], tiles.samples, scores, tiles.asked, panel])
+    recorded(
+        "contract/tiles",
+        [[str(c) for c in tiles.columns], tiles.samples, scores, tiles.asked, panel],
+    )
     assert torch.tensor([len(tiles.shown)]).item() == 27

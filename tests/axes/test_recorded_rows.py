@@ -11,7 +11,15 @@ from torch import nn
 import heatproof
 from heatproof import Batch, Model
 from heatproof.axes.symmetry.groups import own
-from support.fixed import batch_of, fixed, of_two_minds, picture_model, row_model, rows_in_short, with_weights
+from support.fixed import (
+    batch_of,
+    fixed,
+    of_two_minds,
+    picture_model,
+    row_model,
+    rows_in_short,
+    with_weights,
+)
 from support.recorded import recorded
 
 PATCHES = {"patches": {"size": 4}}
@@ -66,14 +74,29 @@ def series_model() -> Model:
     return Model(of_two_minds(net, net.head, fixed(64, 2, 12, seed=9)), name="rings", rows=16)
 
 
-def rows(model: Model, data: Any, explainers: list[Any], axis: str, **settings: Any) -> dict[str, str]:
-    run = heatproof.evaluate(model, data, explainers, [{axis: settings}], seed=1, show_progress=False)
+def rows(
+    model: Model, data: Any, explainers: list[Any], axis: str, **settings: Any
+) -> dict[str, str]:
+    run = heatproof.evaluate(
+        model, data, explainers, [{axis: settings}], seed=1, show_progress=False
+    )
     return rows_in_short(run.in_study_order())
 
 
 SYMMETRY: dict[str, dict[str, Any]] = {
-    "whole": {"group": {"dihedral": {"n": 4}}, "layers": ["0", "4"], "sensitivity": 0.05, "repair": [2, 8]},
-    "drawn": {"group": {"torus": {}}, "elements": 5, "convergence": [1, 3, 9], "delta": 0.2, "sensitivity_draws": 3},
+    "whole": {
+        "group": {"dihedral": {"n": 4}},
+        "layers": ["0", "4"],
+        "sensitivity": 0.05,
+        "repair": [2, 8],
+    },
+    "drawn": {
+        "group": {"torus": {}},
+        "elements": 5,
+        "convergence": [1, 3, 9],
+        "delta": 0.2,
+        "sensitivity_draws": 3,
+    },
     "turned": {"group": "so2", "elements": 3},
     "ssim": {"group": {"dihedral": {"n": 2}}, "similarity": "ssim", "elements": 4},
     "jaccard": {"group": {"cyclic": {}}, "similarity": "jaccard", "elements": 4},
@@ -83,34 +106,68 @@ SYMMETRY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", SYMMETRY)
 def test_symmetry(case: str) -> None:
-    recorded(f"axes/symmetry_{case}", rows(picture_model(), pictures(), METHODS, "symmetry", **SYMMETRY[case]))
+    recorded(
+        f"axes/symmetry_{case}",
+        rows(picture_model(), pictures(), METHODS, "symmetry", **SYMMETRY[case]),
+    )
 
 
 def test_symmetry_of_series() -> None:
-    given = {"group": "cyclic", "elements": 12, "layers": ["ring"], "repair": [3], "sensitivity": 0.1}
-    recorded("axes/symmetry_series", rows(series_model(), batch_of(2, 2, 12, seed=8), METHODS, "symmetry", **given))
+    given = {
+        "group": "cyclic",
+        "elements": 12,
+        "layers": ["ring"],
+        "repair": [3],
+        "sensitivity": 0.1,
+    }
+    recorded(
+        "axes/symmetry_series",
+        rows(series_model(), batch_of(2, 2, 12, seed=8), METHODS, "symmetry", **given),
+    )
 
 
 def test_symmetry_of_sets_with_padding() -> None:
     net = with_weights(Sets(), 1)
     model = Model(of_two_minds(net, net.head, fixed(64, 5, 3, seed=9)), rows=16)
-    given = {"group": "permutation", "elements": 6, "sensitivity": 0.1, "repair": [2], "layers": ["each"]}
+    given = {
+        "group": "permutation",
+        "elements": 6,
+        "sensitivity": 0.1,
+        "repair": [2],
+        "layers": ["each"],
+    }
     recorded("axes/symmetry_sets", rows(model, sets(), ["input_x_gradient"], "symmetry", **given))
 
 
 def test_symmetry_under_a_group_of_ones_own() -> None:
     swap = own(
-        lambda g, b: b.x[:, [1, 0, 3, 2, 4]] if g else b.x, lambda g, m: m[:, [1, 0, 3, 2, 4]] if g else m, [0, 1]
+        lambda g, b: b.x[:, [1, 0, 3, 2, 4]] if g else b.x,
+        lambda g, m: m[:, [1, 0, 3, 2, 4]] if g else m,
+        [0, 1],
     )
     found = rows(row_model(5), batch_of(3, 5, seed=2), ["input_x_gradient"], "symmetry", group=swap)
     recorded("axes/symmetry_own", found)
 
 
 FAITHFULNESS: dict[str, dict[str, Any]] = {
-    "curves": {"imputers": ["zero", "noisy_linear"], "metrics": ["road", "deletion_auc", "insertion_auc", "aopc"]},
-    "masks": {"orders": ["morf"], "segments": PATCHES, "masks": 12, "subsets": [0.2, 0.6], "baseline": "zero"},
+    "curves": {
+        "imputers": ["zero", "noisy_linear"],
+        "metrics": ["road", "deletion_auc", "insertion_auc", "aopc"],
+    },
+    "masks": {
+        "orders": ["morf"],
+        "segments": PATCHES,
+        "masks": 12,
+        "subsets": [0.2, 0.6],
+        "baseline": "zero",
+    },
     "label": {"imputers": "blur", "readout": "logit", "against": "label", "absolute": True},
-    "prediction": {"imputers": "zero", "readout": "margin", "against": "prediction", "features": PATCHES},
+    "prediction": {
+        "imputers": "zero",
+        "readout": "margin",
+        "against": "prediction",
+        "features": PATCHES,
+    },
     "accuracy": {"imputers": "zero", "readout": "accuracy", "metrics": ["road", "pixel_flipping"]},
 }
 
@@ -118,24 +175,47 @@ FAITHFULNESS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", FAITHFULNESS)
 def test_faithfulness(case: str) -> None:
     given = {"fractions": [0.1, 0.45, 0.8], "segments": PATCHES, "masks": 8, **FAITHFULNESS[case]}
-    recorded(f"axes/faithfulness_{case}", rows(picture_model(), pictures(), METHODS, "faithfulness", **given))
+    recorded(
+        f"axes/faithfulness_{case}",
+        rows(picture_model(), pictures(), METHODS, "faithfulness", **given),
+    )
 
 
 def test_faithfulness_as_it_comes() -> None:
-    recorded("axes/faithfulness_series", rows(series_model(), batch_of(2, 2, 24), ["saliency"], "faithfulness"))
-    recorded("axes/faithfulness_table", rows(row_model(7), batch_of(3, 7), ["integrated_gradients"], "faithfulness"))
+    recorded(
+        "axes/faithfulness_series",
+        rows(series_model(), batch_of(2, 2, 24), ["saliency"], "faithfulness"),
+    )
+    recorded(
+        "axes/faithfulness_table",
+        rows(row_model(7), batch_of(3, 7), ["integrated_gradients"], "faithfulness"),
+    )
 
 
 DEPENDENCE: dict[str, dict[str, Any]] = {
     "usual": {},
-    "cascades": {"draws": 1, "classes": 2, "cascades": ["top_down", "bottom_up"], "steps": 3, "k": 20},
-    "drawn": {"draws": 2, "scheme": "normal", "batch_norms": "keep", "classes": 0, "noise_floor": False},
+    "cascades": {
+        "draws": 1,
+        "classes": 2,
+        "cascades": ["top_down", "bottom_up"],
+        "steps": 3,
+        "k": 20,
+    },
+    "drawn": {
+        "draws": 2,
+        "scheme": "normal",
+        "batch_norms": "keep",
+        "classes": 0,
+        "noise_floor": False,
+    },
 }
 
 
 @pytest.mark.parametrize("case", DEPENDENCE)
 def test_dependence(case: str) -> None:
-    found = rows(picture_model(), pictures(3), [*METHODS, "sobel"], "dependence", **DEPENDENCE[case])
+    found = rows(
+        picture_model(), pictures(3), [*METHODS, "sobel"], "dependence", **DEPENDENCE[case]
+    )
     recorded(f"axes/dependence_{case}", found)
 
 
@@ -163,26 +243,64 @@ def test_agreement(k: Any) -> None:
 
 
 STABILITY: dict[str, dict[str, Any]] = {
-    "moved": {"perturbations": [{"rotation": {"degrees": [20, -35]}}, {"translation": {"pixels": 2}}, "elastic"]},
-    "changed": {"perturbations": ["identity", "brightness", "gaussian_noise", "gaussian_blur", "occluding_patch"]},
-    "weighed": {"perturbations": ["contrast"], "k": 0.1, "ties": "ordinal", "weights": [1, 2, 0.5], "max_drop": 0.02},
-    "bare": {"perturbations": [{"rotation": {"degrees": 20}}], "aligned": False, "noise_floor": False, "k": 40},
+    "moved": {
+        "perturbations": [
+            {"rotation": {"degrees": [20, -35]}},
+            {"translation": {"pixels": 2}},
+            "elastic",
+        ]
+    },
+    "changed": {
+        "perturbations": [
+            "identity",
+            "brightness",
+            "gaussian_noise",
+            "gaussian_blur",
+            "occluding_patch",
+        ]
+    },
+    "weighed": {
+        "perturbations": ["contrast"],
+        "k": 0.1,
+        "ties": "ordinal",
+        "weights": [1, 2, 0.5],
+        "max_drop": 0.02,
+    },
+    "bare": {
+        "perturbations": [{"rotation": {"degrees": 20}}],
+        "aligned": False,
+        "noise_floor": False,
+        "k": 40,
+    },
 }
 
 
 @pytest.mark.parametrize("case", STABILITY)
 def test_stability(case: str) -> None:
-    recorded(f"axes/stability_{case}", rows(picture_model(), pictures(3), METHODS, "stability", **STABILITY[case]))
+    recorded(
+        f"axes/stability_{case}",
+        rows(picture_model(), pictures(3), METHODS, "stability", **STABILITY[case]),
+    )
 
 
 def test_stability_as_it_comes() -> None:
-    recorded("axes/stability_series", rows(series_model(), batch_of(2, 2, 24), METHODS, "stability"))
+    recorded(
+        "axes/stability_series", rows(series_model(), batch_of(2, 2, 24), METHODS, "stability")
+    )
     recorded("axes/stability_table", rows(row_model(12), batch_of(3, 12), METHODS, "stability"))
 
 
 def test_smoothing() -> None:
-    given = {"keeps": [0.4, 1.0], "radii": [1, 2], "features": PATCHES, "samples": 10, "epsilon": 0.4}
-    recorded("axes/smoothing", rows(picture_model(), pictures(), ["saliency"], "smoothing", **given))
+    given = {
+        "keeps": [0.4, 1.0],
+        "radii": [1, 2],
+        "features": PATCHES,
+        "samples": 10,
+        "epsilon": 0.4,
+    }
+    recorded(
+        "axes/smoothing", rows(picture_model(), pictures(), ["saliency"], "smoothing", **given)
+    )
 
 
 MODES: dict[str, dict[str, Any]] = {
@@ -197,12 +315,21 @@ MODES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", MODES)
 def test_certificate(case: str) -> None:
-    given = {"radii": [1, 3, 7], "features": {"patches": {"size": 3}}, "epsilon": 0.25, **MODES[case]}
-    recorded(f"axes/certificate_{case}", rows(picture_model(), pictures(3), ["saliency"], "certificate", **given))
+    given = {
+        "radii": [1, 3, 7],
+        "features": {"patches": {"size": 3}},
+        "epsilon": 0.25,
+        **MODES[case],
+    }
+    recorded(
+        f"axes/certificate_{case}",
+        rows(picture_model(), pictures(3), ["saliency"], "certificate", **given),
+    )
 
 
 def test_certificate_of_all_radii() -> None:
     given = {"radii": "all", "features": {"elements": {}}, "epsilon": 0.3}
     recorded(
-        "axes/certificate_all", rows(row_model(5), batch_of(3, 5, 1, seed=3), ["saliency"], "certificate", **given)
+        "axes/certificate_all",
+        rows(row_model(5), batch_of(3, 5, 1, seed=3), ["saliency"], "certificate", **given),
     )

@@ -56,7 +56,10 @@ def test_the_installed_command_runs_a_study_and_ends_with_the_path_of_the_report
     assert done.stderr == ""
     assert not re.search(r"[\x1b\r\b]", done.stdout)
     run = heatproof.read(tmp_path / "runs" / "shapes")
-    assert run.manifest["command"].startswith("heatproof run ") and "--allow-code" in run.manifest["command"]
+    assert (
+        run.manifest["command"].startswith("heatproof run ")
+        and "--allow-code" in run.manifest["command"]
+    )
     assert len(run.samples()) == 6
     assert set(zip(run.table().condition, run.table().level, strict=True)) == {
         *{("jpeg", 40.0), ("rotation", 5.0), ("rotation", 10.0)},
@@ -65,11 +68,17 @@ def test_the_installed_command_runs_a_study_and_ends_with_the_path_of_the_report
 
 
 def test_the_installed_command_answers_a_mistake_with_one_line(tmp_path):
-    done = installed("run", write(tmp_path, STUDY.replace("saliency", "sailency")), "--allow-code", cwd=tmp_path)
+    done = installed(
+        "run", write(tmp_path, STUDY.replace("saliency", "sailency")), "--allow-code", cwd=tmp_path
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.startswith("heatproof: ") and "line 3" in done.stderr and "'saliency'" in done.stderr
+    assert (
+        done.stderr.startswith("heatproof: ")
+        and "line 3" in done.stderr
+        and "'saliency'" in done.stderr
+    )
 
 
 def test_run_obeys_out_limit_and_seed(main, tmp_path):
@@ -84,10 +93,15 @@ def test_run_obeys_out_limit_and_seed(main, tmp_path):
     assert code == 2 and "seed: the run has 5, this study says 6" in error
     code, _, _ = main(*arguments, "--seed", 5)
     assert code == 0
-    assert [s["passes"]["shapes"] > 0 for s in heatproof.read(out).manifest["sessions"]] == [True, False]
+    assert [s["passes"]["shapes"] > 0 for s in heatproof.read(out).manifest["sessions"]] == [
+        True,
+        False,
+    ]
 
 
-def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(main, tmp_path, monkeypatch):
+def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(
+    main, tmp_path, monkeypatch
+):
     monkeypatch.setattr(sys.modules["heatproof.cli.run"], "WORTH_A_TRIAL", 6)
     (tmp_path / "net.py").write_text(
         "import torch, heatproof\n"
@@ -97,8 +111,12 @@ def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(main, tm
         "    return heatproof.Model(net, task={'regression': {'tolerance': 0.5}})\n"
     )
     axis = "[{certificate: {radii: [1], features: {patches: {size: 16}}}}]"
-    study = re.sub("evaluations: .*", f"evaluations: {axis}", STUDY.replace(f"{SMALL}:model", "net.py:number"))
-    code, text, error = main("run", write(tmp_path, study), "--allow-code", "--out", tmp_path / "run")
+    study = re.sub(
+        "evaluations: .*", f"evaluations: {axis}", STUDY.replace(f"{SMALL}:model", "net.py:number")
+    )
+    code, text, error = main(
+        "run", write(tmp_path, study), "--allow-code", "--out", tmp_path / "run"
+    )
     assert code == 0, error
     assert re.search(r"^about .*, by a trial of one sample$", text, re.M)
     assert re.search("^note: certificate leaves out .*regression has no classes$", text, re.M)
@@ -109,15 +127,23 @@ def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(main, tm
 def test_validate_says_and_writes_what_measures_tell(main, tmp_path):
     table = tmp_path / "validation.md"
     table.write_text(f"Kept.\n{MARK}Gone.\n")
-    code, text, error = main("validate", "--quick", "--only", "words", "--seed", 1, "--markdown", table)
+    code, text, error = main(
+        "validate", "--quick", "--only", "words", "--seed", 1, "--markdown", table
+    )
     assert code == 0, error
     written = table.read_text()
-    assert written.startswith(f"Kept.\n{MARK}") and "Gone." not in written and "--quick --seed 1" in written
+    assert (
+        written.startswith(f"Kept.\n{MARK}")
+        and "Gone." not in written
+        and "--quick --seed 1" in written
+    )
     assert text.splitlines()[-1] == str(table) and len(text.splitlines()) > 3
 
 
 def test_a_run_is_set_beside_the_atlas(main, tmp_path):
-    run = heatproof.evaluate(model(), pictures(3)[0], "saliency", heatproof.Stability(k=50), tmp_path / "run")
+    run = heatproof.evaluate(
+        model(), pictures(3)[0], "saliency", heatproof.Stability(k=50), tmp_path / "run"
+    )
     code, text, error = main("compare", run.path, "atlas")
     assert code == 0, error
     assert text == atlas_text(run.path) + "\n"
@@ -132,12 +158,31 @@ def test_report_is_drawn_again(main, tmp_path):
     code, text, _ = main("report", run.path)
     assert code == 0 and Path(text.strip()) == run.path / "report.html"
     code, text, _ = main("report", run.path, "--out", tmp_path / "a" / "b.html")
-    assert code == 0 and (tmp_path / "a" / "b.html").read_bytes() == (run.path / "report.html").read_bytes()
+    assert (
+        code == 0
+        and (tmp_path / "a" / "b.html").read_bytes() == (run.path / "report.html").read_bytes()
+    )
 
 
 LISTED = {
-    "explainers": ["integrated_gradients", "grad_cam", "lime", "smoothgrad", "random", "sobel", "steps="],
-    "perturbations": ["rotation", "translation", "brightness", "gaussian_noise", "jpeg", "elastic", "geometric"],
+    "explainers": [
+        "integrated_gradients",
+        "grad_cam",
+        "lime",
+        "smoothgrad",
+        "random",
+        "sobel",
+        "steps=",
+    ],
+    "perturbations": [
+        "rotation",
+        "translation",
+        "brightness",
+        "gaussian_noise",
+        "jpeg",
+        "elastic",
+        "geometric",
+    ],
     "measures": ["ssim", "spearman", "jaccard", "fass", "_chance", "_aligned"],
     "presets": ["fass-paper", "fass-mild", "rotation 15°", "jpeg quality 85"],
     "evaluations": ["fractions=[0.1, 0.2", "features=pixels"],
@@ -154,7 +199,10 @@ def test_ls_names_everything_with_a_line_each(main, what):
     for word in LISTED[what]:
         assert word in text, word
     registry = {"explainers": EXPLAINERS, "perturbations": heatproof.perturbations.KNOWN}
-    registry |= {"presets": heatproof.perturbations.KNOWN_PRESETS, "evaluations": heatproof.axes.EVALUATIONS}
+    registry |= {
+        "presets": heatproof.perturbations.KNOWN_PRESETS,
+        "evaluations": heatproof.axes.EVALUATIONS,
+    }
     names = [re.match(r"\S+: \S+|\S+", line)[0] for line in text.splitlines()]
     assert len(names) == len(set(names))
     if what in registry:
@@ -181,7 +229,10 @@ MISTAKES = {
     "not YAML": ("model: [", "line 1"),
     "not a study": ("- 1", "a study is a mapping"),
     "a word for a key": (STUDY.replace("limit", "limits"), "did you mean 'limit'"),
-    "bad limit": (STUDY.replace("limit: 6", "limit: 0"), "line 5: limit must be a whole number of at least 1"),
+    "bad limit": (
+        STUDY.replace("limit: 6", "limit: 0"),
+        "line 5: limit must be a whole number of at least 1",
+    ),
     "bad k": (STUDY.replace("k: 50", "k: -1"), "line 4"),
     "bad perturbation": (STUDY.replace("jpeg", "jpg"), "'jpeg'"),
     "unknown device": (STUDY + "device: gpu\n", "line 6: unknown device 'gpu'"),
@@ -218,9 +269,18 @@ OUT_OF_RANGE = [
     (("plan", "STUDY", "--limit", 0), "--limit must be at least 1, got 0"),
     (("demo", "--limit", 0), "--limit must be from 1 to 28, got 0"),
     (("demo", "--limit", 29), "--limit must be from 1 to 28, got 29"),
-    (("report", "HERE", "--out", "HERE"), "--out is the name of a file, such as HERE/report.html; HERE is a directory"),
-    (("compare", "HERE", "HERE", "--out", "HERE"), "--out is the name of a file, such as HERE/comparison.html"),
-    (("validate", "--markdown", "HERE"), "--markdown is the name of a file, such as HERE/validation.md"),
+    (
+        ("report", "HERE", "--out", "HERE"),
+        "--out is the name of a file, such as HERE/report.html; HERE is a directory",
+    ),
+    (
+        ("compare", "HERE", "HERE", "--out", "HERE"),
+        "--out is the name of a file, such as HERE/comparison.html",
+    ),
+    (
+        ("validate", "--markdown", "HERE"),
+        "--markdown is the name of a file, such as HERE/validation.md",
+    ),
 ]
 
 
@@ -228,7 +288,11 @@ OUT_OF_RANGE = [
 def test_an_option_out_of_range_is_a_mistake(main, tmp_path, words, said):
     places = {"STUDY": write(tmp_path), "HERE": tmp_path}
     code, _, error = main(*(places.get(word, word) for word in words))
-    assert code == 2 and said.replace("HERE", str(tmp_path)) in error and len(error.strip().splitlines()) == 1
+    assert (
+        code == 2
+        and said.replace("HERE", str(tmp_path)) in error
+        and len(error.strip().splitlines()) == 1
+    )
 
 
 def test_data_by_path_is_found_beside_the_study(main, tmp_path, monkeypatch):
@@ -262,7 +326,8 @@ def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("efficientnet_lite_pytorch") is None or importlib.util.find_spec("foolbox") is None,
+    importlib.util.find_spec("efficientnet_lite_pytorch") is None
+    or importlib.util.find_spec("foolbox") is None,
     reason="the demo's packages are not installed",
 )
 def test_the_demo_can_be_planned():
@@ -277,11 +342,17 @@ def test_the_demo_can_be_planned():
 
 
 def test_plan_says_what_a_study_would_do_and_could_tell_apart(tmp_path):
-    asked = ["plan", str(write(tmp_path, STUDY.replace("[saliency,", "[saliency, input_x_gradient,"))), "--allow-code"]
+    asked = [
+        "plan",
+        str(write(tmp_path, STUDY.replace("[saliency,", "[saliency, input_x_gradient,"))),
+        "--allow-code",
+    ]
     done = CliRunner().invoke(cli.app, asked)
     assert done.exit_code == 0, done.output
     assert "stability: 3 conditions, 3 explainers" in done.output
-    assert re.search(r"6 samples, 2 methods: differences below about 0\.\d+ will not be separated", done.output)
+    assert re.search(
+        r"6 samples, 2 methods: differences below about 0\.\d+ will not be separated", done.output
+    )
     passes = int(re.search(r"about (\d+) passes", done.output)[1])
     again = CliRunner().invoke(cli.app, [*asked, "--no-trial"]).output
     assert "passes" not in again and "chance is taken from 6 of the samples" in again

@@ -53,13 +53,19 @@ def test_the_gate_in_every_form(main, tmp_path) -> None:
         said = re.sub(r"[0-9a-f]{32}", "KEY", out).replace("KEY", "key")
         recorded(f"cli/check-{form}", plain(said, MOVED))
     assert junit.read_bytes().startswith(b"<?xml version='1.0' encoding='utf-8'?>\n<testsuites ")
-    told = [[e.tag, *e.attrib.values(), (e.text or "").strip()] for e in ElementTree.parse(junit).iter()]
-    recorded("cli/check-junit", [" | ".join(line).replace(str(MOVED), "PLACE") for line in told[::3]])
+    told = [
+        [e.tag, *e.attrib.values(), (e.text or "").strip()] for e in ElementTree.parse(junit).iter()
+    ]
+    recorded(
+        "cli/check-junit", [" | ".join(line).replace(str(MOVED), "PLACE") for line in told[::3]]
+    )
 
 
 def test_limits_and_strict_bounds_change_what_the_gate_says(main) -> None:
     few = main("check", MOVED, "--require", WISHES[0], "--min-samples", 20)[1]
-    none = main("check", MOVED, "--require", WISHES[6], "--max-undefined", 0.0, "--min-retention", 0.95)[1]
+    none = main(
+        "check", MOVED, "--require", WISHES[6], "--max-undefined", 0.0, "--min-retention", 0.95
+    )[1]
     strict = main("check", MOVED, "--require", WISHES[4], "--strict")[1]
     recorded("cli/check-limits", [plain(text) for text in (few, none, strict)])
 
@@ -69,8 +75,14 @@ def test_exports_say_what_they_wrote(main, tmp_path) -> None:
         code, out, error = main("export", MOVED, "--to", kind, "--out", tmp_path / kind)
         assert (code, error) == (0, "")
         recorded(f"cli/export-{kind}", plain(out, tmp_path))
-    tables = {path.name: path.read_text().splitlines() for path in sorted((tmp_path / "csv").glob("*.csv"))}
-    recorded("cli/csv", {name: [len(lines), *lines[:1], *lines[5::997][:9]] for name, lines in tables.items()})
+    tables = {
+        path.name: path.read_text().splitlines()
+        for path in sorted((tmp_path / "csv").glob("*.csv"))
+    }
+    recorded(
+        "cli/csv",
+        {name: [len(lines), *lines[:1], *lines[5::997][:9]] for name, lines in tables.items()},
+    )
     recorded("cli/card", plain((tmp_path / "hf" / "README.md").read_text(), tmp_path))
     code, out, error = main("export", MOVED, "--to", "maps", "--out", tmp_path / "maps")
     recorded("cli/export-maps", [code, plain(out, tmp_path), plain(error, tmp_path)])
@@ -89,7 +101,9 @@ def test_verify_report_and_show(main, tmp_path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["explainers", "evaluations", "perturbations", "presets", "groups", "features"])
+@pytest.mark.parametrize(
+    "kind", ["explainers", "evaluations", "perturbations", "presets", "groups", "features"]
+)
 def test_listings_with_all_parameters_and_defaults(kind: str) -> None:
     recorded(f"cli/ls-{kind}", [f"{name}: {text}" for name, text in catalogue(kind)])
 
@@ -111,7 +125,10 @@ def test_commands_their_places_and_the_defaults_of_their_options() -> None:
     for panel, commands in cli.COMMANDS.items():
         for name, command in commands.items():
             options = inspect.signature(command).parameters.values()
-            usual = {o.name: "needed" if o.default is inspect.Parameter.empty else o.default for o in options}
+            usual = {
+                o.name: "needed" if o.default is inspect.Parameter.empty else o.default
+                for o in options
+            }
             told[name] = f"{panel}: {usual}"
     recorded("cli/options", told)
 
@@ -124,4 +141,8 @@ def test_figures_that_were_left_out_are_told_from_nothing_written(tmp_path, caps
     _say(Written([], skipped, tmp_path / "index.json"))
     none = capsys.readouterr().out
     assert "left out\n" in some and "1 file in" in some and "index.json lists the files" in some
-    assert none.startswith("nothing was written\n") and "frontier  net: one axis only" in none and "lists" not in none
+    assert (
+        none.startswith("nothing was written\n")
+        and "frontier  net: one axis only" in none
+        and "lists" not in none
+    )

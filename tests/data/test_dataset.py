@@ -66,7 +66,11 @@ def test_pairs_numpy_and_labels() -> None:
     x, y = pixels(4, 1, 6, 6).double().numpy(), np.array([3, 1, 2, 0], dtype=np.int32)
     x.setflags(write=False)
     batch = open_data((x, y)).load(range(4)).batch
-    assert batch.x.dtype == torch.float32 and batch.label is not None and batch.label.dtype == torch.int64
+    assert (
+        batch.x.dtype == torch.float32
+        and batch.label is not None
+        and batch.label.dtype == torch.int64
+    )
     assert batch.label.tolist() == [3, 1, 2, 0]
     by_id = open_data(x, labels={"0002": 9}).load([2, 3]).batch.label
     assert by_id is not None and by_id.tolist() == [9, -1]
@@ -79,7 +83,9 @@ def test_series_and_tables(shape: tuple[int, ...], expected: tuple[int, ...]) ->
 
 
 def test_batch_keeps_ids_labels_and_aux() -> None:
-    batch = Batch(("cat", "dog"), pixels(2, 3), {"mask": torch.tensor([[1], [0]])}, torch.tensor([5, 6]))
+    batch = Batch(
+        ("cat", "dog"), pixels(2, 3), {"mask": torch.tensor([[1], [0]])}, torch.tensor([5, 6])
+    )
     back = open_data(batch).load([1, 0]).batch
     assert back.ids == ("dog", "cat") and back.aux["mask"].tolist() == [[0], [1]]
     assert back.label is not None and back.label.tolist() == [6, 5]
@@ -188,7 +194,9 @@ def test_dataset_items_of_every_form(wrap: object, label: int | None) -> None:
     assert (data.name, data.kind, data.shape) == ("Items", "image", (3, 6, 6))
     batch = data.load([2, 0]).batch
     assert torch.equal(batch.x, x[[2, 0]])
-    assert (None if batch.label is None else batch.label.tolist()) == (None if label is None else [4, 4])
+    assert (None if batch.label is None else batch.label.tolist()) == (
+        None if label is None else [4, 4]
+    )
 
 
 def test_dataset_of_pillow_images_is_squashed() -> None:
@@ -208,14 +216,25 @@ def test_dataset_ids_of_its_own() -> None:
 
 def test_items_that_cannot_be_read_are_recorded() -> None:
     good = pixels(3, 4, 4)
-    bad = [OSError("disk on fire"), ValueError("odd"), torch.full((3, 4, 4), float("nan")), SyntaxError("chunk")]
+    bad = [
+        OSError("disk on fire"),
+        ValueError("odd"),
+        torch.full((3, 4, 4), float("nan")),
+        SyntaxError("chunk"),
+    ]
     data = open_data(Items([bad[0], good, *bad[1:]]))
     loaded = data.load(range(5))
     assert data.shape == (3, 4, 4) and loaded.batch.ids == ("0001",)
     assert list(loaded.errors) == ["0000", "0002", "0003", "0004"]
-    assert loaded.errors["0000"] == "OSError: disk on fire" and "not finite" in loaded.errors["0003"]
+    assert (
+        loaded.errors["0000"] == "OSError: disk on fire" and "not finite" in loaded.errors["0003"]
+    )
     nothing = data.load([0, 2])
-    assert len(nothing.batch) == 0 and nothing.batch.x.shape == (0, 3, 4, 4) and len(nothing.errors) == 2
+    assert (
+        len(nothing.batch) == 0
+        and nothing.batch.x.shape == (0, 3, 4, 4)
+        and len(nothing.errors) == 2
+    )
 
 
 def test_unreadable_bytes_have_a_stable_reason() -> None:
@@ -272,7 +291,10 @@ def test_pictures_too_large_to_read_are_recorded(tmp_path: Path) -> None:
     photo(0, (8, 8)).save(tmp_path / "good.png")
     loaded = open_data(tmp_path, size=8).load(range(2))
     assert loaded.batch.ids == ("good.png",)
-    assert f"{LARGEST_PICTURE + 1} bytes; at most {LARGEST_PICTURE} are read" in loaded.errors["huge.png"]
+    assert (
+        f"{LARGEST_PICTURE + 1} bytes; at most {LARGEST_PICTURE} are read"
+        in loaded.errors["huge.png"]
+    )
     wide = Image.new("1", (images.MAX_PIXELS // 1000 + 1, 1000))
     with pytest.raises(Image.DecompressionBombError, match=f"{wide.width}×1000 pixels"):
         images.decode(wide, 8)
@@ -309,11 +331,16 @@ def in_mode(mode: str) -> Image.Image:
     """Grey 128 of 255 in every mode (LA and RGBA half transparent, so 191 on white)."""
     if mode in SPECIAL:
         return Image.new(mode, (8, 8), SPECIAL[mode])
-    return Image.new("L", (8, 8), 128).convert("RGB" if mode not in ("L", "P") else "L").convert(mode)
+    return (
+        Image.new("L", (8, 8), 128).convert("RGB" if mode not in ("L", "P") else "L").convert(mode)
+    )
 
 
 MODES = {
-    **dict.fromkeys(("L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "I", "I;16", "I;16B", "F"), 128 / 255),
+    **dict.fromkeys(
+        ("L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "I", "I;16", "I;16B", "F"),
+        128 / 255,
+    ),
     **dict.fromkeys(("LA", "RGBA"), 191 / 255),
     "1": 1.0,
 }
@@ -398,14 +425,20 @@ def test_first_frame_of_many() -> None:
     frames = [Image.new("RGB", (6, 6), colour) for colour in ("red", "blue")]
     for kind in ("GIF", "PNG", "TIFF", "WEBP"):
         options = {"lossless": True} if kind == "WEBP" else {}
-        x = images.decode(encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options), None)
+        x = images.decode(
+            encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options), None
+        )
         assert x[:, 0, 0].round().tolist() == [1, 0, 0], kind
 
 
 def test_squash_is_pillows_and_crop_takes_the_centre() -> None:
     picture = photo(3, (64, 32))
-    expected = np.asarray(picture.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1) / 255
-    torch.testing.assert_close(images.decode(picture, 16), torch.tensor(expected, dtype=torch.float32))
+    expected = (
+        np.asarray(picture.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1) / 255
+    )
+    torch.testing.assert_close(
+        images.decode(picture, 16), torch.tensor(expected, dtype=torch.float32)
+    )
     sides = Image.new("RGB", (64, 32), "black")
     sides.paste("white", (18, 0, 46, 32))  # the central 28 of the 32 pixels of the short side
     assert images.decode(sides, 28, "crop").unique().tolist() == [1]
@@ -469,10 +502,17 @@ def test_native_sizes_must_agree(tmp_path: Path) -> None:
 
 def huge_png(width: int, height: int) -> bytes:
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\x00")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\x00"))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_broken_files_are_recorded_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -483,7 +523,9 @@ def test_broken_files_are_recorded_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "4-text.jpg").write_text("this is not a picture")
     (tmp_path / "5-bomb.png").write_bytes(huge_png(50_000, 50_000))
     (tmp_path / "6-warned.png").write_bytes(huge_png(10_000, 10_000))
-    (tmp_path / "7-script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n")
+    (tmp_path / "7-script.jpg").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n"
+    )
     (tmp_path / "8-chunk.png").write_bytes(encoded(photo())[:40] + b"\x00" * 40)
     (tmp_path / "9-gone.png").symlink_to(tmp_path / "nowhere.png")
     before = Image.MAX_IMAGE_PIXELS
@@ -491,9 +533,16 @@ def test_broken_files_are_recorded_and_the_rest_is_read(tmp_path: Path) -> None:
     loaded = data.load(range(len(data)))
     assert loaded.batch.ids == ("1-whole.jpg",)
     assert [name[0] for name in loaded.errors] == list("23456789")
-    for name, words in (("2-truncated.jpg", "truncated"), ("5-bomb.png", "bomb"), ("6-warned.png", "bomb")):
+    for name, words in (
+        ("2-truncated.jpg", "truncated"),
+        ("5-bomb.png", "bomb"),
+        ("6-warned.png", "bomb"),
+    ):
         assert words in loaded.errors[name]
-    assert "not a picture" in loaded.errors["4-text.jpg"] and "not a picture" in loaded.errors["7-script.jpg"]
+    assert (
+        "not a picture" in loaded.errors["4-text.jpg"]
+        and "not a picture" in loaded.errors["7-script.jpg"]
+    )
     assert before == Image.MAX_IMAGE_PIXELS and len(data.fingerprint) == 64
 
 
@@ -524,10 +573,19 @@ def test_batches_do_not_depend_on_neighbours(tmp_path: Path) -> None:
 def test_npz_of_floats_and_bytes(tmp_path: Path) -> None:
     x = (np.random.default_rng(0).random((3, 3, 6, 5)) * 255).astype(np.uint8)
     np.savez(tmp_path / "f.npz", x=x / 255, y=[1, 0, 2], ids=["p", "q", "r"])
-    np.savez(tmp_path / "u.npz", images=x.transpose(0, 2, 3, 1), labels=[1, 0, 2], classes=["a", "b", "c"])
+    np.savez(
+        tmp_path / "u.npz",
+        images=x.transpose(0, 2, 3, 1),
+        labels=[1, 0, 2],
+        classes=["a", "b", "c"],
+    )
     np.savez(tmp_path / "g.npz", data=x[:, 0])
     floats, whole, grey = (open_data(tmp_path / f"{name}.npz") for name in "fug")
-    assert floats.ids == ("p", "q", "r") and whole.class_names == ("a", "b", "c") and grey.shape == (1, 6, 5)
+    assert (
+        floats.ids == ("p", "q", "r")
+        and whole.class_names == ("a", "b", "c")
+        and grey.shape == (1, 6, 5)
+    )
     a, b = floats.load(range(3)).batch, whole.load(range(3)).batch
     torch.testing.assert_close(a.x, b.x)
     assert a.label is not None and a.label.tolist() == [1, 0, 2]
@@ -550,10 +608,16 @@ def test_npz_of_jpeg_blobs(tmp_path: Path) -> None:
     blobs[1] = blobs[1][:80]
     offsets = np.cumsum([0] + [len(b) for b in blobs])
     jpeg = np.frombuffer(b"".join(blobs), dtype=np.uint8)
-    np.savez(tmp_path / "j.npz", jpeg=jpeg, offsets=offsets, labels=[2, 1, 0], classes=["x", "y", "z"])
+    np.savez(
+        tmp_path / "j.npz", jpeg=jpeg, offsets=offsets, labels=[2, 1, 0], classes=["x", "y", "z"]
+    )
     data = open_data(tmp_path / "j.npz", size=None)
     loaded = data.load([2, 1, 0])
-    assert loaded.batch.ids == ("0002", "0000") and list(loaded.errors) == ["0001"] and data.shape == (3, 12, 12)
+    assert (
+        loaded.batch.ids == ("0002", "0000")
+        and list(loaded.errors) == ["0001"]
+        and data.shape == (3, 12, 12)
+    )
     assert loaded.batch.label is not None and loaded.batch.label.tolist() == [0, 2]
     assert torch.equal(loaded.batch.x[0], images.decode(blobs[2], None))
     np.savez(tmp_path / "k.npz", jpeg=jpeg, offsets=offsets[::-1])
@@ -580,13 +644,26 @@ def test_npz_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_parquet_in_both_layouts(tmp_path: Path) -> None:
     blobs = [encoded(photo(i, (10, 10))) for i in range(5)]
-    pq.write_table(pa.table({"image": blobs, "label": [0, 1, None, 1, 0]}), tmp_path / "flat.parquet", row_group_size=2)
+    pq.write_table(
+        pa.table({"image": blobs, "label": [0, 1, None, 1, 0]}),
+        tmp_path / "flat.parquet",
+        row_group_size=2,
+    )
     rows = [{"bytes": blob, "path": f"p{i}.png"} for i, blob in enumerate(blobs)]
     hub = pa.table({"image": rows, "label": [0, 1, 0, 1, 0]})
     info = b'{"info": {"features": {"label": {"names": ["cat", "dog"]}}}}'
-    pq.write_table(hub.replace_schema_metadata({b"huggingface": info}), tmp_path / "hub.parquet", row_group_size=3)
-    flat, nested = open_data(tmp_path / "flat.parquet", size=10), open_data(tmp_path / "hub.parquet", size=10)
-    assert flat.ids[0] == "0000" and nested.ids[0] == "p0.png" and nested.class_names == ("cat", "dog")
+    pq.write_table(
+        hub.replace_schema_metadata({b"huggingface": info}),
+        tmp_path / "hub.parquet",
+        row_group_size=3,
+    )
+    flat, nested = (
+        open_data(tmp_path / "flat.parquet", size=10),
+        open_data(tmp_path / "hub.parquet", size=10),
+    )
+    assert (
+        flat.ids[0] == "0000" and nested.ids[0] == "p0.png" and nested.class_names == ("cat", "dog")
+    )
     expected = torch.stack([images.decode(blobs[i], 10) for i in (4, 0, 2)])
     for data in (flat, nested):
         assert torch.equal(data.load([4, 0, 2]).batch.x, expected)
@@ -600,7 +677,9 @@ def test_parquet_ids_and_missing_bytes(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "t.parquet")
     loaded = open_data(tmp_path / "t.parquet", size=4).load([0, 1, 2])
     assert (
-        loaded.batch.ids == ("k",) and "no image bytes" in loaded.errors["l"] and "not a picture" in loaded.errors["m"]
+        loaded.batch.ids == ("k",)
+        and "no image bytes" in loaded.errors["l"]
+        and "not a picture" in loaded.errors["m"]
     )
     same = [{"bytes": blob, "path": "same.png"}] * 2
     pq.write_table(pa.table({"image": same}), tmp_path / "same.parquet")
@@ -614,7 +693,11 @@ def test_parquet_that_cannot_be_used(tmp_path: Path) -> None:
     pq.write_table(pa.table({"depiction": [1.5]}), tmp_path / "name.parquet")
     pq.write_table(pa.table({"image": ["text"]}), tmp_path / "type.parquet")
     (tmp_path / "text.parquet").write_text("no parquet here")
-    for name, message in (("name", "has columns depiction"), ("type", "`image` is string"), ("text", "as Parquet")):
+    for name, message in (
+        ("name", "has columns depiction"),
+        ("type", "`image` is string"),
+        ("text", "as Parquet"),
+    ):
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / f"{name}.parquet")
 
@@ -643,7 +726,16 @@ def test_fingerprint_of_files(tmp_path: Path) -> None:
     make_folder(tmp_path)
     base = open_data(tmp_path).fingerprint
     assert open_data(tmp_path).fingerprint == base
-    assert len({base, open_data(tmp_path, size=64).fingerprint, open_data(tmp_path, resize="crop").fingerprint}) == 3
+    assert (
+        len(
+            {
+                base,
+                open_data(tmp_path, size=64).fingerprint,
+                open_data(tmp_path, resize="crop").fingerprint,
+            }
+        )
+        == 3
+    )
     with (tmp_path / "b" / "2.png").open("ab") as file:
         file.write(b"x")
     assert open_data(tmp_path).fingerprint != base
@@ -674,8 +766,15 @@ def test_fingerprint_of_parquet_and_npz(tmp_path: Path) -> None:
     for seed in (0, 1, 1):
         blob = encoded(photo(seed, (9, 9)))
         pq.write_table(pa.table({"image": [blob]}), tmp_path / "t.parquet")
-        np.savez(tmp_path / "t.npz", jpeg=np.frombuffer(blob, dtype=np.uint8), offsets=[0, len(blob)])
-        found.add((open_data(tmp_path / "t.parquet").fingerprint, open_data(tmp_path / "t.npz").fingerprint))
+        np.savez(
+            tmp_path / "t.npz", jpeg=np.frombuffer(blob, dtype=np.uint8), offsets=[0, len(blob)]
+        )
+        found.add(
+            (
+                open_data(tmp_path / "t.parquet").fingerprint,
+                open_data(tmp_path / "t.npz").fingerprint,
+            )
+        )
     assert len(found) == 2
 
 
@@ -687,7 +786,10 @@ def test_data_can_be_sent_to_another_process(tmp_path: Path) -> None:
     for source in (tmp_path / "b", tmp_path / "t.parquet", pixels(2, 3, 4, 4)):
         data = open_data(source)
         back = pickle.loads(pickle.dumps(data))
-        assert torch.equal(back.load([0]).batch.x, data.load([0]).batch.x) and back.fingerprint == data.fingerprint
+        assert (
+            torch.equal(back.load([0]).batch.x, data.load([0]).batch.x)
+            and back.fingerprint == data.fingerprint
+        )
 
 
 def test_samples_have_the_shape_that_was_said_or_that_of_the_first():

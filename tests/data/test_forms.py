@@ -59,9 +59,16 @@ def write_cifar10(folder: Path, protocol: int = 2) -> dict[str, np.ndarray]:
     written = {}
     for i, name in enumerate([*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]):
         written[name] = pixels_of(2, i)
-        content = {b"data": written[name], b"labels": [i, 9], b"batch_label": b"some", b"filenames": [b"a", b"b"]}
+        content = {
+            b"data": written[name],
+            b"labels": [i, 9],
+            b"batch_label": b"some",
+            b"filenames": [b"a", b"b"],
+        }
         (folder / name).write_bytes(pickle.dumps(content, protocol))
-    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [f"c{i}".encode() for i in range(10)]}, 2))
+    (folder / "batches.meta").write_bytes(
+        pickle.dumps({b"label_names": [f"c{i}".encode() for i in range(10)]}, 2)
+    )
     return written
 
 
@@ -75,13 +82,17 @@ def test_cifar10_in_torchvisions_folder(tmp_path: Path, protocol: int) -> None:
         tuple(f"c{i}" for i in range(10)),
     )
     assert test.labels == (5, 9)
-    expected = torch.from_numpy(written["test_batch"].reshape(2, 3, 32, 32).astype(np.float32) / 255)
+    expected = torch.from_numpy(
+        written["test_batch"].reshape(2, 3, 32, 32).astype(np.float32) / 255
+    )
     assert torch.equal(pickle.loads(pickle.dumps(test)).load([1, 0]).batch.x, expected[[1, 0]])
     train = open_data(tmp_path / "cifar-10-batches-py", split="train", size=16)
     assert train.shape == (3, 16, 16) and train.labels == (0, 9, 1, 9, 2, 9, 3, 9, 4, 9)
     one = open_data(tmp_path / "cifar-10-batches-py" / "test_batch")
     assert one.fingerprint == test.fingerprint != train.fingerprint
-    with pytest.raises(UserError, match="holds the splits test, train; choose one, such as split='test'"):
+    with pytest.raises(
+        UserError, match="holds the splits test, train; choose one, such as split='test'"
+    ):
         open_data(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(UserError, match="lacks data_batch_3"):
@@ -108,7 +119,9 @@ def test_cifar_of_python_2(tmp_path: Path) -> None:
     (tmp_path / "c" / "test_batch").write_bytes(python2_pickle(pixels.tobytes()))
     data = open_data(tmp_path / "c" / "test_batch")
     assert data.labels == (3, 5)
-    np.testing.assert_array_equal((data.load([0, 1]).batch.x.numpy() * 255).round().reshape(2, -1), pixels)
+    np.testing.assert_array_equal(
+        (data.load([0, 1]).batch.x.numpy() * 255).round().reshape(2, -1), pixels
+    )
     (tmp_path / "c" / "test_batch").write_bytes(python2_pickle(pixels.tobytes()[1:]))
     with pytest.raises(UserError, match=r"says \(2, 3072\) but holds 6143 values"):
         open_data(tmp_path / "c" / "test_batch")
@@ -142,7 +155,9 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(tmp_path: Path) -> None:
     ]
     for stream in streams:
         (tmp_path / "c" / "test_batch").write_bytes(stream)
-        with pytest.raises(UserError, match=r"nothing was run|cannot read .* as a pickle|a dictionary was expected"):
+        with pytest.raises(
+            UserError, match=r"nothing was run|cannot read .* as a pickle|a dictionary was expected"
+        ):
             open_data(tmp_path / "c" / "test_batch")
     assert not (tmp_path / "sang").exists()
     (tmp_path / "c" / "test_batch").write_bytes(honest)
@@ -154,13 +169,27 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(tmp_path: Path) -> None:
     [
         ([1, 2], "holds list; a dictionary was expected"),
         ({b"data": [1], b"labels": [0]}, "`data` is not an array of bytes with rows of 3072"),
-        ({b"data": pixels_of(2)[:, :9], b"labels": [0, 1]}, "`data` is not an array of bytes with rows of 3072"),
-        ({b"data": pixels_of(2), b"labels": [0]}, "labels or fine_labels is not a list of 2 whole numbers"),
-        ({b"data": pixels_of(2), b"labels": [0, b"1"]}, "labels or fine_labels is not a list of 2 whole numbers"),
-        ({b"data": pixels_of(2).astype("float32"), b"labels": [0, 1]}, r"an array of f4; bytes \(u1\) were expected"),
+        (
+            {b"data": pixels_of(2)[:, :9], b"labels": [0, 1]},
+            "`data` is not an array of bytes with rows of 3072",
+        ),
+        (
+            {b"data": pixels_of(2), b"labels": [0]},
+            "labels or fine_labels is not a list of 2 whole numbers",
+        ),
+        (
+            {b"data": pixels_of(2), b"labels": [0, b"1"]},
+            "labels or fine_labels is not a list of 2 whole numbers",
+        ),
+        (
+            {b"data": pixels_of(2).astype("float32"), b"labels": [0, 1]},
+            r"an array of f4; bytes \(u1\) were expected",
+        ),
     ],
 )
-def test_pickles_of_something_else_are_explained(tmp_path: Path, content: Any, message: str) -> None:
+def test_pickles_of_something_else_are_explained(
+    tmp_path: Path, content: Any, message: str
+) -> None:
     write_cifar10(tmp_path / "c")
     (tmp_path / "c" / "test_batch").write_bytes(pickle.dumps(content, 2))
     with pytest.raises(UserError, match=message):
@@ -170,17 +199,24 @@ def test_pickles_of_something_else_are_explained(tmp_path: Path, content: Any, m
 def test_cifar_without_names_or_in_two_folders_is_explained(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     shutil.copytree(tmp_path / "cifar-10-batches-py", tmp_path / "cifar-10-copy")
-    with pytest.raises(UserError, match="has cifar-10-batches-py, cifar-10-copy; give the path of one"):
+    with pytest.raises(
+        UserError, match="has cifar-10-batches-py, cifar-10-copy; give the path of one"
+    ):
         open_data(tmp_path)
     lone = b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87Rs."
     late = b"\x80\x02}U\x04datac_codecs\nencode\nX\x01\x00\x00\x00aX\x06\x00\x00\x00latin1\x86R}bs."
-    for stream, message in ((lone, "an array that is not as NumPy writes it"), (late, "changes bytes after they are")):
+    for stream, message in (
+        (lone, "an array that is not as NumPy writes it"),
+        (late, "changes bytes after they are"),
+    ):
         (tmp_path / "cifar-10-copy" / "test_batch").write_bytes(stream)
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / "cifar-10-copy" / "test_batch")
     with (tmp_path / "cifar-10-copy" / "test_batch").open("wb") as file:
         file.truncate(2**30 + 1)  # a hole: it takes no room
-    with pytest.raises(UserError, match="has more than 1073741824 bytes, which no file of CIFAR has"):
+    with pytest.raises(
+        UserError, match="has more than 1073741824 bytes, which no file of CIFAR has"
+    ):
         open_data(tmp_path / "cifar-10-copy" / "test_batch")
     shutil.copy(tmp_path / "cifar-10-batches-py" / "test_batch", tmp_path / "cifar-10-copy")
     (tmp_path / "cifar-10-copy" / "batches.meta").write_bytes(pickle.dumps({b"label_names": 3}, 2))
@@ -194,7 +230,10 @@ def test_cifar100_and_both_binary_versions(tmp_path: Path) -> None:
     content = {b"data": pixels, b"fine_labels": [99, 4, 0], b"coarse_labels": [19, 1, 0]}
     (python / "test").write_bytes(pickle.dumps(content, 2))
     fine, coarse = [f"f{i}" for i in range(100)], [f"s{i}" for i in range(20)]
-    meta = {b"fine_label_names": [n.encode() for n in fine], b"coarse_label_names": [n.encode() for n in coarse]}
+    meta = {
+        b"fine_label_names": [n.encode() for n in fine],
+        b"coarse_label_names": [n.encode() for n in coarse],
+    }
     (python / "meta").write_bytes(pickle.dumps(meta, 2))
     binary = tmp_path / "cifar-100-binary"
     binary.mkdir()
@@ -206,8 +245,12 @@ def test_cifar100_and_both_binary_versions(tmp_path: Path) -> None:
         data, super_class = open_data(folder), open_data(folder, label="coarse")
         assert data.labels == (99, 4, 0) and data.class_names == tuple(fine)
         assert super_class.labels == (19, 1, 0) and super_class.class_names == tuple(coarse)
-        np.testing.assert_array_equal((data.load([2]).batch.x.numpy() * 255).round().reshape(-1), pixels[2])
-    with pytest.raises(UserError, match="unknown label of cifar-100-binary 'course'; did you mean 'coarse'"):
+        np.testing.assert_array_equal(
+            (data.load([2]).batch.x.numpy() * 255).round().reshape(-1), pixels[2]
+        )
+    with pytest.raises(
+        UserError, match="unknown label of cifar-100-binary 'course'; did you mean 'coarse'"
+    ):
         open_data(binary, label="course")
     (binary / "test.bin").write_bytes(records.tobytes()[:-1])
     with pytest.raises(UserError, match="no whole number of records of 3074 bytes"):
@@ -222,9 +265,15 @@ def test_imagenet_folders_keep_the_order_of_the_whole_list(tmp_path: Path) -> No
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(png(len(name)))
     val = open_data(tmp_path, split="val", size=None)
-    assert val.ids == ("n01443537/c.JPEG",) and val.labels == (1,) and val.name == f"{tmp_path.name}-val"
+    assert (
+        val.ids == ("n01443537/c.JPEG",)
+        and val.labels == (1,)
+        and val.name == f"{tmp_path.name}-val"
+    )
     assert val.class_names == ("n01440764", "n01443537")
-    (tmp_path / "LOC_synset_mapping.txt").write_text("n01484850 great white\nn01443537 goldfish\nn01440764 tench, it\n")
+    (tmp_path / "LOC_synset_mapping.txt").write_text(
+        "n01484850 great white\nn01443537 goldfish\nn01440764 tench, it\n"
+    )
     again = open_data(tmp_path / "val", size=None)
     assert again.labels == (1,) and again.class_names == ("tench, it", "goldfish", "great white")
     (tmp_path / "LOC_synset_mapping.txt").unlink()
@@ -233,7 +282,10 @@ def test_imagenet_folders_keep_the_order_of_the_whole_list(tmp_path: Path) -> No
     assert open_data(tmp_path / "val", size=None).class_names == ("tench", "goldfish")
     for text in ("[1]", "{", '{"0": 3}'):
         index.write_text(text)
-        with pytest.raises(UserError, match=r'imagenet_class_index.json\' is not {"0": \["n01440764", "tench"\], …}'):
+        with pytest.raises(
+            UserError,
+            match=r'imagenet_class_index.json\' is not {"0": \["n01440764", "tench"\], …}',
+        ):
             open_data(tmp_path / "val")
     index.unlink()
     meta = tmp_path / "ILSVRC2012_devkit_t12" / "data" / "meta.mat"
@@ -257,24 +309,41 @@ def test_flat_validation_pictures_with_either_ground_truth(tmp_path: Path) -> No
     for i in (1, 3):
         (val / f"ILSVRC2012_val_{i:08d}.JPEG").write_bytes(png(i))
     assert open_data(val).labels is None
-    rows = ["ImageId,PredictionString", "ILSVRC2012_val_00000003,n01440764 1 2 3 4 ", "ILSVRC2012_val_00000002,n02 "]
+    rows = [
+        "ImageId,PredictionString",
+        "ILSVRC2012_val_00000003,n01440764 1 2 3 4 ",
+        "ILSVRC2012_val_00000002,n02 ",
+    ]
     solution = tmp_path / "LOC_val_solution.csv"
     solution.write_text("\n".join(rows))
     with pytest.raises(UserError, match="ImageId,PredictionString was expected"):
         open_data(val)
-    solution.write_text("\n".join([*rows[:2], "ILSVRC2012_val_00000001,n01484850 5 6 7 8 n01484850 1 1 2 2"]))
-    assert open_data(val).labels == (1, 0) and open_data(val).class_names == ("n01440764", "n01484850")
+    solution.write_text(
+        "\n".join([*rows[:2], "ILSVRC2012_val_00000001,n01484850 5 6 7 8 n01484850 1 1 2 2"])
+    )
+    assert open_data(val).labels == (1, 0) and open_data(val).class_names == (
+        "n01440764",
+        "n01484850",
+    )
     solution.unlink()
     kit = tmp_path / "ILSVRC2012_devkit_t12" / "data"
     kit.mkdir(parents=True)
     kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("num_children", "O")]
     synsets = np.array(
-        [(1, "n02119789", "kit fox", 0), (2, "n01440764", "tench", 0), (9, "n00001740", "entity", 2)], dtype=kinds
+        [
+            (1, "n02119789", "kit fox", 0),
+            (2, "n01440764", "tench", 0),
+            (9, "n00001740", "entity", 2),
+        ],
+        dtype=kinds,
     )
     savemat(kit / "meta.mat", {"synsets": synsets[:, None]})
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n1\n2\n")
     data = open_data(val)
-    assert data.labels == (1, 0) and data.class_names == ("tench", "kit fox")  # by WordNet id, not by the kit's number
+    assert data.labels == (1, 0) and data.class_names == (
+        "tench",
+        "kit fox",
+    )  # by WordNet id, not by the kit's number
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n9\n2\n")
     with pytest.raises(UserError, match="has '9'; numbers of the 2 classes"):
         open_data(val)
@@ -290,7 +359,11 @@ def write_coco(root: Path, split: str = "val2017") -> Path:
         (root / split / f"{i:012d}.jpg").write_bytes(png(i))
     content = {
         "images": [{"id": 70 + i, "file_name": f"{i:012d}.jpg"} for i in (2, 0, 1)],
-        "categories": [{"id": 18, "name": "dog"}, {"id": 1, "name": "person"}, {"id": 90, "name": "toothbrush"}],
+        "categories": [
+            {"id": 18, "name": "dog"},
+            {"id": 1, "name": "person"},
+            {"id": 90, "name": "toothbrush"},
+        ],
         "annotations": [
             {"image_id": 70, "category_id": 90, "area": 10.5, "iscrowd": 0},
             {"image_id": 70, "category_id": 18, "area": 99.0, "iscrowd": 0},
@@ -307,18 +380,29 @@ def test_coco_needs_a_choice_of_label(tmp_path: Path) -> None:
     blobs = [png(i) for i in range(3)]
     for source in (tmp_path, file):
         data = open_data(source, label="largest", size=None)
-        check_pictures(data, blobs, [1, -1, 0])  # the crowd is larger than the dog, but it is no one thing
-        assert data.ids[0] == "000000000000.jpg" and data.class_names == ("person", "dog", "toothbrush")
+        check_pictures(
+            data, blobs, [1, -1, 0]
+        )  # the crowd is larger than the dog, but it is no one thing
+        assert data.ids[0] == "000000000000.jpg" and data.class_names == (
+            "person",
+            "dog",
+            "toothbrush",
+        )
     assert open_data(file, label="first").labels == (2, -1, 0)
     dog = open_data(file, label="dog")
     assert dog.labels == (1, 0, 0) and dog.class_names == ("no dog", "dog")
     assert open_data(file, label="none").labels is None
-    with pytest.raises(UserError, match="names several objects in a picture, so the label must be chosen"):
+    with pytest.raises(
+        UserError, match="names several objects in a picture, so the label must be chosen"
+    ):
         open_data(tmp_path)
     with pytest.raises(UserError, match="got 'parson' \\(did you mean 'person'\\?\\)"):
         open_data(tmp_path, label="parson")
     write_coco(tmp_path, "train2017")
-    assert open_data(tmp_path, split="val", label="first").fingerprint == open_data(file, label="first").fingerprint
+    assert (
+        open_data(tmp_path, split="val", label="first").fingerprint
+        == open_data(file, label="first").fingerprint
+    )
     with pytest.raises(UserError, match="holds the splits train2017, val2017"):
         open_data(tmp_path, label="first")
 
@@ -339,7 +423,10 @@ def test_coco_that_cannot_be_used(tmp_path: Path) -> None:
     del content["categories"]
     content["images"] = []
     file.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="has no list 'categories'; images, annotations and categories were expected"):
+    with pytest.raises(
+        UserError,
+        match="has no list 'categories'; images, annotations and categories were expected",
+    ):
         open_data(file, label="none")
     shutil.rmtree(tmp_path / "val2017")
     write_coco(tmp_path)
@@ -355,10 +442,14 @@ def hub_schema(**features: Any) -> pa.Schema:
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     types = {"Image": image, "ClassLabel": pa.int64(), "Value": pa.string()}
     info = json.dumps({"info": {"features": features}})
-    return pa.schema([(k, types[f["_type"]]) for k, f in features.items()], metadata={"huggingface": info})
+    return pa.schema(
+        [(k, types[f["_type"]]) for k, f in features.items()], metadata={"huggingface": info}
+    )
 
 
-PET_SCHEMA = hub_schema(img={"_type": "Image"}, kind={"_type": "ClassLabel", "names": ["cat", "dog"]})
+PET_SCHEMA = hub_schema(
+    img={"_type": "Image"}, kind={"_type": "ClassLabel", "names": ["cat", "dog"]}
+)
 
 
 def save_to_disk(folder: Path, blobs: list[bytes], labels: list[int], shards: int = 2) -> None:
@@ -366,12 +457,20 @@ def save_to_disk(folder: Path, blobs: list[bytes], labels: list[int], shards: in
     folder.mkdir(parents=True)
     names = [f"data-{i:05d}-of-{shards:05d}.arrow" for i in range(shards)]
     for i, name in enumerate(names):
-        rows = [{"img": {"bytes": b, "path": None}, "kind": k} for b, k in zip(blobs, labels, strict=True)]
+        rows = [
+            {"img": {"bytes": b, "path": None}, "kind": k}
+            for b, k in zip(blobs, labels, strict=True)
+        ]
         share = rows[i * len(rows) // shards : (i + 1) * len(rows) // shards]
-        with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, PET_SCHEMA) as writer:
+        with (
+            pa.OSFile(str(folder / name), "wb") as sink,
+            pa.ipc.new_stream(sink, PET_SCHEMA) as writer,
+        ):
             for row in share:
                 writer.write_batch(pa.RecordBatch.from_pylist([row], schema=PET_SCHEMA))
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": name} for name in names]})
+    )
     (folder / "dataset_info.json").write_text("{}")
 
 
@@ -384,12 +483,22 @@ def test_folders_of_save_to_disk(tmp_path: Path) -> None:
     check_pictures(data, blobs, labels)
     assert (data.name, data.class_names, data.ids[4]) == ("pets-train", ("cat", "dog"), "0004")
     assert (
-        open_data(tmp_path / "pets", split="val").labels == open_data(tmp_path / "pets" / "validation").labels == (1,)
+        open_data(tmp_path / "pets", split="val").labels
+        == open_data(tmp_path / "pets" / "validation").labels
+        == (1,)
     )
-    assert open_data(tmp_path / "pets" / "train" / "data-00001-of-00002.arrow", label="none").labels is None
-    with pytest.raises(UserError, match="holds the splits train, validation; choose one, such as split='validation'"):
+    assert (
+        open_data(tmp_path / "pets" / "train" / "data-00001-of-00002.arrow", label="none").labels
+        is None
+    )
+    with pytest.raises(
+        UserError,
+        match="holds the splits train, validation; choose one, such as split='validation'",
+    ):
         open_data(tmp_path / "pets")
-    (tmp_path / "pets" / "train" / "state.json").write_text('{"_data_files": [{"filename": "../validation/x.arrow"}]}')
+    (tmp_path / "pets" / "train" / "state.json").write_text(
+        '{"_data_files": [{"filename": "../validation/x.arrow"}]}'
+    )
     with pytest.raises(UserError, match="no file beside it"):
         open_data(tmp_path / "pets" / "train")
 
@@ -416,7 +525,9 @@ def test_parquet_files_of_one_split_belong_together(tmp_path: Path) -> None:
         zip(("train-00001-of-00002", "train-00000-of-00002", "test"), blobs, strict=True)
     ):
         row = [{"img": {"bytes": blob, "path": f"{i}.png"}, "kind": i % 2}]
-        pq.write_table(pa.Table.from_pylist(row, schema=PET_SCHEMA), tmp_path / "data" / f"{split}.parquet")
+        pq.write_table(
+            pa.Table.from_pylist(row, schema=PET_SCHEMA), tmp_path / "data" / f"{split}.parquet"
+        )
     data = open_data(tmp_path, split="train", size=None)
     check_pictures(data, [blobs[1], blobs[0]], [1, 0])
     assert data.ids == ("1.png", "0.png") and data.class_names == ("cat", "dog")
@@ -424,15 +535,24 @@ def test_parquet_files_of_one_split_belong_together(tmp_path: Path) -> None:
     assert pattern.fingerprint == data.fingerprint
     pq.write_table(pa.table({"img": blobs[:1]}), tmp_path / "data" / "train-00001-of-00002.parquet")
     with pytest.raises(
-        UserError, match=r"train-00001-of-00002.parquet' has other columns than .*00000-of-00002.*: img"
+        UserError,
+        match=r"train-00001-of-00002.parquet' has other columns than .*00000-of-00002.*: img",
     ):
         open_data(tmp_path, split="train")
-    two = hub_schema(img={"_type": "Image"}, kind={"_type": "ClassLabel"}, breed={"_type": "ClassLabel"})
+    two = hub_schema(
+        img={"_type": "Image"}, kind={"_type": "ClassLabel"}, breed={"_type": "ClassLabel"}
+    )
     pq.write_table(pa.Table.from_pylist([], schema=two), tmp_path / "two.parquet")
-    with pytest.raises(UserError, match="has the labels kind, breed; choose one, such as label='kind'"):
+    with pytest.raises(
+        UserError, match="has the labels kind, breed; choose one, such as label='kind'"
+    ):
         open_data(tmp_path / "two.parquet")
-    odd = pa.table({"face": blobs[:2], "age": [3, 4]}).replace_schema_metadata({b"huggingface": b"{"})
-    pq.write_table(odd, tmp_path / "odd.parquet")  # one column of bytes, and a remark that is no JSON
+    odd = pa.table({"face": blobs[:2], "age": [3, 4]}).replace_schema_metadata(
+        {b"huggingface": b"{"}
+    )
+    pq.write_table(
+        odd, tmp_path / "odd.parquet"
+    )  # one column of bytes, and a remark that is no JSON
     check_pictures(open_data(tmp_path / "odd.parquet", size=None), blobs[:2], None)
     table = pa.table({"image": blobs[:2], "tags": [[0, 1], [1]], "breed": ["pug", None]})
     pq.write_table(table, tmp_path / "tags.parquet")
@@ -452,7 +572,9 @@ def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore] # noqa: F401
     except ImportError:
-        with pytest.raises(UserError, match=r'needs datasets: pip install "heatproof\[datasets\]"; .* save_to_disk'):
+        with pytest.raises(
+            UserError, match=r'needs datasets: pip install "heatproof\[datasets\]"; .* save_to_disk'
+        ):
             open_data("hf:owner/pets@train")
         return
     blobs = [png(i) for i in range(2)]
@@ -487,11 +609,22 @@ def sample(key: str, seed: int, label: object = None, kind: str = "png") -> list
 def test_shards_by_pattern_folder_and_name(tmp_path: Path) -> None:
     blobs = [png(i) for i in range(4)]
     write_shard(tmp_path / "pets-train-000.tar", sample("./a/0", 0, 7) + sample("a/1.5", 1, 2))
-    write_shard(tmp_path / "pets-train-001.tar", [("b.cls", b" 3\n"), ("b.png", blobs[2]), ("b.seg.png", png(9))])
-    write_shard(tmp_path / "pets-train-002.tar", [("c.json", b'{"label": 4, "breed": "pug"}'), ("c.jpg", blobs[3])])
+    write_shard(
+        tmp_path / "pets-train-001.tar",
+        [("b.cls", b" 3\n"), ("b.png", blobs[2]), ("b.seg.png", png(9))],
+    )
+    write_shard(
+        tmp_path / "pets-train-002.tar",
+        [("c.json", b'{"label": 4, "breed": "pug"}'), ("c.jpg", blobs[3])],
+    )
     data = open_data(tmp_path / "pets-train-{000..002}.tar", size=None)
     check_pictures(data, blobs, [7, -1, 3, 4])
-    assert data.ids == ("a/0", "a/1", "b", "c")  # of a/1.5.png the key is a/1, and its .5.cls is no label
+    assert data.ids == (
+        "a/0",
+        "a/1",
+        "b",
+        "c",
+    )  # of a/1.5.png the key is a/1, and its .5.cls is no label
     assert open_data(tmp_path, size=None).fingerprint == data.fingerprint
     assert open_data(tmp_path / "pets-train-002.tar", label="breed").class_names == ("pug",)
     with pytest.raises(UserError, match=r"no member \.bread and no key 'bread'"):
@@ -504,17 +637,29 @@ def test_shards_by_pattern_folder_and_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds the splits pets-train, pets-val"):
         open_data(tmp_path)
     both = open_data(tmp_path / "pets-{train,val}-000.tar", label="none")
-    assert both.ids == ("pets-train-000/a/0", "pets-train-000/a/1", "pets-val-000/a/0", "pets-val-000/z")
+    assert both.ids == (
+        "pets-train-000/a/0",
+        "pets-train-000/a/1",
+        "pets-val-000/a/0",
+        "pets-val-000/z",
+    )
 
 
 def test_damaged_members_are_recorded(tmp_path: Path) -> None:
     path = tmp_path / "s.tar"
-    members = [*sample("good", 0, 1), *sample("odd", 1, "x1"), ("text.txt", b"no picture"), *sample("junk", 2, 0)]
+    members = [
+        *sample("good", 0, 1),
+        *sample("odd", 1, "x1"),
+        ("text.txt", b"no picture"),
+        *sample("junk", 2, 0),
+    ]
     places = write_shard(path, [*members, ("tail.png", png(3)), ("lost.png", png(4))])
     content = bytearray(path.read_bytes())
     start = places["junk.png"].offset_data
     content[start : start + 8] = b"not a pn"
-    content[places["lost.png"].offset] ^= 0xFF  # the header's checksum no longer fits; tarfile would just stop there
+    content[places["lost.png"].offset] ^= (
+        0xFF  # the header's checksum no longer fits; tarfile would just stop there
+    )
     path.write_bytes(bytes(content))
     data = open_data(path, size=None)
     loaded = data.load(range(len(data)))
@@ -541,10 +686,14 @@ def test_a_member_that_claims_ten_gigabytes(tmp_path: Path) -> None:
     assert "claims 10737418240 bytes, but the shard ends before" in loaded.errors["huge"]
     assert "cannot be read after byte" in loaded.errors["s.tar:rest"]
     with path.open("r+b") as file:
-        file.truncate(11 * 2**30)  # a file with a hole: it has the bytes now, and they must not be read
+        file.truncate(
+            11 * 2**30
+        )  # a file with a hole: it has the bytes now, and they must not be read
     assert "at most 268435456 are read" in open_data(path, size=None).load([1]).errors["huge"]
     back = tarfile.TarInfo("back.png").tobuf(tarfile.GNU_FORMAT)
-    size = struct.pack(">Bxxxq", 0xFF, -1024).replace(b"\0\0\0", b"\xff\xff\xff", 1)  # minus 1024 in base 256
+    size = struct.pack(">Bxxxq", 0xFF, -1024).replace(
+        b"\0\0\0", b"\xff\xff\xff", 1
+    )  # minus 1024 in base 256
     header = bytearray(back[:124] + size + back[136:])
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
@@ -557,7 +706,9 @@ def test_shards_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no picture .*found 0 among \.txt, \.npy"):
         open_data(tmp_path / "a.tar")
     write_shard(tmp_path / "b.tar", [("1.png", png(0)), ("1.json", b'{"label": [1, 2]}')])
-    with pytest.raises(UserError, match=r"'1' has several labels, \[1, 2\]; one target must be chosen"):
+    with pytest.raises(
+        UserError, match=r"'1' has several labels, \[1, 2\]; one target must be chosen"
+    ):
         open_data(tmp_path / "b.tar")
     assert open_data(tmp_path / "b.tar", label="none").labels is None
     (tmp_path / "c.tar").write_bytes(b"\x1f\x8b" + b"x" * 1000)
@@ -566,13 +717,18 @@ def test_shards_that_cannot_be_used(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="compressed; unpack it"):
             open_data(tmp_path / name)
     write_shard(
-        tmp_path / "e.tar", [("1.png", png(0)), ("1.cls", b"1" * (2**20 + 1)), ("2.png", png(1)), ("2.cls", b"1")]
+        tmp_path / "e.tar",
+        [("1.png", png(0)), ("1.cls", b"1" * (2**20 + 1)), ("2.png", png(1)), ("2.cls", b"1")],
     )
     long = open_data(tmp_path / "e.tar", size=None)
     assert ".cls has 1048577 bytes; at most 1048576 are read" in long.load([0, 1]).errors["1"]
     (tmp_path / "e.tar").unlink()
     assert set(long.load([1]).errors) == {"2"}, "a shard that is gone is an error of each sample"
-    patterns = (("a-{3..1}.tar", "a rising range"), ("a-{x}.tar", r"{000..012} or {a,b} was"), ("a{.tar", "no file or"))
+    patterns = (
+        ("a-{3..1}.tar", "a rising range"),
+        ("a-{x}.tar", r"{000..012} or {a,b} was"),
+        ("a{.tar", "no file or"),
+    )
     for pattern, message in patterns:
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / pattern)
@@ -588,19 +744,38 @@ def test_shards_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_csv_of_series_with_and_without_a_header(tmp_path: Path) -> None:
-    (tmp_path / "head.csv").write_text("id,t0,t1,class\nbeat a,0.5,1,up\nbeat b,2,,down\nbeat c,3,4,down\n")
+    (tmp_path / "head.csv").write_text(
+        "id,t0,t1,class\nbeat a,0.5,1,up\nbeat b,2,,down\nbeat c,3,4,down\n"
+    )
     data = open_data(tmp_path / "head.csv")
     loaded = data.load(range(3))
     assert (data.shape, data.labels, data.class_names) == ((1, 2), (1, 0, 0), ("down", "up"))
-    assert loaded.batch.ids == ("beat a", "beat c") and "not a row of numbers" in loaded.errors["beat b"]
+    assert (
+        loaded.batch.ids == ("beat a", "beat c")
+        and "not a row of numbers" in loaded.errors["beat b"]
+    )
     assert loaded.batch.x.tolist() == [[[0.5, 1]], [[3, 4]]]
     (tmp_path / "first.csv").write_text("2;0.5;1;7\n1;2;3;7\n")
-    first, last = open_data(tmp_path / "first.csv"), open_data(tmp_path / "first.csv", label="last", shape=[3])
-    assert first.labels == (1, 0) and first.shape == (1, 3) and first.load([0]).batch.x.tolist() == [[[0.5, 1, 7]]]
-    assert last.labels == (0, 0) and last.class_names == ("7",) and last.load([0]).batch.x.tolist() == [[2, 0.5, 1]]
+    first, last = (
+        open_data(tmp_path / "first.csv"),
+        open_data(tmp_path / "first.csv", label="last", shape=[3]),
+    )
+    assert (
+        first.labels == (1, 0)
+        and first.shape == (1, 3)
+        and first.load([0]).batch.x.tolist() == [[[0.5, 1, 7]]]
+    )
+    assert (
+        last.labels == (0, 0)
+        and last.class_names == ("7",)
+        and last.load([0]).batch.x.tolist() == [[2, 0.5, 1]]
+    )
     none = open_data(tmp_path / "first.csv", label="none", shape=(2, 2))
     assert none.labels is None and none.load([1]).batch.x.tolist() == [[[1, 2], [3, 7]]]
-    for options, message in (({"label": "klass"}, "did you mean 'class'"), ({"shape": [5]}, "rows of 2 numbers")):
+    for options, message in (
+        ({"label": "klass"}, "did you mean 'class'"),
+        ({"shape": [5]}, "rows of 2 numbers"),
+    ):
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / "head.csv", **options)
     with pytest.raises(UserError, match="has no header, so label='class' names no column"):
@@ -613,10 +788,15 @@ def test_csv_of_series_with_and_without_a_header(tmp_path: Path) -> None:
 def test_texts_in_tables(tmp_path: Path) -> None:
     vocabulary = Vocabulary(("a", "film", "good"))
     (tmp_path / "t.csv").write_text('text,label,stars\n"a good,\nfilm",pos,5\na film,neg,1\n')
-    schema = hub_schema(sentence={"_type": "Value"}, label={"_type": "ClassLabel", "names": ["neg", "pos"]})
+    schema = hub_schema(
+        sentence={"_type": "Value"}, label={"_type": "ClassLabel", "names": ["neg", "pos"]}
+    )
     rows = [{"sentence": "a good, film", "label": 1}, {"sentence": "a film", "label": 0}]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "t.parquet")
-    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+    with (
+        pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, schema) as writer,
+    ):
         writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     for name in ("t.csv", "t.parquet", "t.arrow"):
         data = open_data(tmp_path / name, vocabulary=vocabulary)
@@ -658,19 +838,27 @@ def test_real_pictures_in_other_forms_are_the_same_pictures(tmp_path: Path) -> N
     ends = archive["offsets"]
     blobs = [archive["jpeg"][ends[i] : ends[i + 1]].tobytes() for i in range(20)]
     labels = archive["labels"][:20].tolist()
-    reference = open_data(SHARED_DATA / "cifar10" / "test.npz", size=None, limit=20).load(range(20)).batch.x
+    reference = (
+        open_data(SHARED_DATA / "cifar10" / "test.npz", size=None, limit=20).load(range(20)).batch.x
+    )
     pixels = (reference * 255).round().to(torch.uint8)
     write_cifar10(tmp_path / "cifar")
     content = {b"data": pixels.reshape(20, -1).numpy(), b"labels": labels}
     (tmp_path / "cifar" / "test_batch").write_bytes(pickle.dumps(content, 2))
     write_shard(
         tmp_path / "c.tar",
-        [m for i, b in enumerate(blobs) for m in ((f"{i:03}.jpg", b), (f"{i:03}.cls", str(labels[i]).encode()))],
+        [
+            m
+            for i, b in enumerate(blobs)
+            for m in ((f"{i:03}.jpg", b), (f"{i:03}.cls", str(labels[i]).encode()))
+        ],
     )
     save_to_disk(tmp_path / "saved", blobs, labels)
     for name in ("cifar/test_batch", "c.tar", "saved"):
         data = open_data(tmp_path / name, size=None)
-        assert torch.equal(data.load(range(20)).batch.x, reference) and data.labels == tuple(labels), name
+        assert torch.equal(data.load(range(20)).batch.x, reference) and data.labels == tuple(
+            labels
+        ), name
     fashion = open_data(SHARED_DATA / "fashion_mnist", split="test", limit=5)
     assert fashion.shape == (1, 28, 28) and len(fashion.labels or ()) == 5
 
@@ -680,7 +868,9 @@ def test_groups_come_from_a_column_a_folder_or_a_dataset(tmp_path: Path) -> None
     rows = ["patient,label,a,b,c", "ann,0,1,2,3", "bob,1,4,5,6", "ann,0,7,8,9"]
     (tmp_path / "beats.csv").write_text("\n".join(rows))
     beats = open_data(tmp_path / "beats.csv", groups="patient", shape=(3,))
-    assert beats.groups == ("ann", "bob", "ann") and beats.load([2]).batch.x.tolist() == [[7.0, 8.0, 9.0]]
+    assert beats.groups == ("ann", "bob", "ann") and beats.load([2]).batch.x.tolist() == [
+        [7.0, 8.0, 9.0]
+    ]
     with pytest.raises(UserError, match=r"patent.*patient"):
         open_data(tmp_path / "beats.csv", groups="patent")
     (tmp_path / "bare.csv").write_text("0,1,2\n1,3,4")

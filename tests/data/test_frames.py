@@ -17,7 +17,9 @@ from heatproof import Batch, Model, UserError, features, open_data
 
 def people(n: int = 12) -> pd.DataFrame:
     colours = ["red", "green", "blue"]
-    frame = pd.DataFrame({"age": np.linspace(20, 70, n), "colour": [colours[i % 3] for i in range(n)]})
+    frame = pd.DataFrame(
+        {"age": np.linspace(20, 70, n), "colour": [colours[i % 3] for i in range(n)]}
+    )
     frame["visits"] = np.arange(n) % 4
     frame["ill"] = ["yes" if i % 2 else "no" for i in range(n)]
     return frame.assign(doctor=[f"d{i // 3}" for i in range(n)])
@@ -26,8 +28,15 @@ def people(n: int = 12) -> pd.DataFrame:
 def test_a_frame_keeps_its_names_and_a_category_is_one_feature():
     frame = people().set_index(pd.Index([f"p{i:02d}" for i in range(12)]))
     data = open_data(frame, label="ill", groups="doctor")
-    assert data.columns == ("age", "colour=blue", "colour=green", "colour=red", "visits") and data.ids[1] == "p01"
-    assert data.class_names == ("no", "yes") and data.labels == (0, 1) * 6 and data.groups[:4] == ("d0",) * 3 + ("d1",)
+    assert (
+        data.columns == ("age", "colour=blue", "colour=green", "colour=red", "visits")
+        and data.ids[1] == "p01"
+    )
+    assert (
+        data.class_names == ("no", "yes")
+        and data.labels == (0, 1) * 6
+        and data.groups[:4] == ("d0",) * 3 + ("d1",)
+    )
     assert data.prepared["columns"].startswith("age, colour=blue")
     batch = data.load(range(12)).batch
     wanted = pd.get_dummies(frame[["age", "colour", "visits"]], columns=["colour"])
@@ -53,11 +62,19 @@ def test_what_is_removed_of_a_category_is_all_of_it():
     parts = batch.x * net.weight[0].detach()
     whole = parts[:, 1:4].sum(1, keepdim=True).expand(-1, 3)
     torch.testing.assert_close(maps, torch.cat([parts[:, :1], whole, parts[:, 4:]], 1))
-    shap = heatproof.explainers.KernelShap(samples=200, features=features.Pixels(), **zero)(Model(net), batch, first, 0)
+    shap = heatproof.explainers.KernelShap(samples=200, features=features.Pixels(), **zero)(
+        Model(net), batch, first, 0
+    )
     torch.testing.assert_close(shap, maps, rtol=1e-3, atol=1e-3)
-    axis = heatproof.Faithfulness(imputers="zero", fractions=(1 / 3, 2 / 3), metrics=("road",), readout="logit")
-    run = heatproof.evaluate(Model(net), data, [{"feature_ablation": zero}, "random"], axis, references=4)
-    rows = run.table().query("measure == 'logit' and order == 'morf' and explainer.str.startswith('feature')")
+    axis = heatproof.Faithfulness(
+        imputers="zero", fractions=(1 / 3, 2 / 3), metrics=("road",), readout="logit"
+    )
+    run = heatproof.evaluate(
+        Model(net), data, [{"feature_ablation": zero}, "random"], axis, references=4
+    )
+    rows = run.table().query(
+        "measure == 'logit' and order == 'morf' and explainer.str.startswith('feature')"
+    )
     left = torch.stack([parts[:, 0], parts[:, 1:4].sum(1), parts[:, 4]], 1).detach()
     target = net(batch.x).argmax(1)
     for level, gone in ((1 / 3, 1), (2 / 3, 2)):
@@ -110,13 +127,19 @@ class Weighed(nn.Module):
 
 def test_several_inputs_go_by_name():
     x, weight = torch.rand(6, 4), torch.rand(6, 4)
-    net, road = Weighed(), heatproof.Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",))
+    net, road = (
+        Weighed(),
+        heatproof.Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",)),
+    )
     by_name = open_data({"x": x, "y": [0, 1] * 3, "weight": weight.numpy()})
     assert by_name.labels == (0, 1) * 3
     runs = [heatproof.evaluate(net, data, ["input_x_gradient"], road, references=3).table()
             for data in (by_name, Batch(by_name.ids, x, {"weight": weight}, torch.tensor([0, 1] * 3)))]  # fmt: skip
     pd.testing.assert_frame_equal(*(run.drop(columns="dataset") for run in runs))
-    with pytest.raises(UserError, match=r"takes weight beside its first input.*open_data\(\{'x': …, 'weight': …\}\)"):
+    with pytest.raises(
+        UserError,
+        match=r"takes weight beside its first input.*open_data\(\{'x': …, 'weight': …\}\)",
+    ):
         heatproof.evaluate(net, x, ["saliency"], road)
     with pytest.raises(UserError, match="6 samples but 5 of weight"):
         open_data({"x": x, "weight": weight[:5]})

@@ -68,7 +68,9 @@ def test_sets_with_labels_in_both_ways() -> None:
     sets = [numbers(n, 2).numpy() for n in (1, 3)]
     pairs = open_data([(sets[0], 1), (sets[1], 0)], length=5)
     apart = open_data((sets, torch.tensor([1, 0])), length=5)
-    assert pairs.shape == (5, 2) and labels_of(everything(pairs)) == labels_of(everything(apart)) == [1, 0]
+    assert pairs.shape == (5, 2) and labels_of(everything(pairs)) == labels_of(
+        everything(apart)
+    ) == [1, 0]
     assert pairs.fingerprint == apart.fingerprint != open_data((sets, [1, 1]), length=5).fingerprint
     assert open_data((sets, [1, 0])).fingerprint != pairs.fingerprint
 
@@ -84,7 +86,9 @@ def test_equal_lengths_stay_an_array_unless_a_length_is_given() -> None:
 def test_sets_that_cannot_be_used_are_recorded() -> None:
     broken = numbers(2, 3)
     broken[1, 2] = float("nan")
-    loaded = open_data([numbers(2, 3), numbers(5, 3), torch.empty(0, 3), broken], length=4).load(range(4))
+    loaded = open_data([numbers(2, 3), numbers(5, 3), torch.empty(0, 3), broken], length=4).load(
+        range(4)
+    )
     assert loaded.batch.ids == ("0000",)
     assert "5 elements, more than the length 4" in loaded.errors["0001"]
     assert "no elements" in loaded.errors["0002"] and "not finite" in loaded.errors["0003"]
@@ -117,7 +121,12 @@ def triangle_and_path() -> list[StandIn]:
     path = torch.tensor([[0, 1, 2], [1, 2, 3]])
     return [
         StandIn(x=numbers(3, 2), edge_index=triangle, y=torch.tensor([1])),
-        StandIn(x=numbers(4, 2), edge_index=path, edge_weight=torch.tensor([1.0, 2.0, 0.5]), y=torch.tensor([0])),
+        StandIn(
+            x=numbers(4, 2),
+            edge_index=path,
+            edge_weight=torch.tensor([1.0, 2.0, 0.5]),
+            y=torch.tensor([0]),
+        ),
     ]
 
 
@@ -128,8 +137,13 @@ def test_pyg_objects_become_nodes_adjacency_and_mask() -> None:
     assert batch.x.shape == (2, 4, 2) and labels_of(batch) == [1, 0]
     assert batch.aux["mask"].tolist() == [[True, True, True, False], [True] * 4]
     adjacency = batch.aux["adjacency"]
-    assert torch.equal(adjacency[0, :3, :3], torch.ones(3, 3) - torch.eye(3)) and not adjacency[0, 3].any()
-    assert adjacency[1, 1, 2] == 2 and adjacency[1, 2, 1] == 0  # from the first row of edge_index to the second
+    assert (
+        torch.equal(adjacency[0, :3, :3], torch.ones(3, 3) - torch.eye(3))
+        and not adjacency[0, 3].any()
+    )
+    assert (
+        adjacency[1, 1, 2] == 2 and adjacency[1, 2, 1] == 0
+    )  # from the first row of edge_index to the second
     alone_and_together_agree(data)
     assert len(open_data(graphs[0])) == 1 and open_data(graphs[0], length=9).shape == (9, 2)
 
@@ -155,14 +169,23 @@ def test_graphs_that_cannot_be_used() -> None:
     narrow = StandIn(x=numbers(3, 1), edge_index=good.edge_index, y=None)
     loaded = open_data([good, wrong, narrow, good]).load(range(4))
     assert loaded.batch.ids == ("0000", "0003")
-    assert "there are 4 nodes" in loaded.errors["0001"] and "(elements, 2) was expected" in loaded.errors["0002"]
+    assert (
+        "there are 4 nodes" in loaded.errors["0001"]
+        and "(elements, 2) was expected" in loaded.errors["0002"]
+    )
     for graph, message in (
-        (Graph(numbers(3, 2), torch.zeros(3, 2).long()), r"edges of shape \(3, 2\) where \(2, edges\) was expected"),
+        (
+            Graph(numbers(3, 2), torch.zeros(3, 2).long()),
+            r"edges of shape \(3, 2\) where \(2, edges\) was expected",
+        ),
         (
             Graph(numbers(3, 2), torch.zeros(2, 2).long(), torch.ones(3)),
             r"2 edges need as many finite weights, got shape",
         ),
-        (Graph(numbers(3, 2), torch.zeros(2, 1).long(), torch.tensor([torch.nan])), "1 edges need as many finite"),
+        (
+            Graph(numbers(3, 2), torch.zeros(2, 1).long(), torch.tensor([torch.nan])),
+            "1 edges need as many finite",
+        ),
     ):
         assert re.search(message, open_graphs("g", [graph]).load([0]).errors["0000"])
     with pytest.raises(UserError, match=r"'g' has no samples of shape \(elements, features\)"):
@@ -200,7 +223,9 @@ def test_tu_folder_and_zip(tmp_path: Path) -> None:
     assert batch.aux["adjacency"][0].nonzero().tolist() == [[0, 1], [1, 0]]
     assert batch.aux["adjacency"][1].nonzero().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
     (folder / "T_A.txt").write_text("\n")
-    assert int(everything(open_data(folder)).aux["adjacency"].sum()) == 0, "graphs may have no edges"
+    assert int(everything(open_data(folder)).aux["adjacency"].sum()) == 0, (
+        "graphs may have no edges"
+    )
     (folder / "T_node_attributes.txt").write_text("0.5, 1\n" * 5)
     assert open_data(folder).shape == (3, 5)
     (folder / "T_node_attributes.txt").unlink()
@@ -239,7 +264,9 @@ def test_dgcnn_file(tmp_path: Path) -> None:
     (tmp_path / "g.txt").write_text("2\n3 0\n5 1 1\n5 2 0 2\n8 1 1\n2 2\n8 1 1\n5 1 0\n")
     data = open_data(tmp_path / "g.txt")
     batch = everything(data)
-    assert (data.name, data.shape, data.class_names) == ("g", (3, 2), ("0", "2")) and labels_of(batch) == [0, 1]
+    assert (data.name, data.shape, data.class_names) == ("g", (3, 2), ("0", "2")) and labels_of(
+        batch
+    ) == [0, 1]
     assert batch.x[1].tolist() == [[0, 1], [1, 0], [0, 0]]
     assert batch.aux["adjacency"][0].tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     (tmp_path / "a.txt").write_text("1\n2 0\n5 1 1 0.5\n5 1 0 0.25\n")
@@ -259,9 +286,15 @@ def test_series_with_their_label_first(tmp_path: Path) -> None:
         file.write("4\t0.5\t1\t2\n")
     data = open_data(tmp_path / "S_TRAIN.tsv")
     batch = everything(data)
-    assert data.shape == (1, 3) and data.class_names == ("-1", "1", "4") and labels_of(batch) == [1, 0, 2]
+    assert (
+        data.shape == (1, 3)
+        and data.class_names == ("-1", "1", "4")
+        and labels_of(batch) == [1, 0, 2]
+    )
     torch.testing.assert_close(batch.x[2], torch.tensor([[0, 0, 1e-3]]))
-    assert labels_of(everything(open_data(tmp_path / "S_TEST.tsv.gz"))) == [2]  # the classes of both files
+    assert labels_of(everything(open_data(tmp_path / "S_TEST.tsv.gz"))) == [
+        2
+    ]  # the classes of both files
     (tmp_path / "S_TRAIN.tsv").unlink()
     assert labels_of(everything(open_data(tmp_path / "S_TEST.tsv.gz"))) == [0]
 
@@ -290,7 +323,10 @@ def test_vocabulary_is_ordered_limited_and_saved(tmp_path: Path) -> None:
     texts = ["The cat sat.", "the dog sat, the END"]
     full = Vocabulary.fit(texts)
     assert full.words[:2] == ("the", "sat") and len(full) == len(full.words) + 2
-    assert Vocabulary.fit(texts, least=2).words == ("the", "sat") and len(Vocabulary.fit(texts, size=4)) == 4
+    assert (
+        Vocabulary.fit(texts, least=2).words == ("the", "sat")
+        and len(Vocabulary.fit(texts, size=4)) == 4
+    )
     full.save(tmp_path / "v.json")
     assert Vocabulary.load(tmp_path / "v.json") == full
     ids = full.encode("the bird sat")
@@ -299,7 +335,9 @@ def test_vocabulary_is_ordered_limited_and_saved(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="an object was expected"):
         Vocabulary.load(tmp_path / "w.json")
     (tmp_path / "w.json").write_text('{"words": [1]}')
-    with pytest.raises(UserError, match=r'w.json\' is not a vocabulary; {"words": \[...\]} was expected'):
+    with pytest.raises(
+        UserError, match=r'w.json\' is not a vocabulary; {"words": \[...\]} was expected'
+    ):
         Vocabulary.load(tmp_path / "w.json")
     with pytest.raises(UserError, match="3 or more"):
         Vocabulary.fit(texts, size=2)
@@ -307,9 +345,15 @@ def test_vocabulary_is_ordered_limited_and_saved(tmp_path: Path) -> None:
 
 def test_texts_become_padded_ids(tmp_path: Path) -> None:
     vocabulary = Vocabulary(("good", "bad", "film"))
-    data = open_data((["good film", "film", "  ", "bad bad good film"], [1, 1, 0, 0]), vocabulary=vocabulary)
+    data = open_data(
+        (["good film", "film", "  ", "bad bad good film"], [1, 1, 0, 0]), vocabulary=vocabulary
+    )
     loaded = data.load(range(4))
-    assert data.shape == (4,) and loaded.batch.x.dtype == torch.int64 and "no tokens" in loaded.errors["0002"]
+    assert (
+        data.shape == (4,)
+        and loaded.batch.x.dtype == torch.int64
+        and "no tokens" in loaded.errors["0002"]
+    )
     assert loaded.batch.x.tolist() == [[2, 4, 0, 0], [4, 0, 0, 0], [3, 3, 2, 4]]
     assert torch.equal(loaded.batch.aux["attention_mask"], (loaded.batch.x > 0).long())
     assert labels_of(loaded.batch) == [1, 1, 0]
@@ -329,7 +373,11 @@ def test_texts_become_padded_ids(tmp_path: Path) -> None:
     ("name", "text", "labels"),
     [
         ("a.jsonl", '{"text": "good film", "label": 1}\n{"text": "bad", "label": 0}\n', [1, 0]),
-        ("a.jsonl", '{"sentence": "good film", "label": "pos"}\n{"sentence": "bad", "label": "neg"}\n', [1, 0]),
+        (
+            "a.jsonl",
+            '{"sentence": "good film", "label": "pos"}\n{"sentence": "bad", "label": "neg"}\n',
+            [1, 0],
+        ),
         ("a.tsv", "sentence\tlabel\ngood film\t1\nbad\t0\n", [1, 0]),
         ("a.tsv", "1\tgood film\n0\tbad\n", [1, 0]),
         ("a.tsv", "good film\t1\nbad\t0\n", [1, 0]),
@@ -352,7 +400,9 @@ def test_files_of_texts(tmp_path: Path, name: str, text: str, labels: list[int] 
 
 def test_ids_and_mistakes_of_text_files(tmp_path: Path) -> None:
     vocabulary = Vocabulary(("good",))
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": key, "text": "good"}) + "\n" for key in "pq"))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"id": key, "text": "good"}) + "\n" for key in "pq")
+    )
     assert open_data(tmp_path / "a.jsonl", vocabulary=vocabulary).ids == ("p", "q")
     with pytest.raises(UserError, match="give a vocabulary"):
         open_data(tmp_path / "a.jsonl")
@@ -361,7 +411,11 @@ def test_ids_and_mistakes_of_text_files(tmp_path: Path) -> None:
         ("b.jsonl", "{\n", "not JSON"),
         ("b.jsonl", '{"text": "a"}\n{"text": 3}\n', "entry 2 has no text"),
         ("b.tsv", "a\tb\tc\n", "needs a header"),
-        ("b.csv", f'text,label\n"{"a" * 200_000}",1\n', "as rows of cells: field larger than field limit"),
+        (
+            "b.csv",
+            f'text,label\n"{"a" * 200_000}",1\n',
+            "as rows of cells: field larger than field limit",
+        ),
         ("b.tsv", "text\tlabel\nonly one\n", "line 2 has 1 columns"),
         ("b.txt", "", "is empty"),
     ):
@@ -389,7 +443,11 @@ def test_a_dataset_of_texts_with_an_entry_that_cannot_be_read_says_which() -> No
 
 
 def idx(values: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+    return (
+        bytes((0, 0, 8, values.ndim))
+        + struct.pack(f">{values.ndim}I", *values.shape)
+        + values.tobytes()
+    )
 
 
 def test_idx_pictures_with_labels_beside_them(tmp_path: Path) -> None:
@@ -404,7 +462,8 @@ def test_idx_pictures_with_labels_beside_them(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pixels)[:-1])
     shutil.copy(tmp_path / "t10k-images-idx3-ubyte.gz", tmp_path / "t10k-images.idx3-ubyte.gz")
     with pytest.raises(
-        UserError, match=r"has t10k-images-idx3-ubyte.gz, t10k-images.idx3-ubyte.gz, .*; give the path of"
+        UserError,
+        match=r"has t10k-images-idx3-ubyte.gz, t10k-images.idx3-ubyte.gz, .*; give the path of",
     ):
         open_data(tmp_path)
     (tmp_path / "t10k-images.idx3-ubyte.gz").unlink()
@@ -419,18 +478,35 @@ def test_idx_pictures_with_labels_beside_them(tmp_path: Path) -> None:
 
 def test_npz_with_masks_and_adjacency(tmp_path: Path) -> None:
     graphs = everything(open_data(triangle_and_path()))
-    arrays = {"x": graphs.x, "label": graphs.label, **graphs.aux, "aux_charge": torch.tensor([1.0, -1.0])}
-    np.savez(tmp_path / "g.npz", **{key: value.numpy() for key, value in arrays.items() if value is not None})
+    arrays = {
+        "x": graphs.x,
+        "label": graphs.label,
+        **graphs.aux,
+        "aux_charge": torch.tensor([1.0, -1.0]),
+    }
+    np.savez(
+        tmp_path / "g.npz",
+        **{key: value.numpy() for key, value in arrays.items() if value is not None},
+    )
     back = everything(open_data(tmp_path / "g.npz"))
     assert set(back.aux) == {"mask", "adjacency", "charge"} and back.aux["mask"].dtype == torch.bool
-    assert torch.equal(back.x, graphs.x) and torch.equal(back.aux["adjacency"], graphs.aux["adjacency"])
+    assert torch.equal(back.x, graphs.x) and torch.equal(
+        back.aux["adjacency"], graphs.aux["adjacency"]
+    )
     for dtype in (np.int64, np.uint8, np.int32):
-        np.savez(tmp_path / "t.npz", x=np.array([[3, 0], [1, 2]], dtype), attention_mask=np.array([[1, 0], [1, 1]]))
+        np.savez(
+            tmp_path / "t.npz",
+            x=np.array([[3, 0], [1, 2]], dtype),
+            attention_mask=np.array([[1, 0], [1, 1]]),
+        )
         tokens = everything(open_data(tmp_path / "t.npz"))
         assert tokens.x.dtype == torch.int64 and tokens.x.tolist() == [[3, 0], [1, 2]]
         assert tokens.aux["attention_mask"].dtype == torch.int64
     again = open_data(tokens)
-    assert torch.equal(everything(again).x, tokens.x) and again.fingerprint == open_data(tmp_path / "t.npz").fingerprint
+    assert (
+        torch.equal(everything(again).x, tokens.x)
+        and again.fingerprint == open_data(tmp_path / "t.npz").fingerprint
+    )
 
 
 def test_npz_with_arrays_that_do_not_fit(tmp_path: Path) -> None:
@@ -444,7 +520,9 @@ def test_npz_with_arrays_that_do_not_fit(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / "w.npz")
     np.savez(tmp_path / "p.npz", x=np.zeros((2, 3, 8, 8), np.float32), mask=np.ones((2, 8, 8)))
-    assert everything(open_data(tmp_path / "p.npz")).aux == {}  # a mask of pictures is none of elements
+    assert (
+        everything(open_data(tmp_path / "p.npz")).aux == {}
+    )  # a mask of pictures is none of elements
     np.savez(tmp_path / "n.npz", x=np.array([[-1, 2]]), attention_mask=np.array([[1, 1]]))
     with pytest.raises(UserError, match="token ids below 0"):
         open_data(tmp_path / "n.npz")
@@ -458,7 +536,9 @@ def test_real_graphs() -> None:
     folder = SHARED_DATA / "graphs"
     mutag, large = open_data(folder / "MUTAG.txt"), open_data(folder / "Mutagenicity.zip", limit=40)
     assert (
-        len(mutag) == 188 and mutag.shape == (28, 7) and np.bincount(labels_of(everything(mutag))).tolist() == [63, 125]
+        len(mutag) == 188
+        and mutag.shape == (28, 7)
+        and np.bincount(labels_of(everything(mutag))).tolist() == [63, 125]
     )
     assert large.shape == (417, 14)
     batch = everything(large)
@@ -469,10 +549,16 @@ def test_real_graphs() -> None:
 @real
 def test_real_series_text_and_pictures() -> None:
     beats = open_data(SHARED_DATA / "ecg" / "ECG5000_TRAIN.tsv.gz")
-    assert len(beats) == 500 and beats.shape == (1, 140) and beats.class_names == ("1", "2", "3", "4", "5")
+    assert (
+        len(beats) == 500
+        and beats.shape == (1, 140)
+        and beats.class_names == ("1", "2", "3", "4", "5")
+    )
     clothes = open_data(SHARED_DATA / "fashion_mnist", limit=100)
     assert clothes.shape == (1, 28, 28) and labels_of(everything(clothes))[:3] == [9, 2, 1]
-    sentences = open_data(SHARED_DATA / "text" / "stsa.binary.test", vocabulary=Vocabulary(("good",)))
+    sentences = open_data(
+        SHARED_DATA / "text" / "stsa.binary.test", vocabulary=Vocabulary(("good",))
+    )
     assert len(sentences) == 1821 and set(labels_of(everything(sentences))) == {0, 1}
 
 
@@ -483,7 +569,11 @@ def test_real_graphs_of_torch_geometric_are_padded_and_keep_their_edges() -> Non
     second = pyg.Data(x=torch.rand(2, 4), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0]))
     for source in ([first, second], pyg.Batch.from_data_list([first, second])):
         batch = open_data(source).load([0, 1]).batch
-        assert batch.x.shape == (2, 3, 4) and batch.label is not None and batch.label.tolist() == [1, 0]
+        assert (
+            batch.x.shape == (2, 3, 4)
+            and batch.label is not None
+            and batch.label.tolist() == [1, 0]
+        )
         assert torch.equal(batch.x[0], first.x) and torch.equal(batch.x[1, :2], second.x)
         assert batch.aux["mask"].tolist() == [[True] * 3, [True, True, False]]
         assert batch.aux["adjacency"][0].nonzero().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]

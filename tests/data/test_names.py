@@ -32,17 +32,26 @@ def rows() -> list[dict[str, Any]]:
     blobs = [io.BytesIO() for _ in PIXELS]
     for values, blob in zip(PIXELS, blobs, strict=True):
         Image.fromarray(values).save(blob, "PNG")
-    return [{"image": {"bytes": b.getvalue(), "path": None}, "label": i % 2} for i, b in enumerate(blobs)]
+    return [
+        {"image": {"bytes": b.getvalue(), "path": None}, "label": i % 2}
+        for i, b in enumerate(blobs)
+    ]
 
 
 def copy_of_the_hubs(folder: Path) -> Path:
     """A repository of the hub as it is copied: Parquet files in a folder `data`, with the names of the classes."""
-    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
+    features = {
+        "image": {"_type": "Image"},
+        "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+    }
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     told = {"huggingface": json.dumps({"info": {"features": features}})}
     schema = pa.schema([("image", image), ("label", pa.int64())], metadata=told)
     (folder / "data").mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows(), schema=schema), folder / "data" / "train-00000-of-00001.parquet")
+    pq.write_table(
+        pa.Table.from_pylist(rows(), schema=schema),
+        folder / "data" / "train-00000-of-00001.parquet",
+    )
     return folder
 
 
@@ -51,7 +60,9 @@ def check_pets(data: heatproof.Data) -> None:
     assert data.labels == (0, 1, 0) and data.class_names == ("cat", "dog")
 
 
-def test_a_copy_on_disk_needs_no_further_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_on_disk_needs_no_further_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = copy_of_the_hubs(tmp_path / "owner" / "pets")
     for name in (f"hf:{folder}", f"hf:{folder}@train"):
         check_pets(open_data(name, size=None))
@@ -60,7 +71,9 @@ def test_a_copy_on_disk_needs_no_further_package(tmp_path: Path, monkeypatch: py
     assert check_data_name("hf:pets@train", tmp_path / "owner") == f"hf:{folder.resolve()}@train"
     with pytest.raises(UserError, match="names the split 'train', but split='test' was given"):
         open_data("hf:owner/pets@train", split="test")
-    with pytest.raises(UserError, match="nor hf:folder or hf:folder@split with a folder that is there"):
+    with pytest.raises(
+        UserError, match="nor hf:folder or hf:folder@split with a folder that is there"
+    ):
         open_data("hf:../no/such/folder@train")
 
 
@@ -69,7 +82,10 @@ def test_open_data_takes_the_names_of_a_study(tmp_path: Path) -> None:
         "import torch\ndef noise():\n    return torch.rand(5, 3, 8, 8), torch.arange(5)\n"
     )
     spec = f"python:{tmp_path}/sets.py:noise"
-    assert repr(heatproof.open_data(spec, allow_code=True, limit=2)) == "Data(noise, 2 samples of shape (3, 8, 8))"
+    assert (
+        repr(heatproof.open_data(spec, allow_code=True, limit=2))
+        == "Data(noise, 2 samples of shape (3, 8, 8))"
+    )
     with pytest.raises(UserError, match="add --allow-code"):
         heatproof.open_data(spec)
     with pytest.raises(UserError, match="did you mean 'bundled'"):
@@ -79,7 +95,11 @@ def test_open_data_takes_the_names_of_a_study(tmp_path: Path) -> None:
 
 
 def test_the_photographs_of_the_demo_by_name() -> None:
-    missing = [package for package in ("foolbox", "skimage", "sklearn") if importlib.util.find_spec(package) is None]
+    missing = [
+        package
+        for package in ("foolbox", "skimage", "sklearn")
+        if importlib.util.find_spec(package) is None
+    ]
     if missing:
         pytest.skip(f"the demo extra is not installed: {missing}")
     data = heatproof.open_data("bundled:photographs", size=32, limit=3)
@@ -87,7 +107,9 @@ def test_the_photographs_of_the_demo_by_name() -> None:
 
 
 def needs_datasets() -> Any:
-    return pytest.importorskip("datasets", reason="datasets cannot be imported here", exc_type=ImportError)
+    return pytest.importorskip(
+        "datasets", reason="datasets cannot be imported here", exc_type=ImportError
+    )
 
 
 @pytest.mark.filterwarnings("ignore")  # `datasets` warns of its own futures
@@ -100,19 +122,27 @@ def test_what_the_datasets_package_saves(tmp_path: Path, monkeypatch: pytest.Mon
     check_pets(open_data(f"hf:{tmp_path}/alone", size=None))
     texts = datasets.Dataset.from_dict(
         {"text": ["a good film", "a film"], "label": [1, 0]},
-        features=datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["-", "+"])}),
+        features=datasets.Features(
+            {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["-", "+"])}
+        ),
     )
-    datasets.DatasetDict({"train": texts, "test": texts.select([1])}).save_to_disk(tmp_path / "films")
+    datasets.DatasetDict({"train": texts, "test": texts.select([1])}).save_to_disk(
+        tmp_path / "films"
+    )
     found = open_data(f"hf:{tmp_path}/films@train", vocabulary=Vocabulary(("a", "film", "good")))
     assert found.load([0, 1]).batch.x.tolist() == [[2, 4, 3], [2, 3, 0]]
     assert (found.labels, found.class_names) == ((1, 0), ("-", "+"))
-    with pytest.raises(UserError, match="holds the splits test, train; choose one, such as split='test'"):
+    with pytest.raises(
+        UserError, match="holds the splits test, train; choose one, such as split='test'"
+    ):
         open_data(f"hf:{tmp_path}/films", vocabulary=Vocabulary(("a",)))
     with pytest.raises(UserError, match="for the texts in `text` give a vocabulary"):
         open_data(f"hf:{tmp_path}/films@test")
     copy_of_the_hubs(tmp_path / "owner" / "pets")
     monkeypatch.chdir(tmp_path)
-    name, files = hub_files("hf:owner/pets", None)  # `datasets` takes a folder for a name of the hub too
+    name, files = hub_files(
+        "hf:owner/pets", None
+    )  # `datasets` takes a folder for a name of the hub too
     assert name == "pets-train"
     check_pets(open_data(files[0], size=None))
 
@@ -122,6 +152,12 @@ def test_without_a_network_the_error_says_what_to_put_where(tmp_path: Path) -> N
     code = "import heatproof; heatproof.open_data('hf:owner/pets@test')"
     alone = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], env=alone, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=alone,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert "save_to_disk('folder')" in done.stderr and "name it: hf:path/to/folder@test" in done.stderr
+    assert (
+        "save_to_disk('folder')" in done.stderr and "name it: hf:path/to/folder@test" in done.stderr
+    )

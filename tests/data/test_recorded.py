@@ -72,7 +72,11 @@ def put(path: Path, content: bytes | str) -> Path:
 
 
 def idx(values: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+    return (
+        bytes((0, 0, 8, values.ndim))
+        + struct.pack(f">{values.ndim}I", *values.shape)
+        + values.tobytes()
+    )
 
 
 def tar(path: Path, members: dict[str, bytes]) -> Path:
@@ -90,7 +94,11 @@ def npz(path: Path, **arrays: Any) -> Path:
     return path
 
 
-TU = {"A": "1, 2\n2, 1\n3, 4\n5, 5\n", "graph_indicator": "1\n1\n2\n2\n3\n", "graph_labels": "-1\n1\n1\n"}
+TU = {
+    "A": "1, 2\n2, 1\n3, 4\n5, 5\n",
+    "graph_indicator": "1\n1\n2\n2\n3\n",
+    "graph_labels": "-1\n1\n1\n",
+}
 
 
 def files(root: Path) -> dict[str, Any]:
@@ -110,7 +118,9 @@ def files(root: Path) -> dict[str, Any]:
     put(root / "short-images-idx3-ubyte", idx((255 * numbers(3, 4, 5)).astype(np.uint8))[:-1])
     put(root / "Beats_TRAIN.tsv", "2\t1\t2\t3\n-1\t4\t5\t6\n2\t7\t8\n2\t7\tnan\t9\n")
     put(root / "Beats_TEST.tsv", "5\t1\t2\t3\n-1\t4\t5\t6\n")
-    put(root / "table.csv", "id,a,b,who,kind,class\nr1,1,2,ann,x,7\nr2,3,4,bob,y,8\nr3,5,,ann,x,7\n")
+    put(
+        root / "table.csv", "id,a,b,who,kind,class\nr1,1,2,ann,x,7\nr2,3,4,bob,y,8\nr3,5,,ann,x,7\n"
+    )
     put(root / "named.csv", "id,a,kind,b,class\nr1,1,9,2,7\nr2,3,8,4,8\nr3,5,9,,7\n")
     put(root / "bare.csv", "1;2;a\n3;4;b\n5;6;a\n")
     put(
@@ -124,14 +134,36 @@ def files(root: Path) -> dict[str, Any]:
     put(root / "two.tsv", "a film\t3\nbad\t-4\n")
     put(root / "graphs.txt", "2\n2 5\n0 1 1 0.5 0.25\n1 1 0 1.5 0.75\n1 7\n1 0 2.5 3.5\n")
     with zipfile.ZipFile(root / "tu.zip", "w") as archive:
-        for part, text in {**TU, "node_labels": "3\n1\n1\n3\n2\n", "node_attributes": "1, 2\n" * 5}.items():
+        for part, text in {
+            **TU,
+            "node_labels": "3\n1\n1\n3\n2\n",
+            "node_attributes": "1, 2\n" * 5,
+        }.items():
             archive.writestr(zipfile.ZipInfo(f"X/X_{part}.txt"), text)
     for part, text in TU.items():
         put(root / "plain_tu" / f"X_{part}.txt", text)
-    members = {"a.ppm": ppm(0), "a.cls": b"1", "b.ppm": ppm(1), "b.json": b'{"label": 0, "kind": "x"}', "c.cls": b"3"}
+    members = {
+        "a.ppm": ppm(0),
+        "a.cls": b"1",
+        "b.ppm": ppm(1),
+        "b.json": b'{"label": 0, "kind": "x"}',
+        "c.cls": b"3",
+    }
     tar(root / "tars" / "train-000.tar", members)
-    tar(root / "tars" / "train-001.tar", {"in/a.ppm": ppm(2), "in/a.json": b'{"cls": 2, "kind": "y"}'})
-    tar(root / "one.tar", {"a.ppm": ppm(0), "a.x.ppm": ppm(1), "a.kind": b"zebra", "b.x.ppm": ppm(1), "b.kind": b"ape"})
+    tar(
+        root / "tars" / "train-001.tar",
+        {"in/a.ppm": ppm(2), "in/a.json": b'{"cls": 2, "kind": "y"}'},
+    )
+    tar(
+        root / "one.tar",
+        {
+            "a.ppm": ppm(0),
+            "a.x.ppm": ppm(1),
+            "a.kind": b"zebra",
+            "b.x.ppm": ppm(1),
+            "b.kind": b"ape",
+        },
+    )
     npz(
         root / "floats.npz",
         x=numbers(3, 2, 3),
@@ -193,7 +225,14 @@ def coco(root: Path) -> None:
         (2, 3, 99.0, [0, 0, 9, 9]),
     ]
     annotations = [
-        {"id": i, "image_id": p, "category_id": c, "area": area, "bbox": box, "iscrowd": int(area == 99)}
+        {
+            "id": i,
+            "image_id": p,
+            "category_id": c,
+            "area": area,
+            "bbox": box,
+            "iscrowd": int(area == 99),
+        }
         for i, (p, c, area, box) in enumerate(boxes)
     ]
     for i in (1, 2, 3):
@@ -211,7 +250,10 @@ def cifar(root: Path) -> None:
         pixels = (255 * numbers(n, 3072, seed=n)).astype(np.uint8)
         labels = {b"fine_labels": list(range(n)), b"coarse_labels": [1] * n}
         put(root / part, pickle.dumps({b"data": pixels, **labels}, 2))
-    names = {b"fine_label_names": [f"f{i}".encode() for i in range(100)], b"coarse_label_names": [b"c"] * 20}
+    names = {
+        b"fine_label_names": [f"f{i}".encode() for i in range(100)],
+        b"coarse_label_names": [b"c"] * 20,
+    }
     put(root / "meta", pickle.dumps(names, 2))
 
 
@@ -235,7 +277,12 @@ def in_memory() -> dict[str, Any]:
     series = torch.from_numpy(numbers(3, 1, 4))
     ragged = [numbers(2, 3), numbers(4, 3, seed=1), numbers(1, 3, seed=2)]
     frame = pd.DataFrame(
-        {"a": [1.0, 2.0, 3.0], "kind": pd.Categorical(["x", "y", "x"]), "who": ["p", "q", "p"], "label": [1, 0, 1]}
+        {
+            "a": [1.0, 2.0, 3.0],
+            "kind": pd.Categorical(["x", "y", "x"]),
+            "who": ["p", "q", "p"],
+            "label": [1, 0, 1],
+        }
     )
     return {
         "pictures": numbers(3, 3, 4, 4),
@@ -287,7 +334,12 @@ def described(data: Data, pictures: bool) -> str:
         f"{total:.5f}",
         None if loaded.batch.label is None else loaded.batch.label.tolist(),
     ]
-    told += [{key: [*value.shape, f"{value.double().sum():.4f}"] for key, value in loaded.batch.aux.items()}]
+    told += [
+        {
+            key: [*value.shape, f"{value.double().sum():.4f}"]
+            for key, value in loaded.batch.aux.items()
+        }
+    ]
     told += [loaded.errors, sorted(loaded.transient), [*loaded.digests]]
     if not pictures:
         told += [data.fingerprint[:8], [digest[:4] for digest in loaded.digests.values()]]
@@ -300,7 +352,11 @@ def outcome(source: Any, root: Path | None = None, **options: Any) -> str:
         told = described(data, data.kind == "image")
     except UserError as error:
         told = f"refused: {error}"
-    told = told if root is None else told.replace(str(root.resolve()), "ROOT").replace(str(root), "ROOT")
+    told = (
+        told
+        if root is None
+        else told.replace(str(root.resolve()), "ROOT").replace(str(root), "ROOT")
+    )
     return re.sub(r"(not text in UTF-8).*", r"\1", told)[:400]
 
 
@@ -308,9 +364,15 @@ def matrix(sources: dict[str, Any], root: Path | None) -> dict[str, dict[str, st
     """Every source under every option; what is as without an option is said once."""
     found = {}
     for name, source in sources.items():
-        asked = {key: own for key, own in OPTIONS.items() if not (isinstance(source, Items) and "vocabulary" in own)}
+        asked = {
+            key: own
+            for key, own in OPTIONS.items()
+            if not (isinstance(source, Items) and "vocabulary" in own)
+        }
         own = {key: outcome(source, root, **options) for key, options in asked.items()}
-        found[name] = {key: text for key, text in own.items() if key == "plain" or text != own["plain"]}
+        found[name] = {
+            key: text for key, text in own.items() if key == "plain" or text != own["plain"]
+        }
     return found
 
 
@@ -330,22 +392,31 @@ def test_what_lies_on_a_disk_under_every_option(root: Path) -> None:
 
 
 def test_small_rules_of_names_labels_and_lengths() -> None:
-    found: dict[str, Any] = {"ids": [numbered(1), numbered(3), [numbered(n)[-1] for n in (10_000, 10_001)]]}
+    found: dict[str, Any] = {
+        "ids": [numbered(1), numbered(3), [numbered(n)[-1] for n in (10_000, 10_001)]]
+    }
     found["lengths"] = [checked_length(None, 0), checked_length(None, 4), checked_length(2, 9)]
     found["files"] = {
         key: [str(p) for p in own]
         for key, own in grouped(map(Path, ("b_2.tar", "b_1.tar", "7.tar", "a-0.tar"))).items()
     }
     found["names"] = [expanded(text) for text in ("a-{9..11}.tar", "{a,b}-{1..2}", "plain")]
-    found["labels"] = [whole_label(v, "it") for v in (None, True, 3.0, np.int64(4), torch.tensor([5]), np.array([[6]]))]
+    found["labels"] = [
+        whole_label(v, "it")
+        for v in (None, True, 3.0, np.int64(4), torch.tensor([5]), np.array([[6]]))
+    ]
     found["splits"] = [
-        one_split("it", split, {"x-train": 1, "imagenet-val": 2, "t10k": 3}) for split in ("train", "dev", "test")
+        one_split("it", split, {"x-train": 1, "imagenet-val": 2, "t10k": 3})
+        for split in ("train", "dev", "test")
     ]
     found["spelled"] = [spelled(WORDS, [2, 0, 1, 5]), spelled(None, [7, 8])]
     found["fitted"] = [
-        Vocabulary.fit(["b b a c", "a b"], size, least).words for size, least in ((None, 1), (4, 1), (None, 2), (3, 3))
+        Vocabulary.fit(["b b a c", "a b"], size, least).words
+        for size, least in ((None, 1), (4, 1), (None, 2), (3, 3))
     ]
-    batch = prompts(WORDS, [["a film", "bad", "good"], ["a", "bad bad"]], ["bad film", "a"], length=6)
+    batch = prompts(
+        WORDS, [["a film", "bad", "good"], ["a", "bad bad"]], ["bad film", "a"], length=6
+    )
     found["prompts"] = [batch.ids, batch.x, batch.aux]
     for text in ("{1..", "{3..1}", "{0..200000}", "{abc}", "{0..999}{0..999}"):
         with pytest.raises(UserError) as told:

@@ -32,7 +32,9 @@ def test_arrays_and_mappings_go_to_their_samples():
     masks = torch.zeros(3, 8, 8, dtype=torch.bool)
     masks[1, 2:5, 1:3] = True
     data = open_data(x, regions=masks)
-    assert torch.equal(regions(data), masks) and torch.equal(data.load([1]).batch.aux[REGION][0], masks[1])
+    assert torch.equal(regions(data), masks) and torch.equal(
+        data.load([1]).batch.aux[REGION][0], masks[1]
+    )
     by_id = open_data(x, regions={"0001": masks[1]})
     assert torch.equal(regions(by_id), masks), "a sample without a region has an empty one"
     assert open_data(x).fingerprint != data.fingerprint
@@ -46,8 +48,14 @@ def test_arrays_and_mappings_go_to_their_samples():
 def test_an_archive_names_the_array_of_its_masks(tmp_path):
     masks = np.zeros((2, 8, 8), dtype=np.uint8)
     masks[0, :4] = 1
-    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32), seg=masks)
-    assert np.array_equal(regions(open_data(str(tmp_path / "a.npz"), regions="seg")).numpy(), masks > 0)
+    np.savez(
+        tmp_path / "a.npz",
+        x=np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32),
+        seg=masks,
+    )
+    assert np.array_equal(
+        regions(open_data(str(tmp_path / "a.npz"), regions="seg")).numpy(), masks > 0
+    )
     with pytest.raises(UserError, match="seg"):
         open_data(str(tmp_path / "a.npz"), regions="sec")
 
@@ -65,7 +73,9 @@ def test_folders_of_masks_are_resized_as_their_pictures_are(tmp_path, resize, sh
     assert torch.equal(loaded.aux[REGION], loaded.x[:, 0] >= 0.5)
     assert loaded.aux[REGION][0].float().mean() == share
     with pytest.raises(UserError, match="is named like a sample"):
-        open_data(str(tmp_path / "pictures"), **{**options, "regions": str(tmp_path / "masks" / "cat")})
+        open_data(
+            str(tmp_path / "pictures"), **{**options, "regions": str(tmp_path / "masks" / "cat")}
+        )
     with pytest.raises(UserError, match="must name a folder of masks"):
         open_data(str(tmp_path / "pictures"), **{**options, "regions": "nowhere"})
 
@@ -90,11 +100,19 @@ def coco(root: Path) -> Path:
     triangle = {"segmentation": [[20, 0, 39, 0, 39, 19]], "bbox": [20, 0, 20, 20], "area": 190.0}
     entries = [
         {"image_id": 1, "category_id": 9, **triangle},
-        {"image_id": 1, "category_id": 4, "segmentation": {"size": [20, 40], "counts": counts}, "area": 200.0},
+        {
+            "image_id": 1,
+            "category_id": 4,
+            "segmentation": {"size": [20, 40], "counts": counts},
+            "area": 200.0,
+        },
     ]
     entries[1]["bbox"] = [0, 10, 20, 10]
     content = {
-        "images": [{"id": i + 1, "file_name": f"{n}.jpg", "width": 40, "height": 20} for i, n in enumerate("ab")],
+        "images": [
+            {"id": i + 1, "file_name": f"{n}.jpg", "width": 40, "height": 20}
+            for i, n in enumerate("ab")
+        ],
         "annotations": entries,
         "categories": [{"id": 9, "name": "dog"}, {"id": 4, "name": "cat"}],
     }
@@ -125,7 +143,9 @@ def test_coco_gives_the_objects_of_the_label(tmp_path):
     content = json.loads(file.read_text())
     content["annotations"][1]["segmentation"]["counts"] = "packed"
     file.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"the mask of an object in 'a.jpg' is compressed; take regions: boxes"):
+    with pytest.raises(
+        UserError, match=r"the mask of an object in 'a.jpg' is compressed; take regions: boxes"
+    ):
         open_data(root, label="largest", regions="masks", size=40).load([0])
     assert np.array_equal(of("largest", "boxes"), square())
 
@@ -136,5 +156,7 @@ def test_a_study_file_names_regions(tmp_path):
     (tmp_path / "masks").mkdir()
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3, 8, 8), dtype=np.float32))
     given = {"source": "a.npz", "regions": "masks"}
-    study = parse({"model": "bundled:efficientnet-lite0", "data": given, "explainers": ["sobel"]}, tmp_path)
+    study = parse(
+        {"model": "bundled:efficientnet-lite0", "data": given, "explainers": ["sobel"]}, tmp_path
+    )
     assert study.data["a.npz"]["regions"] == str(tmp_path / "masks")

@@ -31,9 +31,13 @@ def folder(tmp_path, monkeypatch) -> Path:
     Path("photos").mkdir()
     draw = np.random.default_rng(0)
     for number in range(4):
-        Image.fromarray(draw.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(f"photos/{number}.png")
+        Image.fromarray(draw.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(
+            f"photos/{number}.png"
+        )
     Path("photos/torn.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a picture")
-    for title, block in re.findall(r'^```\w+ title="(.*?)"\n(.*?)^```', GUIDE.read_text(encoding="utf-8"), re.S | re.M):
+    for title, block in re.findall(
+        r'^```\w+ title="(.*?)"\n(.*?)^```', GUIDE.read_text(encoding="utf-8"), re.S | re.M
+    ):
         Path(title).write_text(block, encoding="utf-8")
     ids = [*(f"{number}.png" for number in range(4)), "torn.jpg"]
     np.savez("maps.npz", ids=np.array(ids), maps=draw.random((5, 1, 32, 32)))
@@ -68,7 +72,10 @@ def test_a_run_made_half_way_says_so_and_places_that_cannot_be_written_are_one_l
     for arguments in (("--text",), ()):
         code, _, error = main("report", "half", *arguments)
         assert code == 0
-        assert error.startswith("heatproof: this is so far; the run is unfinished: ") and "missing" in error
+        assert (
+            error.startswith("heatproof: this is so far; the run is unfinished: ")
+            and "missing" in error
+        )
     Path("file").touch()
     for arguments, words in (
         (("report", "half", "--out", "photos"), "photos/report.html"),

@@ -37,7 +37,9 @@ def test_the_study_files_are_read(page, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "nets.py").touch()
     for number, block in enumerate(blocks(page, "yaml")):
-        text = block.replace("torchvision:resnet50", "bundled:efficientnet-lite0")  # torchvision may not be installed
+        text = block.replace(
+            "torchvision:resnet50", "bundled:efficientnet-lite0"
+        )  # torchvision may not be installed
         study = tmp_path / f"{number}.yaml"
         study.write_text(text, encoding="utf-8")
         assert read_study(study).explainers, page
@@ -48,12 +50,18 @@ def test_links_between_pages_lead_somewhere_and_stay_inside_the_site():
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             found = (page.parent / target).resolve()
             assert found.exists(), f"{page.name} points to {target}"
-            assert page.name == "README.md" or found.is_relative_to(DOCS), f"{page.name} leaves the site for {target}"
+            assert page.name == "README.md" or found.is_relative_to(DOCS), (
+                f"{page.name} leaves the site for {target}"
+            )
 
 
 def test_every_benchmark_can_be_found_by_its_command():
     pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
-    missing = [p.name for p in sorted((ROOT / "benchmarks").glob("*.py")) if f"python benchmarks/{p.name}" not in pages]
+    missing = [
+        p.name
+        for p in sorted((ROOT / "benchmarks").glob("*.py"))
+        if f"python benchmarks/{p.name}" not in pages
+    ]
     assert not missing
 
 
@@ -73,7 +81,9 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     assert done.returncode == 0, done.stderr
     built = {page: page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
     for page, html in built.items():
-        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", html), page
+        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", html), (
+            page
+        )
     reference = "\n".join(html for page, html in built.items() if page.parent.name == "api")
     assert [name for name in heatproof.__all__ if f'id="heatproof.{name}"' not in reference] == []
     assert "&gt;&gt;&gt; " not in re.sub(

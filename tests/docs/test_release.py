@@ -16,7 +16,18 @@ from support.paths import ROOT
 
 PACKAGE = ROOT / "src" / "heatproof"
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-HEAVY = ("torch", "numpy", "pandas", "pyarrow", "scipy", "pydantic", "matplotlib", "mlflow", "wandb", "ray")
+HEAVY = (
+    "torch",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "pydantic",
+    "matplotlib",
+    "mlflow",
+    "wandb",
+    "ray",
+)
 
 
 def declared(name: str) -> list[str]:
@@ -38,22 +49,33 @@ def test_everything_beside_the_code_is_packaged():
     for path in PACKAGE.glob("**/*"):
         if path.is_file() and path.suffix not in (".py", ".pyc"):
             name = path.relative_to(PACKAGE).as_posix()
-            assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), f"{name} is not in the wheel"
+            assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), (
+                f"{name} is not in the wheel"
+            )
     folders = {path.parent for path in PACKAGE.glob("**/*.py")}
-    assert all((folder / "__init__.py").is_file() for folder in folders), "a folder of code that setuptools leaves out"
+    assert all((folder / "__init__.py").is_file() for folder in folders), (
+        "a folder of code that setuptools leaves out"
+    )
 
 
 def test_every_public_name_is_there_and_typed():
     assert all(getattr(heatproof, name) is not None for name in heatproof.__all__)
     tree = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
-    seen = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    seen = {
+        alias.asname
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert set(heatproof.__all__) <= seen, "a type checker does not see these"
 
 
 @pytest.mark.parametrize("words", ["import heatproof", "from heatproof.cli import app"])
 def test_light_imports(words):
     script = f"import sys\n{words}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == []
 
 

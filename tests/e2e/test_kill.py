@@ -32,7 +32,13 @@ def end(study: Path, out: Path, *stopped: str) -> int:
     command = [sys.executable, *program, "run", str(study), "--out", str(out), "--allow-code"]
     with (study.parent / "said.txt").open("wb") as said:
         run = subprocess.run(
-            command, stdout=said, stderr=said, cwd=study.parent, env=ENVIRONMENT, timeout=300, check=False
+            command,
+            stdout=said,
+            stderr=said,
+            cwd=study.parent,
+            env=ENVIRONMENT,
+            timeout=300,
+            check=False,
         )
     return run.returncode
 
@@ -58,13 +64,19 @@ def test_ten_kills_change_nothing(tmp_path):
     assert end(study, whole) == 0, said(study)
     total = parts(whole)
     moments = random.Random(0)
-    for number in range(KILLS):  # a part with its pictures and maps takes ten steps, so that some stays undone
+    for number in range(
+        KILLS
+    ):  # a part with its pictures and maps takes ten steps, so that some stays undone
         moment = moments.randint(1, 8 * total // KILLS)
-        assert end(study, killed, str(moment), "SIGKILL") == -signal.SIGKILL, f"kill {number}: {said(study)}"
+        assert end(study, killed, str(moment), "SIGKILL") == -signal.SIGKILL, (
+            f"kill {number}: {said(study)}"
+        )
     assert 0 < parts(killed) < total, "the kills come too early, or too late"
     assert end(study, killed) == 0, said(study)
     assert sorted_bytes(killed) == sorted_bytes(whole)
-    maps = [sorted(p.relative_to(out) for p in out.glob("maps/**/*.parquet")) for out in (whole, killed)]
+    maps = [
+        sorted(p.relative_to(out) for p in out.glob("maps/**/*.parquet")) for out in (whole, killed)
+    ]
     assert len(maps[0]) == total and maps[0] == maps[1], "names carry the digests of the maps"
     assert not list(killed.glob("**/.*.tmp"))
 

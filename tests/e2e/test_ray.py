@@ -26,7 +26,9 @@ from support.paths import SMALL
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the nodes' processes are found in /proc"),
+    pytest.mark.skipif(
+        not Path("/proc/self/stat").exists(), reason="the nodes' processes are found in /proc"
+    ),
 ]
 
 STUDY = f"""
@@ -42,7 +44,13 @@ NODE = ["--num-cpus=1", "--num-gpus=0", "--object-store-memory=80000000", "--dis
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 GATE = free_port()
 """Where an S3 server is reached, by those who are let through."""
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **TOKEN, **keys(GATE)}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    **TOKEN,
+    **keys(GATE),
+}
 AWAY = float(os.environ.get("HEATPROOF_AWAY", "0"))
 """Seconds for which the store is away at the least."""
 
@@ -55,7 +63,9 @@ class Cluster:
     def processes(self, node: int) -> list[int]:
         """A node's own processes and the workers that they started, which are in groups of their own."""
         found = [pid for pid, (_, group) in listing().items() if group == self.groups[node]]
-        return found + [pid for pid, (parent, _) in listing().items() if parent in found and pid not in found]
+        return found + [
+            pid for pid, (parent, _) in listing().items() if parent in found and pid not in found
+        ]
 
     def kill(self, node: int) -> None:
         for pid in self.processes(node):
@@ -88,7 +98,9 @@ def start_node(*options: str) -> int:
     """Start a node and return the process group that its processes are in."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *NODE, *options]
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=said, stderr=said, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=ENVIRONMENT, stdout=said, stderr=said, start_new_session=True
+        )
         code = process.wait(240)
         said.seek(0)
         if code and "--head" in options:
@@ -103,7 +115,11 @@ def cluster() -> Iterator[Cluster]:
     port = free_port()
     made = Cluster(f"127.0.0.1:{port}", [])
     try:
-        made.groups.append(start_node("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"))
+        made.groups.append(
+            start_node(
+                "--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"
+            )
+        )
         made.groups += [start_node(f"--address={made.address}") for _ in range(2)]
         yield made
     finally:
@@ -113,9 +129,21 @@ def cluster() -> Iterator[Cluster]:
 
 
 def start(study: Path, out: Path | str, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "heatproof", "run", str(study), "--out", str(out), "--allow-code", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "heatproof",
+        "run",
+        str(study),
+        "--out",
+        str(out),
+        "--allow-code",
+        *options,
+    ]
     with (study.parent / "said.txt").open("wb") as said:
-        return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent)
+        return subprocess.Popen(
+            command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=said, cwd=study.parent
+        )
 
 
 def wait_for(condition: Callable[[], bool], folder: Path) -> None:
@@ -140,7 +168,9 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
     alone = start(study, tmp_path / "alone")
     assert alone.wait(600) == 0, (tmp_path / "said.txt").read_text()
     process = start(study, tmp_path / "run", "--ray", cluster.address)
-    wait_for(lambda: process.poll() is not None or any(map(at_work, cluster.processes(2))), tmp_path)
+    wait_for(
+        lambda: process.poll() is not None or any(map(at_work, cluster.processes(2))), tmp_path
+    )
     assert process.poll() is None, (tmp_path / "said.txt").read_text()
     assert any("raylet" in title(pid) for pid in cluster.processes(2))
     cluster.kill(2)
@@ -152,15 +182,17 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
     assert len(session["workers"]["lost"]) == 1, "the node was killed between two shards"
     assert "a worker is lost" in shown[1] and "Traceback" not in shown[1]
     # A mistake in a worker is told as one.
-    random_weights = (
-        "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 4))\n"
-    )
+    random_weights = "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 4))\n"
     (tmp_path / "nets.py").write_text(random_weights)
     study.write_text(STUDY.replace(f"python:{SMALL}:model", "python:nets.py:make"))
     process = start(study, tmp_path / "other", "--ray", cluster.address)
     assert process.wait(600) == 2
     said = (tmp_path / "said.txt").read_text()
-    assert said.startswith("heatproof: ") and "models.make: other weights" in said and "Traceback" not in said
+    assert (
+        said.startswith("heatproof: ")
+        and "models.make: other weights" in said
+        and "Traceback" not in said
+    )
 
 
 def test_a_driver_killed_while_its_actors_work_loses_nothing(cluster, tmp_path):
@@ -170,15 +202,23 @@ def test_a_driver_killed_while_its_actors_work_loses_nothing(cluster, tmp_path):
     assert start(study, tmp_path / "alone").wait(600) == 0, (tmp_path / "said.txt").read_text()
     out = tmp_path / "run"
     process = start(study, out, "--ray", cluster.address)
-    wait_for(lambda: process.poll() is not None or bool(list(out.glob("parts/**/[!.]*.parquet"))), tmp_path)
+    wait_for(
+        lambda: process.poll() is not None or bool(list(out.glob("parts/**/[!.]*.parquet"))),
+        tmp_path,
+    )
     assert process.poll() is None, (tmp_path / "said.txt").read_text()
     process.kill()
     process.wait()
     nodes = range(len(cluster.groups))
-    wait_for(lambda: not any("ShardActor" in title(pid) for i in nodes for pid in cluster.processes(i)), tmp_path)
+    wait_for(
+        lambda: not any("ShardActor" in title(pid) for i in nodes for pid in cluster.processes(i)),
+        tmp_path,
+    )
     finished = {path: path.read_bytes() for path in out.glob("parts/**/[!.]*.parquet")}
     assert finished and {verdict.state for verdict in verify(out)} == {"whole", "missing"}
-    assert start(study, out, "--ray", cluster.address).wait(600) == 0, (tmp_path / "said.txt").read_text()
+    assert start(study, out, "--ray", cluster.address).wait(600) == 0, (
+        tmp_path / "said.txt"
+    ).read_text()
     assert {path: path.read_bytes() for path in finished} == finished
     assert as_text(out) == as_text(tmp_path / "alone")
 
@@ -194,11 +234,18 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(cluster, tmp_path, monke
         assert start(study, tmp_path / "alone").wait(600) == 0, (tmp_path / "said.txt").read_text()
         process = start(study, out, "--ray", cluster.address)
         parts = storage.place(f"{out}/parts")
-        wait_for(lambda: process.poll() is not None or bool(storage.files(parts, ".parquet")), tmp_path)
+        wait_for(
+            lambda: process.poll() is not None or bool(storage.files(parts, ".parquet")), tmp_path
+        )
         assert process.poll() is None, (tmp_path / "said.txt").read_text()
         gate.shut()
         back = time.monotonic() + AWAY
-        wait_for(lambda: process.poll() is not None or (gate.turned_away > 20 and time.monotonic() > back), tmp_path)
+        wait_for(
+            lambda: (
+                process.poll() is not None or (gate.turned_away > 20 and time.monotonic() > back)
+            ),
+            tmp_path,
+        )
         assert process.poll() is None, (tmp_path / "said.txt").read_text()
         gate.open()
         assert process.wait(600) == 0, (tmp_path / "said.txt").read_text()

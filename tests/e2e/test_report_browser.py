@@ -28,15 +28,15 @@ from heatproof.report import sections as report_sections
 from support import synthetic
 from support.chromium import AXE, BROWSER, Chromium
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome binary on this machine")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no chromium or chrome binary on this machine"
+)
 SWEEP = (("rotation", 5.0), ("rotation", 15.0), ("translation", 20.0), ("jpeg", 40.0))
 NASTY = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 FORMULA = "=HYPERLINK(1)"
 QUALITY = {"grad_cam": 0.5, NASTY: 0.3, FORMULA: 0.1, "random": 0.0}
 TITLE = "heatproof report: mobilenet on photos"
-DRAWN = (
-    "document.querySelector('.proof .map') && [...document.querySelectorAll('.proof img')].every((i) => i.naturalWidth)"
-)
+DRAWN = "document.querySelector('.proof .map') && [...document.querySelectorAll('.proof img')].every((i) => i.naturalWidth)"
 
 
 NASTY_FINDING = Finding("", "act", NASTY, NASTY, NASTY, NASTY, items=(NASTY,) * 4)
@@ -56,7 +56,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples["sample"] = samples["sample"] + NASTY
     table = synthetic.table(QUALITY, SWEEP)
     table["sample"] = table["sample"] + NASTY
-    exhibits = [replace(e, sample=e.sample + NASTY) for e in synthetic.exhibits(2, tuple(QUALITY), SWEEP)]
+    exhibits = [
+        replace(e, sample=e.sample + NASTY) for e in synthetic.exhibits(2, tuple(QUALITY), SWEEP)
+    ]
     page = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report_sections, "findings_here", lambda *judged: [NASTY_FINDING])
@@ -65,21 +67,38 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1200, False)])
-def test_everything_draws_and_nothing_complains(browser: Chromium, report: Path, width: int, dark: bool) -> None:
+def test_everything_draws_and_nothing_complains(
+    browser: Chromium, report: Path, width: int, dark: bool
+) -> None:
     browser.open(report, width, dark=dark)
     browser.wait(DRAWN)
-    assert browser.run("[...document.querySelectorAll('.chart')].every((c) => c.querySelector('svg .mark circle'))")
+    assert browser.run(
+        "[...document.querySelectorAll('.chart')].every((c) => c.querySelector('svg .mark circle'))"
+    )
     assert browser.run("document.querySelectorAll('.chart').length") == 4
     card, ink = (COLOURS[name][int(dark)] for name in ("card", "m0"))
     browser.run(f"document.body.style.color = '{ink}'")
-    drawn = browser.run("getComputedStyle(document.querySelector('.mark[data-method=\"Grad-CAM\"] circle')).fill")
-    assert drawn == browser.run("getComputedStyle(document.body).color"), "colours follow light and dark"
+    drawn = browser.run(
+        "getComputedStyle(document.querySelector('.mark[data-method=\"Grad-CAM\"] circle')).fill"
+    )
+    assert drawn == browser.run("getComputedStyle(document.body).color"), (
+        "colours follow light and dark"
+    )
     browser.run(f"document.body.style.color = '{card}'")
     wide = "(s) => s.getBoundingClientRect().right > s.closest('.plot').getBoundingClientRect().right + 1"
-    assert browser.run(f"[...document.querySelectorAll('.plot:not([tabindex]) svg')].filter({wide}).length") == 0
+    assert (
+        browser.run(
+            f"[...document.querySelectorAll('.plot:not([tabindex]) svg')].filter({wide}).length"
+        )
+        == 0
+    )
     browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-    browser.wait("[...document.querySelectorAll('[data-numbers]')].every((t) => t.querySelectorAll('td').length > 100)")
-    assert browser.run("document.querySelector('[data-numbers] tbody th').textContent") == "Grad-CAM"
+    browser.wait(
+        "[...document.querySelectorAll('[data-numbers]')].every((t) => t.querySelectorAll('td').length > 100)"
+    )
+    assert (
+        browser.run("document.querySelector('[data-numbers] tbody th').textContent") == "Grad-CAM"
+    )
     assert browser.run("document.documentElement.scrollWidth") == width
     assert browser.run("document.title") == TITLE
     assert browser.run("document.querySelectorAll('img[onerror]').length") == 0
@@ -90,7 +109,12 @@ def test_everything_draws_and_nothing_complains(browser: Chromium, report: Path,
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page as the demo's: four methods and three controls under five changes, twelve samples with maps of noise."""
-    quality = {"grad_cam": 0.5, "lime(samples=32)": 0.2, "integrated_gradients(steps=8)": 0.15, "gradient_shap": 0.14}
+    quality = {
+        "grad_cam": 0.5,
+        "lime(samples=32)": 0.2,
+        "integrated_gradients(steps=8)": 0.15,
+        "gradient_shap": 0.14,
+    }
     quality |= {"random": 0.0, "sobel": 0.6, "weight_noise": 0.0}
     noise = np.random.default_rng(0).normal(size=(128, 128)).astype(np.float32)
     shown = [
@@ -98,9 +122,13 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i, e in enumerate(synthetic.exhibits(12, tuple(quality), side=128))
     ]
     table = synthetic.table(quality, samples=14)
-    table["role"] = np.where(table["explainer"].isin(["random", "sobel", "weight_noise"]), "control", "method")
+    table["role"] = np.where(
+        table["explainer"].isin(["random", "sobel", "weight_noise"]), "control", "method"
+    )
     page = tmp_path_factory.mktemp("usual") / "report.html"
-    page.write_text(build_report(table, synthetic.samples(14), shown, synthetic.manifest()), "utf-8")
+    page.write_text(
+        build_report(table, synthetic.samples(14), shown, synthetic.manifest()), "utf-8"
+    )
     return page
 
 
@@ -114,10 +142,22 @@ def test_the_page_keeps_to_its_measures(browser: Chromium, usual: Path) -> None:
         assert browser.run("document.documentElement.scrollWidth") == width
         if width == 1440:
             assert browser.run("document.documentElement.scrollHeight") < 4000
-            assert browser.run("document.querySelector('.sheet').getBoundingClientRect().bottom") < 960
-            assert browser.run("document.querySelectorAll('#findings .cards')[0].children.length") <= 3
-            assert browser.run("[...document.querySelectorAll('.axis')].filter((a) => a.offsetParent).length") == 1
-    assert browser.run("getComputedStyle(document.querySelector('.proof tbody th')).position") == "sticky"
+            assert (
+                browser.run("document.querySelector('.sheet').getBoundingClientRect().bottom") < 960
+            )
+            assert (
+                browser.run("document.querySelectorAll('#findings .cards')[0].children.length") <= 3
+            )
+            assert (
+                browser.run(
+                    "[...document.querySelectorAll('.axis')].filter((a) => a.offsetParent).length"
+                )
+                == 1
+            )
+    assert (
+        browser.run("getComputedStyle(document.querySelector('.proof tbody th')).position")
+        == "sticky"
+    )
 
 
 def test_paper_has_two_pages(browser: Chromium, usual: Path) -> None:
@@ -127,7 +167,9 @@ def test_paper_has_two_pages(browser: Chromium, usual: Path) -> None:
     assert len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) == 2
 
 
-def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, report: Path, tmp_path: Path) -> None:
+def test_samples_are_picked_outlined_enlarged_and_saved(
+    browser: Chromium, report: Path, tmp_path: Path
+) -> None:
     browser.open(report)
     browser.wait(DRAWN)
     said = "document.querySelector('[data-said]').textContent"
@@ -135,7 +177,9 @@ def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, repor
     assert "the nearest to the median of those drawn for it" in first and NASTY in first
     browser.run("document.querySelectorAll('[data-pick]')[1].click()")
     assert browser.run(said) != first
-    assert browser.run("[...document.querySelectorAll('[data-pick]')].map((b) => b.ariaPressed)") == ["false", "true"]
+    assert browser.run(
+        "[...document.querySelectorAll('[data-pick]')].map((b) => b.ariaPressed)"
+    ) == ["false", "true"]
     browser.run("document.querySelector('[data-outline]').click()")
     maps = "document.querySelectorAll('.proof .map').length"
     browser.wait(f"document.querySelectorAll('.proof canvas').length === {maps}")
@@ -158,7 +202,9 @@ def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, repor
     assert browser.run(title).endswith("turned 15°")
     browser.press("Escape")
     browser.wait("!document.querySelector('dialog').open")
-    assert browser.run("document.activeElement.className") == "enlarge", "focus goes back to where it was"
+    assert browser.run("document.activeElement.className") == "enlarge", (
+        "focus goes back to where it was"
+    )
     top = """(() => { const map = document.querySelector('.proof .map');
         map.scrollIntoView({ behavior: 'instant', block: 'center' });
         const { left, top } = map.getBoundingClientRect();
@@ -168,7 +214,9 @@ def test_samples_are_picked_outlined_enlarged_and_saved(browser: Chromium, repor
     browser.run("document.querySelector('[data-save]').click()")
     with Image.open(io.BytesIO(arrived(tmp_path / "proof-sheet.png"))) as saved:
         colours = np.asarray(saved.convert("RGB"))
-    assert colours.shape[1] > 2000 and len(np.unique(colours.reshape(-1, 3)[::97], axis=0)) > 200, "maps are in it"
+    assert colours.shape[1] > 2000 and len(np.unique(colours.reshape(-1, 3)[::97], axis=0)) > 200, (
+        "maps are in it"
+    )
     assert browser.run("document.title") == TITLE and browser.complaints() == []
 
 
@@ -191,8 +239,13 @@ def test_the_scorecard_sorts_and_copies(browser: Chromium, usual: Path) -> None:
     for kind in ("markdown", "latex"):
         browser.run(f"document.querySelector('[data-table={kind}]').click()")
         browser.wait(f"document.querySelector('[data-table={kind}]').dataset.copied")
-    lines = browser.run("document.querySelector('[data-table=markdown]').dataset.copied").splitlines()
-    assert lines[:2] == ["| Rank | Method | Stability |", "| --- | --- | ---: |"] and len(lines) == 2 + 7
+    lines = browser.run(
+        "document.querySelector('[data-table=markdown]').dataset.copied"
+    ).splitlines()
+    assert (
+        lines[:2] == ["| Rank | Method | Stability |", "| --- | --- | ---: |"]
+        and len(lines) == 2 + 7
+    )
     assert re.fullmatch(r"\| 1 \| Grad-CAM \| 0\.\d\d 0\.\d\d–0\.\d\d \|", lines[2])
     latex = browser.run("document.querySelector('[data-table=latex]').dataset.copied")
     assert "\\begin{tabular}{llr}" in latex and latex.count("\\\\") == 8 and "–" not in latex
@@ -210,11 +263,15 @@ def test_anchors_open_what_they_lead_to(browser: Chromium, report: Path) -> None
 def test_several_models_are_one_matrix_and_one_subject(browser: Chromium, tmp_path: Path) -> None:
     models = [f"net{i}" for i in range(4)]
     parts_ = [
-        synthetic.table({"a": 0.1, "b": 0.5}, SWEEP, samples=8, model=m, dataset=d) for m in models for d in "xyz"
+        synthetic.table({"a": 0.1, "b": 0.5}, SWEEP, samples=8, model=m, dataset=d)
+        for m in models
+        for d in "xyz"
     ]
     known = [synthetic.samples(8, 0, model=m, dataset=d) for m in models for d in "xyz"]
     page = tmp_path / "report.html"
-    page.write_text(build_report(pd.concat(parts_), pd.concat(known), [], synthetic.manifest()), "utf-8")
+    page.write_text(
+        build_report(pd.concat(parts_), pd.concat(known), [], synthetic.manifest()), "utf-8"
+    )
     browser.open(page, 1440)
     assert browser.run("document.documentElement.scrollHeight") < 4000
     assert browser.run("document.querySelectorAll('.matrix [data-open]').length") == 12
@@ -234,13 +291,21 @@ def test_every_figure_saves_its_numbers(browser: Chromium, report: Path, tmp_pat
     browser.run("document.querySelector('[data-csv]').focus()")
     browser.press("Enter")
     rows = list(csv.DictReader(arrived(tmp_path / "stability-scores.csv").decode().splitlines()))
-    chart = next(p for p in parts(synthetic.frames_of(synthetic.table(QUALITY, SWEEP)).judged) if p.key == "scores")
+    chart = next(
+        p
+        for p in parts(synthetic.frames_of(synthetic.table(QUALITY, SWEEP)).judged)
+        if p.key == "scores"
+    )
     assert isinstance(chart, Chart)
     drawn = [{"plot": plot.title, **data} for plot in chart.every for data in plot.sheet.marks]
     assert len(rows) == len(drawn)
     for row, mark in zip(rows, drawn, strict=True):
-        assert row["plot"].startswith(mark["plot"]) and row["name"].removeprefix("'") == mark["name"]
-        assert [row[k] for k in ("value", "low", "high")] == [mark.get(k, "") for k in ("value", "low", "high")]
+        assert (
+            row["plot"].startswith(mark["plot"]) and row["name"].removeprefix("'") == mark["name"]
+        )
+        assert [row[k] for k in ("value", "low", "high")] == [
+            mark.get(k, "") for k in ("value", "low", "high")
+        ]
     assert {r["name"] for r in rows} == {"Grad-CAM", NASTY, f"'{FORMULA}", "Random"}
     assert browser.complaints() == []
 
@@ -254,12 +319,16 @@ def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -
     at = "document.querySelector('.mark.at')"
     second = browser.run(f"[{at}.dataset.name, Number({at}.dataset.value).toFixed(2)]")
     said = browser.run("document.querySelector('.tip').textContent")
-    assert second[0] == NASTY and said.startswith(f"{NASTY}: {second[1]} ["), "the second mark of the first plot"
+    assert second[0] == NASTY and said.startswith(f"{NASTY}: {second[1]} ["), (
+        "the second mark of the first plot"
+    )
     lit = "[...new Set([...document.querySelectorAll('.chart .mark.lit')].map((m) => m.closest('.chart').id))].length"
     assert browser.run(lit) == 3, "the method is lit in every chart that has it"
     assert browser.run("document.querySelectorAll('.proof tr.lit, .score tr.lit').length") == 2
     browser.press("Escape")
-    assert browser.run("document.querySelector('.tip').hidden && !document.querySelector('.mark.lit')")
+    assert browser.run(
+        "document.querySelector('.tip').hidden && !document.querySelector('.mark.lit')"
+    )
     order = """(() => { const rows = [...document.querySelectorAll('.plot')[1].querySelectorAll('.mark[data-y]')];
         const top = (row) => row.querySelector('circle').getBoundingClientRect().top;
         return rows.sort((a, b) => top(a) - top(b)).map((row) => Number(row.dataset.value)); })()"""
@@ -271,7 +340,9 @@ def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -
 
 @pytest.mark.skipif(AXE is None, reason="axe-core-python is not installed")
 @pytest.mark.parametrize(("dark", "enlarged"), [(False, False), (True, True)])
-def test_axe_finds_nothing_serious(browser: Chromium, report: Path, dark: bool, enlarged: bool) -> None:
+def test_axe_finds_nothing_serious(
+    browser: Chromium, report: Path, dark: bool, enlarged: bool
+) -> None:
     browser.open(report, dark=dark)
     browser.wait("document.querySelector('.proof .map')")
     if enlarged:

@@ -19,7 +19,9 @@ from support.modalities import CASES, TARGET, BagOfWords, batch_of, case, genera
 
 
 def circular_cnn(dims: int) -> nn.Module:
-    convolution, pool = (nn.Conv1d, nn.AdaptiveAvgPool1d) if dims == 1 else (nn.Conv2d, nn.AdaptiveAvgPool2d)
+    convolution, pool = (
+        (nn.Conv1d, nn.AdaptiveAvgPool1d) if dims == 1 else (nn.Conv2d, nn.AdaptiveAvgPool2d)
+    )
     return nn.Sequential(
         convolution(2, 5, 3, padding=1, padding_mode="circular"),
         nn.ReLU(),
@@ -35,20 +37,30 @@ SHAPES = {name: tuple(batch.x.shape) for name, (_, batch, _, _) in CASES.items()
 
 
 def explainer(kind: type[Any], features: Any, **options: Any) -> Any:
-    return kind(features=features, **({"draws": 2} if kind is FeaturePermutation else {}), **options)
+    return kind(
+        features=features, **({"draws": 2} if kind is FeaturePermutation else {}), **options
+    )
 
 
 @pytest.mark.parametrize("kind", [FeatureAblation, FeaturePermutation])
 @pytest.mark.parametrize("name", CASES)
-def test_a_map_depends_neither_on_its_neighbours_nor_on_the_rows_per_pass(name: str, kind: type[Any]) -> None:
+def test_a_map_depends_neither_on_its_neighbours_nor_on_the_rows_per_pass(
+    name: str, kind: type[Any]
+) -> None:
     model, batch, features = case(name)
     method = explainer(kind, features)
     together = method(model, batch, TARGET, seed=3)
-    assert together.shape == SHAPES[name] and together.dtype == torch.float32 and torch.isfinite(together).all()
+    assert (
+        together.shape == SHAPES[name]
+        and together.dtype == torch.float32
+        and torch.isfinite(together).all()
+    )
     assert (together.flatten(1).abs().amax(1) > 1e-4).all()
     for rows in (1, 5, 64):
         small, _, _ = case(name, rows)
-        singles = torch.cat([method(small, batch[i : i + 1], TARGET[i : i + 1], seed=3) for i in range(3)])
+        singles = torch.cat(
+            [method(small, batch[i : i + 1], TARGET[i : i + 1], seed=3) for i in range(3)]
+        )
         shuffled = method(small, batch[[2, 0, 1]], TARGET[[2, 0, 1]], seed=3)
         torch.testing.assert_close(singles, together, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(shuffled, together[[2, 0, 1]], rtol=1e-4, atol=1e-5)
@@ -74,7 +86,9 @@ def test_ablation_agrees_with_captum(name: str) -> None:
 def test_ablation_by_hand(fill: Any, readout: Any) -> None:
     model, batch, features = case("image")
     features = Patches(size=3)
-    ours = FeatureAblation(features=features, fill=fill, readout=readout)(model, batch, TARGET, seed=0)
+    ours = FeatureAblation(features=features, fill=fill, readout=readout)(
+        model, batch, TARGET, seed=0
+    )
     inputs, labels = model.inputs(batch), features.segments(batch)
     if fill == "blur":
         from heatproof.features.fill import blurred
@@ -86,7 +100,9 @@ def test_ablation_by_hand(fill: Any, readout: Any) -> None:
             inside = labels[0] == i
             own = inputs[:, :, inside].mean(2, keepdim=True) if fill == "mean" else None
             replaced[:, :, inside] = (
-                ((0.25 - torch.tensor([0.1, 0.2])) / torch.tensor([0.5, 0.7]))[:, None] if own is None else own
+                ((0.25 - torch.tensor([0.1, 0.2])) / torch.tensor([0.5, 0.7]))[:, None]
+                if own is None
+                else own
             )
     for i in range(int(labels.max()) + 1):
         inside = labels[0] == i
@@ -95,7 +111,9 @@ def test_ablation_by_hand(fill: Any, readout: Any) -> None:
         both = both.softmax(2) if readout == "probability" else both
         expected = (both[0] - both[1]).gather(1, TARGET[:, None])[:, 0]
         at = tuple(torch.nonzero(inside)[0].tolist())
-        torch.testing.assert_close(ours[:, 1, at[0], at[1]].double(), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            ours[:, 1, at[0], at[1]].double(), expected, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_what_is_hidden_of_tokens_sets_and_graphs() -> None:
@@ -103,7 +121,9 @@ def test_what_is_hidden_of_tokens_sets_and_graphs() -> None:
     maps = FeatureAblation(features=Elements())(model, batch, TARGET, seed=0)
     without = batch.x.clone()
     without[:, 1] = 0
-    difference = (model.logits(batch.x, batch.aux) - model.logits(without, batch.aux)).gather(1, TARGET[:, None])
+    difference = (model.logits(batch.x, batch.aux) - model.logits(without, batch.aux)).gather(
+        1, TARGET[:, None]
+    )
     torch.testing.assert_close(maps[:, 1, 2], difference[:, 0], rtol=1e-4, atol=1e-5)
     assert (maps[~batch.aux["mask"]] == 0).all() and (maps[batch.aux["mask"]] != 0).all()
 
@@ -111,8 +131,12 @@ def test_what_is_hidden_of_tokens_sets_and_graphs() -> None:
     maps = FeatureAblation(features=Tokens())(model, batch, TARGET, seed=0)
     attended = batch.aux["attention_mask"].clone()
     attended[:, 2] = 0
-    difference = model.logits(batch.x, batch.aux) - model.logits(batch.x, {"attention_mask": attended})
-    torch.testing.assert_close(maps[:, 2], difference.gather(1, TARGET[:, None])[:, 0], rtol=1e-4, atol=1e-5)
+    difference = model.logits(batch.x, batch.aux) - model.logits(
+        batch.x, {"attention_mask": attended}
+    )
+    torch.testing.assert_close(
+        maps[:, 2], difference.gather(1, TARGET[:, None])[:, 0], rtol=1e-4, atol=1e-5
+    )
     assert (maps[batch.aux["attention_mask"] == 0] == 0).all()
 
 
@@ -129,7 +153,9 @@ def test_no_pass_is_larger_than_the_model_allows(monkeypatch: pytest.MonkeyPatch
     model, batch, features = case("series", rows=7)
     sizes: list[int] = []
     plain = model.logits
-    monkeypatch.setattr(model, "logits", lambda inputs, aux=None: sizes.append(len(inputs)) or plain(inputs, aux))
+    monkeypatch.setattr(
+        model, "logits", lambda inputs, aux=None: sizes.append(len(inputs)) or plain(inputs, aux)
+    )
     FeatureAblation(features=features)(model, batch, TARGET, seed=0)
     assert max(sizes) == 7
 
@@ -168,7 +194,12 @@ def test_one_draw_of_a_permutation_does_not_move_with_the_elements_of_a_set() ->
     method = FeaturePermutation(features=Elements(), draws=1)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     clean = method(model, batch[:1], TARGET[:1], seed=0)
-    moved = method(model, Batch(("a",), batch.x[:1, order], {"mask": batch.aux["mask"][:1, order]}), TARGET[:1], seed=0)
+    moved = method(
+        model,
+        Batch(("a",), batch.x[:1, order], {"mask": batch.aux["mask"][:1, order]}),
+        TARGET[:1],
+        seed=0,
+    )
     assert (moved - clean[:, order]).abs().max() > 0.01
 
 
@@ -199,7 +230,10 @@ def test_draws_of_padded_samples_do_not_depend_on_the_padding() -> None:
     method = FeaturePermutation(features=Elements(), draws=2)
     short = Batch(batch.ids[1:], batch.x[1:, :4], {"mask": batch.aux["mask"][1:, :4]})
     torch.testing.assert_close(
-        method(model, short, TARGET[1:], 0), method(model, batch[1:], TARGET[1:], 0)[:, :4], rtol=1e-4, atol=1e-5
+        method(model, short, TARGET[1:], 0),
+        method(model, batch[1:], TARGET[1:], 0)[:, :4],
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -256,5 +290,7 @@ def test_token_ids_are_exchanged_as_ids_without_an_embedding() -> None:
     model, batch, _ = case("tokens")
     with_vectors = Model(seeded(BagOfWords), embedding="embedding")
     method = FeaturePermutation(features=Tokens(mask_token=1), draws=2)
-    torch.testing.assert_close(method(model, batch, TARGET, 0), method(with_vectors, batch, TARGET, 0))
+    torch.testing.assert_close(
+        method(model, batch, TARGET, 0), method(with_vectors, batch, TARGET, 0)
+    )
     assert math.isclose(float(method(model, batch, TARGET, 0)[2, 3:].abs().sum()), 0.0)

@@ -27,7 +27,11 @@ def network() -> nn.Sequential:
     with torch.random.fork_rng():
         torch.manual_seed(3)
         return nn.Sequential(
-            nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * 16, 3)
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(4 * 16, 3),
         )
 
 
@@ -48,16 +52,24 @@ def target(model, batch) -> torch.Tensor:
 
 def noisy(model, inputs, targets):
     """An explain_func that draws from all three global generators."""
-    drawn = np.random.rand(*inputs.shape[1:]) + random.random() + torch.rand(inputs.shape[1:]).numpy()  # noqa: NPY002
+    drawn = (
+        np.random.rand(*inputs.shape[1:]) + random.random() + torch.rand(inputs.shape[1:]).numpy()  # noqa: NPY002
+    )
     return np.stack([drawn * (1 + t) for t in targets]).astype(np.float32)
 
 
 def states() -> tuple[bytes, bytes, object]:
     legacy = np.random.get_state()  # noqa: NPY002
-    return torch.get_rng_state().numpy().tobytes(), legacy[1].tobytes() + bytes([legacy[2] % 256]), random.getstate()
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        legacy[1].tobytes() + bytes([legacy[2] % 256]),
+        random.getstate(),
+    )
 
 
-def test_what_draws_depends_on_seed_and_sample_only_and_leaves_global_states_alone(model, batch, target):
+def test_what_draws_depends_on_seed_and_sample_only_and_leaves_global_states_alone(
+    model, batch, target
+):
     explain = adapters.quantus(noisy)
     before = states()
     maps = explain(model, batch, target, seed=0)
@@ -72,7 +84,9 @@ def test_what_draws_depends_on_seed_and_sample_only_and_leaves_global_states_alo
 
 def test_one_that_says_it_draws_nothing_and_does_is_refused(model, batch, target):
     before = states()
-    with pytest.raises(UserError, match=r"quantus\(noisy\) draws random numbers; say so with draws=True"):
+    with pytest.raises(
+        UserError, match=r"quantus\(noisy\) draws random numbers; say so with draws=True"
+    ):
         adapters.quantus(noisy, draws=False)(model, batch, target, seed=0)
     assert states() == before
 
@@ -90,7 +104,9 @@ def test_an_error_names_the_adapter_and_the_sample_and_leaves_no_hooks(model, ba
         adapters.quantus(failing)(model, batch, target, seed=0)
     assert isinstance(error.value.__cause__, KeyError)
     first = model.module[0]
-    assert isinstance(first, nn.Conv2d) and not first._forward_hooks and not hasattr(first, "leftover")
+    assert (
+        isinstance(first, nn.Conv2d) and not first._forward_hooks and not hasattr(first, "leftover")
+    )
 
 
 def test_lack_of_memory_reaches_the_engine_which_halves_the_batch(batch):
@@ -115,7 +131,9 @@ def test_maps_of_layers_are_summed_and_enlarged_and_other_shapes_refused(model, 
     expected = nn.functional.interpolate(values, size=(8, 8), mode="bilinear", align_corners=False)
     assert torch.equal(maps, expected.expand(3, 3, 8, 8))
     with pytest.raises(UserError, match=r"gave maps of shape \(2, 8\)"):
-        adapters.quantus(lambda model, inputs, targets: torch.zeros(2, 8), draws=False)(model, batch, target, 0)
+        adapters.quantus(lambda model, inputs, targets: torch.zeros(2, 8), draws=False)(
+            model, batch, target, 0
+        )
 
 
 def test_passes_are_counted_and_a_single_output_becomes_two_classes(batch):
@@ -123,7 +141,9 @@ def test_passes_are_counted_and_a_single_output_becomes_two_classes(batch):
 
     def gradient(model, inputs, targets):
         given = torch.tensor(inputs, requires_grad=True)
-        (found,) = torch.autograd.grad(model(given).gather(1, torch.tensor(targets)[:, None]).sum(), given)
+        (found,) = torch.autograd.grad(
+            model(given).gather(1, torch.tensor(targets)[:, None]).sum(), given
+        )
         return found
 
     maps = adapters.quantus(gradient, draws=False)(model, batch, torch.tensor([1, 0, 1]), seed=0)
@@ -143,14 +163,18 @@ def test_auxiliary_tensors_go_to_every_version_of_their_sample():
 
     mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     batch = Batch(("a", "b"), torch.tensor([[[1.0], [2.0], [4.0]]] * 2), {"mask": mask})
-    maps = adapters.quantus(doubled, draws=False)(Model(Masked()), batch, torch.tensor([0, 0]), seed=0)
+    maps = adapters.quantus(doubled, draws=False)(
+        Model(Masked()), batch, torch.tensor([0, 0]), seed=0
+    )
     assert torch.equal(maps[:, 0, 0], torch.tensor([3.0, 1.0]))
 
 
 def test_models_that_are_no_plain_network_are_refused_at_plan_time(model, batch):
     smoothed = Smoothed(model, keep=0.5, samples=4, features=Patches(4))
     with pytest.raises(UserError, match="is a Smoothed, which computes its predictions itself"):
-        heatproof.evaluate(smoothed, batch, [adapters.quantus(noisy)], Stability(perturbations="jpeg", k=10))
+        heatproof.evaluate(
+            smoothed, batch, [adapters.quantus(noisy)], Stability(perturbations="jpeg", k=10)
+        )
     half = Model(network()).use("bfloat16")
     with pytest.raises(UserError, match="needs weights in float32, but Sequential uses bfloat16"):
         adapters.quantus(noisy).check(half, (3, 8, 8))
@@ -170,11 +194,15 @@ def test_labels_and_manifests_name_code_by_content_not_by_address():
 
 def test_unknown_names_and_missing_libraries_say_what_to_do(model):
     pytest.importorskip("captum", reason="it is the library that is asked")
-    with pytest.raises(UserError, match=r"unknown class of captum.attr 'Salience'; did you mean 'Saliency'"):
+    with pytest.raises(
+        UserError, match=r"unknown class of captum.attr 'Salience'; did you mean 'Saliency'"
+    ):
         adapters.captum("Salience").check(model, (3, 8, 8))
     with pytest.raises(UserError, match="Sequential has no layer '7'; the nearest are"):
         adapters.captum("LayerGradCam", layer="7").check(model, (3, 8, 8))
-    with pytest.raises(UserError, match="surely_not_there is not installed: pip install surely-not-there"):
+    with pytest.raises(
+        UserError, match="surely_not_there is not installed: pip install surely-not-there"
+    ):
         library("surely_not_there.attr", "surely-not-there")
 
 
@@ -205,7 +233,9 @@ def test_a_manifest_knows_the_content_of_the_maps_and_not_their_folder(tmp_path)
     assert parameters(adapters.precomputed(tmp_path / "maps.npz")) != parameters(first)
 
 
-def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_judges_them(tmp_path, model, batch):
+def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_judges_them(
+    tmp_path, model, batch
+):
     saved(tmp_path / "maps.npz")
     quick = Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road",))
     methods = {"given": adapters.precomputed(tmp_path / "maps.npz"), "saliency": "saliency"}
@@ -214,7 +244,9 @@ def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_j
     judged = run.table().groupby("evaluation")["explainer"].unique().map(set).to_dict()
     assert judged == {"stability": {"saliency"}, "faithfulness": {"given", "saliency"}}
     why = run.manifest["study"]["evaluations"]["stability"]["left_out"]
-    assert why == {"given": "stability explains changed inputs anew, and given only has maps of the data as they are"}
+    assert why == {
+        "given": "stability explains changed inputs anew, and given only has maps of the data as they are"
+    }
     assert run.manifest["study"]["evaluations"]["faithfulness"]["left_out"] == {}
 
 
@@ -231,14 +263,26 @@ def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_j
 def test_wrong_maps_are_found_before_any_pass(tmp_path, model, batch, change, message):
     saved(tmp_path / "maps.npz", **change)
     with pytest.raises(UserError, match=message):
-        heatproof.evaluate(model, batch, [adapters.precomputed(tmp_path / "maps.npz")], Faithfulness(imputers="zero"))
+        heatproof.evaluate(
+            model,
+            batch,
+            [adapters.precomputed(tmp_path / "maps.npz")],
+            Faithfulness(imputers="zero"),
+        )
     assert model.passes == 0
 
 
 def test_a_study_of_precomputed_maps_alone_has_nothing_to_perturb(tmp_path, model, batch):
     saved(tmp_path / "maps.npz")
-    with pytest.raises(UserError, match="stability has nothing to judge: stability explains changed inputs anew"):
-        heatproof.evaluate(model, batch, [adapters.precomputed(tmp_path / "maps.npz")], Stability(perturbations="jpeg"))
+    with pytest.raises(
+        UserError, match="stability has nothing to judge: stability explains changed inputs anew"
+    ):
+        heatproof.evaluate(
+            model,
+            batch,
+            [adapters.precomputed(tmp_path / "maps.npz")],
+            Stability(perturbations="jpeg"),
+        )
     with pytest.raises(ValidationError, match="none of moved inputs to average over"):
         heatproof.Symmetrised(of=adapters.precomputed(tmp_path / "maps.npz"))
     assert model.passes == 0
@@ -248,7 +292,8 @@ def test_maps_of_another_class_than_the_predicted_are_refused(tmp_path, model, b
     saved(tmp_path / "maps.npz", targets=target.numpy())
     adapters.precomputed(tmp_path / "maps.npz")(model, batch, target, seed=0)
     with pytest.raises(
-        UserError, match=r"the map of 'ant' in maps.npz explains class ., but Sequential predicts class"
+        UserError,
+        match=r"the map of 'ant' in maps.npz explains class ., but Sequential predicts class",
     ):
         adapters.precomputed(tmp_path / "maps.npz")(model, batch, (target + 1) % 3, seed=0)
 
@@ -294,10 +339,14 @@ def explainer():
 
 def test_a_study_names_precomputed_maps_and_code_only_with_leave(tmp_path):
     (tmp_path / "nets.py").write_text(CODE)
-    np.savez(tmp_path / "images.npz", x=np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32))
+    np.savez(
+        tmp_path / "images.npz", x=np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32)
+    )
     saved(tmp_path / "maps.npz", ids=("0000", "0001"))
     (tmp_path / "study.yaml").write_text(STUDY)
-    with pytest.raises(UserError, match=r"study.yaml, line 6: 'python:nets.py:noisy' runs code .*--allow-code"):
+    with pytest.raises(
+        UserError, match=r"study.yaml, line 6: 'python:nets.py:noisy' runs code .*--allow-code"
+    ):
         read_study(tmp_path / "study.yaml")
     study = read_study(tmp_path / "study.yaml", allow_code=True)
     assert list(study.explainers) == [

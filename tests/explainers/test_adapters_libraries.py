@@ -37,7 +37,12 @@ def imported(module: str):
 def net() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        head = (nn.Conv2d(8, 12, 3, padding=1), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(4), nn.Flatten())
+        head = (
+            nn.Conv2d(8, 12, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+        )
         net = nn.Sequential(
             nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), *head,
             nn.Linear(192, 4),
@@ -64,11 +69,16 @@ def target(model, batch) -> torch.Tensor:
 def close(found, direct) -> bool:
     direct = torch.as_tensor(direct).detach().float()
     assert bool(direct.any())
-    return torch.allclose(found, direct.expand_as(found), rtol=1e-4, atol=1e-5 * float(direct.abs().max()))
+    return torch.allclose(
+        found, direct.expand_as(found), rtol=1e-4, atol=1e-5 * float(direct.abs().max())
+    )
 
 
 def hooks(module: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in module.modules())
+    return sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
+        for m in module.modules()
+    )
 
 
 def one_by_one(model, batch, target, direct):
@@ -89,7 +99,9 @@ class TestCaptum:
             ("Occlusion", {"sliding_window_shapes": (3, 8, 8), "strides": (3, 8, 8)}),
         ],
     )
-    def test_classes_names_factories_and_bound_objects(self, name, arguments, net, model, batch, target):
+    def test_classes_names_factories_and_bound_objects(
+        self, name, arguments, net, model, batch, target
+    ):
         kind = getattr(imported("captum.attr"), name)
         direct = kind(model.module).attribute(model.inputs(batch), target=target, **arguments or {})
         for given in (name, kind, kind(net), kind(model.module)):
@@ -97,15 +109,20 @@ class TestCaptum:
             assert not adapter.stochastic
             assert close(adapter(model, batch, target, seed=0), direct), given
         made = adapters.captum(
-            lambda module: kind(forward_func=module) if name == "Occlusion" else kind(module), arguments
+            lambda module: kind(forward_func=module) if name == "Occlusion" else kind(module),
+            arguments,
         )
         assert made.stochastic and close(made(model, batch, target, seed=0), direct)
         assert hooks(model.module) == hooks(net) == 0
 
     def test_a_layer_by_its_path_or_in_a_bound_object(self, net, model, batch, target):
         captum = imported("captum.attr")
-        direct = captum.LayerGradCam(model.module, model.module[4]).attribute(model.inputs(batch), target=target)
-        direct = nn.functional.interpolate(direct, size=(32, 32), mode="bilinear", align_corners=False)
+        direct = captum.LayerGradCam(model.module, model.module[4]).attribute(
+            model.inputs(batch), target=target
+        )
+        direct = nn.functional.interpolate(
+            direct, size=(32, 32), mode="bilinear", align_corners=False
+        )
         for adapter in (
             adapters.captum("LayerGradCam", layer=LAST),
             adapters.captum(captum.LayerGradCam(net, net[4])),
@@ -120,7 +137,9 @@ class TestCaptum:
             (captum.NoiseTunnel(captum.Saliency(net)), {"nt_samples": 3, "stdevs": 0.1}),
         ):
             bound = (
-                given(model.module) if isinstance(given, type) else captum.NoiseTunnel(captum.Saliency(model.module))
+                given(model.module)
+                if isinstance(given, type)
+                else captum.NoiseTunnel(captum.Saliency(model.module))
             )
 
             def direct(inputs, classes, bound=bound, arguments=arguments):
@@ -128,7 +147,9 @@ class TestCaptum:
 
             adapter = adapters.captum(given, arguments)
             assert adapter.stochastic
-            assert close(adapter(model, batch, target, seed=0), one_by_one(model, batch, target, direct))
+            assert close(
+                adapter(model, batch, target, seed=0), one_by_one(model, batch, target, direct)
+            )
 
     def test_objects_of_another_network_are_refused(self, model, batch, target):
         captum = imported("captum.attr")
@@ -136,18 +157,25 @@ class TestCaptum:
         with pytest.raises(UserError, match="bound to another network than the model under test"):
             adapters.captum(other)(model, batch, target, seed=0)
         with pytest.raises(UserError, match="not to a network; give the class"):
-            adapters.captum(captum.Saliency(lambda x: x.sum((1, 2, 3))[:, None]))(model, batch, target, seed=0)
+            adapters.captum(captum.Saliency(lambda x: x.sum((1, 2, 3))[:, None]))(
+                model, batch, target, seed=0
+            )
         with pytest.raises(
-            UserError, match=r"captum\(Occlusion\) failed on samples a, b, c: TypeError: .*sliding_window"
+            UserError,
+            match=r"captum\(Occlusion\) failed on samples a, b, c: TypeError: .*sliding_window",
         ):
             adapters.captum("Occlusion")(model, batch, target, seed=0)
 
     def test_on_the_engine_the_table_does_not_depend_on_the_batch_size(self, model, batch):
         captum = imported("captum.attr")
         methods = {"ig": adapters.captum("IntegratedGradients", {"n_steps": 4})}
-        methods["shap"] = adapters.captum(captum.GradientShap, {"baselines": torch.zeros(1, 3, 32, 32)})
+        methods["shap"] = adapters.captum(
+            captum.GradientShap, {"baselines": torch.zeros(1, 3, 32, 32)}
+        )
         tables = [
-            heatproof.evaluate(model, batch, methods, Stability(perturbations="jpeg"), batch_size=size).table()
+            heatproof.evaluate(
+                model, batch, methods, Stability(perturbations="jpeg"), batch_size=size
+            ).table()
             for size in (1, 3)
         ]
         assert np.allclose(tables[0].value, tables[1].value, atol=1e-4, equal_nan=True)
@@ -169,7 +197,9 @@ class TestGradCam:
     def test_random_cam_is_seeded_and_an_ablated_layer_is_back(self, model, batch, target):
         imported("pytorch_grad_cam")
         drawn = adapters.grad_cam("RandomCAM", LAST)
-        assert torch.equal(drawn(model, batch[[2]], target[[2]], seed=0), drawn(model, batch, target, seed=0)[[2]])
+        assert torch.equal(
+            drawn(model, batch[[2]], target[[2]], seed=0), drawn(model, batch, target, seed=0)[[2]]
+        )
         adapters.grad_cam("AblationCAM", LAST)(model, batch, target, seed=0)
         assert isinstance(model.module[4], nn.Conv2d)
 
@@ -180,7 +210,10 @@ class TestZennit:
         zennit = imported("zennit")
         canonizer = zennit.canonizers.SequentialMergeBatchNorm()
         composite = zennit.composites.EpsilonGammaBox(low=-3.0, high=3.0, canonizers=[canonizer])
-        kind = {"gradient": zennit.attribution.Gradient, "integrated_gradients": zennit.attribution.IntegratedGradients}
+        kind = {
+            "gradient": zennit.attribution.Gradient,
+            "integrated_gradients": zennit.attribution.IntegratedGradients,
+        }
         with kind[attributor](model.module, composite) as attribute:
             direct = attribute(model.inputs(batch), torch.eye(4)[target])[1]
         before = model.logits(model.inputs(batch))
@@ -201,7 +234,9 @@ class TestZennit:
                 return attribute(inputs, torch.eye(4)[classes])[1]
 
         adapter = adapters.zennit("epsilon_plus_flat", "smoothgrad", {"n_iter": 3})
-        assert close(adapter(model, batch, target, seed=0), one_by_one(model, batch, target, smoothed))
+        assert close(
+            adapter(model, batch, target, seed=0), one_by_one(model, batch, target, smoothed)
+        )
         with pytest.raises(UserError, match="unknown composite 'epsilon_pluss'; did you mean"):
             adapters.zennit("epsilon_pluss").check(model, (3, 32, 32))
 
@@ -213,12 +248,18 @@ class TestShap:
         normal = model.inputs(Batch(tuple("abcd"), background))
 
         def gradient(inputs, classes):
-            return shap.GradientExplainer(model.module, normal).shap_values(inputs, nsamples=10)[..., int(classes[0])]
+            return shap.GradientExplainer(model.module, normal).shap_values(inputs, nsamples=10)[
+                ..., int(classes[0])
+            ]
 
         def deep(inputs, classes):
-            return shap.DeepExplainer(model.module, normal).shap_values(inputs)[..., int(classes[0])]
+            return shap.DeepExplainer(model.module, normal).shap_values(inputs)[
+                ..., int(classes[0])
+            ]
 
-        drawn = adapters.shap("gradient", background, {"nsamples": 10})(model, batch, target, seed=0)
+        drawn = adapters.shap("gradient", background, {"nsamples": 10})(
+            model, batch, target, seed=0
+        )
         assert close(drawn, one_by_one(model, batch, target, gradient))
         found = adapters.shap("deep", background)(model, batch, target, seed=0)
         assert close(found, one_by_one(model, batch, target, deep))
@@ -227,11 +268,17 @@ class TestShap:
     @pytest.mark.slow  # SHAP compiles its partition anew in every process
     def test_partition(self, model, batch, target):
         shap = imported("shap")
-        grey = model.inputs(Batch(("grey",), torch.full((1, 3, 32, 32), 0.5)))[0].permute(1, 2, 0).numpy()
+        grey = (
+            model.inputs(Batch(("grey",), torch.full((1, 3, 32, 32), 0.5)))[0]
+            .permute(1, 2, 0)
+            .numpy()
+        )
 
         def scores(rows, target):
             with torch.no_grad():
-                return model.module(torch.tensor(rows, dtype=torch.float32).permute(0, 3, 1, 2)).numpy()[:, [target]]
+                return model.module(
+                    torch.tensor(rows, dtype=torch.float32).permute(0, 3, 1, 2)
+                ).numpy()[:, [target]]
 
         def direct(inputs, classes):
             of_class = partial(scores, target=int(classes[0]))
@@ -252,8 +299,12 @@ class TestQuantus:
     def test_explain_func(self, model, batch, target):
         quantus = imported("quantus")
         arguments = {"method": "IntegratedGradients", "reduce_axes": ()}
-        direct = quantus.explain(model.module, model.inputs(batch).numpy(), target.numpy(), **arguments)
-        assert close(adapters.quantus(quantus.explain, arguments)(model, batch, target, seed=0), direct)
+        direct = quantus.explain(
+            model.module, model.inputs(batch).numpy(), target.numpy(), **arguments
+        )
+        assert close(
+            adapters.quantus(quantus.explain, arguments)(model, batch, target, seed=0), direct
+        )
 
     def test_a_metric_as_an_evaluation(self, model, batch, target, tmp_path):
         quantus = imported("quantus")
@@ -263,13 +314,21 @@ class TestQuantus:
 
         evaluation = QuantusMetric(metric())
         assert not evaluation.reexplains
-        run = heatproof.evaluate(model, batch, ["saliency", "random"], {"quantus": evaluation}, tmp_path / "run")
+        run = heatproof.evaluate(
+            model, batch, ["saliency", "random"], {"quantus": evaluation}, tmp_path / "run"
+        )
         rows = run.table().set_index(["explainer", "sample"]).sort_index()
-        assert set(rows.measure) == {"quantus_faithfulness_correlation"} and set(rows.status) == {"ok"}
+        assert set(rows.measure) == {"quantus_faithfulness_correlation"} and set(rows.status) == {
+            "ok"
+        }
         maps = dict(zip(batch.ids, heatproof.Saliency()(model, batch, target, 0), strict=True))
         for i, sample in enumerate(batch.ids):
             with seeded(adapters.library_seed(0, sample), model.device):
-                given = model.inputs(batch[[i]]).numpy(), target[[i]].numpy(), maps[sample][None].numpy()
+                given = (
+                    model.inputs(batch[[i]]).numpy(),
+                    target[[i]].numpy(),
+                    maps[sample][None].numpy(),
+                )
                 direct = metric()(model.module, *given)
             assert np.isclose(rows.value["saliency", sample], direct[0], atol=1e-4)
         assert np.isfinite(run.summary()["mean"]).all()
@@ -280,7 +339,8 @@ class TestQuantus:
         evaluation = QuantusMetric(metric)
         assert evaluation.reexplains
         tables = [
-            heatproof.evaluate(model, batch, ["saliency"], evaluation, batch_size=size).table() for size in (1, 3)
+            heatproof.evaluate(model, batch, ["saliency"], evaluation, batch_size=size).table()
+            for size in (1, 3)
         ]
         assert np.allclose(tables[0].value, tables[1].value, rtol=1e-3)
         assert (tables[0].value > 0).all()
@@ -288,16 +348,27 @@ class TestQuantus:
     def test_several_numbers_for_a_sample_are_refused_or_averaged(self, model, batch):
         quantus = imported("quantus")
         curve = quantus.PixelFlipping(features_in_step=512, disable_warnings=True)
-        with pytest.raises(UserError, match="gave 6 numbers for one sample; ask the metric for one"):
+        with pytest.raises(
+            UserError, match="gave 6 numbers for one sample; ask the metric for one"
+        ):
             heatproof.evaluate(model, batch, ["saliency"], QuantusMetric(curve))
-        assert len(heatproof.evaluate(model, batch, ["saliency"], QuantusMetric(curve, reduce="mean")).table()) == 3
+        assert (
+            len(
+                heatproof.evaluate(
+                    model, batch, ["saliency"], QuantusMetric(curve, reduce="mean")
+                ).table()
+            )
+            == 3
+        )
 
     def test_our_measures_inside_quantus_evaluate(self, net, model, batch, target):
         quantus = imported("quantus")
         road = Faithfulness(imputers="zero", fractions=(0.3, 0.6), metrics=("road",))
         metrics = {"ROAD": heatproof.QuantusStyle(road, "road", MEAN, STD)}
         inputs, arguments = model.inputs(batch).numpy(), {"method": "Saliency", "reduce_axes": ()}
-        found = quantus.evaluate(metrics, {"Saliency": arguments}, net.eval(), inputs, target.numpy())
+        found = quantus.evaluate(
+            metrics, {"Saliency": arguments}, net.eval(), inputs, target.numpy()
+        )
         ours = heatproof.evaluate(model, batch, {"s": adapters.captum("Saliency")}, road).table()
         expected = ours[ours.measure == "road"].sort_values("sample").value
         assert np.allclose(found["Saliency"]["ROAD"], expected, atol=1e-4)
@@ -306,7 +377,10 @@ class TestQuantus:
 def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
     def gradient(model, inputs, targets):
         return heatproof.Saliency()(
-            Model(model), Batch(("x",) * len(inputs), torch.tensor(inputs)), torch.tensor(targets), 0
+            Model(model),
+            Batch(("x",) * len(inputs), torch.tensor(inputs)),
+            torch.tensor(targets),
+            0,
         ).numpy()
 
     stability = Stability(perturbations=("jpeg", "brightness"))
@@ -315,15 +389,23 @@ def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
     classes[1] = (classes[1] + 1) % 4
     scores = fass(net, inputs, classes, explain_func=gradient)
     table = heatproof.evaluate(model, batch, {"s": heatproof.Saliency()}, stability).table()
-    expected = table[(table.measure == "fass") & (table.status == "ok")].groupby("sample").value.mean()
+    expected = (
+        table[(table.measure == "fass") & (table.status == "ok")].groupby("sample").value.mean()
+    )
     assert math.isnan(scores[1])
     assert np.allclose([scores[0], scores[2]], expected.loc[["a", "c"]], atol=1e-3)
-    road = heatproof.QuantusStyle(Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD)
-    assert len(road(net, inputs, target.numpy(), a_batch=gradient(net, inputs, target.numpy()))) == 3
+    road = heatproof.QuantusStyle(
+        Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD
+    )
+    assert (
+        len(road(net, inputs, target.numpy(), a_batch=gradient(net, inputs, target.numpy()))) == 3
+    )
     with pytest.raises(UserError, match="fass needs explain_func, as it explains other inputs too"):
         fass(net, inputs, classes, a_batch=inputs)
     with pytest.raises(UserError, match="unknown measure 'roads'; did you mean 'road'"):
-        heatproof.QuantusStyle(road.evaluation, "roads", MEAN, STD)(net, inputs, classes, a_batch=inputs)
+        heatproof.QuantusStyle(road.evaluation, "roads", MEAN, STD)(
+            net, inputs, classes, a_batch=inputs
+        )
 
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")

@@ -35,14 +35,20 @@ def needed(library: str) -> None:
     try:
         importlib.import_module(library)
     except (ImportError, RuntimeError, OSError) as error:
-        pytest.skip(f"{library} is not installed, or its torchvision does not fit this torch: {error}")
+        pytest.skip(
+            f"{library} is not installed, or its torchvision does not fit this torch: {error}"
+        )
 
 
 def maps(spec, net=None, samples=None) -> torch.Tensor:
     """The maps of one explainer as a study would make them."""
     data = pictures(3)[0] if samples is None else samples
     plan = make_plan(net or model(), data, [spec], "stability")
-    (explainer,), (source,), (network,) = plan.explainers.values(), plan.data.values(), plan.models.values()
+    (explainer,), (source,), (network,) = (
+        plan.explainers.values(),
+        plan.data.values(),
+        plan.models.values(),
+    )
     batch = source.load(range(3)).batch
     explainer.check(network, batch.x.shape[1:])
     return explainer(network, batch, network.logits(network.inputs(batch)).argmax(1), 0)
@@ -58,8 +64,14 @@ def test_a_study_names_them_without_code(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("captum: DeepLiftSharp", "line 8: unknown method of captum 'DeepLiftSharp'; did you mean 'DeepLiftShap'"),
-        ("captum: {IntegratedGradients: {n_steps: 0}}", "line 8: IntegratedGradients.n_steps must be greater than"),
+        (
+            "captum: DeepLiftSharp",
+            "line 8: unknown method of captum 'DeepLiftSharp'; did you mean 'DeepLiftShap'",
+        ),
+        (
+            "captum: {IntegratedGradients: {n_steps: 0}}",
+            "line 8: IntegratedGradients.n_steps must be greater than",
+        ),
         ("captum: {DeepLiftShap: {steps: 3}}", "line 8: DeepLiftShap has no parameter 'steps'"),
         ("captum: {LayerGradCam: {}}", "line 8: LayerGradCam.layer is needed"),
     ],
@@ -78,7 +90,9 @@ def test_a_library_that_is_not_there_is_named_with_its_command(of, monkeypatch):
 
     monkeypatch.setattr(foreign, "import_module", absent)
     name = "LayerGradCam" if of == "captum" else next(iter(METHODS[of]))
-    with pytest.raises(UserError, match=f"{of} is not installed: pip install {INSTALLED_AS.get(of, of)}"):
+    with pytest.raises(
+        UserError, match=f"{of} is not installed: pip install {INSTALLED_AS.get(of, of)}"
+    ):
         build("explainer", {}, {of: {name: {"layer": "0"}} if of == "captum" else name})
 
 
@@ -95,9 +109,15 @@ def test_every_listed_name_is_one_of_the_library_and_explains(of):
     for name, kind in LIBRARIES[of].items():
         if name in ("AblationCAM", "ScoreCAM", "LRP"):
             continue  # slow, or without a rule for the network's layers
-        spec = {of: {name: {"layer": "4"}} if kind.__dataclass_fields__.keys() == {"layer"} else name}
+        spec = {
+            of: {name: {"layer": "4"}} if kind.__dataclass_fields__.keys() == {"layer"} else name
+        }
         found = maps(spec)
-        assert found.shape == (3, 3, 32, 32) and bool(found.isfinite().all()) and float(found.std()) > 0, name
+        assert (
+            found.shape == (3, 3, 32, 32)
+            and bool(found.isfinite().all())
+            and float(found.std()) > 0
+        ), name
 
 
 def test_deep_lift_shap_takes_the_references_as_its_background():
@@ -107,7 +127,9 @@ def test_deep_lift_shap_takes_the_references_as_its_background():
     ours = maps({"captum": "DeepLiftShap"}, net, data)
     inputs = net.inputs(Batch(("a", "b", "c"), data))
     target = net.logits(inputs).argmax(1)
-    theirs = captum.attr.DeepLiftShap(net.module).attribute(inputs, inputs, target=target)  # all three are references
+    theirs = captum.attr.DeepLiftShap(net.module).attribute(
+        inputs, inputs, target=target
+    )  # all three are references
     torch.testing.assert_close(ours, theirs.detach(), rtol=1e-3, atol=1e-5)
 
 
@@ -116,7 +138,9 @@ def test_trees_have_exact_values_that_sum_to_their_own_output(kind):
     needed("shap")
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 4))
-    forest = kind(n_estimators=10, random_state=0).fit(rows, (rows[:, 0] * rows[:, 1] > 0).astype(int))
+    forest = kind(n_estimators=10, random_state=0).fit(
+        rows, (rows[:, 0] * rows[:, 1] > 0).astype(int)
+    )
     net, samples = heatproof.from_sklearn(forest), torch.tensor(rows[:3], dtype=torch.float32)
     found = maps({"shap": "tree"}, net, samples)
     shap = importlib.import_module("shap")
@@ -124,7 +148,9 @@ def test_trees_have_exact_values_that_sum_to_their_own_output(kind):
     target = forest.predict(samples.numpy())
     sign = 2 * target - 1
     if kind is RandomForestClassifier:
-        own = forest.predict_proba(samples.numpy())[range(3), target] - explain.expected_value[target]
+        own = (
+            forest.predict_proba(samples.numpy())[range(3), target] - explain.expected_value[target]
+        )
     else:
         own = sign * (forest.decision_function(samples.numpy()) - explain.expected_value)
     np.testing.assert_allclose(found.sum(1).numpy(), own, rtol=1e-4, atol=1e-5)
@@ -135,7 +161,9 @@ def test_trees_have_exact_values_that_sum_to_their_own_output(kind):
 def test_the_table_does_not_depend_on_the_batch(tmp_path):
     named = explainers([{"captum": "GradientShap"}, {"captum": "DeepLift"}])
     tables = [
-        heatproof.evaluate(model(), pictures(3), named, Stability(perturbations="jpeg"), batch_size=size).table()
+        heatproof.evaluate(
+            model(), pictures(3), named, Stability(perturbations="jpeg"), batch_size=size
+        ).table()
         for size in (1, 3)
     ]
     assert np.allclose(tables[0].value, tables[1].value, atol=1e-3, equal_nan=True)

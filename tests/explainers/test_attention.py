@@ -12,7 +12,9 @@ from heatproof import AttentionRollout, Batch, Chefer, Model, UserError
 from support.vit_shapes import Swin, TimmViT, TorchvisionViT, TransformersViT, seeded_vit
 
 TARGET = torch.tensor([0, 1, 2])
-IMAGES = Batch(("a", "b", "c"), torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
+IMAGES = Batch(
+    ("a", "b", "c"), torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+)
 BOTH = (AttentionRollout(), Chefer())
 
 
@@ -27,7 +29,9 @@ class TwoLayers(nn.Module):
             return nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64) * 0.6)
 
         self.embed = nn.Embedding(7, 3, _weight=drawn(7, 3))
-        self.queries, self.keys, self.values = (nn.ParameterList(drawn(3, 3) for _ in range(2)) for _ in range(3))
+        self.queries, self.keys, self.values = (
+            nn.ParameterList(drawn(3, 3) for _ in range(2)) for _ in range(3)
+        )
         self.head, self.fused = drawn(3, 4), fused
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -91,12 +95,17 @@ class Spare(TwoLayers):
 
 def test_attention_that_nobody_reads_has_no_part_in_the_relevance():
     batch = Batch(("a", "b"), torch.tensor([[1, 2, 3, 4], [6, 0, 5, 2]]))
-    spare, plain = (Chefer()(Model(kind(True), embedding="embed"), batch, TARGET[:2], 0) for kind in (Spare, TwoLayers))
+    spare, plain = (
+        Chefer()(Model(kind(True), embedding="embed"), batch, TARGET[:2], 0)
+        for kind in (Spare, TwoLayers)
+    )
     torch.testing.assert_close(spare, plain)
 
 
 @pytest.mark.parametrize("explainer", BOTH)
-@pytest.mark.parametrize("shape", [TorchvisionViT, TimmViT, TransformersViT, lambda: TimmViT(2, "avg")])
+@pytest.mark.parametrize(
+    "shape", [TorchvisionViT, TimmViT, TransformersViT, lambda: TimmViT(2, "avg")]
+)
 def test_every_shape_gives_maps_that_a_batch_does_not_change(explainer, shape):
     torch.manual_seed(0)
     model = Model(shape())
@@ -121,20 +130,28 @@ def test_what_the_output_is_read_from_is_found(pool):
         joint = (attention.mean(1) + torch.eye(17)) / 2 @ joint
     row = joint[:, 0] if pool == "token" else joint[:, 1:].mean(1)
     expected = F.interpolate(row[:, 1:].reshape(3, 1, 4, 4), size=(16, 16), mode="bilinear")
-    torch.testing.assert_close(AttentionRollout()(Model(net), IMAGES, TARGET, 0), expected.expand_as(IMAGES.x))
+    torch.testing.assert_close(
+        AttentionRollout()(Model(net), IMAGES, TARGET, 0), expected.expand_as(IMAGES.x)
+    )
 
 
 @pytest.mark.parametrize("explainer", BOTH)
 def test_sixteen_bits_change_little(explainer):
-    batch = Batch(("a", "b", "c"), torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    batch = Batch(
+        ("a", "b", "c"), torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    )
     exact, rounded = Model(seeded_vit()), Model(seeded_vit()).use("bfloat16")
     a, b = (explainer(model, batch, TARGET, 0).flatten(1) for model in (exact, rounded))
     assert float(F.cosine_similarity(a, b).min()) > 0.95
 
 
 def test_what_has_no_attention_is_refused_by_name():
-    convolutional = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4))
-    with pytest.raises(UserError, match=r"chefer needs attention among all tokens .* has no attention"):
+    convolutional = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)
+    )
+    with pytest.raises(
+        UserError, match=r"chefer needs attention among all tokens .* has no attention"
+    ):
         Chefer()(Model(convolutional), IMAGES, TARGET, 0)
     with pytest.raises(UserError, match=r"tokens of .* do not lie"):
         AttentionRollout()(Model(Swin(permute=True)), IMAGES, TARGET, 0)
@@ -144,20 +161,33 @@ def test_what_has_no_attention_is_refused_by_name():
 
 @pytest.mark.parametrize("explainer", BOTH)
 def test_the_networks_of_timm(explainer):
-    timm = pytest.importorskip("timm", reason="timm is not installed, or its torchvision does not fit this torch")
-    net = timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=4, depth=2, num_classes=5).eval()
+    timm = pytest.importorskip(
+        "timm", reason="timm is not installed, or its torchvision does not fit this torch"
+    )
+    net = timm.create_model(
+        "vit_tiny_patch16_224", img_size=16, patch_size=4, depth=2, num_classes=5
+    ).eval()
     fused = explainer(Model(net), IMAGES, TARGET, 0)
     for block in net.blocks:
         block.attn.fused_attn = False
-    torch.testing.assert_close(fused, explainer(Model(net), IMAGES, TARGET, 0), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(
+        fused, explainer(Model(net), IMAGES, TARGET, 0), rtol=1e-4, atol=1e-7
+    )
     assert float(fused.std()) > 0
 
 
 def test_the_networks_of_transformers_return_the_attention_that_is_rolled_out():
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    bert = transformers.BertConfig(vocab_size=50, num_labels=3, attn_implementation="eager", **sizes)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    bert = transformers.BertConfig(
+        vocab_size=50, num_labels=3, attn_implementation="eager", **sizes
+    )
     net = transformers.BertForSequenceClassification(bert).eval()
     mask = torch.ones(3, 9, dtype=torch.int64)
     mask[1, 6:] = 0

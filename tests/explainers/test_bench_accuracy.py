@@ -18,7 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # libraries warn of their own
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_accuracy", ROOT / "benchmarks" / "bench_accuracy.py")
+    spec = importlib.util.spec_from_file_location(
+        "bench_accuracy", ROOT / "benchmarks" / "bench_accuracy.py"
+    )
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
@@ -52,7 +54,9 @@ def test_exact_values_are_means_over_all_orders(bench):
 def test_the_scheme_of_shap_is_that_of_the_package(bench, n, passes):
     shap = pytest.importorskip("shap", reason="shap is not installed")
     play = game(n)
-    explainer = shap.KernelExplainer(lambda rows: play(torch.tensor(rows > 0)).numpy(), np.zeros((1, n)))
+    explainer = shap.KernelExplainer(
+        lambda rows: play(torch.tensor(rows > 0)).numpy(), np.zeros((1, n))
+    )
     np.random.seed(3)  # noqa: NPY002 (the package draws from it)
     theirs = explainer.shap_values(np.ones((1, n)), nsamples=passes - 2, l1_reg=0, silent=True)[0]
     kept, weight = bench.as_shap(n, passes, 3)
@@ -68,9 +72,12 @@ def test_the_scheme_of_captum_has_its_errors(bench):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         maps = [
-            method.attribute(torch.ones(1, n), n_samples=passes, perturbations_per_eval=100)[0] for _ in range(seeds)
+            method.attribute(torch.ones(1, n), n_samples=passes, perturbations_per_eval=100)[0]
+            for _ in range(seeds)
         ]
-    theirs = np.array([float((m.double() - truth).square().sum() / truth.square().sum()) for m in maps])
+    theirs = np.array(
+        [float((m.double() - truth).square().sum() / truth.square().sum()) for m in maps]
+    )
     ours = [bench.errors(bench.as_captum, play, truth, (passes,), 1)[0]]
     for seed in range(1, seeds):
         kept, weight = bench.as_captum(n, passes, seed)
@@ -84,7 +91,8 @@ def test_our_values_are_nearer_than_theirs_at_equal_passes(bench):
     n, play = 10, game(10)
     truth = bench.exact_shapley(n, play)
     ours, theirs, captums = (
-        bench.errors(scheme, play, truth, (150,), 12)[0] for scheme in (bench.ours, bench.as_shap, bench.as_captum)
+        bench.errors(scheme, play, truth, (150,), 12)[0]
+        for scheme in (bench.ours, bench.as_shap, bench.as_captum)
     )
     assert ours < theirs < captums
 

@@ -72,7 +72,9 @@ def by_hand(features: Tensor, gradient: Tensor, size: tuple[int, int], relu: boo
     for a, g in zip(features, gradient, strict=True):
         one = sum(g[c].mean() * a[c] for c in range(len(a)))
         maps.append(one.relu() if relu else one)
-    return F.interpolate(torch.stack(maps)[:, None], size=size, mode="bilinear", align_corners=False)
+    return F.interpolate(
+        torch.stack(maps)[:, None], size=size, mode="bilinear", align_corners=False
+    )
 
 
 def assert_map(ours: Tensor, wanted: Tensor, relative: float = 1e-4) -> None:
@@ -104,7 +106,10 @@ class TestConvolutional:
         features = net.act(net.second(net.act(net.first(IMAGES.x)))).requires_grad_()
         logits = net.head(net.pool(features).flatten(1))
         (gradient,) = torch.autograd.grad(logits[range(3), TARGET].sum(), features)
-        assert_map(GradCAM(relu=False)(model, IMAGES, TARGET, 0), by_hand(features, gradient, (16, 16), relu=False))
+        assert_map(
+            GradCAM(relu=False)(model, IMAGES, TARGET, 0),
+            by_hand(features, gradient, (16, 16), relu=False),
+        )
 
     def test_layers_that_the_output_does_not_use_are_passed_over(self):
         class Auxiliary(ConvNet):
@@ -122,11 +127,15 @@ class TestConvolutional:
             GradCAM(layer="extra")(model, IMAGES, TARGET, 0)
 
     def test_a_pool_to_a_fixed_size_is_not_the_layer(self):
-        net = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.AdaptiveAvgPool2d(7), nn.Flatten(), nn.Linear(4 * 49, 4))
+        net = nn.Sequential(
+            nn.Conv2d(3, 4, 3, 2), nn.AdaptiveAvgPool2d(7), nn.Flatten(), nn.Linear(4 * 49, 4)
+        )
         assert find_layer(Model(seeded(net)), (3, 16, 16)).path == "0"
 
     def test_a_map_of_zeros_is_returned_as_it_is(self):
-        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4))
+        net = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)
+        )
         model = Model(seeded(net))
         model.module[-1].weight.fill_(-1)
         assert not GradCAM()(model, IMAGES, TARGET, 0).any()
@@ -139,7 +148,9 @@ def last_block_reference(
     (gradient,) = torch.autograd.grad(rest(tokens)[range(3), TARGET].sum(), tokens)
 
     def lay(t: Tensor) -> Tensor:
-        return torch.stack([image[prefix:].reshape(*grid, -1).permute(2, 0, 1) for image in t.detach()])
+        return torch.stack(
+            [image[prefix:].reshape(*grid, -1).permute(2, 0, 1) for image in t.detach()]
+        )
 
     return by_hand(lay(tokens), lay(gradient), size, relu=False)
 
@@ -153,7 +164,10 @@ class TestTransformers:
             "encoder.layers.encoder_layer_1", "input", (height // 4, width // 4),
         )  # fmt: skip
         net, batch = model.module, batch_of(3, height, width)
-        tokens = torch.cat([net.class_token.expand(3, -1, -1), net.conv_proj(batch.x).flatten(2).transpose(1, 2)], 1)
+        tokens = torch.cat(
+            [net.class_token.expand(3, -1, -1), net.conv_proj(batch.x).flatten(2).transpose(1, 2)],
+            1,
+        )
         tokens = net.encoder.layers[0](tokens + net.encoder.pos_embedding)
 
         def rest(t: Tensor) -> Tensor:
@@ -163,14 +177,18 @@ class TestTransformers:
         assert_map(GradCAM(relu=False)(model, batch, TARGET, 0), wanted)
 
     @pytest.mark.parametrize(
-        ("prefix", "pool"), [(0, "avg"), *((n, pool) for n in (1, 2, 5) for pool in ("token", "avg"))]
+        ("prefix", "pool"),
+        [(0, "avg"), *((n, pool) for n in (1, 2, 5) for pool in ("token", "avg"))],
     )
     def test_timm(self, prefix, pool):
         model = Model(seeded(TimmViT(prefix, pool)))
         site = find_layer(model, (3, 16, 16))
         assert (site.path, site.side, site.grid) == ("blocks.2", "input", (4, 4))
         net = model.module
-        tokens = torch.cat([net.cls_token.expand(3, -1, -1), net.patch_embed(IMAGES.x)], 1) + net.pos_embed
+        tokens = (
+            torch.cat([net.cls_token.expand(3, -1, -1), net.patch_embed(IMAGES.x)], 1)
+            + net.pos_embed
+        )
         tokens = net.blocks[1](net.blocks[0](tokens))
 
         def rest(t: Tensor) -> Tensor:
@@ -178,7 +196,8 @@ class TestTransformers:
             return net.head(net.fc_norm(t[:, 0] if pool == "token" else t[:, prefix:].mean(1)))
 
         assert_map(
-            GradCAM(relu=False)(model, IMAGES, TARGET, 0), last_block_reference(tokens, rest, prefix, (16, 16), (4, 4))
+            GradCAM(relu=False)(model, IMAGES, TARGET, 0),
+            last_block_reference(tokens, rest, prefix, (16, 16), (4, 4)),
         )
 
     @pytest.mark.parametrize("prefix", [1, 2])
@@ -189,14 +208,18 @@ class TestTransformers:
         assert (site.path, site.side, site.grid) == ("vit.encoder.layer.1", "input", (4, 4))
         vit, embeddings = model.module.vit, model.module.vit.embeddings
         patches = embeddings.patch_embeddings.projection(IMAGES.x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([embeddings.cls_token.expand(3, -1, -1), patches], 1) + embeddings.position_embeddings
+        tokens = (
+            torch.cat([embeddings.cls_token.expand(3, -1, -1), patches], 1)
+            + embeddings.position_embeddings
+        )
         tokens = vit.encoder.layer[0](tokens)[0]
 
         def rest(t: Tensor) -> Tensor:
             return model.module.classifier(vit.layernorm(vit.encoder.layer[1](t)[0])[:, 0])
 
         assert_map(
-            GradCAM(relu=False)(model, IMAGES, TARGET, 0), last_block_reference(tokens, rest, prefix, (16, 16), (4, 4))
+            GradCAM(relu=False)(model, IMAGES, TARGET, 0),
+            last_block_reference(tokens, rest, prefix, (16, 16), (4, 4)),
         )
 
     def test_the_image_tokens_behind_the_last_block_carry_no_gradient(self):
@@ -220,9 +243,14 @@ class TestTransformers:
             def __init__(self) -> None:
                 super().__init__()
                 whole = TimmViT()
-                self.patch_embed, self.cls_token, self.head = whole.patch_embed, whole.cls_token, whole.head
+                self.patch_embed, self.cls_token, self.head = (
+                    whole.patch_embed,
+                    whole.cls_token,
+                    whole.head,
+                )
                 self.layers = nn.ModuleList(
-                    nn.ModuleList([Half(block.attn), Half(block.mlp)]) for block in (TimmBlock(8, 2), TimmBlock(8, 2))
+                    nn.ModuleList([Half(block.attn), Half(block.mlp)])
+                    for block in (TimmBlock(8, 2), TimmBlock(8, 2))
                 )
 
             def forward(self, x: Tensor) -> Tensor:
@@ -244,16 +272,27 @@ class TestTransformers:
     def test_channels_last_maps(self, permute):
         model = Model(seeded(Swin(permute)))
         site = find_layer(model, (3, 16, 16))
-        assert (site.path, site.layout) == (("permute", "channels_first") if permute else ("norm", "channels_last"))
-        features = model.module.norm(model.module.features(IMAGES.x)).permute(0, 3, 1, 2).requires_grad_()
-        (gradient,) = torch.autograd.grad(model.module.head(features.mean((2, 3)))[range(3), TARGET].sum(), features)
-        assert_map(GradCAM(relu=False)(model, IMAGES, TARGET, 0), by_hand(features, gradient, (16, 16), relu=False))
+        assert (site.path, site.layout) == (
+            ("permute", "channels_first") if permute else ("norm", "channels_last")
+        )
+        features = (
+            model.module.norm(model.module.features(IMAGES.x)).permute(0, 3, 1, 2).requires_grad_()
+        )
+        (gradient,) = torch.autograd.grad(
+            model.module.head(features.mean((2, 3)))[range(3), TARGET].sum(), features
+        )
+        assert_map(
+            GradCAM(relu=False)(model, IMAGES, TARGET, 0),
+            by_hand(features, gradient, (16, 16), relu=False),
+        )
         named = find_layer(model, (3, 16, 16), "features.1.1")
         assert named.layout == "channels_last"
 
     def test_channels_last_in_the_middle_of_a_convolutional_network(self):
         """As ConvNeXt: a block permutes, normalises and permutes back."""
-        block = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), Permute(0, 2, 3, 1), nn.LayerNorm(8), Permute(0, 3, 1, 2))
+        block = nn.Sequential(
+            nn.Conv2d(8, 8, 3, padding=1), Permute(0, 2, 3, 1), nn.LayerNorm(8), Permute(0, 3, 1, 2)
+        )
         net = nn.Sequential(
             OrderedDict(
                 features=nn.Sequential(nn.Conv2d(3, 8, 4, 4), block), avgpool=nn.AdaptiveAvgPool2d(1),
@@ -291,7 +330,9 @@ def test_batch_size_makes_no_difference_and_no_hook_stays(net):
     for rows in (1, 2, 64):
         model.rows = rows
         with torch.no_grad():
-            single = torch.cat([GradCAM(relu=False)(model, IMAGES[[i]], TARGET[[i]], 0) for i in range(3)])
+            single = torch.cat(
+                [GradCAM(relu=False)(model, IMAGES[[i]], TARGET[[i]], 0) for i in range(3)]
+            )
         assert_map(single, wanted, 1e-5)
         assert_map(GradCAM(relu=False)(model, IMAGES, TARGET, 0), wanted, 1e-5)
     for part in model.module.modules():
@@ -337,7 +378,9 @@ def test_token_grids():
 
 
 def test_a_head_of_zeros_still_has_a_layer() -> None:
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    )
     nn.init.zeros_(net[4].weight)
     assert find_layer(Model(net), (3, 8, 8)).path == "1"
 
@@ -352,7 +395,14 @@ def activations_and_gradients(net: nn.Module, layer: nn.Module) -> tuple[Tensor,
 
 
 def four_layers() -> nn.Sequential:
-    layers = (nn.Conv2d(3, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 5, 3), nn.ReLU(), nn.Flatten())
+    layers = (
+        nn.Conv2d(3, 6, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 5, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
     return seeded(nn.Sequential(*layers, nn.Linear(125, 4)))
 
 
@@ -368,9 +418,13 @@ def test_the_kin_of_grad_cam_follow_their_formulas_place_by_place(kind):
             small[row, 0] += (alpha * g.clamp(min=0)).nansum() * a
         else:
             small[row, 0] += (g.clamp(min=0) if kind is LayerCAM else g) * a
-    expected = F.interpolate(small.clamp(min=0), size=(16, 16), mode="bilinear").expand(-1, 3, -1, -1)
+    expected = F.interpolate(small.clamp(min=0), size=(16, 16), mode="bilinear").expand(
+        -1, 3, -1, -1
+    )
     assert float(expected.amax()) > 0
-    torch.testing.assert_close(kind()(Model(net), IMAGES, TARGET, 0), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        kind()(Model(net), IMAGES, TARGET, 0), expected, rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -380,10 +434,20 @@ def test_the_kin_of_grad_cam_agree_with_pytorch_grad_cam(kind):
         "pytorch_grad_cam", reason="grad-cam is not installed, or its torchvision does not fit"
     )
     chosen = pytest.importorskip("pytorch_grad_cam.utils.model_targets").ClassifierOutputTarget
-    layers = (nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 5, 3, padding=1), nn.ReLU(), nn.Flatten())
-    net = seeded(nn.Sequential(*layers, nn.Linear(5 * 256, 4)))  # maps of the input's size: nothing is enlarged
+    layers = (
+        nn.Conv2d(3, 6, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(6, 5, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+    net = seeded(
+        nn.Sequential(*layers, nn.Linear(5 * 256, 4))
+    )  # maps of the input's size: nothing is enlarged
     theirs = getattr(library, kind.__name__)(model=net, target_layers=[net[3]])
-    expected = torch.as_tensor(theirs(input_tensor=IMAGES.x, targets=[chosen(int(t)) for t in TARGET]))
+    expected = torch.as_tensor(
+        theirs(input_tensor=IMAGES.x, targets=[chosen(int(t)) for t in TARGET])
+    )
     ours = kind("3")(Model(net), IMAGES, TARGET, 0)[:, 0]
     ours = ours - ours.flatten(1).amin(1)[:, None, None]  # the library scales each map to [0, 1]
     ours = ours / ours.flatten(1).amax(1)[:, None, None]

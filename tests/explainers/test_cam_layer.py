@@ -54,10 +54,19 @@ def test_grad_cam_reads_transformers_models(kind):
     library("transformers")
     import transformers
 
-    small = {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 64}
-    config = getattr(transformers, f"{kind}Config")(num_labels=5, **(small if kind in ("ViT", "DeiT") else {}))
+    small = {
+        "num_hidden_layers": 3,
+        "hidden_size": 48,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    config = getattr(transformers, f"{kind}Config")(
+        num_labels=5, **(small if kind in ("ViT", "DeiT") else {})
+    )
     model = Model(getattr(transformers, f"{kind}ForImageClassification")(config))
     batch = Batch(("a",), torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0)))
     maps = GradCAM(relu=False)(model, batch, torch.tensor([1]), 0)
-    assert find_layer(model, (3, 224, 224)).grid == ((14, 14) if kind in ("ViT", "DeiT") else (7, 7))
+    assert find_layer(model, (3, 224, 224)).grid == (
+        (14, 14) if kind in ("ViT", "DeiT") else (7, 7)
+    )
     assert float(maps.std()) > 0

@@ -11,7 +11,11 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from heatproof.errors import BadParameter, UserError, make
-from heatproof.explainers.concepts.classifiers import logistic_regression, principal_axes, support_vectors
+from heatproof.explainers.concepts.classifiers import (
+    logistic_regression,
+    principal_axes,
+    support_vectors,
+)
 from heatproof.explainers.concepts.concepts import Concept, Concepts, concepts
 from heatproof.explainers.concepts.explain import Car, Cav, layer_gradient
 from heatproof.models import Model
@@ -35,7 +39,10 @@ def seeded(build: Any, seed: int = 0) -> Any:
 
 def blobs(n: int, p: int, shift: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Overlapping classes of unequal scale, (n, p) float64 and centred, and which rows are positive."""
-    x = torch.randn(n, p, generator=generator(seed), dtype=torch.float64) * torch.linspace(0.2, 3, p).double()
+    x = (
+        torch.randn(n, p, generator=generator(seed), dtype=torch.float64)
+        * torch.linspace(0.2, 3, p).double()
+    )
     present = torch.arange(n) % 3 == 0
     x[present, : p // 2 + 1] += shift
     return x - x.mean(0), present
@@ -61,7 +68,9 @@ def test_logistic_regression_agrees_with_scikit_learn(n: int, p: int, penalty: f
     linear_model = pytest.importorskip("sklearn.linear_model")
     x, present = blobs(n, p)
     w, b = logistic_regression(x, present, penalty)
-    theirs = linear_model.LogisticRegression(C=penalty, tol=1e-10, max_iter=100_000).fit(x.numpy(), present.numpy())
+    theirs = linear_model.LogisticRegression(C=penalty, tol=1e-10, max_iter=100_000).fit(
+        x.numpy(), present.numpy()
+    )
     expected = torch.from_numpy(theirs.decision_function(x.numpy()))
     assert (x @ w + b - expected).abs().max() < 1e-3 * expected.abs().max()
     y = torch.where(present, 1.0, -1.0).double()
@@ -83,7 +92,9 @@ def test_support_vectors_agree_with_scikit_learn(kernel: str, penalty: float) ->
     assert abs(float(a.sum())) < 1e-9 and float(a.abs().max()) <= penalty
 
 
-def test_the_offset_of_a_classifier_without_an_example_on_the_margin_is_the_middle_of_what_is_optimal() -> None:
+def test_the_offset_of_a_classifier_without_an_example_on_the_margin_is_the_middle_of_what_is_optimal() -> (
+    None
+):
     """All but the far one, which has no say, are at the penalty: the slope is 0.01 · (1 + 2 + 1 − 0).
 
     1 − 0.04 · 30 = −0.2 is the least offset that the far one leaves, 1 − 0.04 · 2 = 0.92 the most of those beside it.
@@ -102,12 +113,16 @@ def test_principal_axes_agree_with_the_singular_value_decomposition() -> None:
         coordinates, axes = principal_axes(x, 4)
         u, s, v = torch.linalg.svd(x, full_matrices=False)
         torch.testing.assert_close(axes.T @ axes, torch.eye(4).double(), atol=1e-8, rtol=0)
-        torch.testing.assert_close(coordinates @ axes.T, u[:, :4] * s[:4] @ v[:4], atol=1e-8, rtol=0)
+        torch.testing.assert_close(
+            coordinates @ axes.T, u[:, :4] * s[:4] @ v[:4], atol=1e-8, rtol=0
+        )
 
 
 @pytest.mark.parametrize("kind", [Cav, Car])
 @pytest.mark.parametrize("layer", ["11", "7"])
-def test_decisions_agree_with_scikit_learn_on_the_same_fitting_examples(kind: type[Any], layer: str) -> None:
+def test_decisions_agree_with_scikit_learn_on_the_same_fitting_examples(
+    kind: type[Any], layer: str
+) -> None:
     pipeline = pytest.importorskip("sklearn.pipeline")
     from sklearn.decomposition import PCA
     from sklearn.linear_model import LogisticRegression
@@ -117,18 +132,30 @@ def test_decisions_agree_with_scikit_learn_on_the_same_fitting_examples(kind: ty
     model, given, batch = shapes_model(), disc_concepts(), samples()
     ours = kind(given, layer=layer, output="decision")
     found = ours(model, batch, torch.zeros(5, dtype=torch.int64), seed=0)
-    presence = kind(given, layer=layer, output="presence")(model, batch, torch.zeros(5, dtype=torch.int64), seed=0)
+    presence = kind(given, layer=layer, output="presence")(
+        model, batch, torch.zeros(5, dtype=torch.int64), seed=0
+    )
     assert torch.equal(presence, (found > 0).float()) and found.shape == (5, 2)
     for column, concept in enumerate(given):
         fit, test = concept.split(0.25)
-        seen = torch.cat([activations(model, side, layer).flatten(1) for side in fit]).double().numpy()
+        seen = (
+            torch.cat([activations(model, side, layer).flatten(1) for side in fit]).double().numpy()
+        )
         present = [True] * len(fit[0]) + [False] * len(fit[1])
         linear = [LogisticRegression(tol=1e-10, max_iter=10_000)]
         last = linear if kind is Cav else [PCA(10, svd_solver="full"), SVC(tol=1e-8)]
         theirs = pipeline.make_pipeline(StandardScaler(), *last).fit(seen, present)
-        expected = theirs.decision_function(activations(model, batch, layer).flatten(1).double().numpy())
-        torch.testing.assert_close(found[:, column].double(), torch.from_numpy(expected), rtol=1e-3, atol=1e-3)
-        new = torch.cat([activations(model, side, layer).flatten(1) for side in test]).double().numpy()
+        expected = theirs.decision_function(
+            activations(model, batch, layer).flatten(1).double().numpy()
+        )
+        torch.testing.assert_close(
+            found[:, column].double(), torch.from_numpy(expected), rtol=1e-3, atol=1e-3
+        )
+        new = (
+            torch.cat([activations(model, side, layer).flatten(1) for side in test])
+            .double()
+            .numpy()
+        )
         truth = torch.arange(len(new)) < len(test[0])
         right = (torch.from_numpy(theirs.predict(new)) == truth).double().mean()
         assert ours.accuracy(model)[concept.name] == pytest.approx(float(right))
@@ -138,7 +165,10 @@ def test_accuracy_is_high_for_what_the_model_knows_and_chance_for_noise() -> Non
     model = shapes_model()
     known = Cav(disc_concepts(), layer="11").tested(model)
     for tested in known.values():
-        assert tested.accuracy > 0.8 > tested.chance and tested.low < tested.accuracy <= tested.high <= 1
+        assert (
+            tested.accuracy > 0.8 > tested.chance
+            and tested.low < tested.accuracy <= tested.high <= 1
+        )
     tested = known["disc"]
     assert (tested.low, tested.high) == exact_share(round(tested.accuracy * tested.n), tested.n)
     images, _ = pictures(120, seed=6)
@@ -150,7 +180,9 @@ def test_accuracy_is_high_for_what_the_model_knows_and_chance_for_noise() -> Non
 
 def test_layer_gradient_by_finite_differences_and_by_hand() -> None:
     net = seeded(
-        lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+        lambda: nn.Sequential(
+            nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)
+        ).double()
     )
     model = Model(net, rows=2)
     batch = Batch(tuple("abcde"), torch.randn(5, 4, generator=generator(), dtype=torch.float64))
@@ -161,8 +193,13 @@ def test_layer_gradient_by_finite_differences_and_by_hand() -> None:
         step = torch.zeros(6, dtype=torch.float64)
         step[unit] = 1e-5
         start = net[1](net[0](batch.x))
-        up, down = (net[4](net[3](net[2](start + s))).gather(1, target[:, None])[:, 0] for s in (step, -step))
-        torch.testing.assert_close(gradient[:, unit].double(), (up - down) / 2e-5, rtol=1e-4, atol=1e-6)
+        up, down = (
+            net[4](net[3](net[2](start + s))).gather(1, target[:, None])[:, 0]
+            for s in (step, -step)
+        )
+        torch.testing.assert_close(
+            gradient[:, unit].double(), (up - down) / 2e-5, rtol=1e-4, atol=1e-6
+        )
     assert not any(part._forward_hooks for part in model.module.modules())
 
 
@@ -175,7 +212,12 @@ class InPlace(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.pair, self.unused, self.last = nn.Linear(4, 6), self.Pair(), nn.Linear(6, 2), nn.Linear(6, 3)
+        self.first, self.pair, self.unused, self.last = (
+            nn.Linear(4, 6),
+            self.Pair(),
+            nn.Linear(6, 2),
+            nn.Linear(6, 3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
@@ -208,7 +250,9 @@ def test_sensitivity_is_the_derivative_along_the_unit_vector_of_the_concept() ->
     head = model.module[12].weight.double()
     found = Cav(given, layer="11")(model, batch, target, seed=0)
     for column, concept in enumerate(given):
-        seen = torch.cat([activations(model, side, "11") for side in concept.split(0.25)[0]]).double()
+        seen = torch.cat(
+            [activations(model, side, "11") for side in concept.split(0.25)[0]]
+        ).double()
         scale = seen.std(0, correction=0)
         scale = torch.where(scale == 0, 1.0, scale)
         present = torch.arange(len(seen)) < len(concept.split(0.25)[0][0])
@@ -256,7 +300,9 @@ def test_an_explanation_depends_neither_on_its_neighbours_nor_on_the_rows_nor_on
     assert together.shape == (5, 2) and together.dtype == torch.float32
     for rows in (1, 3):
         model = shapes_model(rows)
-        singles = torch.cat([explainer(model, batch[i : i + 1], target[i : i + 1], seed=1) for i in range(5)])
+        singles = torch.cat(
+            [explainer(model, batch[i : i + 1], target[i : i + 1], seed=1) for i in range(5)]
+        )
         shuffled = explainer(model, batch[[4, 2, 0, 1, 3]], target[[4, 2, 0, 1, 3]], seed=0)
         torch.testing.assert_close(singles, together, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(shuffled, together[[4, 2, 0, 1, 3]], rtol=1e-3, atol=1e-4)
@@ -285,11 +331,17 @@ def test_sets_of_any_size_on_a_layer_behind_the_pooling_and_not_before_it() -> N
     batch, target = point_sets(4, 8, 3), torch.tensor([0, 1, 0, 1])
     order = torch.randperm(8, generator=generator())
     moved = Batch(batch.ids, batch.x[:, order], {"mask": batch.aux["mask"][:, order]})
-    for explainer in (Cav(high, layer="pool"), Cav(high, layer="pool", output="decision"), Car(high, layer="pool")):
+    for explainer in (
+        Cav(high, layer="pool"),
+        Cav(high, layer="pool", output="decision"),
+        Car(high, layer="pool"),
+    ):
         explainer.check(model, (8, 3))
         assert explainer.accuracy(model)["high"] > 0.7
         clean = explainer(model, batch, target, seed=0)
-        torch.testing.assert_close(explainer(model, moved, target, seed=0), clean, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(
+            explainer(model, moved, target, seed=0), clean, rtol=1e-3, atol=1e-4
+        )
     with pytest.raises(UserError, match=r"36 values .* 30 .*behind the pooling"):
         Cav(high, layer="each")(model, batch, target, seed=0)
 
@@ -303,7 +355,9 @@ def test_classifiers_are_fitted_once_per_model_and_again_when_the_weights_change
     first = explainer(model, batch, target, seed=0)
     passes = model.passes
     assert passes == 61
-    assert torch.equal(explainer(model, batch, target, seed=0), first) and model.passes == passes + 1
+    assert (
+        torch.equal(explainer(model, batch, target, seed=0), first) and model.passes == passes + 1
+    )
     with torch.no_grad():
         net[0].weight.mul_(-1.5)
     assert not torch.allclose(explainer(model, batch, target, seed=0), first)
@@ -329,7 +383,11 @@ def test_equality_text_and_pickling() -> None:
     one, same, other = Concept("c", x, y), Concept("c", x.clone(), y), Concept("c", x + 1e-3, y)
     assert one == same and hash(one) == hash(same) and one != other and one != Concept("d", x, y)
     assert pickle.loads(pickle.dumps(one)) == one
-    assert repr(one) == repr(same) and repr(one).startswith("Concept(c, 12+11, ") and len(repr(one)) < 40
+    assert (
+        repr(one) == repr(same)
+        and repr(one).startswith("Concept(c, 12+11, ")
+        and len(repr(one)) < 40
+    )
     explainer = Cav({"c": {"positive": x, "negative": y}}, layer="0")
     assert explainer == Cav(one, layer="0") and explainer != Cav(other, layer="0")
     assert label_of(explainer) == "cav(concepts=c, layer=0)"
@@ -345,7 +403,9 @@ def test_concepts_from_files(tmp_path: Any) -> None:
         folder.mkdir(exist_ok=True)
         Image.fromarray((image * 255).byte().permute(1, 2, 0).numpy()).save(folder / f"{i}.png")
     given = {
-        "concepts": {"disc": {s: {"source": str(tmp_path / f), "size": 32} for s, f in SIDES.items()}},
+        "concepts": {
+            "disc": {s: {"source": str(tmp_path / f), "size": 32} for s, f in SIDES.items()}
+        },
         "layer": "11",
     }
     explainer = make(Cav, "cav", given)
@@ -353,7 +413,9 @@ def test_concepts_from_files(tmp_path: Any) -> None:
     relative = {"disc": {side: {"source": folder, "size": 32} for side, folder in SIDES.items()}}
     assert concepts(relative, folder=tmp_path) == explainer.concepts
     explainer.check(shapes_model(), (3, 32, 32))
-    with pytest.raises(UserError, match=r"shape \(3, 32, 32\), but the samples have shape \(3, 16, 16\)"):
+    with pytest.raises(
+        UserError, match=r"shape \(3, 32, 32\), but the samples have shape \(3, 16, 16\)"
+    ):
         explainer.check(shapes_model(), (3, 16, 16))
 
 
@@ -366,8 +428,12 @@ def test_clear_errors(tmp_path: Any) -> None:
         Concept("c", x, y[:9])
     with pytest.raises(UserError, match="'c' has 9 different positive examples"):
         Concept("c", torch.cat([x[:9], x[:3]]), y).split(0.25)
-    with pytest.raises(UserError, match="1 positive examples of the concept 'c' are negative ones too, '0003'"):
-        Cav(Concept("c", x, torch.cat([y, x[3:4]])), layer="0").check(Model(nn.Sequential(nn.Linear(4, 2))), (4,))
+    with pytest.raises(
+        UserError, match="1 positive examples of the concept 'c' are negative ones too, '0003'"
+    ):
+        Cav(Concept("c", x, torch.cat([y, x[3:4]])), layer="0").check(
+            Model(nn.Sequential(nn.Linear(4, 2))), (4,)
+        )
     with pytest.raises(UserError, match="no concept"):
         concepts([])
     with pytest.raises(UserError, match="given twice"):
@@ -375,19 +441,40 @@ def test_clear_errors(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="positive and negative, got positive, negatve"):
         concepts({"c": {"positive": x, "negatve": y}})
     with pytest.raises(BadParameter, match=r"cav.concepts.*no parameter 'sze'"):
-        make(Cav, "cav", {"concepts": {"c": {"positive": {"source": "a", "sze": 3}, "negative": y}}, "layer": "0"})
+        make(
+            Cav,
+            "cav",
+            {
+                "concepts": {"c": {"positive": {"source": "a", "sze": 3}, "negative": y}},
+                "layer": "0",
+            },
+        )
     with pytest.raises(BadParameter, match=r"cav.concepts.*there is no file or folder"):
-        make(Cav, "cav", {"concepts": {"c": {"positive": str(tmp_path / "no"), "negative": y}}, "layer": "0"})
+        make(
+            Cav,
+            "cav",
+            {"concepts": {"c": {"positive": str(tmp_path / "no"), "negative": y}}, "layer": "0"},
+        )
     with pytest.raises(BadParameter, match=r"cav.concepts.*allow"):
-        make(Cav, "cav", {"concepts": {"c": {"positive": "python:os:path", "negative": y}}, "layer": "0"})
+        make(
+            Cav,
+            "cav",
+            {"concepts": {"c": {"positive": "python:os:path", "negative": y}}, "layer": "0"},
+        )
     with pytest.raises(ValidationError, match="output"):
         Cav(Concept("c", x, y), layer="0", output="sensitive")
-    with pytest.raises(UserError, match=r"concepts are Concept objects or a mapping {name: .* got 3"):
+    with pytest.raises(
+        UserError, match=r"concepts are Concept objects or a mapping {name: .* got 3"
+    ):
         concepts(3)
-    with pytest.raises(UserError, match=r"examples of the concept 'c' are a Batch, a tensor, a path or .* got 3"):
+    with pytest.raises(
+        UserError, match=r"examples of the concept 'c' are a Batch, a tensor, a path or .* got 3"
+    ):
         Concept("c", 3, y)
     endless = Model(nn.Sequential(nn.Threshold(1e9, torch.inf), nn.Linear(4, 2)))
-    with pytest.raises(UserError, match="layer '0' puts out values that are not finite for the concept 'c'"):
+    with pytest.raises(
+        UserError, match="layer '0' puts out values that are not finite for the concept 'c'"
+    ):
         Cav(Concept("c", x, y), layer="0").accuracy(endless)
     model = Model(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), name="two layers")
     with pytest.raises(UserError, match="two layers has no layer '3'; the nearest are"):
@@ -398,5 +485,7 @@ def test_clear_errors(tmp_path: Any) -> None:
         Cav(Concept("c", x, y), layer="0").check(Smoothed(model, keep=0.5, samples=4), (4,))
     dead = Model(nn.Sequential(nn.Linear(4, 3), nn.Threshold(1e9, 0.0), nn.Linear(3, 2)))
     for kind in (Cav, Car):
-        with pytest.raises(UserError, match="layer '1' puts out the same for all examples of the concept 'c'"):
+        with pytest.raises(
+            UserError, match="layer '1' puts out the same for all examples of the concept 'c'"
+        ):
             kind(Concept("c", x, y), layer="1").accuracy(dead)

@@ -40,7 +40,9 @@ def seeded(module: nn.Module, seed: int = 0) -> nn.Module:
     return module
 
 
-def batch_of(x: torch.Tensor, label: torch.Tensor | None = None, prefix: str = "s", **aux: torch.Tensor) -> Batch:
+def batch_of(
+    x: torch.Tensor, label: torch.Tensor | None = None, prefix: str = "s", **aux: torch.Tensor
+) -> Batch:
     return Batch(tuple(f"{prefix}{i}" for i in range(len(x))), x, aux, label)
 
 
@@ -51,7 +53,9 @@ def table(n: int, seed: int, features: int = 4, classes: int = 3, prefix: str = 
 
 
 def mlp() -> nn.Module:
-    return seeded(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)))
+    return seeded(
+        nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    )
 
 
 def explain(explainer, model, batch, target=None):
@@ -61,7 +65,9 @@ def explain(explainer, model, batch, target=None):
 # --- influence ---------------------------------------------------------------------------------------------------
 
 
-def fit_head(h: np.ndarray, y: np.ndarray, weight: np.ndarray, l2: float, classes: int) -> np.ndarray:
+def fit_head(
+    h: np.ndarray, y: np.ndarray, weight: np.ndarray, l2: float, classes: int
+) -> np.ndarray:
     """Newton's method for Σ weightₙ·cross-entropy + l2/2·‖θ‖², θ (classes, d + 1)."""
     h1 = np.concatenate([h, np.ones((len(h), 1))], 1)
     theta = np.zeros((classes, h1.shape[1]))
@@ -69,8 +75,12 @@ def fit_head(h: np.ndarray, y: np.ndarray, weight: np.ndarray, l2: float, classe
         p = np.exp(h1 @ theta.T)
         p /= p.sum(1, keepdims=True)
         gradient = ((p - np.eye(classes)[y]) * weight[:, None]).T @ h1 + l2 * theta
-        bend = np.einsum("n,ni,ij->nij", weight, p, np.eye(classes)) - np.einsum("n,ni,nj->nij", weight, p, p)
-        hessian = np.einsum("nij,na,nb->iajb", bend, h1, h1).reshape(theta.size, -1) + l2 * np.eye(theta.size)
+        bend = np.einsum("n,ni,ij->nij", weight, p, np.eye(classes)) - np.einsum(
+            "n,ni,nj->nij", weight, p, p
+        )
+        hessian = np.einsum("nij,na,nb->iajb", bend, h1, h1).reshape(theta.size, -1) + l2 * np.eye(
+            theta.size
+        )
         theta = theta - np.linalg.solve(hessian, gradient.reshape(-1)).reshape(theta.shape)
     assert np.abs(gradient).max() < 1e-12
     return theta
@@ -85,11 +95,16 @@ def loss_of(theta: np.ndarray, h: np.ndarray, y: np.ndarray) -> np.ndarray:
 def test_influence_predicts_leave_one_out_retraining_of_a_convex_head(solver):
     train, test, l2 = table(50, 1), table(6, 2), 0.02
     body, head = seeded(nn.Sequential(nn.Linear(4, 5), nn.Tanh())), nn.Linear(5, 3)
-    train = batch_of(train.x, (train.x[:, :3] + 0.7 * torch.randn(50, 3, generator=generator(3))).argmax(1))
+    train = batch_of(
+        train.x, (train.x[:, :3] + 0.7 * torch.randn(50, 3, generator=generator(3))).argmax(1)
+    )
     h, h_test = (body(b.x).detach().double().numpy() for b in (train, test))
     y, y_test = train.label.numpy(), test.label.numpy()
     theta = fit_head(h, y, np.full(50, 1 / 50), l2, 3)
-    head.weight.data, head.bias.data = torch.tensor(theta[:, :-1]).float(), torch.tensor(theta[:, -1]).float()
+    head.weight.data, head.bias.data = (
+        torch.tensor(theta[:, :-1]).float(),
+        torch.tensor(theta[:, -1]).float(),
+    )
     before = loss_of(theta, h_test, y_test)
     changes = []
     for left_out in range(50):
@@ -98,7 +113,10 @@ def test_influence_predicts_leave_one_out_retraining_of_a_convex_head(solver):
         changes.append(loss_of(fit_head(h, y, weight, l2, 3), h_test, y_test) - before)
     truth = np.stack(changes, 1)
     model = Model(nn.Sequential(body, head))
-    predicted = explain(Influence(train, damping=l2, solver=solver, tolerance=1e-6), model, test).numpy() / 50
+    predicted = (
+        explain(Influence(train, damping=l2, solver=solver, tolerance=1e-6), model, test).numpy()
+        / 50
+    )
     for own, real in zip(predicted, truth, strict=True):
         assert stats.spearmanr(own, real).statistic > 0.95
     # Not only the order: also the size and the sign are those of leaving the example out.
@@ -127,7 +145,9 @@ def test_curvature_of_several_layers_is_that_of_brute_force(curvature):
 
     at = torch.cat([own[n].detach().flatten() for n in names])
     if curvature == "hessian":
-        expected = torch.autograd.functional.hessian(lambda t: F.cross_entropy(scores(t), train.label), at)
+        expected = torch.autograd.functional.hessian(
+            lambda t: F.cross_entropy(scores(t), train.label), at
+        )
     else:
         jacobian = torch.autograd.functional.jacobian(scores, at)
         p = scores(at).detach().softmax(1)
@@ -136,8 +156,12 @@ def test_curvature_of_several_layers_is_that_of_brute_force(curvature):
     vectors = torch.eye(len(at), dtype=torch.float64)
     found = curvature_products(model, Examples(train), ["2", "4"], vectors, curvature)
     torch.testing.assert_close(found, expected.double(), rtol=1e-4, atol=1e-6)
-    one = curvature_products(model, Examples(train), ["2"], torch.eye(35, dtype=torch.float64), curvature)
-    torch.testing.assert_close(dense_curvature(model, Examples(train), ["2"], curvature), one, rtol=1e-4, atol=1e-6)
+    one = curvature_products(
+        model, Examples(train), ["2"], torch.eye(35, dtype=torch.float64), curvature
+    )
+    torch.testing.assert_close(
+        dense_curvature(model, Examples(train), ["2"], curvature), one, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_influence_over_several_layers_is_the_solved_system():
@@ -146,10 +170,14 @@ def test_influence_over_several_layers_is_the_solved_system():
     own = sample_gradients(model, Examples(train), test, test.label, layers).double()
     others = sample_gradients(model, Examples(train), train, train.label, layers).double()
     size = own.shape[1]
-    curvature = curvature_products(model, Examples(train), layers, torch.eye(size).double(), "gauss_newton")
+    curvature = curvature_products(
+        model, Examples(train), layers, torch.eye(size).double(), "gauss_newton"
+    )
     expected = own @ torch.linalg.solve(curvature + 0.01 * torch.eye(size), others.T)
     found = explain(Influence(train, layers=layers, damping=0.01, tolerance=1e-6), model, test)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    torch.testing.assert_close(
+        found.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())
+    )
 
 
 def test_influence_says_when_it_did_not_converge_or_has_no_minimum():
@@ -173,7 +201,9 @@ def test_a_network_with_one_output_is_a_classifier_of_two_classes():
     expected = (error[1][:, None] * error[0]) * (h[1] @ h[0].T)
     torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-6)
     yes_no = Model(one, task="binary")
-    closed, cg = (explain(Influence(train, solver=s, tolerance=1e-7), yes_no, test) for s in ("closed", "cg"))
+    closed, cg = (
+        explain(Influence(train, solver=s, tolerance=1e-7), yes_no, test) for s in ("closed", "cg")
+    )
     torch.testing.assert_close(cg, closed, rtol=1e-3, atol=1e-3)
 
 
@@ -235,7 +265,9 @@ def test_tracin_without_checkpoints_uses_the_weights_of_the_model(trajectory):
     net, train, paths, _ = trajectory
     last = explain(TracIn(train, checkpoints=paths[-1], learning_rates=3), Model(net), train)
     torch.testing.assert_close(explain(TracIn(train), Model(net), train), last / 3)
-    assert not torch.allclose(explain(TracIn(train, checkpoints=paths[0]), Model(net), train), last / 3)
+    assert not torch.allclose(
+        explain(TracIn(train, checkpoints=paths[0]), Model(net), train), last / 3
+    )
 
 
 def test_gradients_by_outer_products_are_those_of_one_pass_per_sample(monkeypatch):
@@ -243,7 +275,9 @@ def test_gradients_by_outer_products_are_those_of_one_pass_per_sample(monkeypatc
     fast = sample_gradients(model, Examples(train), train, train.label, ["4", "0"])
     before = model.passes
     monkeypatch.setattr(loss_gradients, "_linear_gradients", lambda *_: None)
-    torch.testing.assert_close(fast, sample_gradients(model, Examples(train), train, train.label, ["4", "0"]))
+    torch.testing.assert_close(
+        fast, sample_gradients(model, Examples(train), train, train.label, ["4", "0"])
+    )
     assert model.passes == before + 7
     assert all(not p.requires_grad and p.grad is None for p in model.module.parameters())
 
@@ -281,7 +315,9 @@ class Recurrent(nn.Module):
 @pytest.mark.parametrize("layer", ["step", "token", "head"])
 def test_gradients_of_layers_that_run_often_or_on_sequences(layer):
     net = seeded(Recurrent())
-    x = torch.randn(5, 5, 2, generator=generator())  # as many steps as samples: their places must not be confused
+    x = torch.randn(
+        5, 5, 2, generator=generator()
+    )  # as many steps as samples: their places must not be confused
     batch = batch_of(x, torch.tensor([0, 1, 2, 1, 0]))
     found = sample_gradients(Model(net), Examples(batch), batch, batch.label, [layer])
     for i, row in enumerate(found):
@@ -295,7 +331,9 @@ def test_the_default_layer_is_the_last_that_runs_not_the_last_that_is_defined():
     net = seeded(Recurrent())
     assert next(iter(net._modules)) == "head"
     batch = batch_of(torch.randn(3, 5, 2, generator=generator()), torch.tensor([0, 1, 2]))
-    by_default, by_name = (explain(TracIn(batch, layers=layers), Model(net), batch) for layers in ((), "head"))
+    by_default, by_name = (
+        explain(TracIn(batch, layers=layers), Model(net), batch) for layers in ((), "head")
+    )
     assert torch.equal(by_default, by_name)
 
 
@@ -307,7 +345,9 @@ def test_simplex_reaches_the_optimum_of_a_general_solver(n, d):
     g = generator(n + d)
     points = torch.randn(n, d, generator=g, dtype=torch.float64)
     mixed = torch.rand(2, n, generator=g, dtype=torch.float64)
-    targets = torch.cat([torch.randn(3, d, generator=g).double(), mixed / mixed.sum(1, keepdim=True) @ points])
+    targets = torch.cat(
+        [torch.randn(3, d, generator=g).double(), mixed / mixed.sum(1, keepdim=True) @ points]
+    )
     weights, gaps = simplex_weights(points, targets)
     assert (weights >= 0).all() and float(gaps.max()) < 1e-12
     torch.testing.assert_close(weights.sum(1), torch.ones(5, dtype=torch.float64))
@@ -384,7 +424,9 @@ class GraphNet(nn.Module):
 
     def forward(self, x: torch.Tensor, adjacency: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         h = (self.node(x) + adjacency @ self.node(x)).relu()
-        return self.head(torch.stack([nodes[real].sum(0) for nodes, real in zip(h, mask, strict=True)]))
+        return self.head(
+            torch.stack([nodes[real].sum(0) for nodes, real in zip(h, mask, strict=True)])
+        )
 
 
 class BagOfWords(nn.Module):
@@ -413,12 +455,20 @@ def modality(name: str, n: int, seed: int, elements: int = 7) -> tuple[nn.Module
     mask = torch.arange(elements) < torch.randint(2, elements + 1, (n, 1), generator=g)
     x = torch.randn(n, elements, 3, generator=g) * mask[:, :, None]
     if name == "series":
-        return seeded(CircularNet()), batch_of(torch.randn(n, 2, 12, generator=g), label, f"{seed}-")
+        return seeded(CircularNet()), batch_of(
+            torch.randn(n, 2, 12, generator=g), label, f"{seed}-"
+        )
     if name == "set":
         return seeded(DeepSet()), batch_of(x, label, f"{seed}-", mask=mask)
     if name == "graph":
-        links = (torch.rand(n, elements, elements, generator=g) < 0.4).float() * mask[:, :, None] * mask[:, None]
-        return seeded(GraphNet()), batch_of(x, label, f"{seed}-", mask=mask, adjacency=links.maximum(links.mT))
+        links = (
+            (torch.rand(n, elements, elements, generator=g) < 0.4).float()
+            * mask[:, :, None]
+            * mask[:, None]
+        )
+        return seeded(GraphNet()), batch_of(
+            x, label, f"{seed}-", mask=mask, adjacency=links.maximum(links.mT)
+        )
     ids = torch.randint(20, (n, elements), generator=g) * mask
     return seeded(BagOfWords()), batch_of(ids, label, f"{seed}-", attention_mask=mask.long())
 
@@ -457,8 +507,12 @@ def test_invariant_on_invariant_networks_and_independent_of_the_batch(name, make
     values = explain(explainer, model, test)
     assert values.shape == (5, 9) and values.dtype == torch.float32 and values.isfinite().all()
     scale = float(values.abs().max())
-    torch.testing.assert_close(explain(explainer, model, moved(name, test)), values, rtol=0, atol=1e-5 * scale)
-    assert torch.allclose(explain(make_explainer(train), Model(net, rows=1), test), values, rtol=0, atol=1e-4 * scale)
+    torch.testing.assert_close(
+        explain(explainer, model, moved(name, test)), values, rtol=0, atol=1e-5 * scale
+    )
+    assert torch.allclose(
+        explain(make_explainer(train), Model(net, rows=1), test), values, rtol=0, atol=1e-4 * scale
+    )
     with torch.no_grad():
         again = torch.cat([explain(make_explainer(train), model, test[[i]]) for i in (3, 0)])
     torch.testing.assert_close(again, values[[3, 0]], rtol=0, atol=1e-5 * scale)
@@ -488,7 +542,11 @@ def test_attention_can_be_differentiated_twice():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, dropout=0.0)
     net = nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 3))
     batch = batch_of(torch.randn(4, 3, 4, generator=generator()), torch.tensor([0, 1, 2, 1]))
-    assert explain(Influence(batch, layers=("0", "2"), damping=0.5), Model(net), batch).isfinite().all()
+    assert (
+        explain(Influence(batch, layers=("0", "2"), damping=0.5), Model(net), batch)
+        .isfinite()
+        .all()
+    )
 
 
 # --- the training set as a parameter -----------------------------------------------------------------------------
@@ -497,7 +555,11 @@ def test_attention_can_be_differentiated_twice():
 def test_examples_are_equal_by_content_short_as_text_and_survive_pickling():
     batch = table(5, 1)
     examples, other = Examples(batch, "heartbeats"), Examples(table(5, 2), "heartbeats")
-    assert examples == Examples(batch) and hash(examples) == hash(Examples(batch)) and examples != other
+    assert (
+        examples == Examples(batch)
+        and hash(examples) == hash(Examples(batch))
+        and examples != other
+    )
     changed = Batch(batch.ids, batch.x, batch.aux, batch.label.roll(1))
     assert Examples(changed) != examples
     text = repr(examples)
@@ -518,17 +580,24 @@ def test_examples_from_a_file_as_a_study_names_it(tmp_path):
     assert len(explainer.train) == 30 and torch.equal(explainer.train.batch.label, batch.label)
     few = make(TracIn, "tracin", {"train": {"source": path, "limit": 8}}).train
     assert len(few) == 8 and set(few.batch.ids) < set(explainer.train.batch.ids)
-    assert open_examples(path, limit=8) == few == open_examples("train.npz", folder=tmp_path, limit=8)
+    assert (
+        open_examples(path, limit=8) == few == open_examples("train.npz", folder=tmp_path, limit=8)
+    )
     with pytest.raises(BadParameter, match=r"influence\.train: .*no file or folder"):
         make(Influence, "influence", {"train": str(tmp_path / "trian.npz")})
-    with pytest.raises(BadParameter, match="train is a path or a mapping with the key source, such as"):
+    with pytest.raises(
+        BadParameter, match="train is a path or a mapping with the key source, such as"
+    ):
         make(Influence, "influence", {"train": {"limit": 8}})
     with pytest.raises(UserError, match=r"Examples\(...\) needs a heatproof.Batch, got Tensor"):
         Examples(batch.x)
     with pytest.raises(BadParameter, match=r"tracin\.checkpoints.*got 3"):
         make(TracIn, "tracin", {"train": path, "checkpoints": 3})
     (tmp_path / "a.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"1 of the training examples in .* cannot be read; the first is a.png: not a"):
+    with pytest.raises(
+        UserError,
+        match=r"1 of the training examples in .* cannot be read; the first is a.png: not a",
+    ):
         open_examples(str(tmp_path), size=8)
     with pytest.raises(BadParameter, match="did you mean 'limit'"):
         make(Influence, "influence", {"train": {"source": path, "limt": 8}})
@@ -543,7 +612,9 @@ def test_the_training_set_is_read_once_and_again_when_the_weights_change(kind):
     assert torch.equal(explain(explainer, model, test), first)
     assert model.passes - before == 3
     with torch.no_grad():
-        net[0].weight.mul_(-2.0)  # training goes on in the network that the model shares its weights with
+        net[0].weight.mul_(
+            -2.0
+        )  # training goes on in the network that the model shares its weights with
     changed = explain(explainer, model, test)
     assert not torch.allclose(changed, first)
     torch.testing.assert_close(changed, explain(kind(train), Model(copy.deepcopy(net)), test))
@@ -575,7 +646,9 @@ def test_tracin_without_room_to_keep_gradients_gives_the_same(monkeypatch):
 def test_loss_based_methods_need_labels_that_are_outputs(kind):
     train, model = table(6, 1), Model(mlp())
     bare = Batch(train.ids, train.x)
-    with pytest.raises(UserError, match=f"{kind.name} needs labelled training examples, but 'train' has no labels"):
+    with pytest.raises(
+        UserError, match=f"{kind.name} needs labelled training examples, but 'train' has no labels"
+    ):
         kind(bare).check(model, (4,))
     some = Batch(train.ids, train.x, {}, torch.tensor([0, -1, 2, -1, 0, 0]))
     with pytest.raises(UserError, match="2 of the 6 in 'train' have no label"):
@@ -594,7 +667,9 @@ def test_layers_shapes_and_models_are_checked_before_any_pass(kind):
     missing = {"layers": "9"} if kind in (Influence, TracIn) else {"layer": "9"}
     with pytest.raises(UserError, match="has no layer '9'; the nearest are"):
         kind(train, **missing).check(model, (4,))
-    with pytest.raises(UserError, match=r"'train' have shape \(4,\), but the samples to explain have \(5,\)"):
+    with pytest.raises(
+        UserError, match=r"'train' have shape \(4,\), but the samples to explain have \(5,\)"
+    ):
         kind(train).check(model, (5,))
     with pytest.raises(UserError, match="averages many passes"):
         kind(train).check(Smoothed(model, keep=0.5, samples=2), (4,))
@@ -607,7 +682,9 @@ def test_layers_shapes_and_models_are_checked_before_any_pass(kind):
 
 def test_influence_refuses_what_its_solver_cannot_do():
     train, model = table(6, 1), Model(mlp())
-    with pytest.raises(UserError, match="closed form is for one linear layer, got 2, 4; use solver='cg'"):
+    with pytest.raises(
+        UserError, match="closed form is for one linear layer, got 2, 4; use solver='cg'"
+    ):
         Influence(train, layers=("2", "4"), solver="closed").check(model, (4,))
     with pytest.raises(UserError, match="layer '1' of Sequential has no weights"):
         Influence(train, layers="1").check(model, (4,))
@@ -625,7 +702,9 @@ def test_checkpoints_are_weights_of_this_network(trajectory, tmp_path):
     net, train, paths, _ = trajectory
     assert Checkpoint(paths[0]) == Checkpoint(paths[0]) != Checkpoint(paths[1])
     assert repr(Checkpoint(paths[0])).startswith("Checkpoint(0.pt, ")
-    assert parameters(TracIn(train, checkpoints=paths[0]))["checkpoints"] == [repr(Checkpoint(paths[0]))]
+    assert parameters(TracIn(train, checkpoints=paths[0]))["checkpoints"] == [
+        repr(Checkpoint(paths[0]))
+    ]
     with pytest.raises(BadParameter, match=r"tracin\.learning_rates: 2 values for 3 checkpoints"):
         make(TracIn, "tracin", {"train": train, "checkpoints": paths, "learning_rates": [0.1, 0.2]})
     with pytest.raises(BadParameter, match=r"tracin\.checkpoints: .*no file or folder"):
@@ -633,11 +712,18 @@ def test_checkpoints_are_weights_of_this_network(trajectory, tmp_path):
     with pytest.raises(UserError, match=r"0\.pt has '4.weight', which Sequential has not"):
         TracIn(train, checkpoints=paths[0]).check(Model(seeded(net[:4])), (4,))
     wider = nn.Sequential(nn.Linear(4, 7), *net[1:])
-    with pytest.raises(UserError, match=r"has '0.weight' of shape \(6, 4\), but in Sequential it is \(7, 4\)"):
+    with pytest.raises(
+        UserError, match=r"has '0.weight' of shape \(6, 4\), but in Sequential it is \(7, 4\)"
+    ):
         TracIn(train, checkpoints=paths[0]).check(Model(wider), (4,))
-    torch.save({"epoch": 1, "state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}}, tmp_path / "w.pt")
+    torch.save(
+        {"epoch": 1, "state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}},
+        tmp_path / "w.pt",
+    )
     wrapped = TracIn(train, checkpoints=str(tmp_path / "w.pt"))
-    torch.testing.assert_close(explain(wrapped, Model(net), train), explain(TracIn(train), Model(net), train))
+    torch.testing.assert_close(
+        explain(wrapped, Model(net), train), explain(TracIn(train), Model(net), train)
+    )
     torch.save(net, tmp_path / "code.pt")
     with pytest.raises(UserError, match="as weights alone"):
         TracIn(train, checkpoints=str(tmp_path / "code.pt")).check(Model(net), (4,))
@@ -651,5 +737,7 @@ def test_a_checkpoint_in_safetensors_is_the_same_as_one_in_pt(tmp_path: Path) ->
     net = nn.Linear(3, 2)
     torch.save(net.state_dict(), tmp_path / "a.pt")
     save(net.state_dict(), tmp_path / "a.safetensors")
-    one, other = (Checkpoint(tmp_path / name).weights(Model(net)) for name in ("a.pt", "a.safetensors"))
+    one, other = (
+        Checkpoint(tmp_path / name).weights(Model(net)) for name in ("a.pt", "a.safetensors")
+    )
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -13,12 +13,20 @@ from torch import Tensor, nn
 from heatproof import Batch, Model, UserError
 from heatproof.explainers.cam import GradCAM
 from heatproof.explainers.controls import RandomMap, SobelEdges
-from heatproof.explainers.gradient import ExpectedGradients, GradientShap, InputXGradient, IntegratedGradients, Saliency
+from heatproof.explainers.gradient import (
+    ExpectedGradients,
+    GradientShap,
+    InputXGradient,
+    IntegratedGradients,
+    Saliency,
+)
 from heatproof.explainers.rules import DeepLift, GuidedBackprop
 from heatproof.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 from heatproof.runs.plan import make_plan
 
-captum_warns = pytest.mark.filterwarnings("ignore:Setting:UserWarning", "ignore:Input Tensor:UserWarning")
+captum_warns = pytest.mark.filterwarnings(
+    "ignore:Setting:UserWarning", "ignore:Input Tensor:UserWarning"
+)
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -130,26 +138,33 @@ class TestCaptum:
     @captum_warns
     def test_saliency_and_input_x_gradient(self):
         net = MODEL.module
-        assert_close(Saliency()(MODEL, SMALL, TARGET, 0), captum.attr.Saliency(net).attribute(self.x, TARGET))
+        assert_close(
+            Saliency()(MODEL, SMALL, TARGET, 0), captum.attr.Saliency(net).attribute(self.x, TARGET)
+        )
         signed = captum.attr.Saliency(net).attribute(self.x, TARGET, abs=False)
         assert_close(Saliency(absolute=False)(MODEL, SMALL, TARGET, 0), signed)
         theirs = captum.attr.InputXGradient(net).attribute(self.x, TARGET)
         assert_close(InputXGradient()(MODEL, SMALL, TARGET, 0), theirs.detach())
 
     @pytest.mark.parametrize(
-        "method", ["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
+        "method",
+        ["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"],
     )
     @pytest.mark.parametrize(("steps", "baseline"), [(50, 0.0), (7, -0.3)])
     def test_integrated_gradients(self, method, steps, baseline):
         theirs = captum.attr.IntegratedGradients(MODEL.module).attribute(
             self.x, torch.full_like(self.x, baseline), TARGET, n_steps=steps, method=method
         )
-        ours = IntegratedGradients(steps=steps, baseline=baseline, method=method)(MODEL, SMALL, TARGET, 0)
+        ours = IntegratedGradients(steps=steps, baseline=baseline, method=method)(
+            MODEL, SMALL, TARGET, 0
+        )
         assert_close(ours, theirs.detach().float())
 
     @captum_warns
     @pytest.mark.parametrize("baseline", [0.0, 0.7])
-    @pytest.mark.parametrize("act", [nn.ReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU])
+    @pytest.mark.parametrize(
+        "act", [nn.ReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU]
+    )
     def test_deep_lift(self, act, baseline):
         # The baseline's feature maps are constant before the pool: no padding there unless everything is 0.
         net = cnn(act)
@@ -180,7 +195,14 @@ class TestCaptum:
             def forward(self, x: Tensor) -> Tensor:
                 return x + self.bias
 
-        layers = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 1), nn.MaxPool2d(2), nn.Conv2d(6, 4, 3), nn.ReLU()]
+        layers = [
+            nn.Conv2d(3, 6, 3),
+            nn.ReLU(),
+            nn.Conv2d(6, 6, 1),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 4, 3),
+            nn.ReLU(),
+        ]
         net = seeded(nn.Sequential(Place(), *layers, nn.Conv2d(4, 4, 3), nn.Flatten()), seed)
         model = Model(net, mean=0.5, std=0.2)
         model.module[0].bias.copy_(3 * numbers(1, 3, 12, 12, seed=9))
@@ -212,13 +234,21 @@ class TestCaptum:
         model = Model(net)
         batch = Batch(("a",), self.x[:1])
         tunnel = captum.attr.NoiseTunnel(captum.attr.Saliency(net))
-        for kind, ours in (("smoothgrad", SmoothGrad), ("smoothgrad_sq", SmoothGradSquared), ("vargrad", VarGrad)):
-            theirs = tunnel.attribute(batch.x, nt_type=kind, nt_samples=1000, stdevs=0.3, target=1, abs=False)
+        for kind, ours in (
+            ("smoothgrad", SmoothGrad),
+            ("smoothgrad_sq", SmoothGradSquared),
+            ("vargrad", VarGrad),
+        ):
+            theirs = tunnel.attribute(
+                batch.x, nt_type=kind, nt_samples=1000, stdevs=0.3, target=1, abs=False
+            )
             explainer = ours(samples=1000, sigma=0.3, relative=False)
             assert_close(explainer(model, batch, torch.tensor([1]), 0), theirs.detach(), 0.12)
 
 
-def completeness_error(maps: Tensor, model: Model, batch: Batch, target: Tensor, baseline: float) -> float:
+def completeness_error(
+    maps: Tensor, model: Model, batch: Batch, target: Tensor, baseline: float
+) -> float:
     x = model.inputs(batch)
     difference = model.logits(x) - model.logits(torch.full_like(x, baseline))
     wanted = difference.gather(1, target[:, None]).squeeze(1)
@@ -293,9 +323,13 @@ class TestRules:
             def forward(self, x: Tensor) -> Tensor:
                 return torch.stack([F.relu6(x).sum(1), F.relu6(x)[:, 0] - F.relu6(x)[:, 1]], 1)
 
-        maps = GuidedBackprop()(Model(Two()), Batch(("a",), torch.tensor([[3.0, 2.0]])), torch.tensor([1]), 0)
+        maps = GuidedBackprop()(
+            Model(Two()), Batch(("a",), torch.tensor([[3.0, 2.0]])), torch.tensor([1]), 0
+        )
         assert maps.tolist() == [[1.0, 0.0]]
-        maps = GuidedBackprop()(Model(Two()), Batch(("a",), torch.tensor([[7.0, -2.0]])), torch.tensor([0]), 0)
+        maps = GuidedBackprop()(
+            Model(Two()), Batch(("a",), torch.tensor([[7.0, -2.0]])), torch.tensor([0]), 0
+        )
         assert maps.tolist() == [[0.0, 0.0]]
 
     def test_guided_backprop_refuses_a_model_without_relu(self):
@@ -326,11 +360,15 @@ class TestRules:
 
 
 class TestSmoothing:
-    @pytest.mark.parametrize("of", [Saliency(), InputXGradient(), GradientShap(), GuidedBackprop(), GradCAM()])
+    @pytest.mark.parametrize(
+        "of", [Saliency(), InputXGradient(), GradientShap(), GuidedBackprop(), GradCAM()]
+    )
     def test_without_noise_it_is_the_inner_explainer(self, of):
         inner = of(MODEL, SMALL, TARGET, 3)
         assert_close(SmoothGrad(of=of, samples=4, sigma=0.0)(MODEL, SMALL, TARGET, 3), inner, 1e-5)
-        assert_close(SmoothGradSquared(of=of, samples=4, sigma=0.0)(MODEL, SMALL, TARGET, 3), inner**2, 1e-5)
+        assert_close(
+            SmoothGradSquared(of=of, samples=4, sigma=0.0)(MODEL, SMALL, TARGET, 3), inner**2, 1e-5
+        )
         varying = VarGrad(of=of, samples=4, sigma=0.0)(MODEL, SMALL, TARGET, 3)
         assert float(varying.max()) < 1e-9 * float(inner.square().max())
 
@@ -348,8 +386,14 @@ class TestSmoothing:
         mean = SmoothGrad(of=Keeping(), samples=6)(MODEL, batch, target, 0)
         singles = torch.cat(seen).double().reshape(2, 6, *batch.x.shape[1:])
         assert_close(mean, singles.mean(1).float(), 1e-5)
-        assert_close(VarGrad(samples=6)(MODEL, batch, target, 0), singles.var(1, correction=0).float(), 1e-5)
-        assert_close(SmoothGradSquared(samples=6)(MODEL, batch, target, 0), singles.square().mean(1).float(), 1e-5)
+        assert_close(
+            VarGrad(samples=6)(MODEL, batch, target, 0), singles.var(1, correction=0).float(), 1e-5
+        )
+        assert_close(
+            SmoothGradSquared(samples=6)(MODEL, batch, target, 0),
+            singles.square().mean(1).float(),
+            1e-5,
+        )
 
     def test_noise_is_a_share_of_the_samples_own_range(self):
         seen: list[Tensor] = []
@@ -362,7 +406,9 @@ class TestSmoothing:
                 return batch.x
 
         x = torch.stack([torch.linspace(0, 1, 4000), torch.linspace(-5, 5, 4000)])
-        SmoothGrad(of=Keeping(), samples=5, sigma=0.2)(Model(nn.Identity()), Batch(("a", "b"), x), TARGET[:2], 0)
+        SmoothGrad(of=Keeping(), samples=5, sigma=0.2)(
+            Model(nn.Identity()), Batch(("a", "b"), x), TARGET[:2], 0
+        )
         noise = torch.cat(seen).reshape(2, 5, 4000) - x[:, None]
         assert torch.allclose(noise.std((1, 2)), torch.tensor([0.2, 2.0]), rtol=0.03)
         SmoothGrad(of=Keeping(), samples=1, sigma=0.2, relative=False)(
@@ -383,17 +429,27 @@ class TestSmoothing:
 
 def test_gradient_shap_of_a_linear_model_is_input_x_gradient():
     model = Model(seeded(nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4))), mean=0.5)
-    assert_close(GradientShap()(model, SMALL, TARGET, 0), InputXGradient()(model, SMALL, TARGET, 0), 1e-5)
+    assert_close(
+        GradientShap()(model, SMALL, TARGET, 0), InputXGradient()(model, SMALL, TARGET, 0), 1e-5
+    )
 
 
 class TestControls:
     def test_random_is_the_same_for_the_same_input_and_unrelated_for_another(self):
         batch = batch_of(4, 32)
         first = RandomMap()(MODEL, batch, TARGET[:4], 0)
-        assert torch.equal(first, RandomMap()(MODEL, batch.with_x(batch.x.clone()), TARGET[:4] * 0, 0))
+        assert torch.equal(
+            first, RandomMap()(MODEL, batch.with_x(batch.x.clone()), TARGET[:4] * 0, 0)
+        )
         one_pixel = batch.x.clone()
         one_pixel[:, 1, 3, 4] += 1 / 255
-        for changed in (one_pixel, 1.5 * batch.x, batch.x.flip(3), batch.x.roll(1, 2), batch.x + 0.01):
+        for changed in (
+            one_pixel,
+            1.5 * batch.x,
+            batch.x.flip(3),
+            batch.x.roll(1, 2),
+            batch.x + 0.01,
+        ):
             other = RandomMap()(MODEL, batch.with_x(changed), TARGET[:4], 0)
             cosine = F.cosine_similarity(first.flatten(1), other.flatten(1))
             assert float(cosine.abs().max()) < 0.1
@@ -405,7 +461,11 @@ class TestControls:
         rounded = batch.with_x((batch.x + 0.1) - 0.1)
         assert bool((batch.x != rounded.x).any(1).any())
         target = torch.zeros(200, dtype=torch.int64)
-        same = (RandomMap()(MODEL, batch, target, 0) == RandomMap()(MODEL, rounded, target, 0)).flatten(1).all(1)
+        same = (
+            (RandomMap()(MODEL, batch, target, 0) == RandomMap()(MODEL, rounded, target, 0))
+            .flatten(1)
+            .all(1)
+        )
         assert float(same.float().mean()) > 0.95
 
     def test_random_works_at_any_scale(self):
@@ -413,7 +473,9 @@ class TestControls:
             x = numbers(1, 50) * scale
             a, b = (RandomMap()(MODEL, Batch(("a",), v), TARGET[:1], 0) for v in (x, x * 1.05))
             assert not bool((a == b).any())
-        assert torch.isfinite(RandomMap()(MODEL, Batch(("a",), torch.zeros(1, 50)), TARGET[:1], 0)).all()
+        assert torch.isfinite(
+            RandomMap()(MODEL, Batch(("a",), torch.zeros(1, 50)), TARGET[:1], 0)
+        ).all()
 
     def test_sobel_is_scikit_images_up_to_its_scale(self):
         batch = batch_of(2, 16)
@@ -444,7 +506,11 @@ class TestEvery:
             single = torch.cat([explainer(model, SMALL[[i]], TARGET[[i]], 7) for i in range(5)])
             assert_close(single, wanted, 1e-5)
             assert_close(
-                explainer(model, SMALL[[4, 2, 0, 3, 1]], TARGET[[4, 2, 0, 3, 1]], 7)[[2, 4, 1, 3, 0]], wanted, 1e-5
+                explainer(model, SMALL[[4, 2, 0, 3, 1]], TARGET[[4, 2, 0, 3, 1]], 7)[
+                    [2, 4, 1, 3, 0]
+                ],
+                wanted,
+                1e-5,
             )
 
     def test_it_works_without_gradients_and_leaves_nothing_behind(self, explainer):
@@ -455,7 +521,9 @@ class TestEvery:
             assert torch.equal(explainer(model, SMALL, TARGET, 0), wanted)
         assert torch.equal(torch.get_rng_state(), state) and torch.equal(SMALL.x, before)
         for part in model.module.modules():
-            assert not part._forward_hooks and not part._forward_pre_hooks and not part._backward_hooks
+            assert (
+                not part._forward_hooks and not part._forward_pre_hooks and not part._backward_hooks
+            )
 
     def test_no_pass_is_larger_than_rows(self, explainer):
         sizes = []
@@ -501,7 +569,9 @@ def test_other_shapes_and_auxiliary_tensors(explainer):
 @pytest.mark.parametrize("explainer", [Saliency(), IntegratedGradients(), DeepLift(), SmoothGrad()])
 def test_integer_inputs_are_refused(explainer):
     with pytest.raises(UserError, match="floating-point"):
-        explainer(Model(nn.Flatten()), Batch(("a",), torch.zeros(1, 3, dtype=torch.int64)), TARGET[:1], 0)
+        explainer(
+            Model(nn.Flatten()), Batch(("a",), torch.zeros(1, 3, dtype=torch.int64)), TARGET[:1], 0
+        )
 
 
 def test_riemann_rules_need_two_steps():
@@ -525,7 +595,10 @@ class TestExpectedGradients:
     def error(self, explainer, seed=0) -> float:
         weight = self.net[1].weight[self.target].detach()
         exact = weight * (self.batch.x**2 - (self.pool**2).mean(0))
-        return float((explainer(Model(self.net), self.batch, self.target, seed) - exact).norm() / exact.norm())
+        return float(
+            (explainer(Model(self.net), self.batch, self.target, seed) - exact).norm()
+            / exact.norm()
+        )
 
     def test_strata_come_nearer_than_independent_draws(self):
         baseline = Batch(("p", "q", "r"), self.pool)

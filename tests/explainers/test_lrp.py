@@ -47,14 +47,19 @@ class Residual(nn.Module):
 
 
 def images(n: int = 3, side: int = 16) -> Batch:
-    return Batch(tuple("abcdef"[:n]), torch.rand(n, 3, side, side, generator=torch.Generator().manual_seed(0)) - 0.3)
+    return Batch(
+        tuple("abcdef"[:n]),
+        torch.rand(n, 3, side, side, generator=torch.Generator().manual_seed(0)) - 0.3,
+    )
 
 
 @pytest.mark.parametrize("composite", ["epsilon", "epsilon_plus", "epsilon_plus_flat", "gamma"])
 def test_relevance_is_conserved_in_a_network_without_biases(composite: str) -> None:
     batch, target = images(), torch.tensor([0, 3, 2])
     net = Residual(bias=False).double()
-    net.activation = F.relu if "plus" in composite else F.hardswish  # z⁺ needs a positive share in every active unit
+    net.activation = (
+        F.relu if "plus" in composite else F.hardswish
+    )  # z⁺ needs a positive share in every active unit
     model, batch = Model(net), batch.with_x(batch.x.double())
     maps = Lrp(composite, epsilon=1e-9)(model, batch, target, seed=0)
     score = model.logits(batch.x).gather(1, target[:, None])[:, 0]
@@ -63,12 +68,19 @@ def test_relevance_is_conserved_in_a_network_without_biases(composite: str) -> N
 
 def test_with_a_vanishing_epsilon_it_is_input_times_gradient_in_a_network_of_rectifiers() -> None:
     net = nn.Sequential(
-        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(6 * 49, 4)
+        nn.Conv2d(3, 6, 3),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(6 * 49, 4),
     ).double()
     batch, target = images(), torch.tensor([1, 0, 2])
     batch = batch.with_x(batch.x.double())
     ours = Lrp("epsilon", epsilon=1e-12)(Model(net), batch, target, seed=0)
-    torch.testing.assert_close(ours, InputXGradient()(Model(net), batch, target, seed=0), rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(
+        ours, InputXGradient()(Model(net), batch, target, seed=0), rtol=1e-5, atol=1e-9
+    )
 
 
 class Block(nn.Module):
@@ -83,7 +95,9 @@ class Block(nn.Module):
         self.head = nn.Parameter(torch.randn(3, 6, generator=generator))
 
     def keep(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * (y / x).detach() if self.by_hand else y  # then input × gradient is what y received
+        return (
+            x * (y / x).detach() if self.by_hand else y
+        )  # then input × gradient is what y received
 
     def half(self, x: Tensor) -> Tensor:
         return (x + x.detach()) / 2 if self.by_hand else x
@@ -104,7 +118,9 @@ class Block(nn.Module):
 def test_attention_follows_the_rules_of_attn_lrp() -> None:
     x = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(4)).double()
     batch, target = Batch(("a", "b"), x), torch.tensor([2, 0])
-    ours = Lrp("epsilon", epsilon=1e-12)(Model(Block(by_hand=False).double()), batch, target, seed=0)
+    ours = Lrp("epsilon", epsilon=1e-12)(
+        Model(Block(by_hand=False).double()), batch, target, seed=0
+    )
     by_hand = InputXGradient()(Model(Block(by_hand=True).double()), batch, target, seed=0)
     torch.testing.assert_close(ours, by_hand, rtol=1e-5, atol=1e-8)
 
@@ -115,7 +131,11 @@ def test_transformers_as_they_are_built_have_maps(network: Any, composite: str) 
     torch.manual_seed(1)
     batch, target = images(), torch.tensor([1, 0, 2])
     maps = Lrp(composite)(Model(network()), batch, target, seed=0)
-    assert maps.shape == batch.x.shape and torch.isfinite(maps).all() and (maps.flatten(1).std(1) > 0).all()
+    assert (
+        maps.shape == batch.x.shape
+        and torch.isfinite(maps).all()
+        and (maps.flatten(1).std(1) > 0).all()
+    )
 
 
 def test_one_map_does_not_depend_on_its_neighbours_and_nothing_is_left_on_the_model() -> None:
@@ -124,7 +144,9 @@ def test_one_map_does_not_depend_on_its_neighbours_and_nothing_is_left_on_the_mo
     before = model.logits(batch.x)
     maps = Lrp()(model, batch, target, seed=0)
     assert torch.equal(model.logits(batch.x), before)
-    torch.testing.assert_close(Lrp()(model, batch[1:2], target[1:2], seed=5), maps[1:2], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        Lrp()(model, batch[1:2], target[1:2], seed=5), maps[1:2], rtol=1e-4, atol=1e-6
+    )
 
 
 def test_a_function_without_a_rule_is_named() -> None:
@@ -148,7 +170,13 @@ def test_composites_agree_with_zennit(composite: str) -> None:
     attribution = pytest.importorskip("zennit.attribution")
     torch.manual_seed(0)
     net = nn.Sequential(
-        *(nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.ReLU()),
+        *(
+            nn.Conv2d(3, 8, 3, stride=2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.ReLU(),
+        ),
         *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 5)),
     )
     for layer in net:
@@ -161,7 +189,9 @@ def test_composites_agree_with_zennit(composite: str) -> None:
     name = "".join(word.capitalize() for word in composite.split("_"))
     edges = {"low": torch.full_like(inputs, -0.4 / 0.3), "high": torch.full_like(inputs, 0.6 / 0.3)}
     kind = getattr(composites, name)
-    made = kind(canonizers=[canonizers.SequentialMergeBatchNorm()], **(edges if "box" in composite else {}))
+    made = kind(
+        canonizers=[canonizers.SequentialMergeBatchNorm()], **(edges if "box" in composite else {})
+    )
     start = torch.eye(5)[target] * model.logits(inputs)
     with attribution.Gradient(model=model.module, composite=made) as attributor:
         _, theirs = attributor(inputs.clone(), start)

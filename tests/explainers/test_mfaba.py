@@ -39,8 +39,12 @@ def test_maps_sum_to_the_lost_probability(variant) -> None:
     lost = float(start[0, target] - end[0, target])
     assert lost > 0.02
     assert float(maps.sum()) == pytest.approx(lost, rel=0.15, abs=0.01)
-    assert all(float(x.min()) >= -1 - 1e-6 and float(x.max()) <= 1 + 1e-6 for x in seen), "pixels stay in [0, 1]"
-    assert (seen[1] - seen[0]).abs().max() < 0.1, "the first step is a step, not a jump into another range"
+    assert all(float(x.min()) >= -1 - 1e-6 and float(x.max()) <= 1 + 1e-6 for x in seen), (
+        "pixels stay in [0, 1]"
+    )
+    assert (seen[1] - seen[0]).abs().max() < 0.1, (
+        "the first step is a step, not a jump into another range"
+    )
 
 
 @pytest.mark.parametrize("variant", ["sharp", "smooth"])
@@ -49,7 +53,11 @@ def test_maps_are_finite_and_depend_on_no_neighbour(variant) -> None:
     target = model().logits(model().inputs(batch)).argmax(1)
     explainer = Mfaba(steps=8, variant=variant)
     whole = explainer(model(rows=64), batch, target, 0)
-    assert whole.shape == batch.x.shape and torch.isfinite(whole).all() and whole.flatten(1).std(1).min() > 0
+    assert (
+        whole.shape == batch.x.shape
+        and torch.isfinite(whole).all()
+        and whole.flatten(1).std(1).min() > 0
+    )
     pick = [3, 1]
     torch.testing.assert_close(
         explainer(model(rows=1), batch[pick], target[pick], 0), whole[pick], atol=1e-6, rtol=1e-3
@@ -73,10 +81,14 @@ def test_a_model_without_a_gradient_or_classes_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x.detach().flatten(1)[:, :2]
 
-    with pytest.raises(UserError, match="the output of Detached carries no gradient back to its input"):
+    with pytest.raises(
+        UserError, match="the output of Detached carries no gradient back to its input"
+    ):
         Mfaba(steps=3)(Model(Detached()), photographs(2), torch.tensor([0, 0]), 0)
     size = photographs(1).x[0].numel()
-    number = Model(nn.Sequential(nn.Flatten(), nn.Linear(size, 1)), task={"regression": {"tolerance": 1.0}})
+    number = Model(
+        nn.Sequential(nn.Flatten(), nn.Linear(size, 1)), task={"regression": {"tolerance": 1.0}}
+    )
     with pytest.raises(UserError, match=r"mfaba .*class probabilities, and regression has none"):
         Mfaba(steps=3)(number, photographs(2), torch.tensor([0, 0]), 0)
 

@@ -28,7 +28,14 @@ QUICK: dict[str, dict[str, Any]] = {
     "vargrad": {"samples": 2},
     "occlusion": {"window": 2, "stride": 1},
 }
-CASE = {"image": "image", "series": "series", "set": "set", "graph": "graph", "text": "vectors", "token ids": "tokens"}
+CASE = {
+    "image": "image",
+    "series": "series",
+    "set": "set",
+    "graph": "graph",
+    "text": "vectors",
+    "token ids": "tokens",
+}
 GROUPED = ("lime", "kernel_shap", "feature_ablation", "feature_permutation")
 
 
@@ -36,7 +43,9 @@ GROUPED = ("lime", "kernel_shap", "feature_ablation", "feature_permutation")
 @pytest.mark.parametrize(
     "make", [lambda f: Lime(samples=40, features=f), lambda f: KernelShap(samples=200, features=f)]
 )
-def test_lime_and_kernel_shap_know_padding_and_tokens(name: str, make: Callable[[Any], Any]) -> None:
+def test_lime_and_kernel_shap_know_padding_and_tokens(
+    name: str, make: Callable[[Any], Any]
+) -> None:
     model, batch, features = case(name)
     if name == "unattended":
         features = Tokens(mask_token=2)
@@ -49,21 +58,38 @@ def test_lime_and_kernel_shap_know_padding_and_tokens(name: str, make: Callable[
     if mask is not None:
         assert (maps[mask == 0] == 0).all(), "padding is no player"
         if name != "graph":
-            short = Batch(batch.ids[1:], batch.x[1:, :5], {k: v[1:, :5] for k, v in batch.aux.items()})
-            torch.testing.assert_close(method(model, short, TARGET[1:], 0), maps[1:, :5], rtol=1e-4, atol=1e-5)
+            short = Batch(
+                batch.ids[1:], batch.x[1:, :5], {k: v[1:, :5] for k, v in batch.aux.items()}
+            )
+            torch.testing.assert_close(
+                method(model, short, TARGET[1:], 0), maps[1:, :5], rtol=1e-4, atol=1e-5
+            )
     if isinstance(method, KernelShap) and name in ("set", "vectors"):
         nothing = 0 * model.inputs(batch)
-        gap = (model.logits(batch.x, batch.aux) - model.logits(nothing, batch.aux)).gather(1, TARGET[:, None])[:, 0]
+        gap = (model.logits(batch.x, batch.aux) - model.logits(nothing, batch.aux)).gather(
+            1, TARGET[:, None]
+        )[:, 0]
         total = maps[..., 0].sum(1) if name == "set" else maps.sum(1)
         torch.testing.assert_close(total, gap, rtol=1e-4, atol=1e-5)
 
 
-OF_LAYERS = ("grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam", "attention_rollout", "chefer")
+OF_LAYERS = (
+    "grad_cam",
+    "grad_cam_plus_plus",
+    "layer_cam",
+    "hires_cam",
+    "attention_rollout",
+    "chefer",
+)
 OF_LAYERS += ("guided_backprop",)
 
 
 def feature_explainers() -> list[str]:
-    return sorted(n for n, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature" and n != "precomputed")
+    return sorted(
+        n
+        for n, kind in EXPLAINERS.items()
+        if getattr(kind, "kind", "") == "feature" and n != "precomputed"
+    )
 
 
 @pytest.mark.parametrize("kind", sorted(CASE))
@@ -76,7 +102,9 @@ def test_the_table_of_methods_and_modalities_is_true(name: str, kind: str) -> No
         given["features"] = features
     explainer = build("explainer", EXPLAINERS, {name: given})
     if name in OF_LAYERS and not why_undefined(name, kind):
-        pytest.skip("needs a convolution, a ReLU or attention, which this network has not; tested elsewhere")
+        pytest.skip(
+            "needs a convolution, a ReLU or attention, which this network has not; tested elsewhere"
+        )
     if why_undefined(name, kind):
         data = {"d": batch}
         axis = {"symmetry": {"group": {"permutation": {"dim": 1}}}}
@@ -84,7 +112,9 @@ def test_the_table_of_methods_and_modalities_is_true(name: str, kind: str) -> No
             heatproof.evaluate(model, data, [explainer], [axis])
         return
     maps = explainer(model, batch, TARGET, 0)
-    assert maps.shape in (batch.x.shape, model.inputs(batch).shape) and bool(torch.isfinite(maps).all())
+    assert maps.shape in (batch.x.shape, model.inputs(batch).shape) and bool(
+        torch.isfinite(maps).all()
+    )
 
 
 def test_every_entry_of_the_table_names_a_method_and_a_modality() -> None:

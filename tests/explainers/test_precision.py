@@ -66,13 +66,18 @@ def test_the_error_reached_is_the_one_asked_for_and_a_batch_does_not_matter(expl
     capped = found[:, 0] == LADDER[-1]
     assert bool((found[~capped, 1] <= explainer.error).all()) and not bool(capped.all())
     together = explainer(NET, BATCH, TARGET, 0)
-    assert torch.allclose(together[[3]], explainer(NET, BATCH[[3]], TARGET[[3]], 0), rtol=1e-3, atol=1e-5)
+    assert torch.allclose(
+        together[[3]], explainer(NET, BATCH[[3]], TARGET[[3]], 0), rtol=1e-3, atol=1e-5
+    )
 
 
 def test_the_error_that_is_said_is_the_error_that_is_there():
     """Against exact Shapley values of 2¹⁰ coalitions, on a linear model with a product: mean over many seeds."""
     net = heatproof.Model(Products())
-    batch = Batch(tuple(map(str, range(20))), torch.rand(20, 10, generator=torch.Generator().manual_seed(0)) + 0.5)
+    batch = Batch(
+        tuple(map(str, range(20))),
+        torch.rand(20, 10, generator=torch.Generator().manual_seed(0)) + 0.5,
+    )
     target = torch.zeros(20, dtype=torch.int64)
     exact = KernelShap(samples=2000, features=heatproof.features.Pixels())(net, batch, target, 0)
     asked = KernelShap(error=0.05, features=heatproof.features.Pixels())
@@ -85,7 +90,12 @@ def test_the_error_that_is_said_is_the_error_that_is_there():
 
 class Products(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        score = x.sum(1) + 3 * x[:, 0] * x[:, 1] * x[:, 2] + 2 * x[:, 3] * x[:, 4] - x[:, 5] * x[:, 6] * x[:, 7]
+        score = (
+            x.sum(1)
+            + 3 * x[:, 0] * x[:, 1] * x[:, 2]
+            + 2 * x[:, 3] * x[:, 4]
+            - x[:, 5] * x[:, 6] * x[:, 7]
+        )
         return torch.stack([score, -score], 1)
 
 
@@ -111,24 +121,36 @@ def test_copies_of_a_sample_have_its_count(monkeypatch):
         perturbations=["identity", {"gaussian_noise": {"sigma": 0.3}}], noise_floor=False, k=20
     )
     asked = settled(explainer, NET, BATCH, TARGET, 0)[:, 0].tolist()
-    noisy = Batch(BATCH.ids, BATCH.x + 0.3 * torch.randn(BATCH.x.shape, generator=torch.Generator().manual_seed(1)))
+    noisy = Batch(
+        BATCH.ids,
+        BATCH.x + 0.3 * torch.randn(BATCH.x.shape, generator=torch.Generator().manual_seed(1)),
+    )
     assert asked != settled(explainer, NET, noisy, TARGET, 0)[:, 0].tolist()
     monkeypatch.setattr(KernelShap, "__call__", noted)
-    monkeypatch.setattr("heatproof.runs.shard.settled", lambda *_, **__: torch.tensor([[c, 0.1] for c in (64,) * 5]))
+    monkeypatch.setattr(
+        "heatproof.runs.shard.settled", lambda *_, **__: torch.tensor([[c, 0.1] for c in (64,) * 5])
+    )
     table = heatproof.evaluate(NET, BATCH, {"shap": explainer}, strong).table()
     assert set().union(*counts.values()) == {64}
-    same = table[(table.condition == "identity") & (table.measure == "fass") & (table.status == "ok")]
+    same = table[
+        (table.condition == "identity") & (table.measure == "fass") & (table.status == "ok")
+    ]
     assert len(same) == 5 and (same.value == 1.0).all()
 
 
 def test_the_table_says_the_error_reached_and_does_not_depend_on_batch_and_shard():
-    explainers = {"lime": Lime(error=0.2, features=Patches(4)), "ig": IntegratedGradients(error=0.02)}
+    explainers = {
+        "lime": Lime(error=0.2, features=Patches(4)),
+        "ig": IntegratedGradients(error=0.02),
+    }
     judges = [
         heatproof.Stability(perturbations=["identity", "brightness"], k=20),
         heatproof.Dependence(draws=1, classes=1, k=20),
     ]
     tables = [
-        heatproof.evaluate(NET, BATCH, explainers, judges, batch_size=size, shard_size=shard).table()
+        heatproof.evaluate(
+            NET, BATCH, explainers, judges, batch_size=size, shard_size=shard
+        ).table()
         for size, shard in ((64, 50), (2, 3))
     ]
     keys = ["evaluation", "explainer", "sample", "measure", "condition", "level", "repeat"]
@@ -161,5 +183,8 @@ def test_a_drawn_baseline_promises_nothing():
 def test_too_many_features_for_any_rung_are_refused():
     with pytest.raises(UserError, match="at most 4096"):
         KernelShap(error=0.1, features=Patches(1))(
-            Model(torch.nn.Flatten()), Batch(("a",), torch.rand(1, 3, 128, 128)), torch.tensor([0]), 0
+            Model(torch.nn.Flatten()),
+            Batch(("a",), torch.rand(1, 3, 128, 128)),
+            torch.tensor([0]),
+            0,
         )

@@ -68,18 +68,30 @@ PICTURES: dict[str, Any] = {
     "deep lift": ex.DeepLift(),
     "deep lift other": ex.DeepLift(baseline=0.4),
     "guided": ex.GuidedBackprop(),
-    **{f"lrp {name}": ex.Lrp(name) for name in ("epsilon", "epsilon_plus_flat", "epsilon_alpha2_beta1", "gamma")},
+    **{
+        f"lrp {name}": ex.Lrp(name)
+        for name in ("epsilon", "epsilon_plus_flat", "epsilon_alpha2_beta1", "gamma")
+    },
     "lrp": ex.Lrp(),
     "lrp box": ex.Lrp("epsilon_gamma_box", epsilon=0.01, gamma=0.5),
     "lrp alpha flat": ex.Lrp("epsilon_alpha2_beta1_flat"),
     **{kind.name: kind() for kind in (ex.GradCAM, ex.GradCAMPlusPlus, ex.LayerCAM, ex.HiResCAM)},
-    **{f"{kind.name} signed": kind("2", False) for kind in (ex.GradCAM, ex.GradCAMPlusPlus, ex.LayerCAM, ex.HiResCAM)},
+    **{
+        f"{kind.name} signed": kind("2", False)
+        for kind in (ex.GradCAM, ex.GradCAMPlusPlus, ex.LayerCAM, ex.HiResCAM)
+    },
     "lime": ex.Lime(samples=40, features=Patches(2)),
-    "lime other": ex.Lime(samples=31, features=Patches(3), fill="mean", alpha=0.1, kernel_width=0.5, readout="logit"),
+    "lime other": ex.Lime(
+        samples=31, features=Patches(3), fill="mean", alpha=0.1, kernel_width=0.5, readout="logit"
+    ),
     "kernel shap": ex.KernelShap(samples=24, features=Patches(2)),
-    "kernel shap all": ex.KernelShap(samples=30, features=Patches(3), fill=0.2, readout="probability"),
+    "kernel shap all": ex.KernelShap(
+        samples=30, features=Patches(3), fill=0.2, readout="probability"
+    ),
     "occlusion": ex.Occlusion(window=3, stride=2),
-    "occlusion circular": ex.Occlusion(window=3, stride=2, fill=0.5, readout="probability", circular=True),
+    "occlusion circular": ex.Occlusion(
+        window=3, stride=2, fill=0.5, readout="probability", circular=True
+    ),
     "rise": ex.Rise(samples=20, grid=3),
     "rise other": ex.Rise(samples=15, grid=4, keep=0.3, readout="logit"),
     "ablation": ex.FeatureAblation(),
@@ -104,8 +116,13 @@ def test_maps_of_pictures(name: str) -> None:
     maps = explainer(picture_model(), batch, target, 3)
     assert maps.shape == batch.x.shape
     found: dict[str, Any] = {"explainer": str(explainer), "stochastic": explainer.stochastic}
-    recorded(f"explainers/pictures/{name.replace(' ', '_')}", found | {"first": maps[0, 0], "last": maps[1, 1, ::2]})
-    few = explainer(picture_model(rows=5), batch, target, 3)  # passes that divide neither samples nor draws
+    recorded(
+        f"explainers/pictures/{name.replace(' ', '_')}",
+        found | {"first": maps[0, 0], "last": maps[1, 1, ::2]},
+    )
+    few = explainer(
+        picture_model(rows=5), batch, target, 3
+    )  # passes that divide neither samples nor draws
     assert torch.allclose(few, maps, rtol=1e-3, atol=1e-5 * float(maps.abs().max()))
     alone = explainer(picture_model(), batch[1:], target[1:], 3)
     assert torch.allclose(alone, maps[1:], rtol=1e-3, atol=1e-5 * float(maps.abs().max()))
@@ -122,7 +139,12 @@ def test_defaults_of_every_explainer() -> None:
         made = kind(**given)
         assert made.name == kind.name
         parameters = {k: str(getattr(made, k)) for k in kind.__dataclass_fields__ if k not in given}
-        found[kind.name] = {**parameters, "stochastic": made.stochastic, "control": made.control, "kind": made.kind}
+        found[kind.name] = {
+            **parameters,
+            "stochastic": made.stochastic,
+            "control": made.control,
+            "kind": made.kind,
+        }
     recorded("explainers/defaults", found)
 
 
@@ -133,7 +155,11 @@ class OneDimensional(nn.Module):
         super().__init__()
         self.first, self.norm = nn.Conv1d(2, 4, 3, padding=1, bias=False), nn.BatchNorm1d(4)
         self.up, self.up_norm = nn.ConvTranspose1d(4, 6, 2, stride=2), nn.BatchNorm1d(6)
-        self.alone, self.gate, self.head = nn.BatchNorm1d(6), nn.Conv1d(6, 6, 1, groups=2), nn.Linear(6, 3)
+        self.alone, self.gate, self.head = (
+            nn.BatchNorm1d(6),
+            nn.Conv1d(6, 6, 1, groups=2),
+            nn.Linear(6, 3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.leaky_relu(self.norm(self.first(x)), 0.2)
@@ -162,15 +188,32 @@ def series_model() -> tuple[Model, Batch]:
 def test_maps_of_series(explainer: Any) -> None:
     model, batch = series_model()
     maps = explainer(model, batch, TARGET[:2], 1)
-    recorded(f"explainers/series/{explainer.name}_{getattr(explainer, 'composite', '')}", {str(explainer): maps})
+    recorded(
+        f"explainers/series/{explainer.name}_{getattr(explainer, 'composite', '')}",
+        {str(explainer): maps},
+    )
 
 
 def test_maps_of_volumes() -> None:
-    net = nn.Sequential(nn.Conv3d(1, 3, 2), nn.ReLU(), nn.MaxPool3d(2), nn.Flatten(), nn.Linear(12, 3))
+    net = nn.Sequential(
+        nn.Conv3d(1, 3, 2), nn.ReLU(), nn.MaxPool3d(2), nn.Flatten(), nn.Linear(12, 3)
+    )
     model, batch = Model(filled(net)), Batch(("a", "b"), normal(2, 1, 3, 5, 5, seed=5))
-    kinds = (ex.GradCAM("1"), ex.Rise(samples=8, grid=2), ex.Occlusion(2, 2), ex.Lime(samples=12, features=Patches(2)))
-    kinds += (ex.DeepLift(), ex.Lrp("epsilon_alpha2_beta1"), ex.FeaturePermutation(features=Patches(3)))
-    recorded("explainers/volumes", {str(kind): kind(model, batch, TARGET[:2], 1)[1, 0, 1:] for kind in kinds})
+    kinds = (
+        ex.GradCAM("1"),
+        ex.Rise(samples=8, grid=2),
+        ex.Occlusion(2, 2),
+        ex.Lime(samples=12, features=Patches(2)),
+    )
+    kinds += (
+        ex.DeepLift(),
+        ex.Lrp("epsilon_alpha2_beta1"),
+        ex.FeaturePermutation(features=Patches(3)),
+    )
+    recorded(
+        "explainers/volumes",
+        {str(kind): kind(model, batch, TARGET[:2], 1)[1, 0, 1:] for kind in kinds},
+    )
 
 
 def test_maps_of_tables() -> None:
@@ -186,7 +229,12 @@ def test_maps_of_tables() -> None:
         ex.FeatureAblation(fill=0.5),
         ex.FeaturePermutation(draws=3),
     ]
-    kinds += [ex.FeaturePermutation(pool=normal(4, 5), draws=9), ex.Occlusion(2, 1), ex.Mfaba(), ex.WeightNoise()]
+    kinds += [
+        ex.FeaturePermutation(pool=normal(4, 5), draws=9),
+        ex.Occlusion(2, 1),
+        ex.Mfaba(),
+        ex.WeightNoise(),
+    ]
     kinds += [
         ex.IntegratedGradients(steps=3),
         ex.GradientShap(),
@@ -206,7 +254,12 @@ class Words(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.mix = nn.Embedding(12, 4), nn.MultiheadAttention(4, 2, batch_first=True)
-        self.query, self.key, self.norm, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3)
+        self.query, self.key, self.norm, self.head = (
+            nn.Linear(4, 4),
+            nn.Linear(4, 4),
+            nn.LayerNorm(4),
+            nn.Linear(4, 3),
+        )
 
     def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
         x = self.embed(x)
@@ -227,8 +280,16 @@ def texts() -> tuple[Model, Batch]:
 def test_maps_of_texts() -> None:
     model, batch = texts()
     hidden = Tokens(special=(1, 2), mask_token=11)
-    kinds: list[Any] = [ex.AttentionRollout(), ex.Chefer(), ex.Occlusion(2, 1), ex.FeatureAblation(features=hidden)]
-    kinds += [ex.Lime(samples=12, features=hidden), ex.KernelShap(samples=20, features=Tokens(special=(1, 2)))]
+    kinds: list[Any] = [
+        ex.AttentionRollout(),
+        ex.Chefer(),
+        ex.Occlusion(2, 1),
+        ex.FeatureAblation(features=hidden),
+    ]
+    kinds += [
+        ex.Lime(samples=12, features=hidden),
+        ex.KernelShap(samples=20, features=Tokens(special=(1, 2))),
+    ]
     kinds += [ex.FeaturePermutation(draws=2), ex.FeatureAblation()]
     found = {str(kind): kind(model, batch, TARGET[:2], 1) for kind in kinds}
     inner = [ex.Saliency(), ex.Lrp(), ex.DeepLift(), ex.IntegratedGradients(steps=4)]
@@ -246,9 +307,19 @@ def test_maps_of_sets() -> None:
             return self.head(torch.tanh((torch.tanh(self.each(x)) * mask[..., None]).sum(1)))
 
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
-    model, batch = Model(filled(Sum()), rows=3), Batch(("a", "b"), normal(2, 4, 3) * mask[..., None], {"mask": mask})
-    kinds: list[Any] = [ex.FeatureAblation(features=Elements()), ex.FeaturePermutation(features=Elements(), draws=5)]
-    kinds += [ex.Lime(samples=10, features=Elements()), ex.KernelShap(samples=14, features=Elements()), ex.Saliency()]
+    model, batch = (
+        Model(filled(Sum()), rows=3),
+        Batch(("a", "b"), normal(2, 4, 3) * mask[..., None], {"mask": mask}),
+    )
+    kinds: list[Any] = [
+        ex.FeatureAblation(features=Elements()),
+        ex.FeaturePermutation(features=Elements(), draws=5),
+    ]
+    kinds += [
+        ex.Lime(samples=10, features=Elements()),
+        ex.KernelShap(samples=14, features=Elements()),
+        ex.Saliency(),
+    ]
     recorded("explainers/sets", {str(kind): kind(model, batch, TARGET[:2], 1) for kind in kinds})
     with pytest.raises(ValueError, match="no order"):
         ex.Occlusion(1, 1)(model, batch, TARGET[:2], 0)
@@ -263,7 +334,9 @@ def test_moved_samples_share_the_draws_of_those_they_come_from() -> None:
             return torch.stack([seen, -seen], 1)
 
     def shift(by: Tensor, some: Batch) -> Batch:
-        return some.with_x(torch.stack([x.roll(int(k), -1) for x, k in zip(some.x, by, strict=True)]))
+        return some.with_x(
+            torch.stack([x.roll(int(k), -1) for x, k in zip(some.x, by, strict=True)])
+        )
 
     by = torch.tensor([2, 3])
     still, model, target = images(), Model(Everywhere(), rows=7), torch.tensor([0, 1])
@@ -275,9 +348,9 @@ def test_moved_samples_share_the_draws_of_those_they_come_from() -> None:
     ):  # fmt: skip
         maps = explainer(model, still, target, 0)
         wanted = torch.stack([m.roll(int(k), -1) for m, k in zip(maps, by, strict=True)])
-        assert torch.allclose(explainer(model, moved, target, 0), wanted, atol=1e-4 * float(maps.abs().max())), (
-            explainer
-        )
+        assert torch.allclose(
+            explainer(model, moved, target, 0), wanted, atol=1e-4 * float(maps.abs().max())
+        ), explainer
 
 
 def test_coalitions_and_masks() -> None:
@@ -291,10 +364,14 @@ def test_coalitions_and_masks() -> None:
     found["lime"] = sampling.lime_masks(keys, torch.tensor([3, 2]), 3, 6).int()
     for sides in ((5, 6), (1, 7), (2, 3, 4)):
         mirrored = torch.tensor([False, True])
-        found[f"rise {sides}"] = masking.smooth_masks(keys, keys + 1, 3, 0.4, *sides, mirrored=mirrored)[:, -1]
+        found[f"rise {sides}"] = masking.smooth_masks(
+            keys, keys + 1, 3, 0.4, *sides, mirrored=mirrored
+        )[:, -1]
         assert masking.smooth_masks(keys, keys, 3, 0.4, *sides).shape == (2, *sides)
     for circular in (False, True):
-        found[f"windows {circular}"] = masking._windows(7, 3, 2, circular, torch.device("cpu")).int()
+        found[f"windows {circular}"] = masking._windows(
+            7, 3, 2, circular, torch.device("cpu")
+        ).int()
     recorded("explainers/masks", found)
 
 
@@ -304,11 +381,16 @@ def test_regressions_of_sampled_scores() -> None:
     for n, samples, counts in ((4, 14, (4, 3)), (9, 20, (9, 7)), (9, 120, (9, 9))):
         number = torch.tensor(counts)
         kept, weight = coalitions.shapley_coalitions(keys, number, n, samples)
-        scores = torch.tanh(kept.double() @ normal(n, seed=n).double()) + 0.1 * kept[..., 0] * kept[..., 1]
+        scores = (
+            torch.tanh(kept.double() @ normal(n, seed=n).double())
+            + 0.1 * kept[..., 0] * kept[..., 1]
+        )
         values = sampling.shapley_regression(kept, scores, weight, number)
         assert torch.allclose(values.sum(1), scores[:, 0] - scores[:, 1])
         found[f"{n} {samples}"] = values
-        found[f"ridge {n} {samples}"] = sampling.weighted_ridge(kept.double(), scores, weight + 0.1, 0.3)
+        found[f"ridge {n} {samples}"] = sampling.weighted_ridge(
+            kept.double(), scores, weight + 0.1, 0.3
+        )
     recorded("explainers/regressions", found)
 
 
@@ -341,18 +423,31 @@ def test_precision_climbs_a_ladder() -> None:
     net = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
     model, batch = Model(filled(net)), Batch(("a", "b", "c"), 2 * normal(3, 5, seed=6))
     found = {}
-    kinds: list[Any] = [ex.GradientShap(error=0.2), ex.SmoothGrad(error=0.1), ex.Lime(error=0.1, features=Pixels())]
-    kinds += [ex.IntegratedGradients(baseline=2.0, error=1e-3), ex.KernelShap(features=Pixels(), error=0.1)]
+    kinds: list[Any] = [
+        ex.GradientShap(error=0.2),
+        ex.SmoothGrad(error=0.1),
+        ex.Lime(error=0.1, features=Pixels()),
+    ]
+    kinds += [
+        ex.IntegratedGradients(baseline=2.0, error=1e-3),
+        ex.KernelShap(features=Pixels(), error=0.1),
+    ]
     for kind in kinds:
         rungs = precision.settled(kind, model, batch, TARGET, 0)
         found[str(kind)] = rungs
         maps = kind(model, batch, TARGET, 0)
         for i, (count, _) in enumerate(rungs.tolist()):
             fixed = precision._with_count(kind, int(count))
-            assert torch.allclose(fixed(model, batch[i : i + 1], TARGET[i : i + 1], 0), maps[i : i + 1], atol=1e-5)
+            assert torch.allclose(
+                fixed(model, batch[i : i + 1], TARGET[i : i + 1], 0), maps[i : i + 1], atol=1e-5
+            )
         agreed = replace(kind, error=precision.Agreed(0.5, {"b": (32.0, 0.1)}))
         mixed = agreed(model, batch, TARGET, 0)
-        assert torch.allclose(mixed[1:2], precision._with_count(kind, 32)(model, batch[1:2], TARGET[1:2], 0), atol=1e-5)
+        assert torch.allclose(
+            mixed[1:2],
+            precision._with_count(kind, 32)(model, batch[1:2], TARGET[1:2], 0),
+            atol=1e-5,
+        )
     recorded("explainers/precision", found)
 
 
@@ -360,12 +455,16 @@ def test_promises_and_controls() -> None:
     model, batch = picture_model(), images()
     promised = ex.IntegratedGradients(baseline=0.3).promised(model, batch, TARGET[:2])
     assert torch.allclose(
-        ex.IntegratedGradients(baseline=0.3)(model, batch, TARGET[:2], 0).sum((1, 2, 3)), promised, atol=1e-2
+        ex.IntegratedGradients(baseline=0.3)(model, batch, TARGET[:2], 0).sum((1, 2, 3)),
+        promised,
+        atol=1e-2,
     )
     assert ex.GradientShap(baseline="random").promised(model, batch, TARGET[:2]).isnan().all()
     words = controls.content_words(torch.cat([batch.x, batch.x * 1.004, 0 * batch.x[:1]]))
     recorded("explainers/content", words)
-    assert words[-1].tolist() == [0, 0] and torch.equal(words[:2], controls.content_words(batch.x + 1e-9))
+    assert words[-1].tolist() == [0, 0] and torch.equal(
+        words[:2], controls.content_words(batch.x + 1e-9)
+    )
     colours = Batch(("a",), torch.sigmoid(normal(1, 3, 4, 4)))
     recorded("explainers/sobel", ex.SobelEdges()(model, colours, TARGET[:1], 0)[0, 0])
     whole = replace(colours, x=(255 * colours.x).long())

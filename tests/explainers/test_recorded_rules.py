@@ -105,7 +105,11 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "attention": lambda x: F.scaled_dot_product_attention(x, x.tanh(), x.relu()),
     "moved about": lambda x: torch.cat([x.transpose(1, 2)[:, :3], x.flip(2).transpose(1, 2)[:, 3:]], 1).relu(),
 }  # fmt: skip
-KINDS = {"deep lift": ex.DeepLift(), "guided": ex.GuidedBackprop(), "lrp": ex.Lrp("epsilon", epsilon=0.1)}
+KINDS = {
+    "deep lift": ex.DeepLift(),
+    "guided": ex.GuidedBackprop(),
+    "lrp": ex.Lrp("epsilon", epsilon=0.1),
+}
 BATCH, TARGET = Batch(("a", "b"), normal(2, 2, 6, seed=9)), torch.tensor([2, 0])
 
 
@@ -122,16 +126,23 @@ def test_rules_of_every_function(name: str) -> None:
     recorded(f"explainers/rules/{name.replace(' ', '_')}", found, atol=1e-5)
 
 
-@pytest.mark.parametrize("composite", ["epsilon_plus", "gamma", "epsilon_alpha2_beta1", "epsilon_gamma_box"])
+@pytest.mark.parametrize(
+    "composite", ["epsilon_plus", "gamma", "epsilon_alpha2_beta1", "epsilon_gamma_box"]
+)
 def test_lrp_in_three_dimensions(composite: Any) -> None:
     net = nn.Sequential(
-        nn.Conv3d(1, 2, 2), nn.ReLU(), nn.ConvTranspose3d(2, 2, 1), nn.AvgPool3d((1, 2, 2)), nn.Flatten()
+        nn.Conv3d(1, 2, 2),
+        nn.ReLU(),
+        nn.ConvTranspose3d(2, 2, 1),
+        nn.AvgPool3d((1, 2, 2)),
+        nn.Flatten(),
     )
     for i, weight in enumerate(net.parameters()):
         weight.data.copy_(normal(*weight.shape, seed=i))
     batch = Batch(("a", "b"), normal(2, 1, 2, 3, 3).sigmoid())
     recorded(
-        f"explainers/lrp_{composite}", ex.Lrp(composite)(Model(net, mean=0.2, std=0.5), batch, torch.tensor([0, 1]), 0)
+        f"explainers/lrp_{composite}",
+        ex.Lrp(composite)(Model(net, mean=0.2, std=0.5), batch, torch.tensor([0, 1]), 0),
     )
 
 
@@ -144,8 +155,14 @@ def test_functions_without_a_rule_are_named() -> None:
     fails(torch.sin, ex.GuidedBackprop(), "ReLUs only")
     fails(torch.sin, ex.DeepLift(), "met no non-linear function")
     calls = itertools.count()
-    fails(lambda x: x.relu() if next(calls) % 2 else x.tanh(), ex.DeepLift(), "other functions for the baseline")
-    assert ex.DeepLift()(Model(Around(lambda x: 2 * x, 24)), BATCH, TARGET, 0).isfinite().all()  # linear as a whole
+    fails(
+        lambda x: x.relu() if next(calls) % 2 else x.tanh(),
+        ex.DeepLift(),
+        "other functions for the baseline",
+    )
+    assert (
+        ex.DeepLift()(Model(Around(lambda x: 2 * x, 24)), BATCH, TARGET, 0).isfinite().all()
+    )  # linear as a whole
 
     class Nothing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -157,13 +174,21 @@ def test_functions_without_a_rule_are_named() -> None:
 
 
 def test_deep_lift_sums_to_the_difference_at_tiny_and_large_steps() -> None:
-    for name, scale in itertools.product(("gelu", "sigmoid", "relu", "elu", "max pool"), (1e-6, 1e-2, 1.0)):
+    for name, scale in itertools.product(
+        ("gelu", "sigmoid", "relu", "elu", "max pool"), (1e-6, 1e-2, 1.0)
+    ):
         function = FUNCTIONS[name]
         model = Model(Around(function, function(torch.zeros(1, 4, 6)).numel()).double())
         x = 0.3 + scale * BATCH.x.double()
         maps = ex.DeepLift(baseline=0.3)(model, replace(BATCH, x=x), TARGET, 0)
-        ends = [model.logits(each).gather(1, TARGET[:, None])[:, 0] for each in (x, torch.full_like(x, 0.3))]
-        assert torch.allclose(maps.sum((1, 2)), ends[0] - ends[1], rtol=1e-2, atol=1e-12), (name, scale)
+        ends = [
+            model.logits(each).gather(1, TARGET[:, None])[:, 0]
+            for each in (x, torch.full_like(x, 0.3))
+        ]
+        assert torch.allclose(maps.sum((1, 2)), ends[0] - ends[1], rtol=1e-2, atol=1e-12), (
+            name,
+            scale,
+        )
 
 
 def test_edges_of_what_explainers_accept() -> None:
@@ -190,13 +215,23 @@ def test_edges_of_what_explainers_accept() -> None:
         with pytest.raises(UserError):
             explainer.check(model, given)
     averaged, held = Smoothed(model, 0.5, features=Patches(3)), Batch(("a",), normal(1, *shape))
-    for explainer in (ex.Lrp(), ex.GradCAM(), ex.Chefer(), ex.AttentionRollout(), ex.Influence(held), ex.SimplEx(held)):
+    for explainer in (
+        ex.Lrp(),
+        ex.GradCAM(),
+        ex.Chefer(),
+        ex.AttentionRollout(),
+        ex.Influence(held),
+        ex.SimplEx(held),
+    ):
         with pytest.raises(UserError, match="averages many passes"):
             explainer.check(averaged, shape)
     for wrong in (True, 0, 1, 1.0, -0.1, "a"):
         with pytest.raises(ValueError, match="between 0 and 1"):
             ex.GradientShap(error=wrong)
-    assert ex.GradientShap(error=precision.Agreed(0.1)).error.asked == 0.1 and ex.GradientShap(error=0.5).error == 0.5
+    assert (
+        ex.GradientShap(error=precision.Agreed(0.1)).error.asked == 0.1
+        and ex.GradientShap(error=0.5).error == 0.5
+    )
     for build in (
         lambda: ex.FeatureAblation(fill="mean"), lambda: ex.IntegratedGradients(baseline="random", error=0.1),
         lambda: ex.SmoothGrad(of=ex.Saliency), lambda: ex.SmoothGrad(of=3),
@@ -221,7 +256,12 @@ def test_edges_of_what_explainers_accept() -> None:
 def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), classes=("x", "y"))
     data = Batch(("a", "b"), normal(2, 3), label=torch.tensor([0, 1]))
-    for explainer in (ex.Influence(data), ex.TracIn(data), ex.SimplEx(data), ex.RepresentationSimilarity(data, "1")):
+    for explainer in (
+        ex.Influence(data),
+        ex.TracIn(data),
+        ex.SimplEx(data),
+        ex.RepresentationSimilarity(data, "1"),
+    ):
         explainer.check(model, (3,))
         with pytest.raises(UserError, match="prepare both"):
             explainer.check(model, (4,))
@@ -245,12 +285,17 @@ def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None
         ex.TracIn(held)(model, data, data.label, 0)
         assert any(key[0][0] == "gradients" for key in held._kept) == remembered
     shaped = [
-        Examples(Batch(("a",), x)).fingerprint for x in (normal(1, 6), normal(1, 3, 2), normal(1, 6).view(torch.int32))
+        Examples(Batch(("a",), x)).fingerprint
+        for x in (normal(1, 6), normal(1, 3, 2), normal(1, 6).view(torch.int32))
     ]
     assert len(set(shaped)) == 3
     one = Concept("c", normal(10, 3), normal(10, 3, seed=1))
     assert (
-        concepts(one) == concepts([one]) == concepts((one,)) == Concepts(one) != Concepts(one, Concept("d", *_sides()))
+        concepts(one)
+        == concepts([one])
+        == concepts((one,))
+        == Concepts(one)
+        != Concepts(one, Concept("d", *_sides()))
     )
     for wrong in ([], [one, 3], 5, {"c": {"positive": normal(10, 3)}}, {"c": 3}, [one, one]):
         with pytest.raises(UserError):

@@ -16,7 +16,13 @@ from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import Occlusion, Rise, smooth_masks
-from heatproof.explainers.sampling import KernelShap, Lime, lime_masks, shapley_regression, weighted_ridge
+from heatproof.explainers.sampling import (
+    KernelShap,
+    Lime,
+    lime_masks,
+    shapley_regression,
+    weighted_ridge,
+)
 from heatproof.features import Patches, Pixels, Slic, Superpixels, Windows, keep, spread
 from heatproof.features.fill import kept_only
 from heatproof.models import Model
@@ -41,12 +47,16 @@ def images(count: int = 4, size: int = 12, channels: int = 3) -> Batch:
     coarse = torch.rand(count, channels, 3, 3, generator=generator)
     for i in range(count):
         coarse[i, :, : i % 3] = coarse[i, :, :1, :1]  # so that the numbers of superpixels differ
-    return Batch(ids=tuple(f"s{i}" for i in range(count)), x=nn.functional.interpolate(coarse, (size, size)))
+    return Batch(
+        ids=tuple(f"s{i}" for i in range(count)), x=nn.functional.interpolate(coarse, (size, size))
+    )
 
 
 def image_model(batch: Batch, rows: int = 32) -> Model:
     channels = batch.x.shape[1]
-    return Model(Curved(batch.x[0].numel()), mean=(0.4,) * channels, std=(0.3,) * channels, rows=rows)
+    return Model(
+        Curved(batch.x[0].numel()), mean=(0.4,) * channels, std=(0.3,) * channels, rows=rows
+    )
 
 
 def score(model: Model, inputs: Tensor, target: int, readout: str) -> Tensor:
@@ -75,7 +85,9 @@ def test_a_map_depends_neither_on_its_neighbours_nor_on_the_rows_per_pass(explai
     assert (scale > 0).all()
     for rows in (1, 3, 64):
         model = image_model(batch, rows)
-        singles = torch.cat([explainer(model, batch[i : i + 1], target[i : i + 1], seed=3) for i in range(4)])
+        singles = torch.cat(
+            [explainer(model, batch[i : i + 1], target[i : i + 1], seed=3) for i in range(4)]
+        )
         order = [2, 0, 3, 1]
         shuffled = explainer(model, batch[order], target[order], seed=3)
         assert ((singles - together).abs() / scale).max() < 1e-5
@@ -85,16 +97,22 @@ def test_a_map_depends_neither_on_its_neighbours_nor_on_the_rows_per_pass(explai
 @pytest.mark.parametrize("explainer", EXPLAINERS, ids=label_of)
 def test_only_stochastic_explainers_depend_on_the_seed(explainer: Any) -> None:
     batch = images(2)
-    one, again, other = (explainer(image_model(batch), batch, torch.tensor([0, 1]), seed) for seed in (0, 0, 1))
+    one, again, other = (
+        explainer(image_model(batch), batch, torch.tensor([0, 1]), seed) for seed in (0, 0, 1)
+    )
     assert torch.equal(one, again)
     assert torch.equal(one, other) != explainer.stochastic
 
 
 @pytest.mark.parametrize("explainer", EXPLAINERS, ids=label_of)
-def test_no_pass_is_larger_than_the_model_allows(explainer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pass_is_larger_than_the_model_allows(
+    explainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batch, model, sizes = images(3), image_model(images(3), rows=7), []
     plain = model.logits
-    monkeypatch.setattr(model, "logits", lambda inputs, aux=None: sizes.append(len(inputs)) or plain(inputs, aux))
+    monkeypatch.setattr(
+        model, "logits", lambda inputs, aux=None: sizes.append(len(inputs)) or plain(inputs, aux)
+    )
     explainer(model, batch, torch.tensor([0, 1, 2]), seed=0)
     assert max(sizes) == 7
 
@@ -108,17 +126,27 @@ def test_lime_is_the_weighted_ridge_of_scikit_learn(readout: Any) -> None:
     segments = SMALL.segments(batch)
     counts = segments.flatten(1).amax(1) + 1
     assert len(set(counts.tolist())) > 1
-    maps = Lime(samples=50, features=SMALL, alpha=0.3, readout=readout)(model, batch, torch.tensor([2, 0, 1]), 5)
+    maps = Lime(samples=50, features=SMALL, alpha=0.3, readout=readout)(
+        model, batch, torch.tensor([2, 0, 1]), 5
+    )
     key = rand.keys(5, batch.ids, "lime")
     for i, n in enumerate(counts.tolist()):
         kept = lime_masks(key[i : i + 1], counts[i : i + 1], n, 50)[0]
         inputs = model.inputs(batch)[i]
-        y = score(model, keep(inputs, torch.zeros_like(inputs), kept, segments[i]), [2, 0, 1][i], readout)
-        distance = metrics.pairwise_distances(kept.double().numpy(), torch.ones(1, n).numpy(), metric="cosine")[:, 0]
+        y = score(
+            model, keep(inputs, torch.zeros_like(inputs), kept, segments[i]), [2, 0, 1][i], readout
+        )
+        distance = metrics.pairwise_distances(
+            kept.double().numpy(), torch.ones(1, n).numpy(), metric="cosine"
+        )[:, 0]
         weight = torch.from_numpy(distance).square().div(-(0.25**2)).exp().sqrt()
-        ridge = linear_model.Ridge(alpha=0.3).fit(kept.double().numpy(), y.numpy(), sample_weight=weight.numpy())
+        ridge = linear_model.Ridge(alpha=0.3).fit(
+            kept.double().numpy(), y.numpy(), sample_weight=weight.numpy()
+        )
         expected = spread(torch.from_numpy(ridge.coef_)[None], segments[i : i + 1])
-        torch.testing.assert_close(maps[i, 0].double(), expected[0], rtol=1e-5, atol=1e-6 * float(expected.abs().max()))
+        torch.testing.assert_close(
+            maps[i, 0].double(), expected[0], rtol=1e-5, atol=1e-6 * float(expected.abs().max())
+        )
 
 
 def test_weighted_ridge_to_double_precision_with_an_absent_feature() -> None:
@@ -126,11 +154,18 @@ def test_weighted_ridge_to_double_precision_with_an_absent_feature() -> None:
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(2, 30, 6, generator=generator) < 0.5).double()
     x[1, :, 4:] = 0
-    y, weight = torch.randn(2, 30, generator=generator).double(), torch.rand(2, 30, generator=generator).double()
+    y, weight = (
+        torch.randn(2, 30, generator=generator).double(),
+        torch.rand(2, 30, generator=generator).double(),
+    )
     ours = weighted_ridge(x, y, weight, 0.7)
     for i, n in enumerate((6, 4)):
-        theirs = linear_model.Ridge(alpha=0.7).fit(x[i, :, :n].numpy(), y[i].numpy(), sample_weight=weight[i].numpy())
-        torch.testing.assert_close(ours[i, :n], torch.from_numpy(theirs.coef_), rtol=1e-8, atol=1e-10)
+        theirs = linear_model.Ridge(alpha=0.7).fit(
+            x[i, :, :n].numpy(), y[i].numpy(), sample_weight=weight[i].numpy()
+        )
+        torch.testing.assert_close(
+            ours[i, :n], torch.from_numpy(theirs.coef_), rtol=1e-8, atol=1e-10
+        )
     assert ours[1, 4:].tolist() == [0, 0]
 
 
@@ -156,7 +191,9 @@ def test_a_model_that_ignores_its_input_has_a_map_of_exact_zeros(explainer: Any)
     assert not explainer(Model(Deaf()), images(), torch.tensor([0, 1, 2, 1]), seed=0).any()
 
 
-def test_lime_masks_keep_all_once_and_half_on_average_and_agree_across_numbers_of_features() -> None:
+def test_lime_masks_keep_all_once_and_half_on_average_and_agree_across_numbers_of_features() -> (
+    None
+):
     key = rand.keys(0, ["a", "b"], "lime")
     kept = lime_masks(key, torch.tensor([30, 20]), 30, 400)
     assert kept[:, 0].sum(1).tolist() == [30, 20] and not kept[1, :, 20:].any()
@@ -172,7 +209,11 @@ def shapley_by_enumeration(value: Callable[[Tensor], Tensor], n: int) -> Tensor:
     for subset, without in worth.items():
         for i in (i for i in range(n) if not subset[i]):
             joined = (*subset[:i], True, *subset[i + 1 :])
-            share = math.factorial(sum(subset)) * math.factorial(n - sum(subset) - 1) / math.factorial(n)
+            share = (
+                math.factorial(sum(subset))
+                * math.factorial(n - sum(subset) - 1)
+                / math.factorial(n)
+            )
             result[i] += share * (worth[joined] - without)
     return result
 
@@ -182,7 +223,10 @@ def test_kernel_shap_is_exact_where_all_coalitions_fit(readout: Any) -> None:
     batch = images(3)
     model = image_model(batch)
     features, target = Patches(size=6), [0, 2, 1]
-    grid, segments = KernelShap(samples=14, features=features, readout=readout), features.segments(batch)
+    grid, segments = (
+        KernelShap(samples=14, features=features, readout=readout),
+        features.segments(batch),
+    )
     maps = grid(model, batch, torch.tensor(target), seed=0)
     for i in range(3):
         inputs = model.inputs(batch)[i]
@@ -192,7 +236,9 @@ def test_kernel_shap_is_exact_where_all_coalitions_fit(readout: Any) -> None:
             ),
             4,
         )
-        torch.testing.assert_close(maps[i, 0, ::6, ::6].flatten().double(), expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            maps[i, 0, ::6, ::6].flatten().double(), expected, rtol=1e-4, atol=1e-6
+        )
 
 
 def test_kernel_shap_is_exact_on_some_samples_and_sampled_on_others_of_one_batch() -> None:
@@ -201,7 +247,10 @@ def test_kernel_shap_is_exact_on_some_samples_and_sampled_on_others_of_one_batch
     fits = 2**counts - 2 <= 80
     assert fits.any() and not fits.all()
     model = image_model(batch)
-    one, other = (KernelShap(samples=80, features=SMALL)(model, batch, torch.zeros(4).long(), s) for s in (0, 1))
+    one, other = (
+        KernelShap(samples=80, features=SMALL)(model, batch, torch.zeros(4).long(), s)
+        for s in (0, 1)
+    )
     same = (one - other).abs().amax((1, 2, 3)) == 0
     assert same.tolist() == fits.tolist()
 
@@ -211,9 +260,13 @@ def test_kernel_shap_values_add_up_to_the_change_of_the_output(samples: int) -> 
     batch = images(3)
     model = image_model(batch)
     target = torch.tensor([1, 0, 2])
-    maps = KernelShap(samples=samples, features=Patches(size=3), fill=0.2)(model, batch, target, seed=1)
+    maps = KernelShap(samples=samples, features=Patches(size=3), fill=0.2)(
+        model, batch, target, seed=1
+    )
     x = model.inputs(batch)
-    change = model.logits(x) - model.logits(model.inputs(batch.with_x(torch.full_like(batch.x, 0.2))))
+    change = model.logits(x) - model.logits(
+        model.inputs(batch.with_x(torch.full_like(batch.x, 0.2)))
+    )
     torch.testing.assert_close(
         maps[:, 0].sum((1, 2)) / 9, change.gather(1, target[:, None])[:, 0], rtol=1e-4, atol=1e-5
     )
@@ -223,7 +276,8 @@ def test_sampled_kernel_shap_comes_close_to_the_exact_values() -> None:
     batch = Batch(ids=("a",), x=torch.rand(1, 10, generator=torch.Generator().manual_seed(2)))
     model = Model(Curved(10), rows=512)
     exact, few, many = (
-        KernelShap(samples=s, features=Pixels())(model, batch, torch.tensor([1]), seed=0) for s in (1022, 60, 900)
+        KernelShap(samples=s, features=Pixels())(model, batch, torch.tensor([1]), seed=0)
+        for s in (1022, 60, 900)
     )
     assert (many - exact).norm() < 0.5 * (few - exact).norm()
     assert (many - exact).norm() < 0.02 * exact.norm()
@@ -232,14 +286,18 @@ def test_sampled_kernel_shap_comes_close_to_the_exact_values() -> None:
 @pytest.mark.parametrize("samples", [200, 1200])
 def test_coalitions_come_in_complements_with_the_mass_of_the_shapley_kernel(samples: int) -> None:
     counts = torch.tensor([12, 7] * 40)
-    kept, weight = shapley_coalitions(rand.keys(0, [str(i) for i in range(80)], "x"), counts, 12, samples)
+    kept, weight = shapley_coalitions(
+        rand.keys(0, [str(i) for i in range(80)], "x"), counts, 12, samples
+    )
     assert (weight[::2] > 0).all() and ((weight[1::2] > 0).sum(1) == 2**7).all()
     pairs = kept[0, 2:].reshape(-1, 2, 12)
     assert torch.equal(pairs[:, 0], ~pairs[:, 1]) and not kept[1, :, 7:].any()
     size = torch.arange(1, 12).double()
     mass = 11 / (size * (12 - size))
     on_average = (weight[::2, 2:, None] * (kept[::2, 2:].sum(2)[..., None] == size)).sum(1).mean(0)
-    assert (on_average / mass - 1).abs().max() < 0.1  # weights make up for sizes that were drawn too often
+    assert (
+        on_average / mass - 1
+    ).abs().max() < 0.1  # weights make up for sizes that were drawn too often
     by_feature = (weight[0, 2:, None] * kept[0, 2:]).sum(0)
     assert (by_feature / by_feature.mean() - 1).abs().max() < 1e-9
 
@@ -257,20 +315,34 @@ def test_paired_blocks_need_far_fewer_passes_than_independent_draws() -> None:
     n, samples = 11, 150
     code = torch.arange(2**n)
     member = ((code[:, None] >> torch.arange(n)) & 1).double()
-    game = (member @ torch.randn(n, 40).double()).tanh() @ torch.randn(40).double()  # interactions of every order
+    game = (member @ torch.randn(n, 40).double()).tanh() @ torch.randn(
+        40
+    ).double()  # interactions of every order
     every, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([n]), n, 2**n - 2)
     bits = 2 ** torch.arange(n)
 
     def values(kept: Tensor, weight: Tensor) -> Tensor:
-        return shapley_regression(kept, game[(kept * bits).sum(2)], weight, torch.tensor([n]).expand(len(kept)))
+        return shapley_regression(
+            kept, game[(kept * bits).sum(2)], weight, torch.tensor([n]).expand(len(kept))
+        )
 
     exact = values(every, weight)
-    ours, w = shapley_coalitions(rand.keys(0, [str(i) for i in range(60)], "x"), torch.full((60,), n), n, samples)
+    ours, w = shapley_coalitions(
+        rand.keys(0, [str(i) for i in range(60)], "x"), torch.full((60,), n), n, samples
+    )
     size = torch.arange(1, n).double()
-    drawn = torch.multinomial(1 / (size * (n - size)), 60 * samples, replacement=True).reshape(60, samples) + 1
+    drawn = (
+        torch.multinomial(1 / (size * (n - size)), 60 * samples, replacement=True).reshape(
+            60, samples
+        )
+        + 1
+    )
     alone = torch.rand(60, samples, n).argsort(2).argsort(2) < drawn[..., None]
     plain = torch.cat([ours[:, :2], alone], 1)
-    error = [(values(k, v) - exact).square().sum(1).mean() for k, v in ((ours, w), (plain, torch.ones_like(w)))]
+    error = [
+        (values(k, v) - exact).square().sum(1).mean()
+        for k, v in ((ours, w), (plain, torch.ones_like(w)))
+    ]
     assert error[0] < error[1] / 4
 
 
@@ -293,20 +365,31 @@ def test_occlusion_agrees_with_captum(shape: tuple[int, ...], window: int, strid
 
 @pytest.mark.parametrize("shape", [(2, 2, 9), (2, 2, 6, 8)])
 @pytest.mark.parametrize("window", [1, 3])
-def test_circular_occlusion_moves_with_shifts_and_cut_windows_do_not(shape: tuple[int, ...], window: int) -> None:
+def test_circular_occlusion_moves_with_shifts_and_cut_windows_do_not(
+    shape: tuple[int, ...], window: int
+) -> None:
     dims = len(shape) - 2
-    convolution, pool = (nn.Conv1d, nn.AdaptiveAvgPool1d) if dims == 1 else (nn.Conv2d, nn.AdaptiveAvgPool2d)
+    convolution, pool = (
+        (nn.Conv1d, nn.AdaptiveAvgPool1d) if dims == 1 else (nn.Conv2d, nn.AdaptiveAvgPool2d)
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         first, second = (convolution(a, 5, 3, padding=1, padding_mode="circular") for a in (2, 5))
-        net = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), pool(1), nn.Flatten(), nn.Linear(5, 3))
+        net = nn.Sequential(
+            first, nn.ReLU(), second, nn.ReLU(), pool(1), nn.Flatten(), nn.Linear(5, 3)
+        )
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     model, target, axes = Model(net), torch.tensor([0, 2]), tuple(range(2, 2 + dims))
-    wraps, cut = (Occlusion(window=window, stride=1, circular=circular) for circular in (True, False))
+    wraps, cut = (
+        Occlusion(window=window, stride=1, circular=circular) for circular in (True, False)
+    )
 
     def worst(explainer: Any) -> float:
         clean = explainer(model, Batch(("a", "b"), x), target, seed=0)
-        shifted = [explainer(model, Batch(("a", "b"), x.roll([s] * dims, axes)), target, seed=0) for s in (1, 2, 5)]
+        shifted = [
+            explainer(model, Batch(("a", "b"), x.roll([s] * dims, axes)), target, seed=0)
+            for s in (1, 2, 5)
+        ]
         moved = [clean.roll([s] * dims, axes) for s in (1, 2, 5)]
         error = max(float((a - b).abs().max()) for a, b in zip(shifted, moved, strict=True))
         return error / float(clean.abs().max())
@@ -321,13 +404,19 @@ def test_circular_occlusion_moves_with_shifts_and_cut_windows_do_not(shape: tupl
 def test_circular_windows_by_hand() -> None:
     batch = Batch(("a",), torch.rand(1, 1, 5, generator=torch.Generator().manual_seed(0)))
     model = Model(Curved(5))
-    maps = Occlusion(window=3, stride=2, circular=True, fill=0.2)(model, batch, torch.tensor([1]), seed=0)
+    maps = Occlusion(window=3, stride=2, circular=True, fill=0.2)(
+        model, batch, torch.tensor([1]), seed=0
+    )
     drop = {}
     for start in (0, 2, 4):
         covered = batch.x.clone()
         covered[..., [(start + i) % 5 for i in range(3)]] = 0.2
         drop[start] = float((model.logits(batch.x) - model.logits(covered))[0, 1])
-    expected = [(drop[0] + drop[4]) / 2] * 2 + [(drop[0] + drop[2]) / 2, drop[2], (drop[2] + drop[4]) / 2]
+    expected = [(drop[0] + drop[4]) / 2] * 2 + [
+        (drop[0] + drop[2]) / 2,
+        drop[2],
+        (drop[2] + drop[4]) / 2,
+    ]
     torch.testing.assert_close(maps[0, 0], torch.tensor(expected), rtol=1e-4, atol=1e-6)
 
 
@@ -346,7 +435,9 @@ class Sentence(nn.Module):
 
 
 def test_occlusion_covers_the_vectors_of_tokens() -> None:
-    ids = torch.randint(20, (2, 6), generator=torch.Generator().manual_seed(1))  # as many as a vector has values
+    ids = torch.randint(
+        20, (2, 6), generator=torch.Generator().manual_seed(1)
+    )  # as many as a vector has values
     aux = {"attention_mask": torch.tensor([[1] * 6, [1] * 4 + [0] * 2])}
     batch, target = Batch(("a", "b"), ids, aux), torch.tensor([0, 1])
     model = Model(Sentence(), embedding="embedding")
@@ -361,7 +452,9 @@ def test_occlusion_covers_the_vectors_of_tokens() -> None:
         Occlusion(window=1, stride=1)(Model(Sentence()), batch, target, seed=0)
 
 
-@pytest.mark.parametrize("explainer", [Occlusion(window=2, stride=1), Rise(samples=4, grid=2)], ids=label_of)
+@pytest.mark.parametrize(
+    "explainer", [Occlusion(window=2, stride=1), Rise(samples=4, grid=2)], ids=label_of
+)
 def test_what_covers_neighbours_refuses_sets_and_graphs(explainer: Any) -> None:
     x = torch.rand(2, 5, 3, generator=torch.Generator().manual_seed(0))
     for aux in ({"mask": torch.ones(2, 5).bool()}, {"adjacency": torch.ones(2, 5, 5)}):
@@ -378,11 +471,14 @@ def test_rise_is_the_weighted_mean_of_its_masks() -> None:
         total = torch.zeros(13, 13, dtype=torch.float64)
         for j in range(30):
             cells, shifts = (
-                rand.fold(rand.keys(4, batch.ids[i : i + 1], f"rise {what}"), j // 2) for what in ("cells", "shift")
+                rand.fold(rand.keys(4, batch.ids[i : i + 1], f"rise {what}"), j // 2)
+                for what in ("cells", "shift")
             )
             drawn = rand.uniform(cells, (5, 5))
             grid = ((1 - drawn if j % 2 else drawn) < 0.4).float()
-            large = nn.functional.interpolate(grid[None], (18, 18), mode="bilinear", align_corners=False)[0, 0]
+            large = nn.functional.interpolate(
+                grid[None], (18, 18), mode="bilinear", align_corners=False
+            )[0, 0]
             top, left = (rand.uniform(shifts, (2,))[0] * 3).long().tolist()
             mask = large[top : top + 13, left : left + 13]
             total += score(model, x[i : i + 1] * mask, target, "probability") * mask
@@ -411,9 +507,15 @@ def test_absent_features_take_the_mean_colour_zero_or_a_number() -> None:
     model = Model(Spy(), mean=0.5, std=0.25)
     features, inputs = Patches(size=2), model.inputs(batch)
     patches = nn.functional.avg_pool2d(inputs, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
-    for fill, expected in (("mean", patches), ("zero", torch.zeros_like(inputs)), (0.75, torch.ones_like(inputs))):
+    for fill, expected in (
+        ("mean", patches),
+        ("zero", torch.zeros_like(inputs)),
+        (0.75, torch.ones_like(inputs)),
+    ):
         seen.clear()
-        KernelShap(samples=14, features=features, fill=fill)(model, batch, torch.tensor([0]), seed=0)
+        KernelShap(samples=14, features=features, fill=fill)(
+            model, batch, torch.tensor([0]), seed=0
+        )
         whole, empty = torch.cat(seen)[:2]
         assert torch.equal(whole, inputs[0])
         torch.testing.assert_close(empty, expected[0])
@@ -429,7 +531,9 @@ def test_series_and_columns_with_auxiliary_tensors() -> None:
     valid = (torch.arange(12) < torch.tensor([[12], [8], [4]])).float()
     batch = Batch(ids=("a", "b", "c"), x=x, aux={"valid": valid})
     expected = nn.functional.avg_pool1d((x * valid[:, None]).sum(1, keepdim=True), 4) * 4
-    maps = KernelShap(samples=6, features=Windows(size=4))(Model(Masked(), rows=4), batch, torch.tensor([0, 0, 0]), 0)
+    maps = KernelShap(samples=6, features=Windows(size=4))(
+        Model(Masked(), rows=4), batch, torch.tensor([0, 0, 0]), 0
+    )
     torch.testing.assert_close(maps[:, :1, ::4], expected, rtol=1e-4, atol=1e-6)
 
 
@@ -445,14 +549,19 @@ def test_series_and_columns_with_auxiliary_tensors() -> None:
         (Rise(grid=40), (1, 3, 32, 32), "at most 32"),
     ],
 )
-def test_what_cannot_work_is_refused_before_any_pass(explainer: Any, shape: tuple[int, ...], message: str) -> None:
+def test_what_cannot_work_is_refused_before_any_pass(
+    explainer: Any, shape: tuple[int, ...], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         explainer.check(None, shape[1:])
 
 
 def test_parameters_are_validated_and_features_given_by_name() -> None:
     assert Lime(features="slic") == Lime(features=Slic())
-    assert label_of(KernelShap(features={"patches": {"size": 8}})) == "kernel_shap(features=patches(size=8))"
+    assert (
+        label_of(KernelShap(features={"patches": {"size": 8}}))
+        == "kernel_shap(features=patches(size=8))"
+    )
     assert label_of(Lime(features="superpixels", fill=0.5)) == "lime(fill=0.5)"
     wrong: list[Callable[[], Any]] = [
         lambda: Lime(samples=1),
@@ -481,18 +590,30 @@ def test_all_rows_at_once_as_a_gpu_makes_them_are_those_made_sample_by_sample() 
 
 def test_with_hardly_more_coalitions_than_features_the_values_are_drawn_to_their_mean() -> None:
     n, draws = 60, torch.Generator().manual_seed(3)
-    inner, outer = torch.randn(n, 20, generator=draws).double() / 4, torch.randn(20, generator=draws).double()
+    inner, outer = (
+        torch.randn(n, 20, generator=draws).double() / 4,
+        torch.randn(20, generator=draws).double(),
+    )
 
     def fitted(samples: int, seed: int) -> Tensor:
-        kept, weight = shapley_coalitions(rand.keys(seed, ["a"], "x"), torch.tensor([n]), n, samples)
-        return shapley_regression(kept, torch.tanh(kept.double() @ inner) @ outer, weight, torch.tensor([n]))[0]
+        kept, weight = shapley_coalitions(
+            rand.keys(seed, ["a"], "x"), torch.tensor([n]), n, samples
+        )
+        return shapley_regression(
+            kept, torch.tanh(kept.double() @ inner) @ outer, weight, torch.tensor([n])
+        )[0]
 
     def error(samples: int) -> float:
-        each = [float((fitted(samples, seed) - truth).square().sum() / truth.square().sum()) for seed in range(8)]
+        each = [
+            float((fitted(samples, seed) - truth).square().sum() / truth.square().sum())
+            for seed in range(8)
+        ]
         return sum(each) / len(each)
 
     truth = fitted(40_000, 99)
-    assert error(2 * n + 2) < 0.6, "less than an equal share for all, where least squares are off by ten times the map"
+    assert error(2 * n + 2) < 0.6, (
+        "less than an equal share for all, where least squares are off by ten times the map"
+    )
     assert error(1000) < 0.1
 
 

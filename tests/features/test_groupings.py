@@ -23,8 +23,14 @@ def random_batch(*shape: int, seed: int = 0) -> Batch:
 
 def photographs(size: int) -> Tensor:
     data = pytest.importorskip("skimage.data")
-    images = [torch.from_numpy(load()).permute(2, 0, 1)[None] / 255 for load in (data.astronaut, data.chelsea)]
-    resized = [torch.nn.functional.interpolate(i, (size, size), mode="bilinear", antialias=True) for i in images]
+    images = [
+        torch.from_numpy(load()).permute(2, 0, 1)[None] / 255
+        for load in (data.astronaut, data.chelsea)
+    ]
+    resized = [
+        torch.nn.functional.interpolate(i, (size, size), mode="bilinear", antialias=True)
+        for i in images
+    ]
     return torch.cat(resized).clamp(0, 1)
 
 
@@ -39,7 +45,10 @@ def test_labels_run_from_zero_without_gaps_in_each_sample(name: str) -> None:
     elif name == "tokens":
         batch, shape = Batch(("a", "b"), torch.arange(10).reshape(2, 5)), torch.Size((5,))
     elif name == "passages":
-        aux = {"_passages": torch.tensor([[1, 1, 2, 2, 0], [0, 1, 2, 3, 3]]), "attention_mask": torch.ones(2, 5)}
+        aux = {
+            "_passages": torch.tensor([[1, 1, 2, 2, 0], [0, 1, 2, 3, 3]]),
+            "attention_mask": torch.ones(2, 5),
+        }
         batch, shape = Batch(("a", "b"), torch.arange(10).reshape(2, 5), aux), torch.Size((5,))
     labels = GROUPINGS[name]().segments(batch)
     assert labels.dtype == torch.int64 and labels.shape == (len(batch), *shape)
@@ -49,8 +58,12 @@ def test_labels_run_from_zero_without_gaps_in_each_sample(name: str) -> None:
     assert known is None or features.count(labels).tolist() == [known] * len(batch)
 
 
-@pytest.mark.parametrize(("height", "width", "size"), [(6, 9, 4), (8, 8, 4), (5, 3, 1), (7, 16, 16)])
-def test_patches_are_a_grid_whose_last_cells_are_smaller(height: int, width: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("height", "width", "size"), [(6, 9, 4), (8, 8, 4), (5, 3, 1), (7, 16, 16)]
+)
+def test_patches_are_a_grid_whose_last_cells_are_smaller(
+    height: int, width: int, size: int
+) -> None:
     labels = Patches(size=size).segments(random_batch(1, 3, height, width))[0]
     columns = -(-width // size)
     expected = [[(r // size) * columns + c // size for c in range(width)] for r in range(height)]
@@ -74,10 +87,17 @@ def test_pool_and_spread_against_loops() -> None:
             torch.testing.assert_close(pooled[i, feature], batch.x[i, :, inside].sum())
             if inside.any():
                 expected = batch.x[i, :, inside].mean(1, keepdim=True)
-                torch.testing.assert_close(means[i][:, inside], expected.expand(-1, int(inside.sum())))
+                torch.testing.assert_close(
+                    means[i][:, inside], expected.expand(-1, int(inside.sum()))
+                )
     values = torch.arange(10.0).reshape(2, 5)
     spread = features.spread(values, labels)
-    assert all(spread[i, r, c] == values[i, labels[i, r, c]] for i in range(2) for r in range(5) for c in range(6))
+    assert all(
+        spread[i, r, c] == values[i, labels[i, r, c]]
+        for i in range(2)
+        for r in range(5)
+        for c in range(6)
+    )
 
 
 def test_keep_takes_exactly_the_input_or_exactly_the_fill() -> None:
@@ -92,7 +112,9 @@ def test_lab_agrees_with_scikit_image() -> None:
     color = pytest.importorskip("skimage.color")
     images = photographs(32)
     ours = lab(images).permute(0, 2, 3, 1).numpy()
-    np.testing.assert_allclose(ours, color.rgb2lab(images.double().permute(0, 2, 3, 1).numpy()), atol=1e-8)
+    np.testing.assert_allclose(
+        ours, color.rgb2lab(images.double().permute(0, 2, 3, 1).numpy()), atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("max_dist", [200.0, 8.0])
@@ -103,16 +125,24 @@ def test_quickshift_agrees_with_scikit_image(max_dist: float) -> None:
     ours = quickshift(images, 4, max_dist, 0.2)
     for image, labels in zip(images, ours, strict=True):
         theirs = segmentation.quickshift(
-            image.permute(1, 2, 0).double().numpy(), kernel_size=4, max_dist=max_dist, ratio=0.2, rng=42
+            image.permute(1, 2, 0).double().numpy(),
+            kernel_size=4,
+            max_dist=max_dist,
+            ratio=0.2,
+            rng=42,
         )
         assert metrics.adjusted_rand_score(theirs.ravel(), labels.flatten().numpy()) > 0.99
         assert abs(int(labels.max()) - theirs.max()) <= 0.02 * (theirs.max() + 1)
 
 
-def quickshift_by_loops(image: Tensor, kernel_size: float, max_dist: float, ratio: float) -> list[int]:
+def quickshift_by_loops(
+    image: Tensor, kernel_size: float, max_dist: float, ratio: float
+) -> list[int]:
     _, height, width = image.shape
     rows, columns = np.divmod(np.arange(height * width), width)
-    z = np.column_stack([(ratio * lab(image[None])[0]).permute(1, 2, 0).reshape(-1, 3).numpy(), rows, columns])
+    z = np.column_stack(
+        [(ratio * lab(image[None])[0]).permute(1, 2, 0).reshape(-1, 3).numpy(), rows, columns]
+    )
     squared = ((z[:, None] - z[None]) ** 2).sum(2)
     radius = int(np.ceil(3 * kernel_size))
     window = (abs(rows[:, None] - rows) <= radius) & (abs(columns[:, None] - columns) <= radius)
@@ -122,7 +152,11 @@ def quickshift_by_loops(image: Tensor, kernel_size: float, max_dist: float, rati
         here = pixel
         while True:
             ahead = [(-density[q], q) < (-density[here], here) for q in range(len(z))]
-            allowed = [q for q in range(len(z)) if ahead[q] and window[here, q] and squared[here, q] <= max_dist**2]
+            allowed = [
+                q
+                for q in range(len(z))
+                if ahead[q] and window[here, q] and squared[here, q] <= max_dist**2
+            ]
             if not allowed:
                 break
             here = min(allowed, key=lambda q: (squared[here, q], q))
@@ -132,9 +166,12 @@ def quickshift_by_loops(image: Tensor, kernel_size: float, max_dist: float, rati
 
 
 @pytest.mark.parametrize(
-    ("shape", "max_dist"), [((3, 9, 7), 200.0), ((3, 9, 7), 3.0), ((1, 4, 11), 2.0), ((3, 9, 7), 1.0)]
+    ("shape", "max_dist"),
+    [((3, 9, 7), 200.0), ((3, 9, 7), 3.0), ((1, 4, 11), 2.0), ((3, 9, 7), 1.0)],
 )  # the last reaches from pixel to pixel where colours are the same, and no farther
-def test_quickshift_agrees_with_brute_force_on_flat_and_rough_images(shape: tuple[int, ...], max_dist: float) -> None:
+def test_quickshift_agrees_with_brute_force_on_flat_and_rough_images(
+    shape: tuple[int, ...], max_dist: float
+) -> None:
     image = random_batch(1, *shape).x[0]
     image[:, 1:4] = 0.25
     ours = quickshift(image[None], 1.0, max_dist, 0.3)
@@ -145,7 +182,9 @@ def test_superpixels_of_an_image_do_not_depend_on_its_neighbours() -> None:
     images = torch.cat([photographs(48), random_batch(2, 3, 48, 48).x])
     together = quickshift(images)
     assert torch.equal(quickshift(images.flip(0)), together.flip(0))
-    assert all(torch.equal(quickshift(images[i : i + 1])[0], together[i]) for i in range(len(images)))
+    assert all(
+        torch.equal(quickshift(images[i : i + 1])[0], together[i]) for i in range(len(images))
+    )
 
 
 def test_a_flat_image_is_one_superpixel_and_grey_counts_as_rgb() -> None:
@@ -158,8 +197,13 @@ def test_slic_is_scikit_image_numbered_without_gaps() -> None:
     segmentation = pytest.importorskip("skimage.segmentation")
     images = photographs(64)
     for image, labels in zip(images, slic(images, 20, 10.0), strict=True):
-        theirs = segmentation.slic(image.permute(1, 2, 0).double().numpy(), n_segments=20, compactness=10.0)
-        assert labels.tolist() == np.unique(theirs, return_inverse=True)[1].reshape(theirs.shape).tolist()
+        theirs = segmentation.slic(
+            image.permute(1, 2, 0).double().numpy(), n_segments=20, compactness=10.0
+        )
+        assert (
+            labels.tolist()
+            == np.unique(theirs, return_inverse=True)[1].reshape(theirs.shape).tolist()
+        )
 
 
 def test_slic_without_scikit_image_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +227,9 @@ def test_slic_without_scikit_image_says_what_to_install(monkeypatch: pytest.Monk
         (Pixels(), (5,), "no features"),
     ],
 )
-def test_a_shape_that_does_not_fit_is_named(grouping: features.Grouping, shape: tuple[int, ...], message: str) -> None:
+def test_a_shape_that_does_not_fit_is_named(
+    grouping: features.Grouping, shape: tuple[int, ...], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         grouping.check(shape)
 
@@ -198,11 +244,17 @@ def test_groupings_by_name() -> None:
 
 
 def test_elements_are_pooled_and_hidden_whole_and_padding_is_fixed() -> None:
-    batch = Batch(("a",), torch.tensor([[[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]]), {"mask": torch.tensor([[1, 1, 0]])})
+    batch = Batch(
+        ("a",),
+        torch.tensor([[[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]]),
+        {"mask": torch.tensor([[1, 1, 0]])},
+    )
     elements = features.Elements()
     labels = elements.segments(batch)
     assert features.pool(batch.x, labels, 3).tolist() == [[3.0, 7.0, 0.0]]
-    kept = features.keep(batch.x[0], torch.zeros(3, 2), torch.tensor([[True, False, True]]), labels[0])
+    kept = features.keep(
+        batch.x[0], torch.zeros(3, 2), torch.tensor([[True, False, True]]), labels[0]
+    )
     assert kept.tolist() == [[[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]]
     assert elements.fixed(batch).tolist() == [[False, False, True]]
     with pytest.raises(UserError, match="sets and graphs"):

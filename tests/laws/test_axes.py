@@ -69,7 +69,9 @@ def test_every_row_is_whole(axis: str, reference: pd.DataFrame) -> None:
     counts = reference.groupby([*set(KEY) - {"sample"}], observed=True).size()
     assert (counts == 5).all(), "one row per sample"
     bounded = reference[ok & reference.low.notna()]
-    assert (bounded.low <= bounded.value + 1e-9).all() and (bounded.value <= bounded.high + 1e-9).all()
+    assert (bounded.low <= bounded.value + 1e-9).all() and (
+        bounded.value <= bounded.high + 1e-9
+    ).all()
     assert ok.mean() > 0.5, "an axis that is never defined proves nothing"
 
 
@@ -78,7 +80,10 @@ def test_every_measure_is_declared_with_direction_and_role(reference: pd.DataFra
 
 
 def test_so_is_every_measure_of_other_modes_and_of_retraining(tmp_path: Path) -> None:
-    given = {label: {"certificate": {**AXES["certificate"], "mode": label}} for label in ("decide", "hard")}
+    given = {
+        label: {"certificate": {**AXES["certificate"], "mode": label}}
+        for label in ("decide", "hard")
+    }
     done = heatproof.evaluate(model(), pictures(2), "saliency", given)
     assert {"stable", "unflipped"} <= set(done.table().measure)
     assert undeclared(done.table(), done.manifest) == set()
@@ -87,7 +92,9 @@ def test_so_is_every_measure_of_other_modes_and_of_retraining(tmp_path: Path) ->
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
 
     probed = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.5], "leakage": True}
-    retrained = heatproof.retrain(model(), pictures(24), pictures(8, seed=1), "saliency", untrained, tmp_path, **probed)
+    retrained = heatproof.retrain(
+        model(), pictures(24), pictures(8, seed=1), "saliency", untrained, tmp_path, **probed
+    )
     assert set(retrained.table().evaluation) == {"retraining", "leakage"}
     assert undeclared(retrained.table(), retrained.manifest) == set()
 
@@ -104,6 +111,10 @@ def test_explainers_of_other_kinds_are_left_out_and_the_manifest_says_so() -> No
     judged = done.table().groupby("evaluation").explainer.unique().map(set).to_dict()
     assert judged == {"certificate": {"saliency"}, "symmetry": {"saliency", "influence"}}
     why = done.manifest["study"]["evaluations"]["certificate"]["left_out"]["influence"]
-    assert why == "certificate judges feature explanations, and influence gives example explanations"
-    with pytest.raises(heatproof.UserError, match="judges feature explanations, and no explainer gives them"):
+    assert (
+        why == "certificate judges feature explanations, and influence gives example explanations"
+    )
+    with pytest.raises(
+        heatproof.UserError, match="judges feature explanations, and no explainer gives them"
+    ):
         heatproof.evaluate(model(), pictures(2), methods[1:], axes[:1])

@@ -47,8 +47,16 @@ def retrained(n: int) -> Run:
 
     from tempfile import mkdtemp
 
-    cells: dict[str, Any] = {"fractions": [0.5], "imputers": ["zero"], "leakage": True, "repeats": 2, "tuner": train}
-    return heatproof.retrain(model(), pictures(n, seed=8), pictures(n), "saliency", train, mkdtemp(), **cells)
+    cells: dict[str, Any] = {
+        "fractions": [0.5],
+        "imputers": ["zero"],
+        "leakage": True,
+        "repeats": 2,
+        "tuner": train,
+    }
+    return heatproof.retrain(
+        model(), pictures(n, seed=8), pictures(n), "saliency", train, mkdtemp(), **cells
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +67,30 @@ def runs() -> dict[tuple[str, str], Run]:
         asked = [{name: ASKED[name]}]
         made[name, "one"] = heatproof.evaluate(model(), pictures(1), METHODS, asked)
         layered = {**ASKED[name], "layers": []} if "layers" in ASKED[name] else ASKED[name]
-        made[name, "undefined"] = heatproof.evaluate(Blind(), pictures(3), METHODS[:2], [{name: layered}])
+        made[name, "undefined"] = heatproof.evaluate(
+            Blind(), pictures(3), METHODS[:2], [{name: layered}]
+        )
     return made
 
 
 def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
     samples, exhibits = run.samples(), read_exhibits(run.path)
     html = build_report(table, samples, exhibits, run.manifest)
-    assert "<!doctype html>" in html and "nan" not in html.split("<script")[0].lower().replace("nano", "")
+    assert "<!doctype html>" in html and "nan" not in html.split("<script")[0].lower().replace(
+        "nano", ""
+    )
     text = text_summary(table, samples, run.manifest)
     assert (axis.title in text) == bool(len(table))
     written = write_items(
-        Material(judge(table, samples, (), run.manifest), run.manifest), figures_of(axis), folder, ["png"], 5.0
+        Material(judge(table, samples, (), run.manifest), run.manifest),
+        figures_of(axis),
+        folder,
+        ["png"],
+        5.0,
     )
-    assert written.index.is_file() and len(written.files) + len(written.skipped) >= len(figures_of(axis))
+    assert written.index.is_file() and len(written.files) + len(written.skipped) >= len(
+        figures_of(axis)
+    )
 
 
 @pytest.mark.parametrize("name", EVALUATED)
@@ -108,4 +126,8 @@ def test_every_measure_in_a_table_is_declared(runs, name):
         for measure in runs[name, kind].table()["measure"].unique():
             declared = BY_NAME[name].measure(measure)
             assert declared is not None, measure
-            assert declared.title and declared.better in ("higher", "lower", "neither") and declared.role
+            assert (
+                declared.title
+                and declared.better in ("higher", "lower", "neither")
+                and declared.role
+            )

@@ -6,7 +6,17 @@ import re
 
 from support.paths import ROOT
 
-LIBRARIES = ("torchvision", "timm", "transformers", "datasets", "mlflow", "wandb", "onnx", "s3fs", "moto")
+LIBRARIES = (
+    "torchvision",
+    "timm",
+    "transformers",
+    "datasets",
+    "mlflow",
+    "wandb",
+    "onnx",
+    "s3fs",
+    "moto",
+)
 LIBRARIES += ("quantus", "zennit", "shap", "pytorch_grad_cam", "torch_geometric")
 ASKED_FOR = re.compile(
     rf'(?:importorskip|find_spec|needs|needed|library|imported)\(\s*"(?:{"|".join(LIBRARIES)})\b'

@@ -19,7 +19,11 @@ from support.small import model, network, pictures
 
 HIDDEN, REMOVED = {"tokens": {"mask_token": 1}}, {"fractions": [0.3, 0.6], "masks": 8}
 OF_KINDS = {
-    "series": ("cyclic", {"windows": {"size": 3}}, [{"stability": {"k": 0.2}}, {"faithfulness": REMOVED}]),
+    "series": (
+        "cyclic",
+        {"windows": {"size": 3}},
+        [{"stability": {"k": 0.2}}, {"faithfulness": REMOVED}],
+    ),
     "table": ("cyclic", "pixels", [{"stability": {"k": 0.3}}, {"faithfulness": REMOVED}]),
     "set": ("permutation", "elements", []),
     "graph": ("node_permutation", "elements", []),
@@ -49,7 +53,9 @@ def stays(elsewhere):
         here = table().set_index(KEY)
         with elsewhere:
             there = table(device=THERE).set_index(KEY).reindex(here.index)
-        assert (here.status == there.status).all(), there[here.status != there.status].reason.value_counts()
+        assert (here.status == there.status).all(), there[
+            here.status != there.status
+        ].reason.value_counts()
         gap = (here.value - there.value).abs().fillna(0)
         assert gap.mean() < 1e-3, gap.groupby(["explainer", "measure"]).mean().nlargest(9)
 
@@ -59,10 +65,19 @@ def stays(elsewhere):
 def test_what_a_gpu_refuses_is_refused(elsewhere):
     with elsewhere:
         here, there = torch.ones(3), torch.ones(3, device=THERE)
-        assert (there + 1).device == there[torch.tensor([0])].device == here.to(there).device == THERE
+        assert (
+            (there + 1).device == there[torch.tensor([0])].device == here.to(there).device == THERE
+        )
         assert there.cpu().device == here.device == torch.device("cpu")
-        assert torch.equal(here.to(THERE) * there.sum().cpu(), 3 * there)  # a number is at home everywhere
-        for mixed in (lambda: here + there, lambda: here[there.long()], lambda: torch.cat([here, there]), there.numpy):
+        assert torch.equal(
+            here.to(THERE) * there.sum().cpu(), 3 * there
+        )  # a number is at home everywhere
+        for mixed in (
+            lambda: here + there,
+            lambda: here[there.long()],
+            lambda: torch.cat([here, there]),
+            there.numpy,
+        ):
             with pytest.raises((RuntimeError, TypeError), match="mps"):
                 mixed()
 
@@ -100,7 +115,15 @@ def test_data_of_other_kinds_stay_on_their_device(stays, kind):
     axes = [
         {"symmetry": {"group": group, "elements": 3, "sensitivity": 0.02, "repair": [2]}},
         {"certificate": {"features": features, "radii": [1], "epsilon": 0.4}},
-        {"smoothing": {"keeps": [0.5], "radii": [1], "features": features, "samples": 8, "epsilon": 0.4}},
+        {
+            "smoothing": {
+                "keeps": [0.5],
+                "radii": [1],
+                "features": features,
+                "samples": 8,
+                "epsilon": 0.4,
+            }
+        },
         {"dependence": {"draws": 1, "classes": 1, "k": 0.3}},
         {"agreement": {"k": 0.3}},
         *own,
@@ -115,18 +138,33 @@ def test_data_of_other_kinds_stay_on_their_device(stays, kind):
 
 @pytest.mark.parametrize("task", ["segmentation", "regression", "multi_label", "binary"])
 def test_tasks_stay_on_their_device(stays, task):
-    options = {"regression": {"output": 1, "tolerance": 0.5}, "multi_label": {"label": 1}}.get(task, {})
+    options = {"regression": {"output": 1, "tolerance": 0.5}, "multi_label": {"label": 1}}.get(
+        task, {}
+    )
     axes = [
-        {"stability": {"perturbations": [{"translation": {"pixels": 2}}, "gaussian_noise"], "k": 50}},
+        {
+            "stability": {
+                "perturbations": [{"translation": {"pixels": 2}}, "gaussian_noise"],
+                "k": 50,
+            }
+        },
         {"symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "sensitivity": 0.02}},
         {"faithfulness": {"imputers": ["noisy_linear"], "fractions": [0.2, 0.6], "masks": 8}},
         {"certificate": {"radii": [1], "features": PATCHES, "epsilon": 0.3}},
     ]
-    explainers = ["saliency", {"integrated_gradients": {"steps": 4}}, {"lime": {"samples": 30, "features": PATCHES}}]
+    explainers = [
+        "saliency",
+        {"integrated_gradients": {"steps": 4}},
+        {"lime": {"samples": 30, "features": PATCHES}},
+    ]
 
     def table(**where):
         net = seeded(lambda: torch.nn.Conv2d(3, 3, 1)) if task == "segmentation" else network()
-        net = torch.nn.Sequential(net, seeded(lambda: torch.nn.Linear(4, 1))) if task == "binary" else net
+        net = (
+            torch.nn.Sequential(net, seeded(lambda: torch.nn.Linear(4, 1)))
+            if task == "binary"
+            else net
+        )
         wrapped = heatproof.Model(net, task={task: options})
         return heatproof.evaluate(wrapped, pictures(3), explainers, axes, **where).table()
 

@@ -30,7 +30,9 @@ def test_the_table_does_not_depend_on_the_device():
     tables = {}
     for device in ("cpu", "cuda"):
         judged = Stability(perturbations=EVERY_KIND, k=50)
-        tables[device] = heatproof.evaluate(model(), pictures(9), ALL, judged, device=device, shard_size=4).table()
+        tables[device] = heatproof.evaluate(
+            model(), pictures(9), ALL, judged, device=device, shard_size=4
+        ).table()
     assert_near(tables["cpu"], tables["cuda"])
 
 
@@ -45,10 +47,27 @@ def test_nor_with_other_parameters_on_inputs_that_move(what):
 
 
 def test_in_sixteen_bits_the_same_maps_are_judged():
-    names = ("saliency", "integrated_gradients", "deep_lift", "guided_backprop", "grad_cam", "lime", "rise", "random")
-    judged, some = Stability(perturbations=["gaussian_noise", "rotation"], k=50), {name: ALL[name] for name in names}
-    runs = [heatproof.evaluate(model(), pictures(6), some, judged, device="cuda", precision=p) for p in KINDS]
+    names = (
+        "saliency",
+        "integrated_gradients",
+        "deep_lift",
+        "guided_backprop",
+        "grad_cam",
+        "lime",
+        "rise",
+        "random",
+    )
+    judged, some = (
+        Stability(perturbations=["gaussian_noise", "rotation"], k=50),
+        {name: ALL[name] for name in names},
+    )
+    runs = [
+        heatproof.evaluate(model(), pictures(6), some, judged, device="cuda", precision=p)
+        for p in KINDS
+    ]
     here, there = (run.table().set_index(KEY) for run in runs)
     there = there.reindex(here.index)
-    assert (here.status == there.status).mean() > 0.97, there[here.status != there.status].reason.value_counts()
+    assert (here.status == there.status).mean() > 0.97, there[
+        here.status != there.status
+    ].reason.value_counts()
     assert (here.value - there.value).abs().mean() < 0.01

@@ -48,8 +48,14 @@ def name_of(path: Path) -> str:
 
 def for_types_only(module: ast.Module) -> set[ast.AST]:
     """Everything under `if TYPE_CHECKING`."""
-    guards = [node for node in ast.walk(module) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
-    return {inside for guard in guards for statement in guard.body for inside in ast.walk(statement)}
+    guards = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ]
+    return {
+        inside for guard in guards for statement in guard.body for inside in ast.walk(statement)
+    }
 
 
 def imported(path: Path, besides: Collection[ast.AST] = ()) -> Iterator[str]:
@@ -60,7 +66,11 @@ def imported(path: Path, besides: Collection[ast.AST] = ()) -> Iterator[str]:
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name.removeprefix("heatproof.") for alias in node.names if "heatproof." in alias.name)
+            yield from (
+                alias.name.removeprefix("heatproof.")
+                for alias in node.names
+                if "heatproof." in alias.name
+            )
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "heatproof":
             home = (node.module or "").removeprefix("heatproof").lstrip(".")
             for alias in node.names:
@@ -124,12 +134,17 @@ def test_there_is_no_circle_of_imports():
 def at_the_top(path: Path) -> Iterator[str]:
     """The modules that a module imports when it is itself imported."""
     inside = {
-        n for f in ast.walk(tree(path)) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)
+        n
+        for f in ast.walk(tree(path))
+        if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef)
+        for n in ast.walk(f)
     }
     yield from imported(path, inside)
 
 
-@pytest.mark.parametrize("axis", [axis for axis in AXES if axis.evaluation is not None], ids=lambda axis: axis.name)
+@pytest.mark.parametrize(
+    "axis", [axis for axis in AXES if axis.evaluation is not None], ids=lambda axis: axis.name
+)
 def test_what_computes_draws_nothing(axis):
     """An evaluation and what it calls in its own room import neither pandas nor matplotlib."""
     room = ".".join(axis.evaluation.__module__.split(".")[:3]).removeprefix("heatproof.")
@@ -146,30 +161,55 @@ def test_what_computes_draws_nothing(axis):
             alias.name.split(".")[0]
             for node in ast.walk(tree(path))
             if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped
-            for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+            for alias in (
+                [ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names
+            )
         }
         assert not names & {"pandas", "matplotlib"}, module
         todo += [target for source, target in EDGES if source == module]
     assert len(seen) > 0
 
 
-PLAIN = {"accuracy", "correct", "logit", "margin", "passes", "pixels", "prior", "probability", "rate", "stable"}
+PLAIN = {
+    "accuracy",
+    "correct",
+    "logit",
+    "margin",
+    "passes",
+    "pixels",
+    "prior",
+    "probability",
+    "rate",
+    "stable",
+}
 """Measures whose names are plain words, which mean other things elsewhere: passes of a network, a stable sort."""
-DECLARED = {axis.name for axis in AXES} | {measure.name for axis in AXES for measure in axis.measures} - PLAIN
-ELSEWHERE = [p for p in modules() if not name_of(p).startswith("axes") and name_of(p) != "runs.study.demo"]
+DECLARED = {axis.name for axis in AXES} | {
+    measure.name for axis in AXES for measure in axis.measures
+} - PLAIN
+ELSEWHERE = [
+    p for p in modules() if not name_of(p).startswith("axes") and name_of(p) != "runs.study.demo"
+]
 
 
 def named_in(path: Path) -> Iterator[str]:
     """String literals and identifiers that equal the name of an axis or a measure; docstrings are prose."""
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in DECLARED:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value in DECLARED
+        ):
             yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value!r}"
         elif isinstance(node, ast.Name) and node.id in DECLARED:
             yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.id}"
 
 
 EXEMPT = {
-    "maps/similarity.py": {"ssim", "spearman", "jaccard"},  # what its own functions are called, whoever uses them
+    "maps/similarity.py": {
+        "ssim",
+        "spearman",
+        "jaccard",
+    },  # what its own functions are called, whoever uses them
     "runs/retrain.py": {"leakage"},  # a parameter of `heatproof.retrain`
 }
 
@@ -179,13 +219,21 @@ def test_axes_and_measures_are_named_in_their_own_rooms_only():
         place
         for path in ELSEWHERE
         for place in named_in(path)
-        if not any(place.endswith((f" {name}", f" {name!r}")) for name in EXEMPT.get(place.split(":")[0], ()))
+        if not any(
+            place.endswith((f" {name}", f" {name!r}"))
+            for name in EXEMPT.get(place.split(":")[0], ())
+        )
     ]
     assert not found, "\n".join(found)
 
 
 def test_the_root_holds_rooms_and_little_else():
-    entries = {path.name for path in PACKAGE.iterdir()} - {"__pycache__", "__init__.py", "__init__.pyi", "__main__.py"}
+    entries = {path.name for path in PACKAGE.iterdir()} - {
+        "__pycache__",
+        "__init__.py",
+        "__init__.pyi",
+        "__main__.py",
+    }
     assert {name.removesuffix(".py") for name in entries - {"py.typed"}} == set(TIER)
 
 

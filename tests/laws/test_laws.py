@@ -26,10 +26,16 @@ from support.vit_shapes import seeded_vit
 
 
 def run(
-    explainers=ALL, perturbations=("identity", {"rotation": {"degrees": 10}}, "jpeg"), n=7, net=None, **options
+    explainers=ALL,
+    perturbations=("identity", {"rotation": {"degrees": 10}}, "jpeg"),
+    n=7,
+    net=None,
+    **options,
 ) -> heatproof.Run:
     data = options.pop("data", pictures(n))
-    return heatproof.evaluate(net or model(), data, explainers, Stability(perturbations=perturbations, k=50), **options)
+    return heatproof.evaluate(
+        net or model(), data, explainers, Stability(perturbations=perturbations, k=50), **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,9 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
     tolerance = np.where(jaccard, swapped, np.where(fass, swapped / 3, 1e-5))
     over = difference > tolerance
     assert over.mean() <= MOST_ROUNDED, a[over]
-    assert (difference <= np.maximum(tolerance, ROUNDED)).all(), a.loc[(difference - tolerance).idxmax()]
+    assert (difference <= np.maximum(tolerance, ROUNDED)).all(), a.loc[
+        (difference - tolerance).idxmax()
+    ]
 
 
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
@@ -80,7 +88,9 @@ def test_the_table_does_not_depend_on_the_batch_size(reference, batch_size):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nor_does_it_for_any_other_weights(seed):
-    tables = [run(n=2, perturbations="jpeg", net=drawn(seed), batch_size=size).table() for size in (64, 1)]
+    tables = [
+        run(n=2, perturbations="jpeg", net=drawn(seed), batch_size=size).table() for size in (64, 1)
+    ]
     assert_same_table(*tables)
 
 
@@ -104,7 +114,10 @@ def test_the_second_run_of_the_same_study_is_the_same_to_the_last_bit(reference)
 
 def test_the_laws_hold_for_explainers_of_transformers():
     net = Model(seeded_vit(), name="vit")
-    tables = [run(list(OF_ATTENTION), net=net, batch_size=size, shard_size=shard).table() for size, shard in RUNS]
+    tables = [
+        run(list(OF_ATTENTION), net=net, batch_size=size, shard_size=shard).table()
+        for size, shard in RUNS
+    ]
     assert_same_table(*tables)
     same = tables[0][(tables[0].condition == "identity") & ~tables[0].measure.str.contains("_")]
     assert set(same[same.status == "ok"].explainer) == set(OF_ATTENTION)
@@ -116,7 +129,11 @@ def test_one_row_per_attempted_pair_and_measure():
     assert not table.duplicated(KEY).any()
     assert set(table.status) <= {"ok", "flipped", "undefined"}
     pairs = table[(table.measure == "fass") & (table.condition != "redraw")]
-    counts = pairs.groupby(["explainer", "condition"], observed=True).status.value_counts().unstack(fill_value=0)
+    counts = (
+        pairs.groupby(["explainer", "condition"], observed=True)
+        .status.value_counts()
+        .unstack(fill_value=0)
+    )
     assert (counts.sum(axis=1) == 9).all()
     assert len(counts) == 2 * len(EVERY_KIND)
     assert table[table.status == "ok"].value.notna().all()
@@ -141,11 +158,20 @@ def test_an_equivariant_explainer_on_an_invariant_model_scores_one_when_aligned(
         )
     images, _ = pictures(4)
     turned = Stability(perturbations=[{"rotation": {"degrees": [90, 180]}}], k=50)
-    explainers = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "deep_lift"]
+    explainers = [
+        "saliency",
+        "input_x_gradient",
+        {"integrated_gradients": {"steps": 4}},
+        "deep_lift",
+    ]
     table = heatproof.evaluate(pixelwise, images, explainers, turned).table()
-    aligned = table[table.measure.isin(["ssim_aligned", "spearman_aligned", "jaccard_aligned", "fass_aligned"])]
+    aligned = table[
+        table.measure.isin(["ssim_aligned", "spearman_aligned", "jaccard_aligned", "fass_aligned"])
+    ]
     assert (aligned.status == "ok").all()
-    assert aligned.value.min() > 1 - 0.02  # Jaccard: one of fifty places may change sides by rounding
+    assert (
+        aligned.value.min() > 1 - 0.02
+    )  # Jaccard: one of fifty places may change sides by rounding
     smooth = aligned[~aligned.measure.str.startswith(("jaccard", "fass"))]
     assert smooth.value.min() > 1 - 1e-4
 
@@ -160,7 +186,9 @@ def test_a_constant_map_is_undefined_and_never_a_score():
             return self.bias + 0 * x.flatten(1)[:, :2]
 
     images, _ = pictures(3)
-    table = heatproof.evaluate(Blind(), images, ["saliency", "integrated_gradients"], Stability(k=50)).table()
+    table = heatproof.evaluate(
+        Blind(), images, ["saliency", "integrated_gradients"], Stability(k=50)
+    ).table()
     assert set(table.status) == {"undefined"}
     assert set(table.reason) == {"the clean map is constant"}
 
@@ -172,7 +200,9 @@ def test_a_non_finite_map_is_undefined():
         return maps
 
     images, _ = pictures(3)
-    table = heatproof.evaluate(model(), images, [broken], Stability(perturbations="jpeg", k=50)).table()
+    table = heatproof.evaluate(
+        model(), images, [broken], Stability(perturbations="jpeg", k=50)
+    ).table()
     assert set(table.status) == {"undefined"}
     assert set(table.reason) == {"the clean map is not finite"}
 
@@ -210,7 +240,12 @@ def test_a_run_opens_no_connection():
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in sorted(set(heatproof.__all__) - {"Run", "UserError"}) if not ismodule(getattr(heatproof, n))]
+    "name",
+    [
+        n
+        for n in sorted(set(heatproof.__all__) - {"Run", "UserError"})
+        if not ismodule(getattr(heatproof, n))
+    ],
 )
 def test_every_public_name_has_a_docstring_with_an_example(name):
     doc = getattr(heatproof, name).__doc__
@@ -229,7 +264,11 @@ def test_the_users_model_is_not_changed_by_a_run():
     net = model().module.train()
     for parameter in net.parameters():
         parameter.requires_grad_(True)
-    heatproof.evaluate(Model(net), pictures(2)[0], list(ALL.values())[:7], Stability(perturbations="jpeg", k=50))
+    heatproof.evaluate(
+        Model(net), pictures(2)[0], list(ALL.values())[:7], Stability(perturbations="jpeg", k=50)
+    )
     assert net.training
     assert all(p.requires_grad for p in net.parameters())
-    assert not any(m._forward_hooks or m._backward_hooks or m._forward_pre_hooks for m in net.modules())
+    assert not any(
+        m._forward_hooks or m._backward_hooks or m._forward_pre_hooks for m in net.modules()
+    )

@@ -15,7 +15,9 @@ from support.vit_shapes import TimmViT
 
 def activations() -> int:
     """How many tensors with a graph behind them are alive, those included that wait for the collector."""
-    return sum(issubclass(type(o), torch.Tensor) and o.grad_fn is not None for o in gc.get_objects())
+    return sum(
+        issubclass(type(o), torch.Tensor) and o.grad_fn is not None for o in gc.get_objects()
+    )
 
 
 @pytest.mark.parametrize("name", sorted([*ALL, *OF_ATTENTION]))

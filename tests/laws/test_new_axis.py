@@ -103,7 +103,9 @@ print("FIGURES", [p.name for p in figures.write(runs[0], only=["depth-scores"])]
 
 def test_an_axis_is_one_folder_and_one_name(tmp_path):
     package = tmp_path / "heatproof"
-    shutil.copytree(Path(heatproof.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(heatproof.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
     room = package / "axes" / "depth"
     room.mkdir()
     for name, text in (("__init__", RECORD), ("evaluation", EVALUATION), ("figures", FIGURES)):
@@ -117,9 +119,13 @@ def test_an_axis_is_one_folder_and_one_name(tmp_path):
     here = {**os.environ, "PYTHONPATH": str(tmp_path)}
     (tmp_path / "use.py").write_text(USE, encoding="utf-8")
     command = [sys.executable, "use.py", str(tmp_path)]
-    done = subprocess.run(command, env=here, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=here, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.split(" ")[0].isupper())
+    said = dict(
+        line.split(" ", 1) for line in done.stdout.splitlines() if line.split(" ")[0].isupper()
+    )
     assert "'depth', 'depth'" in said["RANKING"] and "'fathoms', 'fathoms'" in said["RANKING"]
     assert "'depth'" in said["TESTS"] and "'fathoms'" in said["TESTS"]
     assert "Depth" in done.stdout and "Fathoms" in done.stdout

@@ -37,7 +37,10 @@ def test_every_measure_of_every_kind_of_map(name: str) -> None:
     shape, dims = SHAPES[name]
     a = maps(0, *shape)
     b = 0.7 * a + 0.5 * maps(1, *shape)
-    found: dict[str, Any] = {"spearman": similarity.spearman(a, b), "cosine": similarity.cosine(a, b)}
+    found: dict[str, Any] = {
+        "spearman": similarity.spearman(a, b),
+        "cosine": similarity.cosine(a, b),
+    }
     found["jaccard"] = [similarity.jaccard(a, b, k) for k in (1, 4, 0.2, 0.05)]
     if dims != 0:
         for window, padding in itertools.product((11, 4, 3), ("zero", "valid")):
@@ -62,7 +65,9 @@ def test_defaults_are_those_of_the_paper() -> None:
         similarity.compare(*(similarity.profile(m, *rest) for m in tied))
         for rest in ((), (100, "average", None, 11, 2))
     )
-    assert usual.keys() == told.keys() and all(torch.equal(usual[name], told[name]) for name in usual)
+    assert usual.keys() == told.keys() and all(
+        torch.equal(usual[name], told[name]) for name in usual
+    )
     plain = similarity.composite(usual)
     assert torch.allclose(plain, (usual["ssim"] + usual["spearman"] + usual["jaccard"]) / 3)
 
@@ -116,12 +121,17 @@ def test_sums_over_windows_are_those_of_slices(dims: int, window: int) -> None:
 def test_maps_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = maps(6, 5, 1, 12, 12), maps(7, 4, 1, 12, 12)
     whole = [similarity.profile(m, 10) for m in (a, b)]
-    wanted = similarity.compare_all(*whole)["ssim"], similarity.compare(whole[0][:4], whole[1])["ssim"]
+    wanted = (
+        similarity.compare_all(*whole)["ssim"],
+        similarity.compare(whole[0][:4], whole[1])["ssim"],
+    )
     for size in (1, 200, 290, 460):
         monkeypatch.setattr(ssim, "IN_CACHE", size)
         parts = [similarity.profile(m, 10) for m in (a, b)]
         assert torch.allclose(similarity.compare_all(*parts)["ssim"], wanted[0], atol=1e-7)
-        assert torch.allclose(similarity.compare(parts[0][:4], parts[1])["ssim"], wanted[1], atol=1e-7)
+        assert torch.allclose(
+            similarity.compare(parts[0][:4], parts[1])["ssim"], wanted[1], atol=1e-7
+        )
     tied = [similarity.profile(maps(seed, 3, 1, 12, 12, levels=3), 10) for seed in (8, 9)]
     exact = similarity.compare_all(*tied)["jaccard"]
     monkeypatch.setattr(ranks, "COLUMNS", 25)
@@ -156,14 +166,21 @@ def test_top_sets_with_ties_at_their_edge() -> None:
     found = {}
     for ties, k in itertools.product(("average", "ordinal"), ((1, 3), (2, 4), (3, 5), (4, 6))):
         made = ranks.top(flat, keys, order, torch.tensor(k), max(k), ties)
-        found[f"{ties} {k}"] = {field.name: getattr(made, field.name).int() for field in fields(made)}
-    found["centred"] = [ranks.centred_ranks(keys, order, torch.tensor([4, 6]), ties) for ties in ("average", "ordinal")]
+        found[f"{ties} {k}"] = {
+            field.name: getattr(made, field.name).int() for field in fields(made)
+        }
+    found["centred"] = [
+        ranks.centred_ranks(keys, order, torch.tensor([4, 6]), ties)
+        for ties in ("average", "ordinal")
+    ]
     recorded("maps/top", found)
 
 
 @pytest.mark.parametrize("equal", [0, 1, 2, 30, 40])
 def test_middles_of_runs_by_both_ways(equal: int) -> None:
-    keys = torch.arange(100).sub(torch.arange(100) % 2 * (torch.arange(100) < 2 * equal)).repeat(2, 1)
+    keys = (
+        torch.arange(100).sub(torch.arange(100) % 2 * (torch.arange(100) < 2 * equal)).repeat(2, 1)
+    )
     keys[1] = keys[1].sort().values - 3
     wanted = [[(row < key).sum() + ((row == key).sum() - 1) / 2 for key in row] for row in keys]
     assert ranks._middles(keys).tolist() == torch.tensor(wanted).tolist()
@@ -177,8 +194,13 @@ def test_chance_from_references() -> None:
     by_hand = [scores[:, 0].mean(), scores[1:, 1].mean(), scores[:, 2].mean(), scores[:2, 3].mean()]
     assert torch.allclose(level, torch.stack(by_hand))
     stored = chance.packed(above)
-    assert len(stored) == 3 + 4 and torch.allclose(torch.as_tensor(chance.unpacked(stored)), above, atol=0.01)
-    assert chance.packed(torch.zeros(2)) == bytes(6) and chance.unpacked(bytes(6)).tolist() == [0, 0]
+    assert len(stored) == 3 + 4 and torch.allclose(
+        torch.as_tensor(chance.unpacked(stored)), above, atol=0.01
+    )
+    assert chance.packed(torch.zeros(2)) == bytes(6) and chance.unpacked(bytes(6)).tolist() == [
+        0,
+        0,
+    ]
     alone, _ = chance.over_references(scores[:1], ["a", "b", "c", "d"], ["c"])
     assert alone.isnan().tolist() == [False, False, True, False]
     recorded("maps/chance", [level, above, chance.unpacked(stored)])
@@ -186,7 +208,9 @@ def test_chance_from_references() -> None:
 
 @pytest.mark.parametrize("kind", ["image", "series", "table", "volume", "set", "text"])
 def test_maps_are_compared_as_their_kind_of_data_is(kind: str) -> None:
-    shape = {"image": (2, 1, 12, 12), "series": (2, 1, 40), "volume": (2, 1, 6, 6, 6)}.get(kind, (2, 40))
+    shape = {"image": (2, 1, 12, 12), "series": (2, 1, 40), "volume": (2, 1, 6, 6, 6)}.get(
+        kind, (2, 40)
+    )
     a, b = maps(1, *shape), maps(1, *shape) + maps(2, *shape) / 3
     usual, four, blind = (
         similarity.compare(*(chance.profile_of(m, kind, **options) for m in (a, b)))
@@ -202,7 +226,12 @@ def test_maps_are_compared_as_their_kind_of_data_is(kind: str) -> None:
 def test_a_k_as_large_as_a_map_is_refused() -> None:
     chance.check_k(11, (3, 2, 2), "agreement")
     chance.check_k("usual", (3, 2, 2, 2), "agreement")
-    for k, shape in ((12, (3, 2, 2)), (13, (3, 2, 2)), ("usual", (1, 10, 10)), ("usual", (3, 2, 2))):
+    for k, shape in (
+        (12, (3, 2, 2)),
+        (13, (3, 2, 2)),
+        ("usual", (1, 10, 10)),
+        ("usual", (3, 2, 2)),
+    ):
         with pytest.raises(ValueError, match="must be below"):
             chance.check_k(k, shape, "agreement")
     chance.check_k("usual", (1, 10, 11), "agreement")
@@ -212,19 +241,31 @@ def test_concentration_of_maps() -> None:
     values = maps(3, 4, 2, 7)
     values[2], values[3] = 0.0, torch.nan
     recorded(
-        "maps/complexity", [complexity.gini(values), complexity.entropy(values), complexity.entropy(values[:, :1, :1])]
+        "maps/complexity",
+        [
+            complexity.gini(values),
+            complexity.entropy(values),
+            complexity.entropy(values[:, :1, :1]),
+        ],
     )
     sizes = values[0].flatten().abs().double()
     apart = (sizes[:, None] - sizes).abs().mean() / (2 * sizes.mean())
     assert float(complexity.gini(values)[0]) == pytest.approx(float(apart))
     share = sizes / sizes.sum()
-    assert float(complexity.entropy(values)[0]) == pytest.approx(float(-(share * share.log()).sum() / np.log(14)))
+    assert float(complexity.entropy(values)[0]) == pytest.approx(
+        float(-(share * share.log()).sum() / np.log(14))
+    )
 
 
 def test_reasons_that_a_map_has_no_score() -> None:
-    values = torch.tensor([[1.0, 2.0], [2.0, 2.0], [torch.nan, 1.0], [torch.inf, torch.inf], [1.0, torch.inf]])
+    values = torch.tensor(
+        [[1.0, 2.0], [2.0, 2.0], [torch.nan, 1.0], [torch.inf, torch.inf], [1.0, torch.inf]]
+    )
     found = undefined.reasons(values, "it")
-    assert found == ["", "it is constant", *["it is not finite"] * 3] and undefined.reasons(values[:0], "it") == []
+    assert (
+        found == ["", "it is constant", *["it is not finite"] * 3]
+        and undefined.reasons(values[:0], "it") == []
+    )
     assert similarity.undefined(values).tolist() == [False, True, True, True, True]
 
 
@@ -253,19 +294,27 @@ def test_top_features_by_lottery_and_threshold() -> None:
         )
     }
     recorded("maps/top_features", found)
-    assert torch.equal(masks.top(values, ["a", "b"]), masks.top(values, ["a", "b"], fraction=0.25, seed=0))
+    assert torch.equal(
+        masks.top(values, ["a", "b"]), masks.top(values, ["a", "b"], fraction=0.25, seed=0)
+    )
     assert [int(masks.top(values[:1, :n], ["a"]).sum()) for n in (1, 2, 5, 6)] == [1, 1, 1, 2]
     with pytest.raises(ValueError, match="more than the 4 features of sample 'b'"):
         masks.top(values, ["a", "b"], free=free, k=5)
     with pytest.raises(ValueError, match="'b'"):
         masks.top(values.masked_fill(values == 4, torch.nan), ["a", "b"])
-    assert masks.top(values.masked_fill(values == 6, torch.nan), ["a", "b"], free=free, k=1).any(1).all()
+    assert (
+        masks.top(values.masked_fill(values == 6, torch.nan), ["a", "b"], free=free, k=1)
+        .any(1)
+        .all()
+    )
 
 
 def test_displaced_maps() -> None:
     values = maps(8, 2, 2, 5, 6)
     found: dict[str, Any] = {}
-    offsets = {f"{degrees}°": warping.rotation_offsets(degrees, 5, 6) for degrees in (30.0, -100.0, 370.0)}
+    offsets = {
+        f"{degrees}°": warping.rotation_offsets(degrees, 5, 6) for degrees in (30.0, -100.0, 370.0)
+    }
     offsets["elastic"] = warping.elastic_offsets(rand.keys(0, ["a", "b"], "x"), 2.0, 1.5, 5, 6)
     offsets["whole"] = torch.tensor([1.0000004, -2.0]).reshape(1, 2, 1, 1).expand(1, 2, 5, 6)
     for name, offset in offsets.items():
@@ -275,7 +324,9 @@ def test_displaced_maps() -> None:
         moved, valid = warping.shift(values[:1], by, dim)
         found[f"shift {by} {dim}"] = [moved[0, 1], valid[0, 0].int()]
     whole = warping.resample(values, offsets["whole"])
-    assert torch.equal(whole[0][:, :, :4, 2:], values[:, :, 1:, :4]) and int(whole[1].sum()) == 2 * 16
+    assert (
+        torch.equal(whole[0][:, :, :4, 2:], values[:, :, 1:, :4]) and int(whole[1].sum()) == 2 * 16
+    )
     recorded("maps/displaced", found)
     volume = maps(9, 1, 1, 2, 5, 6)
     moved, valid = warping.resample(volume, offsets["30.0°"])

@@ -35,14 +35,20 @@ def test_spearman_agrees_with_scipy_with_and_without_ties():
     for levels in (None, 5):
         a, b = maps(4, 3, 9, 9, seed=1, levels=levels), maps(4, 3, 9, 9, seed=2, levels=levels)
         expected = [
-            stats.spearmanr(x.flatten().numpy(), y.flatten().numpy()).statistic for x, y in zip(a, b, strict=True)
+            stats.spearmanr(x.flatten().numpy(), y.flatten().numpy()).statistic
+            for x, y in zip(a, b, strict=True)
         ]
-        assert torch.allclose(similarity.spearman(a, b), torch.tensor(expected, dtype=torch.float32), atol=1e-6)
+        assert torch.allclose(
+            similarity.spearman(a, b), torch.tensor(expected, dtype=torch.float32), atol=1e-6
+        )
 
 
 def test_ordinal_spearman_is_the_double_argsort():
     a, b = maps(3, 50, seed=1, levels=4), maps(3, 50, seed=2, levels=4)
-    rank = [np.argsort(np.argsort(-m.numpy(), axis=1, kind="stable"), axis=1, kind="stable") for m in (a, b)]
+    rank = [
+        np.argsort(np.argsort(-m.numpy(), axis=1, kind="stable"), axis=1, kind="stable")
+        for m in (a, b)
+    ]
     expected = [np.corrcoef(x, y)[0, 1] for x, y in zip(*rank, strict=True)]
     assert np.allclose(similarity.spearman(a, b, ties="ordinal").numpy(), expected, atol=1e-6)
 
@@ -54,7 +60,9 @@ def test_ssim_agrees_with_scikit_image_on_whole_windows():
     for x, y, ours in zip(a, b, similarity.ssim(a, b, padding="valid"), strict=True):
         unit = [((m - m.min()) / (m.max() - m.min())).numpy() for m in (x, y)]
         theirs = [
-            metrics.structural_similarity(p, q, win_size=11, use_sample_covariance=False, data_range=1.0)
+            metrics.structural_similarity(
+                p, q, win_size=11, use_sample_covariance=False, data_range=1.0
+            )
             for p, q in zip(*unit, strict=True)
         ]
         assert float(ours) == pytest.approx(np.mean(theirs), abs=1e-5)
@@ -111,14 +119,27 @@ def test_many_pairs_are_settled_as_each_alone():
 def test_one_open_place_is_settled_by_a_formula():
     few = range(3)
     own = [(0, 0), (0, 2), (1, 1), (2, 0), (2, 3)]
-    both = [(k, c, 1, 1, n, a, b) for k in (1, 2, 7) for c in range(k) for n in few for a in own for b in own]
+    both = [
+        (k, c, 1, 1, n, a, b)
+        for k in (1, 2, 7)
+        for c in range(k)
+        for n in few
+        for a in own
+        for b in own
+    ]
     alone = [(k, c, 1, 0, 0, a, (0, 0)) for k in (1, 2, 7) for c in range(k) for a in own[1:]]
     turned = [(k, c, t, s, n, b, a) for k, c, s, t, n, a, b in alone]
-    cases = [case for case in both if case[4] + min(sum(case[5]), sum(case[6])) > 0] + alone + turned
-    cases = [case for case in cases if case[1] + case[5][0] + case[6][0] < case[0]]  # there is room for what is drawn
+    cases = (
+        [case for case in both if case[4] + min(sum(case[5]), sum(case[6])) > 0] + alone + turned
+    )
+    cases = [
+        case for case in cases if case[1] + case[5][0] + case[6][0] < case[0]
+    ]  # there is room for what is drawn
     rows = np.array([[*numbers, *a, *b] for *numbers, a, b in cases])
     assert len(rows) > 200
-    assert np.allclose(ties._expected(rows), [ties.expected_jaccard(*case) for case in cases], rtol=1e-13, atol=0)
+    assert np.allclose(
+        ties._expected(rows), [ties.expected_jaccard(*case) for case in cases], rtol=1e-13, atol=0
+    )
     same = rows[(rows[:, 5:] == 0).all(1) & (rows[:, 1] == rows[:, 0] - 1)]
     assert len(same) and (ties._expected(same) == 1).all()
 
@@ -151,21 +172,32 @@ def test_a_mask_restricts_every_measure_to_the_valid_places():
     valid[1, :, :, 7:] = True
     spoiled = torch.where(valid, b, maps(2, 1, 15, 15, seed=3) * 100)
     profiles = [similarity.profile(m, k=10, valid=valid) for m in (a, b, spoiled)]
-    scores, again = similarity.compare(profiles[0], profiles[1]), similarity.compare(profiles[0], profiles[2])
+    scores, again = (
+        similarity.compare(profiles[0], profiles[1]),
+        similarity.compare(profiles[0], profiles[2]),
+    )
     for name in scores:
         assert torch.equal(scores[name], again[name])
     for i in range(2):
         x, y = a[i][valid[i]][None], b[i][valid[i]][None]
-        assert float(scores["spearman"][i]) == pytest.approx((float(similarity.spearman(x, y)) + 1) / 2, abs=1e-6)
-        assert float(scores["jaccard"][i]) == pytest.approx(float(similarity.jaccard(x, y, k=10)), abs=1e-6)
+        assert float(scores["spearman"][i]) == pytest.approx(
+            (float(similarity.spearman(x, y)) + 1) / 2, abs=1e-6
+        )
+        assert float(scores["jaccard"][i]) == pytest.approx(
+            float(similarity.jaccard(x, y, k=10)), abs=1e-6
+        )
 
 
 def test_a_full_mask_changes_nothing_and_one_map_meets_many():
     a, b = maps(4, 3, 13, 17, seed=1), maps(1, 3, 13, 17, seed=2)
     full = torch.ones(1, 1, 13, 17, dtype=torch.bool)
     plain = similarity.compare(similarity.profile(a, k=20), similarity.profile(b, k=20))
-    masked = similarity.compare(similarity.profile(a, k=20, valid=full), similarity.profile(b, k=20, valid=full))
-    paired = similarity.compare(similarity.profile(a, k=20), similarity.profile(b.expand_as(a), k=20))
+    masked = similarity.compare(
+        similarity.profile(a, k=20, valid=full), similarity.profile(b, k=20, valid=full)
+    )
+    paired = similarity.compare(
+        similarity.profile(a, k=20), similarity.profile(b.expand_as(a), k=20)
+    )
     for name in plain:
         assert torch.allclose(plain[name], masked[name], atol=1e-7)
         assert torch.equal(plain[name], paired[name])
@@ -177,7 +209,9 @@ def test_an_impossible_k_is_named(k):
         similarity.jaccard(maps(1, 50), maps(1, 50), k=k)
 
 
-@pytest.mark.parametrize("measure", [similarity.ssim, similarity.spearman, similarity.jaccard, similarity.cosine])
+@pytest.mark.parametrize(
+    "measure", [similarity.ssim, similarity.spearman, similarity.jaccard, similarity.cosine]
+)
 def test_maps_of_two_shapes_are_refused_and_not_stretched(measure):
     one, three = torch.rand(1, 1, 12, 12), torch.rand(3, 1, 12, 12)
     for pair in ((one, three), (three, one), (three, three[:, 0])):
@@ -200,7 +234,10 @@ def test_k_may_be_a_fraction():
 @pytest.mark.parametrize("levels", [None, 4])
 @pytest.mark.parametrize("shape", [(3, 14, 11), (40,)])
 def test_all_references_with_all_maps_are_the_same_as_pair_by_pair(shape, levels, monkeypatch):
-    references, others = maps(3, *shape, seed=1, levels=levels), maps(5, *shape, seed=2, levels=levels)
+    references, others = (
+        maps(3, *shape, seed=1, levels=levels),
+        maps(5, *shape, seed=2, levels=levels),
+    )
     others[0] = references[1]
     others[4] = 1.0
     valid = torch.ones(1, *shape, dtype=torch.bool)
@@ -215,8 +252,14 @@ def test_all_references_with_all_maps_are_the_same_as_pair_by_pair(shape, levels
         for r, b in itertools.product(range(3), range(5)):
             alone = similarity.compare(p[r : r + 1], q[b : b + 1])
             for name, value in found.items():
-                assert value[r, b].isnan() if b == 4 else value[r, b] == alone[name][0], (name, r, b)
-                assert b == 0 or torch.equal(value[r, b].nan_to_num(), again[name][r, b - 1].nan_to_num()), (name, r, b)
+                assert value[r, b].isnan() if b == 4 else value[r, b] == alone[name][0], (
+                    name,
+                    r,
+                    b,
+                )
+                assert b == 0 or torch.equal(
+                    value[r, b].nan_to_num(), again[name][r, b - 1].nan_to_num()
+                ), (name, r, b)
 
 
 def test_one_map_may_stand_against_many(monkeypatch):
@@ -229,7 +272,10 @@ def test_one_map_may_stand_against_many(monkeypatch):
 
 
 def test_no_reference_and_no_map_give_empty_scores():
-    some, none = similarity.profile(maps(2, 1, 12, 12), k=5), similarity.profile(maps(0, 1, 12, 12), k=5)
+    some, none = (
+        similarity.profile(maps(2, 1, 12, 12), k=5),
+        similarity.profile(maps(0, 1, 12, 12), k=5),
+    )
     assert {value.shape for value in similarity.compare_all(none, some).values()} == {(0, 2)}
     assert {value.shape for value in similarity.compare_all(some, none).values()} == {(2, 0)}
 
@@ -244,7 +290,9 @@ def test_ranks_are_the_same_however_many_values_are_equal_and_by_either_way_of_f
     ):
         keys, order = ties.ranking(values)
         counts = torch.full((len(values),), values.shape[1])
-        expected = torch.from_numpy(stats.rankdata(values.numpy(), axis=1)) - (values.shape[1] + 1) / 2
+        expected = (
+            torch.from_numpy(stats.rankdata(values.numpy(), axis=1)) - (values.shape[1] + 1) / 2
+        )
         assert torch.equal(ties.centred_ranks(keys, order, counts, "average").double(), expected)
         in_order = torch.from_numpy(np.stack([ties._middles_of_row(row) for row in keys.numpy()]))
         assert torch.equal(ties._middles(keys), in_order)
@@ -257,6 +305,8 @@ def test_products_of_ranks_are_exact_in_parts():
     a, b = ties.centred_ranks(*ties.ranking(values), known, "average")
     twice = [(row.double() * 2).long() for row in (a, b)]
     size = 1 << 14  # such partial sums fit 64 bits
-    exact = sum(int((x * y).sum()) for x, y in zip(twice[0].split(size), twice[1].split(size), strict=True))
+    exact = sum(
+        int((x * y).sum()) for x, y in zip(twice[0].split(size), twice[1].split(size), strict=True)
+    )
     assert float(similarity._dot(a[None], b[None])) == pytest.approx(exact / 4, rel=1e-15)
     assert float(similarity._dots(a[None], a[None])) == float(similarity._dot(a[None], a[None]))

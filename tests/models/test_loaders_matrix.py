@@ -23,7 +23,18 @@ from heatproof.models.loaders import LOADERS
 from heatproof.models.modality import modality, why_not_explainable, why_undefined
 from heatproof.runs.study.registry import EXPLAINERS
 from support.laws import OF_ATTENTION
-from support.model_cases import CASES, REAL, WORDS, hf_pictures, needs, onnx_file, pictures, random, text_folder, texts
+from support.model_cases import (
+    CASES,
+    REAL,
+    WORDS,
+    hf_pictures,
+    needs,
+    onnx_file,
+    pictures,
+    random,
+    text_folder,
+    texts,
+)
 
 CAMS = ("grad_cam_plus_plus", "layer_cam", "hires_cam")
 pytestmark = pytest.mark.filterwarnings("ignore")  # other libraries warn of their own futures
@@ -33,7 +44,9 @@ def awake(model: Model) -> Model:
     """Some networks start with a last layer of zeros, through which nothing can be explained; it gets other numbers."""
     for parameter in model.module.parameters():
         if parameter.ndim == 2 and not bool(parameter.any()):
-            parameter.data = 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+            parameter.data = 0.02 * torch.randn(
+                parameter.shape, generator=torch.Generator().manual_seed(1)
+            )
     return model
 
 
@@ -41,13 +54,27 @@ def settings(batch: Batch, train: Examples, layer: str) -> dict[str, dict[str, A
     """The cheapest parameters of every explainer; one that is new and not listed here fails the test."""
     text, table = not batch.x.is_floating_point(), batch.x.ndim == 2
     edge = 1 if table else batch.x.shape[-1] // 2
-    features = Tokens(special=(0, 1, 2), mask_token=3) if text else Pixels() if table else Patches(size=edge)
+    features = (
+        Tokens(special=(0, 1, 2), mask_token=3)
+        if text
+        else Pixels()
+        if table
+        else Patches(size=edge)
+    )
     few = Examples(train.batch[-2:])
     concept = [Concept("odd", train.batch[:10], train.batch[10:20])]
     return {
         **{
             name: {}
-            for name in ("saliency", "input_x_gradient", "deep_lift", "guided_backprop", "lrp", "random", "sobel")
+            for name in (
+                "saliency",
+                "input_x_gradient",
+                "deep_lift",
+                "guided_backprop",
+                "lrp",
+                "random",
+                "sobel",
+            )
         },
         "weight_noise": {},
         **{name: {"relu": False} for name in ("grad_cam", *CAMS)},
@@ -70,13 +97,17 @@ def settings(batch: Batch, train: Examples, layer: str) -> dict[str, dict[str, A
         "representation_similarity": {"train": few, "layer": layer},
         "cav": {"concepts": concept, "layer": layer},
         "car": {"concepts": concept, "layer": layer},
-        "precomputed": {"path": {sample: random(*batch.x.shape[1:]).numpy() for sample in batch.ids}},
+        "precomputed": {
+            "path": {sample: random(*batch.x.shape[1:]).numpy() for sample in batch.ids}
+        },
     }
 
 
 def why_refused(explainer: Any, model: Model, batch: Batch) -> str:
     """The reason that a plan would give before anything runs; empty where it lets the explainer through."""
-    why = why_undefined(explainer.name, modality(model, batch)) or why_not_explainable(explainer, model)
+    why = why_undefined(explainer.name, modality(model, batch)) or why_not_explainable(
+        explainer, model
+    )
     if not why and hasattr(explainer, "check"):
         try:
             explainer.check(model, batch.x.shape[1:])
@@ -113,10 +144,14 @@ def refusals(model: Model, x: Tensor, layer: str, samples: int) -> dict[str, str
 
 
 def test_every_kind_of_name_is_in_the_matrix() -> None:
-    assert {label.partition(":")[0] for label in CASES} == set(LOADERS) - {"decoder"}, "see test_decoders"
+    assert {label.partition(":")[0] for label in CASES} == set(LOADERS) - {"decoder"}, (
+        "see test_decoders"
+    )
 
 
-@pytest.mark.parametrize("label", [pytest.param(x, marks=pytest.mark.slow if x in REAL else ()) for x in CASES])
+@pytest.mark.parametrize(
+    "label", [pytest.param(x, marks=pytest.mark.slow if x in REAL else ()) for x in CASES]
+)
 def test_every_explainer_runs_or_says_why_not(label: str, tmp_path: Path) -> None:
     case = CASES[label]
     needs(*case.needs)
@@ -127,8 +162,12 @@ def test_every_explainer_runs_or_says_why_not(label: str, tmp_path: Path) -> Non
     assert {name in refused for name in CAMS} == {"grad_cam" in refused}
     attends = any("attention" in type(part).__name__.lower() for part in model.module.modules())
     unread = {name: refused.pop(name, "") for name in OF_ATTENTION}
-    assert all("attend" in why or "attention" in why or not attends for why in unread.values() if why), unread
-    assert not (attends and x.ndim == 2 and any(unread.values())), "a text transformer attends among all tokens"
+    assert all(
+        "attend" in why or "attention" in why or not attends for why in unread.values() if why
+    ), unread
+    assert not (attends and x.ndim == 2 and any(unread.values())), (
+        "a text transformer attends among all tokens"
+    )
     refused = {name: why for name, why in refused.items() if name not in CAMS}
     assert {name: why for name, why in refused.items() if name not in case.refused} == {}
     for name, words in case.refused.items():
@@ -159,8 +198,12 @@ def test_hf_text_reads_vectors_in_place_of_ids(tmp_path: Path) -> None:
         torch.testing.assert_close(model.logits(ids, attended), by_vectors)
 
 
-@pytest.mark.parametrize(("output", "batch"), [("logits", "n"), ("probabilities", "n"), ("logits", 3)])
-def test_onnx_gives_the_scores_of_the_same_network(tmp_path: Path, output: str, batch: int | str) -> None:
+@pytest.mark.parametrize(
+    ("output", "batch"), [("logits", "n"), ("probabilities", "n"), ("logits", 3)]
+)
+def test_onnx_gives_the_scores_of_the_same_network(
+    tmp_path: Path, output: str, batch: int | str
+) -> None:
     needs("onnx", "onnxruntime")
     path, weights = onnx_file(tmp_path, output, batch)
     model, x = load_model(f"onnx:{path}"), pictures(8)
@@ -174,7 +217,10 @@ def test_onnx_gives_the_scores_of_the_same_network(tmp_path: Path, output: str, 
         EXPLAINERS["lime"](samples=8, features=Patches(size=4)),
         EXPLAINERS["occlusion"](window=4, stride=4),
     ):
-        same = [maps(m, Batch(("a", "b"), x[:2]), torch.tensor([0, 1]), 0) for m in (model, Model(other))]
+        same = [
+            maps(m, Batch(("a", "b"), x[:2]), torch.tensor([0, 1]), 0)
+            for m in (model, Model(other))
+        ]
         torch.testing.assert_close(same[0], same[1], atol=1e-4, rtol=1e-4)
 
 

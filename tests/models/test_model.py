@@ -147,7 +147,9 @@ def test_the_users_module_is_left_alone() -> None:
     assert net.training and not net.norm.training and net.drop.training and net.act.inplace
     assert [n for n, p in net.named_parameters() if not p.requires_grad] == ["conv.bias"]
     assert all(p.grad is None for p in net.parameters())
-    assert not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in net.modules())
+    assert not any(
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in net.modules()
+    )
     for name, tensor in net.state_dict().items():
         assert torch.equal(tensor, state[name][0]) and tensor.data_ptr() == state[name][1]
         assert tensor.dtype == state[name][0].dtype and tensor.is_contiguous()
@@ -157,7 +159,9 @@ def test_the_copy_is_frozen_in_eval_mode_and_shares_its_weights() -> None:
     net = conv_net()
     model = Model(net)
     ours = model.module
-    assert not any(m.training for m in ours.modules()) and not any(p.requires_grad for p in ours.parameters())
+    assert not any(m.training for m in ours.modules()) and not any(
+        p.requires_grad for p in ours.parameters()
+    )
     assert not any(getattr(m, "inplace", False) for m in ours.modules())
     theirs = net.state_dict()
     assert all(t.data_ptr() == theirs[n].data_ptr() for n, t in ours.state_dict().items())
@@ -236,7 +240,11 @@ def test_unusual_modules_are_copied_well(make: Callable[[], nn.Module]) -> None:
     torch.testing.assert_close(out, net.eval()(samples.x))
     assert not out.requires_grad
     for name, value in net.state_dict().items():
-        assert torch.equal(value, expected[name]) if isinstance(value, Tensor) else value == expected[name]
+        assert (
+            torch.equal(value, expected[name])
+            if isinstance(value, Tensor)
+            else value == expected[name]
+        )
     assert len(model.fingerprint) == 64
 
 
@@ -262,7 +270,10 @@ def test_networks_of_other_precision(dtype: torch.dtype) -> None:
     model = Model(net)
     inputs = model.inputs(samples).requires_grad_()
     out = model.logits(inputs)
-    assert out.dtype == torch.float32 and torch.autograd.grad(out.sum(), inputs)[0].dtype == torch.float32
+    assert (
+        out.dtype == torch.float32
+        and torch.autograd.grad(out.sum(), inputs)[0].dtype == torch.float32
+    )
     torch.testing.assert_close(out, net(samples.x.to(dtype)).float())
 
 
@@ -326,7 +337,9 @@ def test_fingerprint_follows_weights_and_buffers_only() -> None:
 def test_layers_by_dotted_path() -> None:
     model = Model(nn.Sequential(OrderedDict(body=conv_net())), name="net")
     assert model.layer("body.conv") is model.module.body.conv
-    with pytest.raises(UserError, match=r"net has no layer 'body.convv'; the nearest are body\.conv"):
+    with pytest.raises(
+        UserError, match=r"net has no layer 'body.convv'; the nearest are body\.conv"
+    ):
         model.layer("body.convv")
     with pytest.raises(UserError, match=r"the nearest are .*body\.head"):
         model.layer("zzzzzz")
@@ -397,7 +410,9 @@ class BagOfWords(nn.Module):
 
 
 class TakesVectors(BagOfWords):
-    def forward(self, ids: Tensor | None = None, attention_mask: Any = None, inputs_embeds: Any = None) -> Tensor:
+    def forward(
+        self, ids: Tensor | None = None, attention_mask: Any = None, inputs_embeds: Any = None
+    ) -> Tensor:
         vectors = self.embedding(ids) if inputs_embeds is None else inputs_embeds
         return self.head(torch.tanh((vectors * attention_mask[..., None]).sum(1)))
 

@@ -79,8 +79,20 @@ def floats(*shape: int) -> Tensor:
 TOKENS = torch.randint(1, 20, (3, N), generator=generator()) * mask()
 SYMMETRIC = {
     "CircularCNN1d": (lambda: CircularCNN1d(2, 4), batch(floats(3, 2, 17)), roll, {}, "features"),
-    "CircularCNN2d": (lambda: CircularCNN2d(1, 4), batch(floats(3, 1, 12, 9)), torus, {}, "features"),
-    "DeepSet": (lambda: DeepSet(2, 4), batch(floats(3, N, 2), mask=mask()), nodes, {"mask": nodes}, "elements"),
+    "CircularCNN2d": (
+        lambda: CircularCNN2d(1, 4),
+        batch(floats(3, 1, 12, 9)),
+        torus,
+        {},
+        "features",
+    ),
+    "DeepSet": (
+        lambda: DeepSet(2, 4),
+        batch(floats(3, N, 2), mask=mask()),
+        nodes,
+        {"mask": nodes},
+        "elements",
+    ),
     "GNN": (
         lambda: GNN(2, 4),
         batch(floats(3, N, 2), mask=mask(), adjacency=adjacency()),
@@ -99,7 +111,9 @@ SYMMETRIC = {
 
 
 def moved(given: Batch, move: Move, others: dict[str, Move]) -> Batch:
-    return Batch(given.ids, move(given.x), {key: others[key](value) for key, value in given.aux.items()})
+    return Batch(
+        given.ids, move(given.x), {key: others[key](value) for key, value in given.aux.items()}
+    )
 
 
 def close(a: Tensor, b: Tensor) -> bool:
@@ -112,7 +126,9 @@ def test_networks_are_exactly_invariant_and_layers_are_what_they_are_called(name
     model = Model(seeded(build, 0), embedding="embedding" if name == "BagOfWords" else None)
     after = moved(given, move, others)
     scores = model.logits(model.inputs(given), given.aux)
-    assert close(scores, model.logits(model.inputs(after), after.aux)) and scores.std(0).min() > 1e-4
+    assert (
+        close(scores, model.logits(model.inputs(after), after.aux)) and scores.std(0).min() > 1e-4
+    )
     for layer in ("pool", "hidden", "head"):
         assert close(activations(model, given, layer), activations(model, after, layer))
     before, later = (activations(model, b, equivariant) for b in (given, after))
@@ -173,19 +189,34 @@ def test_training_learns_and_can_be_repeated() -> None:
     assert not torch.equal(checkpoints[0]["head.weight"], checkpoints[-1]["head.weight"])
     _, again = once(0, 2)
     _, other = once(1, 1)
-    assert all(torch.equal(a[k], b[k]) for a, b in zip(checkpoints[:2], again, strict=True) for k in a)
+    assert all(
+        torch.equal(a[k], b[k]) for a, b in zip(checkpoints[:2], again, strict=True) for k in a
+    )
     assert not torch.equal(other[0]["head.weight"], again[0]["head.weight"])
 
 
 def test_training_leaves_every_global_generator_alone() -> None:
-    torch_before, numpy_before, python_before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    net = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.Dropout(0.5), nn.Linear(8, 2)), 3)
+    torch_before, numpy_before, python_before = (
+        torch.get_rng_state(),
+        np.random.get_state(),  # noqa: NPY002
+        random.getstate(),
+    )
+    net = seeded(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.Dropout(0.5), nn.Linear(8, 2)), 3
+    )
     first = fit(net, pulses(32, 0), epochs=2, seed=5)
     assert torch.equal(torch_before, torch.get_rng_state()) and python_before == random.getstate()
-    assert all(np.array_equal(a, b) for a, b in zip(numpy_before, np.random.get_state(), strict=True))  # noqa: NPY002
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(numpy_before, np.random.get_state(), strict=True)  # noqa: NPY002
+    )
     torch.rand(7)
-    net = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.Dropout(0.5), nn.Linear(8, 2)), 3)
-    assert torch.equal(fit(net, pulses(32, 0), epochs=2, seed=5)[-1]["3.weight"], first[-1]["3.weight"])
+    net = seeded(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.Dropout(0.5), nn.Linear(8, 2)), 3
+    )
+    assert torch.equal(
+        fit(net, pulses(32, 0), epochs=2, seed=5)[-1]["3.weight"], first[-1]["3.weight"]
+    )
 
 
 def test_augmentation_is_given_the_batch_and_a_generator() -> None:
@@ -227,7 +258,9 @@ def points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleTy
 
 def test_a_script_writes_what_a_study_reads(points: ModuleType, tmp_path: Path) -> None:
     common = importlib.import_module("common")
-    train, test = (common.whole(open_data(points.solids(n, seed=n), length=points.MOST)) for n in (40, 20))
+    train, test = (
+        common.whole(open_data(points.solids(n, seed=n), length=points.MOST)) for n in (40, 20)
+    )
     out = tmp_path / "points"
     common.save_batch(out / "test.npz", test, points.CLASSES)
     options = {"features": 3, "classes": 5}
@@ -239,7 +272,9 @@ def test_a_script_writes_what_a_study_reads(points: ModuleType, tmp_path: Path) 
     model = load_model(f"python:{STUDIES / 'train_points.py'}:model", allow_code=True)
     opened = open_data(out / "test.npz")
     back = opened.load(range(20)).batch
-    assert opened.class_names == model.classes == points.CLASSES and torch.equal(back.aux["mask"], test.aux["mask"])
+    assert opened.class_names == model.classes == points.CLASSES and torch.equal(
+        back.aux["mask"], test.aux["mask"]
+    )
     right = model.logits(model.inputs(back), back.aux).argmax(1) == test.label
     assert float(right.float().mean()) == pytest.approx(summary["test"]["accuracy"])
     last = torch.load(out / "deepset" / summary["checkpoints"][-1], weights_only=True)
@@ -251,14 +286,21 @@ def test_solids_lie_on_their_surfaces(points: ModuleType) -> None:
     torch.testing.assert_close(on["sphere"].norm(dim=1), torch.ones(400))
     torch.testing.assert_close(on["cube"].abs().amax(1), torch.full((400,), 0.8))
     x, y, z = on["torus"].T
-    torch.testing.assert_close(((x**2 + y**2).sqrt() - 0.7) ** 2 + z**2, torch.full((400,), 0.09), atol=1e-5, rtol=0)
-    for name, edge in (("cylinder", torch.ones(400)), ("cone", 1 - (on["cone"][:, 2] / 0.9 + 1) / 2)):
+    torch.testing.assert_close(
+        ((x**2 + y**2).sqrt() - 0.7) ** 2 + z**2, torch.full((400,), 0.09), atol=1e-5, rtol=0
+    )
+    for name, edge in (
+        ("cylinder", torch.ones(400)),
+        ("cone", 1 - (on["cone"][:, 2] / 0.9 + 1) / 2),
+    ):
         x, y, z = on[name].T / 0.9
         radius = (x**2 + y**2).sqrt()
         on_side, on_disc = (radius - edge).abs() < 1e-4, (z + 1).abs() < 1e-4
         on_disc |= (z - 1).abs() < 1e-4 if name == "cylinder" else on_disc
         assert bool((on_side | on_disc).all()) and bool((radius <= 1 + 1e-4).all())
-        share = float((on_side & ~on_disc).float().mean())  # the side has 2/3 and √5/(1 + √5) of the area
+        share = float(
+            (on_side & ~on_disc).float().mean()
+        )  # the side has 2/3 and √5/(1 + √5) of the area
         assert abs(share - (2 / 3 if name == "cylinder" else 5**0.5 / (1 + 5**0.5))) < 0.08
 
 

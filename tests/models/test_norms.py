@@ -26,7 +26,9 @@ def settled(layer: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
     with torch.no_grad():
         for name, values in layer.state_dict().items():
             if values.is_floating_point():
-                drawn = torch.rand(values.shape, generator=generator) + (0.5 if "var" in name else -0.5)
+                drawn = torch.rand(values.shape, generator=generator) + (
+                    0.5 if "var" in name else -0.5
+                )
                 values.copy_(drawn)
     return layer.to(dtype).eval().requires_grad_(False)
 
@@ -34,7 +36,9 @@ def settled(layer: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
 def gradient(layer: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     leaf = x.detach().requires_grad_()
     out = layer(leaf)
-    return out.detach(), torch.autograd.grad((out * torch.arange(out.numel()).view_as(out)).sum(), leaf)[0]
+    return out.detach(), torch.autograd.grad(
+        (out * torch.arange(out.numel()).view_as(out)).sum(), leaf
+    )[0]
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -56,7 +60,10 @@ def test_in_sixteen_bits_the_gradient_is_that_of_the_layer_to_its_digits(dtype):
     quick = copy.deepcopy(plain)
     quick_norms(quick)
     leaves = [torch.ones(2, 5, 4, 4, dtype=dtype, requires_grad=True) for _ in range(2)]
-    slopes = [torch.autograd.grad(layer(x).sum(), x)[0] for layer, x in zip((plain, quick), leaves, strict=True)]
+    slopes = [
+        torch.autograd.grad(layer(x).sum(), x)[0]
+        for layer, x in zip((plain, quick), leaves, strict=True)
+    ]
     torch.testing.assert_close(*slopes, rtol=2 * torch.finfo(dtype).eps, atol=0)
     assert slopes[1].dtype == dtype
 
@@ -66,7 +73,9 @@ class Own(nn.BatchNorm2d):
         return super().forward(x) + 1
 
 
-@pytest.mark.parametrize("layer", [nn.BatchNorm2d(5, track_running_stats=False), Own(5), nn.GroupNorm(1, 5)], ids=str)
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm2d(5, track_running_stats=False), Own(5), nn.GroupNorm(1, 5)], ids=str
+)
 def test_other_norms_stay(layer):
     quick_norms(layer)
     assert "forward" not in vars(layer)

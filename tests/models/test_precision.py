@@ -38,7 +38,9 @@ def test_small_gradients_survive_float16() -> None:
 
 
 @pytest.mark.parametrize("slope", [300.0, 60_000.0])
-def test_gradients_that_outgrow_float16_are_computed_again_with_a_smaller_scale(slope: float) -> None:
+def test_gradients_that_outgrow_float16_are_computed_again_with_a_smaller_scale(
+    slope: float,
+) -> None:
     net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False))
     net[0].weight.data = 4 * torch.eye(4)
     net[1].weight.data = torch.cat([torch.eye(2) * slope, torch.zeros(2, 2)], 1)
@@ -47,7 +49,9 @@ def test_gradients_that_outgrow_float16_are_computed_again_with_a_smaller_scale(
     model = Model(net).use("float16")
     assert not torch.isfinite(Saliency()(model, batch, target, 0)).all(), "as it is, it overflows"
     bench = Workbench(model, 1)
-    torch.testing.assert_close(bench.explain(Saliency(), "saliency", batch, target, 0), exact, rtol=2e-3, atol=0)
+    torch.testing.assert_close(
+        bench.explain(Saliency(), "saliency", batch, target, 0), exact, rtol=2e-3, atol=0
+    )
     assert model.gradient_passes == 2 + (4 if slope < 10_000 else 6)
 
 
@@ -61,7 +65,9 @@ def test_gradients_of_layers_inside_have_their_true_size_and_maps_all_their_digi
     torch.testing.assert_close(half, exact, rtol=0, atol=float(exact.abs().max()) * 2e-3)
     assert half[0, 0].unique().numel() > 0.9 * exact[0, 0].unique().numel()
     around = layer_gradient(Model(net).use("float16"), batch, target, "1")[1]
-    torch.testing.assert_close(around, layer_gradient(Model(net), batch, target, "1")[1], rtol=2e-2, atol=1e-6)
+    torch.testing.assert_close(
+        around, layer_gradient(Model(net), batch, target, "1")[1], rtol=2e-2, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
@@ -83,11 +89,15 @@ def test_sixteen_bits_stay_inside_the_network(precision: str) -> None:
 
 def test_a_run_records_its_precision_and_refuses_to_mix(tmp_path: object) -> None:
     model, data = small.model(), small.dataset(4)
-    run = heatproof.evaluate(model, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="bfloat16")
+    run = heatproof.evaluate(
+        model, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="bfloat16"
+    )
     assert run.manifest["study"]["models"][model.name]["precision"] == "bfloat16"
     again = small.model()
     with pytest.raises(UserError, match="precision"):
-        heatproof.evaluate(again, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="tf32")
+        heatproof.evaluate(
+            again, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="tf32"
+        )
 
 
 def test_tf32_is_allowed_only_inside_its_context() -> None:
@@ -103,7 +113,11 @@ def test_tf32_is_allowed_only_inside_its_context() -> None:
 
 def test_methods_that_watch_the_network_do_not_use_its_compiled_form() -> None:
     net = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 2),
     )
     batch = Batch(("a",), torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
     target = torch.tensor([1])
@@ -118,9 +132,13 @@ def test_methods_that_watch_the_network_do_not_use_its_compiled_form() -> None:
 
     compiled._compiled = noticed
     for explainer in (GuidedBackprop(), GradCAM(layer="1")):
-        torch.testing.assert_close(explainer(compiled, batch, target, 0), explainer(plain, batch, target, 0))
+        torch.testing.assert_close(
+            explainer(compiled, batch, target, 0), explainer(plain, batch, target, 0)
+        )
     assert not used
-    torch.testing.assert_close(Saliency()(compiled, batch, target, 0), Saliency()(plain, batch, target, 0))
+    torch.testing.assert_close(
+        Saliency()(compiled, batch, target, 0), Saliency()(plain, batch, target, 0)
+    )
     assert not used  # one input is not worth a pass of the size that is compiled
     compiled.rows = 2
     several = Batch(("a", "b"), batch.x.expand(2, -1, -1, -1))
@@ -128,7 +146,9 @@ def test_methods_that_watch_the_network_do_not_use_its_compiled_form() -> None:
     assert used == [2]
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n not in ("expected_gradients", "weight_noise")])
+@pytest.mark.parametrize(
+    "name", [n for n in ALL if n not in ("expected_gradients", "weight_noise")]
+)
 def test_maps_in_sixteen_bits_are_those_of_thirty_two(name: str) -> None:
     images, _ = small.pictures(3)
     batch, target = Batch(("a", "b", "c"), images), torch.tensor([0, 1, 2])

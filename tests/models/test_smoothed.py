@@ -41,7 +41,9 @@ def test_it_is_the_mean_of_the_probabilities_over_the_bank() -> None:
     torch.testing.assert_close(ours.softmax(1), total / 12)
     torch.testing.assert_close(ours.exp(), total / 12)
     assert model.passes == base.passes == 36
-    votes = Smoothed(base, keep=0.6, samples=12, features=Patches(8), votes=True).logits(inputs).exp()
+    votes = (
+        Smoothed(base, keep=0.6, samples=12, features=Patches(8), votes=True).logits(inputs).exp()
+    )
     counts = torch.zeros(3, 4)
     for kept in model.bank(16):
         grid = kept.reshape(4, 4).repeat_interleave(8, 0).repeat_interleave(8, 1)
@@ -49,7 +51,9 @@ def test_it_is_the_mean_of_the_probabilities_over_the_bank() -> None:
     torch.testing.assert_close(votes, counts / 12)
 
 
-@pytest.mark.parametrize(("keep", "samples"), [(0.25, 64), (0.125, 8), (0.5, 2), (1.0, 4), (3 / 7, 7)])
+@pytest.mark.parametrize(
+    ("keep", "samples"), [(0.25, 64), (0.125, 8), (0.5, 2), (1.0, 4), (3 / 7, 7)]
+)
 def test_quantised_masks_have_exact_marginals(keep: float, samples: int) -> None:
     bank = Smoothed(shapes(), keep, samples, masks="quantised").bank(196)
     assert bank.shape == (samples, 196)
@@ -107,10 +111,20 @@ SMALL = {
 }
 
 
-FEATURES = {name for name, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature"} - {"precomputed"}
+FEATURES = {name for name, kind in EXPLAINERS.items() if getattr(kind, "kind", "") == "feature"} - {
+    "precomputed"
+}
 
 
-OF_LAYERS = {"grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam", "attention_rollout", "chefer", "lrp"}
+OF_LAYERS = {
+    "grad_cam",
+    "grad_cam_plus_plus",
+    "layer_cam",
+    "hires_cam",
+    "attention_rollout",
+    "chefer",
+    "lrp",
+}
 
 
 @pytest.mark.parametrize("name", sorted(FEATURES - OF_LAYERS))
@@ -118,7 +132,11 @@ def test_every_explainer_runs_on_it(name: str) -> None:
     model, batch = Smoothed(shapes(), keep=0.7, samples=4, features=Patches(8)), photographs(2)
     target = model.logits(model.inputs(batch)).argmax(1)
     maps = build("explainer", EXPLAINERS, {name: SMALL.get(name, {})})(model, batch, target, 0)
-    assert maps.shape == batch.x.shape and torch.isfinite(maps).all() and maps.flatten(1).std(1).min() > 0
+    assert (
+        maps.shape == batch.x.shape
+        and torch.isfinite(maps).all()
+        and maps.flatten(1).std(1).min() > 0
+    )
 
 
 @pytest.mark.parametrize("name", sorted(OF_LAYERS))
@@ -130,7 +148,10 @@ def test_what_reads_layers_refuses_it(name: str) -> None:
 
 @pytest.mark.parametrize("masks", ["bernoulli", "quantised"])
 def test_its_noise_is_fixed_so_nothing_added_changes_nothing(masks) -> None:
-    model, batch = Smoothed(shapes(rows=64), keep=0.5, samples=8, features=Patches(8), masks=masks), photographs(3)
+    model, batch = (
+        Smoothed(shapes(rows=64), keep=0.5, samples=8, features=Patches(8), masks=masks),
+        photographs(3),
+    )
     mask = torch.zeros(3, 16, dtype=torch.bool)
     mask[:, 4:9] = True
     result = certify(model, batch, mask, Patches(8), (0, 1, 2), budget=200)
@@ -172,9 +193,19 @@ def test_the_bernoulli_radius_allows_for_the_samples() -> None:
             return torch.stack([torch.full_like(x[:, 0], 50.0), x[:, 0]], 1)
 
     batch = Batch(("a",), torch.zeros(1, 30))
-    few, many = (Smoothed(Model(Sure(), rows=9999), 0.125, samples=s, features=Pixels()) for s in (16, 20_000))
+    few, many = (
+        Smoothed(Model(Sure(), rows=9999), 0.125, samples=s, features=Pixels())
+        for s in (16, 20_000)
+    )
     assert int(few.radius(batch, rule="bernoulli")) < int(many.radius(batch, rule="bernoulli")) == 5
-    assert int(Smoothed(Model(Sure()), 0.125, samples=16, features=Pixels(), masks="quantised").radius(batch)) == 3
+    assert (
+        int(
+            Smoothed(Model(Sure()), 0.125, samples=16, features=Pixels(), masks="quantised").radius(
+                batch
+            )
+        )
+        == 3
+    )
     with pytest.raises(UserError, match="independently"):
         Smoothed(Model(Sure()), 0.5, 2, Pixels(), "quantised").radius(batch, rule="bernoulli")
 
@@ -199,7 +230,9 @@ def test_tokens_are_hidden_among_the_ids_and_other_features_in_what_they_are_emb
     assert Smoothed(base, 0.5, 2, Pixels()).embedding == base.embedding is not None
 
 
-@pytest.mark.parametrize("hides", [Passages(), Passages(separators=WORDS.encode("."), mask_token=len(WORDS))], ids=str)
+@pytest.mark.parametrize(
+    "hides", [Passages(), Passages(separators=WORDS.encode("."), mask_token=len(WORDS))], ids=str
+)
 @pytest.mark.parametrize("masks", ["bernoulli", "quantised"])
 def test_passages_are_smoothed_whatever_their_number(hides: Passages, masks: Any) -> None:
     class Longer(Induction):
@@ -208,12 +241,16 @@ def test_passages_are_smoothed_whatever_their_number(hides: Passages, masks: Any
 
         def forward(self, inputs_embeds: Tensor, attention_mask: Tensor) -> Tensor:
             logits: Tensor = super().forward(inputs_embeds, attention_mask).logits
-            return logits + 5 * self.table(torch.tensor(WORDS.encode(PLACES[0])))  # where it knows nothing better
+            return logits + 5 * self.table(
+                torch.tensor(WORDS.encode(PLACES[0]))
+            )  # where it knows nothing better
 
     batch, base = questions(6)[0], heatproof.decoder(Longer(), WORDS, options=PLACES)
     short = torch.arange(6) >= 4  # these have lost their last passage
     gone = (batch.aux["_passages"] == 4) & short[:, None]
-    numbers = {"_passages": batch.aux["_passages"].masked_fill(gone, 0)} if not hides.separators else {}
+    numbers = (
+        {"_passages": batch.aux["_passages"].masked_fill(gone, 0)} if not hides.separators else {}
+    )
     attended = {"attention_mask": batch.aux["attention_mask"] * ~gone}
     x = batch.x.masked_fill(gone, len(WORDS)) if hides.separators else batch.x
     batch = base.fixed(Batch(batch.ids, x, {**attended, **numbers}))
@@ -230,7 +267,9 @@ def test_passages_are_smoothed_whatever_their_number(hides: Passages, masks: Any
     for i, r in enumerate(found["per_mask"].long().tolist()):
         first = None
         for k in range(r + 1):
-            for added in combinations([p for p in range(1, int(numbered[i].max()) + 1) if p != 2], k):
+            for added in combinations(
+                [p for p in range(1, int(numbered[i].max()) + 1) if p != 2], k
+            ):
                 kept = right[i : i + 1].clone()
                 kept[:, list(added)] = True
                 inputs, aux = hides.hide(batch.x[i : i + 1], batch[i : i + 1].aux, kept)
@@ -241,7 +280,12 @@ def test_passages_are_smoothed_whatever_their_number(hides: Passages, masks: Any
 
 def test_fingerprints_tell_the_parameters_apart() -> None:
     base = shapes()
-    models = [Smoothed(base, 0.5), Smoothed(base, 0.25), Smoothed(base, 0.5, 32), Smoothed(base, 0.5, seed=1)]
+    models = [
+        Smoothed(base, 0.5),
+        Smoothed(base, 0.25),
+        Smoothed(base, 0.5, 32),
+        Smoothed(base, 0.5, seed=1),
+    ]
     models += [
         Smoothed(base, 0.5, masks="quantised"),
         Smoothed(base, 0.5, votes=True),
@@ -250,18 +294,27 @@ def test_fingerprints_tell_the_parameters_apart() -> None:
     prints = {m.fingerprint for m in models} | {base.fingerprint}
     assert len(prints) == len(models) + 1
     assert Smoothed(shapes(), 0.5).fingerprint == models[0].fingerprint
-    assert models[0].class_name(1) == "bar" and models[0].mean == base.mean and models[0].device == base.device
+    assert (
+        models[0].class_name(1) == "bar"
+        and models[0].mean == base.mean
+        and models[0].device == base.device
+    )
 
 
 def test_accuracy_falls_with_the_share_kept() -> None:
     base, batch = shapes(rows=256), photographs(40)
 
     def right(keep: float, part: Batch) -> torch.Tensor:
-        return Smoothed(base, keep, 8 if keep < 1 else 1, Patches(8)).scores(part).argmax(1) == part.label
+        return (
+            Smoothed(base, keep, 8 if keep < 1 else 1, Patches(8)).scores(part).argmax(1)
+            == part.label
+        )
 
     assert torch.equal(right(1.0, batch), base.logits(base.inputs(batch)).argmax(1) == batch.label)
     assert right(0.05, batch).sum() < right(1.0, batch).sum()
-    assert torch.equal(torch.cat([right(0.5, batch[:15]), right(0.5, batch[15:])]), right(0.5, batch))
+    assert torch.equal(
+        torch.cat([right(0.5, batch[:15]), right(0.5, batch[15:])]), right(0.5, batch)
+    )
 
 
 @pytest.mark.parametrize(

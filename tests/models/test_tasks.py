@@ -15,7 +15,9 @@ from heatproof import Batch, Model, UserError, rand, tasks
 from heatproof.report.findings import findings
 from heatproof.types import name_of
 
-ROAD = heatproof.Faithfulness(imputers="zero", fractions=(0.25, 0.5), metrics=("road", "pixel_flipping"))
+ROAD = heatproof.Faithfulness(
+    imputers="zero", fractions=(0.25, 0.5), metrics=("road", "pixel_flipping")
+)
 
 
 def exact(model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
@@ -78,7 +80,10 @@ def best_box(output: list[dict[str, Tensor]]) -> Tensor:
 
 
 DETECTION = tasks.Readout(
-    box_score, lambda before, after: (before - after).abs()[:, 0] < 0.5, best_box, readout="the score of the box"
+    box_score,
+    lambda before, after: (before - after).abs()[:, 0] < 0.5,
+    best_box,
+    readout="the score of the box",
 )
 
 
@@ -109,10 +114,17 @@ MODELS = {
     "classification": lambda: (Model(linear(3)), rows()),
     "binary": lambda: (Model(linear(1), task="binary"), rows()),
     "multi_label": lambda: (
-        Model(linear(3), classes=["cat", "dog", "fox"], task={"multi_label": {"label": "dog", "threshold": 0.7}}),
+        Model(
+            linear(3),
+            classes=["cat", "dog", "fox"],
+            task={"multi_label": {"label": "dog", "threshold": 0.7}},
+        ),
         rows(),
     ),
-    "regression": lambda: (Model(linear(2), task={"regression": {"output": 1, "tolerance": 0.5}}), rows()),
+    "regression": lambda: (
+        Model(linear(2), task={"regression": {"output": 1, "tolerance": 0.5}}),
+        rows(),
+    ),
     "segmentation": lambda: (Model(PixelNet(), task={"segmentation": {"overlap": 0.55}}), scenes()),
     "own": lambda: (Model(Boxes(), task=DETECTION), rows()),
 }
@@ -133,7 +145,9 @@ def test_the_exact_map_is_first_on_faithfulness_the_shuffled_last_and_a_constant
     assert ("probability" in known) == (task not in ("regression", "segmentation", "own"))
     # Removing everything a linear model reads, but for its constant: the curve is what the formula says.
     if task == "regression":
-        at = table.query("explainer == 'exact' and measure == 'logit' and order == 'morf' and level == 0.25")
+        at = table.query(
+            "explainer == 'exact' and measure == 'logit' and order == 'morf' and level == 0.25"
+        )
         parts = (x * model.module.weight[1]).detach()
         kept = parts.sort(1).values[:, :6].sum(1) + model.module.bias[1].detach()
         np.testing.assert_allclose(at.sort_values("sample")["value"], kept, atol=1e-5)
@@ -159,7 +173,9 @@ def test_stability_keeps_what_the_task_calls_unchanged(task):
     assert set(fass.query("condition == 'identity'").status) == {"ok"}
     pairs = fass.query("condition == 'push'").sort_values("sample")
     batch = model.fixed(Batch(tuple(sorted(pairs["sample"])), x))
-    before, after = (model.logits(model.inputs(batch.with_x(v)), batch.aux).detach() for v in (x, pushed(x)))
+    before, after = (
+        model.logits(model.inputs(batch.with_x(v)), batch.aux).detach() for v in (x, pushed(x))
+    )
     if task == "regression":
         kept = (before - after)[:, 1].abs() <= 0.5
         words = "the prediction moved from"
@@ -168,7 +184,10 @@ def test_stability_keeps_what_the_task_calls_unchanged(task):
         raw = [model.module(v)[:, 1] > odds for v in (x, pushed(x))]
         kept, words = raw[0] == raw[1], "top-1 changed from"
     elif task == "binary":
-        kept, words = (model.module(x) > 0)[:, 0] == (model.module(pushed(x)) > 0)[:, 0], "top-1 changed from class"
+        kept, words = (
+            (model.module(x) > 0)[:, 0] == (model.module(pushed(x)) > 0)[:, 0],
+            "top-1 changed from class",
+        )
     elif task == "classification":
         kept, words = before.argmax(1) == after.argmax(1), "top-1 changed from class"
     elif task == "segmentation":
@@ -176,10 +195,15 @@ def test_stability_keeps_what_the_task_calls_unchanged(task):
         kept = (was & now).flatten(1).sum(1) / (was | now).flatten(1).sum(1) >= 0.55
         words = "the region of class 1 keeps an overlap of"
     else:
-        kept, words = (before - after).abs()[:, 0] < 0.5, "the prediction changed: the score of the box went from"
+        kept, words = (
+            (before - after).abs()[:, 0] < 0.5,
+            "the prediction changed: the score of the box went from",
+        )
     assert (pairs["status"] == "ok").tolist() == kept.tolist()
     flipped = pairs[pairs["status"] == "flipped"]
-    assert 0 < len(flipped) < len(pairs) and all(reason.startswith(words) for reason in flipped["reason"])
+    assert 0 < len(flipped) < len(pairs) and all(
+        reason.startswith(words) for reason in flipped["reason"]
+    )
 
 
 def test_every_task_goes_through_certificates_and_says_what_it_cannot():
@@ -200,14 +224,22 @@ def test_every_task_goes_through_certificates_and_says_what_it_cannot():
             heatproof.Certificate(agreement="margin", features=heatproof.features.Pixels()),
             "agreement: margin.*regression",
         ),
-        (heatproof.Stability(max_drop=0.1), "max_drop is of a probability, and regression has none"),
-        (heatproof.Faithfulness(metrics=("irof",)), "irof is of a probability, and regression has none"),
+        (
+            heatproof.Stability(max_drop=0.1),
+            "max_drop is of a probability, and regression has none",
+        ),
+        (
+            heatproof.Faithfulness(metrics=("irof",)),
+            "irof is of a probability, and regression has none",
+        ),
         (heatproof.Faithfulness(readout="margin"), "readout: margin is for classes"),
         (heatproof.Faithfulness(against="label"), "against: label is for classes"),
     ):
         with pytest.raises(UserError, match=why):
             heatproof.evaluate(model, x, [exact], axis)
-    with pytest.raises(UserError, match="mfaba: it reads class probabilities, and regression has none"):
+    with pytest.raises(
+        UserError, match="mfaba: it reads class probabilities, and regression has none"
+    ):
         heatproof.evaluate(model, x, ["mfaba"], ROAD)
 
 
@@ -216,7 +248,8 @@ def test_an_open_tolerance_is_a_share_of_the_spread_of_the_references_on_every_s
     model = Model(net, task="regression")
     axis = heatproof.Stability(perturbations={"column_noise": {"sigma": 0.2}}, k=2)
     tables = [
-        heatproof.evaluate(model, x, ["saliency"], axis, references=6, shard_size=size).table() for size in (4, 30)
+        heatproof.evaluate(model, x, ["saliency"], axis, references=6, shard_size=size).table()
+        for size in (4, 30)
     ]
     assert tables[0].equals(tables[1])
     reasons = set(tables[0].query("status == 'flipped'").reason)
@@ -226,7 +259,9 @@ def test_an_open_tolerance_is_a_share_of_the_spread_of_the_references_on_every_s
 
     spread = float(net(load_references(open_data(x), 0, 6).x).detach().std())
     assert used == {f"{0.1 * spread:.2g}"}
-    assert model.task.tolerance is None and model.passes > 0  # the model is as it was, and has counted
+    assert (
+        model.task.tolerance is None and model.passes > 0
+    )  # the model is as it was, and has counted
 
 
 def test_regression_on_a_real_table():
@@ -235,22 +270,36 @@ def test_regression_on_a_real_table():
     x, y = datasets.load_diabetes(return_X_y=True)
     ridge = linear_models.LinearRegression().fit(x, y)
     net = nn.Linear(10, 1)
-    net.weight.data, net.bias.data = torch.tensor(ridge.coef_).float()[None], torch.tensor([ridge.intercept_]).float()
+    net.weight.data, net.bias.data = (
+        torch.tensor(ridge.coef_).float()[None],
+        torch.tensor([ridge.intercept_]).float(),
+    )
     data = torch.tensor(x[:24]).float()
     found = {}
-    for name, model in {"torch": Model(net, task="regression"), "sklearn": heatproof.from_sklearn(ridge)}.items():
+    for name, model in {
+        "torch": Model(net, task="regression"),
+        "sklearn": heatproof.from_sklearn(ridge),
+    }.items():
         run = heatproof.evaluate(
-            model, data, ["feature_ablation", "random", {"kernel_shap": {"samples": 200}}], ["stability", ROAD]
+            model,
+            data,
+            ["feature_ablation", "random", {"kernel_shap": {"samples": 200}}],
+            ["stability", ROAD],
         )
         ranks = run.ranking().query("measure == 'road'").set_index("explainer")["score"]
         assert ranks.idxmax() != "random" and ranks["feature_ablation"] > ranks["random"] + 5
         seen = run.samples().sort_values("sample")
         np.testing.assert_allclose(seen["readout"], ridge.predict(x[:24]), rtol=1e-3)
-        assert seen["probability"].isna().all() and seen["predicted_name"].iloc[0] == f"{seen['readout'].iloc[0]:.4g}"
+        assert (
+            seen["probability"].isna().all()
+            and seen["predicted_name"].iloc[0] == f"{seen['readout'].iloc[0]:.4g}"
+        )
         assert "prediction moved from" in run.table().query("status == 'flipped'").reason.iloc[0]
         found[name] = ranks
         run.text()
-    np.testing.assert_allclose(found["torch"]["feature_ablation"], found["sklearn"]["feature_ablation"], rtol=1e-3)
+    np.testing.assert_allclose(
+        found["torch"]["feature_ablation"], found["sklearn"]["feature_ablation"], rtol=1e-3
+    )
 
 
 def test_a_multi_label_probability_is_that_of_the_label_whatever_the_threshold():
@@ -267,8 +316,12 @@ def test_probabilities_are_read_as_such_where_that_is_said():
     model = Model(soft, task={"classification": {"outputs": "probabilities"}})
     x = rows(4)
     torch.testing.assert_close(model.logits(x).softmax(1), logits(x).softmax(1))
-    yes = Model(nn.Sequential(linear(1), nn.Sigmoid()), task={"binary": {"outputs": "probabilities"}})
-    torch.testing.assert_close(yes.logits(x), Model(linear(1), task="binary").logits(x), rtol=1e-3, atol=1e-4)
+    yes = Model(
+        nn.Sequential(linear(1), nn.Sigmoid()), task={"binary": {"outputs": "probabilities"}}
+    )
+    torch.testing.assert_close(
+        yes.logits(x), Model(linear(1), task="binary").logits(x), rtol=1e-3, atol=1e-4
+    )
 
 
 class Softly(nn.Module):
@@ -283,18 +336,29 @@ class Softly(nn.Module):
 WRONG = [
     (lambda: Model(linear(1)), "single output.*'binary'.*'regression'"),
     (Softly, "outputs of Softly are probabilities.*'outputs': 'probabilities'"),
-    (lambda: Model(linear(3), task="regresion"), "unknown task 'regresion'; did you mean 'regression'"),
+    (
+        lambda: Model(linear(3), task="regresion"),
+        "unknown task 'regresion'; did you mean 'regression'",
+    ),
     (lambda: Model(linear(3), task={"regression": {"tolerence": 1}}), "did you mean 'tolerance'"),
-    (lambda: Model(linear(3), task={"regression": {"tolerance": -1}}), "greater than or equal to 0, got -1"),
+    (
+        lambda: Model(linear(3), task={"regression": {"tolerance": -1}}),
+        "greater than or equal to 0, got -1",
+    ),
     (lambda: Model(linear(3), task={"multi_label": {"label": "dog"}}), "label 'dog' is a name"),
     (lambda: Model(linear(3), classes="abc", task="binary"), "list of names"),
     (
-        lambda: Model(linear(3), classes=["cat", "dog", "fox"], task={"multi_label": {"label": "dgo"}}),
+        lambda: Model(
+            linear(3), classes=["cat", "dog", "fox"], task={"multi_label": {"label": "dgo"}}
+        ),
         "unknown label 'dgo'; did you mean 'dog'",
     ),
     (lambda: Model(linear(3), task=tasks.Regression), r"make one: Regression\(\)"),
     (lambda: Model(linear(3), task="regression"), "predicts 3 numbers; say which one"),
-    (lambda: Model(linear(3), task={"multi_label": {"label": 7}}), "reads output 7, .*outputs 0 to 2"),
+    (
+        lambda: Model(linear(3), task={"multi_label": {"label": 7}}),
+        "reads output 7, .*outputs 0 to 2",
+    ),
     (
         lambda: Model(linear(3), task={"regression": {}, "binary": {}}),
         "task: expected one name with its parameters, got the keys regression, binary",
@@ -302,7 +366,10 @@ WRONG = [
     (lambda: Model(linear(3), task="binary"), "binary reads one output, and the network has 3"),
     (lambda: Model(linear(3), task="segmentation"), r"outputs \(B, classes, …\), got"),
     (lambda: Model(Boxes(), task="classification"), "cannot find the class scores.*type list"),
-    (lambda: Model(linear(1), task=tasks.Readout(lambda o, a: [1], lambda b, a: b)), "the readout gave list"),
+    (
+        lambda: Model(linear(1), task=tasks.Readout(lambda o, a: [1], lambda b, a: b)),
+        "the readout gave list",
+    ),
     (
         lambda: Model(linear(1), task=tasks.Readout(lambda o, a: o, lambda before, after: True)),
         r"`keeps` of the readout must give a boolean tensor \(\d+,\), got True",
@@ -322,7 +389,9 @@ def test_wrong_tasks_are_refused_with_a_way_out(make, message):
 
 def test_what_a_task_has_not_got_is_said():
     table = torch.zeros(2, 1)
-    with pytest.raises(UserError, match=r"without reference samples give task={'regression': {'tolerance': 0.5}}"):
+    with pytest.raises(
+        UserError, match=r"without reference samples give task={'regression': {'tolerance': 0.5}}"
+    ):
         tasks.Regression().same(table, table, torch.zeros(2).long())
     with pytest.raises(UserError, match="regression fixes nothing on the sample as it is"):
         tasks.Regression().fix(table, {})
@@ -332,7 +401,9 @@ def test_what_a_task_has_not_got_is_said():
 
 def test_a_single_output_is_yes_or_no_where_names_or_labels_say_so():
     assert name_of(Model(linear(1), classes=["no", "yes"]).task) == "binary"
-    run = heatproof.evaluate(linear(1), (rows(8), torch.tensor([0, 1] * 4)), ["input_x_gradient"], ROAD, references=4)
+    run = heatproof.evaluate(
+        linear(1), (rows(8), torch.tensor([0, 1] * 4)), ["input_x_gradient"], ROAD, references=4
+    )
     assert set(run.table().query("measure == 'road'").status) == {"ok"}  # both answers have maps
     assert set(run.samples()["predicted"]) == {0, 1}
 
@@ -340,7 +411,9 @@ def test_a_single_output_is_yes_or_no_where_names_or_labels_say_so():
 def test_a_study_file_names_the_task_and_a_wrong_one_has_its_line(tmp_path):
     from heatproof.runs.study.file import read_study
 
-    (tmp_path / "nets.py").write_text("import torch\ndef make():\n    return torch.nn.Linear(8, 1)\n")
+    (tmp_path / "nets.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(8, 1)\n"
+    )
     np.savez(tmp_path / "rows.npz", x=rows(6).numpy())
     text = "model: {{source: 'python:nets.py:make', task: {}}}\ndata: rows.npz\nexplainers: [saliency]\n"
     file = tmp_path / "study.yaml"
@@ -348,7 +421,9 @@ def test_a_study_file_names_the_task_and_a_wrong_one_has_its_line(tmp_path):
     plan = read_study(file).plan(allow_code=True)
     assert next(iter(plan.models.values())).task == tasks.Regression(tolerance=0.5)
     file.write_text(text.format("regresion"))
-    with pytest.raises(UserError, match="line 1: unknown task 'regresion'; did you mean 'regression'"):
+    with pytest.raises(
+        UserError, match="line 1: unknown task 'regresion'; did you mean 'regression'"
+    ):
         read_study(file)
 
 
@@ -359,7 +434,9 @@ def test_a_readout_needs_what_is_fixed_and_the_network_does_not_see_it():
     batch = model.fixed(Batch(tuple(map(str, range(len(x)))), x))
     table = model.logits(x, batch.aux)
     region = model.module(x)["out"].argmax(1) == 1
-    mean = torch.stack([out[1][r].mean() for out, r in zip(model.module(x)["out"], region, strict=True)])
+    mean = torch.stack(
+        [out[1][r].mean() for out, r in zip(model.module(x)["out"], region, strict=True)]
+    )
     torch.testing.assert_close(table[:, 1], mean)
     assert batch.aux["_region"].equal(region) and (table[:, 4] == 1).all()
 
@@ -390,8 +467,12 @@ def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_
     with pytest.raises(UserError, match="the data bring depht, and TwoInputs takes depth beside x"):
         heatproof.evaluate(net, batch, ["saliency"], ROAD)
     good = Batch(batch.ids, batch.x, {"depth": torch.ones(6, 8)})
-    assert set(heatproof.evaluate(net, good, ["saliency"], ROAD).table().query("measure == 'road'").status) == {"ok"}
-    with pytest.raises(UserError, match=r"dict without logits \(features \(4, 8\), classes \(4, 3\)\)"):
+    assert set(
+        heatproof.evaluate(net, good, ["saliency"], ROAD).table().query("measure == 'road'").status
+    ) == {"ok"}
+    with pytest.raises(
+        UserError, match=r"dict without logits \(features \(4, 8\), classes \(4, 3\)\)"
+    ):
         Model(TwoScores()).logits(rows(4))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -447,10 +528,17 @@ def test_sigmoids_and_a_missing_normalisation_are_findings():
     plain = linear(3)
     run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
     titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
-    assert not {"The scores look like probabilities", "The model was given without its normalisation"} & set(titles)
+    assert not {
+        "The scores look like probabilities",
+        "The model was given without its normalisation",
+    } & set(titles)
     plain.pretrained_cfg = {"mean": (0.5,), "std": (0.25,)}  # as timm keeps it
     run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
-    (card,) = (f for f in findings(run.table(), run.samples(), run.manifest) if "without its normalisation" in f.title)
+    (card,) = (
+        f
+        for f in findings(run.table(), run.samples(), run.manifest)
+        if "without its normalisation" in f.title
+    )
     assert "mean=(0.5,), std=(0.25,)" in card.seen
     known = heatproof.evaluate(Model(plain, mean=0.5, std=0.25), rows(24), ["saliency"], ROAD)
     assert known.manifest["study"]["models"]["Linear"]["unnormalised"] is None
@@ -474,7 +562,9 @@ def test_symmetry_of_a_number_is_what_the_task_calls_unchanged():
     for i, value in enumerate(rows.loc["model_change", "value"]):
         others = [j for j, sample in enumerate(references.ids) if int(sample) != i]
         unit = (theirs[others] - turned[0, i]).abs().mean()
-        assert value == pytest.approx(float((turned[:, i] - turned[0, i]).abs().mean() / unit), rel=1e-4)
+        assert value == pytest.approx(
+            float((turned[:, i] - turned[0, i]).abs().mean() / unit), rel=1e-4
+        )
     assert "model agreement" in run.text() and "prediction unchanged" in run.text()
     assert model.task.name == "regression" and run.report().read_text().count("model agreement")
 
@@ -506,12 +596,21 @@ def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
     axis = heatproof.Faithfulness(imputers="zero", fractions=(0.2, 0.5))
     tables = []
     for order in (list(nets), list(nets)[::-1]):
-        run = heatproof.evaluate({name: nets[name] for name in order}, rows, ["input_x_gradient"], axis, references=4)
+        run = heatproof.evaluate(
+            {name: nets[name] for name in order}, rows, ["input_x_gradient"], axis, references=4
+        )
         assert run.manifest["study"]["evaluations"]["faithfulness"]["readout"] == "logit"
-        tables.append(run.table().sort_values(["model", "measure", "condition", "level", "sample"], ignore_index=True))
+        tables.append(
+            run.table().sort_values(
+                ["model", "measure", "condition", "level", "sample"], ignore_index=True
+            )
+        )
     assert tables[0].equals(tables[1]) and set(tables[0].status) <= {"ok", "undefined"}
     for asked in ({"readout": "probability"}, {"metrics": ("road", "deletion_auc")}):
         passes = [net.passes for net in nets.values()]
-        with pytest.raises(UserError, match=r"what all models have is faithfulness: \{readout: logit, metrics: \[road"):
+        with pytest.raises(
+            UserError,
+            match=r"what all models have is faithfulness: \{readout: logit, metrics: \[road",
+        ):
             heatproof.evaluate(nets, rows, ["input_x_gradient"], replace(axis, **asked))
         assert passes == [net.passes for net in nets.values()]

@@ -23,7 +23,9 @@ ROAD = heatproof.Faithfulness(imputers="zero", fractions=(0.5,), metrics=("road"
 
 
 class GraphNet(nn.Module):
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor
+    ) -> torch.Tensor:
         raise AssertionError("no pass was expected")
 
 
@@ -43,12 +45,16 @@ def scripted() -> Any:
         return torch.jit.script(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(392, 2)))
 
 
-def judged(model: Any, data: Any, explainer: Any = "saliency", axis: Any = ROAD) -> Callable[[], Any]:
+def judged(
+    model: Any, data: Any, explainer: Any = "saliency", axis: Any = ROAD
+) -> Callable[[], Any]:
     return lambda: heatproof.evaluate(model, data, [explainer], axis)
 
 
 def shaken(spec: Any, data: Any = PICTURES) -> Callable[[], Any]:
-    return lambda: heatproof.evaluate(Never(), data, ["saliency"], heatproof.Stability(perturbations=spec))
+    return lambda: heatproof.evaluate(
+        Never(), data, ["saliency"], heatproof.Stability(perturbations=spec)
+    )
 
 
 def symmetric(group: Any, data: Any) -> Callable[[], Any]:
@@ -61,7 +67,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         judged(TwoStreams(), PICTURES),
         r"TwoStreams takes flow beside its first input.*'flow'",
     ),
-    "a network of edges": (judged(GraphNet(), X), r"takes edge_index and batch .*graphs come dense, as adjacency"),
+    "a network of edges": (
+        judged(GraphNet(), X),
+        r"takes edge_index and batch .*graphs come dense, as adjacency",
+    ),
     "inputs that nobody takes": (
         judged(Never(), open_data({"x": X, "depth": X})),
         "the data bring depth, and Never takes nothing",
@@ -71,9 +80,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "ends in a softmax.*leave it off",
     ),
     "one output, no task": (judged(nn.Linear(8, 1), X), "single output.*'binary'.*'regression'"),
-    "an unknown task": (lambda: Model(nn.Linear(8, 2), task="regresion"), "did you mean 'regression'"),
+    "an unknown task": (
+        lambda: Model(nn.Linear(8, 2), task="regresion"),
+        "did you mean 'regression'",
+    ),
     "a label of no class": (
-        lambda: Model(nn.Linear(8, 2), classes=["cat", "dog"], task={"multi_label": {"label": "dgo"}}),
+        lambda: Model(
+            nn.Linear(8, 2), classes=["cat", "dog"], task={"multi_label": {"label": "dgo"}}
+        ),
         "unknown label 'dgo'; did you mean 'dog'",
     ),
     "no network": (lambda: Model("resnet50"), "needs a torch.nn.Module, got str"),
@@ -83,24 +97,48 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "grad_cam of a table": (judged(nn.Linear(8, 2), X, "grad_cam"), "grad_cam"),
     "noise of bytes": (shaken({"gaussian_noise": {"sigma": 25}}), "at most 1; 25 of 255 is 0.098"),
-    "brightness in percent": (shaken({"brightness": {"factor": 150}}), "at most 20, got 150; 150 % is 1.5"),
+    "brightness in percent": (
+        shaken({"brightness": {"factor": 150}}),
+        "at most 20, got 150; 150 % is 1.5",
+    ),
     "an unknown perturbation": (shaken(["noise"]), "unknown perturbation or preset 'noise'"),
-    "jpeg of volumes": (shaken("jpeg", VOLUMES), "jpeg needs images .*for volumes there are rotation"),
-    "volumes in units of their own": (shaken("usual", 400 * VOLUMES), r"perturbed in \[0, 1\].*scale them first"),
-    "a shift out of the picture": (shaken({"translation": {"pixels": 16}}), "leaves nothing of images of width 16"),
-    "a depth that pictures lack": (shaken({"translation": {"pixels": 1, "axis": "depth"}}), "is for volumes"),
+    "jpeg of volumes": (
+        shaken("jpeg", VOLUMES),
+        "jpeg needs images .*for volumes there are rotation",
+    ),
+    "volumes in units of their own": (
+        shaken("usual", 400 * VOLUMES),
+        r"perturbed in \[0, 1\].*scale them first",
+    ),
+    "a shift out of the picture": (
+        shaken({"translation": {"pixels": 16}}),
+        "leaves nothing of images of width 16",
+    ),
+    "a depth that pictures lack": (
+        shaken({"translation": {"pixels": 1, "axis": "depth"}}),
+        "is for volumes",
+    ),
     "turns of no cubes": (
         symmetric("octahedral", VOLUMES[:, :, :4]),
         "needs cubes, got 4×8×8; octahedral: {turns: false}",
     ),
-    "a group of volumes on pictures": (symmetric("octahedral", PICTURES), r"needs volumes \(B, C, D, H, W\)"),
-    "an unknown group": (lambda: heatproof.Symmetry(group="octaedral"), "did you mean 'octahedral'"),
+    "a group of volumes on pictures": (
+        symmetric("octahedral", PICTURES),
+        r"needs volumes \(B, C, D, H, W\)",
+    ),
+    "an unknown group": (
+        lambda: heatproof.Symmetry(group="octaedral"),
+        "did you mean 'octahedral'",
+    ),
     "pixels of bytes": (lambda: open_data(torch.full((2, 3, 8, 8), 200.0)), r"\[0, 1\]|255"),
     "rows that are pictures": (
         lambda: open_data(torch.rand(3, 784)),
         r"look like flattened pictures.*shape=\[1, 28, 28\]",
     ),
-    "values that are not finite": (lambda: open_data(torch.tensor([[1.0, torch.nan]])), "not finite"),
+    "values that are not finite": (
+        lambda: open_data(torch.tensor([[1.0, torch.nan]])),
+        "not finite",
+    ),
     "a network of other inputs": (
         lambda: Workbench(Model(nn.Linear(3, 2)), 4).predict(Batch(("a",), torch.rand(1, 5))),
         r"Linear cannot predict samples of shape \(5,\): mat1 and mat2",
@@ -111,19 +149,42 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "explainer '.*' returned list; a tensor in the shape of the inputs is needed",
     ),
-    "a folder as a checkpoint": (lambda: Checkpoint("."), "is a file with a state dict, but '.*' is a folder"),
-    "a frame without the label": (lambda: open_data(FRAME, label="kid"), "unknown column of the DataFrame 'kid'"),
-    "a frame of dates": (lambda: open_data(FRAME.assign(at=pd.Timestamp(0))), "column 'at' holds times"),
-    "inputs of other lengths": (lambda: open_data({"x": X, "depth": X[:2]}), "6 samples but 2 of depth"),
-    "a dict without x": (lambda: open_data({"image": np.ones(3)}), "cannot read data from dict; .*more inputs by name"),
-    "pictures that are not there": (lambda: open_data(["no/where.png"]), "there is no file or folder"),
-    "texts without a vocabulary": (lambda: open_data(["a text", "another"]), "texts need a vocabulary"),
+    "a folder as a checkpoint": (
+        lambda: Checkpoint("."),
+        "is a file with a state dict, but '.*' is a folder",
+    ),
+    "a frame without the label": (
+        lambda: open_data(FRAME, label="kid"),
+        "unknown column of the DataFrame 'kid'",
+    ),
+    "a frame of dates": (
+        lambda: open_data(FRAME.assign(at=pd.Timestamp(0))),
+        "column 'at' holds times",
+    ),
+    "inputs of other lengths": (
+        lambda: open_data({"x": X, "depth": X[:2]}),
+        "6 samples but 2 of depth",
+    ),
+    "a dict without x": (
+        lambda: open_data({"image": np.ones(3)}),
+        "cannot read data from dict; .*more inputs by name",
+    ),
+    "pictures that are not there": (
+        lambda: open_data(["no/where.png"]),
+        "there is no file or folder",
+    ),
+    "texts without a vocabulary": (
+        lambda: open_data(["a text", "another"]),
+        "texts need a vocabulary",
+    ),
     "regions of another size": (
         lambda: open_data(VOLUMES, regions=np.ones((4, 8, 8), bool)).load([0]),
         r"a region of shape \(8, 8\) does not fit samples of \(1, 8, 8, 8\)",
     ),
     "regions that cannot move": (
-        lambda: groups.Dihedral(4).act(torch.tensor(1), Batch(("a",), PICTURES[:1], {"_region": torch.ones(1, 8, 8)})),
+        lambda: groups.Dihedral(4).act(
+            torch.tensor(1), Batch(("a",), PICTURES[:1], {"_region": torch.ones(1, 8, 8)})
+        ),
         r"regions move with samples of their own size, \(16, 16\), got \(8, 8\)",
     ),
 }

@@ -19,7 +19,10 @@ from support.recorded import constants, recorded
 
 runs_kernels = pytest.mark.skipif(not kernels.AVAILABLE, reason="Triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
-LAUNCHED = {quickshift: ("_density_kernel", "_links_kernel"), ssim: ("_products_kernel", "_scores_kernel")}
+LAUNCHED = {
+    quickshift: ("_density_kernel", "_links_kernel"),
+    ssim: ("_products_kernel", "_scores_kernel"),
+}
 LAUNCHED[depthwise] = ("_depthwise_kernel",)
 CALLED = {ssim: ("_total",), depthwise: ("_tap", "_weight")}
 
@@ -32,11 +35,15 @@ def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
     if tuple(map(int, version("triton").split(".")[:2])) < (3, 7):
-        pytest.skip("the interpreter of Triton before 3.7 takes no loop of a length that is given to it")
+        pytest.skip(
+            "the interpreter of Triton before 3.7 takes no loop of a length that is given to it"
+        )
     for module, names in LAUNCHED.items():
         for name in names:
             body = getattr(module, name).fn
-            monkeypatch.setitem(InterpretedFunction.rewritten_fn, body, body)  # as it stands in its file
+            monkeypatch.setitem(
+                InterpretedFunction.rewritten_fn, body, body
+            )  # as it stands in its file
             monkeypatch.setattr(module, name, InterpretedFunction(body))
     for module, names in CALLED.items():
         for name in names:
@@ -50,7 +57,9 @@ def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
     monkeypatch.setattr(quickshift.libdevice, "exp2", lambda values: of_block(np.exp2, values))
     monkeypatch.setattr(tl, "sum", lambda values, axis: of_block(np.sum, values, axis))
-    monkeypatch.setattr(tl, "zeros", lambda shape, kind=None, dtype=None: tl.full(shape, 0, dtype or kind))
+    monkeypatch.setattr(
+        tl, "zeros", lambda shape, kind=None, dtype=None: tl.full(shape, 0, dtype or kind)
+    )
     for module in (segment, windows):
         monkeypatch.setattr(module, "fused", lambda values: True)
     return "cpu"
@@ -73,13 +82,17 @@ def scenes(count: int, height: int, width: int) -> torch.Tensor:
 @pytest.mark.parametrize(("kernel_size", "max_dist"), [(0.6, 6.0), (1.0, 3.0)])
 def test_superpixels(fused, monkeypatch, kernel_size, max_dist):
     colours = 0.2 * segment.lab(scenes(2, 9, 15).to(fused))
-    found = segment._segments(colours, kernel_size, max_dist)  # in this thread: the interpreter knows one only
+    found = segment._segments(
+        colours, kernel_size, max_dist
+    )  # in this thread: the interpreter knows one only
     dense = segment._density(colours, kernel_size, 3)
     plain(monkeypatch)
     wanted = segment._segments(colours, kernel_size, max_dist)
     assert torch.equal(found, wanted) and int(wanted.max()) > 0
     step = 1 / segment._DENSITY_STEPS  # that rounding may cross
-    torch.testing.assert_close(dense, segment._density(colours, kernel_size, 3), rtol=0, atol=1.5 * step)
+    torch.testing.assert_close(
+        dense, segment._density(colours, kernel_size, 3), rtol=0, atol=1.5 * step
+    )
 
 
 def maps(seed: int, device: str) -> torch.Tensor:
@@ -91,7 +104,10 @@ def maps(seed: int, device: str) -> torch.Tensor:
 def test_ssim_of_pairs_and_of_all(fused, monkeypatch, masked):
     valid = torch.ones(1, 1, 14, 17, dtype=torch.bool, device=fused)
     valid[..., :4] = not masked
-    profiles = [profile(values, 10, valid=valid) for values in (maps(0, fused), maps(0, fused) + maps(1, fused) / 4)]
+    profiles = [
+        profile(values, 10, valid=valid)
+        for values in (maps(0, fused), maps(0, fused) + maps(1, fused) / 4)
+    ]
     monkeypatch.setattr(windows, "_chunk", lambda values: 3)  # which does not divide the pairs
     found = compare(*profiles)["ssim"], compare_all(profiles[0][:3], profiles[1])["ssim"]
     plain(monkeypatch)

@@ -41,7 +41,9 @@ def mask(kind: str, height: int, width: int, removed: float, seed: int = 0) -> t
     if kind == "blob":
         draw = ndimage.gaussian_filter(draw, max(height, width) / 12, mode="nearest")
     order = draw.ravel().argsort()
-    gone = {"one kept": height * width - 1, "one removed": 1}.get(kind, round(removed * height * width))
+    gone = {"one kept": height * width - 1, "one removed": 1}.get(
+        kind, round(removed * height * width)
+    )
     keep = np.ones(height * width, dtype=bool)
     keep[order[:gone]] = False
     return torch.from_numpy(keep.reshape(height, width))
@@ -51,7 +53,9 @@ def direct(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     """One image (C, H, W) by a sparse direct solve of the equations as the paper writes them, pixel by pixel."""
     image, kept = x.double().numpy(), keep.numpy()
     height, width = kept.shape
-    unknowns = {(int(i), int(j)): k for k, (i, j) in enumerate(zip(*np.nonzero(~kept), strict=True))}
+    unknowns = {
+        (int(i), int(j)): k for k, (i, j) in enumerate(zip(*np.nonzero(~kept), strict=True))
+    }
     entries, right = [], np.zeros((len(unknowns), len(image)))
     for (i, j), k in unknowns.items():
         diagonal = 0.0
@@ -88,7 +92,9 @@ def test_multigrid_agrees_with_a_sparse_direct_solve(kind, channels, height, wid
 
 
 @pytest.mark.parametrize("removed", [0.1, 0.5, 0.7])
-@pytest.mark.parametrize(("channels", "height", "width"), [(3, 40, 40), (1, 47, 33), (5, 16, 91), (2, 6, 50)])
+@pytest.mark.parametrize(
+    ("channels", "height", "width"), [(3, 40, 40), (1, 47, 33), (5, 16, 91), (2, 6, 50)]
+)
 def test_scattered_pixels_need_no_coarse_levels(removed, channels, height, width):
     x, keep = pictures(1, channels, height, width), mask("random", height, width, removed)[None]
     reference = direct(x[0], keep[0])
@@ -104,7 +110,9 @@ def test_an_image_with_scattered_pixels_and_a_hole_is_solved():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("channels", "height", "width"), [(3, 20, 20), (1, 7, 31), (4, 25, 6), (2, 1, 40), (1, 40, 1)])
+@pytest.mark.parametrize(
+    ("channels", "height", "width"), [(3, 20, 20), (1, 7, 31), (4, 25, 6), (2, 1, 40), (1, 40, 1)]
+)
 def test_banded_cholesky_agrees_with_a_sparse_direct_solve(kind, channels, height, width):
     for removed in (0.3, 0.9):
         x, keep = pictures(1, channels, height, width)[0], mask(kind, height, width, removed)
@@ -114,9 +122,17 @@ def test_banded_cholesky_agrees_with_a_sparse_direct_solve(kind, channels, heigh
 
 @pytest.mark.parametrize(
     ("kind", "removed", "size"),
-    [("random", 0.5, 224), ("random", 0.7, 112), ("blob", 0.9, 112), ("one kept", 1.0, 112), ("blob", 0.1, 112)],
+    [
+        ("random", 0.5, 224),
+        ("random", 0.7, 112),
+        ("blob", 0.9, 112),
+        ("one kept", 1.0, 112),
+        ("blob", 0.1, 112),
+    ],
 )
-def test_the_default_tolerance_is_below_a_thousandth_and_a_strict_one_below_a_millionth(kind, removed, size):
+def test_the_default_tolerance_is_below_a_thousandth_and_a_strict_one_below_a_millionth(
+    kind, removed, size
+):
     x, keep = pictures(1, 3, size, size), mask(kind, size, size, removed)[None]
     reference = direct(x[0], keep[0])
     assert (removal.NoisyLinear(sigma=0.0)(x, keep)[0] - reference).abs().max() < 1e-3
@@ -135,7 +151,10 @@ def test_transfers_are_adjoint_and_reproduce_constants():
 
 
 def test_a_series_is_a_straight_line_between_kept_points():
-    x, keep = pictures(3, 2, 1, 300)[:, :, 0], torch.stack([mask("random", 1, 300, 0.8, s)[0] for s in range(3)])
+    x, keep = (
+        pictures(3, 2, 1, 300)[:, :, 0],
+        torch.stack([mask("random", 1, 300, 0.8, s)[0] for s in range(3)]),
+    )
     filled = removal.NoisyLinear(sigma=0.0)(x, keep)
     for i, c in itertools.product(range(3), range(2)):
         there = keep[i].nonzero()[:, 0].numpy()
@@ -163,7 +182,9 @@ def test_batch_size_and_order_do_not_matter(name, size):
     ids = tuple(f"id{i}" for i in range(n))
     together = EVERY[name](x, keep, ids, 7)
     back = EVERY[name](x.flip(0), keep.flip(0), ids[::-1], 7).flip(0)
-    single = torch.cat([EVERY[name](x[i : i + 1], keep[i : i + 1], ids[i : i + 1], 7) for i in range(n)])
+    single = torch.cat(
+        [EVERY[name](x[i : i + 1], keep[i : i + 1], ids[i : i + 1], 7) for i in range(n)]
+    )
     assert torch.allclose(together, single, rtol=0, atol=2e-7)
     assert torch.allclose(together, back, rtol=0, atol=2e-7)
 
@@ -184,7 +205,10 @@ def test_images_solved_together_do_not_disturb_each_other():
 @pytest.mark.parametrize("shape", [(2, 3, 10, 10), (2, 3, 60, 71), (2, 3, 25), (2, 3, 1, 6)])
 def test_kept_pixels_are_returned_exactly_and_removed_ones_unread(name, shape):
     generator = torch.Generator().manual_seed(3)
-    x, keep = torch.rand(shape, generator=generator), torch.rand(shape[0], *shape[2:], generator=generator) > 0.6
+    x, keep = (
+        torch.rand(shape, generator=generator),
+        torch.rand(shape[0], *shape[2:], generator=generator) > 0.6,
+    )
     keep[..., 0] = True
     imputer = EVERY[name]
     filled = imputer(x, keep, ("a", "b"), 5)
@@ -193,7 +217,9 @@ def test_kept_pixels_are_returned_exactly_and_removed_ones_unread(name, shape):
     assert torch.equal(filled[everywhere], x[everywhere])
     assert not torch.equal(filled, x)
     other = torch.where(everywhere, x, torch.rand(shape, generator=generator))
-    assert torch.equal(imputer(other, keep, ("a", "b"), 5), filled) is not (name in ("image_mean", "blur"))
+    assert torch.equal(imputer(other, keep, ("a", "b"), 5), filled) is not (
+        name in ("image_mean", "blur")
+    )
 
 
 @pytest.mark.parametrize("name", ["noise", "noisy_linear"])
@@ -201,7 +227,10 @@ def test_nested_masks_share_their_draws(name):
     x, ids = pictures(1, 3, 30, 30), ("cat",)
     small, large = mask("random", 30, 30, 0.3)[None], mask("random", 30, 30, 0.7)[None]
     assert not (large & ~small).any()
-    quiet = {"noise": lambda keep: 0, "noisy_linear": lambda keep: removal.NoisyLinear(sigma=0.0)(x, keep)}[name]
+    quiet = {
+        "noise": lambda keep: 0,
+        "noisy_linear": lambda keep: removal.NoisyLinear(sigma=0.0)(x, keep),
+    }[name]
     drawn = [EVERY[name](x, keep, ids, 2) - quiet(keep) for keep in (small, large)]
     gone = (~small)[:, None].expand_as(x)
     assert torch.allclose(drawn[0][gone], drawn[1][gone], atol=1e-6)
@@ -223,7 +252,9 @@ def test_the_noise_has_the_size_asked_for_and_is_not_clamped():
 
 def test_blur_is_a_gaussian_filter():
     x, keep = pictures(1, 2, 20, 31), mask("random", 20, 31, 0.5)[None]
-    smooth = ndimage.gaussian_filter(x[0].double().numpy(), (0, 2.5, 2.5), mode="nearest", truncate=4.0)
+    smooth = ndimage.gaussian_filter(
+        x[0].double().numpy(), (0, 2.5, 2.5), mode="nearest", truncate=4.0
+    )
     reference = torch.where(keep[:, None], x, torch.from_numpy(smooth)[None].float())
     assert torch.allclose(removal.Blur(sigma=2.5)(x, keep), reference, atol=1e-5)
 
@@ -233,7 +264,9 @@ def test_fixed_fills():
     gone = ~keep[0]
     assert (removal.Zero()(x, keep)[:, :, gone] == 0).all()
     assert (removal.Value(value=0.7)(x, keep)[:, :, gone] == torch.tensor(0.7)).all()
-    assert (removal.DatasetMean(mean=(0.1, 0.2, 0.3))(x, keep)[:, 2][:, gone] == torch.tensor(0.3)).all()
+    assert (
+        removal.DatasetMean(mean=(0.1, 0.2, 0.3))(x, keep)[:, 2][:, gone] == torch.tensor(0.3)
+    ).all()
     means = removal.ImageMean()(x, keep)[:, :, gone]
     assert torch.allclose(means, x.mean((2, 3))[..., None].expand_as(means))
     drawn = removal.UniformNoise()(x, keep)[:, :, gone]
@@ -243,19 +276,27 @@ def test_fixed_fills():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_come_back_as_they_came(dtype):
     x, keep = pictures(1, 1, 70, 70).to(dtype), mask("blob", 70, 70, 0.8)[None]
-    filled = removal.NoisyLinear(sigma=0.0, tolerance=1e-4 if dtype != torch.float64 else 1e-10)(x, keep)
+    filled = removal.NoisyLinear(sigma=0.0, tolerance=1e-4 if dtype != torch.float64 else 1e-10)(
+        x, keep
+    )
     assert filled.dtype == dtype
-    assert (filled[0].double() - direct(x[0], keep[0])).abs().max() < {2: 1e-2, 8: 1e-6}[dtype.itemsize]
+    assert (filled[0].double() - direct(x[0], keep[0])).abs().max() < {2: 1e-2, 8: 1e-6}[
+        dtype.itemsize
+    ]
 
 
 def test_an_input_that_wants_gradients_is_filled_like_any_other():
     x, keep = pictures(1, 1, 70, 70), mask("blob", 70, 70, 0.8)[None]
-    assert torch.equal(removal.NoisyLinear()(x.clone().requires_grad_(), keep), removal.NoisyLinear()(x, keep))
+    assert torch.equal(
+        removal.NoisyLinear()(x.clone().requires_grad_(), keep), removal.NoisyLinear()(x, keep)
+    )
 
 
 def test_an_empty_batch_is_an_empty_batch():
     for imputer in EVERY.values():
-        assert imputer(torch.zeros(0, 3, 4, 4), torch.zeros(0, 4, 4, dtype=torch.bool), (), 0).shape == (0, 3, 4, 4)
+        assert imputer(
+            torch.zeros(0, 3, 4, 4), torch.zeros(0, 4, 4, dtype=torch.bool), (), 0
+        ).shape == (0, 3, 4, 4)
 
 
 def test_the_registry_is_complete_and_takes_plain_parameters():
@@ -269,12 +310,20 @@ def test_mistakes_are_named():
     cases = {
         "keep must be boolean.*float32": lambda: removal.Zero()(x, keep.float()),
         "keep is on meta but x on cpu; move one": lambda: removal.Zero()(x, keep.to("meta")),
-        r"keep has shape \(2, 5, 4\).*needs \(2, 4, 5\)": lambda: removal.Blur()(x, keep.transpose(1, 2)),
-        r"keep has shape \(2, 3, 4, 5\)": lambda: removal.UniformNoise()(x, keep[:, None].expand_as(x)),
+        r"keep has shape \(2, 5, 4\).*needs \(2, 4, 5\)": lambda: removal.Blur()(
+            x, keep.transpose(1, 2)
+        ),
+        r"keep has shape \(2, 3, 4, 5\)": lambda: removal.UniformNoise()(
+            x, keep[:, None].expand_as(x)
+        ),
         "ids has 1 names but x holds 2": lambda: removal.NoisyLinear()(x, keep, ids=("a",)),
         r"floats.*int64 of shape \(2, 3, 4, 5\)": lambda: removal.ImageMean()(x.long(), keep),
-        r"images \(B, C, H, W\), volumes .* or series.*\(2, 3\)": lambda: removal.Zero()(x[..., 0, 0], keep[:, 0, 0]),
-        "2 numbers, not one for each of 3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep),
+        r"images \(B, C, H, W\), volumes .* or series.*\(2, 3\)": lambda: removal.Zero()(
+            x[..., 0, 0], keep[:, 0, 0]
+        ),
+        "2 numbers, not one for each of 3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(
+            x, keep
+        ),
     }
     for message, call in cases.items():
         with pytest.raises(UserError, match=message):
@@ -309,10 +358,14 @@ def test_the_device_does_not_matter(name):
     there = EVERY[name](x.cuda(), keep.cuda(), None, 1)
     assert there.is_cuda
     assert (there.cpu() - EVERY[name](x, keep, None, 1)).abs().max() < 1e-3
-    single = torch.cat([EVERY[name](x[i : i + 1].cuda(), keep[i : i + 1].cuda(), (str(i),), 1) for i in range(6)])
+    single = torch.cat(
+        [EVERY[name](x[i : i + 1].cuda(), keep[i : i + 1].cuda(), (str(i),), 1) for i in range(6)]
+    )
     assert (there - single).abs().max() < 1e-6
     if name == "noisy_linear":
-        narrow = interpolated(x[:, :, :1, :].cuda(), keep[:, :1, :].cuda() | (torch.arange(43) == 0).cuda(), 1e-5)
+        narrow = interpolated(
+            x[:, :, :1, :].cuda(), keep[:, :1, :].cuda() | (torch.arange(43) == 0).cuda(), 1e-5
+        )
         assert (
             narrow.cpu() - interpolated(x[:, :, :1], keep[:, :1] | (torch.arange(43) == 0), 1e-5)
         ).abs().max() < 1e-4
@@ -327,5 +380,7 @@ def test_an_offset_changes_nothing_but_the_offset(kind):
     if kind == "blob":
         keep = torch.ones(1, 96, 96, dtype=torch.bool)
         keep[0, 10:80, 10:85] = False
-    near, far = (removal.NoisyLinear(sigma=0.0)(x + offset, keep) - offset for offset in (0.0, 1000.0))
+    near, far = (
+        removal.NoisyLinear(sigma=0.0)(x + offset, keep) - offset for offset in (0.0, 1000.0)
+    )
     assert (near - far).abs().max() < 2e-4  # single precision has steps of 6e-5 there

@@ -36,7 +36,12 @@ def test_every_imputer_with_its_defaults(kind: str) -> None:
     found: dict[str, Any] = {}
     for name, make in removal.IMPUTERS.items():
         imputer = make(mean=(0.5,)) if name == "dataset_mean" else make()
-        if kind == "row" and name in ("image_mean", "blur", "noisy_linear", "noisy_linear_published"):
+        if kind == "row" and name in (
+            "image_mean",
+            "blur",
+            "noisy_linear",
+            "noisy_linear_published",
+        ):
             with pytest.raises(UserError, match="columns of a table"):
                 imputer(x, keep)
             continue
@@ -50,11 +55,17 @@ def test_every_imputer_with_its_defaults(kind: str) -> None:
 
 def test_draws_some_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x, keep, ids = fixed(5, 1, 3, 4), kept(5, 3, 4), ("a", "b", "a", "c", "b")
-    wanted = [imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())]
-    assert torch.equal(wanted[0][0][~keep[[0]] & ~keep[[2]]], wanted[0][2][~keep[[0]] & ~keep[[2]]])  # of one id
+    wanted = [
+        imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())
+    ]
+    assert torch.equal(
+        wanted[0][0][~keep[[0]] & ~keep[[2]]], wanted[0][2][~keep[[0]] & ~keep[[2]]]
+    )  # of one id
     for size in (1, 24, 40):
         monkeypatch.setattr(imputers, "_DRAWS_AT_ONCE", {True: size, False: size})
-        found = [imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())]
+        found = [
+            imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())
+        ]
         assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
 
 
@@ -76,7 +87,9 @@ def test_what_no_imputer_can_use_is_refused() -> None:
     exact = removal.NoisyLinear(sigma=0.0)(x, keep)
     assert not torch.equal(exact, removal.NoisyLinear(sigma=0.01)(x, keep))
     noise = removal.NoisyLinear(sigma=0.2)(x, keep, ("a", "b")) - exact
-    assert torch.allclose(noise, 20 * (removal.NoisyLinear()(x, keep, ("a", "b")) - exact), atol=1e-5)
+    assert torch.allclose(
+        noise, 20 * (removal.NoisyLinear()(x, keep, ("a", "b")) - exact), atol=1e-5
+    )
 
 
 def test_imputers_that_need_more_than_the_sample() -> None:
@@ -93,13 +106,17 @@ def test_imputers_that_need_more_than_the_sample() -> None:
         images(x, keep.long())
     with pytest.raises(UserError, match="tokens"):
         removal.Hidden().bound(reference, Pixels())
-    texts = Batch(("a",), torch.tensor([[4, 5, 6]]), {"attention_mask": torch.ones(1, 3)}, torch.tensor([1]))
+    texts = Batch(
+        ("a",), torch.tensor([[4, 5, 6]]), {"attention_mask": torch.ones(1, 3)}, torch.tensor([1])
+    )
     for tokens in (Tokens(mask_token=9), Tokens()):
         hiding = removal.Hidden().bound(reference, tokens)
         hidden = hiding.hide(texts, torch.tensor([[True, False, True]]))
         assert hiding.needs_kept == (tokens.mask_token is None) and hidden.label is texts.label
         assert (hidden.x[0, 1] == 9) == (not hiding.needs_kept) and hidden.ids == texts.ids
-        assert hidden.aux["attention_mask"].tolist() == ([[1, 0, 1]] if hiding.needs_kept else [[1, 1, 1]])
+        assert hidden.aux["attention_mask"].tolist() == (
+            [[1, 0, 1]] if hiding.needs_kept else [[1, 1, 1]]
+        )
 
 
 def test_the_baseline_that_an_explainer_measures_against() -> None:
@@ -122,10 +139,14 @@ def test_every_part_of_the_multigrid_solver(monkeypatch: pytest.MonkeyPatch) -> 
     found: dict[str, Any] = {"levels": len(levels)}
     for number, level in enumerate(levels):
         parts = {"inverse": level.inverse, "share": level.share, "solution": level.solution}
-        found[str(number)] = {name: part[1].flatten()[::29] for name, part in parts.items() if part is not None}
+        found[str(number)] = {
+            name: part[1].flatten()[::29] for name, part in parts.items() if part is not None
+        }
     found["cycle"] = multigrid._cycle(levels, residual)[1, 1, ::5]
     assert len(multigrid._levels((~keep)[:, None].double(), True)) == 1
-    found["weights"] = [part[0, 0] for part in multigrid._weights(3, 4, torch.float64, torch.device("cpu"))]
+    found["weights"] = [
+        part[0, 0] for part in multigrid._weights(3, 4, torch.float64, torch.device("cpu"))
+    ]
     values = fixed(1, 1, 5, 4).double()
     frame = multigrid.framed(values)
     found["taps"] = [
@@ -177,15 +198,24 @@ def test_which_solver_takes_which_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(found[3], x[3]) and not torch.equal(found[1], x[1])
     asked.clear()
     monkeypatch.setattr(linear, "_VALUES_AT_ONCE", {True: 160 * 150, False: 0})
-    assert torch.allclose(linear.interpolated(x[[0, 4]], keep[[0, 4]], 4e-6), found[[0, 4]], atol=1e-3)
+    assert torch.allclose(
+        linear.interpolated(x[[0, 4]], keep[[0, 4]], 4e-6), found[[0, 4]], atol=1e-3
+    )
     linear.interpolated(x[:1].double(), keep[:1], 5e-6)
     linear.interpolated(x[:1], keep[:1], 5e-6)
-    assert [kind for _, kind, _ in asked] == [torch.float64, torch.float64, torch.float64, torch.float32]
+    assert [kind for _, kind, _ in asked] == [
+        torch.float64,
+        torch.float64,
+        torch.float64,
+        torch.float32,
+    ]
     asked.clear()
     strip = torch.zeros(1, 300, 2, dtype=torch.bool)
     strip[:, 0] = True
     monkeypatch.setattr(linear, "_DIRECT_WORK", 0)
-    monkeypatch.setattr(linear, "COARSEST", 149)  # narrow: halving both sides would end in one long row
+    monkeypatch.setattr(
+        linear, "COARSEST", 149
+    )  # narrow: halving both sides would end in one long row
     linear.interpolated(fixed(1, 1, 300, 2), strip, 1e-4)
     monkeypatch.setattr(linear, "COARSEST", 150)
     linear.interpolated(fixed(1, 1, 300, 2), strip, 1e-4)
@@ -193,7 +223,8 @@ def test_which_solver_takes_which_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     work = [158 * 148 * 150**2, 160 * 75 * 77**2, 9.0, 0.0, 158 * 148 * 150**2]
     assert linear._banded_work(keep) == work and linear._banded_work(keep.transpose(1, 2)) == work
     assert (
-        linear._contact(hole) == (2 * 158 + 2 * 148) / (4 * 158 * 148) and linear._contact(torch.ones_like(hole)) == 0
+        linear._contact(hole) == (2 * 158 + 2 * 148) / (4 * 158 * 148)
+        and linear._contact(torch.ones_like(hole)) == 0
     )
 
 

@@ -29,7 +29,15 @@ from support.paths import ROOT
 
 FOLDER = ROOT / "studies" / "atlas"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*")
-MODULES = ("reading", "claims", "claims_fass", "claims_invariance", "claims_road", "claims_soft", "claims_sanity")
+MODULES = (
+    "reading",
+    "claims",
+    "claims_fass",
+    "claims_invariance",
+    "claims_road",
+    "claims_soft",
+    "claims_sanity",
+)
 MODULES += ("spread", "figures", "leaderboard", "page", "tables")
 
 
@@ -79,7 +87,10 @@ def test_the_page_is_what_the_tables_make(study, tables, judged):
     made = study.leaderboard.page(tables).splitlines()
     assert [(a, b) for a, b in zip(made, boards, strict=True) if not same(a, b)] == []
     assert {path.name for path in (docs / "figures").glob("atlas-*")} == set(pictures.values())
-    assert sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*")) <= study.page.LARGEST
+    assert (
+        sum(path.stat().st_size for path in (docs / "figures").glob("atlas-*"))
+        <= study.page.LARGEST
+    )
 
 
 def test_one_changed_number_is_seen():
@@ -98,13 +109,17 @@ def test_there_are_claims_of_every_paper_and_none_without_a_number(judged, study
         assert told != bool(j.found.parts), j.claim.key
         assert bool(j.claim.why) == (j.verdict == study.claims.UNTESTABLE), j.claim.key
         if j.verdict == study.claims.DOES_NOT:
-            assert j.power or all(p.low == p.high for p in j.found.parts), f"{j.claim.key} has no power"
+            assert j.power or all(p.low == p.high for p in j.found.parts), (
+                f"{j.claim.key} has no power"
+            )
 
 
 def test_published_numbers_are_in_the_table_of_printed_values(judged, tables):
     found = []
     printed = {float(str(v).lstrip("<")) for v in tables.papers["value"]}
-    means = [tables.paper("fass", f"retention by {by}")["mean"].mean() for by in ("perturbation", "data")]
+    means = [
+        tables.paper("fass", f"retention by {by}")["mean"].mean() for by in ("perturbation", "data")
+    ]
     printed |= {round(m, 1) for m in means} | {1.0}
     for j in judged:
         for text in re.findall(r"(?<!\w)[-−]?\d*\.\d+", j.claim.published):
@@ -120,7 +135,13 @@ def test_earlier_results_stand_on_the_page_that_they_name(tables):
         if r.low == 0.9999:
             assert "1 to four digits in every sample" in text
             continue
-        digits = 1 if r.value > 1.5 else 3 if f"{r.value:.3f}" in text and r.page.startswith("studies") else 2
+        digits = (
+            1
+            if r.value > 1.5
+            else 3
+            if f"{r.value:.3f}" in text and r.page.startswith("studies")
+            else 2
+        )
         told = [f"{v:.{digits}f}".replace("-", "−") for v in (r.value, r.low, r.high)]
         told = ["0.00" if v == "−0.00" else v for v in told]
         whole = f"{told[0]} [{told[1]}, {told[2]}]" if np.isfinite(r.low) else f"{r.value:g}"
@@ -164,8 +185,13 @@ def test_intervals_of_several_parts_hold_together(study):
     """Of many claims whose truth is exactly the bound, at most one in twenty has a part beyond it."""
     random, wrong, tries = np.random.default_rng(0), 0, 4000
     for draws in random.normal(size=(tries, 8)):
-        found = study.claims.Found(tuple(study.claims.Part("", x, x - 1.959964, x + 1.959964) for x in draws))
-        wrong += any(study.claims.part_verdict(p, found) != "undecided" for p in study.claims.widened(found).parts)
+        found = study.claims.Found(
+            tuple(study.claims.Part("", x, x - 1.959964, x + 1.959964) for x in draws)
+        )
+        wrong += any(
+            study.claims.part_verdict(p, found) != "undecided"
+            for p in study.claims.widened(found).parts
+        )
     assert wrong / tries < 0.05 + 3 * (0.05 * 0.95 / tries) ** 0.5
 
 
@@ -177,22 +203,33 @@ def test_power_is_the_distance_seen_four_times_out_of_five(study):
 
 def test_more_samples_decide_what_lies_off_the_bound(study, tables):
     claims, page = study.claims, study.page
-    parts = (claims.Part("squeezenet", 0.19, -0.01, 0.39), claims.Part("five networks", 0.19, -0.01, 0.39))
+    parts = (
+        claims.Part("squeezenet", 0.19, -0.01, 0.39),
+        claims.Part("five networks", 0.19, -0.01, 0.39),
+    )
     about = next(claim for claim in claims.all_claims() if claim.key == "fass-data")
     few = claims.Judged(about, claims.Found(parts), claims.UNDECIDED, "", "")
     said = "1 of 2 undecided parts of claims would be decided, and no verdict would be another."
     assert said in page.more_lines(tables, [few])[0]  # what has networks for samples stays as it is
     alone = dataclasses.replace(few, found=claims.Found(parts[:1]))
-    assert f"1 verdict would be another: {about.text} (undecided, then holds)." in page.more_lines(tables, [alone])[0]
+    assert (
+        f"1 verdict would be another: {about.text} (undecided, then holds)."
+        in page.more_lines(tables, [alone])[0]
+    )
 
 
 def test_variances_are_those_of_a_balanced_analysis(study):
     """On a balanced table MINQUE gives the estimates of the textbook's mean squares."""
     random = np.random.default_rng(1)
     a, b, n = 5, 4, 3
-    y = random.normal(size=(a, 1, 1)) + 0.5 * random.normal(size=(1, b, 1)) + 0.3 * random.normal(size=(a, b, n))
+    y = (
+        random.normal(size=(a, 1, 1))
+        + 0.5 * random.normal(size=(1, b, 1))
+        + 0.3 * random.normal(size=(a, b, n))
+    )
     codes = [
-        np.broadcast_to(np.arange(k).reshape(shape), y.shape).ravel() for k, shape in ((a, (-1, 1, 1)), (b, (1, -1, 1)))
+        np.broadcast_to(np.arange(k).reshape(shape), y.shape).ravel()
+        for k, shape in ((a, (-1, 1, 1)), (b, (1, -1, 1)))
     ]
     rows, columns = y.mean((1, 2), keepdims=True), y.mean((0, 2), keepdims=True)
     rest = ((y - rows - columns + y.mean()) ** 2).sum() / (y.size - a - b + 1)
@@ -208,11 +245,25 @@ def test_a_part_below_0_is_not_known_exactly(study, tables):
     for network in range(8):
         for method in "abcdef":
             score = random.normal() + 2 * "abcdef".index(method)
-            about = {"network": f"n{network}", "explainer": method, "condition": f"c{network % 2}", "severity": 0.0}
-            about |= {"data": "d", "architecture": f"n{network}", "axis": "stability", "measure": "fass"}
+            about = {
+                "network": f"n{network}",
+                "explainer": method,
+                "condition": f"c{network % 2}",
+                "severity": 0.0,
+            }
+            about |= {
+                "data": "d",
+                "architecture": f"n{network}",
+                "axis": "stability",
+                "measure": "fass",
+            }
             about |= {"modality": "image", "variant": "plain", "sweep": False, "control": False}
             rows.append({**about, "best": score - 0.0001 * network})
-    found = study.spread.split(dataclasses.replace(tables, cells=pd.DataFrame(rows))).table().set_index("factor")
+    found = (
+        study.spread.split(dataclasses.replace(tables, cells=pd.DataFrame(rows)))
+        .table()
+        .set_index("factor")
+    )
     nothing = found.loc["architecture"]
     assert nothing["value"] < 0.05 and nothing["low"] == 0 < nothing["high"]
     assert found["value"].sum() == pytest.approx(1) and found.loc["method", "low"] > 0.5
@@ -226,23 +277,44 @@ def test_orders_are_compared_where_methods_differ_and_seeds_count_as_one(study, 
             for severity, order in ((v, o) for v in (0.5, 0.9) for o in ("morf", "lerf")):
                 falls = order == "morf" and architecture != "b"
                 level = {0.5: 0.8 - 0.1 * method if falls else 0.1 * method, 0.9: 0.0}[severity]
-                about = {"network": f"{architecture}{seed}", "architecture": architecture, "data": "d"}
-                about |= {"variant": "plain", "axis": "faithfulness", "measure": "accuracy", "control": False}
-                about |= {"modality": "image", "condition": f"dataset_mean {order}", "severity": severity}
+                about = {
+                    "network": f"{architecture}{seed}",
+                    "architecture": architecture,
+                    "data": "d",
+                }
+                about |= {
+                    "variant": "plain",
+                    "axis": "faithfulness",
+                    "measure": "accuracy",
+                    "control": False,
+                }
+                about |= {
+                    "modality": "image",
+                    "condition": f"dataset_mean {order}",
+                    "severity": severity,
+                }
                 rows.append({**about, "explainer": f"m{method}", "mean": level})
-    (found,) = study.claims_road.on_grid(dataclasses.replace(tables, cells=pd.DataFrame(rows)), "dataset_mean")
+    (found,) = study.claims_road.on_grid(
+        dataclasses.replace(tables, cells=pd.DataFrame(rows)), "dataset_mean"
+    )
     each = [1.0, -1.0, 1.0]  # b's order is the other way round; of a's two seeds one number
     half = stats.t.ppf(0.975, 2) * np.std(each, ddof=1) / 3**0.5
     assert found.label == "all methods on 3 kinds of networks"
-    assert (found.value, found.low, found.high) == pytest.approx((1 / 3, 1 / 3 - half, 1 / 3 + half))
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (1 / 3, 1 / 3 - half, 1 / 3 + half)
+    )
 
 
 def test_samples_are_those_of_the_axis_that_a_claim_is_about(study, tables):
     judged = SimpleNamespace(
-        found=study.claims.Found((study.claims.Part("net, more", 0.0, 0.0, 0.0),), command=study.claims.GRID),
+        found=study.claims.Found(
+            (study.claims.Part("net, more", 0.0, 0.0, 0.0),), command=study.claims.GRID
+        ),
         claim=SimpleNamespace(key="soft-perturbing"),
     )
-    cells = pd.DataFrame({"network": "net", "axis": ["certificate", "faithfulness"], "attempted": [64, 128]})
+    cells = pd.DataFrame(
+        {"network": "net", "axis": ["certificate", "faithfulness"], "attempted": [64, 128]}
+    )
     cells["sweep"] = False
     told = study.page.samples_of(dataclasses.replace(tables, cells=cells), judged)
     assert told == "n = 64 samples a network"
@@ -252,10 +324,22 @@ def test_predictions_kept_are_those_of_the_run_with_most_samples(study, tables, 
     """A sweep of severity adds its samples to what is said of predictions, and nothing to what is said of scores."""
     shutil.copytree(study.reading.TABLES, tmp_path / "tables")
     cells = pd.read_parquet(tmp_path / "tables" / "cells.parquet")
-    asked = (cells["run"] == "squeezenet.paper") & (cells["measure"] == "fass") & (cells["explainer"] == "saliency")
-    numbers = {"attempted": 499, "retention": 0.9137, "retention_low": 0.87, "retention_high": 0.93, "mean": 0.5}
+    asked = (
+        (cells["run"] == "squeezenet.paper")
+        & (cells["measure"] == "fass")
+        & (cells["explainer"] == "saliency")
+    )
+    numbers = {
+        "attempted": 499,
+        "retention": 0.9137,
+        "retention_low": 0.87,
+        "retention_high": 0.93,
+        "mean": 0.5,
+    }
     more = cells[asked].astype({"run": str}).assign(run="squeezenet.sweeps", **numbers)
-    pd.concat([more, cells[cells["run"] != "squeezenet.sweeps"]]).to_parquet(tmp_path / "tables" / "cells.parquet")
+    pd.concat([more, cells[cells["run"] != "squeezenet.sweeps"]]).to_parquet(
+        tmp_path / "tables" / "cells.parquet"
+    )
     given = study.reading.load(tmp_path / "tables")
     for key in ("fass-mild", "fass-translation"):
         before, found = (study.claims_fass.TESTS[key](t) for t in (tables, given))
@@ -265,23 +349,40 @@ def test_predictions_kept_are_those_of_the_run_with_most_samples(study, tables, 
         assert len(found.parts) == len(before.parts) == len(before.samples)
     judged = SimpleNamespace(found=study.claims_fass.TESTS["fass-translation"](given))
     assert study.page.samples_of(given, judged).endswith(" to 499 samples a network")
-    own = given.cells[(given.cells["network"] == "squeezenet") & (given.cells["axis"] == "stability")]
+    own = given.cells[
+        (given.cells["network"] == "squeezenet") & (given.cells["axis"] == "stability")
+    ]
     assert set(own["attempted"]) == set(cells.loc[asked, "attempted"])
-    marks = [data for data, _ in study.figures.severity(given).groups if data.get("value") == "0.9137"]
+    marks = [
+        data for data, _ in study.figures.severity(given).groups if data.get("value") == "0.9137"
+    ]
     assert len(marks) == len(more), "one for every condition"
 
 
 def test_sanity_checks_are_of_each_network_once(study, tables):
     """Of a network that both have the benchmark's number; of others the grid's, on the scale of the claim."""
-    about = {"axis": "dependence", "measure": "class_dependence", "condition": "class", "modality": "image"}
+    about = {
+        "axis": "dependence",
+        "measure": "class_dependence",
+        "condition": "class",
+        "modality": "image",
+    }
     numbers = {"saliency": (0.9, 0.8, 1.0), "guided_backprop": (0.25, 0.2, 0.3)}
     rows = [
-        {**about, "network": network, "base": name, **dict(zip(("mean", "low", "high"), ends, strict=True))}
+        {
+            **about,
+            "network": network,
+            "base": name,
+            **dict(zip(("mean", "low", "high"), ends, strict=True)),
+        }
         for network in ("mobilenet_v2", "squeezenet")
         for name, ends in numbers.items()
     ]
     given = dataclasses.replace(tables, cells=pd.DataFrame(rows))
-    expected = {"sanity-guided-class": (-0.15, -0.2, -0.1), "sanity-guided-class-less": (0.65, 0.5, 0.8)}
+    expected = {
+        "sanity-guided-class": (-0.15, -0.2, -0.1),
+        "sanity-guided-class-less": (0.65, 0.5, 0.8),
+    }
     for key, ends in expected.items():
         known, new = tables.measured(key), study.claims_sanity.TESTS[key](given).parts[-1]
         labels = [part.label for part in study.claims_sanity.TESTS[key](given).parts]
@@ -310,27 +411,52 @@ def exported(study, tmp_path_factory) -> tuple[Path, list[heatproof.Run]]:
     """Three small networks as the grid would have them: real runs, kept as its exporter keeps them."""
     target, runs, cards = tmp_path_factory.mktemp("tables"), [], []
     x, _ = small.pictures(8)
-    methods = ["saliency", "grad_cam", {"integrated_gradients": {"steps": 2}}, "input_x_gradient", "random"]
+    methods = [
+        "saliency",
+        "grad_cam",
+        {"integrated_gradients": {"steps": 2}},
+        "input_x_gradient",
+        "random",
+    ]
     for seed in range(3):
         net = copy.deepcopy(small.network())
         with torch.no_grad():
             for weights in net.parameters():
                 weights.mul_(1 + 0.05 * seed)
         name = f"cifar10-net{seed % 2}-s{seed}"
-        model = heatproof.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name=name)
+        model = heatproof.Model(
+            net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name=name
+        )
         runs.append(heatproof.evaluate(model, {"shapes": x}, methods, WHOLE, show_progress=False))
-        cards.append((name, "cifar10", f"net{seed % 2}", "convolutional", seed, "plain", "image", 60.0))
-    columns = ["network", "data", "architecture", "family", "seed", "variant", "modality", "seconds_to_train"]
+        cards.append(
+            (name, "cifar10", f"net{seed % 2}", "convolutional", seed, "plain", "image", 60.0)
+        )
+    columns = [
+        "network",
+        "data",
+        "architecture",
+        "family",
+        "seed",
+        "variant",
+        "modality",
+        "seconds_to_train",
+    ]
     pd.DataFrame(cards, columns=columns).to_csv(target / "networks.csv", index=False)
     found = {}
     for (name, *_), run in zip(cards, runs, strict=True):
         ranked = study.tables.ranking(run)
-        found[f"{name}.paper"] = {"cells": study.tables.cells(run), "pairs": study.tables.pairs(run)}
+        found[f"{name}.paper"] = {
+            "cells": study.tables.cells(run),
+            "pairs": study.tables.pairs(run),
+        }
         found[f"{name}.paper"] |= {"values": study.tables.values(run, ranked), "ranking": ranked}
     for name in ("cells", "pairs", "values", "ranking"):
         columns = getattr(study.tables, name.upper())
         study.tables.store(target / f"{name}.parquet", study.tables.joined(found, name, columns))
-    facts = [study.tables.facts(run, f"{name}.paper", {}, "0") for (name, *_), run in zip(cards, runs, strict=True)]
+    facts = [
+        study.tables.facts(run, f"{name}.paper", {}, "0")
+        for (name, *_), run in zip(cards, runs, strict=True)
+    ]
     pd.DataFrame(facts).to_csv(target / "runs.csv", index=False)
     for name in ("papers", "earlier"):
         shutil.copy(FOLDER / "tables" / f"{name}.csv", target)
@@ -354,14 +480,25 @@ def test_claims_and_pictures_are_those_of_the_runs(study, exported, tmp_path):
     folder, runs = exported
     tables = study.reading.load(folder)
     found = study.claims_fass.retained("jpeg")(tables)
-    told = [run.summary().query("measure == 'fass' and condition == 'jpeg'").iloc[0] for run in runs]
-    assert [p.value for p in found.parts] == pytest.approx([100 * r.retention for r in told], abs=0.02)
-    assert [p.low for p in found.parts] == pytest.approx([100 * r.retention_low for r in told], abs=0.02)
-    lead = tables.contrast({"measure": "fass"}, {"base": "grad_cam"}, {"base": "saliency"}, ("condition", "severity"))
+    told = [
+        run.summary().query("measure == 'fass' and condition == 'jpeg'").iloc[0] for run in runs
+    ]
+    assert [p.value for p in found.parts] == pytest.approx(
+        [100 * r.retention for r in told], abs=0.02
+    )
+    assert [p.low for p in found.parts] == pytest.approx(
+        [100 * r.retention_low for r in told], abs=0.02
+    )
+    lead = tables.contrast(
+        {"measure": "fass"}, {"base": "grad_cam"}, {"base": "saliency"}, ("condition", "severity")
+    )
     for run, r in zip(runs, lead.itertuples(), strict=True):
         rows = run.table().query("measure == 'fass' and status == 'ok'")
         wide = rows.pivot_table(
-            index=["sample", "condition", "level"], columns="explainer", values="value", observed=True
+            index=["sample", "condition", "level"],
+            columns="explainer",
+            values="value",
+            observed=True,
         )
         apart = (wide["grad_cam"] - wide["saliency"]).dropna().groupby("sample").mean()
         assert r.value == pytest.approx(apart.mean(), abs=1e-3)
@@ -382,7 +519,9 @@ def test_every_claim_is_a_square(study, judged):
     boxes = Counter(piece.colour for piece in told.pieces if isinstance(piece, Box))
     legend = {verdict: 1 for verdict in counts}
     for verdict, colour in figures.COLOURS.items():
-        assert boxes[colour] == counts[verdict] + legend[verdict] + counts["mixed"] + legend.get("mixed", 0)
+        assert boxes[colour] == counts[verdict] + legend[verdict] + counts["mixed"] + legend.get(
+            "mixed", 0
+        )
     texts = [piece.text for piece in told.pieces if isinstance(piece, Words)]
     assert all(f"{verdict} {n}" in texts for verdict, n in counts.items())
 
@@ -402,20 +541,40 @@ def test_the_frontier_is_of_methods_that_all_its_networks_have(study, exported):
 def test_boards_have_the_ranks_of_the_product(study, exported):
     folder, runs = exported
     text = study.leaderboard.page(study.reading.load(folder))
-    ranked = runs[0].ranking().query("evaluation == 'stability' and explainer == 'grad_cam'").iloc[0]
+    ranked = (
+        runs[0].ranking().query("evaluation == 'stability' and explainer == 'grad_cam'").iloc[0]
+    )
     low, high = int(ranked.rank_low), int(ranked.rank_high)
     score = f"{ranked.score:.2f}".replace("-", "−")
     shown = f"**{score}**" if low == 1 else score
     own = text[text.index("## Stability") :].split("| Grad-CAM |")[1].splitlines()[0]
-    assert own.split("|")[0].strip() == f"{shown} <small>{low if low == high else f'{low}–{high}'}</small>"
+    assert (
+        own.split("|")[0].strip()
+        == f"{shown} <small>{low if low == high else f'{low}–{high}'}</small>"
+    )
 
 
 def test_a_method_whose_maps_are_all_constant_is_no_part(study, tables):
     """The gradient of a bag of words is the same for every word: no score, and nothing said of it."""
-    about = {"network": "net", "axis": "symmetry", "condition": "permutation", "low": 0.0, "high": 0.0}
+    about = {
+        "network": "net",
+        "axis": "symmetry",
+        "condition": "permutation",
+        "low": 0.0,
+        "high": 0.0,
+    }
     rows = [{**about, "measure": "model_change", "base": "saliency", "mean": 0.0}]
     for name, score in (("saliency", np.nan), ("integrated_gradients", 1.0)):
-        rows.append({**about, "measure": "equivariance", "base": name, "mean": score, "low": score, "high": score})
+        rows.append(
+            {
+                **about,
+                "measure": "equivariance",
+                "base": name,
+                "mean": score,
+                "low": score,
+                "high": score,
+            }
+        )
     given = dataclasses.replace(tables, cells=pd.DataFrame(rows))
     found = study.claims_invariance.TESTS["inv-gradients"](given).parts
     assert [part.label for part in found if "net" in part.label] == ["net, integrated_gradients"]
@@ -425,20 +584,42 @@ def test_a_sample_of_two_runs_is_one(study, tables):
     """Of a sample that was asked twice a correlation has one value; cells are those of the run of more samples."""
     random, rows = np.random.default_rng(4), []
     for i in range(30):
-        about = {"network": "net", "explainer": "lime", "axis": "symmetry", "sample": f"s{i}", "condition": "cyclic"}
-        for measure, value in (("max_sensitivity", random.normal()), ("equivariance", random.normal())):
+        about = {
+            "network": "net",
+            "explainer": "lime",
+            "axis": "symmetry",
+            "sample": f"s{i}",
+            "condition": "cyclic",
+        }
+        for measure, value in (
+            ("max_sensitivity", random.normal()),
+            ("equivariance", random.normal()),
+        ):
             rows += [{**about, "measure": measure, "value": value}] * (1 + i % 2)
-    (part,) = study.claims_invariance.sensitivity(dataclasses.replace(tables, values=pd.DataFrame(rows))).parts
-    once = pd.DataFrame(rows).drop_duplicates().pivot(index="sample", columns="measure", values="value")
+    (part,) = study.claims_invariance.sensitivity(
+        dataclasses.replace(tables, values=pd.DataFrame(rows))
+    ).parts
+    once = (
+        pd.DataFrame(rows)
+        .drop_duplicates()
+        .pivot(index="sample", columns="measure", values="value")
+    )
     expected = stats.pearsonr(once["max_sensitivity"], once["equivariance"])
     ends = expected.confidence_interval(0.95)
     assert (part.value, part.low, part.high) == pytest.approx((expected.statistic, *ends), abs=1e-4)
-    twice = tables.cells[(tables.cells["network"] == "ecg-circular") & (tables.cells["base"] == "car, features")]
+    twice = tables.cells[
+        (tables.cells["network"] == "ecg-circular") & (tables.cells["base"] == "car, features")
+    ]
     assert set(twice["run"]) == {"ecg_concepts.other"} and twice["attempted"].min() > 24
 
 
 def test_concepts_are_compared_after_as_many_elements(study, tables):
-    about = {"network": "net", "axis": "symmetry", "measure": "invariance", "condition": "symmetrised"}
+    about = {
+        "network": "net",
+        "axis": "symmetry",
+        "measure": "invariance",
+        "condition": "symmetrised",
+    }
     rows = []
     for i, level in enumerate(np.linspace(0.2, 0.8, 12)):
         for n, name, value in (
@@ -447,11 +628,24 @@ def test_concepts_are_compared_after_as_many_elements(study, tables):
             (16.0, "car", 1.0),
             (16.0, "cav", 1.0),
         ):
-            rows.append({**about, "severity": n, "explainer": f"{name}, features", "sample": f"s{i}", "value": value})
+            rows.append(
+                {
+                    **about,
+                    "severity": n,
+                    "explainer": f"{name}, features",
+                    "sample": f"s{i}",
+                    "value": value,
+                }
+            )
     rows.append({**rows[0], "explainer": "random", "value": 0.0})
-    found = study.claims_invariance.car_first(dataclasses.replace(tables, values=pd.DataFrame(rows)))
+    found = study.claims_invariance.car_first(
+        dataclasses.replace(tables, values=pd.DataFrame(rows))
+    )
     assert [p.label for p in found.parts] == ["net, n = 4"]  # after 16 both are 1
-    assert found.parts[0].value == pytest.approx(0.1 - 0.0055) and 0.09 < found.parts[0].low < found.parts[0].high < 0.1
+    assert (
+        found.parts[0].value == pytest.approx(0.1 - 0.0055)
+        and 0.09 < found.parts[0].low < found.parts[0].high < 0.1
+    )
 
 
 @pytest.mark.parametrize(("own", "verdict"), [(0.9, "holds"), (0.35, "does not")])
@@ -459,32 +653,83 @@ def test_the_best_over_all_axes_leads_every_other(study, tables, own, verdict):
     generator, rows = np.random.default_rng(0), []
     scores = {"expected_gradients": own, "saliency": 0.1, "lime": 0.3, "lrp": 0.5}
     for kind in range(6):
-        for axis, measure in (("stability", "fass"), ("faithfulness", "road"), ("certificate", "rate")):
-            about = {"network": f"n{kind}", "data": f"d{kind}", "architecture": "a", "variant": "plain"}
+        for axis, measure in (
+            ("stability", "fass"),
+            ("faithfulness", "road"),
+            ("certificate", "rate"),
+        ):
+            about = {
+                "network": f"n{kind}",
+                "data": f"d{kind}",
+                "architecture": "a",
+                "variant": "plain",
+            }
             about |= {"axis": axis, "measure": measure, "modality": "image", "control": False}
-            rows += [{**about, "base": m, "best": s + 0.06 * generator.normal()} for m, s in scores.items()]
-    found = study.claims_road.expected_gradients(dataclasses.replace(tables, cells=pd.DataFrame(rows)))
+            rows += [
+                {**about, "base": m, "best": s + 0.06 * generator.normal()}
+                for m, s in scores.items()
+            ]
+    found = study.claims_road.expected_gradients(
+        dataclasses.replace(tables, cells=pd.DataFrame(rows))
+    )
     assert {p.label for p in found.parts} == {"than saliency", "than lime", "than lrp"}
     assert study.claims.verdict(study.claims.widened(found)) == verdict
 
 
 def test_smoothing_is_compared_within_a_sample(study, tables):
-    about = {"network": "net", "axis": "smoothing", "measure": "rate", "modality": "image", "explainer": "lime"}
+    about = {
+        "network": "net",
+        "axis": "smoothing",
+        "measure": "rate",
+        "modality": "image",
+        "explainer": "lime",
+    }
     rows, levels = [], np.linspace(0.1, 0.9, 12)
     for i, level in enumerate(levels):
-        for condition, value in (("λ=1", level), ("λ=0.5", level - 0.05 - 0.002 * (i % 2)), ("λ=0.25", 0.0)):
-            rows.append({**about, "condition": condition, "severity": 1.0, "sample": f"s{i}", "value": value})
-    found = study.claims_soft.smoothing("rate", 0.0, "")(dataclasses.replace(tables, values=pd.DataFrame(rows)))
+        for condition, value in (
+            ("λ=1", level),
+            ("λ=0.5", level - 0.05 - 0.002 * (i % 2)),
+            ("λ=0.25", 0.0),
+        ):
+            rows.append(
+                {
+                    **about,
+                    "condition": condition,
+                    "severity": 1.0,
+                    "sample": f"s{i}",
+                    "value": value,
+                }
+            )
+    found = study.claims_soft.smoothing("rate", 0.0, "")(
+        dataclasses.replace(tables, values=pd.DataFrame(rows))
+    )
     (part,) = found.parts
-    assert part.label == "net" and part.value == pytest.approx(-0.051) and -0.06 < part.low < part.high < -0.04
+    assert (
+        part.label == "net"
+        and part.value == pytest.approx(-0.051)
+        and -0.06 < part.low < part.high < -0.04
+    )
 
 
 def test_data_sets_are_compared_over_networks(study, tables):
-    row = {"axis": "stability", "measure": "fass", "modality": "image", "variant": "plain", "sweep": False}
+    row = {
+        "axis": "stability",
+        "measure": "fass",
+        "modality": "image",
+        "variant": "plain",
+        "sweep": False,
+    }
     row |= {"base": "grad_cam", "condition": "jpeg"}
     scores = {"photographs": [0.5, 0.7], "cifar10": [0.6, 0.8, 0.7]}
     cells = pd.DataFrame(
-        {**row, "data": data, "architecture": f"a{i}", "mean": value, "low": value - 0.01, "high": value + 0.01}
+        {
+            **row,
+            "data": data,
+            "architecture": f"a{i}",
+            "mean": value,
+            "low": value - 0.01,
+            "high": value + 0.01,
+        }
         for data, values in scores.items()
         for i, value in enumerate(values)
     )
@@ -508,7 +753,9 @@ ASKED = {"stability": {"stability": {"perturbations": ["jpeg", {"rotation": {"de
 def own(tmp_path_factory) -> heatproof.Run:
     x, _ = small.pictures(12)
     out = tmp_path_factory.mktemp("own") / "mine"
-    return heatproof.evaluate(small.model(), {"shapes": x}, ["saliency", "random"], ASKED, out, show_progress=False)
+    return heatproof.evaluate(
+        small.model(), {"shapes": x}, ["saliency", "random"], ASKED, out, show_progress=False
+    )
 
 
 @pytest.fixture
@@ -517,7 +764,9 @@ def there(own, study, tmp_path, monkeypatch) -> pd.DataFrame:
     rows = atlas.headline_scores(own).drop(columns="score").rename(columns={"level": "severity"})
     scores, moved = ["mean", "low", "high", "best", "best_low", "best_high"], []
     for i, distance in enumerate((-5.0, 0.0, 0.001, 7.0)):
-        moved.append(rows.assign(network=f"net{i}", run="r", **{k: rows[k] + distance for k in scores}))
+        moved.append(
+            rows.assign(network=f"net{i}", run="r", **{k: rows[k] + distance for k in scores})
+        )
     cells = pd.concat(moved, ignore_index=True).assign(data="d", n=12)
     cells = cells[~((cells["condition"] == "jpeg") & (cells["explainer"] == "random"))]
     table = study.page.packaged(SimpleNamespace(cells=cells))
@@ -531,7 +780,11 @@ def test_a_run_is_above_and_below_the_networks_whose_intervals_it_does_not_touch
     assert len(found) == 4
     for r in found.itertuples():
         like = there[(there["condition"] == r.condition) & (there["explainer"] == r.explainer)]
-        assert r.networks == len(like) == (0 if (r.condition, r.explainer) == ("jpeg", "random") else 4)
+        assert (
+            r.networks
+            == len(like)
+            == (0 if (r.condition, r.explainer) == ("jpeg", "random") else 4)
+        )
         assert r.above == int((r.low > like["high"]).sum()) == (1 if r.networks else 0)
         assert r.below == int((r.high < like["low"]).sum()) == (1 if r.networks else 0)
         assert not r.networks or (r.least, r.most) == (like["score"].min(), like["score"].max())
@@ -563,7 +816,9 @@ def test_what_the_decimals_of_the_table_hide_is_no_difference(own, there, apart,
     moved = there.drop_duplicates(atlas.KEY).drop(columns=["low", "high"]).merge(mine, on=atlas.KEY)
     moved.assign(low=moved["high"] + apart, high=moved["high"] + 2 * apart).to_parquet(atlas.TABLE)
     found = atlas.beside_atlas(own)
-    assert (found["below"] == below * found["networks"]).all() and found["networks"].sum() == len(moved) > 0
+    assert (found["below"] == below * found["networks"]).all() and found["networks"].sum() == len(
+        moved
+    ) > 0
 
 
 def test_without_the_table_it_is_said_in_one_line(own, monkeypatch, tmp_path):
@@ -585,4 +840,6 @@ def test_the_package_has_the_table_that_the_page_wrote(study, tables):
     assert atlas.TABLE.exists() == bool(len(rows))
     if len(rows):
         assert atlas.TABLE.stat().st_size < 500_000
-        pd.testing.assert_frame_equal(pd.read_parquet(atlas.TABLE), rows, rtol=1e-4, check_dtype=False)
+        pd.testing.assert_frame_equal(
+            pd.read_parquet(atlas.TABLE), rows, rtol=1e-4, check_dtype=False
+        )

@@ -42,8 +42,12 @@ def moved_model(seed: int = 3) -> heatproof.Model:
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in net.parameters():
-            weights.add_(0.1 * weights.std(unbiased=False) * torch.randn(weights.shape, generator=g))
-    return heatproof.Model(net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="moved")
+            weights.add_(
+                0.1 * weights.std(unbiased=False) * torch.randn(weights.shape, generator=g)
+            )
+    return heatproof.Model(
+        net, mean=(0.5,) * 3, std=(0.5,) * 3, classes=small.CLASSES, name="moved"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,16 @@ def runs(tmp_path_factory) -> dict[str, Path]:
 
     def run(name, model, explainers=METHODS, axes=AXES, data=x, **options):
         out = root / name
-        heatproof.evaluate(model, {"shapes": data}, explainers, axes, out, shard_size=8, show_progress=False, **options)
+        heatproof.evaluate(
+            model,
+            {"shapes": data},
+            explainers,
+            axes,
+            out,
+            shard_size=8,
+            show_progress=False,
+            **options,
+        )
         return out
 
     wider = {"stability": {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees": 5}}]}}}
@@ -64,7 +77,9 @@ def runs(tmp_path_factory) -> dict[str, Path]:
         "other data": run("other", small.model(), ["random"], data=1 - x),
         "other seed": run("seed", small.model(), ["random"], seed=5),
         "more references": run("references", small.model(), ["random"], references=12),
-        "wider": run("wider", small.model(), ["saliency", {"integrated_gradients": {"steps": 6}}], wider),
+        "wider": run(
+            "wider", small.model(), ["saliency", {"integrated_gradients": {"steps": 6}}], wider
+        ),
     }
 
 
@@ -82,18 +97,29 @@ def test_differences_are_those_of_the_joined_samples(runs):
     ).iloc[0]
     wide = []
     for name in ("base", "moved"):
-        table = heatproof.read(runs[name]).table().query("explainer == 'saliency' and condition == 'gaussian_noise'")
+        table = (
+            heatproof.read(runs[name])
+            .table()
+            .query("explainer == 'saliency' and condition == 'gaussian_noise'")
+        )
         ok = table[table["status"] == "ok"]
         wide.append(ok.pivot(index="sample", columns="measure", values="value"))
     a, b = wide
     both = a.index.intersection(b.index)
     assert 2 < len(both) < 16  # some fell out, or the join is not tested
-    a, b = (((s["fass"] - s["fass_chance"].mean()) / (1 - s["fass_chance"].mean())) for s in (a.loc[both], b.loc[both]))
+    a, b = (
+        ((s["fass"] - s["fass_chance"].mean()) / (1 - s["fass_chance"].mean()))
+        for s in (a.loc[both], b.loc[both])
+    )
     assert (row["joined"], row["form"]) == (len(both), "calibrated")
     assert row["difference"] == pytest.approx((b - a).mean(), abs=1e-12)
-    assert row["low"] < row["difference"] < row["high"] and (row["p"] < 0.05) == (not row["low"] < 0 < row["high"])
+    assert row["low"] < row["difference"] < row["high"] and (row["p"] < 0.05) == (
+        not row["low"] < 0 < row["high"]
+    )
     student = stats.ttest_rel(b, a).confidence_interval()
-    assert row["low"] < student.low and student.high < row["high"], "the references and what was not seen add to it"
+    assert row["low"] < student.low and student.high < row["high"], (
+        "the references and what was not seen add to it"
+    )
     rows = found.differences
     fell = rows[["joined", "flipped", "undefined", "absent", "unreadable"]].sum(axis=1)
     assert (fell == rows["samples"]).all()
@@ -108,9 +134,12 @@ def test_differences_are_those_of_the_joined_samples(runs):
 
 def test_order_of_the_runs_turns_the_sign(runs):
     ahead, back = (
-        compare(*pair).differences for pair in ((runs["base"], runs["moved"]), (runs["moved"], runs["base"]))
+        compare(*pair).differences
+        for pair in ((runs["base"], runs["moved"]), (runs["moved"], runs["base"]))
     )
-    assert ahead["difference"].to_numpy() == pytest.approx(-back["difference"].to_numpy(), abs=1e-12)
+    assert ahead["difference"].to_numpy() == pytest.approx(
+        -back["difference"].to_numpy(), abs=1e-12
+    )
     assert (ahead["better"].map({"base": "base", "moved": "moved", "": ""}) == back["better"]).all()
 
 
@@ -127,14 +156,19 @@ def test_a_repeated_run_agrees_exactly(runs):
 
 
 def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
-    with pytest.raises(UserError, match=r"datasets\.shapes: other data: no\. 1 \(16 samples\) in base, no\. 2"):
+    with pytest.raises(
+        UserError, match=r"datasets\.shapes: other data: no\. 1 \(16 samples\) in base, no\. 2"
+    ):
         compare(runs["base"], runs["other data"])
     with pytest.raises(UserError, match=r"seed: 0 in base, 5 in seed\n.*--across-seeds"):
         compare(runs["base"], runs["other seed"])
-    with pytest.raises(UserError, match=r"references: 10 in base, 12 in references\n.*--across-seeds"):
+    with pytest.raises(
+        UserError, match=r"references: 10 in base, 12 in references\n.*--across-seeds"
+    ):
         compare(runs["base"], runs["more references"])
     with pytest.raises(
-        UserError, match=r"rotation\(degrees=15.0\), .*\(sigma=0.15\) in base, rotation\(degrees=5.0\) in wider"
+        UserError,
+        match=r"rotation\(degrees=15.0\), .*\(sigma=0.15\) in base, rotation\(degrees=5.0\) in wider",
     ):
         compare(runs["base"], runs["wider"])
 
@@ -143,12 +177,19 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
             chosen = perturbations.PRESETS[name]
             stability = manifest["study"]["evaluations"]["stability"]
             stability["perturbations"] = [{"name": name_of(p), **parameters(p)} for p in chosen]
-            stability["conditions"] = [[perturbations.condition(p), perturbations.level(p)] for p in chosen]
+            stability["conditions"] = [
+                [perturbations.condition(p), perturbations.level(p)] for p in chosen
+            ]
 
         return change
 
-    mild, paper = (edited(runs["base"], tmp_path / name, preset(name)) for name in ("fass-mild", "fass-paper"))
-    with pytest.raises(UserError, match=r"stability\.perturbations: fass-mild in fass-mild, fass-paper in fass-paper"):
+    mild, paper = (
+        edited(runs["base"], tmp_path / name, preset(name)) for name in ("fass-mild", "fass-paper")
+    )
+    with pytest.raises(
+        UserError,
+        match=r"stability\.perturbations: fass-mild in fass-mild, fass-paper in fass-paper",
+    ):
         compare(mild, paper)
 
     def several(manifest):
@@ -175,11 +216,16 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
 def test_the_verdict_counts_what_it_leaves_to_the_table_and_concludes_nothing_from_nothing(runs):
     found = compare(runs["base"], runs["moved"], evaluations="stability")
     rows = main_rows(found).iloc[[0]]
-    apart = [rows.assign(explainer=f"m{i}", separated=True, p_holm=0.001, better="moved") for i in range(SENTENCES + 2)]
+    apart = [
+        rows.assign(explainer=f"m{i}", separated=True, p_holm=0.001, better="moved")
+        for i in range(SENTENCES + 2)
+    ]
     many = dataclasses.replace(found, differences=pd.concat(apart))
     assert many.verdict()[-1] == "2 more are in the table." and len(many.verdict()) == SENTENCES + 1
     none = dataclasses.replace(found, differences=found.differences.assign(joined=0))
-    assert none.verdict() == ["Nothing can be concluded: no sample has a score in two of the runs base and moved."]
+    assert none.verdict() == [
+        "Nothing can be concluded: no sample has a score in two of the runs base and moved."
+    ]
     assert forests(found) and forests(none) == []
 
 
@@ -198,7 +244,9 @@ def test_only_shared_compares_what_both_have(runs, tmp_path):
     def fewer_values(manifest):
         manifest["study"]["evaluations"]["stability"]["k"] = 7
 
-    with pytest.raises(UserError, match=r"nothing to compare:\n  stability\.k: 100 in base, 7 in k"):
+    with pytest.raises(
+        UserError, match=r"nothing to compare:\n  stability\.k: 100 in base, 7 in k"
+    ):
         compare(runs["base"], edited(runs["again"], tmp_path / "k", fewer_values), only_shared=True)
 
 
@@ -219,19 +267,29 @@ def test_runs_without_any_row_in_common_differ_in_nothing_that_is_known(runs, tm
 
 
 def test_conditions_of_another_version_are_shared_only_where_each_has_an_entry():
-    both = {"perturbations": [{"name": "rotation"}], "conditions": [["rotation", 5], ["rotation", 10]]}
-    assert shared_conditions([both, both], "perturbations") == {("rotation", 5.0), ("rotation", 10.0)}
+    both = {
+        "perturbations": [{"name": "rotation"}],
+        "conditions": [["rotation", 5], ["rotation", 10]],
+    }
+    assert shared_conditions([both, both], "perturbations") == {
+        ("rotation", 5.0),
+        ("rotation", 10.0),
+    }
     assert shared_conditions([both, both], "perturbations", one_version=False) == set()
 
 
 def test_a_part_that_is_missing_leaves_its_samples_absent(runs, tmp_path):
     partial = edited(runs["moved"], tmp_path / "partial", lambda manifest: None)
     next(partial.glob("parts/**/saliency/00001.*.parquet")).unlink()
-    rows = compare(runs["base"], partial).differences.query("explainer == 'saliency' and condition == 'jpeg'")
+    rows = compare(runs["base"], partial).differences.query(
+        "explainer == 'saliency' and condition == 'jpeg'"
+    )
     assert set(rows["absent"]) == {8}
 
 
-def side(label: str, values: dict[str, tuple[float, str]], unreadable: tuple[str, ...] = ()) -> Side:
+def side(
+    label: str, values: dict[str, tuple[float, str]], unreadable: tuple[str, ...] = ()
+) -> Side:
     rows = [
         {"dataset": "d", "model": "m", "explainer": "e", "evaluation": "stability", "sample": sample, "measure": "fass",
          "condition": "jpeg", "level": 40.0, "value": value, "low": None, "high": None, "status": status, "reason": ""}
@@ -244,13 +302,32 @@ def side(label: str, values: dict[str, tuple[float, str]], unreadable: tuple[str
 
 def test_every_sample_that_falls_out_is_counted_once():
     nan = float("nan")
-    a = {f"s{i}": (0.1 * i, "ok") for i in range(5)} | {"f": (nan, "flipped"), "u": (0.5, "ok"), "gone": (0.5, "ok")}
-    b = {f"s{i}": (0.1 * i + 0.2, "ok") for i in range(5)} | {"f": (0.5, "ok"), "u": (nan, "undefined")}
-    found = Common([("d", "d")], [("m", "m")], [("e", "e")], [Evaluated(("stability",) * 2, BY_NAME["stability"])])
+    a = {f"s{i}": (0.1 * i, "ok") for i in range(5)} | {
+        "f": (nan, "flipped"),
+        "u": (0.5, "ok"),
+        "gone": (0.5, "ok"),
+    }
+    b = {f"s{i}": (0.1 * i + 0.2, "ok") for i in range(5)} | {
+        "f": (0.5, "ok"),
+        "u": (nan, "undefined"),
+    }
+    found = Common(
+        [("d", "d")],
+        [("m", "m")],
+        [("e", "e")],
+        [Evaluated(("stability",) * 2, BY_NAME["stability"])],
+    )
     rows = paired_differences([side("A", a, ("broken",)), side("B", b, ("broken", "worse"))], found)
     assert len(rows) == 1  # one condition is the overall one
     row = rows.iloc[0]
-    assert row[["samples", "joined", "flipped", "undefined", "absent", "unreadable"]].tolist() == [10, 5, 1, 1, 1, 2]
+    assert row[["samples", "joined", "flipped", "undefined", "absent", "unreadable"]].tolist() == [
+        10,
+        5,
+        1,
+        1,
+        1,
+        2,
+    ]
     assert row["difference"] == pytest.approx(0.2)
     # All five are alike, so an unseen sample decides, half way to where A scores 1: its weight is below
     # 1 − 0.025^(1/5) in 97.5 % of the draws.
@@ -263,9 +340,16 @@ def test_pages_and_text_hold_the_verdict(runs, tmp_path):
     found = compare(runs["base"], runs["moved"])
     page = found.page(tmp_path / "page.html").read_text()
     for text in (page, found.text()):
-        assert "cannot be told apart" in text or "comparisons separate" in text or "comparison separate" in text
+        assert (
+            "cannot be told apart" in text
+            or "comparisons separate" in text
+            or "comparison separate" in text
+        )
     assert "default-src 'none'" in page
-    assert heatproof.read(runs["base"]).manifest["study"]["models"]["shapes"]["fingerprint"][:12] in page
+    assert (
+        heatproof.read(runs["base"]).manifest["study"]["models"]["shapes"]["fingerprint"][:12]
+        in page
+    )
 
 
 def test_measures_have_a_direction():
@@ -305,7 +389,9 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
     ranks = [row["rank"] for row in board["rows"] if not row["control"]]
     assert ranks == sorted(ranks)
     controls = [row for row in board["rows"] if row["control"]]
-    assert controls and all((row["rank"], row["unranked"]) == (None, "a control") for row in controls)
+    assert controls and all(
+        (row["rank"], row["unranked"]) == (None, "a control") for row in controls
+    )
     assert ranks[0] == 1
     with pytest.raises(UserError, match="schema is 'heatproof-leaderboard/9'"):
         leaderboard_page({**held, "schema": "heatproof-leaderboard/9"})
@@ -319,7 +405,9 @@ def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     row = rows["partial", "saliency"]
     assert (row["rank"], row["unranked"]) == (None, "unfinished: 8 of 16 samples attempted")
     assert row["score"] is not None
-    others = [r["rank"] for key, r in rows.items() if key != ("partial", "saliency") and not r["control"]]
+    others = [
+        r["rank"] for key, r in rows.items() if key != ("partial", "saliency") and not r["control"]
+    ]
     assert set(others) <= set(range(1, 6))
     page = leaderboard_page(held)
     assert "unfinished: 8 of 16" in page
@@ -333,14 +421,23 @@ def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
     found = compare(runs["base"], *(tmp_path / year / "moved" for year in ("2025", "2026")))
     assert [side.label for side in found.runs] == ["base", "2025/moved", "2026/moved"]
     page = found.page(tmp_path / "page.html").read_text()
-    pair, other = (compare(runs["base"], runs["moved"]).page(tmp_path / "pair.html").read_text(), runs["other data"])
-    assert ">base</th>" in pair and ">moved</th>" in pair  # the heads of the means, where there is one pair
+    pair, other = (
+        compare(runs["base"], runs["moved"]).page(tmp_path / "pair.html").read_text(),
+        runs["other data"],
+    )
+    assert (
+        ">base</th>" in pair and ">moved</th>" in pair
+    )  # the heads of the means, where there is one pair
     held = leaderboard(runs["base"], runs["moved"], other)
     board = leaderboard_page(held)
     assert len(held["boards"]) > 1 and "matrix-title" in board
-    prints = [p for run in held["runs"] for kind in ("models", "datasets") for p in run[kind].values()]
+    prints = [
+        p for run in held["runs"] for kind in ("models", "datasets") for p in run[kind].values()
+    ]
     for text in (page, pair, board):
-        seen = text[: text.index('aria-labelledby="made"')]  # how the runs were made is folded away, with everything
+        seen = text[
+            : text.index('aria-labelledby="made"')
+        ]  # how the runs were made is folded away, with everything
         assert not any(p.removeprefix("sha256:")[:12] in seen for p in prints)
     # the matrix is drawn from the numbers of the boards
     for row in held["boards"][0]["rows"]:
@@ -349,9 +446,15 @@ def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
 
 def test_less_is_better_where_it_is(tmp_path):
     x, _ = small.pictures(8)
-    axes = {"faithfulness": {"faithfulness": {"imputers": ["zero"], "fractions": [0.3], "metrics": "deletion_auc"}}}
+    axes = {
+        "faithfulness": {
+            "faithfulness": {"imputers": ["zero"], "fractions": [0.3], "metrics": "deletion_auc"}
+        }
+    }
     runs_ = [
-        heatproof.evaluate(model, {"shapes": x}, ["saliency", "random"], axes, tmp_path / name, show_progress=False)
+        heatproof.evaluate(
+            model, {"shapes": x}, ["saliency", "random"], axes, tmp_path / name, show_progress=False
+        )
         for name, model in (("a", small.model()), ("b", moved_model()))
     ]
     board = leaderboard(*runs_)["boards"][0]
@@ -362,7 +465,10 @@ def test_less_is_better_where_it_is(tmp_path):
     found = compare(*runs_)
     row = found.differences.query("measure == 'deletion_auc' and explainer == 'saliency'").iloc[0]
     tables = [
-        run.table().query("measure == 'deletion_auc' and explainer == 'saliency'").set_index("sample") for run in runs_
+        run.table()
+        .query("measure == 'deletion_auc' and explainer == 'saliency'")
+        .set_index("sample")
+        for run in runs_
     ]
     assert row["difference"] == pytest.approx((tables[1]["value"] - tables[0]["value"]).mean())
 
@@ -378,7 +484,9 @@ class Sharpness:
     def __call__(self, subject):
         for explainer in subject.explainers:
             maps = subject.clean(explainer).abs().flatten(1)
-            yield Scores.column(explainer, "peak", ("clean", 0.0), maps.amax(1) / maps.mean(1), [""] * len(maps))
+            yield Scores.column(
+                explainer, "peak", ("clean", 0.0), maps.amax(1) / maps.mean(1), [""] * len(maps)
+            )
 
 
 def test_without_a_direction_nothing_is_better_and_nothing_is_ranked():
@@ -391,7 +499,9 @@ def test_without_a_direction_nothing_is_better_and_nothing_is_ranked():
     assert set(rows["measure"]) == {"peak"} and set(rows["better"]) == {""}
     held = leaderboard(*pair)
     (board,) = held["boards"]
-    assert {(row["rank"], row["unranked"]) for row in board["rows"]} == {(None, "not declared which way is better")}
+    assert {(row["rank"], row["unranked"]) for row in board["rows"]} == {
+        (None, "not declared which way is better")
+    }
     page = leaderboard_page(held)
     assert "is better" not in page.replace("which way is better", "")
 
@@ -416,10 +526,15 @@ def test_the_commands(runs, tmp_path):
 
 
 def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
-    axes = [{"stability": {"perturbations": ["jpeg"], "k": 50}}, {"dependence": {"draws": 1, "k": 50}}]
+    axes = [
+        {"stability": {"perturbations": ["jpeg"], "k": 50}},
+        {"dependence": {"draws": 1, "k": 50}},
+    ]
     paths = [tmp_path / name for name in ("a", "b")]
     for path, net in zip(paths, (small.model(), moved_model()), strict=True):
-        heatproof.evaluate(net, small.pictures(10), ["saliency", "sobel"], axes, path, show_progress=False)
+        heatproof.evaluate(
+            net, small.pictures(10), ["saliency", "sobel"], axes, path, show_progress=False
+        )
     compared = compare(*paths)
     page = compared.page(tmp_path / "page.html").read_text()
     assert "sobel (blind)" in page and "Sobel (blind)" in page and "saliency (blind)" not in page
@@ -435,14 +550,19 @@ def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
     assert "Sobel (blind)" in shown and "Saliency (blind)" not in shown
 
 
-def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluations: object) -> Side:
+def made(
+    label: str, models: dict[str, str], datasets: dict[str, str], **evaluations: object
+) -> Side:
     """A run of which only the study is known: names with their fingerprints."""
     study = {
         "seed": 0,
         "models": {name: {"fingerprint": print_} for name, print_ in models.items()},
-        "datasets": {name: {"fingerprint": print_, "samples": 2} for name, print_ in datasets.items()},
+        "datasets": {
+            name: {"fingerprint": print_, "samples": 2} for name, print_ in datasets.items()
+        },
         "explainers": {"e": {"name": "e"}},
-        "evaluations": evaluations or {"stability": {"name": "stability", "conditions": [["jpeg", 40.0]]}},
+        "evaluations": evaluations
+        or {"stability": {"name": "stability", "conditions": [["jpeg", 40.0]]}},
     }
     blank = side(label, {"s": (0.5, "ok")})
     return Side(label, label, {"study": study, "heatproof": "1"}, blank.table, blank.samples)
@@ -451,10 +571,17 @@ def made(label: str, models: dict[str, str], datasets: dict[str, str], **evaluat
 def test_other_versions_and_devices_are_told():
     sides = [made(label, {"m": "1"}, {"d": "x"}) for label in "AB"]
     for i, one in enumerate(sides):
-        facts = {"versions": {"torch": f"2.{i}", "numpy": "1"}, "sessions": [{"devices": [f"cuda:{i}", "cpu"]}, {}]}
+        facts = {
+            "versions": {"torch": f"2.{i}", "numpy": "1"},
+            "sessions": [{"devices": [f"cuda:{i}", "cpu"]}, {}],
+        }
         sides[i] = dataclasses.replace(one, manifest={**one.manifest, **facts})
     told = [line for line in common(sides).subject if "torch" in line or "cuda" in line]
-    assert len(told) == 2 and "2.0 in A, 2.1 in B" in told[0] and "cpu, cuda:0 in A, cpu, cuda:1 in B" in told[1]
+    assert (
+        len(told) == 2
+        and "2.0 in A, 2.1 in B" in told[0]
+        and "cpu, cuda:0 in A, cpu, cuda:1 in B" in told[1]
+    )
 
 
 def test_several_models_are_matched_by_their_names():
@@ -467,10 +594,19 @@ def test_several_models_are_matched_by_their_names():
         "model new: only in B",
     ]
     assert "weights: no. 1 in A, no. 2 in B" in found.subject
-    renamed = common([made("A", {"old": "1" * 20}, {"d": "x"}), made("B", {"new": "1" * 20}, {"d": "x"})])
-    assert renamed.models == [("old", "new")], "where each run has one model, that is what is compared"
+    renamed = common(
+        [made("A", {"old": "1" * 20}, {"d": "x"}), made("B", {"new": "1" * 20}, {"d": "x"})]
+    )
+    assert renamed.models == [("old", "new")], (
+        "where each run has one model, that is what is compared"
+    )
     with pytest.raises(UserError, match="no models in common"):
-        common([made("A", {"a": "1", "b": "2"}, {"d": "x"}), made("B", {"c": "1", "e": "2"}, {"d": "x"})])
+        common(
+            [
+                made("A", {"a": "1", "b": "2"}, {"d": "x"}),
+                made("B", {"c": "1", "e": "2"}, {"d": "x"}),
+            ]
+        )
 
 
 def test_data_are_matched_by_content_and_by_name_among_equals():
@@ -487,36 +623,60 @@ def test_data_are_matched_by_content_and_by_name_among_equals():
 def test_a_condition_is_shared_where_the_same_entry_made_it():
     def asked(*entries: tuple[str, float]) -> dict[str, object]:
         made_by = [{"name": name, "strength": level} for name, level in entries]
-        return {"name": "stability", "perturbations": made_by, "conditions": [[n, x] for n, x in entries]}
+        return {
+            "name": "stability",
+            "perturbations": made_by,
+            "conditions": [[n, x] for n, x in entries],
+        }
 
     one, other = asked(("jpeg", 40.0), ("noise", 0.1)), asked(("blur", 2.0), ("jpeg", 40.0))
-    sides = [made(label, {"m": "1"}, {"d": "x"}, stability=each) for label, each in (("A", one), ("B", other))]
+    sides = [
+        made(label, {"m": "1"}, {"d": "x"}, stability=each)
+        for label, each in (("A", one), ("B", other))
+    ]
     with pytest.raises(UserError, match="perturbations"):
         common(sides)
     (evaluated,) = common(sides, only_shared=True).evaluations
     assert evaluated.conditions == {("jpeg", 40.0)} and evaluated.order == ("jpeg", "noise")
     other["perturbations"][1]["strength"] = 41.0
-    sides = [made(label, {"m": "1"}, {"d": "x"}, stability=each) for label, each in (("A", one), ("B", other))]
+    sides = [
+        made(label, {"m": "1"}, {"d": "x"}, stability=each)
+        for label, each in (("A", one), ("B", other))
+    ]
     with pytest.raises(UserError, match="no evaluations in common"):
         common(sides, only_shared=True)
 
 
 def test_a_run_with_nothing_that_counts_is_on_no_board(tmp_path):
     asked = {"stability": heatproof.Stability(perturbations="identity", k=50)}
-    run = heatproof.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
+    run = heatproof.evaluate(
+        small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run"
+    )
     assert heatproof.leaderboard(run)["boards"] == []
 
 
 def test_a_board_says_what_a_run_was_made_of_and_leaves_out_what_is_set_aside(tmp_path):
-    asked = {"stability": heatproof.Stability(perturbations=["identity", "jpeg", {"rotation": {"degrees": 15}}], k=50)}
-    run = heatproof.evaluate(small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run")
+    asked = {
+        "stability": heatproof.Stability(
+            perturbations=["identity", "jpeg", {"rotation": {"degrees": 15}}], k=50
+        )
+    }
+    run = heatproof.evaluate(
+        small.model(), small.pictures(4)[0], ["saliency", "random"], asked, tmp_path / "run"
+    )
     board = heatproof.leaderboard(run)
     (told,) = board["runs"]
     study = run.manifest["study"]
-    assert told["datasets"] == {name: facts["fingerprint"] for name, facts in study["datasets"].items()}
+    assert told["datasets"] == {
+        name: facts["fingerprint"] for name, facts in study["datasets"].items()
+    }
     assert told["models"] == {name: facts["fingerprint"] for name, facts in study["models"].items()}
-    assert told["versions"] == run.manifest["versions"] and told["command"] == run.manifest["command"]
+    assert (
+        told["versions"] == run.manifest["versions"] and told["command"] == run.manifest["command"]
+    )
     for row in board["boards"][0]["rows"]:
         assert [cell["condition"] for cell in row["conditions"]] == ["jpeg", "rotation"]
         assert row["attempted"] == 8 == row["retained"] + row["flipped"] + row["undefined"]
-        assert (row["rank"] is None) == row["control"] and (row["unranked"] == "a control") == row["control"]
+        assert (row["rank"] is None) == row["control"] and (row["unranked"] == "a control") == row[
+            "control"
+        ]

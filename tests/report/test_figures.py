@@ -36,7 +36,9 @@ def _axes(model: str, seed: int) -> pd.DataFrame:
     generator = np.random.default_rng(seed)
     quality = {e: 0.8 - 0.25 * i for i, e in enumerate(METHODS)}
     invariance = 1.0 - 0.1 * seed
-    rows: dict[str, list[synthetic.Entry]] = {k: [] for k in ("certificate", "smoothing", "symmetry", "faithfulness")}
+    rows: dict[str, list[synthetic.Entry]] = {
+        k: [] for k in ("certificate", "smoothing", "symmetry", "faithfulness")
+    }
     again: list[synthetic.Entry] = []
 
     def noisy(mean: float) -> np.ndarray:
@@ -45,7 +47,10 @@ def _axes(model: str, seed: int) -> pd.DataFrame:
     for e, q in quality.items():
         for r in (1, 5):
             rate = noisy(q)
-            rows["certificate"] += [(e, "rate", "radius", r, rate), (e, "certified", "radius", r, rate - 0.05)]
+            rows["certificate"] += [
+                (e, "rate", "radius", r, rate),
+                (e, "certified", "radius", r, rate - 0.05),
+            ]
             rows["certificate"] += [(e, "rate", "fraction=0.5", r, noisy(q))]
         for keep in (0.5, 1.0):
             where = f"λ={keep:g}"
@@ -53,7 +58,10 @@ def _axes(model: str, seed: int) -> pd.DataFrame:
             rows["smoothing"] += [(e, "correct", where, 0, np.arange(N) % 3 > 0)]
             rows["smoothing"] += [(e, m, where, 1, noisy(q)) for m in ("rate", "certified")]
         moved = noisy(invariance * q)
-        rows["symmetry"] += [(e, "equivariance", "dihedral", 8, moved), (e, "equivariance", "symmetrised", 8, noisy(1))]
+        rows["symmetry"] += [
+            (e, "equivariance", "dihedral", 8, moved),
+            (e, "equivariance", "symmetrised", 8, noisy(1)),
+        ]
         rows["symmetry"] += [(e, "model_invariance", "dihedral", 8, np.full(N, invariance))]
         for imputer in ("noisy_linear", "zero"):
             rows["faithfulness"].append((e, "road", imputer, 0, noisy(q)))
@@ -73,7 +81,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     quality = {"grad_cam": 0.6, NASTY: 0.595, "lime": 0.1, "random": 0.0}
     parts = []
     for seed, model in enumerate(("net", "net_2")):
-        parts.append(synthetic.table(quality, samples=N, flip=0.0, undefined=0.0, seed=seed, model=model))
+        parts.append(
+            synthetic.table(quality, samples=N, flip=0.0, undefined=0.0, seed=seed, model=model)
+        )
         parts.append(_axes(model, seed))
     frame = pd.concat(parts, ignore_index=True)[table.SCORES.names]
     known = pd.concat([synthetic.samples(N, 0, model=model) for model in ("net", "net_2")])
@@ -83,7 +93,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         table.write_part(root / folder / "all.parquet", content)
     evaluations = {"symmetry": {"name": "symmetry", "group": {"name": "dihedral", "n": 4}}}
     table.write_manifest(
-        root, {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest(evaluations=evaluations)}
+        root,
+        {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest(evaluations=evaluations)},
     )
     return heatproof.read(root)
 
@@ -95,7 +106,9 @@ def written(run: Run) -> list[Path]:
 
 def _cells(path: Path) -> dict[str, list[str]]:
     """The body of a table by its first column."""
-    body = [line for line in path.read_text().splitlines() if line.endswith(r" \\") and " & " in line]
+    body = [
+        line for line in path.read_text().splitlines() if line.endswith(r" \\") and " & " in line
+    ]
     return {line.split(" & ")[0]: line.removesuffix(r" \\").split(" & ")[1:] for line in body}
 
 
@@ -103,11 +116,20 @@ def test_everything_is_written_from_a_run_that_has_all_rows(run: Run, written: l
     index = json.loads(written[-1].read_text())
     made, left_out = ({entry["item"] for entry in index[key]} for key in ("written", "skipped"))
     assert made | left_out == {item.name for item in items()}
-    assert {item.split("-")[0] for item in made} >= {"stability", "certificate", "symmetry", "removal"}
+    assert {item.split("-")[0] for item in made} >= {
+        "stability",
+        "certificate",
+        "symmetry",
+        "removal",
+    }
     assert {entry["file"] for entry in index["written"]} == {path.name for path in written[:-1]}
-    assert all(path.parent == run.path / "figures" and path.stat().st_size > 500 for path in written)
+    assert all(
+        path.parent == run.path / "figures" and path.stat().st_size > 500 for path in written
+    )
     partly = [(s["item"], s["reason"]) for s in index["skipped"] if s["item"] in made]
-    assert partly == [("stability-retention", "only one dataset")] and all(s["reason"] for s in index["skipped"])
+    assert partly == [("stability-retention", "only one dataset")] and all(
+        s["reason"] for s in index["skipped"]
+    )
 
 
 def test_tables_balance_their_braces_and_fill_their_columns(written: list[Path]) -> None:
@@ -115,15 +137,23 @@ def test_tables_balance_their_braces_and_fill_their_columns(written: list[Path])
     assert len(tables) > 8
     for path in tables:
         text = path.read_text()
-        assert text.startswith("% from: heatproof run study.yaml --out runs/photos --limit 40\n% run ")
+        assert text.startswith(
+            "% from: heatproof run study.yaml --out runs/photos --limit 40\n% run "
+        )
         code = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
         plain = re.sub(r"\\[\\{}$&%#_]", "", code)
-        assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0 and "#" not in plain
-        for tabular in re.findall(r"\\begin\{tabular\}\{@\{\}(l+r+)@\{\}\}(.*?)\\end\{tabular\}", code, re.DOTALL):
+        assert (
+            plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0 and "#" not in plain
+        )
+        for tabular in re.findall(
+            r"\\begin\{tabular\}\{@\{\}(l+r+)@\{\}\}(.*?)\\end\{tabular\}", code, re.DOTALL
+        ):
             for line in tabular[1].splitlines():
                 if line.endswith(r"\\"):
                     spans = [int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", line)]
-                    assert len(re.findall(r"(?<!\\)&", line)) + 1 + sum(spans) == len(tabular[0]), line
+                    assert len(re.findall(r"(?<!\\)&", line)) + 1 + sum(spans) == len(tabular[0]), (
+                        line
+                    )
     assert escape(NASTY) in _cells(next(p for p in tables if p.stem == "stability-components"))
 
 
@@ -131,7 +161,11 @@ def test_numbers_are_those_of_the_summary(run: Run, written: list[Path]) -> None
     cells = _cells(next(path for path in written if path.stem == "certificate-scores-net"))
     summary = run.summary()
     for explainer in METHODS:
-        here = (summary.explainer == explainer) & (summary.model == "net") & (summary.measure == "rate")
+        here = (
+            (summary.explainer == explainer)
+            & (summary.model == "net")
+            & (summary.measure == "rate")
+        )
         row = summary[here & (summary.level == 5)].iloc[0]
         found = re.sub(r"\\textbf\{([\d.]+)\}", r"\1", cells[escape(explainer)][2])
         digits = len(found.split(" ")[0].split(".")[1])
@@ -141,16 +175,22 @@ def test_numbers_are_those_of_the_summary(run: Run, written: list[Path]) -> None
 
 def test_bold_is_by_significance_and_never_for_a_control(run: Run, written: list[Path]) -> None:
     rows = run.table()
-    tests = statistics.paired_tests(rows[(rows.model == "net") & (rows.evaluation == "stability")], "fass")
+    tests = statistics.paired_tests(
+        rows[(rows.model == "net") & (rows.evaluation == "stability")], "fass"
+    )
     pair = {frozenset((r.a, r.b)): r.significant for r in tests.itertuples()}
     assert not pair[frozenset(("grad_cam", NASTY))] and pair[frozenset(("grad_cam", "lime"))]
     text = next(path for path in written if path.stem == "stability-components").read_text()
     block = text.split(r"\textit{net}")[1].split(r"\textit{net\_2}")[0]
-    last = {line.split(" & ")[0]: line.split(" & ")[-1] for line in block.splitlines() if " & " in line}
+    last = {
+        line.split(" & ")[0]: line.split(" & ")[-1] for line in block.splitlines() if " & " in line
+    }
     bold = {name for name, cell in last.items() if r"\textbf" in cell}
     assert bold == {"grad\\_cam", escape(NASTY)}
     means = pd.Series({"a": 0.1, "b": 0.2, "sobel": 0.9})
-    apart = pd.DataFrame([{"a": "a", "b": "b", "difference": 0.1, "low": 0.05, "high": 0.2, "significant": True}])
+    apart = pd.DataFrame(
+        [{"a": "a", "b": "b", "difference": 0.1, "low": 0.05, "high": 0.2, "significant": True}]
+    )
     assert unbeaten(means, apart, {"sobel"}, sign=-1) == {"a"}
 
 
@@ -162,14 +202,21 @@ def test_wide_tables_go_under_each_other() -> None:
     assert render(content, "c", "tab:t", [], 3.25).count(r"\begin{tabular}") == 4
 
 
-def test_the_same_run_gives_the_same_bytes_and_leaves_matplotlib_as_it_was(run: Run, tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_bytes_and_leaves_matplotlib_as_it_was(
+    run: Run, tmp_path: Path
+) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
     with matplotlib.rc_context({"font.size": 30}):
-        first, second = (write(run, tmp_path / name, ("pdf", "png", "svg"), ["symmetry-relaxed"]) for name in "ab")
+        first, second = (
+            write(run, tmp_path / name, ("pdf", "png", "svg"), ["symmetry-relaxed"])
+            for name in "ab"
+        )
     assert dict(matplotlib.rcParams) == before
-    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+    assert (
+        "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+    )
     assert [path.suffix for path in first] == [".pdf", ".png", ".svg", ".json"]
     for a, b in zip(first, second, strict=True):
         assert a.name == b.name and a.read_bytes() == b.read_bytes(), a.name
@@ -192,17 +239,27 @@ def test_what_a_run_lacks_is_said(run: Run, tmp_path: Path) -> None:
     few = tmp_path / "run"
     rows = run.table()
     kept = rows[(rows.evaluation == "stability") & (rows.model == "net")][table.SCORES.names]
-    table.write_part(few / "parts" / "x.parquet", pa.Table.from_pandas(kept, schema=table.SCORES, preserve_index=False))
+    table.write_part(
+        few / "parts" / "x.parquet",
+        pa.Table.from_pandas(kept, schema=table.SCORES, preserve_index=False),
+    )
     table.write_manifest(few, {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest()})
-    reasons = {item: reason for item, _, reason in write_all(few, tmp_path / "out", only=_beyond_stability()).skipped}
+    reasons = {
+        item: reason
+        for item, _, reason in write_all(few, tmp_path / "out", only=_beyond_stability()).skipped
+    }
     assert reasons["certificate-rates"] == "no certificate rows: add `certificate` to the study"
     assert reasons["symmetry-boxes"] == "no symmetry rows: add `symmetry` to the study"
     assert set(reasons) == set(_beyond_stability())
     app = typer.Typer()
     app.command()(figures)
-    said = CliRunner().invoke(app, [str(few), "--out", str(tmp_path / "cli"), "--only", "removal-curves"])
+    said = CliRunner().invoke(
+        app, [str(few), "--out", str(tmp_path / "cli"), "--only", "removal-curves"]
+    )
     assert said.exit_code == 1 and "add `faithfulness` to the study" in said.output
-    said = CliRunner().invoke(app, [str(few), "--only", "stability-map,removal-curves", "--format", "png"])
+    said = CliRunner().invoke(
+        app, [str(few), "--only", "stability-map,removal-curves", "--format", "png"]
+    )
     assert said.exit_code == 0 and "1 files" not in said.output and "FASS, heat maps" in said.output
     assert (few / "figures" / "stability-map.png").is_file()
 
@@ -214,7 +271,10 @@ def _beyond_stability() -> list[str]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"only": ["stability-map", "removal-curve"]}, "unknown figure 'removal-curve'; did you mean 'removal-curves'"),
+        (
+            {"only": ["stability-map", "removal-curve"]},
+            "unknown figure 'removal-curve'; did you mean 'removal-curves'",
+        ),
         ({"formats": ("jpg",)}, "unknown format 'jpg'; did you mean 'png'"),
         ({"width": "wide"}, "width must be column, text or inches from 2 to 20, got 'wide'"),
         ({"formats": ()}, "no format is given"),
@@ -222,7 +282,9 @@ def _beyond_stability() -> list[str]:
         ({"only": []}, "only takes a list of names"),
     ],
 )
-def test_mistakes_are_named_before_anything_is_read(change: dict[str, object], message: str) -> None:
+def test_mistakes_are_named_before_anything_is_read(
+    change: dict[str, object], message: str
+) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         write("no-such-run", **change)  # type: ignore[arg-type]
 
@@ -239,8 +301,13 @@ def test_figures_need_a_folder_and_names_of_their_own(run: Run, tmp_path: Path) 
     ]
 
 
-def test_without_matplotlib_tables_still_work(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_tables_still_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=re.escape("pip install 'heatproof[figures]'")):
         write(run, tmp_path)
-    assert [path.name for path in write(run, tmp_path, only=["removal-orders"])] == ["removal-orders.tex", "index.json"]
+    assert [path.name for path in write(run, tmp_path, only=["removal-orders"])] == [
+        "removal-orders.tex",
+        "index.json",
+    ]

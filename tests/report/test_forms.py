@@ -26,7 +26,12 @@ from heatproof.types import Batch
 from support.modalities import Gnn, graphs, seeded, sets
 from support.pages import Page
 
-SENTENCES = ["a warm and witty film", "dull , long and empty", "it tries hard and fails", "one of the best"]
+SENTENCES = [
+    "a warm and witty film",
+    "dull , long and empty",
+    "it tries hard and fails",
+    "one of the best",
+]
 
 
 class Bag(nn.Module):
@@ -53,7 +58,9 @@ def text(out: Path) -> Run:
     vocabulary = Vocabulary.fit(SENTENCES)
     model = Model(seeded(lambda: Bag(len(vocabulary))), embedding="embedding", name="bag")
     data = open_data(SENTENCES, vocabulary=vocabulary, name="films")
-    return evaluate(model, data, ["input_x_gradient", "random"], Symmetry(group="permutation", elements=4), out)
+    return evaluate(
+        model, data, ["input_x_gradient", "random"], Symmetry(group="permutation", elements=4), out
+    )
 
 
 def graph(out: Path) -> Run:
@@ -72,32 +79,46 @@ def drawn_on(run: Run) -> tuple[list[dict[str, object]], dict[str, str]]:
 
 
 @pytest.mark.parametrize("shape", [(2, 40), (6,), (30,)])
-def test_series_and_rows_keep_their_numbers_and_names(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_series_and_rows_keep_their_numbers_and_names(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
     names = [f"column {chr(65 + i)}" for i in range(shape[0])] if len(shape) == 1 else None
     run = rows(shape, tmp_path / "run", names)
     shown = [s for s in read_exhibits(run.path) if s.map is not None]
     assert {s.image.shape for s in shown} == {(shape[0] if len(shape) > 1 else 1, shape[-1])}
-    assert {(s.kind, s.words) for s in shown} == {("table", tuple(names)) if names else ("series", ())}
+    assert {(s.kind, s.words) for s in shown} == {
+        ("table", tuple(names)) if names else ("series", ())
+    }
     clean = next(s for s in shown if s.condition == "clean")
     network = seeded(lambda: nn.Linear(int(np.prod(shape)), 3))
-    weights = network.weight.detach()[int(run.samples().set_index("sample").loc[clean.sample, "predicted"])]
+    weights = network.weight.detach()[
+        int(run.samples().set_index("sample").loc[clean.sample, "predicted"])
+    ]
     truth = (torch.as_tensor(clean.image.copy()) * weights.reshape(clean.image.shape)).sum(0)
     np.testing.assert_allclose(clean.map, truth / truth.abs().max(), atol=0.01)
     samples, pictures = drawn_on(run)
     first = unquote(pictures[samples[0]["inputs"][0][0]])  # type: ignore[index]
     assert len(samples) == 5 and first.startswith("data:image/svg+xml")
-    assert all(name in first for name in names or ()) == ((len(shape) == 1 and shape[0] <= 24) or names is None)
+    assert all(name in first for name in names or ()) == (
+        (len(shape) == 1 and shape[0] <= 24) or names is None
+    )
 
 
 def test_words_stand_in_their_order_and_badges_are_the_scores_of_the_table(tmp_path: Path) -> None:
     run = text(tmp_path / "run")
     shown = read_exhibits(run.path)
-    clean = {s.sample: s for s in shown if s.condition == "clean" and s.explainer == "input_x_gradient"}
+    clean = {
+        s.sample: s for s in shown if s.condition == "clean" and s.explainer == "input_x_gradient"
+    }
     assert [" ".join(clean[f"{i:04d}"].words) for i in range(4)] == SENTENCES
     moved = next(s for s in shown if s.condition != "clean" and s.sample == "0000")
-    assert sorted(moved.words) == sorted(SENTENCES[0].split()) and moved.words != clean["0000"].words
+    assert (
+        sorted(moved.words) == sorted(SENTENCES[0].split()) and moved.words != clean["0000"].words
+    )
     by_word = dict(zip(clean["0000"].words, clean["0000"].map, strict=True))
-    np.testing.assert_allclose([by_word[word] for word in moved.words], moved.map, atol=0.01)  # a bag moves along
+    np.testing.assert_allclose(
+        [by_word[word] for word in moved.words], moved.map, atol=0.01
+    )  # a bag moves along
     samples, pictures = drawn_on(run)
     first = next(s for s in samples if s["id"] == "0000")
     assert ">witty<" in unquote(pictures[first["inputs"][0][0]])  # type: ignore[index]
@@ -111,15 +132,23 @@ def test_a_moved_graph_is_drawn_where_its_nodes_were(tmp_path: Path) -> None:
     run = graph(tmp_path / "run")
     batch = graphs()
     shown = [s for s in read_exhibits(run.path) if s.sample == "a"]
-    before, after = (next(s for s in shown if (s.condition == "clean") == which) for which in (True, False))
+    before, after = (
+        next(s for s in shown if (s.condition == "clean") == which) for which in (True, False)
+    )
     assert before.kind == "graph" and before.image.shape == (6, 8)
     np.testing.assert_allclose(before.image[:, 2:], batch.aux["adjacency"][0])
     order = [int(np.abs(before.image[:, :2] - spot).sum(1).argmin()) for spot in after.image[:, :2]]
-    assert sorted(order) == list(range(6)) != order, "every node has the place of another one, for it was moved"
+    assert sorted(order) == list(range(6)) != order, (
+        "every node has the place of another one, for it was moved"
+    )
     np.testing.assert_allclose(after.image[:, 2:], before.image[:, 2:][order][:, order])
     assert before.map is not None and after.map is not None
     np.testing.assert_allclose(after.map, before.map[order], atol=0.02)
-    assert [s.image.shape[0] for s in read_exhibits(run.path) if s.condition == "clean"] == [6, 4, 2], "no padding"
+    assert [s.image.shape[0] for s in read_exhibits(run.path) if s.condition == "clean"] == [
+        6,
+        4,
+        2,
+    ], "no padding"
     drawn_on(run)
 
 
@@ -139,7 +168,11 @@ def test_volumes_show_their_three_middle_planes() -> None:
     assert drawn.shape == (6 + 1 + 4, 8 + 1 + 4)
     x = volume[0, 0].numpy()
     peak = max(x[2].max(), x[:, 3].max(), x[..., 4].max())
-    for part, plane in ((drawn[:6, :8], x[2]), (drawn[7:, :8], x[:, 3]), (drawn[:6, 9:], x[..., 4].T)):
+    for part, plane in (
+        (drawn[:6, :8], x[2]),
+        (drawn[7:, :8], x[:, 3]),
+        (drawn[:6, 9:], x[..., 4].T),
+    ):
         np.testing.assert_allclose(part, plane / peak, atol=0.01)
     assert not drawn[7:, 9:].any() and not drawn[6].any() and not drawn[:, 8].any()
 
@@ -165,20 +198,39 @@ def test_marks_have_the_sign_and_the_strength_of_the_map() -> None:
     boxes = [p for p in over(words, values, True, 200, 90).pieces if isinstance(p, Box)]
     assert [(b.colour, round(b.opacity, 2)) for b in boxes] == [("for", 0.6), ("against", 0.3)]
     said = [p for p in ground(words, 200, 90).pieces if isinstance(p, Words)]
-    assert [w.text for w in said] == ["one", "two", "three"] and boxes[1].x < said[1].x < boxes[1].x + boxes[1].width
-    table = Shown(*place, np.array([[5.0, 6.0, 7.0]]), values, kind="table", words=("age", "debt", "loans"))
+    assert [w.text for w in said] == ["one", "two", "three"] and boxes[1].x < said[1].x < boxes[
+        1
+    ].x + boxes[1].width
+    table = Shown(
+        *place, np.array([[5.0, 6.0, 7.0]]), values, kind="table", words=("age", "debt", "loans")
+    )
     bars = [p for p in over(table, values, True, 200, 90).pieces if isinstance(p, Box)]
-    assert bars[0].width == pytest.approx(2 * bars[1].width) and bars[1].x + bars[1].width == pytest.approx(bars[0].x)
-    assert [w.text for w in ground(table, 200, 90, values=True).pieces if isinstance(w, Words)][:2] == ["age", "5.00"]
+    assert bars[0].width == pytest.approx(2 * bars[1].width) and bars[1].x + bars[
+        1
+    ].width == pytest.approx(bars[0].x)
+    assert [w.text for w in ground(table, 200, 90, values=True).pieces if isinstance(w, Words)][
+        :2
+    ] == ["age", "5.00"]
     nodes = Shown(*place, np.array([[0.0, 0, 0, 1], [1, 0, 1, 0]]), values[:2], kind="graph")
     discs = [p for p in over(nodes, values[:2], False, 90, 90).pieces if isinstance(p, Dot)]
-    assert [(d.colour, d.opacity) for d in discs] == [("strength", 0.9)], "what has no sign shows strength alone"
+    assert [(d.colour, d.opacity) for d in discs] == [("strength", 0.9)], (
+        "what has no sign shows strength alone"
+    )
 
 
 def test_a_long_text_is_made_small_and_then_cut() -> None:
     many = tuple(f"word{i}" for i in range(400))
     shown = Shown(
-        "d", "m", "e", "clean", 0.0, "a", np.zeros((1, 400)), np.ones(400, np.float32), kind="text", words=many
+        "d",
+        "m",
+        "e",
+        "clean",
+        0.0,
+        "a",
+        np.zeros((1, 400)),
+        np.ones(400, np.float32),
+        kind="text",
+        words=many,
     )
     said = [p for p in ground(shown, 200, 94).pieces if isinstance(p, Words)]
     assert 20 < len(said) < 400 and {w.size for w in said} == {7} and max(w.y for w in said) <= 94

@@ -61,12 +61,18 @@ def test_points_are_the_two_rankings() -> None:
     points = frontier_points(held, true, ZERO).set_index("explainer")
     scores = ranking([held.cube], "fass").set_index("explainer")
     table = made_up()
-    road = table[(table.measure == "road") & (table.condition == "zero")].groupby("explainer")["value"].mean()
+    road = (
+        table[(table.measure == "road") & (table.condition == "zero")]
+        .groupby("explainer")["value"]
+        .mean()
+    )
     for explainer in STABLE:
         assert points.loc[explainer, "x"] == scores.loc[explainer, "score"]
         assert points.loc[explainer, "x_low"] == scores.loc[explainer, "low"]
         assert points.loc[explainer, "y"] == pytest.approx(road[explainer])
-    assert set(points.index[points["frontier"]]) == {"grad_cam", "saliency"}, "lime is beaten on both"
+    assert set(points.index[points["frontier"]]) == {"grad_cam", "saliency"}, (
+        "lime is beaten on both"
+    )
 
 
 def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
@@ -77,7 +83,10 @@ def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
     found = marks([plot]).set_index("name")
     assert set(found.index) == {"Grad-CAM", "Saliency", "LIME", "Random"}
     assert (found["x_low"] < found["x_high"]).all() and (found["low"] < found["high"]).all()
-    spots = {m.name: (d.x, d.y) for m, d in zip(found.reset_index().itertuples(), dots_of(plot), strict=True)}
+    spots = {
+        m.name: (d.x, d.y)
+        for m, d in zip(found.reset_index().itertuples(), dots_of(plot), strict=True)
+    }
     line = next(p.points for p in plot.sheet.pieces if isinstance(p, Stroke) and p.dash)
     assert spots["Grad-CAM"] in line and spots["Saliency"] in line and spots["LIME"] not in line
     written = {piece.text: piece.colour for piece in plot.sheet.pieces if isinstance(piece, Words)}
@@ -92,7 +101,9 @@ def dots_of(plot: Plot) -> list[Dot]:
 
 def test_a_control_never_leads() -> None:
     quality = STABLE | {"sobel": 0.95}
-    true = faithfulness(skill={"grad_cam": 0.6, "saliency": 0.35, "lime": 0.3, "sobel": 0.9, "random": 0.0})
+    true = faithfulness(
+        skill={"grad_cam": 0.6, "saliency": 0.35, "lime": 0.3, "sobel": 0.9, "random": 0.0}
+    )
     points = frontier_points(stability(quality), true, ZERO)
     assert not points[points["control"]]["frontier"].any() and points["frontier"].sum() == 2
 
@@ -120,15 +131,22 @@ def test_less_is_better_turns_the_axis() -> None:
         pairs = map(set, zip(tests["a"], tests["b"], strict=True))
         (row,) = tests[[pair == {"grad_cam", "lime"} for pair in pairs]].itertuples()
         turn = sign if row.a == "grad_cam" else -sign
-        gaps.append(with_interval(turn * row.difference, *sorted((turn * row.low, turn * row.high))))
-    assert gaps[0] != gaps[1] and f"lime (stability by {gaps[0]}, faithfulness by {gaps[1]})" in finding.seen
+        gaps.append(
+            with_interval(turn * row.difference, *sorted((turn * row.low, turn * row.high)))
+        )
+    assert (
+        gaps[0] != gaps[1]
+        and f"lime (stability by {gaps[0]}, faithfulness by {gaps[1]})" in finding.seen
+    )
 
 
 def test_names_do_not_lie_on_each_other() -> None:
     names = {f"integrated_gradients(steps={i})": 0.3 + 0.001 * i for i in range(4)}
     chart = frontier_chart(stability(names), faithfulness(skill=names))
     assert chart is not None
-    texts = [p for p in chart.plots[0].sheet.pieces if isinstance(p, Words) and p.text.endswith("steps")]
+    texts = [
+        p for p in chart.plots[0].sheet.pieces if isinstance(p, Words) and p.text.endswith("steps")
+    ]
     assert len(texts) == 4
     for a, b in combinations(texts, 2):
         apart = abs(a.y - b.y) >= 10 or abs(a.x - b.x) >= width_of(a.text, a.size)
@@ -145,9 +163,14 @@ def test_a_name_keeps_clear_of_a_bar_under_its_letters() -> None:
 
 def test_nothing_to_compare() -> None:
     assert frontier_chart(stability(), faithfulness(skill={"grad_cam": 0.5, "random": 0.0})) is None
-    assert frontier_chart(stability({"other": 0.5, "another": 0.1}), faithfulness()) is None, "no method in common"
+    assert frontier_chart(stability({"other": 0.5, "another": 0.1}), faithfulness()) is None, (
+        "no method in common"
+    )
     gone = faithfulness()
-    assert frontier_chart(stability(), replace(gone, cube=replace(gone.cube, values={}, asked={}))) is None
+    assert (
+        frontier_chart(stability(), replace(gone, cube=replace(gone.cube, values={}, asked={})))
+        is None
+    )
     nan = {m: np.full_like(v, np.nan) for m, v in gone.cube.values.items()}
     assert frontier_chart(stability(), replace(gone, cube=replace(gone.cube, values=nan))) is None
     assert frontier_chart(gone, gone) is None and list(frontier_findings(gone, gone)) == []
@@ -167,7 +190,9 @@ def test_many_methods_and_hostile_names() -> None:
     assert chart is not None
     (plot,) = chart.plots
     texts = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
-    assert "m3" not in texts and "m3" in set(marks([plot])["name"]), "twenty labels would cover each other"
+    assert "m3" not in texts and "m3" in set(marks([plot])["name"]), (
+        "twenty labels would cover each other"
+    )
     assert "<script>" not in plot.sheet.svg() and plot.title == ""
 
 
@@ -186,22 +211,33 @@ def test_it_closes_the_section_where_both_were_tested() -> None:
         (section,) = sections_of(judge(rows, samples, [], {}), samples, {}, Album())
         return [part.key for axis in section.axes for part in axis.parts]
 
-    assert keys(pd.concat([table, held], ignore_index=True))[-1] == "frontier-stability-faithfulness"
+    assert (
+        keys(pd.concat([table, held], ignore_index=True))[-1] == "frontier-stability-faithfulness"
+    )
     assert not [key for key in keys(table) if key.startswith("frontier")]
 
 
 def test_any_two_axes_have_a_chart() -> None:
     held, true = stability(), faithfulness()
     third = replace(
-        held, axis=replace(held.axis, name="depth", title="Depth"), cube=replace(held.cube, evaluation="depth")
+        held,
+        axis=replace(held.axis, name="depth", title="Depth"),
+        cube=replace(held.cube, evaluation="depth"),
     )
     (chart,) = frontier_charts([held, true, third])
-    assert chart.title == "Stability against faithfulness", "the pair that an axis names comes first"
+    assert chart.title == "Stability against faithfulness", (
+        "the pair that an axis names comes first"
+    )
     assert set(chart.folded) == {"Stability against depth", "Faithfulness against depth"}
     assert all(len(plots) == 1 for plots in chart.folded.values())
     (alone,) = frontier_charts([true, third])
     assert alone.title == "Faithfulness against depth" and not alone.folded
     nowhere = replace(
-        third, axis=replace(third.axis, measures=tuple(replace(m, better="neither") for m in held.axis.measures))
+        third,
+        axis=replace(
+            third.axis, measures=tuple(replace(m, better="neither") for m in held.axis.measures)
+        ),
     )
-    assert [c.folded for c in frontier_charts([held, true, nowhere])] == [{}], "more must be better or worse"
+    assert [c.folded for c in frontier_charts([held, true, nowhere])] == [{}], (
+        "more must be better or worse"
+    )

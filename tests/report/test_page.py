@@ -43,7 +43,9 @@ SHORT = (("rotation", 15.0), ("jpeg", 40.0))
 @pytest.fixture(scope="module")
 def html() -> str:
     table = synthetic.table(conditions=SWEEP)
-    return build_report(table, synthetic.samples(), synthetic.exhibits(conditions=SWEEP), synthetic.manifest())
+    return build_report(
+        table, synthetic.samples(), synthetic.exhibits(conditions=SWEEP), synthetic.manifest()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,33 +58,73 @@ def frames_of(quality: dict[str, float], **options: Any) -> Any:
 
 
 def hold_of(table: pd.DataFrame, exhibits: list[Shown] | None = None) -> ProofSheet:
-    (proof,) = proof_sheets([synthetic.judged_of(table, exhibits or [])], synthetic.samples(unreadable=0))
+    (proof,) = proof_sheets(
+        [synthetic.judged_of(table, exhibits or [])], synthetic.samples(unreadable=0)
+    )
     return proof
 
 
 def test_a_hundred_samples_are_no_trial_any_more() -> None:
-    told = [hold_of(synthetic.table({"grad_cam": 0.5}, SWEEP[:1], n)).chips[0][0] for n in (PILOT - 1, PILOT)]
+    told = [
+        hold_of(synthetic.table({"grad_cam": 0.5}, SWEEP[:1], n)).chips[0][0]
+        for n in (PILOT - 1, PILOT)
+    ]
     assert told == [f"{PILOT - 1} pictures: a trial", f"{PILOT} pictures"]
 
 
 def test_every_section_is_there_in_order(page: Page) -> None:
-    wanted = ["Does the explanation hold?", "what the model saw", "Sobel", "Scorecard", "Rank", "To do", "Axis by axis"]
-    wanted += ["Which maps hold", "Worst pairs", "In words", "Components", "Predictions kept", "Severity: rotation"]
+    wanted = [
+        "Does the explanation hold?",
+        "what the model saw",
+        "Sobel",
+        "Scorecard",
+        "Rank",
+        "To do",
+        "Axis by axis",
+    ]
+    wanted += [
+        "Which maps hold",
+        "Worst pairs",
+        "In words",
+        "Components",
+        "Predictions kept",
+        "Severity: rotation",
+    ]
     wanted += ["Paired tests", "Noise floor", "All numbers", "Details", "What was run", "Cite"]
     place = -1
     for title in wanted:
-        place = page.words.index(title, place + 1)  # raises where a title is missing or out of order
+        place = page.words.index(
+            title, place + 1
+        )  # raises where a title is missing or out of order
     text = " ".join(page.words)
-    for fact in ("8c1f0e6a2b7d", "0f3e9d8c7b6a", "40 samples, 1 unreadable", "15 November 2026, 19:40 UTC"):
+    for fact in (
+        "8c1f0e6a2b7d",
+        "0f3e9d8c7b6a",
+        "40 samples, 1 unreadable",
+        "15 November 2026, 19:40 UTC",
+    ):
         assert fact in text
-    for made in ("heatproof run study.yaml --out runs/photos --limit 40", "fass-paper", "2.13.0", "img/0040.jpg"):
+    for made in (
+        "heatproof run study.yaml --out runs/photos --limit 40",
+        "fass-paper",
+        "2.13.0",
+        "img/0040.jpg",
+    ):
         assert made in text
 
 
 def test_anchors_are_stable_and_lead_to_something(page: Page) -> None:
     ids = [a["id"] for _, a in page.tags if "id" in a]
     assert len(ids) == len(set(ids))
-    wanted = {"sheet", "scorecard", "findings", "stability", "stability-scores", "stability-components", "details-run"}
+    wanted = {
+        "sheet",
+        "scorecard",
+        "findings",
+        "stability",
+        "stability-scores",
+        "stability-components",
+        "details-run",
+    }
     assert wanted <= set(ids)
     assert {str(a["href"])[1:] for tag, a in page.tags if tag == "a"} <= {*ids}
 
@@ -97,7 +139,10 @@ def test_every_chart_is_drawn_and_its_marks_carry_their_numbers(page: Page) -> N
 
 
 def test_how_often_components_disagree_is_said(html: str) -> None:
-    said = re.search(r"disagree on which of two methods is better in (\d+) of (\d+) comparisons \((\d+) %\)", html)
+    said = re.search(
+        r"disagree on which of two methods is better in (\d+) of (\d+) comparisons \((\d+) %\)",
+        html,
+    )
     assert said is not None
     count, compared, share = map(int, said.groups())
     assert 0 <= count <= compared and share == round(100 * count / compared)
@@ -105,23 +150,35 @@ def test_how_often_components_disagree_is_said(html: str) -> None:
 
 def test_every_picture_of_the_sheet_is_there_once_and_is_used(page: Page) -> None:
     (samples,) = page.payload["sheets"].values()
-    assert len(samples) == 3 and len(samples[0]["cells"]) == 5 and len(samples[0]["cells"][0]) == 1 + len(SWEEP)
-    used = {key for s in samples for key, _ in s["inputs"]} | {c[0] for s in samples for row in s["cells"] for c in row}
+    assert (
+        len(samples) == 3
+        and len(samples[0]["cells"]) == 5
+        and len(samples[0]["cells"][0]) == 1 + len(SWEEP)
+    )
+    used = {key for s in samples for key, _ in s["inputs"]} | {
+        c[0] for s in samples for row in s["cells"] for c in row
+    }
     assert used - {""} == page.payload["pictures"].keys()
     uris = list(page.payload["pictures"].values())
     assert len(set(uris)) == len(uris) and all(uri.startswith("data:image/") for uri in uris)
     images = [a for tag, a in page.tags if tag == "img"]
-    assert images and all(a["alt"] or a["class"] == "photo" for a in images)  # a backdrop needs no words
+    assert images and all(
+        a["alt"] or a["class"] == "photo" for a in images
+    )  # a backdrop needs no words
 
 
 def test_the_page_asks_for_nothing_from_outside(html: str, page: Page) -> None:
-    assert not [tag for tag, _ in page.tags if tag in {"link", "iframe", "object", "embed", "base", "form"}]
+    assert not [
+        tag for tag, _ in page.tags if tag in {"link", "iframe", "object", "embed", "base", "form"}
+    ]
     for _, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data"):
             assert (attributes.get(name) or "#").startswith(("#", "data:image/"))
     names = html.replace("http://www.w3.org/", "")  # of the languages in which a picture is saved
     assert not re.search(r"https?://|url\((?!#)|@import|\bfetch\(|XMLHttpRequest", names)
-    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy is not None and policy.startswith("default-src 'none'") and "http" not in policy
 
 
@@ -164,7 +221,11 @@ def test_maps_are_as_large_as_the_budget_allows() -> None:
 def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> None:
     table = synthetic.table(flip=0.0, undefined=0.0)
     lost = (table["sample"] == "img/0001.jpg") & (table["condition"] == "rotation")
-    table.loc[lost, ["value", "status", "reason"]] = [np.nan, "flipped", "top-1 changed from airliner to teapot"]
+    table.loc[lost, ["value", "status", "reason"]] = [
+        np.nan,
+        "flipped",
+        "top-1 changed from airliner to teapot",
+    ]
     judged = synthetic.judged_of(table, synthetic.exhibits())
     found = tiles(judged)
     assert found is not None and [words for _, words in found.columns][:4] == [
@@ -177,13 +238,25 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
     methods = [i for i, e in enumerate(judged.cube.explainers) if e not in judged.cube.controls]
     means = np.nanmean(every[methods], (0, 1))
     far = np.abs(means - np.median(means))
-    assert found.samples == [*sorted(("img/0000.jpg", "img/0002.jpg"), key=lambda s: far[int(s[4:8])]), "img/0001.jpg"]
+    assert found.samples == [
+        *sorted(("img/0000.jpg", "img/0002.jpg"), key=lambda s: far[int(s[4:8])]),
+        "img/0001.jpg",
+    ]
     (proof,) = proof_sheets([judged], synthetic.samples(unreadable=0))
     shown = {s["id"]: s for s in proof.pictured(Album(), 10**7)}
     flipped, row = shown["img/0001.jpg"], proof.rows.index("grad_cam")
-    assert flipped["inputs"][1][1] == flipped["cells"][row][1][2] == "now: teapot" and not flipped["cells"][row][1][1]
-    keys = (table["sample"] == "img/0001.jpg") & (table["condition"] == "jpeg") & (table["explainer"] == "grad_cam")
-    value, chance = (table[keys & (table["measure"] == m)]["value"].iloc[0] for m in ("fass", "fass_chance"))
+    assert (
+        flipped["inputs"][1][1] == flipped["cells"][row][1][2] == "now: teapot"
+        and not flipped["cells"][row][1][1]
+    )
+    keys = (
+        (table["sample"] == "img/0001.jpg")
+        & (table["condition"] == "jpeg")
+        & (table["explainer"] == "grad_cam")
+    )
+    value, chance = (
+        table[keys & (table["measure"] == m)]["value"].iloc[0] for m in ("fass", "fass_chance")
+    )
     assert flipped["cells"][row][-1][1:3] == [number((value - chance) / (1 - chance)), ""]
     assert shown["img/0002.jpg"]["said"] == "teapot (88 %), label agrees"
 
@@ -198,7 +271,9 @@ def test_the_worst_pair_of_each_method_is_shown() -> None:
     for i, j in ((c, s), (1 - c, (s + 1) % 30)):
         place = ("photos", "mobilenet", "a")
         exhibits.append(Shown(*place, "clean", 0.0, cube.samples[j], image, values, "stability"))
-        exhibits.append(Shown(*place, *cube.conditions[i], cube.samples[j], image, -values, "stability"))
+        exhibits.append(
+            Shown(*place, *cube.conditions[i], cube.samples[j], image, -values, "stability")
+        )
     panel = worst_pairs(synthetic.judged_of(table, exhibits[::-1]))
     assert panel is not None and panel.html.count("<figure") == 1, "controls have no place there"
     assert cube.samples[s] in panel.html and f">{number(float(np.nanmin(scores)))}<" in panel.html
@@ -212,15 +287,25 @@ def test_the_worst_pair_of_each_method_is_shown() -> None:
             400,
             "Grad-CAM’s maps hold best. The other two hold about half as well.",
         ),
-        ({"grad_cam": 0.6, "ig": 0.3}, 40, "Grad-CAM’s maps hold best. The other holds less than two thirds as well."),
+        (
+            {"grad_cam": 0.6, "ig": 0.3},
+            40,
+            "Grad-CAM’s maps hold best. The other holds less than two thirds as well.",
+        ),
         ({"a": 0.4, "b": 0.4}, 40, "No clear winner: the tests do not tell the two methods apart."),
-        ({"a": 0.4, "b": 0.4, "c": 0.1}, 40, "No clear winner: b and a lead, and are not told apart."),
+        (
+            {"a": 0.4, "b": 0.4, "c": 0.1},
+            40,
+            "No clear winner: b and a lead, and are not told apart.",
+        ),
         ({"a": 0.0, "b": 0.0}, 40, "No method is shown to do better than chance by stability."),
         ({"a": 0.5}, 40, "a alone has a score: there is nothing to compare it with."),
         ({"random": 0.0}, 40, "Nothing can be concluded yet."),
     ],
 )
-def test_the_sentence_says_what_tests_and_intervals_allow(quality: dict[str, float], samples: int, wanted: str) -> None:
+def test_the_sentence_says_what_tests_and_intervals_allow(
+    quality: dict[str, float], samples: int, wanted: str
+) -> None:
     said = hold_of(synthetic.table(quality, samples=samples, flip=0.0, undefined=0.0)).sentence
     assert said == wanted or said == wanted.replace("b and a", "a and b")
 
@@ -233,12 +318,18 @@ def test_the_sheet_is_a_drawing_too() -> None:
     with pytest.raises(UserError, match="img/0001"):
         drawn(proof, "img/001.jpg")
     assert "not scored" not in sheet.svg("")
-    lost = [s if s.map is None or s.explainer != "lime" else replace(s, map=None) for s in synthetic.exhibits()]
+    lost = [
+        s if s.map is None or s.explainer != "lime" else replace(s, map=None)
+        for s in synthetic.exhibits()
+    ]
     assert "not scored" in drawn(hold_of(synthetic.table(), lost)).svg("")
 
 
 def test_a_sheet_of_what_the_run_does_not_have_is_refused() -> None:
-    for given, said in (({"model": "mobilnet"}, "did you mean 'mobilenet'"), ({"dataset": "fotos"}, "'photos'")):
+    for given, said in (
+        ({"model": "mobilnet"}, "did you mean 'mobilenet'"),
+        ({"dataset": "fotos"}, "'photos'"),
+    ):
         with pytest.raises(UserError, match=said):
             proof_sheet(synthetic.table(), synthetic.samples(), [], {}, **given)
     with pytest.raises(UserError, match="the run has no scores to show"):
@@ -253,9 +344,16 @@ def test_the_samples_on_show_are_drawn_before_the_run() -> None:
 
 
 def test_text_that_a_spreadsheet_would_run_is_inert() -> None:
-    assert to_csv(pd.DataFrame({"x": ["@a", "-b", "−c"], "y": [-1.5, 2.0, None]})) == "x,y\n'@a,-1.5\n'-b,2\n−c,\n"
-    other = pd.DataFrame({"=x": pd.Categorical(["=1", "b"]), "y": ["+1", 2.5], "z": [None, "@"], "w": [True, False]})
-    assert to_csv(other) == "'=x,y,z,w\n'=1,'+1,,True\nb,2.5,'@,False\n", "whatever the column is made of"
+    assert (
+        to_csv(pd.DataFrame({"x": ["@a", "-b", "−c"], "y": [-1.5, 2.0, None]}))
+        == "x,y\n'@a,-1.5\n'-b,2\n−c,\n"
+    )
+    other = pd.DataFrame(
+        {"=x": pd.Categorical(["=1", "b"]), "y": ["+1", 2.5], "z": [None, "@"], "w": [True, False]}
+    )
+    assert to_csv(other) == "'=x,y,z,w\n'=1,'+1,,True\nb,2.5,'@,False\n", (
+        "whatever the column is made of"
+    )
 
 
 def test_pictures_are_small_and_maps_keep_their_sign() -> None:
@@ -273,7 +371,9 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
     washed = 255 - 0.46 * (255 - 80)
     np.testing.assert_allclose(middle, washed, atol=4)  # zero shows the photograph
     dark = laid(np.full_like(ground, 255), ramp, signed=False)[50].astype(int).sum(1)
-    assert (dark[:50] == dark[0]).all() and (np.diff(dark[51:]) <= 0).all(), "what has no sign shows strength alone"
+    assert (dark[:50] == dark[0]).all() and (np.diff(dark[51:]) <= 0).all(), (
+        "what has no sign shows strength alone"
+    )
     assert list(STRENGTH) == sorted(STRENGTH) and STRENGTH[0] == 0
 
 
@@ -281,28 +381,42 @@ def test_verdict_names_the_winner_with_its_interval() -> None:
     found = frames_of({"grad_cam": 0.55, "ig": 0.3, "random": 0.0})
     row = found.ranking.iloc[0]
     said = verdict(found)
-    assert said[0] == f"grad_cam holds best: calibrated score {row.score:.2f} [{row.low:.2f}, {row.high:.2f}]."
+    assert (
+        said[0]
+        == f"grad_cam holds best: calibrated score {row.score:.2f} [{row.low:.2f}, {row.high:.2f}]."
+    )
     assert "ahead by 0.2" in said[1] and said[1].endswith("p < 0.001.")
     assert len(said) == 2
 
 
 def test_verdict_does_not_separate_twins() -> None:
     said = verdict(frames_of({"a": 0.4, "b": 0.4, "c": 0.1}))
-    assert said[0].startswith(("a and b cannot be separated at the top", "b and a cannot be separated at the top"))
+    assert said[0].startswith(
+        ("a and b cannot be separated at the top", "b and a cannot be separated at the top")
+    )
     assert "holds best" not in " ".join(said)
 
 
 def test_verdict_is_silent_on_five_samples() -> None:
-    assert "cannot be separated" in verdict(frames_of({"a": 0.4, "b": 0.25}, samples=5, flip=0.0, undefined=0.0))[0]
+    assert (
+        "cannot be separated"
+        in verdict(frames_of({"a": 0.4, "b": 0.25}, samples=5, flip=0.0, undefined=0.0))[0]
+    )
 
 
 def test_verdict_tells_chance_and_controls() -> None:
-    said = " ".join(verdict(frames_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4)))
+    said = " ".join(
+        verdict(frames_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4))
+    )
     assert "noise_like is not separated from the control random." in said
     assert re.search(
-        r"The control sobel, which explains nothing, scores 0\.7\d \[.*\]: no method is shown to do better\.", said
+        r"The control sobel, which explains nothing, scores 0\.7\d \[.*\]: no method is shown to do better\.",
+        said,
     )
-    assert "Within noise of chance: noise_like under" in said or "cells are within noise of chance" in said
+    assert (
+        "Within noise of chance: noise_like under" in said
+        or "cells are within noise of chance" in said
+    )
     assert "Within noise of chance: a" not in said
 
 
@@ -328,7 +442,9 @@ def test_an_empty_table_says_so() -> None:
     page = Page(build_report(table, samples, [], synthetic.manifest()))
     text = " ".join(page.words)
     assert "Nothing can be concluded: no pair was attempted." in text and "img/0001.jpg" in text
-    assert "the table has no scores" in " ".join(Page(build_report(table, samples.iloc[:0], [], {})).words)
+    assert "the table has no scores" in " ".join(
+        Page(build_report(table, samples.iloc[:0], [], {})).words
+    )
 
 
 def test_each_model_has_its_own_section() -> None:
@@ -348,7 +464,9 @@ def test_other_evaluations_get_their_numbers() -> None:
     rows = rows[rows["measure"] == "ssim"].assign(measure="sharp_edges", evaluation="sharpness")
     text = " ".join(Page(build_report(rows, synthetic.samples(), [], {})).words)
     assert "Sharpness" in text and "sharp edges" in text
-    assert "sharp edges of a: 0." in text and "Sharpness" in text_summary(rows, synthetic.samples(), {})
+    assert "sharp edges of a: 0." in text and "Sharpness" in text_summary(
+        rows, synthetic.samples(), {}
+    )
 
 
 def test_a_measure_that_its_axis_does_not_declare_goes_by_its_own_name() -> None:
@@ -376,9 +494,15 @@ def test_limits_are_told_when_and_only_when_there_is_cause() -> None:
     good = synthetic.table({"a": 0.5, "b": 0.3}, samples=80, flip=0.0, undefined=0.0, stochastic=())
     assert not [f for f in listed(good, 80).values() if f.severity != "note"]
     tied = synthetic.table({"a": 0.5, "b": 0.5}, samples=80, flip=0.0, undefined=0.0, stochastic=())
-    assert set(listed(tied, 80)) - set(listed(good, 80)) == {TIED.title} and "b" in listed(tied, 80)[TIED.title].seen
+    assert (
+        set(listed(tied, 80)) - set(listed(good, 80)) == {TIED.title}
+        and "b" in listed(tied, 80)[TIED.title].seen
+    )
     table = synthetic.table({"a": 0.0, "b": 0.3, "lime": 0.2}, samples=20)
-    table.loc[(table["explainer"] == "b") & (table["condition"] == "jpeg"), ["value", "status"]] = [np.nan, "undefined"]
+    table.loc[(table["explainer"] == "b") & (table["condition"] == "jpeg"), ["value", "status"]] = [
+        np.nan,
+        "undefined",
+    ]
     models = {"mobilenet": {"untrained_head": "classifier.1 has initial weights"}}
     told = listed(table, 20, unreadable=1, models=models)
     assert {"The model looks untrained", "Few samples", "Unreadable files"} <= set(told)
@@ -398,9 +522,13 @@ def test_charts_show_the_numbers_of_the_ranking() -> None:
     names = [found.judged.looks[e].name for e in found.ranking["explainer"]]
     overall, cells = marks(plots[:1]), found.cells()
     assert overall["name"].tolist() == names
-    np.testing.assert_allclose(overall[["value", "low", "high"]], found.ranking[["score", "low", "high"]], atol=1e-5)
+    np.testing.assert_allclose(
+        overall[["value", "low", "high"]], found.ranking[["score", "low", "high"]], atol=1e-5
+    )
     for plot, (condition, level) in zip(plots[1:], found.cube.conditions, strict=True):
-        own = cells[(cells["condition"] == condition) & (cells["level"] == level)].set_index("explainer")
+        own = cells[(cells["condition"] == condition) & (cells["level"] == level)].set_index(
+            "explainer"
+        )
         wanted = own.loc[found.ranking["explainer"], "best"]
         np.testing.assert_allclose(marks([plot])["value"], wanted, atol=1e-5)
         low = own.loc[found.ranking["explainer"], "best_low"].to_numpy()
@@ -433,15 +561,29 @@ def test_colours_can_be_read_on_the_card(mode: int) -> None:
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
     card = luminance(COLOURS["card"][mode])
-    for name in [*(f"m{i}" for i in range(len(FIXED + SHARED))), "ink", "soft", "third", "control", "accent"]:
+    for name in [
+        *(f"m{i}" for i in range(len(FIXED + SHARED))),
+        "ink",
+        "soft",
+        "third",
+        "control",
+        "accent",
+    ]:
         dark, bright = sorted((card, luminance(COLOURS[name][mode])))
         assert (bright + 0.05) / (dark + 0.05) >= 4.5, name
 
 
 def test_a_method_has_one_name_and_colour_whatever_its_parameters() -> None:
     assert set(EXPLAINERS) <= set(TITLES)
-    few, many = looks(["lime(samples=8)"]), looks(["grad_cam", "lime(samples=8)", "lime(samples=32)"], ["random"])
-    assert few["lime(samples=8)"].colour == many["lime(samples=8)"].colour == many["lime(samples=32)"].colour
+    few, many = (
+        looks(["lime(samples=8)"]),
+        looks(["grad_cam", "lime(samples=8)", "lime(samples=32)"], ["random"]),
+    )
+    assert (
+        few["lime(samples=8)"].colour
+        == many["lime(samples=8)"].colour
+        == many["lime(samples=32)"].colour
+    )
     assert [look.open for look in many.values()] == [False, False, True]
     assert len({colour_of(name) for name in [*TITLES][:9]}) == 9
 

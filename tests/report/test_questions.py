@@ -13,7 +13,10 @@ from support import synthetic
 
 READING = Path(__file__).parents[2] / "docs" / "reading.md"
 ROW = re.compile(r"^\| (.+\?) \| (.+) \| (\d) \|$", re.M)
-QUESTIONS = [(m[1], re.findall("`#([^`]+)`", m[2]), int(m[3])) for m in ROW.finditer(READING.read_text("utf-8"))]
+QUESTIONS = [
+    (m[1], re.findall("`#([^`]+)`", m[2]), int(m[3]))
+    for m in ROW.finditer(READING.read_text("utf-8"))
+]
 VOID = ("img", "meta", "input", "br", "link", "path", "rect", "circle")
 
 
@@ -43,7 +46,9 @@ class Presses(HTMLParser):
 @pytest.fixture(scope="module")
 def presses() -> dict[str, int]:
     known = synthetic.samples()
-    return Presses(build_report(synthetic.table(), known, synthetic.exhibits(), synthetic.manifest())).found
+    return Presses(
+        build_report(synthetic.table(), known, synthetic.exhibits(), synthetic.manifest())
+    ).found
 
 
 def test_there_are_ten() -> None:

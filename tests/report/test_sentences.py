@@ -47,8 +47,12 @@ def framed(table: pd.DataFrame) -> Frames:
     return found
 
 
-def scores(of: dict[str, Any], measure: str = "fass", evaluation: str = "stability") -> pd.DataFrame:
-    return synthetic.rows_of([(name, measure, "jpeg", 40.0, values) for name, values in of.items()], evaluation)
+def scores(
+    of: dict[str, Any], measure: str = "fass", evaluation: str = "stability"
+) -> pd.DataFrame:
+    return synthetic.rows_of(
+        [(name, measure, "jpeg", 40.0, values) for name, values in of.items()], evaluation
+    )
 
 
 def spread(centre: float, n: int = 40, width: float = 0.02, seed: int = 0) -> Any:
@@ -85,24 +89,39 @@ def test_a_bound_is_never_rounded_up() -> None:
 
 def test_few_pairs_and_low_retention_are_two_flags() -> None:
     everyone = synthetic.table({"a": 0.5}, (("jpeg", 40.0),), samples=24, flip=0.0, undefined=0.0)
-    assert st.retention(everyone)["flag"].tolist() == ["few pairs: 24"], "all were retained: nothing is low"
+    assert st.retention(everyone)["flag"].tolist() == ["few pairs: 24"], (
+        "all were retained: nothing is low"
+    )
     assert not [t for t in titles(everyone) if t == "Few pairs" or t.startswith("Most predictions")]
     many = synthetic.table({"a": 0.5}, (("jpeg", 40.0),), samples=197, flip=0.0, undefined=0.0)
-    many.loc[many["sample"].isin(many["sample"].unique()[37:]), ["value", "status"]] = [np.nan, "flipped"]
+    many.loc[many["sample"].isin(many["sample"].unique()[37:]), ["value", "status"]] = [
+        np.nan,
+        "flipped",
+    ]
     assert st.retention(many)["flag"].tolist() == ["low retention: 19 %"], "37 are not few"
     assert "Few pairs" not in titles(many) and any(
         t.startswith("Most predictions do not survive") for t in titles(many)
     )
     both = many.copy()
-    both.loc[both["sample"].isin(both["sample"].unique()[5:]), ["value", "status"]] = [np.nan, "flipped"]
+    both.loc[both["sample"].isin(both["sample"].unique()[5:]), ["value", "status"]] = [
+        np.nan,
+        "flipped",
+    ]
     assert st.retention(both)["flag"].tolist() == ["few pairs: 5; low retention: 2.5 %"]
-    assert "Few pairs" in titles(both) and any(t.startswith("Most predictions do not survive") for t in titles(both))
+    assert "Few pairs" in titles(both) and any(
+        t.startswith("Most predictions do not survive") for t in titles(both)
+    )
 
 
 def test_nothing_is_claimed_of_predictions_that_did_not_survive() -> None:
-    table = synthetic.table({"a": 0.6, "b": 0.0}, (("jpeg", 40.0), ("noise", 0.1)), samples=60, flip=0.0, undefined=0.0)
+    table = synthetic.table(
+        {"a": 0.6, "b": 0.0}, (("jpeg", 40.0), ("noise", 0.1)), samples=60, flip=0.0, undefined=0.0
+    )
     table.loc[
-        (table["explainer"] == "b") & (table["condition"] == "noise") & (table["measure"] == "fass"), "value"
+        (table["explainer"] == "b")
+        & (table["condition"] == "noise")
+        & (table["measure"] == "fass"),
+        "value",
     ] += 0.3
     (found,) = [f for f in findings(judged(table)) if f.title.startswith("Next to chance under")]
     assert found.means.startswith("Where the prediction survived this change")
@@ -112,9 +131,7 @@ def test_nothing_is_claimed_of_predictions_that_did_not_survive() -> None:
 
 def told_apart(sentence: str, a: str, b: str) -> tuple[float, ...]:
     """n, the two scores, their difference and its interval, as a sentence says them."""
-    shape = (
-        rf"On the (\d+) samples of both, {a} scores ({NUMBER}) and {b} ({NUMBER}): ahead by ({NUMBER}) \[({NUMBER}), "
-    )
+    shape = rf"On the (\d+) samples of both, {a} scores ({NUMBER}) and {b} ({NUMBER}): ahead by ({NUMBER}) \[({NUMBER}), "
     found = re.search(shape + rf"({NUMBER})\]", sentence)
     assert found is not None, sentence
     return tuple(float(each.replace("−", "-")) for each in found.groups())
@@ -128,37 +145,53 @@ def test_a_difference_stands_beside_the_two_numbers_of_the_common_samples() -> N
     found = framed(scores({"good": good, "bad": bad}))
     n, own, other, gap, low, high = told_apart(" ".join(verdict(found)), "good", "bad")
     assert n == 20 and own == pytest.approx(good[10:30].mean(), abs=0.01)
-    assert other == pytest.approx(bad[10:30].mean(), abs=0.01) and gap == pytest.approx(own - other, abs=0.011)
+    assert other == pytest.approx(bad[10:30].mean(), abs=0.01) and gap == pytest.approx(
+        own - other, abs=0.011
+    )
     assert low < gap < high
-    assert abs(np.nanmean(good) - np.nanmean(bad) - gap) > 0.03, "the overall means would not give this difference"
+    assert abs(np.nanmean(good) - np.nanmean(bad) - gap) > 0.03, (
+        "the overall means would not give this difference"
+    )
 
 
 def test_other_axes_reconcile_too() -> None:
     road = synthetic.rows_of(
-        [(e, "road", "noisy_linear", 0.0, v) for e, v in (("a", spread(0.4)), ("b", spread(0.1, seed=1)))],
+        [
+            (e, "road", "noisy_linear", 0.0, v)
+            for e, v in (("a", spread(0.4)), ("b", spread(0.1, seed=1)))
+        ],
         "faithfulness",
     )
     told_apart(" ".join(faithful_lead(judged(road))), "a", "b")
     pairs = (("a", spread(0.8)), ("b", spread(0.3, seed=1)))
-    turned = synthetic.rows_of([(e, "equivariance", "dihedral", 0.0, v) for e, v in pairs], "symmetry")
+    turned = synthetic.rows_of(
+        [(e, "equivariance", "dihedral", 0.0, v) for e, v in pairs], "symmetry"
+    )
     told_apart(" ".join(symmetry_lead(judged(turned))), "a", "b")
 
 
 def test_nothing_is_best_by_nothing() -> None:
     base = spread(0.7)
     small = {"a": base + 3e-4 + spread(0, width=1e-5, seed=2), "b": base}
-    assert "cannot be separated" in verdict(framed(scores(small)))[0], "one unseen sample would turn it"
+    assert "cannot be separated" in verdict(framed(scores(small)))[0], (
+        "one unseen sample would turn it"
+    )
     unending = st.paired_tests(scores(small, "infidelity", "mine"), "infidelity")
     assert above(unending, "a", "b")
     _, own, other, gap, low, _ = told_apart(ahead_of(unending, "a", "b"), "a", "b")
-    assert gap > 0 and low > 0 and own > other, "a small difference that is shown is written so that it is seen"
+    assert gap > 0 and low > 0 and own > other, (
+        "a small difference that is shown is written so that it is seen"
+    )
     tiny = {"a": base + 2e-7 + spread(0, width=1e-9, seed=2), "b": base}
     written_as_nothing = st.paired_tests(scores(tiny, "infidelity", "mine"), "infidelity")
     assert written_as_nothing["significant"].all() and not above(written_as_nothing, "a", "b")
 
 
 def test_what_is_guaranteed_names_its_delta() -> None:
-    entries = [("a", "rate", "radius", 1.0, [0.9] * 10), ("a", "certified", "radius", 1.0, [0.8] * 10)]
+    entries = [
+        ("a", "rate", "radius", 1.0, [0.9] * 10),
+        ("a", "certified", "radius", 1.0, [0.8] * 10),
+    ]
     one = judged(synthetic.rows_of(entries, "certificate"), delta=0.07)
     chart = certificates.rate_chart(one)
     assert chart is not None and "guaranteed" in chart.caption and "δ = 0.07" in chart.caption
@@ -178,38 +211,59 @@ def test_two_evaluations_of_one_kind_are_told_apart_in_words_and_in_comparisons(
     sides = []
     for label, lift in (("A", 0.0), ("B", 0.2)):
         parts = [
-            synthetic.rows_of([("e", "fass", "jpeg", 40.0, spread(0.4 + lift, seed=i))], "stability").assign(
-                dataset="d", model="m", evaluation=name
-            )
+            synthetic.rows_of(
+                [("e", "fass", "jpeg", 40.0, spread(0.4 + lift, seed=i))], "stability"
+            ).assign(dataset="d", model="m", evaluation=name)
             for i, name in enumerate(asked)
         ]
         table = pd.concat(parts)
-        known = pd.DataFrame({"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""})
+        known = pd.DataFrame(
+            {"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""}
+        )
         known["predicted"], known["predicted_name"] = 0, "cat"
         sides.append(Side(label, label, {"study": {}}, table, known))
     found = Comparison(tuple(sides), paired_differences(sides, common), common)
     said = found.verdict()
-    assert any("in first" in sentence for sentence in said) and any("in second" in sentence for sentence in said)
+    assert any("in first" in sentence for sentence in said) and any(
+        "in second" in sentence for sentence in said
+    )
 
 
 def test_compare_shows_the_two_scores_that_give_the_difference() -> None:
-    common = Common([("d", "d")], [("m", "m")], [("e", "e")], [Evaluated(("stability",) * 2, BY_NAME["stability"])])
+    common = Common(
+        [("d", "d")],
+        [("m", "m")],
+        [("e", "e")],
+        [Evaluated(("stability",) * 2, BY_NAME["stability"])],
+    )
     sides = []
     for label, values in (("A", spread(0.4)), ("B", spread(0.63, seed=1))):
         table = scores({"e": values}).assign(dataset="d", model="m")
-        known = pd.DataFrame({"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""})
+        known = pd.DataFrame(
+            {"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""}
+        )
         known["predicted"], known["predicted_name"] = 0, "cat"
         sides.append(Side(label, label, {"study": {}}, table, known))
     found = Comparison(tuple(sides), paired_differences(sides, common), common)
     gap, _, _, later, earlier = numbers(found.verdict()[0].partition("by ")[2])[:5]
-    assert gap == pytest.approx(later - earlier, abs=0.0011) and gap == pytest.approx(0.23, abs=1e-3)
+    assert gap == pytest.approx(later - earlier, abs=0.0011) and gap == pytest.approx(
+        0.23, abs=1e-3
+    )
     (line,) = [line for line in found.text().splitlines() if "B − A" in line]
     assert f"{number(later, 3)} − {number(earlier, 3)}" in line
 
 
 def test_methods_of_other_libraries_and_imputers_have_human_names() -> None:
-    explainers = ["saliency", "captum(attribution=Saliency)", "captum(attribution=LayerGradCam, layer=features)"]
-    explainers += ["pytorch_grad_cam(method=GradCAMPlusPlus)", "zennit(composite=epsilon_plus)", "shap(method=deep)"]
+    explainers = [
+        "saliency",
+        "captum(attribution=Saliency)",
+        "captum(attribution=LayerGradCam, layer=features)",
+    ]
+    explainers += [
+        "pytorch_grad_cam(method=GradCAMPlusPlus)",
+        "zennit(composite=epsilon_plus)",
+        "shap(method=deep)",
+    ]
     known = looks(explainers)
     assert [look.name for look in known.values()] == [
         "Saliency",
@@ -220,8 +274,17 @@ def test_methods_of_other_libraries_and_imputers_have_human_names() -> None:
         "Deep (SHAP)",
     ]
     ours, theirs = (known[e] for e in explainers[:2])
-    assert ours.colour == theirs.colour and (ours.open, theirs.open) == (False, True), "one method, one colour"
-    assert settings_of("captum(attribution=IntegratedGradients, arguments={'n_steps': 20})") == "20 steps"
-    text = f"With noisy_linear morf {explainers[1]} leads [0.1, 0.2]; imputers: [noisy_linear, zero]."
-    said = "With noisy linear MoRF Saliency (Captum) leads [0.1, 0.2]; imputers: [noisy_linear, zero]."
+    assert ours.colour == theirs.colour and (ours.open, theirs.open) == (False, True), (
+        "one method, one colour"
+    )
+    assert (
+        settings_of("captum(attribution=IntegratedGradients, arguments={'n_steps': 20})")
+        == "20 steps"
+    )
+    text = (
+        f"With noisy_linear morf {explainers[1]} leads [0.1, 0.2]; imputers: [noisy_linear, zero]."
+    )
+    said = (
+        "With noisy linear MoRF Saliency (Captum) leads [0.1, 0.2]; imputers: [noisy_linear, zero]."
+    )
     assert spoken(text, known) == said

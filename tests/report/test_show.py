@@ -23,7 +23,9 @@ from heatproof.report.story import _standing, sparkline
 from support import small
 
 AXES = {
-    "stability": {"stability": {"perturbations": ["jpeg", {"gaussian_noise": {"sigma": 0.6}}], "k": 50}},
+    "stability": {
+        "stability": {"perturbations": ["jpeg", {"gaussian_noise": {"sigma": 0.6}}], "k": 50}
+    },
     "certificate": {"certificate": {"radii": (2,), "features": {"patches": {"size": 8}}}},
     "faithfulness": {
         "faithfulness": {
@@ -61,25 +63,47 @@ def test_the_story_tells_scores_flips_bounds_and_curves_as_the_table_has_them(ru
     text = done.output
     assert max(map(len, text.splitlines())) <= 100
     facts = samples.set_index("sample").loc[sample]
-    assert f"predicted {facts.predicted_name} ({facts.predicted}) with probability {facts.probability:.2f}" in text
-    assert flips["reason"].iloc[0].split(" to ")[-1] in text and "flipped: top-1 changed from" in text
-    rate = table[(table["sample"] == sample) & (table.measure == "rate") & (table.explainer == "saliency")].iloc[0]
+    assert (
+        f"predicted {facts.predicted_name} ({facts.predicted}) with probability {facts.probability:.2f}"
+        in text
+    )
+    assert (
+        flips["reason"].iloc[0].split(" to ")[-1] in text and "flipped: top-1 changed from" in text
+    )
+    rate = table[
+        (table["sample"] == sample) & (table.measure == "rate") & (table.explainer == "saliency")
+    ].iloc[0]
     assert f"{rate.value:.2f} [{rate.low:.2f}, {rate.high:.2f}]" in text
-    fass = table[(table.measure == "fass") & (table.condition == "jpeg") & (table.explainer == "saliency")]
+    fass = table[
+        (table.measure == "fass") & (table.condition == "jpeg") & (table.explainer == "saliency")
+    ]
     own = fass[fass["sample"] == sample].iloc[0]
     others = fass[(fass["sample"] != sample) & (fass.status == "ok")]
     if own.status == "ok":
         below = 100 * np.mean(others.value < own.value)
-        assert f"{own.value:.2f}  usual {fass.value.median():.2f}, above {below:.0f} % of {len(others)} others" in text
-    curve = table[(table["sample"] == sample) & (table.measure == "probability") & (table.explainer == "saliency")]
+        assert (
+            f"{own.value:.2f}  usual {fass.value.median():.2f}, above {below:.0f} % of {len(others)} others"
+            in text
+        )
+    curve = table[
+        (table["sample"] == sample)
+        & (table.measure == "probability")
+        & (table.explainer == "saliency")
+    ]
     values = curve[curve.condition == "zero morf"].sort_values("level").value.tolist()
     assert f"zero morf  {sparkline(values)}  {values[0]:.2f} → {values[-1]:.2f}" in text
 
 
 def test_one_sample_is_not_set_beside_others(tmp_path):
-    lone = heatproof.evaluate(small.model(), small.pictures(1), ["saliency"], AXES["stability"], tmp_path / "run")
+    lone = heatproof.evaluate(
+        small.model(), small.pictures(1), ["saliency"], AXES["stability"], tmp_path / "run"
+    )
     text = call("show", lone.path, "--sample", lone.samples()["sample"].iloc[0]).output
-    assert re.search(r"jpeg quality 40 +\d\.\d\d", text) and "usual" not in text and "others" not in text
+    assert (
+        re.search(r"jpeg quality 40 +\d\.\d\d", text)
+        and "usual" not in text
+        and "others" not in text
+    )
 
 
 def test_a_value_stands_half_above_those_that_equal_it():
@@ -113,7 +137,9 @@ def test_the_overview_lists_the_samples_with_the_lowest_scores_first(run):
     text = call("show", run.path, "--worst", 3).output
     assert "complete" in text and "jpeg quality 40" in text and "set, " not in text.splitlines()[0]
     table = run.table()
-    fass = table[(table.measure == "fass") & (table.explainer == "saliency") & (table.condition != "redraw")]
+    fass = table[
+        (table.measure == "fass") & (table.explainer == "saliency") & (table.condition != "redraw")
+    ]
     mean = fass.assign(value=fass.value.where(fass.status == "ok")).groupby("sample").value.mean()
     order = mean.sort_values(na_position="first").index[:3].tolist()
     assert [name for name in re.findall(r"^  (set/\d\d\.png)", text, re.M)] == order
@@ -143,15 +169,21 @@ def test_samples_that_could_not_be_read_are_told_of(tmp_path):
     for i in range(MOST_UNREADABLE + 4):
         (tmp_path / f"{i:02d}.png").write_bytes(b"no picture")
     for i in range(2):
-        Image.fromarray((small.pictures(2)[0][i] * 255).byte().permute(1, 2, 0).numpy()).save(tmp_path / f"{i:02d}.png")
+        Image.fromarray((small.pictures(2)[0][i] * 255).byte().permute(1, 2, 0).numpy()).save(
+            tmp_path / f"{i:02d}.png"
+        )
     data, axis = heatproof.open_data(tmp_path, size=32), {"s": AXES["stability"]}
-    found = heatproof.evaluate(small.model(), data, "saliency", axis, tmp_path / "run", shard_size=2)
+    found = heatproof.evaluate(
+        small.model(), data, "saliency", axis, tmp_path / "run", shard_size=2
+    )
     n = MOST_UNREADABLE + 2
     assert f"complete; {n} samples could not be read" in call("show", found.path).output
     assert "  could not be read: " in call("show", found.path, "--sample", "05.png").output
     text = call("report", found.path, "--text").output
     assert f"{n} of {n + 2} samples could not be read and took no part" in text
-    assert "and 2 more, which the report names" in text and "11.png" in text and "12.png" not in text
+    assert (
+        "and 2 more, which the report names" in text and "11.png" in text and "12.png" not in text
+    )
 
 
 def test_a_prediction_without_a_probability_is_told_as_it_is(tmp_path):
@@ -159,7 +191,11 @@ def test_a_prediction_without_a_probability_is_told_as_it_is(tmp_path):
     value = heatproof.Model(net, task={"regression": {"tolerance": 9.0}})
     axis = {"stability": {"stability": {"perturbations": "brightness", "k": 5}}}
     made = heatproof.evaluate(value, torch.rand(3, 3, 4, 4), "saliency", axis, tmp_path)
-    (line,) = (line for line in call("show", tmp_path, "--sample", "0001").output.splitlines() if "predicted" in line)
+    (line,) = (
+        line
+        for line in call("show", tmp_path, "--sample", "0001").output.splitlines()
+        if "predicted" in line
+    )
     assert line == f"  predicted {made.samples().set_index('sample').predicted_name['0001']}"
 
 

@@ -52,20 +52,36 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generator = np.random.default_rng(0)
     for which in ("train", "t10k"):
         labels = np.arange(PICTURES, dtype=np.uint8) % 2
-        pixels = generator.integers(0, 128, (PICTURES, 28, 28), dtype=np.uint8) + 120 * labels[:, None, None]
+        pixels = (
+            generator.integers(0, 128, (PICTURES, 28, 28), dtype=np.uint8)
+            + 120 * labels[:, None, None]
+        )
         for name, values in (("images-idx3-ubyte", pixels), ("labels-idx1-ubyte", labels)):
-            head = struct.pack(">I", 0x00000800 + values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+            head = struct.pack(">I", 0x00000800 + values.ndim) + struct.pack(
+                f">{values.ndim}I", *values.shape
+            )
             (folder / "fashion_mnist" / f"{which}-{name}").write_bytes(head + values.tobytes())
     return folder
 
 
 @pytest.fixture(scope="module")
-def trained(scripts: Callable[[str], ModuleType], data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(
+    scripts: Callable[[str], ModuleType], data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Weights and card of one network after one epoch."""
     train, networks = scripts("train"), scripts("networks")
     out = tmp_path_factory.mktemp("weights")
     key = "fashion-vit-s0"
-    job = train.Job(data, out, "cpu", 0, None, time.monotonic() + 1000, {key: 1}, "python studies/atlas/train.py")
+    job = train.Job(
+        data,
+        out,
+        "cpu",
+        0,
+        None,
+        time.monotonic() + 1000,
+        {key: 1},
+        "python studies/atlas/train.py",
+    )
     assert key in train.one(job, networks.NETWORKS[key])
     return out
 
@@ -73,19 +89,27 @@ def trained(scripts: Callable[[str], ModuleType], data: Path, tmp_path_factory: 
 def test_networks_are_small_and_differ_by_their_seed(scripts: Callable[[str], ModuleType]) -> None:
     networks = scripts("networks")
     kinds = Counter((net.data, net.architecture, net.variant) for net in networks.NETWORKS.values())
-    assert kinds.pop(("cifar10", "resnet", "plain")) == 5 and set(kinds.values()) == {2} and len(kinds) == 11
+    assert (
+        kinds.pop(("cifar10", "resnet", "plain")) == 5
+        and set(kinds.values()) == {2}
+        and len(kinds) == 11
+    )
     for architecture, make in networks.ARCHITECTURES.items():
         for channels, side in networks.SIDES.items():
             net = make(channels).eval()
             assert net(torch.rand(2, channels, side, side)).shape == (2, 10)
             assert sum(p.numel() for p in net.parameters()) < 2e6, architecture
-    first, same, other = (networks.Network("fashion", "vit", seed).build().state_dict() for seed in (0, 0, 1))
+    first, same, other = (
+        networks.Network("fashion", "vit", seed).build().state_dict() for seed in (0, 0, 1)
+    )
     assert all(torch.equal(first[name], same[name]) for name in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-def test_the_network_on_p4_does_not_see_quarter_turns(scripts: Callable[[str], ModuleType], channels: int) -> None:
+def test_the_network_on_p4_does_not_see_quarter_turns(
+    scripts: Callable[[str], ModuleType], channels: int
+) -> None:
     networks = scripts("networks")
     generator = torch.Generator().manual_seed(channels)
     side = networks.SIDES[channels]
@@ -121,10 +145,16 @@ def test_training_and_asking_norms_of_p4_agree(scripts: Callable[[str], ModuleTy
     norm.running_var = by_channel.var((0, 2, 3, 4), correction=0)
     assert torch.allclose(norm.eval()(x), given, atol=1e-4)
     model = heatproof.Model(
-        nn.Sequential(scripts("networks").P4Conv(1, 2, 3, lifts=True), norm, nn.ReLU(), nn.Flatten())
+        nn.Sequential(
+            scripts("networks").P4Conv(1, 2, 3, lifts=True), norm, nn.ReLU(), nn.Flatten()
+        )
     )
-    batch = heatproof.Batch(("a",), torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(1)))
-    assert heatproof.Lrp()(model, batch, torch.tensor([3]), 0).isfinite().all()  # which knows every function in it
+    batch = heatproof.Batch(
+        ("a",), torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    )
+    assert (
+        heatproof.Lrp()(model, batch, torch.tensor([3]), 0).isfinite().all()
+    )  # which knows every function in it
 
 
 def test_augmentation_moves_whole_pictures(scripts: Callable[[str], ModuleType]) -> None:
@@ -132,12 +162,16 @@ def test_augmentation_moves_whole_pictures(scripts: Callable[[str], ModuleType])
     x = torch.arange(16 * 16, dtype=torch.uint8).reshape(1, 1, 16, 16).repeat(200, 1, 1, 1)
     given = augmented(x, torch.Generator().manual_seed(0), 2, turns=True)
     holes = given == 127.5
-    assert given.shape == x.shape and bool((holes.flatten(1).sum(1) <= 64).all()) and bool(holes.any())
+    assert (
+        given.shape == x.shape and bool((holes.flatten(1).sum(1) <= 64).all()) and bool(holes.any())
+    )
     differences = {0: 0, 1: 0}
     for picture, hole in zip(given[:, 0], holes[:, 0], strict=True):
         rows, columns = picture.diff(dim=0), picture.diff(dim=1)
         whole = [d[~(h[1:] | h[:-1])] for d, h in ((rows, hole), (columns.T, hole.T))]
-        steps = [int(d.abs().mode().values) for d in whole]  # 16 along the picture's columns, 1 along its rows
+        steps = [
+            int(d.abs().mode().values) for d in whole
+        ]  # 16 along the picture's columns, 1 along its rows
         assert sorted(steps) == [1, 16]
         differences[int(steps[0] == 1)] += 1
     assert min(differences.values()) > 50  # turned and not turned
@@ -183,7 +217,9 @@ def test_a_trained_network_loads_as_its_card_says(trained: Path, data: Path, scr
     assert (predicted == y).mean() == pytest.approx(card["accuracy"]["value"], abs=1.1 / PICTURES)
 
 
-def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Callable[[str], ModuleType]) -> None:
+def test_every_study_of_the_grid_is_one(
+    trained: Path, data: Path, scripts: Callable[[str], ModuleType]
+) -> None:
     grid = scripts("grid")
     grid.picked("fashion", data, trained)
     networks = [key for key in grid.chosen(["everything"]) if key.startswith("fashion")]
@@ -194,13 +230,21 @@ def test_every_study_of_the_grid_is_one(trained: Path, data: Path, scripts: Call
         assert made.shard_size == 128 and len(made.explainers) > 15
         assert ("chefer" in made.explainers) == ("vit" in task.network)
     every = grid.tasks(grid.chosen(["everything"]), list(grid.STUDIES))
-    assert [task.key for task in every if task.network in grid.OTHERS] == [f"{name}.other" for name in grid.OTHERS]
+    assert [task.key for task in every if task.network in grid.OTHERS] == [
+        f"{name}.other" for name in grid.OTHERS
+    ]
     assert len(every) == 3 * (27 + 5) + 8 + 6 and every[-1].study == "sweeps"
     few = [str(one) for one in grid.other("ecg_concepts", 52)["explainers"]]
-    assert len(few) == 6 and "cav" in few[3] and "car" in few[4]  # GradientSHAP is asked with two baselines
+    assert (
+        len(few) == 6 and "cav" in few[3] and "car" in few[4]
+    )  # GradientSHAP is asked with two baselines
     assert len(grid.other("ecg_features", 52)["explainers"]) == 5  # Integrated Gradients with three
     first = [task.key for task in every[: 8 + 12 + 5]]
-    assert "mobilenet_v2.paper" in first and "cifar10-vit-s0.paper" in first and "cifar10-vit-s1.paper" not in first
+    assert (
+        "mobilenet_v2.paper" in first
+        and "cifar10-vit-s0.paper" in first
+        and "cifar10-vit-s1.paper" not in first
+    )
     smoothed = grid.tasks(grid.chosen(["everything"]), ["smoothing"])
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
     kept = heatproof.open_data(trained / "fashion.npz")
@@ -217,12 +261,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     model = heatproof.Model(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), *head), name="net")
     axes = [{"stability": {"perturbations": [{"gaussian_noise": {"sigma": [0.01, 0.05]}}]}}]
-    axes += [{"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.6], "metrics": ["road"]}}, "agreement"]
+    axes += [
+        {"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.6], "metrics": ["road"]}},
+        "agreement",
+    ]
     images = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(1))
     heatproof.evaluate(
-        model, images, ["saliency", "input_x_gradient", "random"], axes, folder / "net.trial", show_progress=False
+        model,
+        images,
+        ["saliency", "input_x_gradient", "random"],
+        axes,
+        folder / "net.trial",
+        show_progress=False,
     )
-    cost = {"run": "net.trial", "round": 1, "done": True, "seconds": 8.0, "jobs": 4, "device": "cpu"}
+    cost = {
+        "run": "net.trial",
+        "round": 1,
+        "done": True,
+        "seconds": 8.0,
+        "jobs": 4,
+        "device": "cpu",
+    }
     (folder / "costs.jsonl").write_text((json.dumps(cost) + "\n") * 2, encoding="utf-8")
     return folder
 
@@ -235,13 +294,28 @@ def test_tables_are_those_of_the_product(
     tables.export(runs, trained, tmp_path, "0 abc")
     run = heatproof.read(runs / "net.trial")
     cells, summary = pd.read_parquet(tmp_path / "cells.parquet"), run.summary()
-    assert list(cells) == tables.CELLS and set(cells["axis"]) == {"stability", "faithfulness", "agreement"}
-    chosen = cells[(cells["measure"] == "fass") & (cells["explainer"] == "saliency") & (cells["severity"] > 0.04)]
-    theirs = summary[(summary["measure"] == "fass") & (summary["explainer"] == "saliency") & (summary["level"] > 0.04)]
+    assert list(cells) == tables.CELLS and set(cells["axis"]) == {
+        "stability",
+        "faithfulness",
+        "agreement",
+    }
+    chosen = cells[
+        (cells["measure"] == "fass")
+        & (cells["explainer"] == "saliency")
+        & (cells["severity"] > 0.04)
+    ]
+    theirs = summary[
+        (summary["measure"] == "fass")
+        & (summary["explainer"] == "saliency")
+        & (summary["level"] > 0.04)
+    ]
     assert chosen["mean"].item() == pytest.approx(theirs["mean"].item(), abs=1e-4)
-    assert chosen["calibrated_low"].item() == pytest.approx(theirs["calibrated_low"].item(), abs=1e-4)
+    assert chosen["calibrated_low"].item() == pytest.approx(
+        theirs["calibrated_low"].item(), abs=1e-4
+    )
     assert (
-        json.loads(chosen["settings"].item())["ties"] == "average" and "perturbations" not in chosen["settings"].item()
+        json.loads(chosen["settings"].item())["ties"] == "average"
+        and "perturbations" not in chosen["settings"].item()
     )
     assert chosen["n"].item() == theirs["retained"].item() and chosen["run"].item() == "net.trial"
     pairs, tests = pd.read_parquet(tmp_path / "pairs.parquet"), run.tests()
@@ -249,13 +323,17 @@ def test_tables_are_those_of_the_product(
     assert np.allclose(pairs["p"], tests["p_holm"], rtol=1e-3, equal_nan=True)
     values = pd.read_parquet(tmp_path / "values.parquet")
     rows = run.table()
-    one = rows[(rows["measure"] == "fass") & (rows["explainer"] == "random") & (rows["level"] == 0.01)]
+    one = rows[
+        (rows["measure"] == "fass") & (rows["explainer"] == "random") & (rows["level"] == 0.01)
+    ]
     kept = values[(values["explainer"] == "random") & np.isclose(values["severity"], 0.01)]
     assert list(values) == tables.VALUES
     found = dict(zip(kept["sample"].astype(str), kept["value"], strict=True))
     assert found == pytest.approx(dict(zip(one["sample"], one["value"], strict=True)), abs=1e-4)
     about = pd.read_csv(tmp_path / "runs.csv").iloc[0]
-    assert about["device_seconds"] == 4.0 and about["samples"] == 6 and about["heatproof"] == "0 abc"
+    assert (
+        about["device_seconds"] == 4.0 and about["samples"] == 6 and about["heatproof"] == "0 abc"
+    )
     networks = pd.read_csv(tmp_path / "networks.csv")
     assert list(networks) == tables.NETWORKS and networks["network"].tolist() == ["fashion-vit-s0"]
     assert "| fashion-vit-s0 | 1.37 M |" in tables.markdown(networks)
@@ -267,10 +345,18 @@ def test_tables_of_another_machine_are_added(runs: Path, tmp_path: Path, scripts
     (tmp_path / "more" / "other.trial").symlink_to(runs / "net.trial")
     for folder in (runs, tmp_path / "more", runs):  # the last replaces its own rows
         tables.export(folder, tmp_path, tmp_path / "tables", "")
-    for name, columns in (("cells", tables.CELLS), ("values", tables.VALUES), ("pairs", tables.PAIRS)):
+    for name, columns in (
+        ("cells", tables.CELLS),
+        ("values", tables.VALUES),
+        ("pairs", tables.PAIRS),
+    ):
         frame = pd.read_parquet(tmp_path / "tables" / f"{name}.parquet")
         counts = frame["run"].astype(str).value_counts()
-        assert list(frame) == columns and set(counts.index) == {"net.trial", "other.trial"} and counts.nunique() == 1
+        assert (
+            list(frame) == columns
+            and set(counts.index) == {"net.trial", "other.trial"}
+            and counts.nunique() == 1
+        )
 
 
 def test_runs_of_a_network_that_was_trained_anew_are_dropped(
@@ -278,14 +364,20 @@ def test_runs_of_a_network_that_was_trained_anew_are_dropped(
 ) -> None:
     monkeypatch.setenv("HEATPROOF_STUDIES", str(tmp_path / "none"))
     tables, grid = scripts("tables"), scripts("grid")
-    for folder, key in (("old", "fashion-vit-s0.paper"), ("old", "net.trial"), ("new", "fashion-vit-s0.maps")):
+    for folder, key in (
+        ("old", "fashion-vit-s0.paper"),
+        ("old", "net.trial"),
+        ("new", "fashion-vit-s0.maps"),
+    ):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / key).symlink_to(runs / "net.trial")
     weights, kept = tmp_path / "weights", tmp_path / "tables"
     shutil.copytree(trained, weights)
     tables.export(tmp_path / "old", weights, kept, "")
     asked = [grid.Task("fashion-vit-s0", study) for study in ("paper", "maps")]
-    assert grid.lacking(asked, kept, weights, 48) == asked[1:]  # 6 samples, as many as a round of 48 has
+    assert (
+        grid.lacking(asked, kept, weights, 48) == asked[1:]
+    )  # 6 samples, as many as a round of 48 has
     assert grid.lacking(asked, kept, weights, 56) == asked
     card = weights / "fashion-vit-s0.json"
     content = json.loads(card.read_text(encoding="utf-8"))
@@ -323,7 +415,9 @@ def test_any_first_photographs_are_the_same_where_others_are_missing(
     for part, files in (("all", range(12)), ("few", range(0, 12, 2))):
         (tmp_path / part / "imagenet" / "val500").mkdir(parents=True)
         for i in files:
-            Image.fromarray(pixels[i]).save(tmp_path / part / "imagenet" / "val500" / f"{i:03d}_n{i}_a.jpg")
+            Image.fromarray(pixels[i]).save(
+                tmp_path / part / "imagenet" / "val500" / f"{i:03d}_n{i}_a.jpg"
+            )
     found = {}
     for part in ("all", "few"):
         monkeypatch.setenv("HEATPROOF_DATA", str(tmp_path / part))
@@ -336,10 +430,15 @@ def test_any_first_photographs_are_the_same_where_others_are_missing(
     assert torch.equal(found["few"].load([0]).batch.x, found["all"].load([place]).batch.x)
 
 
-def test_conditions_are_left_out_before_samples(tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conditions_are_left_out_before_samples(
+    tmp_path: Path, scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = scripts("tables")
     generator = np.random.default_rng(0)
-    rows = {name: "a" for name in tables.VALUES} | {"severity": 0.0, "value": generator.random(30_000)}
+    rows = {name: "a" for name in tables.VALUES} | {
+        "severity": 0.0,
+        "value": generator.random(30_000),
+    }
     every = pd.DataFrame(rows).assign(place=np.repeat(np.arange(10), 3000))
     whole = tables.store(tmp_path / "values.parquet", every[tables.VALUES])
     monkeypatch.setitem(tables.LARGEST, "values", whole // 3)
@@ -353,7 +452,9 @@ def test_a_p_too_small_for_32_bits_is_0_and_not_missing(scripts: Any) -> None:
     np.testing.assert_array_equal(found, np.array([0, 0, 0.01235, np.nan], np.float32))
 
 
-def test_known_networks_are_judged_by_the_names_of_photographs(tmp_path: Path, scripts: Any) -> None:
+def test_known_networks_are_judged_by_the_names_of_photographs(
+    tmp_path: Path, scripts: Any
+) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4, bias=False))
     nn.init.zeros_(net[1].weight)
     net[1].weight.data[2] = 1.0  # class 2 for everything that is not black
@@ -361,8 +462,15 @@ def test_known_networks_are_judged_by_the_names_of_photographs(tmp_path: Path, s
     data = heatproof.open_data(heatproof.Batch(names, 0.1 + 0.8 * torch.rand(3, 3, 8, 8)))
     for name, right in (("mobilenet_v2", 2), ("squeezenet", 1)):
         found = scripts("photographs").card(heatproof.Model(net, name=name), data)
-        assert (found["accuracy"]["value"], found["samples"], found["parameters"]) == (right / 3, 3, 768)
+        assert (found["accuracy"]["value"], found["samples"], found["parameters"]) == (
+            right / 3,
+            3,
+            768,
+        )
         (tmp_path / f"{name}.json").write_text(json.dumps(found), encoding="utf-8")
     rows = scripts("tables").cards(tmp_path, tmp_path).set_index("network")
-    assert list(rows["accuracy"]) == pytest.approx([2 / 3, 1 / 3], abs=1e-5) and rows["seconds_to_train"].isna().all()
+    assert (
+        list(rows["accuracy"]) == pytest.approx([2 / 3, 1 / 3], abs=1e-5)
+        and rows["seconds_to_train"].isna().all()
+    )
     assert (rows["accuracy_low"] < rows["accuracy"]).all() and (rows["ece"] > 0).all()

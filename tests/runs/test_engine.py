@@ -12,7 +12,17 @@ from PIL import Image
 from torch import nn
 
 import heatproof
-from heatproof import Batch, IntegratedGradients, Lime, Model, RandomMap, Saliency, SmoothGrad, Stability, UserError
+from heatproof import (
+    Batch,
+    IntegratedGradients,
+    Lime,
+    Model,
+    RandomMap,
+    Saliency,
+    SmoothGrad,
+    Stability,
+    UserError,
+)
 from heatproof.axes.stability.perturbations import Jpeg, Rotation
 from heatproof.maps.similarity import compare_all, composite, profile
 from heatproof.runs import shard as subject
@@ -20,7 +30,9 @@ from support.small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=50)
 CUDA = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-HOST = RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried …")
+HOST = RuntimeError(
+    "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried …"
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,9 @@ def test_out_of_memory_halves_the_batch_and_loses_nothing(error):
     net = model()
     frame = run({"e": Greedy(error)}, n=7, batch_size=7, model=net).table()
     assert net.rows <= 2
-    pd.testing.assert_frame_equal(frame, run({"e": Saliency()}, n=7, batch_size=2).table(), rtol=1e-5)
+    pd.testing.assert_frame_equal(
+        frame, run({"e": Saliency()}, n=7, batch_size=2).table(), rtol=1e-5
+    )
     assert len(fass(frame)) == 7
 
 
@@ -72,13 +86,17 @@ def test_out_of_memory_in_a_prediction_halves_the_batch_too():
 
     images = pictures(5)[0]
     frame = run({"e": Saliency()}, model=Model(Small()), data=images, batch_size=5).table()
-    plain = run({"e": Saliency()}, model=Model(model().module, name="Small"), data=images, batch_size=2).table()
+    plain = run(
+        {"e": Saliency()}, model=Model(model().module, name="Small"), data=images, batch_size=2
+    ).table()
     pd.testing.assert_frame_equal(frame, plain, rtol=1e-5)
 
 
 @pytest.mark.parametrize("error", [CUDA, HOST], ids=["cuda", "host"])
 def test_out_of_memory_with_one_sample_says_so(error, tmp_path):
-    with pytest.raises(UserError, match=r"out of memory with a single sample of shape \(3, 32, 32\) on cpu"):
+    with pytest.raises(
+        UserError, match=r"out of memory with a single sample of shape \(3, 32, 32\) on cpu"
+    ):
         run({"e": Greedy(error, most=0)}, n=3, out=tmp_path / "run")
     again = run({"e": Saliency()}, n=3, out=tmp_path / "other").table()
     assert len(fass(again)) == 3
@@ -110,7 +128,10 @@ def test_predictions_are_made_once_for_all_explainers():
     three = Stability(perturbations=["jpeg", "brightness", "identity"], k=50)
     n, references = 6, 2
     assert passes(blind, three, n, references=references) == references + n + 3 * n
-    assert passes(dict(list(blind.items())[:1]), three, n, references=references) == references + n + 3 * n
+    assert (
+        passes(dict(list(blind.items())[:1]), three, n, references=references)
+        == references + n + 3 * n
+    )
 
 
 def test_a_second_explainer_adds_only_its_own_passes():
@@ -120,7 +141,9 @@ def test_a_second_explainer_adds_only_its_own_passes():
     assert (fass(table).status == "ok").all(), "this test counts on pairs that all survive"
     one = passes({"a": Saliency()}, still, n, references=2)
     two = passes({"a": Saliency(), "b": Saliency(absolute=False)}, still, n, references=2)
-    assert two - one == n + kept  # clean maps, those of the references among them, and perturbed maps
+    assert (
+        two - one == n + kept
+    )  # clean maps, those of the references among them, and perturbed maps
 
 
 def test_a_second_evaluation_shares_the_clean_maps():
@@ -135,8 +158,12 @@ def test_nor_does_it_draw_maps_again_that_were_drawn_again():
     first = {"a": Stability(perturbations="identity", k=50)}
     second = {**first, "b": Stability(perturbations={"brightness": {"factor": 1.01}}, k=50)}
     n, draws = 6, 2
-    one, two = (passes({"e": SmoothGrad(samples=draws)}, axes, n, references=2) for axes in (first, second))
-    assert two - one == n + draws * n  # perturbed predictions and perturbed maps; both draws of the clean ones exist
+    one, two = (
+        passes({"e": SmoothGrad(samples=draws)}, axes, n, references=2) for axes in (first, second)
+    )
+    assert (
+        two - one == n + draws * n
+    )  # perturbed predictions and perturbed maps; both draws of the clean ones exist
 
 
 def test_flipped_pairs_are_not_explained():
@@ -152,10 +179,14 @@ def test_references_are_the_same_for_every_shard_and_every_order():
     images = pictures(20)[0]
     ids = tuple(f"{i:04d}" for i in range(20))
     forward = subject.load_references(heatproof.open_data(Batch(ids, images)), seed=0)
-    backward = subject.load_references(heatproof.open_data(Batch(ids[::-1], images.flip(0))), seed=0)
+    backward = subject.load_references(
+        heatproof.open_data(Batch(ids[::-1], images.flip(0))), seed=0
+    )
     assert forward.ids == backward.ids and torch.equal(forward.x, backward.x)
     assert len(forward) == subject.usual_references(20)
-    assert subject.load_references(heatproof.open_data(Batch(ids, images)), seed=1).ids != forward.ids
+    assert (
+        subject.load_references(heatproof.open_data(Batch(ids, images)), seed=1).ids != forward.ids
+    )
     explainers = {"saliency": Saliency(), "random": RandomMap()}
     whole, parts = (run(explainers, n=11, shard_size=s, batch_size=4).table() for s in (11, 3))
     pd.testing.assert_frame_equal(fass(whole, "fass_chance"), fass(parts, "fass_chance"), rtol=1e-4)
@@ -184,11 +215,18 @@ def test_other_references_are_another_study(tmp_path):
     data = heatproof.open_data(pictures(4)[0])
     run({"e": Saliency()}, out=tmp_path / "run", data=data)
     chosen = subject.load_references(data, 0).ids
-    assert heatproof.read(tmp_path / "run").manifest["study"]["datasets"]["data"]["references"] == list(chosen)
-    with pytest.raises(UserError, match=rf"datasets\.data\.references: the run has {chosen[3]}, this study does not"):
+    assert heatproof.read(tmp_path / "run").manifest["study"]["datasets"]["data"][
+        "references"
+    ] == list(chosen)
+    with pytest.raises(
+        UserError,
+        match=rf"datasets\.data\.references: the run has {chosen[3]}, this study does not",
+    ):
         run({"e": Saliency()}, out=tmp_path / "run", data=data, references=3)
     run({"e": Saliency()}, out=tmp_path / "few", data=data, references=3)
-    with pytest.raises(UserError, match=rf"datasets\.data\.references: this study adds {chosen[3]}"):
+    with pytest.raises(
+        UserError, match=rf"datasets\.data\.references: this study adds {chosen[3]}"
+    ):
         run({"e": Saliency()}, out=tmp_path / "few", data=data)
     with pytest.raises(UserError, match="references must be at least 2, got 1"):
         run({"e": Saliency()}, n=4, references=1)
@@ -211,7 +249,9 @@ def test_a_reference_that_can_no_longer_be_read_is_another_study(tmp_path):
     run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
     _, second, third = subject.load_references(data, 0, 3).ids
     (tmp_path / f"{data.ids.index(second)} is gone").touch()
-    with pytest.raises(UserError, match=rf"references: the run has {second}, this study says {third}"):
+    with pytest.raises(
+        UserError, match=rf"references: the run has {second}, this study says {third}"
+    ):
         run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
 
 
@@ -233,7 +273,9 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("shard_size", [1, 4])
-def test_a_picture_that_cannot_be_read_is_recorded_and_the_run_goes_on(folder, shard_size, tmp_path):
+def test_a_picture_that_cannot_be_read_is_recorded_and_the_run_goes_on(
+    folder, shard_size, tmp_path
+):
     data = heatproof.open_data(folder, size=32)
     result = run({"e": Saliency()}, data=data, shard_size=shard_size, out=tmp_path / "run")
     samples = result.samples().set_index("sample")
@@ -300,12 +342,20 @@ def test_the_chance_of_a_single_sample_is_undefined_and_no_error():
 
 def test_max_drop_turns_pairs_away_and_says_why():
     turn = {"rotation": {"degrees": 15}}
-    free = fass(run({"e": Saliency()}, Stability(perturbations=turn, k=50), 16).table()).set_index("sample")
-    strict = fass(run({"e": Saliency()}, Stability(perturbations=turn, k=50, max_drop=0.05), 16).table())
+    free = fass(run({"e": Saliency()}, Stability(perturbations=turn, k=50), 16).table()).set_index(
+        "sample"
+    )
+    strict = fass(
+        run({"e": Saliency()}, Stability(perturbations=turn, k=50, max_drop=0.05), 16).table()
+    )
     strict = strict.set_index("sample")
     turned = strict.index[(strict.status == "flipped") & (free.status == "ok")]
     assert 0 < len(turned) < (free.status == "ok").sum()
-    assert strict.loc[turned].reason.str.fullmatch(r"probability fell by 0\.\d+, more than 0\.05").all()
+    assert (
+        strict.loc[turned]
+        .reason.str.fullmatch(r"probability fell by 0\.\d+, more than 0\.05")
+        .all()
+    )
     same = strict.index.difference(turned)
     pd.testing.assert_frame_equal(strict.loc[same], free.loc[same])
 
@@ -315,10 +365,14 @@ def test_the_composite_is_the_weighted_mean():
     wide = frame[frame.status == "ok"].pivot(index="sample", columns="measure", values="value")
     assert len(wide)
     for suffix in ("", "_chance"):
-        expected = wide[f"ssim{suffix}"] + 2 * wide[f"spearman{suffix}"] + 5 * wide[f"jaccard{suffix}"]
+        expected = (
+            wide[f"ssim{suffix}"] + 2 * wide[f"spearman{suffix}"] + 5 * wide[f"jaccard{suffix}"]
+        )
         np.testing.assert_allclose(wide[f"fass{suffix}"], expected / 8, rtol=1e-5)
     alone = run({"e": Saliency()}, Stability(perturbations="jpeg", k=50, weights=(0, 0, 3))).table()
-    pd.testing.assert_series_equal(fass(alone).value, fass(frame, "jaccard").value, check_index=False)
+    pd.testing.assert_series_equal(
+        fass(alone).value, fass(frame, "jaccard").value, check_index=False
+    )
 
 
 def test_k_as_a_fraction_is_of_all_values():
@@ -327,29 +381,42 @@ def test_k_as_a_fraction_is_of_all_values():
     count = run({"e": Saliency()}, Stability(perturbations="jpeg", k=300)).table()
     pd.testing.assert_frame_equal(fraction, count)
     other = run({"e": Saliency()}, Stability(perturbations="jpeg", k=30)).table()
-    assert not np.allclose(fass(other, "jaccard").value, fass(count, "jaccard").value, equal_nan=True)
+    assert not np.allclose(
+        fass(other, "jaccard").value, fass(count, "jaccard").value, equal_nan=True
+    )
 
 
 def test_ordinal_ties_inflate_the_score_of_piecewise_constant_maps():
     def coarse(model, batch, target, seed):
         return (batch.x * 4).floor()
 
-    explainers = {"lime": Lime(samples=30, features=heatproof.features.Patches(size=8)), "coarse": coarse}
+    explainers = {
+        "lime": Lime(samples=30, features=heatproof.features.Patches(size=8)),
+        "coarse": coarse,
+    }
     gentle = [{"brightness": {"factor": 1.1}}, {"gaussian_noise": {"sigma": 0.1}}]
     frames = []
     for ties in ("average", "ordinal"):
-        frame = run({**explainers, "fine": Saliency()}, Stability(perturbations=gentle, k=50, ties=ties), 8).table()
+        frame = run(
+            {**explainers, "fine": Saliency()}, Stability(perturbations=gentle, k=50, ties=ties), 8
+        ).table()
         frames.append(frame[(frame.status == "ok") & (frame.condition != "redraw")])
     a, o = (f[(f.explainer == "lime") & (f.measure == "spearman")].value.to_numpy() for f in frames)
     assert len(a) > 5 and (o >= a - 1e-6).all() and (o > a + 1e-5).any()
-    a, o = (f[(f.explainer == "coarse") & (f.measure == "jaccard")].value.to_numpy() for f in frames)
+    a, o = (
+        f[(f.explainer == "coarse") & (f.measure == "jaccard")].value.to_numpy() for f in frames
+    )
     assert np.abs(a - o).max() > 0.05
     a, o = (f[f.explainer == "fine"].value.to_numpy() for f in frames)
     np.testing.assert_allclose(a, o, atol=2e-3)  # no ties: both rules agree
 
 
 def test_redraw_rows_are_for_stochastic_explainers_only():
-    explainers = {"ig": IntegratedGradients(steps=3), "random": RandomMap(), "shap": heatproof.GradientShap(samples=2)}
+    explainers = {
+        "ig": IntegratedGradients(steps=3),
+        "random": RandomMap(),
+        "shap": heatproof.GradientShap(samples=2),
+    }
     frame = run(explainers, n=4).table()
     floor = frame[frame.condition == "redraw"]
     assert set(floor.explainer) == {"random", "shap"}
@@ -360,7 +427,13 @@ def test_redraw_rows_are_for_stochastic_explainers_only():
 
 
 def test_aligned_rows_are_for_geometric_perturbations_only():
-    kinds = [{"rotation": {"degrees": 5}}, {"translation": {"pixels": 2}}, "elastic", "jpeg", "occluding_patch"]
+    kinds = [
+        {"rotation": {"degrees": 5}},
+        {"translation": {"pixels": 2}},
+        "elastic",
+        "jpeg",
+        "occluding_patch",
+    ]
     frame = run({"e": Saliency()}, Stability(perturbations=kinds, k=50), n=4).table()
     aligned = frame[frame.measure.str.contains("_aligned")]
     assert set(aligned.condition) == {"rotation", "translation", "elastic"}
@@ -380,7 +453,9 @@ def test_ones_own_explainer_may_be_a_function():
 
     frame = run([gradient, "saliency"]).table()
     assert set(frame.explainer) == {"gradient", "saliency"}
-    mine, theirs = (fass(frame[frame.explainer == e]).value.to_numpy() for e in ("gradient", "saliency"))
+    mine, theirs = (
+        fass(frame[frame.explainer == e]).value.to_numpy() for e in ("gradient", "saliency")
+    )
     np.testing.assert_array_equal(mine, theirs)
 
 
@@ -406,16 +481,23 @@ class Flip:
 
 
 def test_ones_own_perturbation_may_be_a_function_or_an_object(tmp_path):
-    mine = Stability(perturbations=[darker, Flip(1), Flip(2), Jpeg(), {"rotation": {"degrees": 5}}, Rotation()], k=50)
+    mine = Stability(
+        perturbations=[darker, Flip(1), Flip(2), Jpeg(), {"rotation": {"degrees": 5}}, Rotation()],
+        k=50,
+    )
     result = run({"e": Saliency()}, mine, n=5, out=tmp_path / "run")
     frame = result.table()
     assert set(zip(frame.condition, frame.level, strict=True)) == {
         *{("darker", 0.0), ("flip", 1.0), ("flip", 2.0)},
         *{("jpeg", 40.0), ("rotation", 5.0), ("rotation", 15.0)},
     }
-    twice = frame[(frame.condition == "flip") & (frame.level == 2) & ~frame.measure.str.endswith("chance")]
+    twice = frame[
+        (frame.condition == "flip") & (frame.level == 2) & ~frame.measure.str.endswith("chance")
+    ]
     assert (twice.value == 1).all() and twice.measure.str.endswith("_aligned").sum() == 4 * 5
-    assert set(frame[frame.condition == "darker"].measure) == set(frame[frame.condition == "jpeg"].measure)
+    assert set(frame[frame.condition == "darker"].measure) == set(
+        frame[frame.condition == "jpeg"].measure
+    )
     assert "darker" in result.report().read_text()
 
 
@@ -430,7 +512,9 @@ def test_a_map_with_one_channel_or_none_is_repeated_for_all():
         model(), pictures(3), [one_channel, no_channel], Stability(perturbations="rotation")
     ).table()
     kept = table[table.status == "ok"]
-    first, second = (kept[kept.explainer == name].value.tolist() for name in ("one_channel", "no_channel"))
+    first, second = (
+        kept[kept.explainer == name].value.tolist() for name in ("one_channel", "no_channel")
+    )
     assert first == second and first
 
 
@@ -438,7 +522,9 @@ def test_a_map_of_another_shape_is_refused_with_both_shapes():
     def strange(model, batch, target, seed):
         return model.inputs(batch)[:, :, ::2]
 
-    with pytest.raises(UserError, match=r"'strange' returned maps of shape \(\d, 3, 16, 32\) for inputs of shape"):
+    with pytest.raises(
+        UserError, match=r"'strange' returned maps of shape \(\d, 3, 16, 32\) for inputs of shape"
+    ):
         heatproof.evaluate(model(), pictures(3), [strange], Stability(perturbations="jpeg"))
 
 
@@ -447,7 +533,9 @@ class Smooth(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.GELU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        )
         self.head, self.seen = nn.Linear(16, 3), []
 
     def forward(self, x):
@@ -455,10 +543,16 @@ class Smooth(nn.Module):
         return self.head(self.layers(x))
 
 
-@pytest.mark.parametrize("last", ["guided_backprop", {"smoothgrad": {"of": "guided_backprop", "samples": 2}}])
-def test_a_network_that_lacks_what_the_last_method_needs_is_refused_before_the_others_work(last, tmp_path):
+@pytest.mark.parametrize(
+    "last", ["guided_backprop", {"smoothgrad": {"of": "guided_backprop", "samples": 2}}]
+)
+def test_a_network_that_lacks_what_the_last_method_needs_is_refused_before_the_others_work(
+    last, tmp_path
+):
     net = Model(Smooth())
-    with pytest.raises(UserError, match="guided_backprop changes the gradient of ReLUs only and Smooth has none"):
+    with pytest.raises(
+        UserError, match="guided_backprop changes the gradient of ReLUs only and Smooth has none"
+    ):
         run(["rise", "occlusion", last], "stability", model=net, out=tmp_path / "run")
     assert sum(net.module.seen) < 20
     assert not list((tmp_path / "run").rglob("*.parquet"))
@@ -466,6 +560,7 @@ def test_a_network_that_lacks_what_the_last_method_needs_is_refused_before_the_o
 
 def test_the_trial_of_such_a_method_counts_for_nothing():
     passes = [
-        sum(run([name], n=4).manifest["sessions"][-1]["passes"].values()) for name in ("saliency", "guided_backprop")
+        sum(run([name], n=4).manifest["sessions"][-1]["passes"].values())
+        for name in ("saliency", "guided_backprop")
     ]
     assert passes[0] == passes[1]

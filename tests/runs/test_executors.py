@@ -47,7 +47,9 @@ def linear() -> Model:
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 4))
     with torch.no_grad():
         for i, weights in enumerate(net.parameters()):
-            weights.copy_(torch.rand(weights.shape, generator=torch.Generator().manual_seed(i)) - 0.5)
+            weights.copy_(
+                torch.rand(weights.shape, generator=torch.Generator().manual_seed(i)) - 0.5
+            )
     return Model(net, name="linear")
 
 
@@ -72,7 +74,10 @@ def assert_same(one: heatproof.Run, other: heatproof.Run) -> None:
     assert as_text(one) == as_text(other)
     pd.testing.assert_frame_equal(one.samples(), other.samples(), rtol=0, atol=0)
     assert len(read_exhibits(one.path)) == len(read_exhibits(other.path))
-    held = [{str(p.relative_to(run.path)) for p in run.path.glob("maps/**/*.parquet")} for run in (one, other)]
+    held = [
+        {str(p.relative_to(run.path)) for p in run.path.glob("maps/**/*.parquet")}
+        for run in (one, other)
+    ]
     assert held[0] == held[1], "a name carries the digest of the maps"
     assert not list(one.path.glob("**/.*.tmp"))
 
@@ -96,14 +101,18 @@ def whole(study, tmp_path_factory) -> heatproof.Run:
 
 @pytest.mark.slow
 def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path):
-    code, text, error = main("run", study, "--allow-code", "--workers", 2, "--out", tmp_path / "run")
+    code, text, error = main(
+        "run", study, "--allow-code", "--workers", 2, "--out", tmp_path / "run"
+    )
     assert code == 0 and error == "" and "report.html" in text
     run = heatproof.read(tmp_path / "run")
     assert_same(run, whole)
     (session,) = run.manifest["sessions"]
     assert session["workers"] == {"kind": "processes", "count": 2, "lost": []}
     assert session["devices"] == (["cpu"] if not torch.cuda.is_available() else session["devices"])
-    assert session["passes"]["shapes"] > whole.manifest["sessions"][0]["passes"]["shapes"], "references are done twice"
+    assert session["passes"]["shapes"] > whole.manifest["sessions"][0]["passes"]["shapes"], (
+        "references are done twice"
+    )
     before = {p: p.stat().st_mtime_ns for p in run.path.glob("parts/**/*.parquet")}
     in_processes(read_study(study, allow_code=True).plan(allow_code=True), run.path)
     assert before == {p: p.stat().st_mtime_ns for p in run.path.glob("parts/**/*.parquet")}
@@ -111,7 +120,12 @@ def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path
 
 @pytest.mark.slow
 def test_workers_of_a_call_give_the_same_table(tmp_path):
-    given = (linear(), pictures(5)[0], ["saliency", "random"], Stability(perturbations="jpeg", k=50))
+    given = (
+        linear(),
+        pictures(5)[0],
+        ["saliency", "random"],
+        Stability(perturbations="jpeg", k=50),
+    )
     alone = heatproof.evaluate(*given, tmp_path / "one", shard_size=2)
     run = heatproof.evaluate(*given, tmp_path / "two", shard_size=2, workers=2)
     assert_same(run, alone)
@@ -121,15 +135,21 @@ def test_workers_of_a_call_give_the_same_table(tmp_path):
 @pytest.mark.slow
 def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, whole, tmp_path):
     for i in (1, 2):
-        code, text, error = main("run", study, "--allow-code", "--shard", f"{i}/2", "--out", tmp_path / "shared")
+        code, text, error = main(
+            "run", study, "--allow-code", "--shard", f"{i}/2", "--out", tmp_path / "shared"
+        )
         assert code == 0 and error == "" and f"share {i}/2 is done" in text
         assert ("parts of the study are not here" in text) == (i == 1)
         assert ("report.html" in text) == (i == 2)
-        code, text, _ = main("run", study, "--allow-code", "--shard", f"{i}/2", "--out", tmp_path / str(i))
+        code, text, _ = main(
+            "run", study, "--allow-code", "--shard", f"{i}/2", "--out", tmp_path / str(i)
+        )
         assert code == 0 and "parts of the study are not here" in text
     assert_same(heatproof.read(tmp_path / "shared"), whole)
     assert len(heatproof.read(tmp_path / "shared").manifest["sessions"]) == 2
-    own = [{part_of(p.name) for p in (tmp_path / str(i)).glob("samples/**/*.parquet")} for i in (1, 2)]
+    own = [
+        {part_of(p.name) for p in (tmp_path / str(i)).glob("samples/**/*.parquet")} for i in (1, 2)
+    ]
     assert own == [{"00000", "00002", "00004"}, {"00001", "00003"}]
     code, text, error = main("merge", tmp_path / "joined", tmp_path / "1", tmp_path / "2")
     assert code == 0 and error == "" and str(tmp_path / "joined" / "report.html") in text
@@ -144,13 +164,24 @@ def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, who
 
 @pytest.mark.slow
 def test_the_tasks_of_an_array_may_start_at_once_in_one_directory(study, whole, tmp_path):
-    command = [sys.executable, "-m", "heatproof", "run", str(study), "--allow-code", "--out", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "heatproof",
+        "run",
+        str(study),
+        "--allow-code",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
     tasks = [subprocess.Popen([*command, "--shard", f"{i}/3"], env=one_thread) for i in (1, 2, 3)]
     assert [task.wait(300) for task in tasks] == [0, 0, 0]
     run = heatproof.read(tmp_path / "run")
     assert_same(run, whole)
-    assert len(run.manifest["sessions"]) == 3 and all("seconds" in s for s in run.manifest["sessions"])
+    assert len(run.manifest["sessions"]) == 3 and all(
+        "seconds" in s for s in run.manifest["sessions"]
+    )
 
 
 # --- workers that are lost, and mistakes in them ------------------------------------------------------------------
@@ -169,15 +200,22 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_missing(tmp_path, ca
 @pytest.mark.slow
 def test_a_shard_that_kills_every_worker_is_given_up(tmp_path):
     plan = plan_with(Treacherous("", "kill", once=False), shard_size=8)
-    with pytest.raises(WorkerError, match=r"shard 0 of shapes on linear lost 3 workers.*signal 9.*is kept"):
+    with pytest.raises(
+        WorkerError, match=r"shard 0 of shapes on linear lost 3 workers.*signal 9.*is kept"
+    ):
         in_processes(plan, tmp_path, 1)
 
 
 def test_an_error_in_a_worker_is_shown_and_what_is_finished_is_kept(tmp_path):
     plan = plan_with(
-        heatproof.Saliency(), heatproof.InputXGradient(), Treacherous("", "raise", once=False), shard_size=8
+        heatproof.Saliency(),
+        heatproof.InputXGradient(),
+        Treacherous("", "raise", once=False),
+        shard_size=8,
     )
-    with pytest.raises(WorkerError, match=r"at shard 0 of shapes on linear(.|\n)*in __call__(.|\n)*no such luck"):
+    with pytest.raises(
+        WorkerError, match=r"at shard 0 of shapes on linear(.|\n)*in __call__(.|\n)*no such luck"
+    ):
         in_processes(plan, tmp_path, 1)
     assert set(heatproof.read(tmp_path).table().explainer) >= {"method 0"}
 
@@ -194,18 +232,28 @@ def test_a_model_that_is_not_the_same_in_every_process_is_refused(main, study, t
     )
     text = re.sub("model: .*", "model: python:nets.py:make", STUDY)
     (tmp_path / "random.yaml").write_text(text)
-    code, _, error = main("run", tmp_path / "random.yaml", "--allow-code", "--workers", 2, "--out", tmp_path / "run")
-    assert code == 2 and "models.make: other weights" in error and "each process must load the same" in error
+    code, _, error = main(
+        "run", tmp_path / "random.yaml", "--allow-code", "--workers", 2, "--out", tmp_path / "run"
+    )
+    assert (
+        code == 2
+        and "models.make: other weights" in error
+        and "each process must load the same" in error
+    )
     assert not list((tmp_path / "run").glob("parts/**/*.parquet"))
 
 
 def test_what_cannot_be_sent_to_workers_is_refused_before_any_starts(tmp_path):
     net = linear()
     with pytest.raises(UserError, match=r"that can be pickled: .*or name them in a study file"):
-        heatproof.evaluate(net, pictures(4)[0], {"mine": lambda *_: None}, "stability", tmp_path / "run", workers=2)
+        heatproof.evaluate(
+            net, pictures(4)[0], {"mine": lambda *_: None}, "stability", tmp_path / "run", workers=2
+        )
     assert net.passes == 0 and not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="workers must be at least 1, got 0"):
-        heatproof.evaluate(net, pictures(4)[0], "saliency", "stability", tmp_path / "run", workers=0)
+        heatproof.evaluate(
+            net, pictures(4)[0], "saliency", "stability", tmp_path / "run", workers=0
+        )
 
 
 def test_of_many_workers_only_as_many_start_as_there_are_shards(tmp_path):
@@ -214,12 +262,18 @@ def test_of_many_workers_only_as_many_start_as_there_are_shards(tmp_path):
 
 
 def children_of(pid: int) -> list[int]:
-    listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    return [int(child) for child, parent in map(str.split, listing.splitlines()) if int(parent) == pid]
+    listing = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout
+    return [
+        int(child) for child, parent in map(str.split, listing.splitlines()) if int(parent) == pid
+    ]
 
 
 def is_running(pid: int) -> bool:
-    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    shown = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
     return bool(shown.strip()) and not shown.startswith("Z")
 
 
@@ -252,11 +306,24 @@ def model():
 @pytest.mark.parametrize("sent", ["SIGINT", "SIGKILL"])
 def test_the_workers_of_a_run_that_ends_early_end_too(whole, tmp_path, sent):
     (tmp_path / "held.py").write_text(HELD)
-    (tmp_path / "study.yaml").write_text(STUDY.replace(f"python:{SMALL}:model", "python:held.py:model"))
-    command = [sys.executable, "-m", "heatproof", "run", "study.yaml", "--allow-code", "--out", "run"]
+    (tmp_path / "study.yaml").write_text(
+        STUDY.replace(f"python:{SMALL}:model", "python:held.py:model")
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "heatproof",
+        "run",
+        "study.yaml",
+        "--allow-code",
+        "--out",
+        "run",
+    ]
     how = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "cwd": tmp_path}
     with (tmp_path / "said.txt").open("wb") as said:
-        process = subprocess.Popen([*command, "--workers", "2"], stderr=said, start_new_session=True, **how)
+        process = subprocess.Popen(
+            [*command, "--workers", "2"], stderr=said, start_new_session=True, **how
+        )
     until = time.monotonic() + 120
     while process.poll() is None and not list((tmp_path / "run").glob("parts/**/[!.]*.parquet")):
         assert time.monotonic() < until, (tmp_path / "said.txt").read_text()
@@ -293,27 +360,44 @@ def halves(tmp_path) -> list[Path]:
 def test_what_is_missing_is_said_and_can_be_finished(main, halves, tmp_path):
     code, text, error = main("merge", tmp_path / "joined", halves[0])
     assert code == 1 and text == ""
-    assert "2 parts are missing" in error and "shard 1 of shapes on linear: stability of method 0" in error
+    assert (
+        "2 parts are missing" in error
+        and "shard 1 of shapes on linear: stability of method 0" in error
+    )
     run = execute(plan_with(heatproof.Saliency()), tmp_path / "joined", "test")
     assert missing(run.path) == []
     assert_same(run, merge(tmp_path / "both", halves))
 
 
 def test_runs_of_different_studies_are_not_joined(halves, tmp_path):
-    other = execute(plan_with(heatproof.Saliency(absolute=False)), tmp_path / "other", "test", share=(2, 2)).path
-    with pytest.raises(UserError, match=r"explainers\.method 0\.absolute: the first has true, the second says false"):
+    other = execute(
+        plan_with(heatproof.Saliency(absolute=False)), tmp_path / "other", "test", share=(2, 2)
+    ).path
+    with pytest.raises(
+        UserError,
+        match=r"explainers\.method 0\.absolute: the first has true, the second says false",
+    ):
         merge(tmp_path / "joined", [halves[0], other])
-    more = execute(plan_with(heatproof.Saliency(), heatproof.RandomMap()), tmp_path / "more", "test", share=(2, 2)).path
+    more = execute(
+        plan_with(heatproof.Saliency(), heatproof.RandomMap()),
+        tmp_path / "more",
+        "test",
+        share=(2, 2),
+    ).path
     joined = merge(tmp_path / "united", [halves[0], more])
     assert set(joined.table().explainer) == {"method 0", "method 1"}
-    assert missing(joined.path) == [f"shard {i} of shapes on linear: stability of method 1" for i in (0, 2)]
+    assert missing(joined.path) == [
+        f"shard {i} of shapes on linear: stability of method 1" for i in (0, 2)
+    ]
     assert not (tmp_path / "joined").exists()
 
 
 def test_runs_with_other_versions_or_shards_are_not_joined(halves, tmp_path):
     (session,) = (halves[1] / "sessions").glob("*.json")
     edit_json(session, lambda content: content["versions"].update(torch="1.0"))
-    with pytest.raises(UserError, match=r'versions\.torch: the first has ".*", the second says "1\.0"'):
+    with pytest.raises(
+        UserError, match=r'versions\.torch: the first has ".*", the second says "1\.0"'
+    ):
         merge(tmp_path / "joined", halves)
     assert missing(merge(tmp_path / "joined", halves, mixed_versions=True).path) == []
     edit_json(halves[1] / "manifest.json", lambda content: content.update(shard_size=4))
@@ -336,7 +420,9 @@ def test_the_same_part_with_other_numbers_is_not_joined(halves, tmp_path):
     assert not (tmp_path / "joined").exists()
 
 
-def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tmp_path, monkeypatch):
+def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(
+    halves, tmp_path, monkeypatch
+):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "main.tex").write_text("dear to me")
     for taken in ("thesis", "thesis/main.tex"):
@@ -355,7 +441,10 @@ def test_a_run_is_joined_neither_with_nothing_nor_into_something_else(halves, tm
 
 
 def test_the_second_of_two_that_start_at_once_follows_the_first(tmp_path, monkeypatch):
-    first, second = plan_with(heatproof.Saliency(), shard_size=2), plan_with(heatproof.Saliency(), shard_size=3)
+    first, second = (
+        plan_with(heatproof.Saliency(), shard_size=2),
+        plan_with(heatproof.Saliency(), shard_size=3),
+    )
     create = atomic.create_atomically
 
     def too_late(path: Path, content: bytes) -> bool:
@@ -375,7 +464,8 @@ def test_the_second_of_two_that_start_at_once_follows_the_first(tmp_path, monkey
 
 def test_what_two_sessions_add_at_once_is_kept(tmp_path):
     plans = [
-        plan_with(heatproof.Saliency(), *more) for more in ((), (heatproof.RandomMap(),), (heatproof.InputXGradient(),))
+        plan_with(heatproof.Saliency(), *more)
+        for more in ((), (heatproof.RandomMap(),), (heatproof.InputXGradient(),))
     ]
     studies = [describe(plan) for plan in plans]
     studies[2]["explainers"]["edges"] = studies[2]["explainers"].pop("method 1")
@@ -385,7 +475,9 @@ def test_what_two_sessions_add_at_once_is_kept(tmp_path):
     merged = table.read_manifest(tmp_path)
     assert set(merged["study"]["explainers"]) == {"method 0", "method 1", "edges"}
     assert len(merged["sessions"]) == 3
-    assert json.loads((tmp_path / "manifest.json").read_text())["study"]["explainers"].keys() == {"method 0"}
+    assert json.loads((tmp_path / "manifest.json").read_text())["study"]["explainers"].keys() == {
+        "method 0"
+    }
 
 
 def test_a_name_that_another_session_takes_meanwhile_is_refused(tmp_path, monkeypatch):
@@ -412,7 +504,11 @@ def test_only_what_nobody_writes_any_more_is_swept(tmp_path):
     root = execute(plan, tmp_path / "run", "test").path
     here = atomic.this_host()
     kept = [root / f".a.{here}-{os.getppid()}.tmp", root / "parts" / ".a.elsewhere-7.tmp"]
-    swept = [root / f".a.{here}-999999999.tmp", root / f".b.{here}-{os.getpid()}.tmp", root / ".b.elsewhere-7.tmp"]
+    swept = [
+        root / f".a.{here}-999999999.tmp",
+        root / f".b.{here}-{os.getpid()}.tmp",
+        root / ".b.elsewhere-7.tmp",
+    ]
     for path in (*kept, *swept):
         path.write_bytes(b"half")
     os.utime(swept[2], (0, 0))
@@ -422,7 +518,9 @@ def test_only_what_nobody_writes_any_more_is_swept(tmp_path):
 
 def test_a_file_is_created_by_one_only_and_without_hard_links_too(tmp_path, monkeypatch):
     path = tmp_path / "folder" / "manifest.json"
-    assert atomic.create_atomically(path, b"first") and not atomic.create_atomically(path, b"second")
+    assert atomic.create_atomically(path, b"first") and not atomic.create_atomically(
+        path, b"second"
+    )
     assert path.read_bytes() == b"first"
 
     def refuse(*_: object) -> None:
@@ -440,7 +538,9 @@ def test_a_file_is_created_by_one_only_and_without_hard_links_too(tmp_path, monk
 
 @pytest.mark.parametrize("share", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/"])
 def test_a_share_that_is_none_is_refused(main, study, tmp_path, share):
-    code, _, error = main("run", study, "--allow-code", f"--shard={share}", "--out", tmp_path / "run")
+    code, _, error = main(
+        "run", study, "--allow-code", f"--shard={share}", "--out", tmp_path / "run"
+    )
     assert code == 2 and f"--shard is I/N with I from 1 to N, such as 3/8; got {share!r}" in error
     assert not (tmp_path / "run").exists()
 
@@ -454,5 +554,9 @@ def test_a_store_without_its_package_names_it(main, study, monkeypatch):
 def test_ray_without_ray_names_the_extra(main, study, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, _, error = main("run", study, "--allow-code", "--out", tmp_path / "run", "--ray")
-    assert code == 2 and 'pip install "heatproof[ray]"' in error and len(error.strip().splitlines()) == 1
+    assert (
+        code == 2
+        and 'pip install "heatproof[ray]"' in error
+        and len(error.strip().splitlines()) == 1
+    )
     assert not (tmp_path / "run").exists()

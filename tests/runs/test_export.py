@@ -34,7 +34,9 @@ def run(tmp_path_factory):
     methods = {TRAP: heatproof.SobelEdges(), "saliency": heatproof.Saliency()}
     axes = {"stability": heatproof.Stability(perturbations=("jpeg",), k=5)}
     data = (images, torch.tensor([0, 1, 2, 3, 0]))
-    return heatproof.evaluate(net, data, methods, axes, tmp_path_factory.mktemp("runs") / "a", shard_size=2)
+    return heatproof.evaluate(
+        net, data, methods, axes, tmp_path_factory.mktemp("runs") / "a", shard_size=2
+    )
 
 
 def same(found, expected):
@@ -43,7 +45,9 @@ def same(found, expected):
     for name in expected.columns:
         pairs = zip(found[name].tolist(), expected[name].tolist(), strict=True)
         read = {bool: {"True": True, "False": False, True: True, False: False}.get}
-        assert all((absent(a) and absent(b)) or read.get(type(b), type(b))(a) == b for a, b in pairs), name
+        assert all(
+            (absent(a) and absent(b)) or read.get(type(b), type(b))(a) == b for a, b in pairs
+        ), name
 
 
 def absent(value):
@@ -66,7 +70,11 @@ def test_csv_holds_every_number_exactly_and_runs_nothing(run, tmp_path):
         same(found, frame)
         assert done.files[f"{name}.csv"] == len(frame) > 0
     facts = json.loads((done.path / "study.json").read_text(encoding="utf-8"))
-    assert facts["study"] == run.manifest["study"] and facts["missing"] == [] and facts["run"] == fingerprint(run)
+    assert (
+        facts["study"] == run.manifest["study"]
+        and facts["missing"] == []
+        and facts["run"] == fingerprint(run)
+    )
 
 
 def test_arrow_files_are_the_tables(run, tmp_path):
@@ -87,7 +95,9 @@ def test_the_data_set_folder_says_what_is_in_it(run, tmp_path):
     for config, info in zip(head["configs"], head["dataset_info"], strict=True):
         rows = pq.read_table(done.path / config["data_files"][0]["path"])
         assert info["splits"][0]["num_examples"] == len(rows) > 0
-        assert [(f["name"], f["dtype"]) for f in info["features"]] == [(f.name, KINDS[f.type]) for f in rows.schema]
+        assert [(f["name"], f["dtype"]) for f in info["features"]] == [
+            (f.name, KINDS[f.type]) for f in rows.schema
+        ]
     assert sorted(p.name for p in done.path.glob("**/*") if p.is_file()) == sorted(
         ["README.md", "samples.parquet", "scores.parquet", "summary.parquet"]
     )
@@ -97,9 +107,13 @@ def test_datasets_loads_the_folder(run, tmp_path):
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     done = export(run, "hf", tmp_path / "set")
     for name, frame in frames(run).items():
-        loaded = datasets.load_dataset(str(done.path), name, split="train", cache_dir=str(tmp_path / "cache"))
+        loaded = datasets.load_dataset(
+            str(done.path), name, split="train", cache_dir=str(tmp_path / "cache")
+        )
         same(loaded.to_pandas(), frame)
-    assert len(datasets.load_dataset(str(done.path), cache_dir=str(tmp_path / "cache"))["train"]) == len(run.table())
+    assert len(
+        datasets.load_dataset(str(done.path), cache_dir=str(tmp_path / "cache"))["train"]
+    ) == len(run.table())
 
 
 def test_a_zip_is_the_run_and_always_the_same_bytes(run, tmp_path):
@@ -117,7 +131,9 @@ def test_a_zip_is_the_run_and_always_the_same_bytes(run, tmp_path):
     assert unpacked(first.path) == opened.path  # once per zip
     assert export(first.path, "arrow").path == tmp_path / "a-arrow"
 
-    by_hand = shutil.make_archive(str(tmp_path / "hand"), "zip", run.path.parent, run.path.name)  # in a folder
+    by_hand = shutil.make_archive(
+        str(tmp_path / "hand"), "zip", run.path.parent, run.path.name
+    )  # in a folder
     assert_frame_equal(heatproof.read(by_hand).table(), run.table())
 
 
@@ -151,7 +167,10 @@ def link(name):
         ([("manifest.json", "{}"), ("/etc/evil", "x")], "leads outside"),
         ([("manifest.json", "{}"), ("parts/..\\..\\evil.parquet", "x")], "leads outside"),
         ([("manifest.json", "{}"), ("C:/evil.parquet", "x")], "leads outside"),
-        ([("manifest.json", "{}"), (link("parts"), "/etc"), ("parts/passwd.parquet", "x")], "a link"),
+        (
+            [("manifest.json", "{}"), (link("parts"), "/etc"), ("parts/passwd.parquet", "x")],
+            "a link",
+        ),
         ([("manifest.json", "{}"), ("manifest.json", "{}")], "twice"),
         ([("manifest.json", "{}"), ("report.html", b"\0" * 30_000_000)], "200 times"),
         ([("notes.txt", "x")], "no manifest.json"),
@@ -167,7 +186,9 @@ def test_a_strangers_zip_does_no_harm(tmp_path, entries, why):
 def test_an_encrypted_zip_is_refused(tmp_path):
     path = hostile(tmp_path / "run.zip", [("manifest.json", "{}")])
     content = bytearray(path.read_bytes())
-    content[content.index(b"PK\x01\x02") + 8] |= 1  # the flag of encryption in the directory of the archive
+    content[content.index(b"PK\x01\x02") + 8] |= (
+        1  # the flag of encryption in the directory of the archive
+    )
     path.write_bytes(content)
     with pytest.raises(UserError, match="is encrypted; unpack it yourself"):
         heatproof.read(path)
@@ -220,9 +241,15 @@ def test_an_unfinished_run_says_so_everywhere(run, tmp_path, main):
     lost.unlink()
     code, out, err = main("export", part, "--to", "hf")
     assert code == 0 and "1 part is missing" in err and "rows" in out
-    assert "**Unfinished**: 1 parts" in (tmp_path / "part-hf" / "README.md").read_text(encoding="utf-8")
+    assert "**Unfinished**: 1 parts" in (tmp_path / "part-hf" / "README.md").read_text(
+        encoding="utf-8"
+    )
     done = export(part, "csv")
-    assert len(json.loads((done.path / "study.json").read_text(encoding="utf-8"))["missing"]) == 1 == len(done.missing)
+    assert (
+        len(json.loads((done.path / "study.json").read_text(encoding="utf-8"))["missing"])
+        == 1
+        == len(done.missing)
+    )
     shutil.rmtree(part / "parts")  # nothing was measured yet
     assert export(part, "arrow").files["scores.arrow"] == 0
 

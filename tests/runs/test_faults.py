@@ -35,7 +35,9 @@ def test_a_fault_is_an_error_that_names_a_file_and_the_command_mends_it(stage, k
     operations, right = rightly(stage, kind, scene)
     draw = random.Random(f"{kind} {name}")
     for error in ("EIO", "EACCES", "ENOSPC" if kind == "directory" else "connection"):
-        found = trial(stage, kind, scene, right, draw.randint(1, operations), error, lasting=error != "EACCES")
+        found = trial(
+            stage, kind, scene, right, draw.randint(1, operations), error, lasting=error != "EACCES"
+        )
         assert found is None
 
 
@@ -57,7 +59,9 @@ def test_a_fault_while_pictures_are_read_is_told_and_read_again(stage):
     assert "1 of 6 samples could not be read" in said and "--retry-errors" in said
     assert stage.outcome("directory", scene, said) != stage.expected
     assert faults.call(*scene.command)[0] == 0
-    assert stage.outcome("directory", scene, said) != stage.expected, "what failed is not tried again unasked"
+    assert stage.outcome("directory", scene, said) != stage.expected, (
+        "what failed is not tried again unasked"
+    )
     assert faults.call(*scene.command, "--retry-errors")[0] == 0
     assert stage.outcome("directory", scene, said) == stage.expected
 
@@ -79,7 +83,11 @@ def test_when_the_power_fails_what_was_finished_is_there(stage, name):
     scene = next(scene for scene in stage.scenes("directory") if scene.name == name)
     operations, right = rightly(stage, "directory", scene)
     draw = random.Random(name)
-    for number in (draw.randint(1, operations), draw.randint(operations // 2, operations), operations + 1):
+    for number in (
+        draw.randint(1, operations),
+        draw.randint(operations // 2, operations),
+        operations + 1,
+    ):
         assert power_loss(stage, scene, right, number) is None
 
 
@@ -111,7 +119,11 @@ def test_a_study_file_that_cannot_be_read_is_named(stage):
     scene = next(scene for scene in stage.scenes("directory") if scene.name == "resume")
     stage.set_up("directory")
     study = stage.folder / "study.yaml"
-    away = faults.Faults(stage.root("directory"), 1, "connection", lasting=True, only=f"read {study}")
+    away = faults.Faults(
+        stage.root("directory"), 1, "connection", lasting=True, only=f"read {study}"
+    )
     with away.standing_between():
         code, said = faults.call(*scene.command)
-    assert code == 2 and f"{study} cannot be read" in said and len(away.done) == 4, "tried three times more"
+    assert code == 2 and f"{study} cannot be read" in said and len(away.done) == 4, (
+        "tried three times more"
+    )

@@ -57,7 +57,9 @@ def attempt(study: str, *options: str) -> Result:
 
 
 def everything(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if "__pycache__" not in path.parts}
+    return {
+        str(path.relative_to(root)) for path in root.rglob("*") if "__pycache__" not in path.parts
+    }
 
 
 CODE = [
@@ -67,9 +69,15 @@ CODE = [
     "model: bundled:efficientnet-lite0\ndata: python:code.py:make\n" + EXPLAIN,
     "model: bundled:efficientnet-lite0\n" + DATA + "explainers: ['python:code.py:make']\n",
     "model: bundled:efficientnet-lite0\n" + DATA + "explainers: {x: 'python:code.py:make'}\n",
-    "model: bundled:efficientnet-lite0\n" + DATA + "explainers: [{smoothgrad: {of: 'python:code.py:make'}}]\n",
-    "model: bundled:efficientnet-lite0\n" + DATA + "explainers: [random]\nevaluations: ['python:code.py:make']\n",
-    "model: bundled:efficientnet-lite0\n" + DATA + "explainers: [{influence: {train: 'python:code.py:make'}}]\n",
+    "model: bundled:efficientnet-lite0\n"
+    + DATA
+    + "explainers: [{smoothgrad: {of: 'python:code.py:make'}}]\n",
+    "model: bundled:efficientnet-lite0\n"
+    + DATA
+    + "explainers: [random]\nevaluations: ['python:code.py:make']\n",
+    "model: bundled:efficientnet-lite0\n"
+    + DATA
+    + "explainers: [{influence: {train: 'python:code.py:make'}}]\n",
     "model: bundled:efficientnet-lite0\n" + DATA + "explainers: [random]\n"
     "evaluations: [{symmetry: {group: {own: {of: 'python:code.py:make'}}}}]\n",
 ]
@@ -79,8 +87,12 @@ PICKLES = [
     "model: {source: 'file:saved.pt', architecture: 'torchvision:resnet18'}\n" + DATA + EXPLAIN,
     "model: bundled:efficientnet-lite0\ndata: bomb.npz\n" + EXPLAIN,
     "model: bundled:efficientnet-lite0\ndata: objects.npz\n" + EXPLAIN,
-    "model: bundled:efficientnet-lite0\n" + DATA + "explainers: [{precomputed: {path: bomb.npz}}]\n",
-    "model: bundled:efficientnet-lite0\n" + DATA + "explainers: [{precomputed: {path: objects.npz}}]\n",
+    "model: bundled:efficientnet-lite0\n"
+    + DATA
+    + "explainers: [{precomputed: {path: bomb.npz}}]\n",
+    "model: bundled:efficientnet-lite0\n"
+    + DATA
+    + "explainers: [{precomputed: {path: objects.npz}}]\n",
     "model: bundled:efficientnet-lite0\n"
     + DATA
     + "explainers: [{tracin: {train: pictures.npz, checkpoints: [saved.pt]}}]\n",
@@ -138,8 +150,13 @@ def test_a_bomb_of_aliases_is_an_error(desk: Path) -> None:
     for place in ("model: *a9\n" + DATA + EXPLAIN, "model: x:y\n" + DATA + "explainers: *a9\n"):
         result = attempt("\n".join(lines) + "\n" + place)
         assert isinstance(result.exception, UserError)
-    inside = ", ".join(["&a0 [lol]", *(f"&a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10))])
-    for place in (f"seed: [{inside}]\nmodel: *a9\n" + DATA + EXPLAIN, f"model: x:y\n{DATA}explainers: [{inside}]\n"):
+    inside = ", ".join(
+        ["&a0 [lol]", *(f"&a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10))]
+    )
+    for place in (
+        f"seed: [{inside}]\nmodel: *a9\n" + DATA + EXPLAIN,
+        f"model: x:y\n{DATA}explainers: [{inside}]\n",
+    ):
         assert "aliases" in str(attempt(place).exception)
     recursive = attempt("model: bundled:efficientnet-lite0\n" + DATA + "explainers: &e [*e]\n")
     assert isinstance(recursive.exception, UserError), repr(recursive.exception)
@@ -150,10 +167,17 @@ def test_a_bomb_of_aliases_is_an_error(desk: Path) -> None:
 def test_the_installed_command_shows_one_message(desk: Path, tmp_path: Path) -> None:
     Path("study.yaml").write_text(CODE[0])
     done = subprocess.run(
-        [sys.executable, "-m", "heatproof", "run", "study.yaml"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "heatproof", "run", "study.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("heatproof: ") and "--allow-code" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.stderr.startswith("heatproof: ")
+        and "--allow-code" in done.stderr
+        and "Traceback" not in done.stderr
+    )
     assert not (tmp_path / "canary").exists()
 
 

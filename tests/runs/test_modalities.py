@@ -21,7 +21,9 @@ from heatproof.runs.usual import with_usual_features
 from support.model_cases import WORDS, text_folder
 
 COLUMNS = ["age", "income", "debt", "noise"]
-PERTURBING = "[lime: {samples: 30, features: pixels}, kernel_shap: {samples: 30, features: pixels}, random]"
+PERTURBING = (
+    "[lime: {samples: 30, features: pixels}, kernel_shap: {samples: 30, features: pixels}, random]"
+)
 CERTIFICATE = "evaluations: [{certificate: {radii: [1, 2], fraction: 0.25, features: pixels}}]\n"
 
 
@@ -55,14 +57,22 @@ def test_probabilities_come_back(named: bool) -> None:
     model = from_sklearn(estimator)
     x, _ = table()
     x32 = torch.tensor(x, dtype=torch.float32)
-    expected = estimator.steps[-1][1].predict_proba(estimator.steps[0][1].transform(_rows(x32, named)))  # type: ignore[attr-defined]
+    expected = estimator.steps[-1][1].predict_proba(
+        estimator.steps[0][1].transform(_rows(x32, named))
+    )  # type: ignore[attr-defined]
     torch.testing.assert_close(model.logits(x32).softmax(1), torch.tensor(expected).float())
     assert model.class_name(1) == "pays"
-    assert model.fingerprint == from_sklearn(fitted(named)).fingerprint == pickle.loads(pickle.dumps(model)).fingerprint
+    assert (
+        model.fingerprint
+        == from_sklearn(fitted(named)).fingerprint
+        == pickle.loads(pickle.dumps(model)).fingerprint
+    )
     with pytest.raises(UserError, match="no gradient"):
         heatproof.Saliency()(model, Batch(("a",), x32[:1]), torch.tensor([0]), 0)
     columns = ": age, income, debt, noise" if named else ""
-    with pytest.raises(UserError, match=f"rows of 4 columns{columns}; the data has samples of shape"):
+    with pytest.raises(
+        UserError, match=f"rows of 4 columns{columns}; the data has samples of shape"
+    ):
         model.logits(x32[:, :3])
 
 
@@ -81,13 +91,17 @@ def test_what_is_no_classifier() -> None:
     x, y = table()
     with pytest.raises(UserError, match="LogisticRegression has no classes_, so it is not fitted"):
         load_model(LogisticRegression())
-    with pytest.raises(UserError, match=r"KMeans has no classes_, .* neither a classifier nor a regressor"):
+    with pytest.raises(
+        UserError, match=r"KMeans has no classes_, .* neither a classifier nor a regressor"
+    ):
         from_sklearn(KMeans(2, n_init=1).fit(x))
     with pytest.raises(UserError, match="LinearRegression has no classes_, so it is not fitted"):
         from_sklearn(LinearRegression())
     with pytest.raises(UserError, match="got str"):
         from_sklearn("model.pkl")
-    margins = from_sklearn(svm := LinearSVC().fit(x, y)).logits(torch.tensor(x, dtype=torch.float32))
+    margins = from_sklearn(svm := LinearSVC().fit(x, y)).logits(
+        torch.tensor(x, dtype=torch.float32)
+    )
     np.testing.assert_allclose(margins[:, 1] - margins[:, 0], svm.decision_function(x), atol=1e-4)
 
 
@@ -99,28 +113,50 @@ def test_a_study_of_a_table(tmp_path: Path) -> None:
     )
     np.savez(tmp_path / "rows.npz", x=table()[0][:6].astype(np.float32))
     base = "model: python:nets.py:make\ndata: {source: rows.npz, shape: [4]}\n"
-    plan = read_study(study(tmp_path, f"{base}explainers: {PERTURBING}\n{CERTIFICATE}")).plan(allow_code=True)
+    plan = read_study(study(tmp_path, f"{base}explainers: {PERTURBING}\n{CERTIFICATE}")).plan(
+        allow_code=True
+    )
     run = execute(plan, tmp_path / "run", "test", show_progress=False)
     rates = run.table().query("measure == 'rate' and explainer != 'random'")
     assert len(rates) and (rates.status == "ok").all()
     maps = plan.explainers["kernel_shap(samples=30, features=pixels)"]
     batch = plan.data["rows.npz"].load(range(6)).batch
     found = maps(plan.models["make"], batch, torch.ones(6, dtype=torch.int64), 0)
-    assert (found.abs().mean(0).argsort(descending=True)[:2].sort().values == torch.tensor([0, 2])).all()
+    assert (
+        found.abs().mean(0).argsort(descending=True)[:2].sort().values == torch.tensor([0, 2])
+    ).all()
     for explainers, evaluation, why in (
-        ("[saliency]", CERTIFICATE, "saliency: it reads gradients, and this model gives none; use lime"),
+        (
+            "[saliency]",
+            CERTIFICATE,
+            "saliency: it reads gradients, and this model gives none; use lime",
+        ),
         ("[smoothgrad: {samples: 2}]", CERTIFICATE, "it reads gradients"),
-        ("[cav: {layer: a, concepts: {c: {positive: rows.npz, negative: rows.npz}}}]", CERTIFICATE, "at least 10"),
-        ("[random]", "evaluations: [stability: {perturbations: jpeg}]\n", "for tables there are column_noise"),
+        (
+            "[cav: {layer: a, concepts: {c: {positive: rows.npz, negative: rows.npz}}}]",
+            CERTIFICATE,
+            "at least 10",
+        ),
+        (
+            "[random]",
+            "evaluations: [stability: {perturbations: jpeg}]\n",
+            "for tables there are column_noise",
+        ),
         ("[grad_cam]", CERTIFICATE, "grad_cam: it reads a map of a convolutional network"),
     ):
         with pytest.raises(UserError, match=why):
-            read_study(study(tmp_path, f"{base}explainers: {explainers}\n{evaluation}")).plan(allow_code=True)
+            read_study(study(tmp_path, f"{base}explainers: {explainers}\n{evaluation}")).plan(
+                allow_code=True
+            )
 
 
 @pytest.mark.parametrize(
     ("shape", "aux", "kind"),
-    [((6,), {}, "pixels"), ((2, 60), {}, "windows"), ((5, 3), {"mask": torch.ones(1, 5).bool()}, "elements")],
+    [
+        ((6,), {}, "pixels"),
+        ((2, 60), {}, "windows"),
+        ((5, 3), {"mask": torch.ones(1, 5).bool()}, "elements"),
+    ],
     ids=["table", "series", "set"],
 )
 def test_features_left_open_are_those_of_the_data(shape, aux, kind) -> None:
@@ -129,7 +165,10 @@ def test_features_left_open_are_those_of_the_data(shape, aux, kind) -> None:
         "kernel_shap": heatproof.KernelShap(),
         "certificate": heatproof.Certificate(),
     }
-    given = {"explicit": heatproof.Lime(features=Patches(size=8)), "ablation": heatproof.FeatureAblation()}
+    given = {
+        "explicit": heatproof.Lime(features=Patches(size=8)),
+        "ablation": heatproof.FeatureAblation(),
+    }
     model, first = heatproof.Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, *shape), aux)
     found = with_usual_features({**open_ones, **given}, {"net": model}, first)
     assert {found[name].features.name for name in open_ones} == {kind}
@@ -145,7 +184,9 @@ def test_a_study_of_series(tmp_path: Path) -> None:
         " nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 2))\n"
     )
     values = np.random.default_rng(0).normal(size=(4, 12)).round(3)
-    (tmp_path / "waves.tsv").write_text("\n".join("\t".join(map(str, [i % 2, *row])) for i, row in enumerate(values)))
+    (tmp_path / "waves.tsv").write_text(
+        "\n".join("\t".join(map(str, [i % 2, *row])) for i, row in enumerate(values))
+    )
     text = (
         "model: python:nets.py:make\ndata: waves.tsv\n"
         "explainers: [saliency, {lime: {samples: 20, features: {windows: {size: 3}}}}]\n"
@@ -162,7 +203,9 @@ def test_a_study_of_series(tmp_path: Path) -> None:
 def test_a_study_of_hf_text(tmp_path: Path) -> None:
     text_folder(tmp_path / "tiny")
     lines = ["a very good film", "a bad film", "not a good film", "very bad"]
-    (tmp_path / "films.jsonl").write_text("\n".join(json.dumps({"text": line, "label": 0}) for line in lines))
+    (tmp_path / "films.jsonl").write_text(
+        "\n".join(json.dumps({"text": line, "label": 0}) for line in lines)
+    )
     tokens = "{tokens: {special: [0, 1, 2], mask_token: 3}}"
     text = (
         "model: {source: 'hf:./tiny', name: tiny}\ndata: {source: films.jsonl, vocabulary: 'hf:tiny'}\n"
@@ -172,7 +215,14 @@ def test_a_study_of_hf_text(tmp_path: Path) -> None:
     )
     plan = read_study(study(tmp_path, text)).plan()
     batch = plan.data["films.jsonl"].load([1]).batch
-    assert [WORDS[i] for i in batch.x[0].tolist()] == ["[CLS]", "a", "bad", "film", "[SEP]", "[PAD]"]
+    assert [WORDS[i] for i in batch.x[0].tolist()] == [
+        "[CLS]",
+        "a",
+        "bad",
+        "film",
+        "[SEP]",
+        "[PAD]",
+    ]
     run = execute(plan, tmp_path / "run", "test", show_progress=False)
     rates = run.table().query("measure == 'rate'")
     assert set(rates.status) == {"ok"} and len(rates) == 3 * 4

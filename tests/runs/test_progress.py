@@ -32,7 +32,11 @@ class Time:
 def test_the_time_left_is_that_of_what_is_left(seed: int) -> None:
     """Shard after shard, each step at its own cost: from the second shard on the estimate is exact."""
     shards, axes, time_ = 5, ("stability", "faithfulness"), Time()
-    steps = [(f"{axis} of {name}", cost * (1 + i)) for i, axis in enumerate(axes) for name, cost in COSTS.items()]
+    steps = [
+        (f"{axis} of {name}", cost * (1 + i))
+        for i, axis in enumerate(axes)
+        for name, cost in COSTS.items()
+    ]
     random.Random(seed).shuffle(steps)
     clock = Clock({step: 3 * shards for step, _ in steps}, time_)
     total = shards * 3 * sum(cost for _, cost in steps)
@@ -70,7 +74,9 @@ def test_a_run_ticks_exactly_what_it_planned() -> None:
         "agreement": {"agreement": {"k": 50}},
         "dependence": {"dependence": {"draws": 1, "k": 50}},
     }
-    plan = make_plan(model(), pictures(4)[0], ["saliency", "random"], axes, shard_size=2, keep_maps=True)
+    plan = make_plan(
+        model(), pictures(4)[0], ["saliency", "random"], axes, shard_size=2, keep_maps=True
+    )
     seen: Counter[str] = Counter()
 
     class Told(Clock):
@@ -81,7 +87,11 @@ def test_a_run_ticks_exactly_what_it_planned() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progressing, "Clock", Told)
         run = execute(plan, None, "test", True)
-    expected = {f"{axis} of {name}": 4 * plan.conditions(axis) for axis in axes for name in ("saliency", "random")}
+    expected = {
+        f"{axis} of {name}": 4 * plan.conditions(axis)
+        for axis in axes
+        for name in ("saliency", "random")
+    }
     expected |= {f"maps of {name}": 4 for name in ("saliency", "random")}
     assert {step: n for step, n in seen.items() if n} == expected
     assert plan.work(run.path) == {}
@@ -99,7 +109,9 @@ def test_off_a_terminal_there_is_a_line_a_minute(capsys: pytest.CaptureFixture[s
                 time.sleep(0.01)
                 said += capsys.readouterr().err
     first = said.splitlines()[0]
-    assert re.fullmatch(r"heatproof: explaining, \d+ % done, about \d+ s left, now stability of lime", first), first
+    assert re.fullmatch(
+        r"heatproof: explaining, \d+ % done, about \d+ s left, now stability of lime", first
+    ), first
     with progress({"a of b": 1}, "explaining", show=False) as tick:
         tick("a of b", 1)
     assert capsys.readouterr().err == ""
@@ -107,7 +119,10 @@ def test_off_a_terminal_there_is_a_line_a_minute(capsys: pytest.CaptureFixture[s
 
 def test_a_run_shows_itself_in_a_notebook() -> None:
     run = heatproof.evaluate(
-        model(), pictures(6)[0], ["saliency", "random"], {"s": {"stability": {"perturbations": "jpeg", "k": 50}}}
+        model(),
+        pictures(6)[0],
+        ["saliency", "random"],
+        {"s": {"stability": {"perturbations": "jpeg", "k": 50}}},
     )
     shown = run._repr_html_()
     best = run.ranking().iloc[0]

@@ -31,7 +31,15 @@ class Spread:
         for explainer in subject.explainers:
             maps = subject.clean(explainer).flatten(1).double().cpu()
             for measure, value in (("deviation", maps.std(1)), ("height", maps.amax(1))):
-                yield Scores(explainer, measure, "clean", 0.0, value, torch.full((len(value),), OK), ("",) * len(value))
+                yield Scores(
+                    explainer,
+                    measure,
+                    "clean",
+                    0.0,
+                    value,
+                    torch.full((len(value),), OK),
+                    ("",) * len(value),
+                )
 
 
 class Declared(Spread):
@@ -43,9 +51,18 @@ class Declared(Spread):
 
 @pytest.fixture(scope="module")
 def several() -> heatproof.Run:
-    faith = Faithfulness(imputers="zero", fractions=(0.3, 0.6), metrics=("deletion_auc", "insertion_auc"))
+    faith = Faithfulness(
+        imputers="zero", fractions=(0.3, 0.6), metrics=("deletion_auc", "insertion_auc")
+    )
     turned = Symmetry(group={"dihedral": {"n": 1}})
-    return run({"jpeg": Stability(perturbations="jpeg", k=50), "turned": turned, "faith": faith, "spread": Spread()})
+    return run(
+        {
+            "jpeg": Stability(perturbations="jpeg", k=50),
+            "turned": turned,
+            "faith": faith,
+            "spread": Spread(),
+        }
+    )
 
 
 def test_two_evaluations_of_one_axis_are_told_apart():
@@ -55,13 +72,19 @@ def test_two_evaluations_of_one_axis_are_told_apart():
     assert list(ranked.groupby("evaluation").size().items()) == [("jpeg", 3), ("mild", 3)]
     assert list(tested.groupby("evaluation").size().items()) == [("jpeg", 3), ("mild", 3)]
     assert set(ranked.measure) == set(tested.measure) == {"fass"}
-    assert list(ranked.index) == list(tested.index) == list(range(6)), "one table, not two with their own numbers"
+    assert list(ranked.index) == list(tested.index) == list(range(6)), (
+        "one table, not two with their own numbers"
+    )
     for label, perturbations in settings.items():
         alone = run({label: Stability(perturbations=perturbations, k=50)})
-        for whole, only in ((both.ranking(label), alone.ranking()), (both.tests(label), alone.tests())):
+        for whole, only in (
+            (both.ranking(label), alone.ranking()),
+            (both.tests(label), alone.tests()),
+        ):
             assert set(whole.evaluation) == {label}
             torch.testing.assert_close(
-                *(torch.tensor(f.select_dtypes("number").to_numpy()) for f in (whole, only)), equal_nan=True
+                *(torch.tensor(f.select_dtypes("number").to_numpy()) for f in (whole, only)),
+                equal_nan=True,
             )
     scores = ranked.pivot(index="explainer", columns="evaluation", values="score")
     assert (scores["mild"] != scores["jpeg"]).any()
@@ -77,12 +100,16 @@ def test_each_axis_is_ranked_by_its_headline_in_its_direction(several):
         "spread": ["deviation"],
     }
     first = ranked[ranked["rank"] == 1].set_index("evaluation").score
-    assert ranked[ranked.control]["rank"].isna().all() and ranked[ranked.control].score.notna().all()
+    assert (
+        ranked[ranked.control]["rank"].isna().all() and ranked[ranked.control].score.notna().all()
+    )
     scores = ranked[~ranked.control].groupby("evaluation").score
     assert first["faith"] == scores.min()["faith"], "less under the deletion curve is better"
     assert first["jpeg"] == scores.max()["jpeg"] and first["turned"] == scores.max()["turned"]
     spread = ranked[ranked.evaluation == "spread"]
-    assert spread["rank"].isna().all() and spread.score.notna().all(), "nobody said which way is better"
+    assert spread["rank"].isna().all() and spread.score.notna().all(), (
+        "nobody said which way is better"
+    )
     assert set(several.tests().evaluation) == set(measures)
 
 
@@ -95,7 +122,9 @@ def test_one_evaluation_or_measure_may_be_named(several):
     assert several.ranking("spread", "height")["rank"].isna().all()
     with pytest.raises(UserError, match="unknown evaluation 'jpg'; did you mean 'jpeg'"):
         several.ranking("jpg")
-    with pytest.raises(UserError, match="unknown measure 'insertion'; did you mean 'insertion_auc'"):
+    with pytest.raises(
+        UserError, match="unknown measure 'insertion'; did you mean 'insertion_auc'"
+    ):
         several.tests(measure="insertion")
     with pytest.raises(UserError, match="unknown measure 'insertion_auc'"):
         several.ranking("jpeg", "insertion_auc")
@@ -109,7 +138,9 @@ def test_an_evaluation_of_ones_own_may_say_which_measure_speaks_and_which_way_is
 
 def test_an_evaluation_without_a_headline_has_no_rows(tmp_path):
     empty = {"models": {}, "datasets": {}, "tasks": {}, "explainers": {}}
-    begun = manifest.begin(tmp_path, {"seed": 0, **empty, "evaluations": {"leak": {"name": "leakage"}}}, 2, "test")
+    begun = manifest.begin(
+        tmp_path, {"seed": 0, **empty, "evaluations": {"leak": {"name": "leakage"}}}, 2, "test"
+    )
     manifest.record(tmp_path, begun, {"started": manifest.now()})
     hit = Scores("saliency", "mask_hit", "zero", 0.0, torch.ones(2), torch.full((2,), OK), ("", ""))
     rows = table.score_rows("d", "m", "leak", "method", ["a", "b"], [hit])
@@ -122,9 +153,15 @@ def test_an_evaluation_without_a_headline_has_no_rows(tmp_path):
 
 def test_a_control_stays_one_under_another_label():
     methods = ["saliency", {"random": {}, "as": "noise"}, {"sobel": {}, "as": "edges"}]
-    done = heatproof.evaluate(model(), pictures(4), methods, [{"stability": {"perturbations": "jpeg", "k": 50}}])
+    done = heatproof.evaluate(
+        model(), pictures(4), methods, [{"stability": {"perturbations": "jpeg", "k": 50}}]
+    )
     roles = done.table().groupby("explainer").role.unique().map(list).to_dict()
     assert roles == {"saliency": ["method"], "noise": ["control"], "edges": ["control"]}
-    assert done.ranking().set_index("explainer").control.to_dict() == {"saliency": False, "noise": True, "edges": True}
+    assert done.ranking().set_index("explainer").control.to_dict() == {
+        "saliency": False,
+        "noise": True,
+        "edges": True,
+    }
     assert done.manifest["study"]["explainers"]["noise"]["role"] == "control"
     assert 'data-method="noise" class="control"' in done.report().read_text(encoding="utf-8")

@@ -23,13 +23,21 @@ FOREST = RandomForestClassifier(3, random_state=0).fit(ROWS, ROWS[:, 0] > 0)
 
 def chosen(net, data) -> list[str]:
     plan = make_plan(net, data, "recommended")
-    assert [note.split()[1] for note in plan.notes()[: len(plan.explainers)]] == list(plan.explainers)
+    assert [note.split()[1] for note in plan.notes()[: len(plan.explainers)]] == list(
+        plan.explainers
+    )
     return list(plan.explainers)
 
 
 def test_what_suits_the_model_and_the_data_is_taken():
     images = pictures(3)[0]
-    assert chosen(model(), images) == ["grad_cam", "integrated_gradients", "kernel_shap", "random", "sobel"]
+    assert chosen(model(), images) == [
+        "grad_cam",
+        "integrated_gradients",
+        "kernel_shap",
+        "random",
+        "sobel",
+    ]
     assert chosen(Model(seeded_vit()), images)[0] == "chefer"
     assert chosen(heatproof.from_sklearn(FOREST), torch.tensor(ROWS)) == [
         "kernel_shap", "lime", "feature_ablation", "random",
@@ -59,7 +67,11 @@ def test_every_explainer_is_listed_with_its_cost_and_where_it_is_defined():
     listed = dict(catalogue("explainers"))
     for name, kind in EXPLAINERS.items():
         terms = listed[name].split("; ")
-        assert terms[-1] in ("any model", "networks with gradients", "networks whose layers show"), name
+        assert terms[-1] in (
+            "any model",
+            "networks with gradients",
+            "networks whose layers show",
+        ), name
         if getattr(kind, "kind", "feature") == "feature" and name != "symmetrised":
             assert "pass" in terms[-3] or "maps" in terms[-3], name
     assert set(WHY) <= set(EXPLAINERS)

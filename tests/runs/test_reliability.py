@@ -72,18 +72,28 @@ def test_verify_tells_whole_damaged_foreign_doubled_and_missing(tmp_path, main):
     run(tmp_path / "other", seed=1)
     damaged, doubled, missing, stranger, *_ = parts(done.path)
     flip(damaged)
-    shutil.copy(doubled, twin := doubled.with_name(f"{storage.part_of(doubled.name)}.{'f' * 16}.parquet"))
+    shutil.copy(
+        doubled, twin := doubled.with_name(f"{storage.part_of(doubled.name)}.{'f' * 16}.parquet")
+    )
     twin.rename(digests.named(twin, twin.read_bytes() + b""))  # the same bytes have the same name
     rows = pq.ParquetFile(doubled).read()
-    table.write_part(doubled, rows.slice(1), table.key_of(table.study_keys(done.manifest), done.path, doubled))
+    table.write_part(
+        doubled, rows.slice(1), table.key_of(table.study_keys(done.manifest), done.path, doubled)
+    )
     missing.unlink()
     shutil.copy(parts(tmp_path / "other")[3], stranger.parent)
     stranger.unlink()
     (done.path / "parts" / "notes.txt").write_text("mine")
     found = states(done.path)
     assert found["damaged"] == [str(damaged.relative_to(done.path))]
-    assert len(found["doubled"]) == 1 and Path(found["doubled"][0]).parent == doubled.parent.relative_to(done.path)
-    assert len(found["missing"]) == 1 and len(found["foreign"]) == 2 and "parts/notes.txt" in found["foreign"]
+    assert len(found["doubled"]) == 1 and Path(
+        found["doubled"][0]
+    ).parent == doubled.parent.relative_to(done.path)
+    assert (
+        len(found["missing"]) == 1
+        and len(found["foreign"]) == 2
+        and "parts/notes.txt" in found["foreign"]
+    )
     code, out, _ = main("verify", done.path)
     assert code == 1 and damaged.name in out and "5 amiss" in out
 
@@ -97,7 +107,10 @@ def test_a_damaged_part_is_told_and_computed_anew_and_never_read_or_joined(tmp_p
         with pytest.raises(UserError, match=f"{path.name} is damaged"):
             merge(tmp_path / "joined", [done.path])
         assert not (tmp_path / "joined").exists()
-        for command in (["report", done.path], ["export", done.path, "--to", "zip", "--out", tmp_path / "r.zip"]):
+        for command in (
+            ["report", done.path],
+            ["export", done.path, "--to", "zip", "--out", tmp_path / "r.zip"],
+        ):
             code, _, said = main(*command)
             assert code == 2 and path.name in said and "damaged" in said
         caplog.clear()
@@ -148,8 +161,13 @@ def test_a_part_without_a_study_is_foreign_and_samples_that_are_gone_are_missing
 
 
 def test_an_unfinished_file_is_abandoned_when_its_writer_is_gone(tmp_path):
-    away, mine = tmp_path / ".x.node7-123.tmp", tmp_path / f".x.{atomic.this_host()}-{os.getppid()}.tmp"
-    assert not atomic.is_abandoned(tmp_path / "thesis.tmp") and not atomic.is_abandoned(away), "it was just finished"
+    away, mine = (
+        tmp_path / ".x.node7-123.tmp",
+        tmp_path / f".x.{atomic.this_host()}-{os.getppid()}.tmp",
+    )
+    assert not atomic.is_abandoned(tmp_path / "thesis.tmp") and not atomic.is_abandoned(away), (
+        "it was just finished"
+    )
     for path in (away, mine):
         path.write_text("")
         assert not atomic.is_abandoned(path)
@@ -163,12 +181,16 @@ def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, capl
     rows = pq.ParquetFile(part).read()
     key = table.key_of(table.study_keys(done.manifest), done.path, part)
     value = pa.array(np.nextafter(rows["value"].to_numpy(), 2))
-    table.write_part(part, rows.set_column(rows.schema.get_field_index("value"), "value", value), key)
+    table.write_part(
+        part, rows.set_column(rows.schema.get_field_index("value"), "value", value), key
+    )
     assert len(list(part.parent.glob(f"{storage.part_of(part.name)}.*"))) == 2
     with pytest.raises(UserError, match="are of the same shard"):
         done.table()
     run(tmp_path / "run")
-    assert "is of the same shard as" in caplog.text and len(heatproof.read(done.path).table()) == len(whole)
+    assert "is of the same shard as" in caplog.text and len(
+        heatproof.read(done.path).table()
+    ) == len(whole)
     assert min(p.name for p in part.parent.iterdir()) in {p.name for p in part.parent.iterdir()}
 
 
@@ -197,7 +219,9 @@ def test_a_flipped_bit_in_what_is_packed_in_a_zip_names_it(tmp_path):
     start += 30 + len("manifest.json")
     for position in range(start, start + size, max(1, size // 60)):
         bad = tmp_path / f"{position}.zip"
-        bad.write_bytes(content[:position] + bytes([content[position] ^ 16]) + content[position + 1 :])
+        bad.write_bytes(
+            content[:position] + bytes([content[position] ^ 16]) + content[position + 1 :]
+        )
         with pytest.raises(UserError, match=bad.name):
             heatproof.read(bad)
 
@@ -206,7 +230,9 @@ def test_a_part_with_a_right_digest_that_is_no_parquet_is_damage(tmp_path, main)
     root = run(tmp_path / "run").path
     part = parts(root)[0]
     content = bytearray(part.read_bytes())
-    footer = int.from_bytes(content[-8:-4], "little")  # it ends 8 bytes before the end, with its length
+    footer = int.from_bytes(
+        content[-8:-4], "little"
+    )  # it ends 8 bytes before the end, with its length
     content[-8 - footer : -8] = bytes(footer)
     part.unlink()
     digests.named(part, content).write_bytes(content)
@@ -266,7 +292,9 @@ def test_every_process_takes_the_references_of_the_manifest(tmp_path, monkeypatc
     heatproof.runs.manifest.begin(tmp_path, named, 3, "test")
     asked = []
     monkeypatch.setattr(
-        heatproof.runs.engine, "load_references", lambda *given: asked.append(given[3]) or shard.load_references(*given)
+        heatproof.runs.engine,
+        "load_references",
+        lambda *given: asked.append(given[3]) or shard.load_references(*given),
     )
     heatproof.runs.engine.run_shards(plan, tmp_path, lambda what, amount: None)
     assert asked == [ids]
@@ -300,7 +328,9 @@ def test_one_pixel_in_the_middle_of_a_tar_or_a_large_file_changes_the_fingerprin
 
 
 def test_a_resume_on_changed_samples_is_refused_with_their_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(heatproof.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint looks at the first and the last
+    monkeypatch.setattr(
+        heatproof.data.arrays, "_SAMPLED_ITEMS", 2
+    )  # the fingerprint looks at the first and the last
     data = Flaky(9)
     run(tmp_path, data)
     data.x[4] = data.x[4].flip(-1)
@@ -355,10 +385,16 @@ def test_a_passing_fault_is_tried_again():
 
 
 def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(heatproof.data.arrays, "_SAMPLED_ITEMS", 2)  # the fingerprint needs the first and the last
+    monkeypatch.setattr(
+        heatproof.data.arrays, "_SAMPLED_ITEMS", 2
+    )  # the fingerprint needs the first and the last
     data = Flaky()
     right = run(tmp_path / "right", data, references=2).table()
-    lost = next(i for i in (4, 3, 2, 1) if f"{i:04d}" not in shard.load_references(open_data(data), 0, 2).ids)
+    lost = next(
+        i
+        for i in (4, 3, 2, 1)
+        if f"{i:04d}" not in shard.load_references(open_data(data), 0, 2).ids
+    )
     data.fail = {lost: OSError(errno.EACCES, "Permission denied")}
     samples = run(tmp_path / "run", data, references=2).samples().set_index("sample")
     assert samples.transient.sum() == 1 and samples.transient[f"{lost:04d}"]
@@ -368,7 +404,9 @@ def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeyp
     pd.testing.assert_frame_equal(again.table(), right)
     assert not again.samples().transient.any()
     data.fail = {5: OSError(errno.EIO, "Input/output error")}  # of which the fingerprint is taken
-    with pytest.raises(UserError, match=r"(item 5|'0005') of Flaky.* cannot be read.* Input/output error"):
+    with pytest.raises(
+        UserError, match=r"(item 5|'0005') of Flaky.* cannot be read.* Input/output error"
+    ):
         run(tmp_path / "run", data, references=2)
 
 
@@ -378,8 +416,12 @@ def test_a_storage_that_is_away_is_an_error_with_a_name_at_the_first_sample(tmp_
     data.fail = {i: OSError(errno.EIO, "Input/output error") for i in range(6)}
     load = type(opened).load
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(opened), "load", lambda self, positions: asked.append(1) or load(self, positions))
-        with pytest.raises(UserError, match=r"could be read; the first is \('0000', .*Input/output error"):
+        patch.setattr(
+            type(opened), "load", lambda self, positions: asked.append(1) or load(self, positions)
+        )
+        with pytest.raises(
+            UserError, match=r"could be read; the first is \('0000', .*Input/output error"
+        ):
             run(tmp_path, opened)
     assert len(asked) == 1
 
@@ -388,7 +430,11 @@ def test_an_undecodable_sample_is_not_transient():
     data = Flaky()
     data.fail = {2: OSError("image file is truncated"), 3: ConnectionError("reset")}
     loaded = open_data(data).load(range(6))
-    assert set(loaded.errors) == {"0002", "0003"} and loaded.transient == {"0003"} and len(loaded.digests) == 4
+    assert (
+        set(loaded.errors) == {"0002", "0003"}
+        and loaded.transient == {"0003"}
+        and len(loaded.digests) == 4
+    )
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -436,11 +482,19 @@ def test_without_hard_links_a_file_is_still_whole_or_absent(tmp_path, monkeypatc
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs to know what a handle is of")
 def test_names_are_synced_after_contents(tmp_path, monkeypatch):
     done, sync, replace = [], os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: (done.append(os.readlink(f"/proc/self/fd/{handle}")), sync(handle)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda handle: (done.append(os.readlink(f"/proc/self/fd/{handle}")), sync(handle)),
+    )
     monkeypatch.setattr(Path, "replace", lambda *given: (done.append("rename"), replace(*given)))
     atomic.write_atomically(tmp_path / "a" / "b" / "part", b"content")
     content, renamed, folder = done[-3:]
-    assert Path(content).name.startswith(".part.") and renamed == "rename" and folder == str(tmp_path / "a" / "b")
+    assert (
+        Path(content).name.startswith(".part.")
+        and renamed == "rename"
+        and folder == str(tmp_path / "a" / "b")
+    )
     assert done[:-3] == [str(tmp_path), str(tmp_path / "a")], "so are the folders that were made"
 
 
@@ -453,7 +507,9 @@ def test_a_full_disk_is_one_line_with_the_path_and_what_to_do(tmp_path, monkeypa
     monkeypatch.setattr(os, "fsync", full)
     code, _, said = main("report", done.path)
     assert code == 2 and said.count("\n") == 1
-    assert f"{done.path / 'report.html'} cannot be written: No space left on device; make room" in said
+    assert (
+        f"{done.path / 'report.html'} cannot be written: No space left on device; make room" in said
+    )
 
 
 # --- hostile files --------------------------------------------------------------------------------------------------
@@ -464,7 +520,11 @@ def test_names_cannot_command_the_terminal(tmp_path, main):
     nasty = "a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb"
     data = heatproof.Batch(tuple(f"{nasty}{i}" for i in range(4)), x)
     done = run(tmp_path / "run", {nasty: data}, {nasty: Saliency()})
-    for command in (["show", done.path], ["report", done.path, "--text"], ["show", done.path, "--sample", f"{nasty}0"]):
+    for command in (
+        ["show", done.path],
+        ["report", done.path, "--text"],
+        ["show", done.path, "--sample", f"{nasty}0"],
+    ):
         code, out, err = main(*command)
         assert code == 0 and "\\u001b[2J" in out
         assert not set(out + err) & set("\x1b\x07\x9b\u202e")
@@ -487,8 +547,13 @@ def test_a_pipe_that_is_called_a_picture_is_not_waited_for(tmp_path):
 
 def test_labels_that_are_no_classes_of_the_model_are_refused(tmp_path):
     labels = torch.tensor([0, 1, 2, 99, 0, 1])
-    with pytest.raises(UserError, match=r"'0003' of .* has the label 99, and the model has the classes 0 to"):
-        run(tmp_path, heatproof.Batch(tuple(f"{i:04d}" for i in range(6)), pictures(6)[0], label=labels))
+    with pytest.raises(
+        UserError, match=r"'0003' of .* has the label 99, and the model has the classes 0 to"
+    ):
+        run(
+            tmp_path,
+            heatproof.Batch(tuple(f"{i:04d}" for i in range(6)), pictures(6)[0], label=labels),
+        )
 
 
 class Leaves(torch.nn.Module):

@@ -15,14 +15,32 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import heatproof
-from heatproof import Batch, GradientShap, IntegratedGradients, Model, Saliency, Stability, UserError
+from heatproof import (
+    Batch,
+    GradientShap,
+    IntegratedGradients,
+    Model,
+    Saliency,
+    Stability,
+    UserError,
+)
 from heatproof.explainers import RepresentationSimilarity
 from heatproof.runs.shard import load_references
 from heatproof.runs.storage import part_of
 from support.edits import edit_json
 from support.small import model, pictures
 
-COLUMNS = ["dataset", "model", "explainer", "role", "evaluation", "sample", "measure", "condition", "level"]
+COLUMNS = [
+    "dataset",
+    "model",
+    "explainer",
+    "role",
+    "evaluation",
+    "sample",
+    "measure",
+    "condition",
+    "level",
+]
 COLUMNS += ["imputer", "order", "share", "repeat", "value", "low", "high", "status", "reason"]
 JPEG = Stability(perturbations="jpeg", k=50)
 
@@ -33,13 +51,20 @@ def run(explainers=("saliency",), evaluation=JPEG, out=None, n=5, **options) -> 
 
 
 def parts(out: Path) -> dict[str, tuple[int, bytes]]:
-    return {str(p.relative_to(out)): (p.stat().st_mtime_ns, p.read_bytes()) for p in out.glob("parts/**/*.parquet")}
+    return {
+        str(p.relative_to(out)): (p.stat().st_mtime_ns, p.read_bytes())
+        for p in out.glob("parts/**/*.parquet")
+    }
 
 
-def test_the_parts_are_read_once_for_statistics_and_again_when_there_are_more(tmp_path, monkeypatch):
+def test_the_parts_are_read_once_for_statistics_and_again_when_there_are_more(
+    tmp_path, monkeypatch
+):
     result, reads = run(("saliency", "sobel"), out=tmp_path), []
     before = heatproof.runs.table.read_scores
-    monkeypatch.setattr(heatproof.runs.table, "read_scores", lambda *a, **k: reads.append(1) or before(*a, **k))
+    monkeypatch.setattr(
+        heatproof.runs.table, "read_scores", lambda *a, **k: reads.append(1) or before(*a, **k)
+    )
     summary, _, _ = result.summary(), result.ranking(), result.tests()
     assert len(reads) == 1
     run(("saliency", "sobel", "random"), out=tmp_path)
@@ -58,20 +83,59 @@ def test_names_and_objects_give_a_run_with_a_table_and_a_summary(tmp_path):
     result = heatproof.evaluate(
         model=model(),
         data=pictures(4)[0],
-        explainers=["input_x_gradient", IntegratedGradients(steps=5), {"gradient_shap": {"samples": 2}}],
-        evaluations=["stability", {"stability": {"perturbations": "fass-mild", "k": 50}, "as": "mild"}],
+        explainers=[
+            "input_x_gradient",
+            IntegratedGradients(steps=5),
+            {"gradient_shap": {"samples": 2}},
+        ],
+        evaluations=[
+            "stability",
+            {"stability": {"perturbations": "fass-mild", "k": 50}, "as": "mild"},
+        ],
         out=tmp_path / "run",
     )
     frame = result.table()
     assert list(frame.columns) == COLUMNS
-    assert set(frame.explainer) == {"input_x_gradient", "integrated_gradients(steps=5)", "gradient_shap(samples=2)"}
+    assert set(frame.explainer) == {
+        "input_x_gradient",
+        "integrated_gradients(steps=5)",
+        "gradient_shap(samples=2)",
+    }
     assert set(frame.evaluation) == {"stability", "mild"}
     assert set(frame.status) <= {"ok", "flipped", "undefined"}
     summary = result.summary()
     for column in (
-        *("dataset", "model", "evaluation", "explainer", "condition", "level", "measure", "mean", "low", "high"),
-        *("chance", "calibrated", "calibrated_low", "calibrated_high", "aligned", "aligned_calibrated", "noise_floor"),
-        *("attempted", "retained", "flipped", "undefined", "retention", "retention_low", "retention_high", "flag"),
+        *(
+            "dataset",
+            "model",
+            "evaluation",
+            "explainer",
+            "condition",
+            "level",
+            "measure",
+            "mean",
+            "low",
+            "high",
+        ),
+        *(
+            "chance",
+            "calibrated",
+            "calibrated_low",
+            "calibrated_high",
+            "aligned",
+            "aligned_calibrated",
+            "noise_floor",
+        ),
+        *(
+            "attempted",
+            "retained",
+            "flipped",
+            "undefined",
+            "retention",
+            "retention_low",
+            "retention_high",
+            "flag",
+        ),
     ):
         assert column in summary, column
     assert (summary.attempted == summary.retained + summary.flipped + summary.undefined).all()
@@ -82,7 +146,13 @@ def test_names_and_objects_give_a_run_with_a_table_and_a_summary(tmp_path):
     assert "input_x_gradient" in repr(opened) and "shapes" in repr(opened)
     assert set(opened.ranking().explainer) == set(frame.explainer)
     assert opened.report(tmp_path / "elsewhere" / "r.html") == tmp_path / "elsewhere" / "r.html"
-    assert (tmp_path / "elsewhere" / "r.html").read_text().lstrip().lower().startswith("<!doctype html")
+    assert (
+        (tmp_path / "elsewhere" / "r.html")
+        .read_text()
+        .lstrip()
+        .lower()
+        .startswith("<!doctype html")
+    )
 
 
 def test_a_bare_module_a_bare_name_and_no_directory_will_do():
@@ -115,9 +185,14 @@ def test_every_form_of_data_gives_the_same_scores(tmp_path):
         found[what] = run(data=source).table().value.to_numpy()
     for what in set(forms) - {"path"}:
         np.testing.assert_allclose(found[what], found["tensor"], rtol=1e-5, err_msg=what)
-    assert set(run(data=heatproof.open_data(folder, size=32)).table()["sample"]) == {f"{i}.png" for i in ids}
+    assert set(run(data=heatproof.open_data(folder, size=32)).table()["sample"]) == {
+        f"{i}.png" for i in ids
+    }
     named = [str(folder), folder]
-    by_path = [heatproof.evaluate(model(), p, "sobel", Stability(perturbations="identity"), limit=1) for p in named]
+    by_path = [
+        heatproof.evaluate(model(), p, "sobel", Stability(perturbations="identity"), limit=1)
+        for p in named
+    ]
     assert by_path[0].manifest["study"]["datasets"] == by_path[1].manifest["study"]["datasets"]
 
 
@@ -134,11 +209,19 @@ def test_labels_and_predictions_are_in_the_samples():
 
 
 def test_two_models_and_two_data_sets_in_one_run():
-    other = Model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()), name="ignored")
+    other = Model(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        name="ignored",
+    )
     sets = {"few": pictures(3)[0], "more": pictures(5, seed=7)[0]}
     frame = run(model={"trained": model(), "fresh": other}, data=sets).table()
     counts = frame[frame.measure == "fass"].groupby(["dataset", "model"]).size().to_dict()
-    assert counts == {("few", "fresh"): 3, ("few", "trained"): 3, ("more", "fresh"): 5, ("more", "trained"): 5}
+    assert counts == {
+        ("few", "fresh"): 3,
+        ("few", "trained"): 3,
+        ("more", "fresh"): 5,
+        ("more", "trained"): 5,
+    }
     alone = run(data=sets["more"]).table()
     together = frame[(frame.model == "trained") & (frame.dataset == "more")]
     np.testing.assert_allclose(together.value, alone.value, rtol=1e-5)
@@ -167,7 +250,9 @@ def test_a_session_says_what_it_took_by_the_clock_and_in_passes(tmp_path):
     net, (x, _) = model(), pictures(5)
     net.logits(x)
     before, begun = net.passes, time.perf_counter()
-    (session,) = run(("saliency", "random"), {"a": JPEG, "b": JPEG}, tmp_path, model=net).manifest["sessions"]
+    (session,) = run(("saliency", "random"), {"a": JPEG, "b": JPEG}, tmp_path, model=net).manifest[
+        "sessions"
+    ]
     elapsed = time.perf_counter() - begun + 0.01  # as it is rounded
     assert set(session["durations"]) == {"a", "b"} and min(session["durations"].values()) >= 0
     assert sum(session["durations"].values()) - 0.02 <= session["seconds"] <= elapsed
@@ -210,7 +295,11 @@ def test_adding_an_evaluation_keeps_the_first(tmp_path):
 
 
 def test_an_interrupted_run_is_completed_identically(tmp_path):
-    explainers = {"saliency": Saliency(), "shap": GradientShap(samples=2), "random": heatproof.RandomMap()}
+    explainers = {
+        "saliency": Saliency(),
+        "shap": GradientShap(samples=2),
+        "random": heatproof.RandomMap(),
+    }
     whole = run(explainers, out=tmp_path).table()
     files = sorted(tmp_path.glob("**/*.parquet"))
     kept = {p: p.read_bytes() for p in files}
@@ -218,7 +307,9 @@ def test_an_interrupted_run_is_completed_identically(tmp_path):
         path.unlink()
     leftover = files[0].with_name(f".{files[0].name}.4242.tmp")
     leftover.write_bytes(b"half")
-    result = run(explainers, out=tmp_path, shard_size=64, batch_size=2)  # the run's own shard size counts
+    result = run(
+        explainers, out=tmp_path, shard_size=64, batch_size=2
+    )  # the run's own shard size counts
     pd.testing.assert_frame_equal(result.table(), whole, rtol=1e-4)
     assert not leftover.exists()
     there, before = (
@@ -226,7 +317,9 @@ def test_an_interrupted_run_is_completed_identically(tmp_path):
         for found in (tmp_path.glob("parts/**/*.parquet"), files)
     )
     assert there == before
-    assert all(p.read_bytes() == kept[p] for p in files[0::2] if p.is_relative_to(tmp_path / "parts"))
+    assert all(
+        p.read_bytes() == kept[p] for p in files[0::2] if p.is_relative_to(tmp_path / "parts")
+    )
 
 
 def test_a_run_killed_while_it_wrote_its_first_file_can_start(tmp_path):
@@ -240,7 +333,11 @@ def test_a_run_killed_while_it_wrote_its_first_file_can_start(tmp_path):
 
 def changed_weights() -> Model:
     net = Model(model().module, mean=(0.5,) * 3, std=(0.5,) * 3, name="shapes")
-    state = {name: tensor + 1e-3 for name, tensor in net.module.state_dict().items() if tensor.is_floating_point()}
+    state = {
+        name: tensor + 1e-3
+        for name, tensor in net.module.state_dict().items()
+        if tensor.is_floating_point()
+    }
     net.module.load_state_dict({**net.module.state_dict(), **state}, assign=True)
     return net
 
@@ -265,7 +362,10 @@ CHANGES = {
         ["models.shapes.mean: the run has [0.5, 0.5, 0.5], this study says"],
     ),
     "other data": (lambda: {"data": pictures(5, seed=9)[0]}, ["datasets.data: other samples"]),
-    "fewer samples": (lambda: {"limit": 3}, ["datasets.data.samples: the run has 5, this study says 3"]),
+    "fewer samples": (
+        lambda: {"limit": 3},
+        ["datasets.data.samples: the run has 5, this study says 3"],
+    ),
     "another parameter under the same label": (
         lambda: {"explainers": {"saliency": Saliency(absolute=False)}},
         ["explainers.saliency.absolute: the run has true, this study says false"],
@@ -335,7 +435,10 @@ MISTAKES = {
     "an evaluation as explainer": ({"explainers": [Stability()]}, "stability is not an explainer"),
     "an explainer as evaluation": ({"evaluation": [Saliency()]}, "saliency is not an evaluation"),
     "unknown evaluation": ({"evaluation": "stabilty"}, "did you mean 'stability'"),
-    "unknown perturbation": ({"evaluation": {"s": {"stability": {"perturbations": "jpg"}}}}, "did you mean 'jpeg'"),
+    "unknown perturbation": (
+        {"evaluation": {"s": {"stability": {"perturbations": "jpg"}}}},
+        "did you mean 'jpeg'",
+    ),
     "k too large": ({"evaluation": Stability(k=3072)}, "k must be below the 3072 values"),
     "a translation out of the image": (
         {"evaluation": Stability(perturbations={"translation": {"pixels": 40}})},
@@ -349,7 +452,10 @@ MISTAKES = {
     "not images": ({"data": torch.rand(4, 20)}, "jpeg needs images"),
     "no path": ({"data": "no/such/folder"}, "there is no file or folder 'no'"),
     "no data": ({"data": {}}, "no data is given"),
-    "a function of two": ({"explainers": [two_at_a_time]}, r"two_at_a_time cannot be called as an explainer, \(model,"),
+    "a function of two": (
+        {"explainers": [two_at_a_time]},
+        r"two_at_a_time cannot be called as an explainer, \(model,",
+    ),
     "nothing of the kind": (
         {"explainers": [RepresentationSimilarity(train=Batch(("a",), pictures(1)[0]), layer="0")]},
         "stability judges feature explanations, and no explainer gives them",
@@ -370,9 +476,13 @@ def test_a_mistake_is_found_before_any_model_pass_and_leaves_no_directory(what, 
 def test_data_of_which_nothing_can_be_read_are_a_mistake(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no picture")
     net, data = model(), heatproof.open_data(tmp_path, size=32)
-    with pytest.raises(UserError, match=r"no sample of .* could be read; the first is \('a.png', 'not a picture"):
+    with pytest.raises(
+        UserError, match=r"no sample of .* could be read; the first is \('a.png', 'not a picture"
+    ):
         run(model=net, data=data)
-    with pytest.raises(UserError, match=r"no sample of .* could be read; the first error is not a picture"):
+    with pytest.raises(
+        UserError, match=r"no sample of .* could be read; the first error is not a picture"
+    ):
         load_references(data, 0)
     assert net.passes == 0
 
@@ -387,7 +497,9 @@ def test_no_model_and_a_model_that_is_none_are_mistakes():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_a_mistake():
     net = model()
-    with pytest.raises(UserError, match="'cuda' was asked for, but torch sees no GPU here; use cpu"):
+    with pytest.raises(
+        UserError, match="'cuda' was asked for, but torch sees no GPU here; use cpu"
+    ):
         run(device="cuda", model=net)
     assert net.passes == 0
 
@@ -398,7 +510,9 @@ def test_reading_what_is_no_run_is_a_mistake(tmp_path):
 
 
 def test_the_report_names_conditions_in_the_order_of_the_study(tmp_path):
-    judged = Stability(perturbations=["translation", "brightness", {"rotation": {"degrees": [20, 10]}}], k=50)
+    judged = Stability(
+        perturbations=["translation", "brightness", {"rotation": {"degrees": [20, 10]}}], k=50
+    )
     done = heatproof.evaluate(model(), pictures(3), "saliency", judged, out=tmp_path / "run")
     page = done.report().read_text()
     places = [

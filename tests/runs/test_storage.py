@@ -44,7 +44,9 @@ def fresh() -> StorePath:
 def test_paths_and_addresses_are_told_apart(tmp_path):
     assert place("runs/x") == Path("runs/x") and place(tmp_path) is not None
     assert place(tmp_path.as_uri()) == tmp_path
-    assert place(Path("s3://bucket/run")) == place("s3://bucket/run/") == StorePath("s3://bucket/run")
+    assert (
+        place(Path("s3://bucket/run")) == place("s3://bucket/run/") == StorePath("s3://bucket/run")
+    )
     assert isinstance(place("C:/runs/x"), Path)
     with pytest.raises(UserError, match="did you mean 's3'"):
         place("s33://bucket/run")
@@ -63,15 +65,28 @@ def test_a_directory_needs_no_fsspec(tmp_path):
 
 
 def test_files_behave_alike_in_both(root):
-    names = ["b/00001.parquet", "b/00000.parquet", "a/c/00000.parquet", "a-b/00000.parquet", "b/.00002.parquet", "b/x"]
+    names = [
+        "b/00001.parquet",
+        "b/00000.parquet",
+        "a/c/00000.parquet",
+        "a-b/00000.parquet",
+        "b/.00002.parquet",
+        "b/x",
+    ]
     for name in names:
         atomic.write_atomically(root / name, name.encode())
     found = storage.files(root, ".parquet")
     wanted = ["a/c/00000.parquet", "a-b/00000.parquet", "b/00000.parquet", "b/00001.parquet"]
     assert [str(path)[len(str(root)) + 1 :] for path in found] == wanted
     assert [path.read_bytes() for path in found] == [name.encode() for name in wanted]
-    assert not atomic.create_atomically(root / "b" / "x", b"later") and (root / "b" / "x").read_bytes() == b"b/x"
-    assert atomic.create_atomically(root / "new.json", b"{}") and (root / "new.json").read_bytes() == b"{}"
+    assert (
+        not atomic.create_atomically(root / "b" / "x", b"later")
+        and (root / "b" / "x").read_bytes() == b"b/x"
+    )
+    assert (
+        atomic.create_atomically(root / "new.json", b"{}")
+        and (root / "new.json").read_bytes() == b"{}"
+    )
     assert {path.name for path in root.iterdir()} == {"a", "a-b", "b", "new.json"}
     assert (root / "b").is_dir() and not (root / "b").is_file() and (root / "b" / "x").is_file()
     (root / "b" / "x").unlink()
@@ -85,7 +100,9 @@ def test_a_listing_answers_for_a_while(monkeypatch):
     assert not storage.present(first)
     table.write_part(first, table.SCORES.empty_table())  # by this process, so it is known at once
     assert storage.present(first) and not storage.present(second)
-    storage._connect(root.base)[0].pipe_file(storage._connect(root.base)[1] + "/p/1.ab.parquet", b"y")  # by another one
+    storage._connect(root.base)[0].pipe_file(
+        storage._connect(root.base)[1] + "/p/1.ab.parquet", b"y"
+    )  # by another one
     assert not storage.present(second)
     monkeypatch.setattr(storage, "FRESH", (0.0, 0.0))
     assert storage.present(second)
@@ -108,7 +125,10 @@ def test_a_run_reads_back_the_same_from_both(tmp_path):
         manifest.record(where, begun, {"started": manifest.now()})
         for shard, ids in enumerate((["b", "d"], ["a", "c"])):
             value = torch.tensor([0.25, float("nan")])
-            scores = [Scores("saliency", m, "jpeg", 40.0, value, torch.full((2,), OK), reason=("", "é")) for m in "xy"]
+            scores = [
+                Scores("saliency", m, "jpeg", 40.0, value, torch.full((2,), OK), reason=("", "é"))
+                for m in "xy"
+            ]
             rows = table.score_rows("d", "m", "stability", "method", ids, scores)
             table.write_part(table.part_path(where, "d", "m", "stability", "saliency", shard), rows)
         shown = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8))
@@ -117,7 +137,10 @@ def test_a_run_reads_back_the_same_from_both(tmp_path):
     local, stored = (table.read_scores(where) for where in places)
     pd.testing.assert_frame_equal(local, stored)
     assert len(read_exhibits(places[1])) == 1
-    assert table.read_manifest(places[1])["study"] == STUDY and len(table.read_sessions(places[1])) == 1
+    assert (
+        table.read_manifest(places[1])["study"] == STUDY
+        and len(table.read_sessions(places[1])) == 1
+    )
 
 
 def test_a_store_is_begun_once_and_refused_to_others():
@@ -154,8 +177,13 @@ class TestEvaluate:
     def test_a_study_in_memory_is_the_study_on_disk(self, tmp_path):
         here, there = self.run(tmp_path / "run"), self.run(str(fresh()))
         pd.testing.assert_frame_equal(here.table(), there.table())
-        assert str(there.report()).startswith("memory://") and (there.path / "report.html").is_file()
-        with pytest.raises(UserError, match=r"memory://.* is in a store; name the directory for its figures with out"):
+        assert (
+            str(there.report()).startswith("memory://") and (there.path / "report.html").is_file()
+        )
+        with pytest.raises(
+            UserError,
+            match=r"memory://.* is in a store; name the directory for its figures with out",
+        ):
             write(there, formats=("svg",))
         joined = merging.merge(fresh(), [there.path, here.path])
         pd.testing.assert_frame_equal(joined.table(), here.table())
@@ -170,7 +198,9 @@ class TestEvaluate:
         assert self.run(run.path).table().equals(run.table()) and part.read_bytes() == before
 
 
-def test_a_store_that_has_answered_is_waited_for_a_minute_and_one_that_never_has_is_not(monkeypatch):
+def test_a_store_that_has_answered_is_waited_for_a_minute_and_one_that_never_has_is_not(
+    monkeypatch,
+):
     class ConnectionError(Exception):
         pass
 
@@ -204,8 +234,13 @@ def test_a_store_that_has_answered_is_waited_for_a_minute_and_one_that_never_has
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
     """The environment of a client of an S3 server on loopback."""
-    one_thread = {"OMP_NUM_THREADS": "1"}  # the net that the study trains depends on the number of threads
-    with s3_server(tmp_path_factory.mktemp("s3") / "said.txt") as port, pytest.MonkeyPatch.context() as patch:
+    one_thread = {
+        "OMP_NUM_THREADS": "1"
+    }  # the net that the study trains depends on the number of threads
+    with (
+        s3_server(tmp_path_factory.mktemp("s3") / "said.txt") as port,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         for name, value in (keys(port) | one_thread).items():
             patch.setenv(name, value)
         yield
@@ -218,14 +253,30 @@ def test_two_workers_write_to_s3_what_one_process_writes_to_disk(s3, tmp_path):
         f"model: python:{SMALL}:model\ndata: python:{SMALL}:dataset\nexplainers: [saliency, random]\n"
         "evaluations: [{stability: {perturbations: [jpeg], k: 50}}]\nshard_size: 4\ndevice: cpu\n"
     )
-    command = [sys.executable, "-m", "heatproof", "run", str(study), "--allow-code", "--limit", "12", "--out"]
+    command = [
+        sys.executable,
+        "-m",
+        "heatproof",
+        "run",
+        str(study),
+        "--allow-code",
+        "--limit",
+        "12",
+        "--out",
+    ]
     subprocess.run([*command, str(tmp_path / "run")], check=True, capture_output=True)
     for _ in range(2):  # the second finds everything done
-        subprocess.run([*command, "s3://heatproof/run", "--workers", "2"], check=True, capture_output=True)
+        subprocess.run(
+            [*command, "s3://heatproof/run", "--workers", "2"], check=True, capture_output=True
+        )
     local, stored = heatproof.read(tmp_path / "run"), heatproof.read("s3://heatproof/run")
     pd.testing.assert_frame_equal(local.table(), stored.table())
     pd.testing.assert_frame_equal(local.samples(), stored.samples())
-    assert stored.manifest["sessions"][0]["workers"]["count"] == 2 and not stored.manifest["sessions"][1].get("workers")
+    assert stored.manifest["sessions"][0]["workers"]["count"] == 2 and not stored.manifest[
+        "sessions"
+    ][1].get("workers")
     assert (stored.path / "report.html").is_file()
-    with pytest.raises(UserError, match="bucket does not exist; check the address, its bucket and your keys"):
+    with pytest.raises(
+        UserError, match="bucket does not exist; check the address, its bucket and your keys"
+    ):
         manifest.begin(place("s3://no-such-bucket/run"), STUDY, 32, "first")

@@ -80,17 +80,42 @@ def test_a_good_study_is_read_whole(folder):
         ("seed: 3", "seeds: 3", 1, ["'seeds'", "did you mean 'seed'"]),
         ("seed: 3", "compile: maybe", 1, ["compile must be true or false", "'maybe'"]),
         ("seed: 3", "precision: fp16", 1, ["'fp16'", "did you mean 'float16'", "auto"]),
-        ("seed: 3", "batch_size: 2.5", 1, ["batch_size must be a whole number of at least 1", "2.5"]),
-        ("{patches: {size: 8}}", "{patches: 8}", 10, ["parameters are a mapping such as {size: 16}", "got 8"]),
-        ("{integrated_gradients: {steps: 4}}", "integrated_gradient", 9, ["did you mean 'integrated_gradients'"]),
+        (
+            "seed: 3",
+            "batch_size: 2.5",
+            1,
+            ["batch_size must be a whole number of at least 1", "2.5"],
+        ),
+        (
+            "{patches: {size: 8}}",
+            "{patches: 8}",
+            10,
+            ["parameters are a mapping such as {size: 16}", "got 8"],
+        ),
+        (
+            "{integrated_gradients: {steps: 4}}",
+            "integrated_gradient",
+            9,
+            ["did you mean 'integrated_gradients'"],
+        ),
         ("source: photos", "source: photo", 4, ["photo", "photos"]),
         ("size: 64", "sizes: 64", 5, ["'sizes'", "did you mean 'size'"]),
         ("bundled:efficientnet-lite0", "bundeld:x", 2, ["'bundeld'", "did you mean 'bundled'"]),
         ("bundled:efficientnet-lite0", "bundled:efficientnet-lite", 2, ["efficientnet-lite0"]),
         ("  - saliency\n", "  - saliency\n  - saliency\n", 8, ["'saliency'", "twice"]),
         ("explainers:", "explainer:", 6, ["'explainer'", "did you mean 'explainers'"]),
-        ("  size: 64", "  vocabulary: words.json", 3, ["the vocabulary of photos must be the path", "'words.json'"]),
-        ("data:\n  source: photos\n  size: 64", "data: [photos, photos]", 3, ["data has two entries named 'photos'"]),
+        (
+            "  size: 64",
+            "  vocabulary: words.json",
+            3,
+            ["the vocabulary of photos must be the path", "'words.json'"],
+        ),
+        (
+            "data:\n  source: photos\n  size: 64",
+            "data: [photos, photos]",
+            3,
+            ["data has two entries named 'photos'"],
+        ),
         ("data:\n  source: photos\n  size: 64", "data: []", 3, ["data is empty"]),
         ("- saliency", "- linear_cav: {concepts: 3}", 7, ["concepts", "got 3"]),
     ],
@@ -153,4 +178,10 @@ def test_python_code_needs_permission(folder):
 
 def test_the_line_of_what_is_not_there_is_that_of_the_nearest_above():
     node = yaml.compose("a: 1\nb:\n  - 2\n  - 3\n")
-    assert [line_of(node, place) for place in (("c",), ("b", 9), ("b", "x"), ("a", 0), ())] == [1, 2, 2, 1, 1]
+    assert [line_of(node, place) for place in (("c",), ("b", 9), ("b", "x"), ("a", 0), ())] == [
+        1,
+        2,
+        2,
+        1,
+        1,
+    ]

@@ -56,7 +56,12 @@ NAMES = [
 def scores(value, status=None, reason=None, **changes) -> Scores:
     value = torch.tensor(value, dtype=torch.float64)
     status = torch.full((len(value),), OK) if status is None else torch.tensor(status)
-    named = {"explainer": "saliency", "measure": "fass", "condition": "rotation", "level": 15.0} | changes
+    named = {
+        "explainer": "saliency",
+        "measure": "fass",
+        "condition": "rotation",
+        "level": 15.0,
+    } | changes
     return Scores(value=value, status=status, reason=tuple(reason or [""] * len(value)), **named)
 
 
@@ -112,15 +117,22 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_what_was_cut_off_is_not_read(tmp_path):
     part = table.part_path(tmp_path, "d", "m", "stability", "saliency", 0)
-    table.write_part(part, table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]))
+    table.write_part(
+        part, table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])])
+    )
     part.with_name(f".{part.name}.99.tmp").write_bytes(b"PAR1 half a file")
     assert len(table.read_scores(tmp_path)) == 1
 
 
 def test_scores_round_trip_with_their_nulls(tmp_path):
-    bounded = scores([0.1 + 0.2, 1.0], measure="tau", low=torch.tensor([0.1, 0.2]), high=torch.tensor([0.9, 1.0]))
+    bounded = scores(
+        [0.1 + 0.2, 1.0], measure="tau", low=torch.tensor([0.1, 0.2]), high=torch.tensor([0.9, 1.0])
+    )
     bad = scores(
-        [np.nan, 0.25, np.nan], [FLIPPED, OK, UNDEFINED], ["top-1 changed", "", "the clean map is constant"], level=5
+        [np.nan, 0.25, np.nan],
+        [FLIPPED, OK, UNDEFINED],
+        ["top-1 changed", "", "the clean map is constant"],
+        level=5,
     )
     ids = ["a", "b", "c"]
     first = table.score_rows("d", "m", "stability", "method", ids, [bad])
@@ -132,7 +144,11 @@ def test_scores_round_trip_with_their_nulls(tmp_path):
     assert [str(frame[c].dtype) for c in ("level", "value", "low", "high")] == ["float64"] * 4
     stability = frame[frame.evaluation == "stability"].set_index("sample")
     assert stability.status.to_dict() == {"a": "flipped", "b": "ok", "c": "undefined"}
-    assert stability.reason.to_dict() == {"a": "top-1 changed", "b": "", "c": "the clean map is constant"}
+    assert stability.reason.to_dict() == {
+        "a": "top-1 changed",
+        "b": "",
+        "c": "the clean map is constant",
+    }
     assert stability.value.isna().tolist() == [True, False, True]
     assert stability[["low", "high"]].isna().all().all()
     certificate = frame[frame.evaluation == "certificate"]
@@ -162,7 +178,9 @@ def test_an_empty_part_and_an_empty_run_have_the_columns(tmp_path):
 
 def test_a_pair_that_occurs_twice_is_refused_by_its_key(tmp_path):
     for shard in (0, 1):
-        rows = table.score_rows("d", "m", "stability", "method", ["cat.jpg", f"{shard}"], [scores([0.1, 0.2])])
+        rows = table.score_rows(
+            "d", "m", "stability", "method", ["cat.jpg", f"{shard}"], [scores([0.1, 0.2])]
+        )
         table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
     with pytest.raises(UserError, match="1 duplicate row") as caught:
         table.read_scores(tmp_path)
@@ -171,8 +189,16 @@ def test_a_pair_that_occurs_twice_is_refused_by_its_key(tmp_path):
 
 
 def test_differences_name_the_place_and_both_values():
-    old = {"seed": 0, "models": {"net": {"fingerprint": "aa"}}, "explainers": {"a": {"name": "lime", "samples": 10}}}
-    new = {"seed": 1, "models": {"net": {"fingerprint": "bb"}}, "explainers": {"a": {"name": "lime", "samples": 20}}}
+    old = {
+        "seed": 0,
+        "models": {"net": {"fingerprint": "aa"}},
+        "explainers": {"a": {"name": "lime", "samples": 10}},
+    }
+    new = {
+        "seed": 1,
+        "models": {"net": {"fingerprint": "bb"}},
+        "explainers": {"a": {"name": "lime", "samples": 20}},
+    }
     assert differences(old, new) == [
         "seed: the run has 0, this study says 1",
         "models.net: other weights than those that the run was begun with",
@@ -203,7 +229,9 @@ def test_differences_of_long_lists_say_which_entry():
     assert differences(base, base[:3], where) == [
         f"{where}: the run has gaussian_noise(sigma=0.15), this study does not"
     ]
-    assert differences(base, base[::-1], where) == [f"{where}: the same entries in another order or number"]
+    assert differences(base, base[::-1], where) == [
+        f"{where}: the same entries in another order or number"
+    ]
 
 
 def test_a_long_value_is_cut():
@@ -220,7 +248,9 @@ def test_a_manifest_of_something_else_is_refused(tmp_path, content):
 
 @pytest.mark.parametrize("form", [{}, {"format": 2}, {"format": 4}])
 def test_a_run_of_another_format_is_refused_in_one_sentence(tmp_path, form):
-    table.write_manifest(tmp_path, {**form, "heatproof": "0.1.0", "study": {"seed": 0}, "shard_size": 3})
+    table.write_manifest(
+        tmp_path, {**form, "heatproof": "0.1.0", "study": {"seed": 0}, "shard_size": 3}
+    )
     with pytest.raises(UserError) as caught:
         heatproof.read(tmp_path)
     said = f"was written in format {form.get('format', 1)} by heatproof 0.1.0, and this version reads format 3"
@@ -230,7 +260,13 @@ def test_a_run_of_another_format_is_refused_in_one_sentence(tmp_path, form):
 
 
 def test_a_manifest_round_trips(tmp_path):
-    study = {"seed": 0, "models": {"é": {"mean": None}}, "datasets": {}, "explainers": {}, "evaluations": {}}
+    study = {
+        "seed": 0,
+        "models": {"é": {"mean": None}},
+        "datasets": {},
+        "explainers": {},
+        "evaluations": {},
+    }
     manifest = {"format": 3, "heatproof": "1", "study": study, "shard_size": 3}
     table.write_manifest(tmp_path, manifest)
     assert table.read_manifest(tmp_path) == manifest
@@ -240,9 +276,15 @@ def test_a_manifest_round_trips(tmp_path):
     ("change", "words"),
     [
         (lambda m: m["study"].pop("datasets"), r"study\.datasets: Field required"),
-        (lambda m: m["study"]["datasets"].update(d={"samples": "3"}), r"study\.datasets\.d\.samples: .* valid integer"),
+        (
+            lambda m: m["study"]["datasets"].update(d={"samples": "3"}),
+            r"study\.datasets\.d\.samples: .* valid integer",
+        ),
         (lambda m: m["study"]["datasets"].update(d={"samples": 10**18}), "promises .* shards of d"),
-        (lambda m: m["study"]["evaluations"].update(e={"conditions": [["jpeg"]]}), r"conditions\.0"),
+        (
+            lambda m: m["study"]["evaluations"].update(e={"conditions": [["jpeg"]]}),
+            r"conditions\.0",
+        ),
         (lambda m: m.update(shard_size=0), "shard_size"),
     ],
 )
@@ -256,7 +298,10 @@ def test_a_manifest_that_was_written_by_hand_is_refused_with_the_place(tmp_path,
 
 def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
     g = torch.Generator().manual_seed(0)
-    image = torch.linspace(0, 1, 20)[None, :, None].expand(3, 20, 30) * torch.linspace(0.2, 1, 3)[:, None, None]
+    image = (
+        torch.linspace(0, 1, 20)[None, :, None].expand(3, 20, 30)
+        * torch.linspace(0.2, 1, 3)[:, None, None]
+    )
     signed = torch.randn(3, 20, 30, generator=g) * 1e-6
     exhibits = [
         Exhibit("saliency", "rotation", 15.0, "a", image, signed),
@@ -286,7 +331,9 @@ def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
 
 
 def test_a_picture_that_cannot_be_shown_is_damage(tmp_path):
-    rows = pictures.exhibit_rows("d", "m", "stability", [Exhibit("a", "jpeg", 40.0, "s", torch.rand(3, 9, 9), None)])
+    rows = pictures.exhibit_rows(
+        "d", "m", "stability", [Exhibit("a", "jpeg", 40.0, "s", torch.rand(3, 9, 9), None)]
+    )
     image = rows.column_names.index("image")
     rows = rows.set_column(image, rows.schema.field(image), [[b"no picture"]])
     table.write_part(table.exhibits_path(tmp_path, "d", "m", "stability", "a", 0), rows)
@@ -318,7 +365,9 @@ def test_large_pictures_become_thumbnails(tmp_path):
 
 def test_compact_rows_are_the_same_rows(tmp_path):
     for shard, (ids, why) in enumerate(((["é", "b"], "constant map"), (["a", "Z"], ""))):
-        columns = [scores([0.1, np.nan], [OK, UNDEFINED], ["", why], measure=m) for m in ("ssim", "fass")]
+        columns = [
+            scores([0.1, np.nan], [OK, UNDEFINED], ["", why], measure=m) for m in ("ssim", "fass")
+        ]
         rows = table.score_rows("d", "m", "stability", "method", ids, columns)
         table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
     plain, compact = table.read_scores(tmp_path), table.read_scores(tmp_path, compact=True)
@@ -326,11 +375,15 @@ def test_compact_rows_are_the_same_rows(tmp_path):
     assert {field.name for field in table.SCORES if field.type == "string"} == set(texts)
     assert list(compact["sample"].cat.categories) == sorted(plain["sample"].unique())
     assert compact.pop("references").isna().all()
-    pd.testing.assert_frame_equal(compact.astype({name: plain[name].dtype for name in texts}), plain)
+    pd.testing.assert_frame_equal(
+        compact.astype({name: plain[name].dtype for name in texts}), plain
+    )
 
 
 def test_a_part_that_lacks_a_column_has_it_empty(tmp_path):
-    rows = table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]).drop_columns(["reason", "low"])
+    rows = table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]).drop_columns(
+        ["reason", "low"]
+    )
     table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
     frame = table.read_scores(tmp_path)
     assert list(frame.columns) == table.SCORES.names
@@ -341,10 +394,14 @@ def test_only_what_is_asked_for_is_read(tmp_path):
     names = ("fass", "fass_chance", "fass_aligned", "ssim", "fassade")
     for shard, ids in enumerate((["a", "b"], ["c", "d"])):
         for explainer in ("saliency", "sobel"):
-            columns = [scores([0.1, 0.2], measure=measure, explainer=explainer) for measure in names]
+            columns = [
+                scores([0.1, 0.2], measure=measure, explainer=explainer) for measure in names
+            ]
             role = "control" if explainer == "sobel" else "method"
             rows = table.score_rows("d", "m", "stability", role, ids, columns)
-            table.write_part(table.part_path(tmp_path, "d", "m", "stability", explainer, shard), rows)
+            table.write_part(
+                table.part_path(tmp_path, "d", "m", "stability", explainer, shard), rows
+            )
     whole = table.read_scores(tmp_path)
     some = table.read_scores(tmp_path, measures=["fass"], samples={"b", "c"})
     wanted = whole["measure"].isin(names[:3]) & whole["sample"].isin(["b", "c"])

@@ -59,7 +59,9 @@ def drawn(n: int = 20, threads: int = 2) -> Data:
 
 
 def scores(found: heatproof.Run) -> pd.DataFrame:
-    return found.table().sort_values(["explainer", "measure", "condition", "sample"], ignore_index=True)
+    return found.table().sort_values(
+        ["explainer", "measure", "condition", "sample"], ignore_index=True
+    )
 
 
 def part(root: Path, explainer: str, shard: int) -> Path:
@@ -176,7 +178,9 @@ class Small(nn.Module):
     def __init__(self, most: int, error: Exception | None = None):
         super().__init__()
         self.net, self.most, self.asked = model().module, most, []
-        self.error = error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        self.error = error or torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB"
+        )
 
     def forward(self, x):
         self.asked.append(len(x))
@@ -187,11 +191,15 @@ class Small(nn.Module):
 
 def test_a_device_too_small_for_the_usual_size_still_finishes(tmp_path):
     images = pictures(5)[0]
-    found = heatproof.evaluate(Model(Small(2), name="m"), images, Saliency(), JPEG, tmp_path / "run")
+    found = heatproof.evaluate(
+        Model(Small(2), name="m"), images, Saliency(), JPEG, tmp_path / "run"
+    )
     assert found.manifest["sessions"][-1]["batch_sizes"] == {"m": 2}
     plain = Model(Small(99), name="m")
     pd.testing.assert_frame_equal(
-        scores(found), scores(heatproof.evaluate(plain, images, Saliency(), JPEG, batch_size=2)), rtol=1e-5
+        scores(found),
+        scores(heatproof.evaluate(plain, images, Saliency(), JPEG, batch_size=2)),
+        rtol=1e-5,
     )
 
 
@@ -210,11 +218,15 @@ def test_passes_on_a_gpu_have_one_of_a_few_sizes_and_filling_up_changes_nothing(
     for rows in (1, 4, 5, 16, 17, 40, 64):
         assert torch.allclose(wrapped.logits(x[:rows]), plain.logits(x[:rows]), atol=1e-5)
     assert wrapped.module.asked == [16, 16, 16, 16, 64, 64, 64]
-    assert wrapped.passes == plain.passes == 1 + 4 + 5 + 16 + 17 + 40 + 64  # those that fill up are not counted
+    assert (
+        wrapped.passes == plain.passes == 1 + 4 + 5 + 16 + 17 + 40 + 64
+    )  # those that fill up are not counted
     leaf = x[:5].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(wrapped.logits(leaf)[:, 1].sum(), leaf)
     own = x[:5].clone().requires_grad_()
-    assert torch.allclose(gradient, torch.autograd.grad(plain.logits(own)[:, 1].sum(), own)[0], atol=1e-5)
+    assert torch.allclose(
+        gradient, torch.autograd.grad(plain.logits(own)[:, 1].sum(), own)[0], atol=1e-5
+    )
 
 
 def test_a_layer_that_is_hooked_meets_the_samples_alone():
@@ -225,7 +237,9 @@ def test_a_layer_that_is_hooked_meets_the_samples_alone():
 
 
 def test_the_usual_size_depends_on_the_data_and_the_kind_of_device_alone():
-    assert [engine.usual_rows(values, "cuda") for values in (30, 3 * 224**2, 3 * 512**2, 10**9)] == [1024, 256, 49, 8]
+    assert [
+        engine.usual_rows(values, "cuda") for values in (30, 3 * 224**2, 3 * 512**2, 10**9)
+    ] == [1024, 256, 49, 8]
     assert engine.usual_rows(10**9) == 8
 
 
@@ -239,7 +253,9 @@ class Here(Batch):
 def test_batch_norms_are_refitted_on_the_samples_alone():
     def refitted(kind: type[Model]) -> Tensor:
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 30 * 30, 2))
+        net = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 30 * 30, 2)
+        )
         twin = with_weights(kind(net, rows=64), {}, Here(tuple("abcde"), pictures(5)[0]))
         return twin.module[1].running_mean
 

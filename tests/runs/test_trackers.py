@@ -23,8 +23,12 @@ from heatproof import UserError
 from heatproof.runs.export import fingerprint, trackers
 from heatproof.runs.export.trackers import payload, push
 
-needs_mlflow = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
-needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
+needs_mlflow = pytest.mark.skipif(
+    importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed"
+)
+needs_wandb = pytest.mark.skipif(
+    importlib.util.find_spec("wandb") is None, reason="wandb is not installed"
+)
 
 
 def measure(out, explainers):
@@ -52,11 +56,24 @@ def server(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
     command += ["--artifacts-destination", str(folder / "files")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=folder, start_new_session=True
+        )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
@@ -83,7 +100,10 @@ def test_the_payload_is_the_scores_with_their_intervals(run):
         assert f"road/road/{explainer}" in content.metrics
     facts = run.manifest["study"]["models"]["lin|ear?"]
     assert content.tags["heatproof.models.lin_ear"] == facts["fingerprint"]
-    assert content.tags["heatproof.run"] == fingerprint(run) and content.tags["heatproof.state"] == "complete"
+    assert (
+        content.tags["heatproof.run"] == fingerprint(run)
+        and content.tags["heatproof.state"] == "complete"
+    )
     assert content.params["evaluations/stability/k"] == "5" and content.params["seed"] == "0"
     assert all(math.isfinite(value) for value in content.metrics.values())
 
@@ -118,9 +138,17 @@ def test_mlflow_takes_a_run_and_brings_it_up_to_date(run, server, tmp_path, main
     assert found.data.params == content.params
     assert content.tags.items() <= found.data.tags.items()
     assert found.info.status == "FINISHED"
-    assert len(client.get_metric_history(found.info.run_id, "stability/fass/saliency")) == 1  # the same point once
+    assert (
+        len(client.get_metric_history(found.info.run_id, "stability/fass/saliency")) == 1
+    )  # the same point once
     names = {file.path for file in client.list_artifacts(found.info.run_id)}
-    assert names == {"report.html", "scores.parquet", "samples.parquet", "summary.parquet", "study.json"}
+    assert names == {
+        "report.html",
+        "scores.parquet",
+        "samples.parquet",
+        "summary.parquet",
+        "study.json",
+    }
     fetched = client.download_artifacts(found.info.run_id, "scores.parquet", str(tmp_path))
     assert len(pd.read_parquet(fetched)) == len(run.table())
 
@@ -129,13 +157,21 @@ def test_mlflow_takes_a_run_and_brings_it_up_to_date(run, server, tmp_path, main
     assert code == 0 and "updated run" in out, err
     (grown,) = client.search_runs([experiment])
     assert grown.info.run_id == found.info.run_id
-    assert {name.split("/")[2] for name in grown.data.metrics} == {"saliency", "random", "smoothgrad_samples_2"}
+    assert {name.split("/")[2] for name in grown.data.metrics} == {
+        "saliency",
+        "random",
+        "smoothgrad_samples_2",
+    }
 
 
 @needs_wandb
 @pytest.mark.filterwarnings("ignore")  # of W&B and what it imports
 def test_wandb_writes_a_run_offline(run, tmp_path, monkeypatch, main):
-    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": tmp_path, "WANDB_CACHE_DIR": tmp_path / "c"}.items():
+    for name, value in {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": tmp_path,
+        "WANDB_CACHE_DIR": tmp_path / "c",
+    }.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "d"))
     code, out, err = main("push", run.path, "--to", "wandb", "--project", "maps")
@@ -143,6 +179,11 @@ def test_wandb_writes_a_run_offline(run, tmp_path, monkeypatch, main):
     (record,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     assert fingerprint(run)[:16] in record.name
     written = record.read_bytes()
-    for text in (b"stability/fass/saliency", b"evaluations/stability/k", b"report.html", fingerprint(run).encode()):
+    for text in (
+        b"stability/fass/saliency",
+        b"evaluations/stability/k",
+        b"report.html",
+        fingerprint(run).encode(),
+    ):
         assert text in written
     importlib.import_module("wandb").teardown()  # its helper process ends with this test

@@ -13,9 +13,24 @@ from heatproof.runs import cost as trying
 from heatproof.runs.plan import make_plan
 from support import small
 
-EXPLAINERS = ["saliency", "grad_cam", "integrated_gradients", {"lime": {"samples": 80}}, "guided_backprop", "sobel"]
+EXPLAINERS = [
+    "saliency",
+    "grad_cam",
+    "integrated_gradients",
+    {"lime": {"samples": 80}},
+    "guided_backprop",
+    "sobel",
+]
 AXES = [
-    {"stability": {"perturbations": [{"gaussian_noise": {"sigma": 0.01}}, {"brightness": {"factor": 1.02}}], "k": 20}},
+    {
+        "stability": {
+            "perturbations": [
+                {"gaussian_noise": {"sigma": 0.01}},
+                {"brightness": {"factor": 1.02}},
+            ],
+            "k": 20,
+        }
+    },
     {"symmetry": {"group": "dihedral", "elements": 4}},
     {"certificate": {"radii": [1, 2], "features": {"patches": {"size": 8}}}},
 ]
@@ -45,8 +60,12 @@ def test_passes_are_counted_and_not_made(tmp_path: Path, monkeypatch: pytest.Mon
     assert 1000 * each < seconds < 1000 * each + 600, "each pass takes what it takes in the network"
     before = model.passes
     x = small.pictures(2)[0]
-    torch.testing.assert_close(model.logits(model.inputs(heatproof.Batch(("a", "b"), x))), net(x))  # as it was
-    heatproof.evaluate(model, small.pictures(3)[0], EXPLAINERS, AXES, tmp_path, batch_size=8, references=2)
+    torch.testing.assert_close(
+        model.logits(model.inputs(heatproof.Batch(("a", "b"), x))), net(x)
+    )  # as it was
+    heatproof.evaluate(
+        model, small.pictures(3)[0], EXPLAINERS, AXES, tmp_path, batch_size=8, references=2
+    )
     assert 0.7 * 3 * each < model.passes - before < 1.3 * 3 * each
 
 

@@ -46,14 +46,18 @@ def test_a_worker_answers_with_ticks_and_what_each_shard_took(tmp_path: Path) ->
     jobs = made.jobs()
     work = made.work(tmp_path, jobs[:2])
     answers = served(tmp_path, lambda number: plan(), *jobs[:2], None, jobs[2])
-    assert [kind for kind, _ in answers if kind != "tick"] == ["ready", "done", "done"], "None ends it"
+    assert [kind for kind, _ in answers if kind != "tick"] == ["ready", "done", "done"], (
+        "None ends it"
+    )
     ticked: Counter[str] = Counter()
     for kind, content in answers:
         if kind == "tick":
             ticked[content[0]] += content[1]
     assert +ticked == work
     done = [content for kind, content in answers if kind == "done"]
-    assert [part.device for part in done] == ["cpu", "cpu"] and all(part.passes["drawn"] > 0 for part in done)
+    assert [part.device for part in done] == ["cpu", "cpu"] and all(
+        part.passes["drawn"] > 0 for part in done
+    )
     assert [set(part.seconds) for part in done] == [{"stability"}, {"stability"}]
     assert sum((Counter(part.ticks) for part in done), Counter()) == work
     assert [made.is_pending(tmp_path, job) for job in jobs] == [False, False, True]
@@ -62,8 +66,12 @@ def test_a_worker_answers_with_ticks_and_what_each_shard_took(tmp_path: Path) ->
         tally.add(part)
     session = tally.session()
     assert session["passes"] == {"drawn": sum(part.passes["drawn"] for part in done)}
-    assert session["workers"] == {"kind": "processes", "count": 2, "lost": []} and session["devices"] == ["cpu"]
-    assert session["durations"]["stability"] == pytest.approx(sum(part.seconds["stability"] for part in done), abs=0.01)
+    assert session["workers"] == {"kind": "processes", "count": 2, "lost": []} and session[
+        "devices"
+    ] == ["cpu"]
+    assert session["durations"]["stability"] == pytest.approx(
+        sum(part.seconds["stability"] for part in done), abs=0.01
+    )
 
 
 def test_a_worker_counts_each_shard_for_itself(tmp_path: Path) -> None:
@@ -71,12 +79,18 @@ def test_a_worker_counts_each_shard_for_itself(tmp_path: Path) -> None:
     manifest.begin(tmp_path, describe(made), 2, "test")
     worker = Worker(lambda number: plan(), tmp_path, 2, 0)
     begun = time.perf_counter()
-    first, second, again = (worker(job, lambda what, amount: None) for job in (*made.jobs()[:2], made.jobs()[0]))
+    first, second, again = (
+        worker(job, lambda what, amount: None) for job in (*made.jobs()[:2], made.jobs()[0])
+    )
     model = worker.plan.models["drawn"]
-    assert first.passes["drawn"] + second.passes["drawn"] == model.passes and again.passes == {"drawn": 0}
+    assert first.passes["drawn"] + second.passes["drawn"] == model.passes and again.passes == {
+        "drawn": 0
+    }
     total = worker.runner.seconds["stability"]
     assert 0 < first.seconds["stability"] < total < time.perf_counter() - begun
-    assert first.seconds["stability"] + second.seconds["stability"] == pytest.approx(total, rel=1e-6)
+    assert first.seconds["stability"] + second.seconds["stability"] == pytest.approx(
+        total, rel=1e-6
+    )
     assert again.ticks == {} and again.seconds["stability"] == 0
 
 
@@ -88,7 +102,9 @@ def test_a_worker_says_what_went_wrong(tmp_path: Path) -> None:
     assert "came to something else" in other[0][1] and "models.drawn: other weights" in other[0][1]
     ((kind, text),) = served(tmp_path, lambda number: 1 // 0)
     assert kind == "error" and text.startswith("Traceback") and "ZeroDivisionError" in text
-    assert [kind for kind, _ in served(tmp_path, lambda number: plan(), ("shapes", "drawn", 9))] == ["ready", "error"]
+    assert [
+        kind for kind, _ in served(tmp_path, lambda number: plan(), ("shapes", "drawn", 9))
+    ] == ["ready", "error"]
 
 
 def test_a_shard_that_loses_three_workers_is_given_up() -> None:
@@ -98,7 +114,9 @@ def test_a_shard_that_loses_three_workers_is_given_up() -> None:
     tally.lose(("photos", "net", 4), "it was ended")
     tally.lose(job, "it was ended")
     assert tally.session()["workers"]["lost"] == [f"shard {i} of photos on net" for i in (3, 4, 3)]
-    with pytest.raises(WorkerError, match="shard 3 of photos on net lost 3 workers, the last because of thirst"):
+    with pytest.raises(
+        WorkerError, match="shard 3 of photos on net lost 3 workers, the last because of thirst"
+    ):
         tally.lose(job, "of thirst")
 
 
@@ -108,10 +126,18 @@ def test_recipes_make_the_same_plan(tmp_path: Path) -> None:
     path.write_text(f"model: python:{SMALL}:model\ndata: python:{SMALL}:dataset\n{explainers}")
     recipe = FromStudy(str(path), seed=4, limit=3, allow_code=True, precision="bfloat16")
     made = recipe(1)
-    assert (made.seed, len(made.data["dataset"]), made.models["shapes"].precision) == (4, 3, "bfloat16")
+    assert (made.seed, len(made.data["dataset"]), made.models["shapes"].precision) == (
+        4,
+        3,
+        "bfloat16",
+    )
     assert FromStudy(str(path), allow_code=True)().models["shapes"].precision == "float32"
     with pytest.raises(UserError, match="allow"):
         FromStudy(str(path))()
     with pickled(plan(seed=6)) as kept:
-        assert isinstance(kept, Pickled) and describe(kept(0)) == describe(plan(seed=6)) and kept(0).seed == 6
+        assert (
+            isinstance(kept, Pickled)
+            and describe(kept(0)) == describe(plan(seed=6))
+            and kept(0).seed == 6
+        )
     assert not Path(kept.path).exists()

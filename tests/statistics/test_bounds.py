@@ -32,14 +32,21 @@ def expected_draws(rule: Rule, tau: float) -> float:
     return float(ends.law(tau)[0] @ ends.draws)
 
 
-@pytest.mark.parametrize(("s", "n"), [(0, 1), (1, 1), (0, 20), (7, 20), (19, 20), (20, 20), (150, 151)])
+@pytest.mark.parametrize(
+    ("s", "n"), [(0, 1), (1, 1), (0, 20), (7, 20), (19, 20), (20, 20), (150, 151)]
+)
 def test_clopper_pearson_is_scipys(s: int, n: int) -> None:
     both = stats.binomtest(s, n).proportion_ci(0.9, "exact")
     low, high = bounds.clopper_pearson(s, n, 0.1)
     assert (float(low), float(high)) == pytest.approx((both.low, both.high), abs=1e-9)
-    for side, ours in (("greater", bounds.clopper_pearson_low), ("less", bounds.clopper_pearson_high)):
+    for side, ours in (
+        ("greater", bounds.clopper_pearson_low),
+        ("less", bounds.clopper_pearson_high),
+    ):
         theirs = stats.binomtest(s, n, alternative=side).proportion_ci(0.9, "exact")
-        assert float(ours(s, n, 0.1)) == pytest.approx(theirs.low if side == "greater" else theirs.high, abs=1e-9)
+        assert float(ours(s, n, 0.1)) == pytest.approx(
+            theirs.low if side == "greater" else theirs.high, abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("interval", [bounds.clopper_pearson, bounds.hoeffding, bounds.betting])
@@ -128,7 +135,9 @@ def test_every_rule_keeps_its_promises_exactly(name: str) -> None:
     if name == "decide":
         assert (law[rates < 0.9] * (decision == YES)).sum(1).max() <= delta
         assert (law[rates >= 0.9] * (decision == NO)).sum(1).max() <= delta
-        assert (low[decision == YES] >= 0.9 - 1e-6).all() and (high[decision == NO] <= 0.9 + 1e-6).all()
+        assert (low[decision == YES] >= 0.9 - 1e-6).all() and (
+            high[decision == NO] <= 0.9 + 1e-6
+        ).all()
         assert set(decision) == {YES, NO, OPEN}
     if name == "hard":
         assert (law[rates < 0.9] * (decision == YES)).sum(1).max() <= delta
@@ -142,7 +151,9 @@ def test_the_law_of_a_rule_is_that_of_a_simulation() -> None:
     draws = torch.zeros(20_000)
     for look, n in reversed(list(enumerate(rule.looks))):
         draws[rule.stop[look][agreed[:, n - 1]]] = n
-    assert float(draws.mean()) == pytest.approx(expected_draws(rule, tau), abs=4 * float(draws.std()) / 20_000**0.5)
+    assert float(draws.mean()) == pytest.approx(
+        expected_draws(rule, tau), abs=4 * float(draws.std()) / 20_000**0.5
+    )
 
 
 def test_draws_saved_at_the_same_guarantee() -> None:
@@ -182,7 +193,11 @@ def test_certified_radii_of_random_functions_are_never_broken(keep: float) -> No
             certified[rule] += r
             near = [i for i, z in enumerate(masks) if (z >= start).all() and (z - start).sum() <= r]
             assert (smooth[near].argmax(1) == smooth[1].argmax()).all()
-    assert certified["bernoulli"] > certified["lipschitz"] > 0 if keep < 0.5 else certified["bernoulli"] >= 0
+    assert (
+        certified["bernoulli"] > certified["lipschitz"] > 0
+        if keep < 0.5
+        else certified["bernoulli"] >= 0
+    )
 
 
 def test_the_bernoulli_radius_is_tight() -> None:

@@ -47,7 +47,10 @@ def test_bounds_of_shares_are_clopper_and_pearsons(k: int) -> None:
     wanted = stats.binomtest(k, 14).proportion_ci()
     assert found.interval(widest=2) == pytest.approx((wanted.low, wanted.high), abs=1e-3)
     assert st.exact_share(k, 14) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
-    assert found.bound(0.95, True)[1] in (EXACT, STUDENT)  # Student's where the end itself was reached
+    assert found.bound(0.95, True)[1] in (
+        EXACT,
+        STUDENT,
+    )  # Student's where the end itself was reached
 
 
 def test_the_quantile_with_an_unseen_sample_is_that_of_dirichlet_draws() -> None:
@@ -66,7 +69,9 @@ def test_an_interval_and_its_test_agree() -> None:
     assert ((found.p() < 0.05) == ((low > 0) | (high < 0))).all()
 
 
-def one_study(seed: int = 0, n: int = 20, r: int = 6) -> tuple[st.cubes.Cube, np.ndarray, np.ndarray]:
+def one_study(
+    seed: int = 0, n: int = 20, r: int = 6
+) -> tuple[st.cubes.Cube, np.ndarray, np.ndarray]:
     """A cube of one explainer, its scores (n,) and the scores (r, n) against its first r samples."""
     generator = np.random.default_rng(seed)
     scores, pairs = (
@@ -78,7 +83,11 @@ def one_study(seed: int = 0, n: int = 20, r: int = 6) -> tuple[st.cubes.Cube, np
     entries = [("e", "fass", "jpeg", 1.0, scores), ("e", "fass_chance", "jpeg", 1.0, level)]
     (cube,) = st.arrange(synthetic.rows_of(entries, "stability"))
     above = np.nansum(pairs - level, 1)[None, None]
-    parts = {"references": tuple(cube.samples[:r]), "by_reference": {"fass_chance": above}, "spans": {"fass": UNIT}}
+    parts = {
+        "references": tuple(cube.samples[:r]),
+        "by_reference": {"fass_chance": above},
+        "spans": {"fass": UNIT},
+    }
     return st.cubes.Cube(**{**cube.__dict__, **parts}), scores, pairs
 
 
@@ -127,12 +136,20 @@ def test_sweeps_weigh_alike_in_ranking_and_tests_and_lie_within_their_interval()
     generator, even = np.random.default_rng(4), np.linspace(-0.17, 0.17, 30)
     entries = []
     for name, sweep, single in (("a", 0.5, 0.7), ("b", 0.6, 0.5)):
-        entries += [(name, "fass", "rotation", float(x), sweep + generator.permutation(even)) for x in range(5)]
+        entries += [
+            (name, "fass", "rotation", float(x), sweep + generator.permutation(even))
+            for x in range(5)
+        ]
         entries.append((name, "fass", "jpeg", 1.0, single + generator.permutation(even)))
     rows = synthetic.rows_of(entries, "stability")
-    ranked, tested = st.ranking(rows, "fass").set_index("explainer"), st.paired_tests(rows, "fass").iloc[0]
+    ranked, tested = (
+        st.ranking(rows, "fass").set_index("explainer"),
+        st.paired_tests(rows, "fass").iloc[0],
+    )
     assert ranked.loc["a", "score"] > ranked.loc["b", "score"]
-    assert tested["difference"] == pytest.approx(ranked.loc["a", "score"] - ranked.loc["b", "score"])
+    assert tested["difference"] == pytest.approx(
+        ranked.loc["a", "score"] - ranked.loc["b", "score"]
+    )
     assert (ranked["low"] < ranked["score"]).all() and (ranked["score"] < ranked["high"]).all()
     wide = rows.pivot(index="sample", columns=["explainer", "condition", "level"], values="value")
     each = {e: (wide[e]["rotation"].mean(axis=1) + wide[e]["jpeg"].mean(axis=1)) / 2 for e in "ab"}
@@ -144,7 +161,9 @@ def test_sweeps_weigh_alike_in_ranking_and_tests_and_lie_within_their_interval()
 def test_identical_explainers_share_their_rank_and_controls_have_none() -> None:
     one = synthetic.table({"a": 0.5}, flip=0.1)
     other = synthetic.table({"sobel": 0.7, "c": 0.1}, flip=0.1)
-    found = st.ranking(pd.concat([one, one.assign(explainer="twin"), other]), "fass").set_index("explainer")
+    found = st.ranking(pd.concat([one, one.assign(explainer="twin"), other]), "fass").set_index(
+        "explainer"
+    )
     ranks = found.loc[["a", "twin", "c"], ["rank", "rank_low", "rank_high"]].to_numpy().tolist()
     assert ranks == [[1, 1, 2], [1, 1, 2], [3, 3, 3]]
     assert found.loc["c", "rank"] == 3 and np.isnan(found.loc["sobel", "rank"])
@@ -160,17 +179,26 @@ def test_identical_explainers_share_their_rank_and_controls_have_none() -> None:
     ],
     ids=lambda asked: next(iter(asked)),
 )
-def test_what_references_add_does_not_depend_on_shards(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_what_references_add_does_not_depend_on_shards(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
     data, methods = pictures(12)[0], ["saliency", "input_x_gradient"]
-    runs = [heatproof.evaluate(model(), data, methods, {"s": asked}, tmp_path / str(n), shard_size=n) for n in (3, 12)]
+    runs = [
+        heatproof.evaluate(model(), data, methods, {"s": asked}, tmp_path / str(n), shard_size=n)
+        for n in (3, 12)
+    ]
     first, second = (heatproof.axes.arrange(run.compact(), run.manifest)[0] for run in runs)
     known = {m for m in first.values if m.endswith("_chance") and not m.startswith("model_")}
-    headlines = {"dependence", "class_dependence"} & set(first.values)  # divided by their own chance, sample by sample
+    headlines = {"dependence", "class_dependence"} & set(
+        first.values
+    )  # divided by their own chance, sample by sample
     assert set(first.by_reference) == set(second.by_reference) == (headlines or known)
     for name, sums in first.by_reference.items():
         np.testing.assert_allclose(sums, second.by_reference[name], atol=0.04 * np.abs(sums).max())
         assert np.abs(sums).max() > 0
-    np.testing.assert_allclose(*(run.ranking()[["low", "high"]].to_numpy() for run in runs), atol=2e-2)
+    np.testing.assert_allclose(
+        *(run.ranking()[["low", "high"]].to_numpy() for run in runs), atol=2e-2
+    )
     assert "references" not in runs[0].table()
 
 
@@ -179,7 +207,9 @@ def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: 
     asked = {"d": {"dependence": {"draws": 2, "k": 50, "classes": 0, "noise_floor": False}}}
     run = heatproof.evaluate(model(), pictures(10)[0], "saliency", asked, tmp_path, references=10)
     (cube,) = heatproof.axes.arrange(run.compact(), run.manifest)
-    maps = heatproof.Saliency()(model(), open_data(pictures(10)[0]).load(range(10)).batch, targets(run), seed=0)
+    maps = heatproof.Saliency()(
+        model(), open_data(pictures(10)[0]).load(range(10)).batch, targets(run), seed=0
+    )
     own = profile_of(maps, "image", 50)
     pairs = composite(compare_all(own, own)).numpy()
     np.fill_diagonal(pairs, np.nan)
@@ -192,8 +222,15 @@ def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: 
         return float(np.mean(gone / (1 - np.nansum(pairs * there, 0) / there.sum(0))))
 
     step = 1e-4
-    slopes = np.array([mean(np.ones(10) + step * (np.arange(10) == r)) - mean(np.ones(10)) for r in range(10)]) / step
-    found = cube.by_reference["dependence"][0, at] / 10 / 9  # of the mean of ten samples, each with nine references
+    slopes = (
+        np.array(
+            [mean(np.ones(10) + step * (np.arange(10) == r)) - mean(np.ones(10)) for r in range(10)]
+        )
+        / step
+    )
+    found = (
+        cube.by_reference["dependence"][0, at] / 10 / 9
+    )  # of the mean of ten samples, each with nine references
     np.testing.assert_allclose(found, slopes[order], atol=0.03 * np.abs(slopes).max())
 
 
@@ -205,8 +242,12 @@ def test_groups_reach_the_interval_through_a_run() -> None:
     asked = {"s": {"stability": {"perturbations": "brightness", "k": 50}}}
     twice = torch.cat([pictures(8)[0]] * 2)
     plain = heatproof.evaluate(model(), twice, "saliency", asked)
-    paired = heatproof.evaluate(model(), open_data(twice, groups=[str(i % 8) for i in range(16)]), "saliency", asked)
-    wide, narrow = (np.ptp(run.ranking()[["raw_low", "raw_high"]].to_numpy()) for run in (paired, plain))
+    paired = heatproof.evaluate(
+        model(), open_data(twice, groups=[str(i % 8) for i in range(16)]), "saliency", asked
+    )
+    wide, narrow = (
+        np.ptp(run.ranking()[["raw_low", "raw_high"]].to_numpy()) for run in (paired, plain)
+    )
     assert wide > narrow and paired.samples()["group"].nunique() == 8
     assert "16 samples of 8 groups" in paired.text()
 
@@ -219,7 +260,9 @@ def test_a_map_too_small_for_float32_is_compared_all_the_same() -> None:
 def test_more_samples_separate_smaller_differences() -> None:
     found = [smallest_difference(n, 5) for n in (6, 14, 30, 100)]
     assert found == sorted(found, reverse=True) and 0.08 < found[1] < 0.15
-    assert np.isnan(smallest_difference(1, 5)) and smallest_difference(30, 10) > smallest_difference(30, 2)
+    assert np.isnan(smallest_difference(1, 5)) and smallest_difference(
+        30, 10
+    ) > smallest_difference(30, 2)
 
 
 def within(line: dict, least: float, most: float = 1.0) -> bool:
@@ -261,14 +304,23 @@ def test_estimates_of_some_samples_are_those_of_a_smaller_table() -> None:
 def test_a_rank_is_no_surer_than_the_tests_from_four_samples_on() -> None:
     """Whatever is not separated keeps its rank open, and what is separated closes it."""
     for n in (4, 8, 60):
-        rows = synthetic.table({"a": 0.55, "b": 0.5, "c": 0.45, "d": 0.1}, samples=n, flip=0.0, undefined=0.0)
+        rows = synthetic.table(
+            {"a": 0.55, "b": 0.5, "c": 0.45, "d": 0.1}, samples=n, flip=0.0, undefined=0.0
+        )
         cubes = [replace(cube, spans={"fass": (0.0, 1.0)}) for cube in st.arrange(rows)]
-        found, tests = st.ranking(cubes, "fass").set_index("explainer"), st.paired_tests(cubes, "fass")
+        found, tests = (
+            st.ranking(cubes, "fass").set_index("explainer"),
+            st.paired_tests(cubes, "fass"),
+        )
         for name, r in found.iterrows():
             shown = tests[tests["significant"]]
             gain = {"a": 1, "b": -1}
-            better = sum(int((gain[s] * shown[shown[s] == name]["difference"] < 0).sum()) for s in gain)
-            worse = sum(int((gain[s] * shown[shown[s] == name]["difference"] > 0).sum()) for s in gain)
+            better = sum(
+                int((gain[s] * shown[shown[s] == name]["difference"] < 0).sum()) for s in gain
+            )
+            worse = sum(
+                int((gain[s] * shown[shown[s] == name]["difference"] > 0).sum()) for s in gain
+            )
             assert (r["rank_low"], r["rank_high"]) == (1 + better, len(found) - worse)
         if n == 4:
             assert found.loc[["a", "b", "c"], "rank_low"].tolist() == [1, 1, 1], (
@@ -279,13 +331,17 @@ def test_a_rank_is_no_surer_than_the_tests_from_four_samples_on() -> None:
 
 def test_what_rounding_left_is_no_difference() -> None:
     same = np.full((1, 60), 0.7)
-    rows = synthetic.rows_of([("a", "fass", "jpeg", 1.0, same[0]), ("b", "fass", "jpeg", 1.0, same[0] + 1e-12)], "x")
+    rows = synthetic.rows_of(
+        [("a", "fass", "jpeg", 1.0, same[0]), ("b", "fass", "jpeg", 1.0, same[0] + 1e-12)], "x"
+    )
     tested = st.paired_tests(rows, "fass").iloc[0]
     assert tested["p"] == 1 and not tested["significant"] and tested["difference"] != 0
 
 
 @pytest.mark.parametrize("n", [4, 5, 8])
-def test_few_normal_scores_without_ends_are_called_different_no_more_often_than_said(n: int) -> None:
+def test_few_normal_scores_without_ends_are_called_different_no_more_often_than_said(
+    n: int,
+) -> None:
     """Five equal methods: Holm's family at 5 % from so few samples, where skewness is only seen by chance."""
     a, b = np.triu_indices(5, 1)
     scores = of_means(np.random.default_rng(n).normal(0, 1, (400, 5, n)))
@@ -298,7 +354,11 @@ def test_what_a_reference_adds_is_its_mean_over_the_other_samples():
     g = np.random.default_rng(0)
     values, sums = g.random((1, 1, 5)), g.random((1, 1, 3))
     values[..., 3] = np.nan
-    facts = {"values": {"chance": values}, "by_reference": {"chance": sums}, "span": lambda _: (0.0, 1.0)}
+    facts = {
+        "values": {"chance": values},
+        "by_reference": {"chance": sums},
+        "span": lambda _: (0.0, 1.0),
+    }
     cube = SimpleNamespace(**facts, groups=None, samples=list("abcde"), references=list("bdz"))
     found = column(cube, "chance")  # type: ignore[arg-type]
     means = sums[0, 0] / [3, 4, 4]  # b is one of four; d has no score and z is no sample

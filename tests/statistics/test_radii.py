@@ -41,19 +41,27 @@ def functions(kind: str, count: int) -> Tensor:
     many = (MEMBERS[:, 2:].sum(1) > torch.randint(0, 3, (count, 1), generator=g)).long()
     if kind == "voting":
         many = torch.where(
-            torch.rand(count, 2**N, generator=g) < 0.3, torch.randint(0, 3, many.shape, generator=g), many
+            torch.rand(count, 2**N, generator=g) < 0.3,
+            torch.randint(0, 3, many.shape, generator=g),
+            many,
         )
     scale = 3.0 if kind == "adversarial" else 40.0
     return scale * nn.functional.one_hot(many, CLASSES).float()
 
 
-@pytest.mark.parametrize(("masks", "keep", "samples"), [("quantised", 0.25, 8), ("bernoulli", 0.15, 20)])
+@pytest.mark.parametrize(
+    ("masks", "keep", "samples"), [("quantised", 0.25, 8), ("bernoulli", 0.15, 20)]
+)
 @pytest.mark.parametrize("kind", ["random", "adversarial", "saturated", "voting"])
 @pytest.mark.parametrize("votes", [False, True])
-def test_no_rule_certifies_a_radius_that_a_superset_breaks(masks, keep, samples, kind, votes) -> None:
+def test_no_rule_certifies_a_radius_that_a_superset_breaks(
+    masks, keep, samples, kind, votes
+) -> None:
     means, mask = torch.zeros(2), MEMBERS[None, 0b11]
     for seed, values in enumerate(functions(kind, 40)):
-        model = Smoothed(Model(Table(values), rows=4096), keep, samples, Pixels(), masks, votes=votes, seed=seed)
+        model = Smoothed(
+            Model(Table(values), rows=4096), keep, samples, Pixels(), masks, votes=votes, seed=seed
+        )
         found = model.radii(Batch(("a",), torch.ones(1, N)), mask)
         with torch.no_grad():
             predicted = model.logits(MEMBERS[SUPERSETS].float()).argmax(1)
@@ -63,7 +71,9 @@ def test_no_rule_certifies_a_radius_that_a_superset_breaks(masks, keep, samples,
         assert found["per_mask"] >= found["lipschitz"], "never below the paper's rule"
         means += torch.stack([found["per_mask"], found["lipschitz"]]).flatten()
     assert means[0] > 5
-    assert means[0] > means[1] or kind != "random" or votes, "and better where masks are of different minds"
+    assert means[0] > means[1] or kind != "random" or votes, (
+        "and better where masks are of different minds"
+    )
 
 
 def test_an_exact_tie_is_no_lead() -> None:
@@ -74,7 +84,8 @@ def test_an_exact_tie_is_no_lead() -> None:
     model = Smoothed(Model(Net()), 0.25, 8, Pixels(), "quantised", seed=0)
     batch, mask = Batch(("a",), torch.ones(1, 3)), torch.tensor([[True, False, False]])
     assert (
-        model.logits(torch.tensor([[1.0, 0.0, 0.0]])).argmax() != model.logits(torch.tensor([[1.0, 1.0, 0.0]])).argmax()
+        model.logits(torch.tensor([[1.0, 0.0, 0.0]])).argmax()
+        != model.logits(torch.tensor([[1.0, 1.0, 0.0]])).argmax()
     )
     for rule in ("per_mask", "lipschitz"):
         assert int(model.radius(batch, mask, rule)) == 0, "radius 1 would be wrong"
@@ -90,7 +101,9 @@ def test_the_radius_of_every_mask_counts_what_a_feature_can_reach() -> None:
     # Masks that are not for the class have nothing to lose: 2 + 2 + 0 + 2 less 2·2 stays above 0 only then.
     weak = torch.tensor([1.0, -1.0, 1.0, 1.0]).reshape(1, 4, 1)
     assert radii.per_mask_radius(weak, bank, torch.tensor([[False, True, True]])).tolist() == [0]
-    assert radii.per_mask_radius(lead.expand(2, 4, 1), bank, free & torch.tensor([[False], [True]])).tolist() == [0, 0]
+    assert radii.per_mask_radius(
+        lead.expand(2, 4, 1), bank, free & torch.tensor([[False], [True]])
+    ).tolist() == [0, 0]
 
 
 def wrong_votes(shares: list[float], n: int, delta: float) -> float:
@@ -105,7 +118,13 @@ def wrong_votes(shares: list[float], n: int, delta: float) -> float:
 @pytest.mark.parametrize("n", [5, 16, 64, 101])
 def test_votes_bound_the_gap_for_any_number_of_classes(n: int, delta: float) -> None:
     rng = np.random.default_rng(0)
-    splits = [[0.5, 0.5], [0.5, 0.25, 0.25], [1 / 3] * 3, [1 / 1000] * 1000, [0.5, *[0.5 / 999] * 999]]
+    splits = [
+        [0.5, 0.5],
+        [0.5, 0.25, 0.25],
+        [1 / 3] * 3,
+        [1 / 1000] * 1000,
+        [0.5, *[0.5 / 999] * 999],
+    ]
     splits += [[p, 1 - p] for p in np.linspace(0.01, 0.99, 40)]
     splits += [list(rng.dirichlet(np.full(int(k), 0.5))) for k in rng.integers(2, 50, 60)]
     worst = max(wrong_votes(p, n, delta) for p in splits)
@@ -120,7 +139,11 @@ def test_a_thousand_classes_leave_nothing_to_probabilities_and_three_features_to
     assert radii.largest_radius(0.125, 16, 1000, 0.1, "bernoulli") == 0
     assert radii.largest_radius(0.125, 16, 1000, 0.1, "bernoulli", votes=True) == 3
     assert radii.largest_radius(0.125, 5000, 1000, 0.1, "bernoulli") > 3
-    assert radii.largest_radius(0.5, 64, 10, 0.1, "per_mask") == 0 < radii.largest_radius(0.25, 64, 10, 0.1, "per_mask")
+    assert (
+        radii.largest_radius(0.5, 64, 10, 0.1, "per_mask")
+        == 0
+        < radii.largest_radius(0.25, 64, 10, 0.1, "per_mask")
+    )
     low = (0.1 / 2) ** (1 / 16)
     assert 3 < math.log(2 * low) / -math.log(0.875) < 4
 

@@ -45,9 +45,13 @@ def test_retention_counts_rows(table: pd.DataFrame) -> None:
         counts = rows["status"].value_counts()
         row = found.loc[key]
         assert row["attempted"] == len(rows) == row["retained"] + row["flipped"] + row["undefined"]
-        assert [row["retained"], row["flipped"], row["undefined"]] == [counts.get(s, 0) for s in STATUS]
+        assert [row["retained"], row["flipped"], row["undefined"]] == [
+            counts.get(s, 0) for s in STATUS
+        ]
         assert row["retention"] == row["retained"] / len(rows)
-        assert (row["retention_low"], row["retention_high"]) == st.exact_share(row["retained"], len(rows))
+        assert (row["retention_low"], row["retention_high"]) == st.exact_share(
+            row["retained"], len(rows)
+        )
 
 
 def test_flags_speak_of_few_pairs_and_of_rare_ones() -> None:
@@ -106,18 +110,30 @@ def test_one_sample_has_no_interval(samples: int) -> None:
 def test_nothing_retained_is_nan_and_flagged() -> None:
     none = synthetic.table(flip=1.1)
     found = st.summary(none)
-    assert found["mean"].isna().all() and (found["retained"] == 0).all() and found["flag"].str.len().min() > 0
+    assert (
+        found["mean"].isna().all()
+        and (found["retained"] == 0).all()
+        and found["flag"].str.len().min() > 0
+    )
     ranks = st.ranking(none, "fass")
     assert ranks[["score", "rank", "rank_low", "rank_high"]].isna().all(axis=None)
-    assert st.paired_tests(none, "fass")["p"].isna().all() and not st.paired_tests(none, "fass")["significant"].any()
+    assert (
+        st.paired_tests(none, "fass")["p"].isna().all()
+        and not st.paired_tests(none, "fass")["significant"].any()
+    )
     assert st.disagreement(none, COMPONENTS)["compared"].tolist() == [0]
 
 
 def test_measures_without_chance_still_summarise() -> None:
     rows = synthetic.table({"a": 0.4}, (("jpeg", 40.0),))
-    rows = rows[rows["measure"] == "ssim"].assign(measure="certified_rate", evaluation="certificate")
+    rows = rows[rows["measure"] == "ssim"].assign(
+        measure="certified_rate", evaluation="certificate"
+    )
     row = st.summary(rows).iloc[0]
-    assert row["measure"] == "certified_rate" and np.isfinite(row[["mean", "low", "high"]].astype(float)).all()
+    assert (
+        row["measure"] == "certified_rate"
+        and np.isfinite(row[["mean", "low", "high"]].astype(float)).all()
+    )
     assert row[["chance", "calibrated", "calibrated_low", "aligned", "noise_floor"]].isna().all()
     assert row["retained"] > 0
     assert st.ranking(rows, "certified_rate")["score"].tolist() == pytest.approx([row["mean"]])
@@ -125,9 +141,15 @@ def test_measures_without_chance_still_summarise() -> None:
 
 def test_ranking_knows_the_true_order(table: pd.DataFrame) -> None:
     found = st.ranking(table, "fass")
-    assert found["explainer"].tolist() == sorted(synthetic.QUALITY, key=lambda e: -synthetic.QUALITY[e])
-    assert found["rank"].tolist() == pytest.approx([np.nan, 1, 2, 3, np.nan], nan_ok=True), "controls have no rank"
-    assert found.set_index("explainer")["control"].to_dict() == {e: e in synthetic.CONTROLS for e in synthetic.QUALITY}
+    assert found["explainer"].tolist() == sorted(
+        synthetic.QUALITY, key=lambda e: -synthetic.QUALITY[e]
+    )
+    assert found["rank"].tolist() == pytest.approx([np.nan, 1, 2, 3, np.nan], nan_ok=True), (
+        "controls have no rank"
+    )
+    assert found.set_index("explainer")["control"].to_dict() == {
+        e: e in synthetic.CONTROLS for e in synthetic.QUALITY
+    }
     assert found["rank_low"].tolist()[1:4] == found["rank_high"].tolist()[1:4] == [1, 2, 3]
     assert (found["low"] <= found["score"]).all() and (found["score"] <= found["high"]).all()
     by = st.summary(table).query("measure == 'fass' and explainer == 'grad_cam'")
@@ -137,14 +159,18 @@ def test_ranking_knows_the_true_order(table: pd.DataFrame) -> None:
 
 
 def test_a_sweep_counts_as_one_condition() -> None:
-    sweep = synthetic.table({"a": 0.5, "b": 0.2}, (("jpeg", 10.0), ("jpeg", 40.0), ("noise", 0.1)), flip=0.1)
+    sweep = synthetic.table(
+        {"a": 0.5, "b": 0.2}, (("jpeg", 10.0), ("jpeg", 40.0), ("noise", 0.1)), flip=0.1
+    )
     by = (
         st.summary(sweep)
         .query("measure == 'fass' and explainer == 'a'")
         .set_index(["condition", "level"])["calibrated"]
     )
     wanted = ((by["jpeg", 10.0] + by["jpeg", 40.0]) / 2 + by["noise", 0.1]) / 2
-    assert st.ranking(sweep, "fass").set_index("explainer").loc["a", "score"] == pytest.approx(wanted)
+    assert st.ranking(sweep, "fass").set_index("explainer").loc["a", "score"] == pytest.approx(
+        wanted
+    )
 
 
 def test_equal_methods_share_the_ranks() -> None:
@@ -157,7 +183,9 @@ def test_equal_methods_share_the_ranks() -> None:
 
 def test_paired_tests_use_what_both_retain() -> None:
     pair = synthetic.table({"a": 0.5, "b": 0.4}, flip=0.3, undefined=0.3, seed=3)
-    wide = pair.pivot(index=["sample", "condition"], columns=["explainer", "measure"], values="value")
+    wide = pair.pivot(
+        index=["sample", "condition"], columns=["explainer", "measure"], values="value"
+    )
     apart = (wide["a"]["fass"] - wide["b"]["fass"]).dropna().unstack("condition")
     row = st.paired_tests(pair, "fass", form="raw").iloc[0]
     assert row["n"] == len(apart)
@@ -169,7 +197,9 @@ def test_paired_tests_use_what_both_retain() -> None:
 def test_the_test_of_two_methods_is_students_where_nothing_is_skewed_or_missing() -> None:
     """Differences that are symmetric about their mean have no skewness to correct for."""
     spread = np.linspace(-0.2, 0.2, 21)
-    rows = synthetic.rows_of([("a", "depth", "x", 0.0, 0.55 + spread), ("b", "depth", "x", 0.0, np.full(21, 0.5))])
+    rows = synthetic.rows_of(
+        [("a", "depth", "x", 0.0, 0.55 + spread), ("b", "depth", "x", 0.0, np.full(21, 0.5))]
+    )
     row = st.paired_tests(rows, "depth").iloc[0]
     wanted = stats.ttest_1samp(0.05 + spread, 0)
     assert row["p"] == pytest.approx(wanted.pvalue, rel=1e-6)
@@ -191,7 +221,9 @@ def test_holm_by_its_definition() -> None:
         for i, where in enumerate(order):
             wanted[where] = max(min(1.0, (m - j) * p[order[j]]) for j in range(i + 1))
         assert st.holm(p) == pytest.approx(wanted)
-    assert np.isnan(st.holm(np.array([0.5, np.nan])))[1] and st.holm(np.array([0.5, np.nan]))[0] == 0.5
+    assert (
+        np.isnan(st.holm(np.array([0.5, np.nan])))[1] and st.holm(np.array([0.5, np.nan]))[0] == 0.5
+    )
 
 
 def test_family_of_tests_is_one_dataset_and_model(table: pd.DataFrame) -> None:
@@ -210,7 +242,9 @@ def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.For
     wide = by.pivot(index=["condition", "level"], columns=["measure", "explainer"], values="score")
     orders = []
     for a, b in itertools.combinations("abcd", 2):
-        orders += [tuple(np.sign(row[m][a] - row[m][b]) for m in COMPONENTS) for _, row in wide.iterrows()]
+        orders += [
+            tuple(np.sign(row[m][a] - row[m][b]) for m in COMPONENTS) for _, row in wide.iterrows()
+        ]
     assert found["compared"] == len(orders) == 30
     assert found["count"] == sum(len(set(signs)) > 1 for signs in orders) > 0
     assert found["share"] == found["count"] / 30
@@ -218,7 +252,16 @@ def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.For
 
 
 def test_categorical_columns_and_cubes_give_the_same(table: pd.DataFrame) -> None:
-    text = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "status"]
+    text = [
+        "dataset",
+        "model",
+        "explainer",
+        "evaluation",
+        "sample",
+        "measure",
+        "condition",
+        "status",
+    ]
     categorical = table.astype({column: "category" for column in text})
     plain = st.summary(table)
     pd.testing.assert_frame_equal(st.summary(categorical), plain)

@@ -15,10 +15,24 @@ from pathlib import Path
 from typing import Any
 
 AXE = find_spec("axe_core_python")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 PATIENCE = 90.0  # seconds until a browser that says nothing counts as broken
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--mute-audio")
-FLAGS += ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--mute-audio",
+)
+FLAGS += (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+)
 
 # The browser reads commands from 3 and writes answers to 4.
 WIRING = """
@@ -36,7 +50,15 @@ class Chromium:
     def __init__(self, profile: Path) -> None:
         ours, theirs = os.pipe(), os.pipe()  # we read from `ours`, the browser reads from `theirs`
         ends = (theirs[0], ours[1])
-        command = [sys.executable, "-c", WIRING, *map(str, ends), str(BROWSER), *FLAGS, f"--user-data-dir={profile}"]
+        command = [
+            sys.executable,
+            "-c",
+            WIRING,
+            *map(str, ends),
+            str(BROWSER),
+            *FLAGS,
+            f"--user-data-dir={profile}",
+        ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, pass_fds=ends, **quiet)
         os.close(theirs[0])
@@ -45,7 +67,9 @@ class Chromium:
         self.events: list[dict[str, Any]] = []
         self.session = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -88,7 +112,11 @@ class Chromium:
     def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Open a file in a window of this size and wait until it has loaded."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -98,7 +126,9 @@ class Chromium:
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression, awaited."""
-        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:2000])
         return answer["result"].get("value")
@@ -116,7 +146,14 @@ class Chromium:
         text = {"Enter": "\r"}.get(key, "")
         code = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}[key]
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=text, windowsVirtualKeyCode=code)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                text=text,
+                windowsVirtualKeyCode=code,
+            )
 
     def picture(self, path: Path, whole: bool = False) -> None:
         """A screenshot as PNG: what is in the window, or the whole page."""
@@ -130,16 +167,29 @@ class Chromium:
         for event in self.events:
             about = event["params"]
             if event["method"] == "Runtime.exceptionThrown":
-                found.append(str(about["exceptionDetails"].get("exception", about["exceptionDetails"])))
-            if event["method"] == "Runtime.consoleAPICalled" and about["type"] in ("error", "warning", "assert"):
+                found.append(
+                    str(about["exceptionDetails"].get("exception", about["exceptionDetails"]))
+                )
+            if event["method"] == "Runtime.consoleAPICalled" and about["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
                 found.append(str(about["args"]))
-            if event["method"] == "Log.entryAdded" and about["entry"]["level"] in ("error", "warning"):
+            if event["method"] == "Log.entryAdded" and about["entry"]["level"] in (
+                "error",
+                "warning",
+            ):
                 found.append(about["entry"]["text"])
         return found
 
     def requests(self) -> list[str]:
         """Every address that was asked for since the page was opened, pictures inside the page left out."""
-        asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        asked = [
+            e["params"]["request"]["url"]
+            for e in self.events
+            if e["method"] == "Network.requestWillBeSent"
+        ]
         return [url for url in asked if not url.startswith(("data:", "blob:"))]
 
     def violations(self) -> list[tuple[str, list[str]]]:
@@ -147,6 +197,8 @@ class Chromium:
         assert AXE is not None and AXE.origin is not None
         self.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         self.run(Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8") + "; 0")
-        found = self.run("axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations)")
+        found = self.run(
+            "axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations)"
+        )
         bad = [v for v in found if v["impact"] in ("serious", "critical")]
         return [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in bad]

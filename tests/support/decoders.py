@@ -38,7 +38,9 @@ class Induction(nn.Module):
         real = inputs_embeds * attention_mask[..., None]
         before = F.pad(real, (0, 0, 1, 0))[:, :-1]
         length = real.shape[1]
-        hidden = ~torch.ones(length, length, dtype=torch.bool).tril() | (attention_mask == 0)[:, None]
+        hidden = (
+            ~torch.ones(length, length, dtype=torch.bool).tril() | (attention_mask == 0)[:, None]
+        )
         scores = (SHARP * inputs_embeds @ before.transpose(1, 2)).masked_fill(hidden, -torch.inf)
         weight = F.pad(scores, (0, 1), value=SHARP / 2).softmax(2)[..., :-1]
         return SimpleNamespace(logits=SHARP * weight @ real)
@@ -64,8 +66,12 @@ class Causal(nn.Module):
         length = inputs_embeds.shape[1]
         x = inputs_embeds + self.place.weight[:length]
         every = torch.ones(length, length, dtype=torch.bool)
-        hidden = (attention_mask == 0)[:, None] & ~torch.eye(length, dtype=torch.bool)  # itself it always sees
-        logits: Tensor = self.head(self.body(x, mask=(~every.tril() | hidden).repeat_interleave(2, 0)))
+        hidden = (attention_mask == 0)[:, None] & ~torch.eye(
+            length, dtype=torch.bool
+        )  # itself it always sees
+        logits: Tensor = self.head(
+            self.body(x, mask=(~every.tril() | hidden).repeat_interleave(2, 0))
+        )
         return logits
 
 
@@ -78,7 +84,10 @@ def questions(count: int = 8, passages: int = 4) -> tuple[heatproof.Batch, Tenso
         places = torch.randperm(len(PLACES), generator=g)[:passages].tolist()
         asked = int(torch.randint(passages, (), generator=g))
         longer = ["" if i % 2 else "lives . " for i in range(passages)]
-        pieces = [f"{long}{KEYS[k]} {PLACES[p]} ." for long, k, p in zip(longer, keys, places, strict=True)]
+        pieces = [
+            f"{long}{KEYS[k]} {PLACES[p]} ."
+            for long, k, p in zip(longer, keys, places, strict=True)
+        ]
         texts.append([*pieces, f"where {KEYS[keys[asked]]}"])
         right.append(asked + 1)
     return heatproof.prompts(WORDS, texts), torch.tensor(right)

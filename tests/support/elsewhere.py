@@ -19,7 +19,12 @@ HERE, THERE = torch.device("cpu"), torch.device("mps", 0)
 INDEXED = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.index_put}
 MIXED = {Tensor.copy_, Tensor.type_as, Tensor.set_, torch.autograd.grad, Tensor.data.__set__}
 MIXED |= {torch._has_compatible_shallow_copy_type}
-PROPERTIES = {Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.ndim.__get__, Tensor.requires_grad.__get__}
+PROPERTIES = {
+    Tensor.shape.__get__,
+    Tensor.dtype.__get__,
+    Tensor.ndim.__get__,
+    Tensor.requires_grad.__get__,
+}
 _MARK = "_said_to_be"
 
 
@@ -82,7 +87,9 @@ class Elsewhere(TorchFunctionMode):
             return own
         places = {place_of(t) for t in given if t.ndim} or {place_of(t) for t in given}
         if places >= {HERE, THERE}:
-            raise RuntimeError(f"{getattr(func, '__name__', func)} of tensors on {HERE} and {THERE}")
+            raise RuntimeError(
+                f"{getattr(func, '__name__', func)} of tensors on {HERE} and {THERE}"
+            )
         return THERE if THERE in places else HERE if HERE in places or not given else None
 
     @staticmethod
@@ -102,7 +109,9 @@ class Elsewhere(TorchFunctionMode):
             target = THERE if torch.device(said[0]).type == THERE.type else HERE
         else:
             target = place_of(like[0]) if like else place
-        made = func(own, *map(known, args[1:]), **{name: known(value) for name, value in kwargs.items()})
+        made = func(
+            own, *map(known, args[1:]), **{name: known(value) for name, value in kwargs.items()}
+        )
         if (target or HERE) != (
             place or HERE
         ) and made.untyped_storage().data_ptr() == own.untyped_storage().data_ptr():

@@ -30,18 +30,40 @@ def made_up(
             gone = np.full(n, np.nan)
             curve: dict[str, dict[float, Any]] = {"random": by_chance, "morf": {}, "lerf": {}}
             for f in FRACTIONS:
-                curve["morf"][f] = by_chance[f] - s * (0.5 if imputer == "zero" else 1) * 0.4 + g.normal(0, 0.03, n)
+                curve["morf"][f] = (
+                    by_chance[f]
+                    - s * (0.5 if imputer == "zero" else 1) * 0.4
+                    + g.normal(0, 0.03, n)
+                )
                 curve["lerf"][f] = by_chance[f] + s * 0.3 + g.normal(0, 0.03, n)
             for order, at in curve.items():
                 for f, value in at.items():
                     shown = gone if name == lost else np.clip(value, 0, 1)
                     entries += [(name, "probability", f"{imputer} {order}", f, shown)]
-                    entries += [(name, "accuracy", f"{imputer} {order}", f, shown > 0.5 if name != lost else gone)]
+                    entries += [
+                        (
+                            name,
+                            "accuracy",
+                            f"{imputer} {order}",
+                            f,
+                            shown > 0.5 if name != lost else gone,
+                        )
+                    ]
             road = np.mean([(curve["lerf"][f] - curve["morf"][f]) / 2 for f in FRACTIONS], 0)
             deletion = {o: np.mean(list(curve[o].values()), 0) for o in ("morf", "random")}
             entries += [(name, "road", imputer, 0.0, gone if name == lost else road)]
-            entries += [(name, "deletion_auc", imputer, 0.0, gone if name == lost else deletion["morf"])]
-            entries += [(name, "deletion_auc_random", imputer, 0.0, gone if name == lost else deletion["random"])]
+            entries += [
+                (name, "deletion_auc", imputer, 0.0, gone if name == lost else deletion["morf"])
+            ]
+            entries += [
+                (
+                    name,
+                    "deletion_auc_random",
+                    imputer,
+                    0.0,
+                    gone if name == lost else deletion["random"],
+                )
+            ]
     for name, s in skill.items():
         entries += [(name, "infidelity", "zero", 0.0, 10 ** (2 - 3 * s) + g.random(n))]
         for share in (0.1, 0.5):
@@ -59,12 +81,18 @@ def leaking(right: float = 0.95) -> pd.DataFrame:
         entries += [("grad_cam", "pixels", f"{imputer} morf", 0.5, np.full(80, pixels))]
         for probe in ("mask", "imputed", "both"):
             entries += [("grad_cam", f"{probe}_hit", f"{imputer} morf", 0.5, hits)]
-            entries += [("grad_cam", f"{probe}_log2", f"{imputer} morf", 0.5, np.where(hits, -0.1, -4.0))]
+            entries += [
+                ("grad_cam", f"{probe}_log2", f"{imputer} morf", 0.5, np.where(hits, -0.1, -4.0))
+            ]
     return rows_of(entries, "leakage")
 
 
-def axis_of(table: pd.DataFrame, settings: dict[str, Any] | None = None, manifest: Any = None, **more: Any) -> Judged:
+def axis_of(
+    table: pd.DataFrame, settings: dict[str, Any] | None = None, manifest: Any = None, **more: Any
+) -> Judged:
     rows = table[table["evaluation"] == "faithfulness"]
     (cube,) = arrange(rows)
     samples = pd.DataFrame({"sample": cube.samples, "probability": 0.9})
-    return Judged(AXIS, cube, rows, samples, more.get("exhibits", []), settings or {}, manifest or {}, table)
+    return Judged(
+        AXIS, cube, rows, samples, more.get("exhibits", []), settings or {}, manifest or {}, table
+    )

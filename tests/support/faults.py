@@ -31,11 +31,27 @@ from heatproof import errors
 from heatproof.runs import storage, table
 from heatproof.runs.verify import verify
 
-ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "connection": errno.ECONNRESET}
+ERRORS = {
+    "EIO": errno.EIO,
+    "ENOSPC": errno.ENOSPC,
+    "EACCES": errno.EACCES,
+    "connection": errno.ECONNRESET,
+}
 NAMELESS = ("read", "write", "fsync")
 """What the system refuses without saying of which file."""
 DIRECTORY = {
-    os: ("fsync", "replace", "rename", "link", "unlink", "mkdir", "listdir", "scandir", "stat", "rmdir"),
+    os: (
+        "fsync",
+        "replace",
+        "rename",
+        "link",
+        "unlink",
+        "mkdir",
+        "listdir",
+        "scandir",
+        "stat",
+        "rmdir",
+    ),
 }
 STORE = ("info", "ls", "cat_file", "pipe_file", "rm_file", "find")
 
@@ -63,7 +79,9 @@ class Faults:
         if self.only not in f"{what} {where}":
             return
         self.done.append(f"{what} {where}")
-        if self.fail is not None and (len(self.done) == self.fail or (self.lasting and len(self.done) > self.fail)):
+        if self.fail is not None and (
+            len(self.done) == self.fail or (self.lasting and len(self.done) > self.fail)
+        ):
             if self.meanwhile is not None:
                 act, self.meanwhile, self.fail = self.meanwhile, None, None
                 return act()
@@ -75,7 +93,9 @@ class Faults:
         """All files and objects go through here."""
         with ExitStack() as stack:
             for name in DIRECTORY[os]:
-                stack.enter_context(mock.patch.object(os, name, self._watched(name, getattr(os, name))))
+                stack.enter_context(
+                    mock.patch.object(os, name, self._watched(name, getattr(os, name)))
+                )
             opened = self._opening(io.open)
             stack.enter_context(mock.patch.object(io, "open", opened))
             stack.enter_context(mock.patch.object(builtins, "open", opened))
@@ -85,7 +105,13 @@ class Faults:
 
     def _watched(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*given: Any, **options: Any) -> Any:
-            where = os.readlink(f"/proc/self/fd/{given[0]}") if name == "fsync" else given[0] if given else "."
+            where = (
+                os.readlink(f"/proc/self/fd/{given[0]}")
+                if name == "fsync"
+                else given[0]
+                if given
+                else "."
+            )
             self.pass_by(name, where)
             return act(*given, **options)
 
@@ -95,7 +121,9 @@ class Faults:
         act = getattr(MemoryFileSystem, name)
 
         def asked(system: Any, path: str, *given: Any, **options: Any) -> Any:
-            if sys._getframe(1).f_code.co_filename == storage.__file__:  # not one method of the store by another
+            if (
+                sys._getframe(1).f_code.co_filename == storage.__file__
+            ):  # not one method of the store by another
                 self.pass_by(name, f"memory:/{path}")
             return act(system, path, *given, **options)
 
@@ -170,7 +198,9 @@ class Power:
             with os.scandir(handle) as found:
                 entries = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
             self.names[_number(facts)] = {name: _number(entry) for name, entry in entries.items()}
-            self.folders |= {_number(entry) for entry in entries.values() if stat.S_ISDIR(entry.st_mode)}
+            self.folders |= {
+                _number(entry) for entry in entries.values() if stat.S_ISDIR(entry.st_mode)
+            }
         else:
             self.content[_number(facts)] = os.pread(handle, facts.st_size, 0)
 
@@ -303,7 +333,15 @@ class Stage:
         for path in sorted((self.folder / "broken_off").glob("parts/**/*.parquet"))[::2]:
             path.unlink()
         assert (
-            call("export", str(self.folder / "whole"), "--to", "zip", "--out", str(self.folder / "whole.zip"))[0] == 0
+            call(
+                "export",
+                str(self.folder / "whole"),
+                "--to",
+                "zip",
+                "--out",
+                str(self.folder / "whole.zip"),
+            )[0]
+            == 0
         )
         whole = self.folder / "whole"
         self.expected = table.read_scores(whole).to_csv(), heatproof.read(whole).samples().to_csv()
@@ -322,17 +360,35 @@ class Stage:
         held = ("whole",)
         return [
             Scene("run", ("run", study, "--out", f"{at}/new", "--allow-code"), table="new"),
-            Scene("resume", ("run", study, "--out", f"{at}/broken_off", "--allow-code"), table="broken_off"),
-            Scene("merge", ("merge", f"{at}/joined", f"{at}/half1", f"{at}/half2"), ("half1", "half2"), "joined"),
+            Scene(
+                "resume",
+                ("run", study, "--out", f"{at}/broken_off", "--allow-code"),
+                table="broken_off",
+            ),
+            Scene(
+                "merge",
+                ("merge", f"{at}/joined", f"{at}/half1", f"{at}/half2"),
+                ("half1", "half2"),
+                "joined",
+            ),
             Scene("report", ("report", run, "--out", f"{out}.html"), held, made="out.html"),
             Scene("text", ("report", run, "--text"), held),
             Scene("show", ("show", run), held),
             Scene(
-                "compare", ("compare", run, f"{at}/half1", "--out", f"{out}.html"), (*held, "half1"), made="out.html"
+                "compare",
+                ("compare", run, f"{at}/half1", "--out", f"{out}.html"),
+                (*held, "half1"),
+                made="out.html",
             ),
-            Scene("check", ("check", run, "--require", "stability.fass > -1", "--min-samples", "2"), held),
+            Scene(
+                "check",
+                ("check", run, "--require", "stability.fass > -1", "--min-samples", "2"),
+                held,
+            ),
             Scene("csv", ("export", run, "--to", "csv", "--out", out), held, made="out"),
-            Scene("zip", ("export", run, "--to", "zip", "--out", f"{out}.zip"), held, made="out.zip"),
+            Scene(
+                "zip", ("export", run, "--to", "zip", "--out", f"{out}.zip"), held, made="out.zip"
+            ),
             Scene("verify", ("verify", run), held),
         ]
 
@@ -341,16 +397,24 @@ class Stage:
         from mlflow import MlflowClient
 
         if not self._database:
-            MlflowClient(f"sqlite:///{self.folder}/mlflow.db").create_experiment("heatproof", f"{self.work}/artefacts")
+            MlflowClient(f"sqlite:///{self.folder}/mlflow.db").create_experiment(
+                "heatproof", f"{self.work}/artefacts"
+            )
         self._database += 1
         run, uri = self.scenes(kind)[3].command[1], f"sqlite:///{self.work}/{self._database}.db"
         return Scene("push", ("push", run, "--to", "mlflow", "--uri", uri), ("whole",))
 
     def place(self, kind: str, name: str) -> storage.Place:
         """Where a run of the copy is."""
-        return storage.place(f"memory://faults/{self.work.name}/{name}") if kind == "store" else self.work / name
+        return (
+            storage.place(f"memory://faults/{self.work.name}/{name}")
+            if kind == "store"
+            else self.work / name
+        )
 
-    def set_up(self, kind: str, names: tuple[str, ...] = ("whole", "half1", "half2", "broken_off")) -> None:
+    def set_up(
+        self, kind: str, names: tuple[str, ...] = ("whole", "half1", "half2", "broken_off")
+    ) -> None:
         """A new copy of the runs."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir()
@@ -374,7 +438,9 @@ class Stage:
         """Every finished file of a run, but its report and sessions, which each process adds to."""
         place = self.place(kind, name)
         found = [
-            path for folder in ("parts", "samples", "gallery") for path in storage.files(place / folder, ".parquet")
+            path
+            for folder in ("parts", "samples", "gallery")
+            for path in storage.files(place / folder, ".parquet")
         ]
         return {storage.within(path, place): path.read_bytes() for path in found}
 
@@ -393,9 +459,17 @@ class Stage:
             return _tracked(scene.command[-1])
         made = self.work / scene.made if scene.made else None
         if made is not None and made.is_dir():
-            return {path.name: path.read_bytes() for path in sorted(made.iterdir()) if path.suffix != ".json"}
+            return {
+                path.name: path.read_bytes()
+                for path in sorted(made.iterdir())
+                if path.suffix != ".json"
+            }
         if made is not None:
-            return made.read_bytes() if made.suffix != ".zip" else {p: t.to_csv() for p, t in _zipped(made).items()}
+            return (
+                made.read_bytes()
+                if made.suffix != ".zip"
+                else {p: t.to_csv() for p, t in _zipped(made).items()}
+            )
         return said
 
 
@@ -459,13 +533,20 @@ def trial(  # noqa: PLR0911 - one for each law
     code, said = call(*again)
     if code != 0:
         return f"{where}: the same command again: {said}"
-    return None if stage.outcome(kind, scene, said) == right else f"{where}: again it came to something else"
+    return (
+        None
+        if stage.outcome(kind, scene, said) == right
+        else f"{where}: again it came to something else"
+    )
 
 
 def power_loss(stage: Stage, scene: Scene, right: Any, number: int) -> str | None:
     """Which law is broken where the power fails before operation `number`, or after the last where there are fewer."""
     stage.set_up("directory")
-    before = {name: stage.content("directory", name) for name in (*scene.kept, *filter(None, [scene.table]))}
+    before = {
+        name: stage.content("directory", name)
+        for name in (*scene.kept, *filter(None, [scene.table]))
+    }
     power = Power(stage.work)
     faults = Faults(stage.root("directory"), number, meanwhile=power.fail)
     ended = False
@@ -478,15 +559,23 @@ def power_loss(stage: Stage, scene: Scene, right: Any, number: int) -> str | Non
         with suppress(PowerLostError):
             power.fail()
     power.come_back()
-    where = f"{scene.name}, power lost at {number}: {faults.done[number - 1 : number] or 'at the end'}"
+    where = (
+        f"{scene.name}, power lost at {number}: {faults.done[number - 1 : number] or 'at the end'}"
+    )
     try:
-        lost = ended and bool(scene.table or scene.made) and stage.outcome("directory", scene, "") != right
+        lost = (
+            ended
+            and bool(scene.table or scene.made)
+            and stage.outcome("directory", scene, "") != right
+        )
     except (errors.UserError, OSError):
         lost = True
     if lost:
         return f"{where}: it had ended well, and what it made is lost"
     for name, content in before.items():
-        if any(stage.content("directory", name).get(path) != held for path, held in content.items()):
+        if any(
+            stage.content("directory", name).get(path) != held for path, held in content.items()
+        ):
             return f"{where}: of {name} finished files are gone"
     if scene.table and (stage.work / scene.table / "manifest.json").exists():
         wrong = [v for v in verify(stage.work / scene.table) if v.state not in ("whole", "missing")]
@@ -497,7 +586,11 @@ def power_loss(stage: Stage, scene: Scene, right: Any, number: int) -> str | Non
     code, said = call(*scene.command)
     if code != 0:
         return f"{where}: the same command again: {said}"
-    return None if stage.outcome("directory", scene, said) == right else f"{where}: again it came to something else"
+    return (
+        None
+        if stage.outcome("directory", scene, said) == right
+        else f"{where}: again it came to something else"
+    )
 
 
 def race(stage: Stage, kind: str, number: int) -> str | None:
@@ -511,9 +604,15 @@ def race(stage: Stage, kind: str, number: int) -> str | None:
     for code, said in (first, *second):
         if code != 0:
             return f"{kind}, the second before operation {number}: {said}"
-    wrong = [verdict for verdict in verify(stage.place(kind, "broken_off")) if verdict.state != "whole"]
+    wrong = [
+        verdict for verdict in verify(stage.place(kind, "broken_off")) if verdict.state != "whole"
+    ]
     right = stage.outcome(kind, scene, "") == stage.expected
-    return None if right and not wrong else f"{kind}, the second before operation {number}: {wrong or 'another table'}"
+    return (
+        None
+        if right and not wrong
+        else f"{kind}, the second before operation {number}: {wrong or 'another table'}"
+    )
 
 
 READERS = ("text", "show", "check", "csv", "compare")
@@ -531,7 +630,11 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     if zipped:
         shutil.copy(stage.folder / "whole.zip", root := stage.work / "whole.zip")
     kinds = ("parts", "samples", "gallery", "sessions", "manifest.json")
-    files = [root] if zipped else sorted(p for p in (root / draw.choice(kinds)).glob("**/*") if p.is_file())
+    files = (
+        [root]
+        if zipped
+        else sorted(p for p in (root / draw.choice(kinds)).glob("**/*") if p.is_file())
+    )
     path = draw.choice(files or [root / "manifest.json"])
     content = bytearray(path.read_bytes())
     cut = draw.random() < 0.2
@@ -540,13 +643,19 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     else:
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
     path.write_bytes(content)
-    what = f"{'cut' if cut else 'flip'} in {root.name if zipped else path.relative_to(root).parts[0]}"
+    what = (
+        f"{'cut' if cut else 'flip'} in {root.name if zipped else path.relative_to(root).parts[0]}"
+    )
     code, said = call("verify", str(root))
-    if not zipped and (code == 0 or path.name not in said):  # much of a zip's frame says nothing of what it holds
+    if not zipped and (
+        code == 0 or path.name not in said
+    ):  # much of a zip's frame says nothing of what it holds
         return what, f"{what} {path}: verify says {said}"
     reader = draw.choice(READERS)
     scene = next(scene for scene in stage.scenes("directory") if scene.name == reader)
-    command = tuple(str(root) if word == str(stage.work / "whole") else word for word in scene.command)
+    command = tuple(
+        str(root) if word == str(stage.work / "whole") else word for word in scene.command
+    )
     code, said = call(*command)
     if code == -1 or (code != 0 and path.name not in said):
         return what, f"{what} {path}: {scene.name} says {said}"

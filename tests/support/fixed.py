@@ -35,7 +35,9 @@ def with_weights(net: Any, seed: int = 0) -> Any:
     drawn = np.random.default_rng(seed)
     for weights in net.parameters():
         size = max(1, weights[0].numel()) ** 0.5
-        weights.data = torch.from_numpy(drawn.normal(0, 1.5 / size, weights.shape).astype(np.float32))
+        weights.data = torch.from_numpy(
+            drawn.normal(0, 1.5 / size, weights.shape).astype(np.float32)
+        )
     return net.eval()
 
 
@@ -49,7 +51,13 @@ def of_two_minds(net: nn.Module, head: nn.Linear, x: Tensor, sharp: float = 6.0)
 
 def picture_model(rows: int = 16, seed: int = 0) -> Model:
     """A small smooth convolutional classifier of pictures (3, 12, 12) into four classes."""
-    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2)]
+    layers = [
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(4, 6, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+    ]
     net = with_weights(nn.Sequential(*layers, nn.Flatten(), head := nn.Linear(24, 4)), seed)
     net = of_two_minds(net, head, (fixed(64, 3, 12, 12, seed=9) - 0.4) / 0.3)
     return Model(net, mean=(0.4,) * 3, std=(0.3,) * 3, name="net", classes=tuple("wxyz"), rows=rows)
@@ -70,7 +78,10 @@ def digest(values: Any, whole: int = 16) -> Any:
     flat = tensor.double().flatten().numpy()
     drawn = np.random.default_rng(1).normal(size=(3, flat.size)) / flat.size**0.5
     told = [float(x) for x in drawn @ np.nan_to_num(flat, nan=0.5, posinf=7.0, neginf=-7.0)]
-    return [f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}, {int((~np.isfinite(flat)).sum())} gaps", *told]
+    return [
+        f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}, {int((~np.isfinite(flat)).sum())} gaps",
+        *told,
+    ]
 
 
 def brief(value: float) -> str:
@@ -83,7 +94,9 @@ def rows_in_short(table: pd.DataFrame) -> dict[str, str]:
     told: dict[str, list[str]] = {}
     for row in table.to_dict("records"):
         key = f"{row['explainer']} | {row['measure']} | {row['condition']} {row['level']:g}"
-        value = brief(row["value"]) if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
+        value = (
+            brief(row["value"]) if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
+        )
         if np.isfinite(row["low"]) or np.isfinite(row["high"]):
             value += f" in [{brief(row['low'])}, {brief(row['high'])}]"
         told.setdefault(key, []).append(value)

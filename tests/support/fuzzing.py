@@ -33,19 +33,53 @@ from heatproof.runs.verify import verify
 from support.faults import Stage, call
 from support.small import pictures
 
-WORDS = ("", "0", "saliency", "random", "stability", "jpeg", "\x1b[31m", "ß", "../x", "python:a.py:b", "inf", "a" * 300)
-NUMBERS = (0, 1, -1, 3, 2**31, 2**63, -(2**63), 10**30, 0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"))
+WORDS = (
+    "",
+    "0",
+    "saliency",
+    "random",
+    "stability",
+    "jpeg",
+    "\x1b[31m",
+    "ß",
+    "../x",
+    "python:a.py:b",
+    "inf",
+    "a" * 300,
+)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    3,
+    2**31,
+    2**63,
+    -(2**63),
+    10**30,
+    0.5,
+    -0.0,
+    1e-320,
+    1e308,
+    float("nan"),
+    float("inf"),
+)
 PLAIN = st.sampled_from([None, True, False, *NUMBERS, *WORDS])
 ANYTHING = st.recursive(
     PLAIN,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 """Whatever YAML and JSON can say."""
 STUDY = {
     "model": "bundled:efficientnet-lite0",
     "data": {"source": "pictures.npz", "size": 32},
-    "explainers": ["saliency", {"lime": {"samples": 32}}, {"smoothgrad": {"of": "saliency", "samples": 4}}],
+    "explainers": [
+        "saliency",
+        {"lime": {"samples": 32}},
+        {"smoothgrad": {"of": "saliency", "samples": 4}},
+    ],
     "evaluations": [
         {"stability": {"perturbations": ["jpeg", {"rotation": {"degrees": 3}}], "k": 20}},
         {"faithfulness": {"removal": "blur"}},
@@ -73,12 +107,19 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.stage = Stage(folder)
         self.whole, self.folder = self.stage.folder / "whole", folder / "fuzzed"
-        np.savez(folder / "honest.npz", x=pictures(3)[0].numpy(), ids=np.array(["a", "b", "c"]), label=np.arange(3))
+        np.savez(
+            folder / "honest.npz",
+            x=pictures(3)[0].numpy(),
+            ids=np.array(["a", "b", "c"]),
+            label=np.arange(3),
+        )
         self.npz = (folder / "honest.npz").read_bytes()
         self.zip = (self.stage.folder / "whole.zip").read_bytes()
         self.manifest = digests.read_json(self.whole / "manifest.json")
         self.parts = sorted(self.whole.glob("*/**/*.parquet"))
-        self.pictures = {ending: _picture(ending) for ending in ("png", "jpg", "gif", "bmp", "webp", "tif")}
+        self.pictures = {
+            ending: _picture(ending) for ending in ("png", "jpg", "gif", "bmp", "webp", "tif")
+        }
 
     def emptied(self) -> Path:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -93,11 +134,19 @@ class Desk:
         return [
             Subject("study", changed(STUDY), self.study),
             Subject("study text", damaged(yaml.safe_dump(STUDY).encode()), self.study_text),
-            Subject("picture", st.sampled_from(sorted(self.pictures)).flatmap(self._damaged_picture), self.picture),
+            Subject(
+                "picture",
+                st.sampled_from(sorted(self.pictures)).flatmap(self._damaged_picture),
+                self.picture,
+            ),
             Subject("npz", arrays(), self.arrays),
             Subject("npz bytes", damaged(self.npz), self.array_bytes),
             Subject("part", st.tuples(st.integers(0, len(self.parts) - 1), st.data()), self.part),
-            Subject("part bytes", st.integers(0, len(self.parts) - 1).flatmap(self._damaged_part), self.part_bytes),
+            Subject(
+                "part bytes",
+                st.integers(0, len(self.parts) - 1).flatmap(self._damaged_part),
+                self.part_bytes,
+            ),
             Subject("manifest", changed(self.manifest), self.run_manifest),
             Subject("zip", members(), self.zipped),
             Subject("zip bytes", damaged(self.zip), self.zip_bytes),
@@ -200,7 +249,11 @@ def use(where: Path) -> None:
     """Everything that reads a run of a stranger; what is wrong with it is said, and never as a traceback."""
     storage.forget_listings()
     found: list[UserError] = []
-    for read in (verify, lambda path: heatproof.read(path).table(), lambda path: heatproof.read(path).samples()):
+    for read in (
+        verify,
+        lambda path: heatproof.read(path).table(),
+        lambda path: heatproof.read(path).samples(),
+    ):
         try:
             read(where)
         except UserError as error:
@@ -231,7 +284,10 @@ def damaged(draw: Any, content: bytes) -> bytes:
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, max(0, len(content) - 1)))
         end = min(len(content), begin + draw(st.sampled_from([0, 1, 2, 8, 64, len(content)])))
-        new = draw(st.sampled_from([b"", b"\x00", b"\xff" * 4, content[begin:end] * 2]) | st.binary(max_size=8))
+        new = draw(
+            st.sampled_from([b"", b"\x00", b"\xff" * 4, content[begin:end] * 2])
+            | st.binary(max_size=8)
+        )
         content = content[:begin] + new + content[end:]
     return content
 
@@ -258,25 +314,53 @@ def changed(draw: Any, content: Any) -> Any:
 
 
 def _places(content: Any) -> Any:
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    items = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
     for key, value in list(items):
         yield content, key
         yield from _places(value)
 
 
-DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int64", "bool", "complex64", "U3", "S2", "datetime64[s]")
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "int8",
+    "uint8",
+    "int64",
+    "bool",
+    "complex64",
+    "U3",
+    "S2",
+    "datetime64[s]",
+)
 
 
 @st.composite
 def arrays(draw: Any) -> dict[str, np.ndarray]:
     """Archives of arrays under the usual names, of any kind and shape."""
     found = {}
-    for name in draw(st.lists(st.sampled_from(["x", "ids", "label", "labels", "y", "mask", "other"]), unique=True)):
+    for name in draw(
+        st.lists(
+            st.sampled_from(["x", "ids", "label", "labels", "y", "mask", "other"]), unique=True
+        )
+    ):
         shape = tuple(draw(st.lists(st.sampled_from([0, 1, 3, 4, 16]), max_size=5)))
         kind = draw(st.sampled_from(DTYPES))
-        values = np.zeros(shape) + draw(st.sampled_from([0.0, 1.0, -1.0, 300.0, float("nan"), float("inf")]))
+        values = np.zeros(shape) + draw(
+            st.sampled_from([0.0, 1.0, -1.0, 300.0, float("nan"), float("inf")])
+        )
         with np.errstate(all="ignore"):
-            found[name] = np.nan_to_num(values).astype(kind) if kind in ("datetime64[s]",) else values.astype(kind)
+            found[name] = (
+                np.nan_to_num(values).astype(kind)
+                if kind in ("datetime64[s]",)
+                else values.astype(kind)
+            )
     return found
 
 
@@ -299,10 +383,24 @@ COLUMNS: tuple[Callable[[int], pa.Array | None], ...] = (
 
 def members() -> st.SearchStrategy[list[tuple[str, str, bytes]]]:
     """What is added to a zip and left out of it."""
-    names = ["manifest.json", "parts/../../x", "/etc/x", "a/manifest.json", "parts/x.parquet", "report.html"]
-    names += ["sessions/1.json", "parts/a/b/c/d/00000.0123456789abcdef.parquet", "\u202e.json", "a" * 250 + "/x"]
+    names = [
+        "manifest.json",
+        "parts/../../x",
+        "/etc/x",
+        "a/manifest.json",
+        "parts/x.parquet",
+        "report.html",
+    ]
+    names += [
+        "sessions/1.json",
+        "parts/a/b/c/d/00000.0123456789abcdef.parquet",
+        "\u202e.json",
+        "a" * 250 + "/x",
+    ]
     names += ["samples/.hidden.parquet", "gallery/x", "batch_sizes/x.json"]
-    change = st.tuples(st.sampled_from(["add", "drop"]), st.sampled_from(names), st.binary(max_size=40))
+    change = st.tuples(
+        st.sampled_from(["add", "drop"]), st.sampled_from(names), st.binary(max_size=40)
+    )
     return st.lists(change, min_size=1, max_size=3)
 
 

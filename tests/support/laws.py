@@ -47,7 +47,9 @@ SMALL = {
 }
 """Every explainer of features with parameters that make it quick; those of other kinds are in `OTHER_KINDS`."""
 
-ALL = {name: build("explainer", EXPLAINERS, {name: parameters}) for name, parameters in SMALL.items()}
+ALL = {
+    name: build("explainer", EXPLAINERS, {name: parameters}) for name, parameters in SMALL.items()
+}
 EVERY_KIND = [
     {"rotation": {"degrees": 10}},
     {"translation": {"pixels": 3}},
@@ -60,7 +62,9 @@ EVERY_KIND = [
     {"elastic": {"amplitude": 1.0}},
     "identity",
 ]
-TRAIN = Examples(Batch(tuple(f"t{i}" for i in range(24)), pictures(24, seed=3)[0], label=pictures(24, seed=3)[1]))
+TRAIN = Examples(
+    Batch(tuple(f"t{i}" for i in range(24)), pictures(24, seed=3)[0], label=pictures(24, seed=3)[1])
+)
 RED = pictures(24, seed=4)[0]
 CONCEPT = Concept("red", RED * torch.tensor([1.0, 0.2, 0.2])[:, None, None], RED)
 OTHER_KINDS: dict[str, dict[str, Any]] = {
@@ -87,29 +91,57 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "shifts": {"feature_permutation": {"features": PATCHES, "draws": 2}},
     "blur": {"feature_ablation": {"features": PATCHES, "fill": "blur"}},
     "mean": {"kernel_shap": {"samples": 60, "features": PATCHES, "fill": "mean"}},
-    "averaged": {"symmetrised": {"of": {"lime": {"samples": 40}}, "group": {"dihedral": {"n": 4}}, "n": 2}},
+    "averaged": {
+        "symmetrised": {"of": {"lime": {"samples": 40}}, "group": {"dihedral": {"n": 4}}, "n": 2}
+    },
 }
 """Explainers with other parameters than the usual, some of which index samples by numbers on the device."""
 AXES: dict[str, dict[str, Any]] = {
     "certificate": {"radii": [1, 3], "features": PATCHES, "epsilon": 0.3},
-    "smoothing": {"keeps": [0.5, 1.0], "radii": [1, 2], "features": PATCHES, "samples": 8, "epsilon": 0.4},
-    "symmetry": {"group": {"dihedral": {"n": 4}}, "elements": 3, "repair": [2], "layers": ["9"], "sensitivity": 0.02},
+    "smoothing": {
+        "keeps": [0.5, 1.0],
+        "radii": [1, 2],
+        "features": PATCHES,
+        "samples": 8,
+        "epsilon": 0.4,
+    },
+    "symmetry": {
+        "group": {"dihedral": {"n": 4}},
+        "elements": 3,
+        "repair": [2],
+        "layers": ["9"],
+        "sensitivity": 0.02,
+    },
     "faithfulness": {"imputers": ["zero", "noisy_linear"], "fractions": [0.2, 0.6], "masks": 8},
-    "dependence": {"draws": 2, "classes": 2, "cascades": ["top_down", "bottom_up"], "steps": 3, "k": 50},
+    "dependence": {
+        "draws": 2,
+        "classes": 2,
+        "cascades": ["top_down", "bottom_up"],
+        "steps": 3,
+        "k": 50,
+    },
     "localisation": {"any_class": True},
     "agreement": {"k": 50},
 }
 """Every axis but stability, with parameters that make it quick."""
 
 
-def run_axis(axis: str, n: int = 5, data: Any = None, net: Model | None = None, **options: Any) -> pd.DataFrame:
-    others = [{name: given} for name, given in OTHER_KINDS.items()] if axis == "symmetry" and net is None else []
+def run_axis(
+    axis: str, n: int = 5, data: Any = None, net: Model | None = None, **options: Any
+) -> pd.DataFrame:
+    others = (
+        [{name: given} for name, given in OTHER_KINDS.items()]
+        if axis == "symmetry" and net is None
+        else []
+    )
     given = pictures(n) if data is None else data
     if axis == "localisation":
         given = heatproof.open_data(
             given, regions={f"{i:04}": torch.eye(32) + (i == torch.arange(32)) for i in range(9)}
         )
-    return heatproof.evaluate(net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options).table()
+    return heatproof.evaluate(
+        net or model(), given, FEATURES + others, [{axis: AXES[axis]}], **options
+    ).table()
 
 
 def run_otherwise(what: str, n: int = 4, **options: Any) -> pd.DataFrame:
@@ -121,7 +153,11 @@ def run_otherwise(what: str, n: int = 4, **options: Any) -> pd.DataFrame:
 def undeclared(table: pd.DataFrame, manifest: Any = None) -> set[tuple[str, str]]:
     """The (evaluation, measure) pairs of a table of which no axis says direction and role."""
     pairs = table[["evaluation", "measure"]].drop_duplicates().itertuples(index=False, name=None)
-    return {(label, name) for label, name in pairs if axis_of(label, manifest or {}).measure(name) is None}
+    return {
+        (label, name)
+        for label, name in pairs
+        if axis_of(label, manifest or {}).measure(name) is None
+    }
 
 
 def with_model(name: str, images: torch.Tensor) -> tuple[Any, Model]:

@@ -50,7 +50,9 @@ def s3_server(said: Path) -> Iterator[int]:
             assert server.poll() is None and time.monotonic() < until, said.read_text()
             time.sleep(0.05)
         subprocess.run([sys.executable, "-c", make], env=keys(port), check=True)
-        sys.modules["s3fs"].S3FileSystem.clear_instance_cache()  # those of another server, which is gone
+        sys.modules[
+            "s3fs"
+        ].S3FileSystem.clear_instance_cache()  # those of another server, which is gone
         storage._connect.cache_clear()
         yield port
     finally:

@@ -60,7 +60,9 @@ class BagOfWords(nn.Module):
 
 
 def batch_of(*shape: int) -> Batch:
-    return Batch(tuple(f"s{i}" for i in range(shape[0])), torch.randn(shape, generator=generator(2)))
+    return Batch(
+        tuple(f"s{i}" for i in range(shape[0])), torch.randn(shape, generator=generator(2))
+    )
 
 
 def sets(n: int = 3) -> Batch:
@@ -72,19 +74,28 @@ def sets(n: int = 3) -> Batch:
 def graphs() -> Batch:
     batch = sets()
     edges = (torch.rand(3, 6, 6, generator=generator(4)) < 0.4).float()
-    edges = torch.maximum(edges, edges.mT) * batch.aux["mask"][:, None] * batch.aux["mask"][..., None]
+    edges = (
+        torch.maximum(edges, edges.mT) * batch.aux["mask"][:, None] * batch.aux["mask"][..., None]
+    )
     return Batch(batch.ids, batch.x, {"adjacency": edges, **batch.aux})
 
 
 def texts() -> Batch:
     attention = (torch.arange(7) < torch.tensor([7, 5, 3])[:, None]).long()
     return Batch(
-        ("a", "b", "c"), torch.randint(3, 30, (3, 7), generator=generator(5)) * attention, {"attention_mask": attention}
+        ("a", "b", "c"),
+        torch.randint(3, 30, (3, 7), generator=generator(5)) * attention,
+        {"attention_mask": attention},
     )
 
 
 CASES: dict[str, tuple[Any, Batch, Any, dict[str, Any]]] = {
-    "image": (lambda: Curved(2 * 5 * 6), batch_of(3, 2, 5, 6), Pixels(), {"mean": (0.1, 0.2), "std": (0.5, 0.7)}),
+    "image": (
+        lambda: Curved(2 * 5 * 6),
+        batch_of(3, 2, 5, 6),
+        Pixels(),
+        {"mean": (0.1, 0.2), "std": (0.5, 0.7)},
+    ),
     "patches": (lambda: Curved(2 * 5 * 6), batch_of(3, 2, 5, 6), Patches(size=2), {}),
     "superpixels": (
         lambda: Curved(3 * 8 * 8),

@@ -19,11 +19,25 @@ NO_RELU = {"guided_backprop": "changes the gradient of ReLUs only"}
 NO_PICTURE = {"grad_cam": "there is none", "sobel": "only pictures have edges"}
 ONLY_PREDICTS = {
     **dict.fromkeys(
-        ("saliency", "input_x_gradient", "integrated_gradients", "expected_gradients", "gradient_shap"), "gives none"
+        (
+            "saliency",
+            "input_x_gradient",
+            "integrated_gradients",
+            "expected_gradients",
+            "gradient_shap",
+        ),
+        "gives none",
     ),
-    **dict.fromkeys(("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), "gives none"),
-    **dict.fromkeys(("expected_gradients", "smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised"), "gives none"),
-    **dict.fromkeys(("cav", "car", "simplex", "representation_similarity", "grad_cam"), "shows none"),
+    **dict.fromkeys(
+        ("deep_lift", "guided_backprop", "lrp", "mfaba", "influence", "tracin"), "gives none"
+    ),
+    **dict.fromkeys(
+        ("expected_gradients", "smoothgrad", "smoothgrad_squared", "vargrad", "symmetrised"),
+        "gives none",
+    ),
+    **dict.fromkeys(
+        ("cav", "car", "simplex", "representation_similarity", "grad_cam"), "shows none"
+    ),
 }
 NOT_FOR_TEXT = {
     **NO_PICTURE,
@@ -31,7 +45,12 @@ NOT_FOR_TEXT = {
     "rise": "use lime or kernel_shap with features: tokens",
     "symmetrised": "needs images",
 }
-NOT_FOR_TABLES = {**NO_PICTURE, **ONLY_PREDICTS, "grad_cam": "there is none", "rise": "columns of a table"}
+NOT_FOR_TABLES = {
+    **NO_PICTURE,
+    **ONLY_PREDICTS,
+    "grad_cam": "there is none",
+    "rise": "columns of a table",
+}
 WORDS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "a", "good", "bad", "film", "very", "not")
 
 
@@ -52,7 +71,9 @@ def pictures(size: int) -> Tensor:
 
 def texts() -> Tensor:
     """Twenty texts of five words each, between the tokens that open and close them."""
-    return torch.cat([torch.ones(20, 1), 5 + (random(20, 5) * 6).floor(), torch.full((20, 1), 2)], 1).long()
+    return torch.cat(
+        [torch.ones(20, 1), 5 + (random(20, 5) * 6).floor(), torch.full((20, 1), 2)], 1
+    ).long()
 
 
 @dataclass(frozen=True)
@@ -67,12 +88,16 @@ class Case:
     samples: int = 2
 
 
-def named(name: str, size: int, layer: str, refused: Mapping[str, str] | None = None, samples: int = 2) -> Case:
+def named(
+    name: str, size: int, layer: str, refused: Mapping[str, str] | None = None, samples: int = 2
+) -> Case:
     """A picture network that a hub knows by name, with random weights."""
     hub = name.partition(":")[0]
     needed = DEMO if hub == "bundled" else (hub,)
     spec = name if hub == "bundled" else f"{name}@none"
-    return Case(lambda _: load_model(spec), lambda: pictures(size), layer, refused or {}, needed, samples)
+    return Case(
+        lambda _: load_model(spec), lambda: pictures(size), layer, refused or {}, needed, samples
+    )
 
 
 def hf_pictures(folder: Path) -> Model:
@@ -102,7 +127,9 @@ def text_folder(folder: Path) -> Path:
     import tokenizers
     import transformers
 
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    words = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]")
+    )
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     words.post_processor = tokenizers.processors.TemplateProcessing(
         "[CLS] $A [SEP]", None, [("[CLS]", 1), ("[SEP]", 2)]
@@ -164,7 +191,10 @@ def own_weights(folder: Path) -> Model:
     from safetensors.torch import save_file
 
     source = python(NETWORK)(folder).module
-    save_file({name: value + 0.01 for name, value in source.state_dict().items()}, folder / "own.safetensors")
+    save_file(
+        {name: value + 0.01 for name, value in source.state_dict().items()},
+        folder / "own.safetensors",
+    )
     spec, made = f"file:{folder}/own.safetensors", f"python:{folder}/nets.py:make"
     return load_model(spec, architecture=made, allow_code=True)
 
@@ -187,7 +217,10 @@ def onnx_file(folder: Path, output: str = "logits", batch: int | str = "n") -> t
     from onnx import TensorProto, helper, numpy_helper, save
 
     weights = torch.randn(4, 192, generator=torch.Generator().manual_seed(1))
-    nodes = [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("Gemm", ["flat", "w"], ["z"], transB=1)]
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["z"], transB=1),
+    ]
     last = "Softmax" if output != "logits" else "Identity"
     graph = helper.make_graph(
         [*nodes, helper.make_node(last, ["z"], [output])],
@@ -196,7 +229,10 @@ def onnx_file(folder: Path, output: str = "logits", batch: int | str = "n") -> t
         [helper.make_tensor_value_info(output, TensorProto.FLOAT, [batch, 4])],
         [numpy_helper.from_array(weights.numpy(), "w")],
     )
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), folder / "net.onnx")
+    save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+        folder / "net.onnx",
+    )
     return folder / "net.onnx", weights
 
 
@@ -205,34 +241,56 @@ def onnx_model(output: str, batch: int | str) -> Callable[[Path], Model]:
 
 
 def onnx_case(output: str, batch: int | str) -> Case:
-    return Case(onnx_model(output, batch), lambda: pictures(8), refused=ONLY_PREDICTS, needs=("onnx", "onnxruntime"))
+    return Case(
+        onnx_model(output, batch),
+        lambda: pictures(8),
+        refused=ONLY_PREDICTS,
+        needs=("onnx", "onnxruntime"),
+    )
 
 
 SMALL = {
     "python:network": Case(python(NETWORK), lambda: pictures(16), "2"),
-    "python:forest": Case(python(FOREST), lambda: random(20, 4), refused=NOT_FOR_TABLES, needs=("sklearn",)),
+    "python:forest": Case(
+        python(FOREST), lambda: random(20, 4), refused=NOT_FOR_TABLES, needs=("sklearn",)
+    ),
     "file:python": Case(own_weights, lambda: pictures(16), "2", needs=("safetensors",)),
-    "file:torchvision": Case(seven_classes, lambda: pictures(32), "avgpool", needs=("torchvision", "safetensors")),
+    "file:torchvision": Case(
+        seven_classes, lambda: pictures(32), "avgpool", needs=("torchvision", "safetensors")
+    ),
     "bundled:efficientnet-lite0": named("bundled:efficientnet-lite0", 64, "_avg_pooling"),
     "torchvision:resnet18": named("torchvision:resnet18", 64, "avgpool"),
     "timm:test_vit": named("timm:test_vit", 160, "norm", NO_RELU),
     "timm:test_convnext": named("timm:test_convnext", 64, "norm_pre", NO_RELU),
-    "hf:pictures": Case(hf_pictures, lambda: pictures(32), "vit.layernorm", NO_RELU, ("transformers",)),
+    "hf:pictures": Case(
+        hf_pictures, lambda: pictures(32), "vit.layernorm", NO_RELU, ("transformers",)
+    ),
     "hf:text": Case(hf_text, texts, "classifier.dense", NOT_FOR_TEXT, HF_TEXT),
     "onnx:scores": onnx_case("logits", "n"),
     "onnx:probabilities": onnx_case("probabilities", "n"),
     "onnx:batches-of-three": onnx_case("logits", 3),
 }
-VIT, ROBERTA = hf_base("ViT", "ViTForImageClassification"), hf_base("Roberta", "RobertaForSequenceClassification")
+VIT, ROBERTA = (
+    hf_base("ViT", "ViTForImageClassification"),
+    hf_base("Roberta", "RobertaForSequenceClassification"),
+)
 REAL = {
     "torchvision:resnet50": named("torchvision:resnet50", 224, "avgpool", samples=1),
     "torchvision:densenet121": named("torchvision:densenet121", 224, "features.norm5", samples=1),
-    "torchvision:convnext_tiny": named("torchvision:convnext_tiny", 224, "avgpool", NO_RELU, samples=1),
+    "torchvision:convnext_tiny": named(
+        "torchvision:convnext_tiny", 224, "avgpool", NO_RELU, samples=1
+    ),
     "torchvision:vit_b_16": named("torchvision:vit_b_16", 224, "encoder.ln", NO_RELU, samples=1),
     "timm:resnet18": named("timm:resnet18", 224, "global_pool", samples=1),
-    "timm:vit_base_patch16_224": named("timm:vit_base_patch16_224", 224, "norm", NO_RELU, samples=1),
-    "hf:vit-base": Case(VIT, lambda: pictures(224), "vit.layernorm", NO_RELU, ("transformers",), samples=1),
-    "hf:roberta-base": Case(ROBERTA, texts, "classifier.dense", NOT_FOR_TEXT | NO_RELU, HF_TEXT, samples=1),
+    "timm:vit_base_patch16_224": named(
+        "timm:vit_base_patch16_224", 224, "norm", NO_RELU, samples=1
+    ),
+    "hf:vit-base": Case(
+        VIT, lambda: pictures(224), "vit.layernorm", NO_RELU, ("transformers",), samples=1
+    ),
+    "hf:roberta-base": Case(
+        ROBERTA, texts, "classifier.dense", NOT_FOR_TEXT | NO_RELU, HF_TEXT, samples=1
+    ),
 }
 """The architectures of the FASS and of the soft-stability paper, in their size and at theirs of the pictures."""
 CASES = SMALL | REAL

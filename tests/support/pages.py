@@ -53,7 +53,11 @@ class Page(HTMLParser):
 
 def marks(plots: Iterable[Plot]) -> pd.DataFrame:
     """What the marks of some plots carry, one row each, numbers as numbers."""
-    rows = [{"plot": plot.title, "note": plot.note, **data} for plot in plots for data in plot.sheet.marks]
+    rows = [
+        {"plot": plot.title, "note": plot.note, **data}
+        for plot in plots
+        for data in plot.sheet.marks
+    ]
     frame = pd.DataFrame(rows, columns=["plot", "note", *FIELDS, *NUMBERS])
     return frame.assign(**{name: pd.to_numeric(frame[name]) for name in NUMBERS})
 
@@ -69,12 +73,16 @@ def is_sound(chart: Chart) -> None:
     for plot in chart.every:
         svg = str(plot.sheet.svg(plot.title))
         root = ElementTree.fromstring(svg)
-        assert root.get("role") == "img" and not re.search(r"#[0-9a-fA-F]{3,6}\b|rgba?\(|nan", svg.split(">", 1)[1])
+        assert root.get("role") == "img" and not re.search(
+            r"#[0-9a-fA-F]{3,6}\b|rgba?\(|nan", svg.split(">", 1)[1]
+        )
         drawn = [group for group in root.iter("g") if group.get("class") == "mark"]
         assert drawn and len(drawn) == len(plot.sheet.marks)
         for group in drawn:
             if group.find("circle") is not None:
                 value = float(group.get("data-value", "nan"))
                 assert (
-                    float(group.get("data-low", value)) <= value + 1e-6 <= float(group.get("data-high", value)) + 2e-6
+                    float(group.get("data-low", value))
+                    <= value + 1e-6
+                    <= float(group.get("data-high", value)) + 2e-6
                 )

@@ -29,14 +29,20 @@ def recorded(name: str, found: Any, rtol: float = 1e-4, atol: float = 1e-6) -> N
     plain = _plain(found)
     if os.environ.get("HEATPROOF_RENEW"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_in_lines(json.dumps(plain, indent=1, ensure_ascii=False)) + "\n", encoding="utf-8")
+        path.write_text(
+            _in_lines(json.dumps(plain, indent=1, ensure_ascii=False)) + "\n", encoding="utf-8"
+        )
     assert path.is_file(), f"{path} is not there; HEATPROOF_RENEW=1 writes it"
     _compare(plain, json.loads(path.read_text(encoding="utf-8")), name, rtol, atol)
 
 
 def _in_lines(text: str) -> str:
     """Lists of plain values on one line each; in JSON no text has a line break of its own."""
-    return re.sub(r"\[\n\s*([^\[\]{}]*?)\n\s*\]", lambda found: "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]", text)
+    return re.sub(
+        r"\[\n\s*([^\[\]{}]*?)\n\s*\]",
+        lambda found: "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]",
+        text,
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -64,8 +70,14 @@ def _compare(found: Any, kept: Any, where: str, rtol: float, atol: float) -> Non
         assert len(found) == len(kept), f"{where}: {len(found)} entries, were {len(kept)}"
         for i, pair in enumerate(zip(found, kept, strict=True)):
             _compare(*pair, f"{where}[{i}]", rtol, atol)
-    elif isinstance(kept, float | int) and not isinstance(kept, bool) and isinstance(found, float | int):
-        assert math.isclose(found, kept, rel_tol=rtol, abs_tol=atol), f"{where}: {found}, was {kept}"
+    elif (
+        isinstance(kept, float | int)
+        and not isinstance(kept, bool)
+        and isinstance(found, float | int)
+    ):
+        assert math.isclose(found, kept, rel_tol=rtol, abs_tol=atol), (
+            f"{where}: {found}, was {kept}"
+        )
     elif isinstance(kept, str) and isinstance(found, str):
         assert NUMBER.sub("#", found) == NUMBER.sub("#", kept), f"{where}: {found!r}, was {kept!r}"
         for new, old in zip(NUMBER.findall(found), NUMBER.findall(kept), strict=True):
@@ -80,7 +92,9 @@ def _near(new: str, old: str) -> bool:
         return new == old
     values = [float(text.replace(",", "").replace("−", "-")) for text in (new, old)]
     step = 10.0 ** -len(old.partition(".")[2].partition("e")[0])
-    return math.isclose(*values, rel_tol=0, abs_tol=1.01 * step) or math.isclose(*values, rel_tol=1e-3)
+    return math.isclose(*values, rel_tol=0, abs_tol=1.01 * step) or math.isclose(
+        *values, rel_tol=1e-3
+    )
 
 
 def constants(module: Any) -> dict[str, Any]:
@@ -93,5 +107,9 @@ def constants(module: Any) -> dict[str, Any]:
             return all(map(is_number, value.values()))
         return isinstance(value, int | float) and not isinstance(value, bool)
 
-    named = {name: value for name, value in vars(module).items() if name.isupper() and not name.startswith("__")}
+    named = {
+        name: value
+        for name, value in vars(module).items()
+        if name.isupper() and not name.startswith("__")
+    }
     return {name: value for name, value in sorted(named.items()) if is_number(value)}

@@ -98,7 +98,9 @@ def train(net: nn.Module) -> None:
 
 def model(rows: int = 32) -> Model:
     """The trained net with its preprocessing."""
-    return Model(network(), mean=(0.5,) * 3, std=(0.5,) * 3, classes=CLASSES, name="shapes", rows=rows)
+    return Model(
+        network(), mean=(0.5,) * 3, std=(0.5,) * 3, classes=CLASSES, name="shapes", rows=rows
+    )
 
 
 def dataset(n: int = 24) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,9 @@ DATA = re.compile(r'data:[^"]+|\s+')
 def found(judged: Judged) -> list[str]:
     """Every finding in one line each for what was seen and what to do."""
     return [
-        " | ".join((f.severity, f.axis, f.title, ", ".join(f.explainers), f.seen, f.means, f.do, *f.items))
+        " | ".join(
+            (f.severity, f.axis, f.title, ", ".join(f.explainers), f.seen, f.means, f.do, *f.items)
+        )
         for f in findings_of(judged)
     ]
 

@@ -28,7 +28,13 @@ class Treacherous:
         if self.deed and (not self.once or atomic.create_atomically(Path(self.marker), b"")):
             if self.deed == "kill":
                 if self.run:  # as another thread of this process would that is just writing there
-                    Path(self.run, f".torn.{atomic.this_host()}-{os.getpid()}.{'0' * 8}.tmp").write_bytes(b"half")
+                    Path(
+                        self.run, f".torn.{atomic.this_host()}-{os.getpid()}.{'0' * 8}.tmp"
+                    ).write_bytes(b"half")
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise ArithmeticError("no such luck") if self.deed == "raise" else UserError("this cannot work")
+            raise (
+                ArithmeticError("no such luck")
+                if self.deed == "raise"
+                else UserError("this cannot work")
+            )
         return model.inputs(batch)

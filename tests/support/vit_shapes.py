@@ -16,7 +16,9 @@ class TorchvisionBlock(nn.Module):
         self.self_attention = nn.MultiheadAttention(dim, heads, batch_first=True)
         self.dropout = nn.Dropout(0.1)
         self.ln_2 = nn.LayerNorm(dim)
-        self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Dropout(0.1), nn.Linear(2 * dim, dim))
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, 2 * dim), nn.GELU(), nn.Dropout(0.1), nn.Linear(2 * dim, dim)
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         x = self.ln_1(input)
@@ -40,7 +42,9 @@ class TorchvisionEncoder(nn.Module):
 
 
 class TorchvisionViT(nn.Module):
-    def __init__(self, size: tuple[int, int] = (16, 16), patch: int = 4, dim: int = 8, depth: int = 2) -> None:
+    def __init__(
+        self, size: tuple[int, int] = (16, 16), patch: int = 4, dim: int = 8, depth: int = 2
+    ) -> None:
         super().__init__()
         tokens = (size[0] // patch) * (size[1] // patch) + 1
         self.conv_proj = nn.Conv2d(3, dim, patch, patch)
@@ -65,7 +69,9 @@ class TimmAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, tokens, dim = x.shape
-        q, k, v = self.qkv(x).reshape(rows, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(x).reshape(rows, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         q, k = self.q_norm(q), self.k_norm(k)
         weights = self.attn_drop((q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1))
         return self.proj((weights @ v).transpose(1, 2).reshape(rows, tokens, dim))
@@ -77,7 +83,9 @@ class TimmBlock(nn.Module):
         self.norm1 = nn.LayerNorm(dim)
         self.attn = TimmAttention(dim, heads)
         self.norm2 = nn.LayerNorm(dim)
-        self.mlp = nn.Sequential(OrderedDict(fc1=nn.Linear(dim, 2 * dim), act=nn.GELU(), fc2=nn.Linear(2 * dim, dim)))
+        self.mlp = nn.Sequential(
+            OrderedDict(fc1=nn.Linear(dim, 2 * dim), act=nn.GELU(), fc2=nn.Linear(2 * dim, dim))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
@@ -97,7 +105,9 @@ class TimmPatchEmbed(nn.Module):
 class TimmViT(nn.Module):
     """`prefix` tokens: class, distillation and register tokens; `pool` is `token` or `avg`."""
 
-    def __init__(self, prefix: int = 1, pool: str = "token", size: int = 16, patch: int = 4, dim: int = 8) -> None:
+    def __init__(
+        self, prefix: int = 1, pool: str = "token", size: int = 16, patch: int = 4, dim: int = 8
+    ) -> None:
         super().__init__()
         self.num_prefix_tokens = prefix
         self.pool = pool
@@ -123,24 +133,32 @@ class TransformersLayer(nn.Module):
         self.layernorm_before = nn.LayerNorm(dim)
         self.attention = TimmAttention(dim, 2)
         self.layernorm_after = nn.LayerNorm(dim)
-        self.intermediate = nn.Sequential(OrderedDict(dense=nn.Linear(dim, 2 * dim), intermediate_act_fn=nn.GELU()))
+        self.intermediate = nn.Sequential(
+            OrderedDict(dense=nn.Linear(dim, 2 * dim), intermediate_act_fn=nn.GELU())
+        )
         self.output = nn.Linear(2 * dim, dim)
 
     def forward(self, hidden_states: Tensor, head_mask: Tensor | None = None) -> tuple[Tensor]:
         hidden_states = self.attention(self.layernorm_before(hidden_states)) + hidden_states
-        return (self.output(self.intermediate(self.layernorm_after(hidden_states))) + hidden_states,)
+        return (
+            self.output(self.intermediate(self.layernorm_after(hidden_states))) + hidden_states,
+        )
 
 
 class TransformersViT(nn.Module):
     """`prefix=2` is the distilled DeiT; the layers are called by keyword when `keyword`."""
 
-    def __init__(self, prefix: int = 1, keyword: bool = False, size: int = 16, patch: int = 4, dim: int = 8) -> None:
+    def __init__(
+        self, prefix: int = 1, keyword: bool = False, size: int = 16, patch: int = 4, dim: int = 8
+    ) -> None:
         super().__init__()
         self.keyword = keyword
         self.vit = nn.Module()
         self.vit.embeddings = nn.Module()
         self.vit.embeddings.cls_token = nn.Parameter(torch.randn(1, prefix, dim))
-        self.vit.embeddings.position_embeddings = nn.Parameter(torch.randn(1, (size // patch) ** 2 + prefix, dim) * 0.1)
+        self.vit.embeddings.position_embeddings = nn.Parameter(
+            torch.randn(1, (size // patch) ** 2 + prefix, dim) * 0.1
+        )
         self.vit.embeddings.patch_embeddings = nn.Module()
         self.vit.embeddings.patch_embeddings.projection = nn.Conv2d(3, dim, patch, patch)
         self.vit.encoder = nn.Module()

@@ -67,7 +67,9 @@ def test_without_requirements(heatproof_run):
 
 def test_assertions_raise_with_the_lines_of_the_check_and_name_the_run_that_was_kept(tmp_path):
     images, axis = small.pictures(10)[0], heatproof.Stability(perturbations=MILD, k=50)
-    found = testing.assert_holds(small.model(), images, ["saliency", "random"], "stability.fass >= 0.3 @ 0.9", axis)
+    found = testing.assert_holds(
+        small.model(), images, ["saliency", "random"], "stability.fass >= 0.3 @ 0.9", axis
+    )
     assert [(o.explainer, o.passed) for o in found] == [("saliency", True)]
     keep, wish = tmp_path / "kept", "stability.fass >= 0.999 @ 0.95"
     with pytest.raises(AssertionError) as failure:
@@ -86,7 +88,17 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         if any(e.value == "heatproof.testing.pytest_plugin" for e in entry_points)
         else ["-p", "heatproof.testing.pytest_plugin"]
     )
-    command = [sys.executable, "-m", "pytest", "-W", "error", "--strict-markers", "-q", *plugin, *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-W",
+        "error",
+        "--strict-markers",
+        "-q",
+        *plugin,
+        *arguments,
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -100,7 +112,9 @@ def test_the_marker_holds_runs_to_requirements_and_tests_share_what_was_computed
     assert "made no run with heatproof_run" in first.stdout
     assert "unknown measure of stability 'road'" in first.stdout
     assert "the test's own fault" in first.stdout
-    cases = {case.get("name"): case for case in ElementTree.parse(tmp_path / "out.xml").iter("testcase")}
+    cases = {
+        case.get("name"): case for case in ElementTree.parse(tmp_path / "out.xml").iter("testcase")
+    }
     properties = [entry.get("name") for entry in cases["test_holds"].iter("property")]
     assert properties == [
         "heatproof stability.fass >= 0.3 @ 0.9 [saliency]",
@@ -109,7 +123,9 @@ def test_the_marker_holds_runs_to_requirements_and_tests_share_what_was_computed
     assert "do not hold" in cases["test_falls_short"].find("failure").get("message")
 
     (cached,) = (tmp_path / ".pytest_cache" / "d" / "heatproof").iterdir()  # four tests, one run
-    passes = [session["passes"]["shapes"] for session in heatproof.read(cached).manifest["sessions"]]
+    passes = [
+        session["passes"]["shapes"] for session in heatproof.read(cached).manifest["sessions"]
+    ]
     assert passes[0] > 0 and passes[1:] == [0, 0, 0]
 
     kept = pytest_in(tmp_path, "-k", "test_without", "--heatproof-out", "kept")
@@ -128,18 +144,25 @@ def test_other_code_with_the_same_weights_is_another_run(tmp_path, monkeypatch):
             f"    def forward(self, x):\n        return {factor} * super().forward(x)\n"
         )
         net = importlib.import_module(name).Net(small.network())
-        return fingerprint(make_plan(net, images, "saliency", {"s": {"stability": {"perturbations": MILD}}}))
+        return fingerprint(
+            make_plan(net, images, "saliency", {"s": {"stability": {"perturbations": MILD}}})
+        )
 
     assert found("nets_a", 2) == found("nets_b", 2) != found("nets_c", 3)
 
 
 def test_a_network_that_was_typed_in_is_known_by_its_name():
     typed: dict[str, object] = {"__name__": "typed_in", "torch": torch}
-    exec("class Net(torch.nn.Sequential):\n    pass\nclass Other(torch.nn.Sequential):\n    pass", typed)
+    exec(
+        "class Net(torch.nn.Sequential):\n    pass\nclass Other(torch.nn.Sequential):\n    pass",
+        typed,
+    )
     axis = {"s": {"stability": {"perturbations": MILD}}}
     kinds = (typed["Net"], typed["Net"], typed["Other"])
     one, same, other = (
-        fingerprint(make_plan({"net": kind(small.network())}, small.pictures(2)[0], "saliency", axis))  # type: ignore[operator]
+        fingerprint(
+            make_plan({"net": kind(small.network())}, small.pictures(2)[0], "saliency", axis)
+        )  # type: ignore[operator]
         for kind in kinds
     )
     assert one == same != other
@@ -150,7 +173,10 @@ def test_a_requirement_that_cannot_be_read_stops_before_any_test(tmp_path):
         "import pytest\n\n@pytest.mark.explanations('stability.fass is fine')\ndef test_it(heatproof_run):\n    pass\n"
     )
     done = pytest_in(tmp_path, "-p", "no:cacheprovider")
-    assert done.returncode == 4 and "cannot read the requirement 'stability.fass is fine'" in done.stderr
+    assert (
+        done.returncode == 4
+        and "cannot read the requirement 'stability.fass is fine'" in done.stderr
+    )
 
 
 def test_the_plugin_loads_nothing_heavy():

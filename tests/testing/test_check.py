@@ -19,7 +19,15 @@ import heatproof
 from heatproof import statistics
 from heatproof.cli.compare import check as check_command
 from heatproof.errors import UserError
-from heatproof.runs.table import FORMAT, SAMPLES, SCORES, part_path, samples_path, write_manifest, write_part
+from heatproof.runs.table import (
+    FORMAT,
+    SAMPLES,
+    SCORES,
+    part_path,
+    samples_path,
+    write_manifest,
+    write_part,
+)
 from heatproof.statistics.bounds_of_means import bound_mean, guaranteed, samples_needed
 from heatproof.statistics.estimates import of_means
 from heatproof.testing.check import Limits, check
@@ -30,8 +38,14 @@ from support import synthetic
 
 def run_of(root: Path, table: pd.DataFrame) -> heatproof.Run:
     """A run directory with these rows, as a finished study would leave it."""
-    datasets = {str(name): {"samples": rows["sample"].nunique()} for name, rows in table.groupby("dataset")}
-    study = {"seed": 0, "datasets": datasets, "models": {name: {} for name in table["model"].unique()}}
+    datasets = {
+        str(name): {"samples": rows["sample"].nunique()} for name, rows in table.groupby("dataset")
+    }
+    study = {
+        "seed": 0,
+        "datasets": datasets,
+        "models": {name: {} for name in table["model"].unique()},
+    }
     study["explainers"] = {name: {"name": name} for name in table["explainer"].unique()}
     study["evaluations"] = {
         name: {
@@ -42,7 +56,9 @@ def run_of(root: Path, table: pd.DataFrame) -> heatproof.Run:
         for name, own in table.groupby("evaluation")
     }
     write_manifest(root, {"format": FORMAT, "heatproof": "0", "shard_size": 10_000, "study": study})
-    whole = pd.DataFrame({"imputer": "", "order": "", "share": np.nan, "repeat": 0}, table.index).assign(**table)
+    whole = pd.DataFrame(
+        {"imputer": "", "order": "", "share": np.nan, "repeat": 0}, table.index
+    ).assign(**table)
     for (dataset, model, evaluation, explainer), rows in whole.groupby(
         ["dataset", "model", "evaluation", "explainer"], sort=False
     ):
@@ -64,7 +80,10 @@ def run(tmp_path_factory):
         ("grad_cam", "accuracy", "zero morf", 0.5, [1.0] * 6 + [0.0] * 14),
         ("grad_cam", "accuracy", "zero lerf", 0.5, [1.0] * 20),
     ]
-    made_up = [synthetic.rows_of(rate, "certificate", "mobilenet"), synthetic.rows_of(accuracy, model="mobilenet")]
+    made_up = [
+        synthetic.rows_of(rate, "certificate", "mobilenet"),
+        synthetic.rows_of(accuracy, model="mobilenet"),
+    ]
     table = pd.concat([synthetic.table(), *made_up], ignore_index=True)
     table["order"] = table["condition"].map({"zero morf": "morf", "zero lerf": "lerf"}).fillna("")
     return run_of(tmp_path_factory.mktemp("gate") / "run", table.assign(dataset="photos"))
@@ -97,10 +116,16 @@ def test_the_numbers_are_those_of_the_report(run):
             low = ranking.loc[explainer, f"{column}_low".replace("score_", "")]
             assert seen.bound == pytest.approx(low, abs=1e-5)
     summary = run.summary()
-    row = summary[(summary.explainer == "lime") & (summary.measure == "ssim") & (summary.condition == "rotation")].iloc[
-        0
-    ]
-    for readout, column in (("mean", "mean"), ("unaligned_calibrated", "calibrated"), ("aligned", "aligned")):
+    row = summary[
+        (summary.explainer == "lime")
+        & (summary.measure == "ssim")
+        & (summary.condition == "rotation")
+    ].iloc[0]
+    for readout, column in (
+        ("mean", "mean"),
+        ("unaligned_calibrated", "calibrated"),
+        ("aligned", "aligned"),
+    ):
         seen = one(run, f"stability.ssim.{readout}{{explainer=lime, rotation=15}} >= -1").seen
         assert seen.mean == pytest.approx(row[column], abs=1e-6)
     assert one(run, "stability.fass.noise_floor >= 0").seen.mean == pytest.approx(
@@ -113,32 +138,47 @@ def test_shares_are_counted_by_sample_and_exactly_where_that_is_possible(run):
     kept = kept[kept.evaluation == "stability"]
     row = kept[(kept.explainer == "grad_cam") & (kept.condition == "jpeg")].iloc[0]
     found = one(run, "stability.retention{explainer=grad_cam, condition=jpeg} >= 0.1 @ 0.9")
-    exact = stats.binomtest(int(row.retained), int(row.attempted), alternative="greater").proportion_ci(0.9)
-    assert found.seen.mean == row.retention and found.seen.bound == pytest.approx(exact.low, abs=1e-3)
+    exact = stats.binomtest(
+        int(row.retained), int(row.attempted), alternative="greater"
+    ).proportion_ci(0.9)
+    assert found.seen.mean == row.retention and found.seen.bound == pytest.approx(
+        exact.low, abs=1e-3
+    )
     assert found.seen.method == "Clopper-Pearson"
     flipped = one(run, "stability.flipped{explainer=grad_cam, condition=jpeg} <= 1").seen
-    exact = stats.binomtest(int(row.flipped), int(row.attempted), alternative="less").proportion_ci(0.95)
+    exact = stats.binomtest(int(row.flipped), int(row.attempted), alternative="less").proportion_ci(
+        0.95
+    )
     assert flipped.bound == pytest.approx(exact.high, abs=1e-3)
     # Five conditions of 40 samples are not 200 independent trials.
     pooled = one(run, "stability.retention{explainer=grad_cam} >= 0.1 @ 0.975").seen
     share = kept[kept.explainer == "grad_cam"].retention.mean()
-    assert pooled.n == 40 and statistics.exact_share(round(share * 40), 40)[0] < pooled.bound < share
+    assert (
+        pooled.n == 40 and statistics.exact_share(round(share * 40), 40)[0] < pooled.bound < share
+    )
     assert pooled.bound < statistics.exact_share(round(share * 200), 200)[0]
 
 
 def mixture(generator, shape):
     """Nine of ten scores near .95, the tenth near .3: mean .885."""
-    return np.where(generator.random(shape) < 0.1, 0.3, 0.95) + generator.uniform(-0.03, 0.03, shape)
+    return np.where(generator.random(shape) < 0.1, 0.3, 0.95) + generator.uniform(
+        -0.03, 0.03, shape
+    )
 
 
 @pytest.mark.parametrize("n", [8, 14, 30, 100])
 def test_bounds_miss_no_more_often_than_they_say_even_with_few_skewed_scores(n):
     generator, times = np.random.default_rng(n), 1000
     beta = stats.beta(5, 1.5)
-    for seen, truth in ((mixture(generator, (times, n)), 0.885), (beta.rvs((times, n), generator), beta.mean())):
+    for seen, truth in (
+        (mixture(generator, (times, n)), 0.885),
+        (beta.rvs((times, n), generator), beta.mean()),
+    ):
         bounds, _ = of_means(seen, (0.0, 1.0)).bound(0.95, True)
         assert np.mean(bounds > truth) < 0.07  # 0.05 and three standard errors
-        strict = [guaranteed(row[None], (0.0, 1.0), ["jpeg"], 0.95, True).bound for row in seen[:150]]
+        strict = [
+            guaranteed(row[None], (0.0, 1.0), ["jpeg"], 0.95, True).bound for row in seen[:150]
+        ]
         assert np.mean(np.array(strict) > truth) < 0.05
     if n < 30:
         few = mixture(np.random.default_rng(0), (times, n))
@@ -147,9 +187,13 @@ def test_bounds_miss_no_more_often_than_they_say_even_with_few_skewed_scores(n):
 
 
 def test_strict_bounds_are_asked_for_and_refused_where_there_is_none(run):
-    usual, strict = (one(run, "stability.fass{explainer=grad_cam} >= 0.1", strict=flag) for flag in (False, True))
+    usual, strict = (
+        one(run, "stability.fass{explainer=grad_cam} >= 0.1", strict=flag) for flag in (False, True)
+    )
     assert strict.seen.method == "betting" and strict.passed
-    assert strict.seen.mean == pytest.approx(usual.seen.mean) and strict.seen.bound < usual.seen.bound
+    assert (
+        strict.seen.mean == pytest.approx(usual.seen.mean) and strict.seen.bound < usual.seen.bound
+    )
     with pytest.raises(UserError, match="no strict bound, as a calibrated score is no mean"):
         one(run, "stability.fass.calibrated >= 0.1", strict=True)
 
@@ -160,7 +204,10 @@ def test_a_strict_bound_of_grouped_samples_is_that_of_their_groups(tmp_path):
     names = sorted(table["sample"].unique())
     known = synthetic.samples(40, 0).assign(group=[f"patient {i // 4}" for i in range(40)])
     shutil.rmtree(tmp_path / "samples")
-    write_part(samples_path(tmp_path, "photos", "mobilenet", 0), pa.Table.from_pandas(known[SAMPLES.names], SAMPLES))
+    write_part(
+        samples_path(tmp_path, "photos", "mobilenet", 0),
+        pa.Table.from_pandas(known[SAMPLES.names], SAMPLES),
+    )
     found = one(grouped, "stability.fass >= 0.1", strict=True)
     scores = table[table["measure"] == "fass"].set_index("sample")["value"][names].to_numpy()
     by_hand = guaranteed(scores.reshape(1, 10, 4).mean(2), (0.0, 1.0), ["jpeg"], 0.95, True)
@@ -169,7 +216,11 @@ def test_a_strict_bound_of_grouped_samples_is_that_of_their_groups(tmp_path):
 
 def test_a_noise_floor_without_scores_gives_no_reason_of_pairs(tmp_path):
     table = synthetic.table()
-    table.loc[table["condition"] == "redraw", ["value", "status", "reason"]] = np.nan, "undefined", "constant map"
+    table.loc[table["condition"] == "redraw", ["value", "status", "reason"]] = (
+        np.nan,
+        "undefined",
+        "constant map",
+    )
     found = one(run_of(tmp_path, table), "stability.fass.noise_floor >= 0")
     assert not found.passed and found.need == "defined maps: 40 of 40 are undefined"
 
@@ -187,7 +238,8 @@ def test_what_is_needed_would_do():
         repeats = -(-n // scores.shape[1])
         assert repeats > 1
         enough, fewer = (
-            bound_mean(of_means(np.tile(scores, k), (0.0, 1.0)), ["jpeg"], 0.95, True) for k in (repeats, repeats // 2)
+            bound_mean(of_means(np.tile(scores, k), (0.0, 1.0)), ["jpeg"], 0.95, True)
+            for k in (repeats, repeats // 2)
         )
         assert enough.bound > goal - 0.005 and fewer.bound < goal
     assert samples_needed(of_means(scores[0], (0.0, 1.0)), 1.0, 0.95, True) is None
@@ -215,10 +267,15 @@ def test_each_must_pass_but_controls(run):
     ]
     assert [o.explainer for o in check(run, ["stability.fass{explainer=*} > 0"])][-1] == "lime"
     assert one(run, "stability.fass{explainer=random} > 0").explainer == "random"
-    assert one(run, "stability.fass{explainer=integrated*} > 0").explainer == "integrated_gradients(steps=16)"
+    assert (
+        one(run, "stability.fass{explainer=integrated*} > 0").explainer
+        == "integrated_gradients(steps=16)"
+    )
     found = check(run, ["stability.fass{explainer=grad_cam|lime, condition=each} > 0"])
     assert len(found) == 10 and {o.condition for o in found} >= {"rotation 15°", "jpeg quality 40"}
-    assert one(run, "certificate.rate{radius=9, explainer=grad_cam} > 0").seen.mean == pytest.approx(0.2)
+    assert one(
+        run, "certificate.rate{radius=9, explainer=grad_cam} > 0"
+    ).seen.mean == pytest.approx(0.2)
     assert one(run, "certificate.rate{explainer=grad_cam} > 0").seen.mean == pytest.approx(0.55)
     morf = one(run, "faithfulness.accuracy{condition=zero morf} <= 0.5 @ 0.9")
     assert morf.seen.mean == pytest.approx(0.3) and morf.passed
@@ -226,13 +283,19 @@ def test_each_must_pass_but_controls(run):
 
 def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
     hollow = one(run, "certificate.rate{explainer='hollow(k=1, l=2)'} >= 0")
-    assert not hollow.passed and "20 of 20 are undefined" in hollow.need and "constant map" in hollow.need
+    assert (
+        not hollow.passed
+        and "20 of 20 are undefined" in hollow.need
+        and "constant map" in hollow.need
+    )
     assert not one(run, "certificate.rate{explainer=hollow} <= 1").passed
     few = one(run, "certificate.rate{radius=5, explainer=grad_cam} >= 0", samples=21)
     assert not few.passed and few.need == "21 samples with a score, has 20"
     scarce = one(run, "stability.fass{explainer=grad_cam} >= 0", retention=0.99)
     assert not scarce.passed and "pairs kept their prediction" in scarce.need
-    flipping = run_of(tmp_path, synthetic.table({"grad_cam": 1.0}, (("jpeg", 40.0), ("blur", 1.0)), flip=1.0))
+    flipping = run_of(
+        tmp_path, synthetic.table({"grad_cam": 1.0}, (("jpeg", 40.0), ("blur", 1.0)), flip=1.0)
+    )
     found = one(flipping, "stability.fass >= 0")
     assert not found.passed and np.isnan(found.seen.bound) and "0 of 40 pairs" in found.need
 
@@ -258,8 +321,14 @@ def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
         ("stability.fass{rotation=high} > 0", "a level is a number, got 'high'"),
         ("stability.fass{model=a, model=b} > 0", "a key is given twice"),
         ("stability.retention.mean > 0", "retention is a share and has no readout"),
-        ("stability.fass.mean.raw > 0", "'fass.mean.raw' is not a measure with at most one readout"),
-        ("certificate.rate.noise_floor > 0", "certificate.rate has no noise floor value in this run"),
+        (
+            "stability.fass.mean.raw > 0",
+            "'fass.mean.raw' is not a measure with at most one readout",
+        ),
+        (
+            "certificate.rate.noise_floor > 0",
+            "certificate.rate has no noise floor value in this run",
+        ),
     ],
 )
 def test_a_requirement_about_nothing_is_an_error_that_names_the_nearest(run, text, said):
@@ -269,7 +338,9 @@ def test_a_requirement_about_nothing_is_an_error_that_names_the_nearest(run, tex
 
 def test_a_run_with_only_controls_or_conditions_aside_must_be_asked_by_name(tmp_path):
     alone = run_of(tmp_path / "controls", synthetic.table({"random": 0.0}))
-    with pytest.raises(UserError, match=r"only controls were judged for .*name one with {explainer=…}"):
+    with pytest.raises(
+        UserError, match=r"only controls were judged for .*name one with {explainer=…}"
+    ):
         check(alone, ["stability.fass > 0"])
     same = run_of(tmp_path / "identity", synthetic.table({"grad_cam": 0.5}, (("identity", 0.0),)))
     with pytest.raises(UserError, match="must name a condition, one of identity"):
@@ -293,12 +364,18 @@ def test_limits_that_no_run_could_keep_are_refused(limits, said):
 
 
 def test_what_is_not_a_number_keeps_no_requirement():
-    assert not any(parse(f"stability.fass {sign} 0").holds(float("nan")) for sign in (">=", "<=", ">", "<"))
+    assert not any(
+        parse(f"stability.fass {sign} 0").holds(float("nan")) for sign in (">=", "<=", ">", "<")
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("require: [", "is not valid YAML"), ("stability: 1", "must hold a list"), ("[1, 2]", "in quotes, such as - '")],
+    [
+        ("require: [", "is not valid YAML"),
+        ("stability: 1", "must hold a list"),
+        ("[1, 2]", "in quotes, such as - '"),
+    ],
 )
 def test_a_file_of_requirements_that_is_none_is_named(tmp_path, text, said):
     (path := tmp_path / "wishes.yaml").write_text(text)
@@ -311,7 +388,10 @@ def test_a_narrow_terminal_gets_the_same_words_in_more_lines(run):
     wide, narrow = lines(outcomes), lines(outcomes, 60)
     (at,) = (i for i, line in enumerate(narrow) if "hollow(k" in line)
     assert narrow[at].startswith("  FAIL  hollow(k=1, l=2)    ") and narrow[at].endswith(">= 0.6:")
-    assert narrow[at + 1 : at + 3] == [" " * 8 + "defined maps: 20 of 20 are undefined", " " * 8 + "(constant map)"]
+    assert narrow[at + 1 : at + 3] == [
+        " " * 8 + "defined maps: 20 of 20 are undefined",
+        " " * 8 + "(constant map)",
+    ]
     assert any("integrated_gradie…  " in line for line in narrow), "the name has to make room"
     assert len(lines(outcomes, 10_000)) == len(wide)
 
@@ -319,14 +399,22 @@ def test_a_narrow_terminal_gets_the_same_words_in_more_lines(run):
 def test_an_unfinished_run_is_not_judged(run, tmp_path):
     table = synthetic.table(samples=12)
     unfinished = run_of(tmp_path, table)
-    next(part_path(tmp_path, "photos", "mobilenet", "stability", "lime", 0).parent.iterdir()).unlink()
+    next(
+        part_path(tmp_path, "photos", "mobilenet", "stability", "lime", 0).parent.iterdir()
+    ).unlink()
     with pytest.raises(UserError, match="not finished: 1 parts are missing"):
         check(unfinished, ["stability.fass{explainer=grad_cam} > 0"])
 
 
 def test_names_keep_their_commas_and_equal_signs():
-    wish = parse("a.b{explainer=lime(samples=32, k=(1, 2)), condition='zero, morf', level=0.5} ≥ -1e-3")
-    assert dict(wish.where) == {"explainer": "lime(samples=32, k=(1, 2))", "condition": "zero, morf", "level": "0.5"}
+    wish = parse(
+        "a.b{explainer=lime(samples=32, k=(1, 2)), condition='zero, morf', level=0.5} ≥ -1e-3"
+    )
+    assert dict(wish.where) == {
+        "explainer": "lime(samples=32, k=(1, 2))",
+        "condition": "zero, morf",
+        "level": "0.5",
+    }
     assert wish.sign == ">=" and wish.threshold == -0.001
 
 
@@ -339,7 +427,9 @@ def call(*arguments):
 def test_the_command_exits_by_what_it_found_and_says_it_in_aligned_lines(run, tmp_path):
     wishes = tmp_path / "wishes.txt"
     wishes.write_text("# of the release\nstability.retention >= 0.5  # enough pairs\n\n")
-    passed = call(run.path, "--require", "stability.fass{explainer=grad_cam} >= 0.5", "--file", wishes)
+    passed = call(
+        run.path, "--require", "stability.fass{explainer=grad_cam} >= 0.5", "--file", wishes
+    )
     assert passed.exit_code == 0 and passed.output.splitlines()[-1] == "4 checks passed"
     more = tmp_path / "wishes.yaml"
     more.write_text("require: ['stability.fass >= 0.6']\n")
@@ -354,7 +444,13 @@ def test_the_command_exits_by_what_it_found_and_says_it_in_aligned_lines(run, tm
 def test_junit_json_and_github_hold_the_same_and_escape_what_they_must(tmp_path):
     nasty = 'evil<script>&"%\n::error::x,y\x01'
     run_of(tmp_path / "run", synthetic.table({nasty: 0.2, "grad_cam": 0.9}))
-    arguments = (tmp_path / "run", "--require", "stability.fass >= 0.6", "--junit", tmp_path / "new" / "out.xml")
+    arguments = (
+        tmp_path / "run",
+        "--require",
+        "stability.fass >= 0.6",
+        "--junit",
+        tmp_path / "new" / "out.xml",
+    )
     given = json.loads(call(*arguments, "--format", "json").output)
     assert [o["passed"] for o in given["outcomes"]] == [False, True] and given["passed"] is False
     assert given["outcomes"][0]["explainer"] == nasty and given["outcomes"][0]["bound"] < 0.6
@@ -367,4 +463,6 @@ def test_junit_json_and_github_hold_the_same_and_escape_what_they_must(tmp_path)
     assert shown.exit_code == 1
     stop, *commands = [line for line in shown.output.splitlines() if line.lstrip().startswith("::")]
     assert commands[0] == f"::{stop.removeprefix('::stop-commands::')}::"
-    assert len(commands) == 2 and commands[1].startswith('::error title=evil<script>&"%25�%3A%3Aerror%3A%3Ax%2Cy')
+    assert len(commands) == 2 and commands[1].startswith(
+        '::error title=evil<script>&"%25�%3A%3Aerror%3A%3Ax%2Cy'
+    )

@@ -56,7 +56,9 @@ def everything_is_imported() -> None:
     """pytester forgets what is first imported inside of it, and would import it again every time."""
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
     axis = {"stability": {"perturbations": {"brightness": {"factor": 1.05}}, "k": 5}}
-    assert_holds(net, torch.rand(8, 3, 8, 8), "input_x_gradient", "stability.retention >= 0.01", [axis])
+    assert_holds(
+        net, torch.rand(8, 3, 8, 8), "input_x_gradient", "stability.retention >= 0.01", [axis]
+    )
     heatproof.evaluate(net, torch.rand(2, 3, 8, 8), "random", [axis]).report()
 
 
@@ -73,18 +75,29 @@ def test_requirements_are_held(pytester: pytest.Pytester) -> None:
     done = inside(pytester, "--strict-markers", "--junit-xml", "out.xml")
     done.assert_outcomes(passed=1, failed=4)
     text = done.stdout.str()
-    for said in ("explanations do not hold", "  FAIL  input_x_gradient", "made no run with heatproof_run", "run: "):
+    for said in (
+        "explanations do not hold",
+        "  FAIL  input_x_gradient",
+        "made no run with heatproof_run",
+        "run: ",
+    ):
         assert said in text
     assert (
-        "heatproof: unknown measure of stability 'road'" in text and "ZeroDivisionError: the test's own fault" in text
+        "heatproof: unknown measure of stability 'road'" in text
+        and "ZeroDivisionError: the test's own fault" in text
     )
     assert "report.html" not in text
     told = (pytester.path / "out.xml").read_text()
-    assert 'value="pass: input_x_gradient of Seq' in told and 'value="fail: input_x_gradient of Seq' in told
+    assert (
+        'value="pass: input_x_gradient of Seq' in told
+        and 'value="fail: input_x_gradient of Seq' in told
+    )
     assert len(re.findall("<property ", told)) == 3
 
 
-def test_runs_are_kept_where_they_are_told_and_mistakes_stop_before_any_test(pytester: pytest.Pytester) -> None:
+def test_runs_are_kept_where_they_are_told_and_mistakes_stop_before_any_test(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile(PROJECT)
     done = inside(pytester, "--heatproof-out", "kept", "-k", "test_holds")
     done.assert_outcomes(passed=1, deselected=4)
@@ -94,7 +107,13 @@ def test_runs_are_kept_where_they_are_told_and_mistakes_stop_before_any_test(pyt
     assert (pytester.path / report).is_file()
     written = (kept / "manifest.json").read_text()
     assert '"seed": 3' in written and "_before_any_test.py::test_holds" in written
-    pytester.makepyfile("import pytest\n@pytest.mark.explanations('stability.fass >= 1')\ndef test_a(): pass\n")
-    assert "the marker explanations needs the fixture heatproof_run" in inside(pytester).stderr.str()
-    pytester.makepyfile("import pytest\n@pytest.mark.explanations('stability.fass')\ndef test_a(heatproof_run): pass\n")
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.explanations('stability.fass >= 1')\ndef test_a(): pass\n"
+    )
+    assert (
+        "the marker explanations needs the fixture heatproof_run" in inside(pytester).stderr.str()
+    )
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.explanations('stability.fass')\ndef test_a(heatproof_run): pass\n"
+    )
     assert "test_a: cannot read the requirement 'stability.fass'" in inside(pytester).stderr.str()

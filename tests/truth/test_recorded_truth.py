@@ -26,7 +26,12 @@ def test_samples_and_right_maps(name: str) -> None:
     net = model.module  # of texts, one that takes the vectors of words
     assert isinstance(net, Summed)
     right = net.right(inputs, target)
-    told: dict[str, Any] = {"text": truth.text, "tags": truth.tags, "ids": batch.ids, "x": digest(batch.x.double())}
+    told: dict[str, Any] = {
+        "text": truth.text,
+        "tags": truth.tags,
+        "ids": batch.ids,
+        "x": digest(batch.x.double()),
+    }
     told |= {"aux": {key: digest(value.double()) for key, value in batch.aux.items()}}
     told |= {"weight": digest(truth.net.weight), "logits": digest(logits), "right": digest(right)}
     assert torch.allclose(right.flatten(1).sum(1), logits[torch.arange(4), target], atol=1e-3)
@@ -49,14 +54,35 @@ def test_what_is_counted() -> None:
 
 def made_up() -> pd.DataFrame:
     rows = []
-    for measure, better, wins in (("depth", "higher", 18), ("height", "lower", 11), ("width", "neither", 2)):
+    for measure, better, wins in (
+        ("depth", "higher", 18),
+        ("height", "lower", 11),
+        ("width", "neither", 2),
+    ):
         for corruption in ASKED:
             share = wins / 20
             low, high = share - 0.15, share + 0.15
             verdict = "prefers" if low > 0.5 else "misled" if high < 0.5 else "blind"
-            facts = {"axis": "stability", "measure": measure, "better": better, "constant": float(wins == 2)}
-            facts |= {"resilience": share, "resilience_low": low, "resilience_high": high, "corruption": corruption}
-            facts |= {"wins": wins, "losses": 20 - wins, "n": 20, "share": share, "low": low, "high": high}
+            facts = {
+                "axis": "stability",
+                "measure": measure,
+                "better": better,
+                "constant": float(wins == 2),
+            }
+            facts |= {
+                "resilience": share,
+                "resilience_low": low,
+                "resilience_high": high,
+                "corruption": corruption,
+            }
+            facts |= {
+                "wins": wins,
+                "losses": 20 - wins,
+                "n": 20,
+                "share": share,
+                "low": low,
+                "high": high,
+            }
             rows.append({**facts, "verdict": verdict, "needed": needed(share)})
     return pd.DataFrame(rows)
 
@@ -64,7 +90,9 @@ def made_up() -> pd.DataFrame:
 def test_what_is_said() -> None:
     page = markdown(made_up(), 20, " --quick").split("\n")
     told: dict[str, Any] = {"sentences": dict(sentences(made_up())), "page": page[1:]}
-    told["needed"] = [needed(share) for share in (0.49, 0.5, 0.51, 0.55, 0.6, 0.7, 0.75, 0.9, 0.99, 1.0)]
+    told["needed"] = [
+        needed(share) for share in (0.49, 0.5, 0.51, 0.55, 0.6, 0.7, 0.75, 0.9, 0.99, 1.0)
+    ]
     alone = made_up()[lambda rows: rows["corruption"] == next(iter(ASKED))]
     told["alone"] = dict(sentences(alone))
     told["few"] = [needed(0.6, most=20), needed(0.9, most=8)]

@@ -25,7 +25,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
 def test_there_are_enough_of_every_kind():
     assert len(EVERY) >= 9
     kinds = {tag for truth in EVERY for tag in truth.tags}
-    assert kinds >= {"image", "series", "table", "set", "text", "invariant image", "invariant set", "region"}
+    assert kinds >= {
+        "image",
+        "series",
+        "table",
+        "set",
+        "text",
+        "invariant image",
+        "invariant set",
+        "region",
+    }
 
 
 @pytest.mark.parametrize("truth", EVERY, ids=lambda truth: truth.name)
@@ -60,21 +69,36 @@ def test_corruptions_are_what_they_say():
     truth = EVERY[0]
     model, batch = truth.model(), truth.samples(8)
     target = model.logits(batch.x).argmax(1)
-    maps = {name: corrupted(*made, model, batch, target, 0).flatten(1).double() for name, made in GRADES.items()}
+    maps = {
+        name: corrupted(*made, model, batch, target, 0).flatten(1).double()
+        for name, made in GRADES.items()
+    }
     right = maps["right map"]
 
     def near(name: str) -> float:
         return float(torch.nn.functional.cosine_similarity(right, maps[name]).mean())
 
-    ordered = [near(name) for name in ("right map", "noise 0.05", "noise 0.3", "noise 1", "noise 3", "random")]
-    assert ordered == sorted(ordered, reverse=True) and ordered[1] > 0.99 > ordered[2] and abs(ordered[-1]) < 0.1
+    ordered = [
+        near(name)
+        for name in ("right map", "noise 0.05", "noise 0.3", "noise 1", "noise 3", "random")
+    ]
+    assert (
+        ordered == sorted(ordered, reverse=True)
+        and ordered[1] > 0.99 > ordered[2]
+        and abs(ordered[-1]) < 0.1
+    )
     assert near("sign turned") == pytest.approx(-1) and maps["constant"].unique().tolist() == [1]
-    assert torch.equal(maps["shuffled"].sort(1).values, right.sort(1).values) and abs(near("shuffled")) < 0.2
+    assert (
+        torch.equal(maps["shuffled"].sort(1).values, right.sort(1).values)
+        and abs(near("shuffled")) < 0.2
+    )
     assert 0.3 < near("blurred") < 1 and near("shifted") < 0.7 and near("wrong class") < 0.7
     noisy = maps["noise 1"] - right
     assert torch.allclose(noisy.square().mean(1), right.square().mean(1), rtol=0.2)
     other = corrupted("noise", 1.0, model, batch.with_x(batch.x + 0.01), target, 0).flatten(1)
-    assert not torch.allclose(other - right, noisy, atol=0.1 * float(noisy.std())), "fresh noise for every input"
+    assert not torch.allclose(other - right, noisy, atol=0.1 * float(noisy.std())), (
+        "fresh noise for every input"
+    )
 
 
 def test_samples_needed_by_brute_force():
@@ -82,7 +106,9 @@ def test_samples_needed_by_brute_force():
         n = needed(share)
 
         def power(n: int, share: float = share) -> float:
-            enough = [k for k in range(n + 1) if stats.binomtest(k, n, 0.5, "greater").pvalue <= 0.05]
+            enough = [
+                k for k in range(n + 1) if stats.binomtest(k, n, 0.5, "greater").pvalue <= 0.05
+            ]
             return sum(stats.binom.pmf(k, n, share) for k in enough)
 
         assert power(n) >= 0.8 and all(power(m) < 0.8 for m in range(1, n)), share
@@ -98,7 +124,9 @@ def test_shares_have_exact_intervals_and_verdicts_follow(found):
         if not row.n:
             assert row.verdict == "" and np.isnan(row.share)
             continue
-        wins, losses = (stats.binomtest(k, row.n).proportion_ci(0.95) for k in (row.wins, row.losses))
+        wins, losses = (
+            stats.binomtest(k, row.n).proportion_ci(0.95) for k in (row.wins, row.losses)
+        )
         assert (row.low, row.high) == pytest.approx((wins.low, wins.high), abs=1e-9)
         assert row.wins + row.losses <= row.n and row.share == row.wins / row.n
         expected = "prefers" if wins.low > 0.5 else "misled" if losses.low > 0.5 else "blind"
@@ -112,7 +140,9 @@ def test_what_theory_demands(found):
         assert by.loc[("faithfulness", "infidelity", corruption), "share"] == 1
     for corruption in ("Sobel", "random"):
         assert by.loc[("dependence", "dependence", corruption), "share"] == 1
-    assert by.loc[("stability", "fass", "sign turned"), "verdict"] == "blind", "−a is as stable as a"
+    assert by.loc[("stability", "fass", "sign turned"), "verdict"] == "blind", (
+        "−a is as stable as a"
+    )
     assert by.loc[("localisation", "relevance_mass", "random"), "verdict"] == "prefers"
     assert (found["constant"] == 0).all(), "a constant map never has a score"
     axes = {axis.name for axis in AXES if axis.evaluation is not None and axis.name != "symmetry"}
@@ -122,19 +152,28 @@ def test_what_theory_demands(found):
 def test_words_and_page_say_what_the_table_says(found):
     told = dict(sentences(found))
     assert told["faithfulness.infidelity"].startswith("It prefers the right map to")
-    assert told["dependence.dependence"].startswith("No direction is better; it scores the right map higher than")
+    assert told["dependence.dependence"].startswith(
+        "No direction is better; it scores the right map higher than"
+    )
     text = markdown(found, 6, " --quick")
-    assert text.startswith("`heatproof validate --quick --markdown docs/validation.md`, 6 samples of each model")
+    assert text.startswith(
+        "`heatproof validate --quick --markdown docs/validation.md`, 6 samples of each model"
+    )
     assert all(f"- `{name}`: {sentence}" in text for name, sentence in told.items())
 
 
 def test_the_command_prints_and_writes(tmp_path):
     page = tmp_path / "v.md"
     page.write_text(f"# Kept\n\n{MARK}gone")
-    done = CliRunner().invoke(app, ["validate", "--quick", "--only", "columns", "--markdown", str(page)])
+    done = CliRunner().invoke(
+        app, ["validate", "--quick", "--only", "columns", "--markdown", str(page)]
+    )
     assert done.exit_code == 0, done.output
     assert "stability.fass: It prefers" in done.output and "columns" in page.read_text()
-    assert page.read_text().startswith(f"# Kept\n\n{MARK}`heatproof validate") and "gone" not in page.read_text()
+    assert (
+        page.read_text().startswith(f"# Kept\n\n{MARK}`heatproof validate")
+        and "gone" not in page.read_text()
+    )
     with pytest.raises(UserError, match="did you mean 'planted'"):
         validate(2, only=["plantd"])
 
@@ -149,8 +188,17 @@ def test_headlines_declare_what_the_page_of_validation_shows():
         rows[cells[0], cells[1].strip("`")] = dict(zip(head, cells, strict=True))
     names = [name for name in GRADES if name in head]
     for axis in AXES:
-        known = {m.name for m in axis.measures if m.role == "headline" and m.sign and (axis.name, m.name) in rows}
-        marked = {m: {n for n in names if rows[axis.name, m][n].endswith(("?", "!"))} for m in known}
+        known = {
+            m.name
+            for m in axis.measures
+            if m.role == "headline" and m.sign and (axis.name, m.name) in rows
+        }
+        marked = {
+            m: {n for n in names if rows[axis.name, m][n].endswith(("?", "!"))} for m in known
+        }
         assert set(axis.unable) == {m for m in known if marked[m]}, axis.name
-        for measure, corruptions in axis.unable.items():  # two axes of certificates declare what they share
+        for (
+            measure,
+            corruptions,
+        ) in axis.unable.items():  # two axes of certificates declare what they share
             assert set(corruptions) <= marked[measure], (axis.name, measure)

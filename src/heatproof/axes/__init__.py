@@ -23,9 +23,19 @@ from heatproof.errors import speak_plainly
 from heatproof.results import IDENTITY, Shown
 from heatproof.statistics.cubes import Cube
 
-ROOMS = ("stability", "certificate", "symmetry", "faithfulness", "dependence", "localisation", "agreement")
+ROOMS = (
+    "stability",
+    "certificate",
+    "symmetry",
+    "faithfulness",
+    "dependence",
+    "localisation",
+    "agreement",
+)
 """The folders of the axes, in the order in which they are shown; each has its records in `AXES`."""
-AXES: tuple[Axis, ...] = tuple(axis for room in ROOMS for axis in importlib.import_module(f"{__name__}.{room}").AXES)
+AXES: tuple[Axis, ...] = tuple(
+    axis for room in ROOMS for axis in importlib.import_module(f"{__name__}.{room}").AXES
+)
 BY_NAME = {axis.name: axis for axis in AXES}
 EVALUATIONS = {axis.name: axis.evaluation for axis in AXES if axis.evaluation is not None}
 for kind in EVALUATIONS.values():
@@ -34,8 +44,27 @@ for kind in EVALUATIONS.values():
 USUAL = AXES[0].name
 """The evaluation of a study that names none."""
 
-__all__ = ["AXES", "BY_NAME", "EVALUATIONS", "USUAL", "Adopted", "Agreement", "Axis", "Certificate", "Dependence"]
-__all__ += ["Faithfulness", "Finding", "Judged", "Localisation", "Measure", "Smoothing", "Stability", "Symmetry"]
+__all__ = [
+    "AXES",
+    "BY_NAME",
+    "EVALUATIONS",
+    "USUAL",
+    "Adopted",
+    "Agreement",
+    "Axis",
+    "Certificate",
+    "Dependence",
+]
+__all__ += [
+    "Faithfulness",
+    "Finding",
+    "Judged",
+    "Localisation",
+    "Measure",
+    "Smoothing",
+    "Stability",
+    "Symmetry",
+]
 __all__ += ["arrange", "axis_of", "judge", "marked"]
 
 
@@ -60,9 +89,17 @@ def arrange(
     for cube in statistics.arrange(table, headlines, aside):
         references = tuple((datasets.get(cube.dataset) or {}).get("references") or ())
         axis = axis_of(cube.evaluation, manifest or {}, cube.values)
-        spans = {measure.name: measure.span for measure in (*every, *axis.measures) if measure.span is not None}
+        spans = {
+            measure.name: measure.span
+            for measure in (*every, *axis.measures)
+            if measure.span is not None
+        }
         spans |= axis.spans(asked.get(cube.evaluation) or {}, cube.values)
-        cubes.append(replace(cube, spans=spans, references=references, groups=statistics.groups_of(cube, samples)))
+        cubes.append(
+            replace(
+                cube, spans=spans, references=references, groups=statistics.groups_of(cube, samples)
+            )
+        )
     return cubes
 
 
@@ -77,7 +114,9 @@ def axis_of(evaluation: str, manifest: Mapping[str, Any], measured: Iterable[str
     return known or own_axis(evaluation, settings, list(measured))
 
 
-def marked(cubes: Iterable[Cube], manifest: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, str]]:
+def marked(
+    cubes: Iterable[Cube], manifest: Mapping[str, Any]
+) -> dict[tuple[str, str], dict[str, str]]:
     """(dataset, model) -> explainer -> the word with which every axis marks it, such as *blind*.
 
     >>> marked([], {})
@@ -91,7 +130,10 @@ def marked(cubes: Iterable[Cube], manifest: Mapping[str, Any]) -> dict[tuple[str
 
 
 def judge(
-    table: pd.DataFrame, samples: pd.DataFrame, exhibits: Sequence[Shown], manifest: Mapping[str, Any]
+    table: pd.DataFrame,
+    samples: pd.DataFrame,
+    exhibits: Sequence[Shown],
+    manifest: Mapping[str, Any],
 ) -> list[Judged]:
     """Every evaluation of every dataset and model: datasets and models as they come, their axes in the order of `AXES`.
 
@@ -111,7 +153,11 @@ def judge(
             cube=cube,
             rows=table[here & (table["evaluation"] == cube.evaluation)],
             samples=samples[own],
-            exhibits=[s for s in exhibits if (s.dataset, s.model, s.evaluation) == (*place, cube.evaluation)],
+            exhibits=[
+                s
+                for s in exhibits
+                if (s.dataset, s.model, s.evaluation) == (*place, cube.evaluation)
+            ],
             settings=evaluations.get(cube.evaluation) or {},
             manifest=manifest,
             related=table[here],

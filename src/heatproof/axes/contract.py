@@ -118,12 +118,17 @@ class Axis:
             return None
         if base.name == name:
             return base
-        return replace(base, name=name, title=f"{base.title}, random order", better="neither", role="component")
+        return replace(
+            base, name=name, title=f"{base.title}, random order", better="neither", role="component"
+        )
 
     def headlines(self, cube: Cube) -> list[str]:
         """The measures that speak for the axis: for every explainer the first headline that it was measured by."""
         known = [m.name for m in self.measures if m.role == "headline" and m.name in cube.asked]
-        first = (next((m for m in known if cube.asked[m][e].any()), None) for e in range(len(cube.explainers)))
+        first = (
+            next((m for m in known if cube.asked[m][e].any()), None)
+            for e in range(len(cube.explainers))
+        )
         chosen = set(first)
         return [name for name in known if name in chosen]
 
@@ -206,9 +211,14 @@ class Judged:
     def looks(self) -> dict[str, Look]:
         """The name, with its mark, and the colour of every explainer of the study, the same on all axes."""
         study = (self.manifest.get("study") or {}).get("explainers") or {}
-        registered = {e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")}
+        registered = {
+            e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")
+        }
         known = looks([*study, *self.cube.explainers], self.cube.controls, registered)
-        return {e: replace(k, name=f"{k.name} ({self.marks[e]})") if e in self.marks else k for e, k in known.items()}
+        return {
+            e: replace(k, name=f"{k.name} ({self.marks[e]})") if e in self.marks else k
+            for e, k in known.items()
+        }
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
         """The parameters of an explainer as the manifest has them; empty where it does not."""
@@ -237,7 +247,10 @@ class Finding:
 
     def filled(self, words: Mapping[str, Any], explainers: Iterable[str] = ()) -> Finding:
         """The finding about some explainers, with the braces of its texts filled in."""
-        texts = {name: getattr(self, name).format(**words).strip() for name in ("title", "seen", "means", "do")}
+        texts = {
+            name: getattr(self, name).format(**words).strip()
+            for name in ("title", "seen", "means", "do")
+        }
         return replace(self, **texts, explainers=tuple(explainers))
 
 
@@ -288,15 +301,25 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
     [('sharpness', 'headline', 'neither'), ('depth', 'component', 'neither')]
     """
     stored = settings.get("measures") or ()  # a manifest has no tuples
-    declared = tuple(Measure(**{**facts, "span": facts["span"] and tuple(facts["span"])}) for facts in stored)
+    declared = tuple(
+        Measure(**{**facts, "span": facts["span"] and tuple(facts["span"])}) for facts in stored
+    )
     known = {m.name for m in declared}
     bare = [name for name in measured if not name.endswith(SUFFIXES) and name not in known]
     plain = tuple(
-        Measure(name, name.replace("_", " "), "", "neither", "component" if declared or i else "headline")
+        Measure(
+            name,
+            name.replace("_", " "),
+            "",
+            "neither",
+            "component" if declared or i else "headline",
+        )
         for i, name in enumerate(bare)
     )
     title = label.replace("_", " ")
-    return Axis(label, title[:1].upper() + title[1:], "", "scores better than", None, declared + plain)
+    return Axis(
+        label, title[:1].upper() + title[1:], "", "scores better than", None, declared + plain
+    )
 
 
 @dataclass(frozen=True)
@@ -328,7 +351,9 @@ class Adopted:
 
     def suited(self, model: Model, batch: Batch) -> Adopted:
         """The evaluation as it suits such data, if it says so."""
-        return replace(self, of=self.of.suited(model, batch)) if hasattr(self.of, "suited") else self
+        return (
+            replace(self, of=self.of.suited(model, batch)) if hasattr(self.of, "suited") else self
+        )
 
 
 def adopted(evaluation: Any, name: str) -> Evaluation | Adopted:

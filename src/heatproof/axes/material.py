@@ -31,7 +31,9 @@ class Material:
     def fingerprint(self) -> str:
         """Twelve digits that stand for the study with the hashes of its models and data, and for the version."""
         about = {"heatproof": self.manifest.get("heatproof"), "study": self.manifest.get("study")}
-        return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[
+            :12
+        ]
 
 
 def charted(
@@ -42,10 +44,14 @@ def charted(
     >>> next(charted("stability", lambda judged: None, "no rows", "no score")(Material([], {}), 1.0)).reason
     'no rows'
     """
-    return lambda material, width: drawings([(j, chart(j)) for j in material.of(axis)], nothing, missing)
+    return lambda material, width: drawings(
+        [(j, chart(j)) for j in material.of(axis)], nothing, missing
+    )
 
 
-def drawings(charts: Sequence[tuple[Judged, Chart | None]], nothing: str, missing: str) -> Iterator[Drawing | Skipped]:
+def drawings(
+    charts: Sequence[tuple[Judged, Chart | None]], nothing: str, missing: str
+) -> Iterator[Drawing | Skipped]:
     """The charts of the page as drawings for a paper, each told from the others; why there is none where there is none.
 
     >>> next(drawings([], "no rows", "no score")).reason
@@ -58,6 +64,10 @@ def drawings(charts: Sequence[tuple[Judged, Chart | None]], nothing: str, missin
         if chart is None:
             yield Skipped(subject, missing)
             continue
-        apart = chart.title.partition(": ")[2] if sum(cube is judged.cube for cube in cubes) > 1 else ""
+        apart = (
+            chart.title.partition(": ")[2] if sum(cube is judged.cube for cube in cubes) > 1 else ""
+        )
         told = ", ".join(filter(None, (subject, apart)))
-        yield Drawing(told, f"{chart.title}: {about(judged.cube)}. {chart.caption}".strip(), chart.every)
+        yield Drawing(
+            told, f"{chart.title}: {about(judged.cube)}. {chart.caption}".strip(), chart.every
+        )

@@ -19,7 +19,9 @@ CHANGED = "top-1 changed from "
 MOST = 12
 
 
-def tiles_of(judged: Judged, measure: str, asked: str, said: Callable[[str, float], str]) -> Tiles | None:
+def tiles_of(
+    judged: Judged, measure: str, asked: str, said: Callable[[str, float], str]
+) -> Tiles | None:
     """What was kept of the samples on show, with their scores and the changes as they are said; None without any.
 
     First are those with a score under every change, of these those with large maps, which are drawn by key as all are,
@@ -56,18 +58,31 @@ def tiles_of(judged: Judged, measure: str, asked: str, said: Callable[[str, floa
     for r in records(lost.drop_duplicates(["explainer", "condition", "level", "sample"])):
         why = str(r.reason or r.status)
         told = f"now: {why.rpartition(' to ')[2]}" if why.startswith(CHANGED) else why
-        scores[r.explainer, (r.condition, r.level), r.sample] = (float("nan"), told if r.status == "flipped" else why)
+        scores[r.explainer, (r.condition, r.level), r.sample] = (
+            float("nan"),
+            told if r.status == "flipped" else why,
+        )
     return Tiles(columns, order, shown, scores, asked.format(words_of(judged.task).sample))
 
 
-def worst_panel(judged: Judged, found: Tiles | None, key: str, title: str, caption: str) -> Panel | None:
+def worst_panel(
+    judged: Judged, found: Tiles | None, key: str, title: str, caption: str
+) -> Panel | None:
     """For each method the pair with the lowest score of those whose maps were kept, the worst method first."""
     worst: dict[str, tuple[float, str, Condition]] = {}
     if found is None:
         return None
     for (e, c, s), (score, _) in found.scores.items():
-        kept = [item for item in (found.shown.get((e, CLEAN, s)), found.shown.get((e, c, s))) if item is not None]
-        if np.isfinite(score) and sum(item.map is not None for item in kept) == 2 and e not in judged.cube.controls:
+        kept = [
+            item
+            for item in (found.shown.get((e, CLEAN, s)), found.shown.get((e, c, s)))
+            if item is not None
+        ]
+        if (
+            np.isfinite(score)
+            and sum(item.map is not None for item in kept) == 2
+            and e not in judged.cube.controls
+        ):
             worst[e] = min(worst.get(e, (np.inf, "", CLEAN)), (round(score, 6), s, c))
     if not worst:
         return None

@@ -24,7 +24,12 @@ app = typer.Typer(
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Make a run": {"demo": demo, "plan": plan, "run": run, "merge": merge},
     "Read a run": {"report": report, "show": show, "verify": verify, "ls": list_names},
-    "Judge and compare": {"check": check, "compare": compare, "leaderboard": leaderboard, "validate": validate},
+    "Judge and compare": {
+        "check": check,
+        "compare": compare,
+        "leaderboard": leaderboard,
+        "validate": validate,
+    },
     "Take a run elsewhere": {"figures": figures, "export": export, "push": push},
 }
 
@@ -39,7 +44,10 @@ def _say_version(wanted: bool) -> None:
 
 def start(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_say_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """What comes before every command."""

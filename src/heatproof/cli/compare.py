@@ -11,7 +11,10 @@ import typer
 from heatproof.cli.read import Directory, check_file, paint, say, terminal_width
 
 Runs = Annotated[
-    list[Path], typer.Argument(metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False)
+    list[Path],
+    typer.Argument(
+        metavar="DIR…", help="Run directories, or runs packed as zips.", show_default=False
+    ),
 ]
 Form = Enum("Form", {"text": "text", "json": "json", "github": "github"}, type=str)
 
@@ -19,17 +22,27 @@ Form = Enum("Form", {"text": "text", "json": "json", "github": "github"}, type=s
 def check(
     directory: Directory,
     require: Annotated[
-        list[str] | None, typer.Option(help="A requirement, such as 'stability.fass >= 0.6 @ 0.95'; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="A requirement, such as 'stability.fass >= 0.6 @ 0.95'; may be repeated."
+        ),
     ] = None,
     file: Annotated[
-        list[Path] | None, typer.Option(help="A file of requirements: one in each line, or a YAML list.")
+        list[Path] | None,
+        typer.Option(help="A file of requirements: one in each line, or a YAML list."),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report here too.")] = None,
     format: Annotated[Form, typer.Option(help="How to print what was found.")] = Form.text,
     min_samples: Annotated[int, typer.Option(help="Fewer samples with a score are a failure.")] = 8,
-    min_retention: Annotated[float, typer.Option(help="A smaller share of retained pairs is a failure.")] = 0.1,
-    max_undefined: Annotated[float, typer.Option(help="A larger share of undefined maps is a failure.")] = 0.1,
-    strict: Annotated[bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")] = False,
+    min_retention: Annotated[
+        float, typer.Option(help="A smaller share of retained pairs is a failure.")
+    ] = 0.1,
+    max_undefined: Annotated[
+        float, typer.Option(help="A larger share of undefined maps is a failure.")
+    ] = 0.1,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")
+    ] = False,
 ) -> None:
     """Hold a run's confidence bounds against requirements, for CI.
 
@@ -43,7 +56,9 @@ def check(
     from heatproof.testing.requirement import read_requirements
 
     texts = [*(require or []), *(text for path in file or [] for text in read_requirements(path))]
-    outcomes = check_run(read(directory), texts, Limits(min_samples, min_retention, max_undefined, strict))
+    outcomes = check_run(
+        read(directory), texts, Limits(min_samples, min_retention, max_undefined, strict)
+    )
     if junit is not None:
         write_atomically(junit, output.junit(outcomes, str(directory)))
     if format is Form.json:
@@ -59,17 +74,27 @@ def check(
 def compare(
     runs: Runs,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the comparison page, one HTML file, here.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the comparison page, one HTML file, here."),
     ] = None,
-    text: Annotated[bool, typer.Option("--text", help="Print everything, also with --out.")] = False,
+    text: Annotated[
+        bool, typer.Option("--text", help="Print everything, also with --out.")
+    ] = False,
     evaluation: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this evaluation; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this evaluation; may be repeated."),
     ] = None,
     only_shared: Annotated[
-        bool, typer.Option("--only-shared", help="Leave out what differs where the rest does not depend on it.")
+        bool,
+        typer.Option(
+            "--only-shared", help="Leave out what differs where the rest does not depend on it."
+        ),
     ] = False,
     across_seeds: Annotated[
-        bool, typer.Option("--across-seeds", help="Compare runs of different seeds or references, by raw scores.")
+        bool,
+        typer.Option(
+            "--across-seeds", help="Compare runs of different seeds or references, by raw scores."
+        ),
     ] = False,
 ) -> None:
     """Compare runs on the same samples, pair by pair.
@@ -82,7 +107,9 @@ def compare(
 
     if runs[1:] == [Path("atlas")] and not runs[1].exists() and out is None:
         return say(room.atlas_text(runs[0]))
-    comparison = room.compare(*runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None)
+    comparison = room.compare(
+        *runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None
+    )
     if out is None or text:
         say(comparison.text())
     else:
@@ -94,12 +121,17 @@ def compare(
 
 
 def validate(
-    quick: Annotated[bool, typer.Option("--quick", help="Few samples of every model: a minute of one core.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few samples of every model: a minute of one core.")
+    ] = False,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the whole table with its sentences here.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the whole table with its sentences here."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other samples.")] = 0,
-    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this model; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this model; may be repeated.")
+    ] = None,
 ) -> None:
     """Try every measure on models whose right map is known.
 
@@ -125,7 +157,10 @@ def validate(
 def leaderboard(
     runs: Runs,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="The directory for leaderboard.json and leaderboard.html.")
+        Path,
+        typer.Option(
+            metavar="DIR", help="The directory for leaderboard.json and leaderboard.html."
+        ),
     ] = Path("."),
 ) -> None:
     """Rank the explainers of many runs on one page.

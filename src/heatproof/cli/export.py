@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from heatproof.report.figures import Written
 
 
-Format = Enum("Format", {"csv": "csv", "arrow": "arrow", "hf": "hf", "maps": "maps", "zip": "zip"}, type=str)
+Format = Enum(
+    "Format", {"csv": "csv", "arrow": "arrow", "hf": "hf", "maps": "maps", "zip": "zip"}, type=str
+)
 Tracker = Enum("Tracker", {"mlflow": "mlflow", "wandb": "wandb"}, type=str)
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="A run directory, a zip, or an address in a store.")]
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="A run directory, a zip, or an address in a store.")
+]
 NEXT = {
     "csv": "read them with any spreadsheet, pandas or R; study.json says what was measured",
     "arrow": "read them with pandas.read_feather, polars.read_ipc or R's arrow; study.json says what was measured",
@@ -27,15 +31,27 @@ NEXT = {
 
 
 def figures(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where they go; by default DIR/figures.")] = None,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where they go; by default DIR/figures.")
+    ] = None,
     formats: Annotated[
-        str, typer.Option("--format", metavar="LIST", help="Formats of figures, of pdf, png and svg; tables are tex.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="LIST",
+            help="Formats of figures, of pdf, png and svg; tables are tex.",
+        ),
     ] = "pdf,png",
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only these; repeat it or separate names by commas.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only these; repeat it or separate names by commas."),
     ] = None,
-    width: Annotated[str, typer.Option(help="column (3.25 in), text (6.75 in) or inches.")] = "text",
+    width: Annotated[
+        str, typer.Option(help="column (3.25 in), text (6.75 in) or inches.")
+    ] = "text",
 ) -> None:
     """Write the papers' figures and LaTeX tables.
 
@@ -62,7 +78,10 @@ def _say(written: Written) -> None:
     by_item: dict[tuple[str, str], list[str]] = {}
     for file in written.files:
         by_item.setdefault((file.item, file.paper), []).append(file.path.name)
-    wide = max((len(item) for item in [*(k for k, _ in by_item), *(s[0] for s in written.skipped)]), default=0)
+    wide = max(
+        (len(item) for item in [*(k for k, _ in by_item), *(s[0] for s in written.skipped)]),
+        default=0,
+    )
     if by_item:
         say(f"{_count(len(written.files))} in {written.index.parent.resolve()}")
     for (item, paper), files in by_item.items():
@@ -77,8 +96,13 @@ def _say(written: Written) -> None:
 
 def export(
     directory: Directory,
-    to: Annotated[Format, typer.Option(help="csv, arrow (Feather), hf (Hugging Face), maps (npz, PNG) or zip (all).")],
-    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Where it goes; by default beside the run.")] = None,
+    to: Annotated[
+        Format,
+        typer.Option(help="csv, arrow (Feather), hf (Hugging Face), maps (npz, PNG) or zip (all)."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Where it goes; by default beside the run.")
+    ] = None,
 ) -> None:
     """Write CSV, Arrow, a Hugging Face data set, the kept maps, or one zip."""
     from heatproof.runs.export import export as write
@@ -99,10 +123,14 @@ def push(
     directory: Directory,
     to: Annotated[Tracker, typer.Option(help="mlflow or wandb.")],
     project: Annotated[
-        str | None, typer.Option("--project", "--experiment", help="The project or experiment; by default heatproof.")
+        str | None,
+        typer.Option(
+            "--project", "--experiment", help="The project or experiment; by default heatproof."
+        ),
     ] = None,
     uri: Annotated[
-        str | None, typer.Option(help="The tracking server; by default the one in the tracker's own settings.")
+        str | None,
+        typer.Option(help="The tracking server; by default the one in the tracker's own settings."),
     ] = None,
 ) -> None:
     """Send a run to MLflow or Weights & Biases, or update it there.
@@ -112,7 +140,9 @@ def push(
     from heatproof.runs.export.trackers import push as send
 
     done = send(directory, to.value, project, uri)
-    say(f"{'updated' if done.updated else 'new'} run with {done.metrics} metrics and {done.params} parameters")
+    say(
+        f"{'updated' if done.updated else 'new'} run with {done.metrics} metrics and {done.params} parameters"
+    )
     say(f"  files  {', '.join(done.files)}")
     say(f"  where  {done.where}")
     say_gaps(done.missing)

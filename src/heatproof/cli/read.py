@@ -21,17 +21,31 @@ PIPED = 80
 """Columns of running text that goes to a file or a pipe."""
 MOST_UNREADABLE = 10
 """How many samples that could not be read are listed; `heatproof show` and the report have all."""
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")]
-KINDS = ("explainers", "evaluations", "perturbations", "presets", "groups", "features", "imputers", "measures")
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")
+]
+KINDS = (
+    "explainers",
+    "evaluations",
+    "perturbations",
+    "presets",
+    "groups",
+    "features",
+    "imputers",
+    "measures",
+)
 Listing = Enum("Listing", [(kind, kind) for kind in KINDS], type=str)  # type: ignore[misc]
 
 
 def report(
     directory: Directory,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the HTML file goes; by default DIR/report.html.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the HTML file goes; by default DIR/report.html."),
     ] = None,
-    text: Annotated[bool, typer.Option("--text", help="Print the verdict and the main table; write nothing.")] = False,
+    text: Annotated[
+        bool, typer.Option("--text", help="Print the verdict and the main table; write nothing.")
+    ] = False,
 ) -> None:
     """Draw the report again, or print what it says."""
     from heatproof.runs.run import read
@@ -51,10 +65,12 @@ def report(
 def show(
     directory: Directory,
     sample: Annotated[
-        str | None, typer.Option(metavar="ID", help="The id of a sample, or its end where only one has it.")
+        str | None,
+        typer.Option(metavar="ID", help="The id of a sample, or its end where only one has it."),
     ] = None,
     explainer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only these explainers; * stands for anything.")
+        str | None,
+        typer.Option(metavar="NAME", help="Only these explainers; * stands for anything."),
     ] = None,
     worst: Annotated[int, typer.Option(min=1, metavar="N", help="How many samples to list.")] = 10,
 ) -> None:
@@ -101,7 +117,9 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
     for name, text in rows:
         line = f"{name:<{width}}  {text}"
         if columns is not None and columns > width + 30:
-            line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 2), break_long_words=False)
+            line = textwrap.fill(
+                line, columns, subsequent_indent=" " * (width + 2), break_long_words=False
+            )
         say(line)
 
 
@@ -115,12 +133,24 @@ def print_summary(run: Run) -> None:
     if len(failed) == 0:
         return
     total = len(samples.drop_duplicates(["dataset", "sample"]))
-    paint([("", ""), (f"  {len(failed)} of {total} samples could not be read and took no part", "yellow")])
+    paint(
+        [
+            ("", ""),
+            (f"  {len(failed)} of {total} samples could not be read and took no part", "yellow"),
+        ]
+    )
     shown = list(zip(failed["sample"], failed["error"], strict=True))[:MOST_UNREADABLE]
     wide = max(len(sample) for sample, _ in shown)
     paint((f"    {sample:<{wide}}  {' '.join(error.split())}", "yellow") for sample, error in shown)
     if (passing := int(failed["transient"].fillna(False).sum())) > 0:
-        paint([(f"    {passing} of them for want of their storage: --retry-errors reads them again", "yellow")])
+        paint(
+            [
+                (
+                    f"    {passing} of them for want of their storage: --retry-errors reads them again",
+                    "yellow",
+                )
+            ]
+        )
     if len(failed) > len(shown):
         paint([(f"    and {len(failed) - len(shown)} more, which the report names", "yellow")])
 
@@ -129,13 +159,18 @@ def say_gaps(gaps: list[str]) -> None:
     """On standard error, how many parts a run lacks; nothing where it is complete."""
     if gaps:
         parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        say(f"heatproof: this is so far; the run is unfinished: {parts} missing, the first is {gaps[0]}", err=True)
+        say(
+            f"heatproof: this is so far; the run is unfinished: {parts} missing, the first is {gaps[0]}",
+            err=True,
+        )
 
 
 def check_file(option: str, path: Path | None, example: str) -> None:
     """An option that names a file to write must not name a directory."""
     if path is not None and path.is_dir():
-        raise UserError(f"{option} is the name of a file, such as {path / example}; {path} is a directory")
+        raise UserError(
+            f"{option} is the name of a file, such as {path / example}; {path} is a directory"
+        )
 
 
 def terminal_width() -> int | None:

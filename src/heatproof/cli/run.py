@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from heatproof.runs.study.file import Study
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")]
-Limit = Annotated[int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")]
-AllowCode = Annotated[bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")]
+Limit = Annotated[
+    int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")
+]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")
+]
 INTERRUPTED = 130
 """The exit code of a run that was interrupted, as shells have it for Ctrl-C."""
 LOCAL_RAY = "auto"
@@ -31,7 +35,9 @@ WORTH_A_TRIAL = 200
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("demo-run"),
-    limit: Annotated[int, typer.Option(metavar="N", help="How many photographs to use, 1 to 28.")] = 14,
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="How many photographs to use, 1 to 28.")
+    ] = 14,
 ) -> None:
     """Judge five explainers on real photographs; write a report."""
     _check_count("--limit", limit, most=28)
@@ -43,23 +49,38 @@ def demo(
 def run(
     study: StudyFile,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the run goes; by default runs/<name of the study>.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the run goes; by default runs/<name of the study>."
+        ),
     ] = None,
     limit: Limit = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Replace the study's seed.")] = None,
     allow_code: AllowCode = False,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Share the work among N processes, one per GPU or group of cores.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Share the work among N processes, one per GPU or group of cores."
+        ),
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Do only the I-th of N shares, as one task of a SLURM array.")
+        str | None,
+        typer.Option(
+            metavar="I/N", help="Do only the I-th of N shares, as one task of a SLURM array."
+        ),
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="[ADDRESS]", help="Share the work among a Ray cluster; by default that of this machine."),
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="Share the work among a Ray cluster; by default that of this machine.",
+        ),
     ] = None,
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Read samples again that a file system or a store did not give.")
+        bool,
+        typer.Option(
+            "--retry-errors", help="Read samples again that a file system or a store did not give."
+        ),
     ] = False,
 ) -> None:
     """Run a study, or finish it; write its report.
@@ -99,7 +120,9 @@ def plan(
     study: StudyFile,
     limit: Limit = None,
     allow_code: AllowCode = False,
-    no_trial: Annotated[bool, typer.Option("--no-trial", help="Run nothing: no passes, no time.")] = False,
+    no_trial: Annotated[
+        bool, typer.Option("--no-trial", help="Run nothing: no passes, no time.")
+    ] = False,
 ) -> None:
     """Say what a study would do: its conditions, passes and time, and what it could tell apart.
 
@@ -129,18 +152,28 @@ def plan(
         )
     if no_trial:
         return
-    passes, seconds = (each * sum(len(data.ids) for data in made.data.values()) for each in trial(made))
+    passes, seconds = (
+        each * sum(len(data.ids) for data in made.data.values()) for each in trial(made)
+    )
     took = f"{duration(seconds)} in this process, by a trial of one sample"
     typer.echo(f"about {passes:,.0f} passes through the models and {took}")
 
 
 def merge(
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Where the joined run goes: a new directory, or one of the runs.")
+        Path,
+        typer.Argument(
+            metavar="OUT", help="Where the joined run goes: a new directory, or one of the runs."
+        ),
     ],
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR…", help="The directories to join.")],
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR…", help="The directories to join.")
+    ],
     mixed_versions: Annotated[
-        bool, typer.Option("--mixed-versions", help="Join runs made with different versions of torch and the like.")
+        bool,
+        typer.Option(
+            "--mixed-versions", help="Join runs made with different versions of torch and the like."
+        ),
     ] = False,
 ) -> None:
     """Join directories that hold shares of one study."""
@@ -158,7 +191,9 @@ def merge(
     _present(joined)
 
 
-def _settled(settings: Study, out: Path, allow_code: bool) -> tuple[Precision, dict[str, Any] | None]:
+def _settled(
+    settings: Study, out: Path, allow_code: bool
+) -> tuple[Precision, dict[str, Any] | None]:
     """The fastest precision that does not change the answer, told on the way."""
     from heatproof.runs.precision_audit import settle
     from heatproof.runs.storage import place
@@ -202,7 +237,9 @@ def _carry_out(
         gaps = missing(where)
         say(f"share {share[0]}/{share[1]} is done in {where}")
         if gaps:
-            say(f"{len(gaps)} parts of the study are not here; the other shares, or `heatproof merge`, add them")
+            say(
+                f"{len(gaps)} parts of the study are not here; the other shares, or `heatproof merge`, add them"
+            )
             return
     _present(done)
 

@@ -35,7 +35,16 @@ from heatproof.data.tables import Lines
 from heatproof.errors import UserError
 from heatproof.types import Batch
 
-__all__ = ["Data", "Loaded", "Sample", "Size", "Vocabulary", "check_hub_name", "existing", "open_data"]
+__all__ = [
+    "Data",
+    "Loaded",
+    "Sample",
+    "Size",
+    "Vocabulary",
+    "check_hub_name",
+    "existing",
+    "open_data",
+]
 
 
 def open_data(
@@ -80,7 +89,10 @@ def open_data(
     """
     given = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     options = {"size": size, "resize": resize, "length": length, "split": split, "label": label}
-    prepared = {"source": given, **{key: value for key, value in options.items() if value is not None}}
+    prepared = {
+        "source": given,
+        **{key: value for key, value in options.items() if value is not None},
+    }
     if isinstance(source, str):
         source, size, name = sources.named(source, size, resize, name, allow_code)
     how = how_to(size, resize, None if shape is None else tuple(shape))
@@ -88,7 +100,11 @@ def open_data(
         vocabulary = tokeniser(vocabulary, length)
     column = groups if isinstance(groups, str) else None
     choice = Choice(split, label, column)
-    data = open_frame(source, choice) if is_frame(source) else _padded(source, how, Texts(vocabulary, length), choice)
+    data = (
+        open_frame(source, choice)
+        if is_frame(source)
+        else _padded(source, how, Texts(vocabulary, length), choice)
+    )
     if data is None:
         data = _dispatch(source, size, how)
     if label == NO_LABEL:
@@ -98,15 +114,21 @@ def open_data(
         data = replace(data, labels=whole_labels(ordered, data.name), class_names=None)
     if column is not None and data.groups is None:
         told = "give a list, a mapping by id, or the level of a folder"
-        raise UserError(f"groups={column!r} names a column, and {data.name!r} has none to name; {told}")
+        raise UserError(
+            f"groups={column!r} names a column, and {data.name!r} has none to name; {told}"
+        )
     if groups is not None and column is None:
-        named = [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
+        named = (
+            [groups.get(key, key) for key in data.ids] if isinstance(groups, Mapping) else groups
+        )
         data = data.grouped(named)
     if regions is not None:
         data = with_regions(data, regions, source, how)
     if name is not None:
         data = replace(data, name=name)
-    data = replace(data, prepared=prepared | ({"columns": ", ".join(data.columns)} if data.columns else {}))
+    data = replace(
+        data, prepared=prepared | ({"columns": ", ".join(data.columns)} if data.columns else {})
+    )
     return data if limit is None else data.limit(limit)
 
 
@@ -128,13 +150,17 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
             try:
                 rows.append(source[i])
             except images.READ_ERRORS as error:
-                raise UserError(f"{kind!r}: entry {i + 1} cannot be read: {error or type(error).__name__}") from error
+                raise UserError(
+                    f"{kind!r}: entry {i + 1} cannot be read: {error or type(error).__name__}"
+                ) from error
         return open_texts(kind, lines_of(rows, kind), vocabulary, length)
     pictures = vocabulary is None and all(map(_is_picture, values))
     if values and not pictures and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)
         if vocabulary is None:
-            raise UserError("texts need a vocabulary, such as vocabulary=Vocabulary.fit(training_texts)")
+            raise UserError(
+                "texts need a vocabulary, such as vocabulary=Vocabulary.fit(training_texts)"
+            )
         return open_texts("texts", Lines(values, labels), vocabulary, length)
     if _are_sets(values) and (length is not None or len({len(value) for value in values}) > 1):
         not_pictures("sets", how)
@@ -142,18 +168,24 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
         return open_graphs("sets", sets, length=length, labels=labels)
     for what, given in (("length", length), ("vocabulary", vocabulary)):
         if given is not None:
-            raise UserError(f"{what} does not fit {type(source).__name__}: give sets of (n_i, F), graphs or texts")
+            raise UserError(
+                f"{what} does not fit {type(source).__name__}: give sets of (n_i, F), graphs or texts"
+            )
     return None
 
 
 def _with_labels(source: Any) -> tuple[list[Any], list[Any] | None]:
     """Values and labels of [v, …], [(v, label), …] or ([v, …], labels); nothing of anything else."""
-    x_and_y = isinstance(source, tuple) and bool(source) and isinstance(source[0], Tensor | np.ndarray)
+    x_and_y = (
+        isinstance(source, tuple) and bool(source) and isinstance(source[0], Tensor | np.ndarray)
+    )
     if x_and_y or not isinstance(source, list | tuple):
         return [], None
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], list | tuple):
         labels = source[1].tolist() if isinstance(source[1], Tensor | np.ndarray) else source[1]
-        if isinstance(labels, list | tuple) and all(isinstance(label, int | float) for label in labels):
+        if isinstance(labels, list | tuple) and all(
+            isinstance(label, int | float) for label in labels
+        ):
             return list(source[0]), list(labels)
     if source and all(isinstance(item, list | tuple) and len(item) == 2 for item in source):
         return [item[0] for item in source], [item[1] for item in source]
@@ -171,7 +203,9 @@ def _are_sets(values: Sequence[Any]) -> bool:
 
 def _first(source: Any) -> Any:
     """The first item of a list or map-style Dataset, None when it cannot be had."""
-    if isinstance(source, Mapping | Tensor | np.ndarray | Batch | Data | IterableDataset) or not _by_position(source):
+    if isinstance(
+        source, Mapping | Tensor | np.ndarray | Batch | Data | IterableDataset
+    ) or not _by_position(source):
         return None
     try:
         return source[0] if len(source) else None
@@ -186,21 +220,36 @@ def _by_position(source: Any) -> bool:
 def _dispatch(source: Any, size: Size, how: How) -> Data:
     if isinstance(source, Data):
         if size != "auto" or how.shape is not None:
-            raise UserError(f"{source.name!r} is open already; give size and shape where it is opened")
+            raise UserError(
+                f"{source.name!r} is open already; give size and shape where it is opened"
+            )
         return source
     if isinstance(source, Batch):
-        data = open_arrays("data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux)
+        data = open_arrays(
+            "data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux
+        )
         return replace(data, tokenizer=source.tokenizer)
     values, labels = _with_labels(source)
     if values and all(map(_is_picture, values)):
         paths = [existing(Path(value).expanduser()) for value in values]
-        names = [path.name if len({path.name for path in paths}) == len(paths) else str(path) for path in paths]
+        names = [
+            path.name if len({path.name for path in paths}) == len(paths) else str(path)
+            for path in paths
+        ]
         return open_pictures("pictures", paths, names, how, labels)
     named = {"x": source} if isinstance(source, Tensor | np.ndarray) else source
-    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(s, Tensor | np.ndarray) for s in source):
+    if (
+        isinstance(source, tuple)
+        and len(source) == 2
+        and all(isinstance(s, Tensor | np.ndarray) for s in source)
+    ):
         named = {"x": source[0], "y": source[1]}
     if isinstance(named, Mapping) and isinstance(named.get("x"), Tensor | np.ndarray):
-        aux = {key: as_tensor(np.asarray(value)) for key, value in named.items() if key not in ("x", "y")}
+        aux = {
+            key: as_tensor(np.asarray(value))
+            for key, value in named.items()
+            if key not in ("x", "y")
+        }
         return open_arrays("data", named["x"], how, labels=named.get("y"), aux=aux)
     if _by_position(source) and not isinstance(source, (Mapping, IterableDataset)):
         return open_dataset(source, how)

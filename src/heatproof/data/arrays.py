@@ -14,12 +14,27 @@ from torch import Tensor
 
 from heatproof.data import images
 from heatproof.data.choices import whole_label, whole_labels
-from heatproof.data.dataset import Data, How, Sample, attempt, by_position, not_pictures, numbered, unreadable
+from heatproof.data.dataset import (
+    Data,
+    How,
+    Sample,
+    attempt,
+    by_position,
+    not_pictures,
+    numbered,
+    unreadable,
+)
 from heatproof.errors import UserError
 
 _SAMPLED_ITEMS = 64
 _AUX_TYPES = {"mask": torch.bool, "adjacency": torch.float32, "attention_mask": torch.int64}
-FLATTENED = {784: (1, 28, 28), 3072: (3, 32, 32), 12288: (3, 64, 64), 27648: (3, 96, 96), 150528: (3, 224, 224)}
+FLATTENED = {
+    784: (1, 28, 28),
+    3072: (3, 32, 32),
+    12288: (3, 64, 64),
+    27648: (3, 96, 96),
+    150528: (3, 224, 224),
+}
 
 
 def open_arrays(
@@ -54,16 +69,22 @@ def open_arrays(
     )
 
 
-def aux_arrays(found: Mapping[str, np.ndarray[Any, Any]], x: np.ndarray[Any, Any], what: str) -> dict[str, Tensor]:
+def aux_arrays(
+    found: Mapping[str, np.ndarray[Any, Any]], x: np.ndarray[Any, Any], what: str
+) -> dict[str, Tensor]:
     """What else of each sample the network takes: a mask, an adjacency matrix, an attention mask, and `aux_` arrays.
 
     `aux_depth` is given to the network as `depth`. Pictures have none of the first three, whatever is called so.
     """
     aux = {}
-    for key in (key for key in ("mask", "adjacency", "attention_mask") if key in found and x.ndim in (2, 3)):
+    for key in (
+        key for key in ("mask", "adjacency", "attention_mask") if key in found and x.ndim in (2, 3)
+    ):
         expected = x.shape[:2] + x.shape[1:2] if key == "adjacency" else x.shape[:2]
         if found[key].shape != expected:
-            raise UserError(f"{what!r}: {key} has shape {found[key].shape}; {expected} was expected beside x {x.shape}")
+            raise UserError(
+                f"{what!r}: {key} has shape {found[key].shape}; {expected} was expected beside x {x.shape}"
+            )
         aux[key] = as_tensor(found[key]).to(_AUX_TYPES[key])
     for key in (key for key in found if key.startswith("aux_")):
         aux[key.removeprefix("aux_")] = as_tensor(found[key])
@@ -83,7 +104,9 @@ def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
         return x
     if x.dtype.kind not in "biuf":
         raise UserError(f"an array of numbers was expected, got dtype {x.dtype}")
-    return torch.from_numpy(np.require(x.astype(x.dtype.newbyteorder("="), copy=False), requirements=["C", "W"]))
+    return torch.from_numpy(
+        np.require(x.astype(x.dtype.newbyteorder("="), copy=False), requirements=["C", "W"])
+    )
 
 
 def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -101,12 +124,16 @@ def _prepared(x: Tensor, what: str, how: How) -> Tensor:
     if how.shape is not None:
         x = reshaped(x, how.shape)
     if x.ndim < 2:
-        raise UserError(f"{what} has shape {tuple(x.shape)}; samples go along the first axis and need one more")
+        raise UserError(
+            f"{what} has shape {tuple(x.shape)}; samples go along the first axis and need one more"
+        )
     if x.ndim == 4:
         x = images.check_pixels(x, what, any_channels=how.shape is not None)
         return x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize)
     if how.arrays is not None:
-        raise UserError(f"size={how.arrays} is for pictures, but {what} has samples of shape {tuple(x.shape[1:])}")
+        raise UserError(
+            f"size={how.arrays} is for pictures, but {what} has samples of shape {tuple(x.shape[1:])}"
+        )
     picture = FLATTENED.get(x.shape[1]) if x.ndim == 2 and how.shape is None else None
     if picture is not None:
         raise UserError(
@@ -114,7 +141,9 @@ def _prepared(x: Tensor, what: str, how: How) -> Tensor:
             f"give shape={list(picture)}, or shape=[{x.shape[1]}] if they are just numbers"
         )
     if not x.is_floating_point():
-        raise UserError(f"{what} holds {x.dtype}; give floating-point numbers, or token ids with an attention_mask")
+        raise UserError(
+            f"{what} holds {x.dtype}; give floating-point numbers, or token ids with an attention_mask"
+        )
     if not bool(torch.isfinite(x).all()):
         raise UserError(f"{what} has values that are not finite (NaN or infinite)")
     return x.to(torch.float32)
@@ -200,7 +229,9 @@ def _item(dataset: Any, how: How, position: int) -> Sample:
     if isinstance(value, Image.Image):
         return Sample(images.decode(value, how.pictures, how.resize), label)
     if not isinstance(value, Tensor | np.ndarray):
-        raise UserError(f"{what} holds {type(value).__name__}; a tensor, an array or a Pillow image was expected")
+        raise UserError(
+            f"{what} holds {type(value).__name__}; a tensor, an array or a Pillow image was expected"
+        )
     x = as_tensor(value).detach().cpu()[None]
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise ValueError("values that are not finite (NaN or infinite)")
@@ -211,7 +242,9 @@ def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
         x = next((item[key] for key in ("image", "img", "x", "pixel_values") if key in item), None)
         if x is None:
-            raise UserError(f"{what} has keys {', '.join(map(str, item))}; one of image, x, pixel_values was expected")
+            raise UserError(
+                f"{what} has keys {', '.join(map(str, item))}; one of image, x, pixel_values was expected"
+            )
         return x, next((item[key] for key in ("label", "labels") if key in item), None)
     if isinstance(item, tuple | list):
         if not item:
@@ -222,10 +255,14 @@ def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
 
 def _item_content(dataset: Any, how: How, n: int) -> Iterator[bytes]:
     yield repr((how, n)).encode()
-    for position in sorted({round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)}):
+    for position in sorted(
+        {round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)}
+    ):
         sample = attempt(partial(_item, dataset, how, position))
         if isinstance(sample, Sample):
             yield f"{position}|{sample.label}|{tuple(sample.x.shape)}".encode()
             yield sample.x.contiguous().numpy().tobytes()
         else:
-            yield f"{position}|".encode() + unreadable(sample, f"item {position} of {type(dataset).__name__}")
+            yield f"{position}|".encode() + unreadable(
+                sample, f"item {position} of {type(dataset).__name__}"
+            )

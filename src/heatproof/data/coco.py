@@ -25,7 +25,10 @@ def coco_annotations(path: Path) -> dict[str, Path]:
     if path.is_file():
         return {} if match is None else {match["split"]: path}
     for folder in (path / "annotations", path):
-        files = [(file, _INSTANCES.fullmatch(file.name)) for file in sorted(folder.glob("instances_*.json"))]
+        files = [
+            (file, _INSTANCES.fullmatch(file.name))
+            for file in sorted(folder.glob("instances_*.json"))
+        ]
         found = {match["split"]: file for file, match in files if match is not None}
         if found:
             return found
@@ -39,16 +42,24 @@ def open_coco(path: Path, found: Mapping[str, Path], how: How, choice: Choice) -
     the gaps those have; a picture without objects has no label.
     """
     shortened = {re.sub(r"\d{4}$", "", split): split for split in found}
-    split = choice.split if choice.split in found else shortened.get(str(choice.split), choice.split)
+    split = (
+        choice.split if choice.split in found else shortened.get(str(choice.split), choice.split)
+    )
     file = one_split(str(path), split, found)
     match = _INSTANCES.fullmatch(file.name)
     assert match is not None
     content = coco_content(file)
     pictures = {entry["id"]: str(entry["file_name"]) for entry in content["images"]}
     folder = _pictures_folder(file, match["split"], pictures)
-    outside = [name for name in pictures.values() if ".." in PurePosixPath(name).parts or name.startswith("/")]
+    outside = [
+        name
+        for name in pictures.values()
+        if ".." in PurePosixPath(name).parts or name.startswith("/")
+    ]
     if outside:
-        raise UserError(f"{str(file)!r} names the picture {outside[0]!r}, which is not in {str(folder)!r}")
+        raise UserError(
+            f"{str(file)!r} names the picture {outside[0]!r}, which is not in {str(folder)!r}"
+        )
     order = sorted(pictures, key=lambda key: pictures[key])
     labels, names = _labels(content, order, choice.label, file)
     files, ids = [folder / pictures[key] for key in order], [pictures[key] for key in order]
@@ -66,11 +77,15 @@ def coco_content(file: Path) -> Mapping[str, Any]:
     for part, keys in needed.items():
         rows = content.get(part)
         if not isinstance(rows, list):
-            raise UserError(f"{str(file)!r} has no list {part!r}; images, annotations and categories were expected")
+            raise UserError(
+                f"{str(file)!r} has no list {part!r}; images, annotations and categories were expected"
+            )
         for i, row in enumerate(rows):
             for key, kind in keys.items():
                 if not isinstance(row, Mapping) or not isinstance(row.get(key), kind):
-                    raise UserError(f"{str(file)!r}: entry {i} of {part} has no {key} ({kind.__name__})")
+                    raise UserError(
+                        f"{str(file)!r}: entry {i} of {part} has no {key} ({kind.__name__})"
+                    )
     return content
 
 
@@ -83,13 +98,18 @@ def _pictures_folder(file: Path, split: str, pictures: Mapping[int, str]) -> Pat
         if any((place / name).is_file() for name in some):
             return place
     looked = ", ".join(str(place.relative_to(root)) for place in places)
-    raise UserError(f"the pictures of {str(file)!r}, such as {some[:1]}, are not in {str(root)!r} (looked in {looked})")
+    raise UserError(
+        f"the pictures of {str(file)!r}, such as {some[:1]}, are not in {str(root)!r} (looked in {looked})"
+    )
 
 
 def _labels(
     content: Mapping[str, Any], order: Sequence[int], label: str | None, file: Path
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    categories = {entry["id"]: entry["name"] for entry in sorted(content["categories"], key=lambda entry: entry["id"])}
+    categories = {
+        entry["id"]: entry["name"]
+        for entry in sorted(content["categories"], key=lambda entry: entry["id"])
+    }
     place = {key: i for i, key in enumerate(categories)}
     names = tuple(categories.values())
     if label == NO_LABEL:

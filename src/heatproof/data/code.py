@@ -23,14 +23,18 @@ def check_allowed(spec: str, allow_code: bool) -> None:
     """Refuse a python: name unless code is allowed."""
     if not allow_code:
         place = spec.removeprefix("python:").rpartition(":")[0]
-        raise UserError(f"{spec!r} runs code from {place}; add --allow-code (allow_code=True) if you trust it")
+        raise UserError(
+            f"{spec!r} runs code from {place}; add --allow-code (allow_code=True) if you trust it"
+        )
 
 
 def absolute(spec: str, folder: str | Path | None) -> str:
     """A python: name with the path of its file, if it has one, made absolute."""
     place, _, attribute = spec.removeprefix("python:").rpartition(":")
     if not place or not attribute:
-        raise UserError(f"{spec!r} should be python:module:factory or python:path/to/file.py:factory")
+        raise UserError(
+            f"{spec!r} should be python:module:factory or python:path/to/file.py:factory"
+        )
     if not place.endswith(".py"):
         return spec
     return f"python:{existing(beside(place, folder))}:{attribute}"
@@ -65,7 +69,9 @@ def _called(found: Any) -> Any:
     if not (inspect.isroutine(found) or isinstance(found, type | functools.partial)):
         return found
     if _needs_arguments(found):
-        raise UserError(f"{name_of(found)} needs arguments; name a function without any that makes the model")
+        raise UserError(
+            f"{name_of(found)} needs arguments; name a function without any that makes the model"
+        )
     with no_exit():
         return found()
 

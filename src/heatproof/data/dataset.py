@@ -93,9 +93,13 @@ class Data:
             raise UserError(f"the data {self.name!r} is empty")
         repeated = [name for name, count in Counter(self.ids).items() if count > 1]
         if repeated:
-            raise UserError(f"ids must be unique, but {self.name!r} repeats {', '.join(map(repr, repeated[:5]))}")
+            raise UserError(
+                f"ids must be unique, but {self.name!r} repeats {', '.join(map(repr, repeated[:5]))}"
+            )
         if self.labels is not None and len(self.labels) != len(self.ids):
-            raise UserError(f"{self.name!r} has {len(self.ids)} samples but {len(self.labels)} labels were given")
+            raise UserError(
+                f"{self.name!r} has {len(self.ids)} samples but {len(self.labels)} labels were given"
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -116,7 +120,9 @@ class Data:
         """The ids, labels and groups at these positions."""
         labels = None if self.labels is None else tuple(self.labels[i] for i in positions)
         groups = None if self.groups is None else tuple(self.groups[i] for i in positions)
-        return replace(self, ids=tuple(self.ids[i] for i in positions), labels=labels, groups=groups)
+        return replace(
+            self, ids=tuple(self.ids[i] for i in positions), labels=labels, groups=groups
+        )
 
     def grouped(self, by: Sequence[str] | Callable[[str], str] | int) -> Data:
         """The same samples, which belong together by name, by what a function makes of an id, or by a folder's level.
@@ -129,11 +135,19 @@ class Data:
         """
         if isinstance(by, int):
             named = [(sample.split("/")[:-1], sample) for sample in self.ids]
-            groups = tuple("/".join(folders[: by + 1]) if len(folders) > by else own for folders, own in named)
+            groups = tuple(
+                "/".join(folders[: by + 1]) if len(folders) > by else own for folders, own in named
+            )
         else:
-            groups = tuple(str(by(sample)) for sample in self.ids) if callable(by) else tuple(map(str, by))
+            groups = (
+                tuple(str(by(sample)) for sample in self.ids)
+                if callable(by)
+                else tuple(map(str, by))
+            )
         if len(groups) != len(self):
-            raise UserError(f"{self.name!r} has {len(self)} samples but {len(groups)} groups were given")
+            raise UserError(
+                f"{self.name!r} has {len(self)} samples but {len(groups)} groups were given"
+            )
         return replace(self, groups=groups)
 
     def only(self, positions: Sequence[int]) -> Data:
@@ -159,10 +173,16 @@ class Data:
         outcomes = self._read(positions)
         errors = {self.ids[i]: images.reason(o) for i, o in outcomes if not isinstance(o, Sample)}
         read = [(self.ids[i], self._labelled(i, o)) for i, o in outcomes if isinstance(o, Sample)]
-        failed = frozenset(self.ids[i] for i, o in outcomes if not isinstance(o, Sample) and is_of_storage(o))
+        failed = frozenset(
+            self.ids[i] for i, o in outcomes if not isinstance(o, Sample) and is_of_storage(o)
+        )
         if not read:
             return Loaded(Batch(ids=(), x=torch.empty(0, *(self.shape or (0,)))), errors, failed)
-        first, shape = (read[0][0], tuple(read[0][1].x.shape)) if self.shape is None else (self.name, self.shape)
+        first, shape = (
+            (read[0][0], tuple(read[0][1].x.shape))
+            if self.shape is None
+            else (self.name, self.shape)
+        )
         for name, sample in read:
             if tuple(sample.x.shape) != shape:
                 raise UserError(
@@ -171,7 +191,9 @@ class Data:
                 )
         samples = [sample for _, sample in read]
         known = any(sample.label is not None for sample in samples)
-        label = torch.tensor([-1 if s.label is None else s.label for s in samples]) if known else None
+        label = (
+            torch.tensor([-1 if s.label is None else s.label for s in samples]) if known else None
+        )
         aux = {key: torch.stack([s.aux[key] for s in samples]) for key in samples[0].aux}
         x, ids = torch.stack([s.x for s in samples]), tuple(name for name, _ in read)
         batch = Batch(ids, x, aux, label, tokenizer=self.tokenizer)
@@ -184,7 +206,9 @@ class Data:
         Content is every byte of tensors, arrays, and files; up to 64 evenly spaced items of a Dataset, whose others
         are known by the digests of `load`. A Dataset whose items are random has no stable fingerprint.
         """
-        known = (self.ids, self.labels) if self.groups is None else (self.ids, self.labels, self.groups)
+        known = (
+            (self.ids, self.labels) if self.groups is None else (self.ids, self.labels, self.groups)
+        )
         digest = hashlib.sha256(repr(known).encode())
         for part in self.content(len(self)):
             digest.update(len(part).to_bytes(8, "little") + part)
@@ -214,25 +238,33 @@ class Data:
 def _digest(sample: Sample) -> str:
     """What a sample was: its bytes, or what it was decoded to, and its label."""
     digest = hashlib.sha256(f"{sample.digest}|{sample.label}".encode())
-    for tensor in () if sample.digest else (sample.x, *(sample.aux[key] for key in sorted(sample.aux))):
+    for tensor in (
+        () if sample.digest else (sample.x, *(sample.aux[key] for key in sorted(sample.aux)))
+    ):
         digest.update(f"{tensor.dtype}|{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:32]
 
 
-def by_position(read: Callable[..., Sample], given: tuple[Any, ...], positions: Sequence[int]) -> list[Reader]:
+def by_position(
+    read: Callable[..., Sample], given: tuple[Any, ...], positions: Sequence[int]
+) -> list[Reader]:
     """A reader for each position, which `read` takes after what all are given."""
     return [partial(read, *given, i) for i in positions]
 
 
 def _readers_of(
-    readers: Callable[[Sequence[int]], Sequence[Reader]], chosen: Sequence[int], positions: Sequence[int]
+    readers: Callable[[Sequence[int]], Sequence[Reader]],
+    chosen: Sequence[int],
+    positions: Sequence[int],
 ) -> Sequence[Reader]:
     return readers([chosen[i] for i in positions])
 
 
 def _content_of(content: Callable[[int], Iterable[bytes]], whole: int, n: int) -> Iterable[bytes]:
-    return content(whole)  # the ids, which are in the fingerprint too, say which samples of it were chosen
+    return content(
+        whole
+    )  # the ids, which are in the fingerprint too, say which samples of it were chosen
 
 
 @contextmanager
@@ -266,7 +298,10 @@ def is_of_storage(error: Exception) -> bool:
     >>> is_of_storage(OSError(5, "Input/output error")), is_of_storage(OSError("image file is truncated"))
     (True, False)
     """
-    return isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None) is not None
+    return (
+        isinstance(error, ConnectionError | TimeoutError)
+        or getattr(error, "errno", None) is not None
+    )
 
 
 def unreadable(error: Exception, what: object) -> bytes:
@@ -275,7 +310,9 @@ def unreadable(error: Exception, what: object) -> bytes:
     Where the storage failed there is none: tomorrow the sample may be read, and the data would be other data.
     """
     if is_of_storage(error) and not isinstance(error, FileNotFoundError):
-        raise UserError(f"{what} cannot be read, so the data cannot be told from others: {error}") from error
+        raise UserError(
+            f"{what} cannot be read, so the data cannot be told from others: {error}"
+        ) from error
     return type(error).__name__.encode()
 
 

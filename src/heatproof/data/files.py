@@ -48,7 +48,9 @@ def existing(path: Path) -> Path:
     missing = next(p for p in (path, *path.parents) if p.parent.is_dir())
     close = nearest(missing.name, (p.name for p in missing.parent.iterdir()), n=3)
     hint = f"did you mean {', '.join(close)}?" if close else "nothing there has a similar name"
-    raise UserError(f"there is no file or folder {missing.name!r} in {str(missing.parent)!r}; {hint}")
+    raise UserError(
+        f"there is no file or folder {missing.name!r} in {str(missing.parent)!r}; {hint}"
+    )
 
 
 def beside(path: str, folder: str | Path | None) -> Path:
@@ -65,23 +67,39 @@ def open_folder(root: Path, how: How, split: str | None = None) -> Data:
 
     Where those folders are `train`, `val` and the like, `split` says which one. ImageNet keeps the numbers of its list.
     """
-    folders = {path.name: path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    if folders and all(name.lower() in SPLITS for name in folders) and not any(map(_is_picture, root.iterdir())):
-        held = {name: path for name, path in folders.items() if next(_pictures(path), None) is not None}
+    folders = {
+        path.name: path
+        for path in root.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    }
+    if (
+        folders
+        and all(name.lower() in SPLITS for name in folders)
+        and not any(map(_is_picture, root.iterdir()))
+    ):
+        held = {
+            name: path for name, path in folders.items() if next(_pictures(path), None) is not None
+        }
         if held:
             chosen = one_split(str(root), split, held)
             return replace(open_folder(chosen, how), name=f"{root.resolve().name}-{chosen.name}")
     if split is not None:
-        raise UserError(f"{str(root)!r} has no folders of splits such as train and val, so split={split!r} names none")
+        raise UserError(
+            f"{str(root)!r} has no folders of splits such as train and val, so split={split!r} names none"
+        )
     found = sorted((path.relative_to(root).as_posix(), path) for path in _pictures(root))
     if not found:
-        raise UserError(f"the folder {str(root)!r} has no pictures (looked below it for {_examples()})")
+        raise UserError(
+            f"the folder {str(root)!r} has no pictures (looked below it for {_examples()})"
+        )
     labels, names = _classes(root, [_readable(name) for name, _ in found])
     ids = [_readable(name) for name, _ in found]
     return open_pictures(root.resolve().name, [path for _, path in found], ids, how, labels, names)
 
 
-def _classes(root: Path, pictures: Sequence[str]) -> tuple[Sequence[int | None] | None, Sequence[str] | None]:
+def _classes(
+    root: Path, pictures: Sequence[str]
+) -> tuple[Sequence[int | None] | None, Sequence[str] | None]:
     known = imagenet_classes(root, pictures)
     if known is not None:
         return known
@@ -91,14 +109,20 @@ def _classes(root: Path, pictures: Sequence[str]) -> tuple[Sequence[int | None] 
 
 
 def _is_picture(path: Path) -> bool:
-    return not path.name.startswith(".") and path.suffix.lower() in images.suffixes() and path.is_file()
+    return (
+        not path.name.startswith(".")
+        and path.suffix.lower() in images.suffixes()
+        and path.is_file()
+    )
 
 
 def _pictures(root: Path) -> Iterator[Path]:
     seen = set()
     for folder, inner, files in os.walk(root, followlinks=True):
         seen.add(os.path.realpath(folder))
-        real = {d: os.path.realpath(os.path.join(folder, d)) for d in inner if not d.startswith(".")}
+        real = {
+            d: os.path.realpath(os.path.join(folder, d)) for d in inner if not d.startswith(".")
+        }
         inner[:] = sorted(d for d, path in real.items() if path not in seen)
         for file in files:
             if not file.startswith(".") and os.path.splitext(file)[1].lower() in images.suffixes():
@@ -106,7 +130,10 @@ def _pictures(root: Path) -> Iterator[Path]:
 
 
 def _examples() -> str:
-    return ", ".join(s for s in (".jpg", ".png", ".webp", ".tif", ".bmp") if s in images.suffixes()) + ", …"
+    return (
+        ", ".join(s for s in (".jpg", ".png", ".webp", ".tif", ".bmp") if s in images.suffixes())
+        + ", …"
+    )
 
 
 def _readable(name: str) -> str:
@@ -169,7 +196,9 @@ def _bytes(source: Path | bytes | Exception) -> bytes:
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError("not a file, but a folder, a pipe or a device")
     if facts.st_size > LARGEST_PICTURE:
-        raise ValueError(f"the picture has {facts.st_size} bytes; at most {LARGEST_PICTURE} are read")
+        raise ValueError(
+            f"the picture has {facts.st_size} bytes; at most {LARGEST_PICTURE} are read"
+        )
     return source.read_bytes()
 
 
@@ -202,7 +231,11 @@ def open_npz(path: Path, how: How, label: str | None = None) -> Data:
         raise unknown(f"array of {str(path)!r}", label, found)
     keys = ("y", "label", "labels") if label is None else (label,)
     labels = next((np.atleast_1d(found[key]) for key in keys if key in found), None)
-    texts = {key: tuple(map(str, found[key].ravel().tolist())) for key in ("ids", "id", "classes") if key in found}
+    texts = {
+        key: tuple(map(str, found[key].ravel().tolist()))
+        for key in ("ids", "id", "classes")
+        if key in found
+    }
     ids, names = texts.get("ids", texts.get("id")), texts.get("classes")
     if "jpeg" in found and "offsets" in found:
         return _open_blobs(path, found["jpeg"], found["offsets"], how, labels, ids, names)
@@ -227,7 +260,9 @@ def _bytes_as_pixels(x: Tensor, what: str, how: How) -> Tensor:
     if x.ndim != 4:
         shape = FLATTENED.get(x.shape[1]) if x.ndim == 2 else None
         example = f"shape={list(shape)}" if shape else "shape=[3, height, width]"
-        raise UserError(f"{what!r} holds bytes of shape {tuple(x.shape)}: say what each row is, for instance {example}")
+        raise UserError(
+            f"{what!r} holds bytes of shape {tuple(x.shape)}: say what each row is, for instance {example}"
+        )
     if x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
         x = x.permute(0, 3, 1, 2)
     pixels = x.to(torch.float32) / 255
@@ -244,8 +279,19 @@ def _open_blobs(
     names: Sequence[str] | None,
 ) -> Data:
     """Encoded pictures end to end: picture i is the bytes offsets[i] to offsets[i + 1]."""
-    whole = offsets.ndim == 1 and offsets.dtype.kind in "iu" and blob.ndim == 1 and blob.dtype == np.uint8
-    if not whole or len(offsets) < 2 or offsets[0] < 0 or offsets[-1] > len(blob) or (np.diff(offsets) < 0).any():
+    whole = (
+        offsets.ndim == 1
+        and offsets.dtype.kind in "iu"
+        and blob.ndim == 1
+        and blob.dtype == np.uint8
+    )
+    if (
+        not whole
+        or len(offsets) < 2
+        or offsets[0] < 0
+        or offsets[-1] > len(blob)
+        or (np.diff(offsets) < 0).any()
+    ):
         raise UserError(
             f"{str(path)!r}: `jpeg` must be bytes and `offsets` rising positions in it, one more than pictures"
         )

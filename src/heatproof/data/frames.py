@@ -31,7 +31,9 @@ def open_frame(frame: Any, choice: Choice) -> Data:
     apart = [asked for asked in (label, choice.groups) if asked is not None]
     lost = [asked for asked in apart if asked not in frame.columns]
     if lost or not frame.columns.is_unique:
-        raise unknown("column of the DataFrame", lost[0] if lost else "twice the same", frame.columns)
+        raise unknown(
+            "column of the DataFrame", lost[0] if lost else "twice the same", frame.columns
+        )
     parts, titles, owner = list[Any](), list[str](), list[int]()
     for number, (name, column) in enumerate(frame.drop(columns=apart).items()):
         if column.dtype.kind in "Mm":
@@ -40,12 +42,19 @@ def open_frame(frame: Any, choice: Choice) -> Data:
             made, own = column.to_numpy(np.float32, na_value=np.nan)[:, None], [name]
         else:
             known = column.astype("category").cat
-            made = np.where(column.isna(), np.nan, np.eye(len(known.categories), dtype=np.float32)[known.codes].T).T
+            made = np.where(
+                column.isna(),
+                np.nan,
+                np.eye(len(known.categories), dtype=np.float32)[known.codes].T,
+            ).T
             own = [f"{name}={value}" for value in known.categories]
         parts, titles, owner = [*parts, made], titles + own, owner + [number] * len(own)
     rows = torch.from_numpy(np.concatenate([np.empty((len(frame), 0)), *parts], 1)).float()
     gaps = [[titles[i] for i in row.isfinite().logical_not().nonzero()] for row in rows]
-    items = [ValueError(f"no value in {gap[0]}") if gap else (row,) for row, gap in zip(rows, gaps, strict=True)]
+    items = [
+        ValueError(f"no value in {gap[0]}") if gap else (row,)
+        for row, gap in zip(rows, gaps, strict=True)
+    ]
     labels, classes = (None, None) if label is None else _classes(frame[label])
     aux = {COLUMNS: torch.tensor(owner)} if len(parts) < len(titles) else {}
     ids = None if frame.index.dtype.kind == "i" else list(map(str, frame.index))
@@ -56,7 +65,11 @@ def open_frame(frame: Any, choice: Choice) -> Data:
 
 
 def _classes(column: Any) -> tuple[list[Any] | None, tuple[str, ...] | None]:
-    values = [None if gap else value for value, gap in zip(column.tolist(), column.isna(), strict=True)]
+    values = [
+        None if gap else value for value, gap in zip(column.tolist(), column.isna(), strict=True)
+    ]
     if all(value is None or isinstance(value, int | float) for value in values):
-        return (values if all(value is None or value == int(value) for value in values) else None), None
+        return (
+            values if all(value is None or value == int(value) for value in values) else None
+        ), None
     return ranked(values)

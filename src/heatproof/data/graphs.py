@@ -86,7 +86,9 @@ def padded(graph: Graph, length: int, width: int) -> Sample:
     if nodes.ndim != 2 or nodes.shape[1] != width:
         raise ValueError(f"shape {tuple(nodes.shape)} where (elements, {width}) was expected")
     if not 0 < n <= length:
-        raise ValueError("no elements" if n == 0 else f"{n} elements, more than the length {length}")
+        raise ValueError(
+            "no elements" if n == 0 else f"{n} elements, more than the length {length}"
+        )
     if not bool(torch.isfinite(nodes).all()):
         raise ValueError("values that are not finite (NaN or infinite)")
     x = torch.zeros(length, width)
@@ -101,14 +103,18 @@ def _adjacency(edges: Tensor, weights: Tensor | None, n: int, length: int) -> Te
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise ValueError(f"edges of shape {tuple(edges.shape)} where (2, edges) was expected")
     if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= n):
-        raise ValueError(f"edges between nodes {int(edges.min())} … {int(edges.max())}, but there are {n} nodes")
+        raise ValueError(
+            f"edges between nodes {int(edges.min())} … {int(edges.max())}, but there are {n} nodes"
+        )
     source, end = edges.long()
     adjacency = torch.zeros(length, length)
     if weights is None:
         adjacency[source, end] = 1.0
         return adjacency
     if weights.shape != source.shape or not bool(torch.isfinite(weights).all()):
-        raise ValueError(f"{len(source)} edges need as many finite weights, got shape {tuple(weights.shape)}")
+        raise ValueError(
+            f"{len(source)} edges need as many finite weights, got shape {tuple(weights.shape)}"
+        )
     return adjacency.index_put((source, end), weights.float(), accumulate=True)
 
 
@@ -152,7 +158,9 @@ def open_pyg(source: Any, *, length: int | None = None) -> Data:
 
 def holds_tu_files(names: Sequence[str]) -> bool:
     """Whether these are names of files in the TU Dortmund format, `NAME_A.txt` and others."""
-    return any(n.endswith("_A.txt") for n in names) and any(n.endswith("_graph_indicator.txt") for n in names)
+    return any(n.endswith("_A.txt") for n in names) and any(
+        n.endswith("_graph_indicator.txt") for n in names
+    )
 
 
 def open_tu(path: Path, *, length: int | None = None) -> Data:
@@ -164,16 +172,24 @@ def open_tu(path: Path, *, length: int | None = None) -> Data:
     files = _tu_files(path)
     missing = [part for part in _TU_PARTS[:3] if part not in files]
     if missing:
-        raise UserError(f"{str(path)!r} lacks the file of {', '.join(missing)}; graphs in TU format were expected")
-    edges, indicator, labels = (_numbers(files[part], f"{path}: {part}", np.int64) for part in _TU_PARTS[:3])
+        raise UserError(
+            f"{str(path)!r} lacks the file of {', '.join(missing)}; graphs in TU format were expected"
+        )
+    edges, indicator, labels = (
+        _numbers(files[part], f"{path}: {part}", np.int64) for part in _TU_PARTS[:3]
+    )
     if edges.size and edges.shape[1] != 2:
         raise UserError(f"{str(path)!r}: a line of A is two node numbers, got {edges.shape[1]}")
     edges, indicator, n = edges.reshape(-1, 2) - 1, indicator[:, 0] - 1, len(indicator)
     total = len(labels)
     if edges.size and (edges.min() < 0 or edges.max() >= n):
-        raise UserError(f"{str(path)!r} has edges to nodes {edges.min() + 1} … {edges.max() + 1} of {n}")
+        raise UserError(
+            f"{str(path)!r} has edges to nodes {edges.min() + 1} … {edges.max() + 1} of {n}"
+        )
     if n == 0 or indicator.min() < 0 or indicator.max() >= total:
-        raise UserError(f"{str(path)!r} has nodes of graphs that are not among its {total} graph labels")
+        raise UserError(
+            f"{str(path)!r} has nodes of graphs that are not among its {total} graph labels"
+        )
     if (indicator[edges[:, 0]] != indicator[edges[:, 1]]).any():
         raise UserError(f"{str(path)!r} has edges between different graphs")
     features = torch.from_numpy(_tu_features(files, path, n))
@@ -185,11 +201,16 @@ def open_tu(path: Path, *, length: int | None = None) -> Data:
     edges = (place[edges] - starts[owner][:, None])[np.argsort(owner, kind="stable")]
     ends = np.searchsorted(np.sort(owner), np.arange(total + 1))
     graphs = [
-        Graph(features[order[starts[g] : starts[g + 1]]], torch.from_numpy(edges[ends[g] : ends[g + 1]].T.copy()))
+        Graph(
+            features[order[starts[g] : starts[g + 1]]],
+            torch.from_numpy(edges[ends[g] : ends[g + 1]].T.copy()),
+        )
         for g in range(total)
     ]
     numbers, names = ranked(labels[:, 0].tolist())
-    return open_graphs(path.name.removesuffix(".zip"), graphs, length=length, labels=numbers, class_names=names)
+    return open_graphs(
+        path.name.removesuffix(".zip"), graphs, length=length, labels=numbers, class_names=names
+    )
 
 
 def _tu_files(path: Path) -> Mapping[str, str]:
@@ -208,7 +229,9 @@ def _tu_files(path: Path) -> Mapping[str, str]:
                 if part is None:
                     continue
                 if member.file_size > _LARGEST_MEMBER:
-                    raise UserError(f"{str(path)!r}: {member.filename} holds more than {_LARGEST_MEMBER} bytes")
+                    raise UserError(
+                        f"{str(path)!r}: {member.filename} holds more than {_LARGEST_MEMBER} bytes"
+                    )
                 found[part] = as_text(archive.read(member), f"{path}: {member.filename}")
     except (OSError, zipfile.BadZipFile) as error:
         raise UserError(f"cannot read {str(path)!r} as .zip: {error}") from error
@@ -224,10 +247,14 @@ def _tu_features(files: Mapping[str, str], path: Path, n: int) -> Array:
     if "node_attributes" in files:
         columns.append(_numbers(files["node_attributes"], f"{path}: node_attributes", np.float32))
     if "node_labels" in files:
-        columns.append(_one_hot(_numbers(files["node_labels"], f"{path}: node_labels", np.int64)[:, 0]))
+        columns.append(
+            _one_hot(_numbers(files["node_labels"], f"{path}: node_labels", np.int64)[:, 0])
+        )
     for values in columns:
         if len(values) != n:
-            raise UserError(f"{str(path)!r} has {n} nodes but {len(values)} lines of node labels or attributes")
+            raise UserError(
+                f"{str(path)!r} has {n} nodes but {len(values)} lines of node labels or attributes"
+            )
     return np.concatenate(columns, 1).astype(np.float32) if columns else np.ones((n, 1), np.float32)
 
 
@@ -250,7 +277,9 @@ def open_dgcnn(path: Path, *, length: int | None = None) -> Data:
 
     What follows the neighbours of a node are its attributes. Features are these and the tags as one-hot columns.
     """
-    lines = [line.split() for line in as_text(unpacked(path), str(path)).splitlines() if line.strip()]
+    lines = [
+        line.split() for line in as_text(unpacked(path), str(path)).splitlines() if line.strip()
+    ]
     try:
         graphs: list[Graph] = []
         labels, tags, position = [], [], 1
@@ -260,14 +289,20 @@ def open_dgcnn(path: Path, *, length: int | None = None) -> Data:
             position += 1 + n
             degrees = [int(row[1]) for row in rows]
             ends = [list(map(int, row[2 : 2 + d])) for row, d in zip(rows, degrees, strict=True)]
-            attributes = [list(map(float, row[2 + d :])) for row, d in zip(rows, degrees, strict=True)]
+            attributes = [
+                list(map(float, row[2 + d :])) for row, d in zip(rows, degrees, strict=True)
+            ]
             pairs = [(i, j) for i, found in enumerate(ends) for j in found]
             if len(rows) != n or list(map(len, ends)) != degrees:
                 raise ValueError(f"graph {len(graphs)} is cut short")
             tags += [int(row[0]) for row in rows]
             labels.append(label)
             edges = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
-            graphs.append(Graph(torch.tensor(attributes, dtype=torch.float32) if n else torch.empty(0, 0), edges))
+            graphs.append(
+                Graph(
+                    torch.tensor(attributes, dtype=torch.float32) if n else torch.empty(0, 0), edges
+                )
+            )
         if len(lines) != position or len(lines[0]) != 1:
             raise ValueError(f"{len(lines) - position} lines follow the last graph")
     except (ValueError, IndexError) as error:

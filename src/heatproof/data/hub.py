@@ -23,7 +23,9 @@ PREFIX = "hf:"
 LONGEST = 1_000_000
 """Tokenisers that know no longest text say a number above this."""
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
-_NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?::(?P<part>[\w.+-]+))?(?:@(?P<split>[\w.-]+))?")
+_NAME = re.compile(
+    r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?::(?P<part>[\w.+-]+))?(?:@(?P<split>[\w.-]+))?"
+)
 _FIRST_WITHOUT_SCRIPTS = 4
 Found = TypeVar("Found")
 
@@ -42,7 +44,9 @@ def hub_name(rest: str, folder: str | Path | None = None) -> str:
         return f"{beside(path, folder).resolve()}{at}{revision}"
     if not _HUB_NAME.fullmatch(rest) or ".." in rest:
         existing(beside(path, folder))
-        raise UserError(f"{rest!r} is neither owner/name on the Hugging Face hub nor a folder with a copy of a model")
+        raise UserError(
+            f"{rest!r} is neither owner/name on the Hugging Face hub nor a folder with a copy of a model"
+        )
     return rest
 
 
@@ -93,7 +97,11 @@ def tokenizer_of(spec: str) -> Any:
     from transformers import AutoTokenizer
 
     at = {"revision": "main" if revision == "none" else revision, "trust_remote_code": False}
-    return fetched(name, "tokenizer.json and tokenizer_config.json", lambda: AutoTokenizer.from_pretrained(name, **at))
+    return fetched(
+        name,
+        "tokenizer.json and tokenizer_config.json",
+        lambda: AutoTokenizer.from_pretrained(name, **at),
+    )
 
 
 def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:
@@ -103,24 +111,40 @@ def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | Non
     """
     if (folder / "dataset_dict.json").is_file():
         names = _described(folder / "dataset_dict.json").get("splits")
-        found = {name: folder / name for name in names or () if isinstance(name, str) and (folder / name).is_dir()}
+        found = {
+            name: folder / name
+            for name in names or ()
+            if isinstance(name, str) and (folder / name).is_dir()
+        }
         if not found:
-            raise UserError(f"{str(folder)!r} has a dataset_dict.json, but no folder of the splits {names} beside it")
+            raise UserError(
+                f"{str(folder)!r} has a dataset_dict.json, but no folder of the splits {names} beside it"
+            )
         chosen = one_split(str(folder), split, found)
         inner = saved_files(chosen, None)
         if inner is None:
-            raise UserError(f"{str(chosen)!r} has no state.json, which save_to_disk writes beside the rows")
+            raise UserError(
+                f"{str(chosen)!r} has no state.json, which save_to_disk writes beside the rows"
+            )
         return f"{folder.resolve().name}-{chosen.name}", inner[1]
     if not (folder / "state.json").is_file() or not any(folder.glob("*.arrow")):
         return None
     listed = _described(folder / "state.json").get("_data_files")
     if not isinstance(listed, list):
-        raise UserError(f"{str(folder / 'state.json')!r} lists no _data_files, which save_to_disk writes there")
+        raise UserError(
+            f"{str(folder / 'state.json')!r} lists no _data_files, which save_to_disk writes there"
+        )
     names = [entry.get("filename") if isinstance(entry, Mapping) else None for entry in listed]
     wrong = [name for name in names if not isinstance(name, str) or Path(name).name != name]
     missing = [name for name in names if not wrong and not (folder / str(name)).is_file()]
     if wrong or missing or not names:
-        problem = f"names {wrong[0]!r}, no file beside it" if wrong else f"lacks {missing[0]}" if missing else ""
+        problem = (
+            f"names {wrong[0]!r}, no file beside it"
+            if wrong
+            else f"lacks {missing[0]}"
+            if missing
+            else ""
+        )
         raise UserError(f"{str(folder)!r}: state.json {problem or 'names no files'}")
     return folder.resolve().name, [folder / str(name) for name in names]
 
@@ -169,7 +193,9 @@ def check_hub_name(spec: str) -> str:
 def split_of(spec: str, named: str | None, given: str | None) -> str | None:
     """The split that a name carries or that was given; two different ones are refused."""
     if given is not None and named not in (None, given):
-        raise UserError(f"the data {spec!r} names the split {named!r}, but split={given!r} was given")
+        raise UserError(
+            f"the data {spec!r} names the split {named!r}, but split={given!r} was given"
+        )
     return named or given
 
 
@@ -201,6 +227,8 @@ def hub_files(spec: str, split: str | None) -> tuple[str, list[Path]]:
             f"\n  without a network, run datasets.load_dataset({call}).save_to_disk('folder') where there is one, "
             f"copy the folder here and name it: hf:path/to/folder@{wanted or 'split'}"
         )
-        raise UserError(f"cannot open {spec!r}: {error}{hint if isinstance(error, OSError) else ''}") from error
+        raise UserError(
+            f"cannot open {spec!r}: {error}{hint if isinstance(error, OSError) else ''}"
+        ) from error
     files = [Path(entry["filename"]) for entry in table.cache_files]
     return f"{name.rpartition('/')[2]}-{wanted}", files

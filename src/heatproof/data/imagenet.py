@@ -37,9 +37,15 @@ def imagenet_classes(root: Path, pictures: Sequence[str]) -> Classes | None:
     `imagenet_class_index.json`, the development kit, or a fuller `train`), so that a part of ImageNet keeps its labels.
     """
     tops = [picture.split("/")[0] for picture in pictures]
-    if all("/" in picture and _WNID.fullmatch(top) for picture, top in zip(pictures, tops, strict=True)):
+    if all(
+        "/" in picture and _WNID.fullmatch(top) for picture, top in zip(pictures, tops, strict=True)
+    ):
         return _numbered(tops, _listed(root, set(tops)), root)
-    numbers = [int(match[2]) for picture in pictures if (match := _VALIDATION.fullmatch(picture)) is not None]
+    numbers = [
+        int(match[2])
+        for picture in pictures
+        if (match := _VALIDATION.fullmatch(picture)) is not None
+    ]
     if len(numbers) == len(pictures):
         truth = _truth(root)
         if truth is None:
@@ -54,10 +60,14 @@ def _numbered(wnids: Sequence[str | None], listed: Mapping[str, str], root: Path
         return None
     unlisted = next((wnid for wnid in wnids if wnid is not None and wnid not in listed), None)
     if unlisted is not None:
-        raise UserError(f"{str(root)!r} has pictures of {unlisted}, which the list of {len(listed)} classes lacks")
+        raise UserError(
+            f"{str(root)!r} has pictures of {unlisted}, which the list of {len(listed)} classes lacks"
+        )
     order = sorted(listed)
     place = {wnid: i for i, wnid in enumerate(order)}
-    return [-1 if wnid is None else place[wnid] for wnid in wnids], tuple(listed[wnid] for wnid in order)
+    return [-1 if wnid is None else place[wnid] for wnid in wnids], tuple(
+        listed[wnid] for wnid in order
+    )
 
 
 def _above(root: Path) -> list[Path]:
@@ -77,7 +87,9 @@ def _listed(root: Path, present: set[str]) -> Mapping[str, str]:
         if (meta := folder / _DEVKIT / "data" / "meta.mat").is_file():
             return {wnid: name for wnid, name in _devkit(meta).values()}
     train = root.absolute().parent / "train"
-    beside = {p.name for p in train.iterdir() if _WNID.fullmatch(p.name)} if train.is_dir() else set()
+    beside = (
+        {p.name for p in train.iterdir() if _WNID.fullmatch(p.name)} if train.is_dir() else set()
+    )
     return {wnid: wnid for wnid in beside | present}
 
 
@@ -87,7 +99,9 @@ def _class_index(path: Path) -> dict[str, str]:
         found = json.loads(as_text(unpacked(path), str(path)))
         return {str(wnid): str(name) for wnid, name in found.values()}
     except (ValueError, AttributeError, TypeError) as error:
-        raise UserError(f'{str(path)!r} is not {{"0": ["n01440764", "tench"], …}}: {error}') from error
+        raise UserError(
+            f'{str(path)!r} is not {{"0": ["n01440764", "tench"], …}}: {error}'
+        ) from error
 
 
 def _truth(root: Path) -> dict[int, str] | None:
@@ -110,7 +124,9 @@ def _solution(path: Path) -> dict[int, str]:
         if match is not None and _WNID.fullmatch(wnid):
             found[int(match[1])] = wnid
         elif row and row[0] != "ImageId":
-            raise UserError(f"{str(path)!r} has the row {str(row)[:80]}; ImageId,PredictionString was expected")
+            raise UserError(
+                f"{str(path)!r} has the row {str(row)[:80]}; ImageId,PredictionString was expected"
+            )
     return found
 
 
@@ -120,7 +136,9 @@ def _ground_truth(kit: Path) -> dict[int, str]:
     lines = as_text(unpacked(kit / _TRUTH), _TRUTH).split()
     wrong = next((line for line in lines if not line.isdecimal() or int(line) not in synsets), None)
     if wrong is not None:
-        raise UserError(f"{str(kit / _TRUTH)!r} has {wrong!r}; numbers of the {len(synsets)} classes were expected")
+        raise UserError(
+            f"{str(kit / _TRUTH)!r} has {wrong!r}; numbers of the {len(synsets)} classes were expected"
+        )
     return {i: synsets[int(line)][0] for i, line in enumerate(lines, 1)}
 
 
@@ -130,8 +148,18 @@ def _devkit(meta: Path) -> dict[int, tuple[str, str]]:
     from scipy.io.matlab import MatReadError
 
     try:
-        synsets = loadmat(str(meta), squeeze_me=True, variable_names=["synsets"])["synsets"].reshape(-1)
+        synsets = loadmat(str(meta), squeeze_me=True, variable_names=["synsets"])[
+            "synsets"
+        ].reshape(-1)
         leaves = [row for row in synsets if int(row["num_children"]) == 0]
         return {int(row["ILSVRC2012_ID"]): (str(row["WNID"]), str(row["words"])) for row in leaves}
-    except (OSError, ValueError, KeyError, TypeError, IndexError, zlib.error, MatReadError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        zlib.error,
+        MatReadError,
+    ) as error:
         raise UserError(f"cannot read the classes in {str(meta)!r}: {error}") from error

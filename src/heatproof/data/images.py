@@ -36,9 +36,24 @@ READ_ERRORS = (
 )
 """What reading a sample that is damaged or missing raises; anything else is a mistake in code and stops the run."""
 
-_ODD_ERRORS = (IndexError, KeyError, OverflowError, RuntimeError, TypeError)  # from plugins, on malformed headers
+_ODD_ERRORS = (
+    IndexError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+)  # from plugins, on malformed headers
 
-_NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "PDF", "WMF"}  # containers, or run by other programs
+_NOT_PICTURES = {
+    "BUFR",
+    "EPS",
+    "GRIB",
+    "HDF5",
+    "IPTC",
+    "MPEG",
+    "PDF",
+    "WMF",
+}  # containers, or run by other programs
 _GREY_16 = {"I", "I;16", "I;16L", "I;16B", "I;16N"}
 _TURN = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -70,10 +85,14 @@ def suffixes() -> frozenset[str]:
     >>> ".jpg" in suffixes(), ".txt" in suffixes()
     (True, False)
     """
-    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in formats())
+    return frozenset(
+        suffix for suffix, name in Image.registered_extensions().items() if name in formats()
+    )
 
 
-def decode(source: Path | bytes | Image.Image, size: int | None = 224, resize: Resize = "squash") -> Tensor:
+def decode(
+    source: Path | bytes | Image.Image, size: int | None = 224, resize: Resize = "squash"
+) -> Tensor:
     """A picture as float32 (3, size, size), or (3, H, W) when `size` is None, in [0, 1].
 
     The first frame, turned as its EXIF orientation says. Alpha is composited over white. 16-bit grey (modes I;16 and
@@ -87,7 +106,9 @@ def decode(source: Path | bytes | Image.Image, size: int | None = 224, resize: R
     if isinstance(source, bytes) and not source:
         raise ValueError("the file is empty")
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()) as picture:
+        with Image.open(
+            io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()
+        ) as picture:
             upright = _plain(picture)
     except _ODD_ERRORS as error:
         raise ValueError(f"malformed picture ({type(error).__name__}: {error})") from error
@@ -116,7 +137,9 @@ def resize_tensor(x: Tensor, size: int, resize: Resize = "squash") -> Tensor:
     height, width = x.shape[-2:]
     new_width, new_height = _target(width, height, size, resize)
     if (new_height, new_width) != (height, width):
-        x = torch.nn.functional.interpolate(x, (new_height, new_width), mode="bilinear", antialias=True)
+        x = torch.nn.functional.interpolate(
+            x, (new_height, new_width), mode="bilinear", antialias=True
+        )
     top, left = (new_height - size) // 2, (new_width - size) // 2
     return x[..., top : top + size, left : left + size].clamp(0, 1)
 
@@ -127,7 +150,9 @@ def check_size(size: int | None, resize: str) -> None:
     >>> check_size(224, "crop")
     """
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise UserError(f"size must be a whole number of pixels, at least 1, or None for no resizing; got {size!r}")
+        raise UserError(
+            f"size must be a whole number of pixels, at least 1, or None for no resizing; got {size!r}"
+        )
     if resize not in ("squash", "crop"):
         raise unknown("resize", resize, ("squash", "crop"))
 
@@ -145,21 +170,29 @@ def check_pixels(x: Tensor, what: str, any_channels: bool = False) -> Tensor:
         shape = tuple(x.shape)
         if last in (1, 3, 4):
             order = "0, 3, 1, 2" if x.ndim == 4 else "2, 0, 1"
-            raise UserError(f"{what} has shape {shape}: channels come before rows and columns; use permute({order})")
+            raise UserError(
+                f"{what} has shape {shape}: channels come before rows and columns; use permute({order})"
+            )
         raise UserError(
             f"{what} has shape {shape}: a picture has 1 or 3 channels, got {channels}; "
             f"for a network that takes {channels}, say so with shape={list(shape[-3:])}"
         )
     if not x.is_floating_point():
         kind = str(x.dtype).removeprefix("torch.")
-        raise UserError(f"{what} holds {kind}: give pixels in [0, 1] as floats; for 0–255 divide by 255")
+        raise UserError(
+            f"{what} holds {kind}: give pixels in [0, 1] as floats; for 0–255 divide by 255"
+        )
     if x.numel() and not bool(torch.isfinite(x).all()):
         raise UserError(f"{what} has values that are not finite (NaN or infinite)")
     low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 0.0)
     if low < -_SLACK:
-        raise UserError(f"{what} has pixels from {low:.4g} to {high:.4g}: give [0, 1]; Model(mean=…, std=…) normalises")
+        raise UserError(
+            f"{what} has pixels from {low:.4g} to {high:.4g}: give [0, 1]; Model(mean=…, std=…) normalises"
+        )
     if high > 1 + _SLACK:
-        raise UserError(f"{what} has pixels from {low:.4g} to {high:.4g}: they must lie in [0, 1]; divide by 255")
+        raise UserError(
+            f"{what} has pixels from {low:.4g} to {high:.4g}: they must lie in [0, 1]; divide by 255"
+        )
     return x.to(torch.float32).clamp(0, 1)
 
 
@@ -185,7 +218,9 @@ def _plain(picture: Image.Image) -> Image.Image:
     if turn is not None:
         picture = picture.transpose(turn)
     if picture.mode in _GREY_16:
-        return _unit(np.asarray(picture).astype(np.float32) / np.float32(65535), "16-bit grey, 0 to 65535")
+        return _unit(
+            np.asarray(picture).astype(np.float32) / np.float32(65535), "16-bit grey, 0 to 65535"
+        )
     if picture.mode == "F":
         return _unit(np.asarray(picture), "floating-point grey, 0 to 1")
     if picture.has_transparency_data:

@@ -47,7 +47,9 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
     several = [path] if path.exists() else [path.with_name(name) for name in expanded(path.name)]
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if len(several) > 1 and suffix not in (*PARQUET, *ARROW, ".tar"):
-        raise UserError(f"{str(path)!r}: several files may be .tar, .parquet or .arrow, not {suffix or 'others'}")
+        raise UserError(
+            f"{str(path)!r}: several files may be .tar, .parquet or .arrow, not {suffix or 'others'}"
+        )
     if suffix in (*PARQUET, *ARROW):
         only_choices(str(path), choice, "label")
         return _open_tables(several[0].stem, several, how, texts, choice)
@@ -58,7 +60,11 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
     if suffix in (".txt", ".zip"):
         not_pictures(path.name, how)
         only_choices(str(path), choice)
-        return open_dgcnn(path, length=texts.length) if suffix == ".txt" else open_tu(path, length=texts.length)
+        return (
+            open_dgcnn(path, length=texts.length)
+            if suffix == ".txt"
+            else open_tu(path, length=texts.length)
+        )
     _no_length(path, texts)
     return _open_file(path, several, suffix, how, choice)
 
@@ -67,19 +73,25 @@ def _open_hub(source: str, how: How, texts: Texts, choice: Choice) -> Data:
     copy = local_copy(source)
     if copy is not None:
         folder, split = copy
-        return _open_folder(folder, how, texts, choice._replace(split=split_of(source, split, choice.split)))
+        return _open_folder(
+            folder, how, texts, choice._replace(split=split_of(source, split, choice.split))
+        )
     return _open_tables(*hub_files(source, choice.split), how, texts, choice)
 
 
 def _no_length(path: Path, texts: Texts) -> None:
     if texts.length is not None:
-        raise UserError(f"length={texts.length} is for sets, graphs and text, which {str(path)!r} does not hold")
+        raise UserError(
+            f"length={texts.length} is for sets, graphs and text, which {str(path)!r} does not hold"
+        )
 
 
 def _open_tables(name: str, files: list[Path], how: How, texts: Texts, choice: Choice) -> Data:
     if texts.vocabulary is not None:
         not_pictures(name, how)
-        data = open_texts(name, read_table_texts(files, choice.label), texts.vocabulary, texts.length)
+        data = open_texts(
+            name, read_table_texts(files, choice.label), texts.vocabulary, texts.length
+        )
     else:
         _no_length(files[0], texts)
         data = open_table(name, files, how, choice.label)
@@ -92,15 +104,25 @@ def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
         return _open_tables(*saved, how, texts, choice)
     own = path.resolve().name
     names = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    inner = path / "data" if (path / "data").is_dir() else path  # where the hub keeps its Parquet files
-    loose = any(p.suffix.lower() in images.suffixes() for p in names)  # pictures, with perhaps a table about them
+    inner = (
+        path / "data" if (path / "data").is_dir() else path
+    )  # where the hub keeps its Parquet files
+    loose = any(
+        p.suffix.lower() in images.suffixes() for p in names
+    )  # pictures, with perhaps a table about them
     for suffixes in (PARQUET, ARROW) if not loose else ():
-        tables = [p for p in (*names, *sorted(inner.iterdir())) if p.suffix.lower() in suffixes and p.is_file()]
+        tables = [
+            p
+            for p in (*names, *sorted(inner.iterdir()))
+            if p.suffix.lower() in suffixes and p.is_file()
+        ]
         if tables:
             files = one_split(str(path), choice.split, grouped(dict.fromkeys(tables)))
             return _open_tables(own, files, how, texts, choice)
     if texts.vocabulary is not None:
-        raise UserError(f"{str(path)!r} is a folder without tables; with a vocabulary give a file of texts")
+        raise UserError(
+            f"{str(path)!r} is a folder without tables; with a vocabulary give a file of texts"
+        )
     if holds_tu_files([p.name for p in names if p.suffix == ".txt"]):
         not_pictures(path.name, how)
         only_choices(str(path), choice)
@@ -113,7 +135,9 @@ def _open_picture_folder(path: Path, names: list[Path], how: How, choice: Choice
     folders = [path, *(p for p in sorted(path.glob("cifar-*")) if p.is_dir())]
     cifar = [(folder, layout) for folder in folders if (layout := cifar_layout(folder)) is not None]
     if len(cifar) > 1:
-        raise UserError(f"{str(path)!r} has {', '.join(folder.name for folder, _ in cifar)}; give the path of one")
+        raise UserError(
+            f"{str(path)!r} has {', '.join(folder.name for folder, _ in cifar)}; give the path of one"
+        )
     if cifar:
         return open_cifar(*cifar[0], how, choice)
     annotations = coco_annotations(path)
@@ -127,7 +151,9 @@ def _open_picture_folder(path: Path, names: list[Path], how: How, choice: Choice
     pixels = {p.name.partition("-")[0].partition(".")[0]: p for p in names if _is_idx(p)}
     if pixels:
         if len(pixels) < sum(map(_is_idx, names)):
-            raise UserError(f"{str(path)!r} has {', '.join(p.name for p in names if _is_idx(p))}; give the path of one")
+            raise UserError(
+                f"{str(path)!r} has {', '.join(p.name for p in names if _is_idx(p))}; give the path of one"
+            )
         return open_idx(one_split(str(path), choice.split, pixels), how)
     return open_folder(path, how, choice.split)
 
@@ -148,9 +174,16 @@ def _open_file(path: Path, several: list[Path], suffix: str, how: How, choice: C
     if suffix in (".jsonl", ".ndjson"):
         raise UserError(f"{str(path)!r} holds text; give a vocabulary")
     if path.name.lower().endswith(_COMPRESSED_TARS):
-        raise UserError(f"{str(path)!r} is compressed; unpack it (shards of samples as .tar, CIFAR as its folder)")
+        raise UserError(
+            f"{str(path)!r} is compressed; unpack it (shards of samples as .tar, CIFAR as its folder)"
+        )
     if suffix == ".tar":
-        return open_tars(several[0].stem if len(several) == 1 else several[0].parent.name, several, how, choice.label)
+        return open_tars(
+            several[0].stem if len(several) == 1 else several[0].parent.name,
+            several,
+            how,
+            choice.label,
+        )
     if suffix == ".npz":
         return open_npz(path, how, choice.label)
     return _open_pixels(path, suffix, how)
@@ -188,7 +221,9 @@ def _idx(path: Path, axes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8
     content = unpacked(path)
     head = 4 + 4 * axes
     if len(content) < head or content[:4] != bytes((0, 0, 8, axes)):
-        raise UserError(f"{str(path)!r} is not idx{axes}-ubyte: it begins with {content[:4].hex(' ') or 'nothing'}")
+        raise UserError(
+            f"{str(path)!r} is not idx{axes}-ubyte: it begins with {content[:4].hex(' ') or 'nothing'}"
+        )
     shape = struct.unpack(f">{axes}I", content[4:head])
     if len(content) != head + math.prod(shape):
         raise UserError(f"{str(path)!r} says {shape} but holds {len(content) - head} values")

@@ -52,16 +52,25 @@ def with_regions(data: Data, regions: Any, source: Any, how: How) -> Data:
     else:
         every = [*(torch.as_tensor(regions) > 0)]
     if len(every) < len(data):
-        raise UserError(f"{data.name!r} has {len(data)} samples but {len(every)} regions were given")
+        raise UserError(
+            f"{data.name!r} has {len(data)} samples but {len(every)} regions were given"
+        )
     readers = partial(_readers, data.readers, every, how)
     return replace(data, readers=readers, content=partial(_content, data.content, every))
 
 
 def _of_folder(data: Data, folder: Path) -> list[Region]:
     if not folder.is_dir():
-        raise UserError(f"regions must name a folder of masks, or what the source has of them; got {str(folder)!r}")
-    stems = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.*"))}
-    chosen: list[Region] = [stems.get(PurePosixPath(key).with_suffix("").as_posix()) for key in data.ids]
+        raise UserError(
+            f"regions must name a folder of masks, or what the source has of them; got {str(folder)!r}"
+        )
+    stems = {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for path in sorted(folder.rglob("*.*"))
+    }
+    chosen: list[Region] = [
+        stems.get(PurePosixPath(key).with_suffix("").as_posix()) for key in data.ids
+    ]
     if not any(chosen):
         names = f"{data.ids[0]!r}; the nearest: {', '.join(nearest(data.ids[0], stems)) or 'none'}"
         raise UserError(f"no mask in {str(folder)!r} is named like a sample, such as {names}")
@@ -76,11 +85,15 @@ def _of_coco(data: Data, content: Mapping[str, Any], what: str) -> list[Region]:
     pictures = {str(entry["file_name"]): {**entry, "what": what} for entry in content["images"]}
     objects: dict[int, list[Mapping[str, Any]]] = {}
     for entry in content["annotations"]:
-        objects.setdefault(entry["image_id"], []).append({**entry, "name": category.get(entry["category_id"])})
+        objects.setdefault(entry["image_id"], []).append(
+            {**entry, "name": category.get(entry["category_id"])}
+        )
     every: list[Region] = []
     for key, label in zip(data.ids, data.labels or [None] * len(data), strict=True):
         there = objects.get(pictures[key]["id"], [])
-        named = "" if label == -1 else None if label is None else (data.class_names or ())[label]  # "no dog" has none
+        named = (
+            "" if label == -1 else None if label is None else (data.class_names or ())[label]
+        )  # "no dog" has none
         kept = [entry for entry in there if named is None or entry["name"] == named]
         every.append((pictures[key], kept) if kept else None)
     return every
@@ -89,14 +102,18 @@ def _of_coco(data: Data, content: Mapping[str, Any], what: str) -> list[Region]:
 def _mask(region: Region) -> Tensor | None:
     if isinstance(region, Path):
         with Image.open(region) as picture:
-            values = np.asarray(picture if picture.mode in ("P", "L", "1", "I;16") else picture.convert("L"))
+            values = np.asarray(
+                picture if picture.mode in ("P", "L", "1", "I;16") else picture.convert("L")
+            )
             return torch.from_numpy((values > 0) & ~((values == VOID) & (picture.mode == "P")))
     return _drawn(*region) if isinstance(region, tuple) else region
 
 
 def _drawn(picture: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Tensor:
     if not isinstance(picture.get("width"), int) or not isinstance(picture.get("height"), int):
-        raise UserError(f"COCO's entry of {picture['file_name']!r} has no width and height, so regions cannot be drawn")
+        raise UserError(
+            f"COCO's entry of {picture['file_name']!r} has no width and height, so regions cannot be drawn"
+        )
     size = (picture["width"], picture["height"])
     canvas, runs = Image.new("1", size), np.zeros(size[::-1], dtype=bool)
     pen = ImageDraw.Draw(canvas)
@@ -105,37 +122,62 @@ def _drawn(picture: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> 
         if picture["what"] == "boxes":
             left, top, wide, high = entry["bbox"]
             pen.rectangle((left, top, left + wide - 1, top + high - 1), fill=1)
-        elif isinstance(shape, Mapping) and isinstance(shape.get("counts"), list):  # run lengths, down the columns
-            runs |= np.repeat(np.arange(len(shape["counts"])) % 2 == 1, shape["counts"]).reshape(size).T
+        elif isinstance(shape, Mapping) and isinstance(
+            shape.get("counts"), list
+        ):  # run lengths, down the columns
+            runs |= (
+                np.repeat(np.arange(len(shape["counts"])) % 2 == 1, shape["counts"]).reshape(size).T
+            )
         elif isinstance(shape, list):
             for outline in shape:
                 pen.polygon(outline, fill=1)
         else:
-            raise UserError(f"the mask of an object in {picture['file_name']!r} is compressed; take regions: boxes")
+            raise UserError(
+                f"the mask of an object in {picture['file_name']!r} is compressed; take regions: boxes"
+            )
     return torch.from_numpy(np.asarray(canvas) | runs)
 
 
 def _readers(
-    readers: Callable[[Sequence[int]], Sequence[Reader]], every: Sequence[Region], how: How, positions: Sequence[int]
+    readers: Callable[[Sequence[int]], Sequence[Reader]],
+    every: Sequence[Region],
+    how: How,
+    positions: Sequence[int],
 ) -> list[Reader]:
-    return [partial(_read, reader, every[i], how) for reader, i in zip(readers(positions), positions, strict=True)]
+    return [
+        partial(_read, reader, every[i], how)
+        for reader, i in zip(readers(positions), positions, strict=True)
+    ]
 
 
 def _read(reader: Reader, region: Region, how: How) -> Sample:
     sample, mask = reader(), _mask(region)
     is_set, is_picture = "mask" in sample.aux, sample.x.ndim == 3
-    shape = sample.x.shape[1:] if sample.x.ndim > 2 else sample.x.shape[:1] if is_set else sample.x.shape[-1:]
+    shape = (
+        sample.x.shape[1:]
+        if sample.x.ndim > 2
+        else sample.x.shape[:1]
+        if is_set
+        else sample.x.shape[-1:]
+    )
     if mask is None:
         mask = torch.zeros(shape, dtype=torch.bool)
     elif is_picture and shape[0] == shape[1] and mask.shape != shape:
         mask = images.resize_tensor(mask[None, None].float(), shape[0], how.resize)[0, 0] >= 0.5
     if mask.shape != shape:
-        raise UserError(f"a region of shape {tuple(mask.shape)} does not fit samples of {tuple(sample.x.shape)}")
-    digest = sample.digest and hashlib.sha256(sample.digest.encode() + mask.numpy().tobytes()).hexdigest()
+        raise UserError(
+            f"a region of shape {tuple(mask.shape)} does not fit samples of {tuple(sample.x.shape)}"
+        )
+    digest = (
+        sample.digest
+        and hashlib.sha256(sample.digest.encode() + mask.numpy().tobytes()).hexdigest()
+    )
     return sample._replace(aux={**sample.aux, REGION: mask}, digest=digest)
 
 
-def _content(content: Callable[[int], Iterable[bytes]], every: Sequence[Region], n: int) -> Iterator[bytes]:
+def _content(
+    content: Callable[[int], Iterable[bytes]], every: Sequence[Region], n: int
+) -> Iterator[bytes]:
     yield from content(n)
     for region in every[:n]:
         file = region.read_bytes() if isinstance(region, Path) else repr(region).encode()

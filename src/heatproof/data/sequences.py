@@ -54,7 +54,9 @@ class Vocabulary:
     def fit(cls, texts: Iterable[str], size: int | None = None, least: int = 1) -> Vocabulary:
         """The most frequent words of the training texts: at most `size` ids in all, each word `least` times or more."""
         if size is not None and size < 3:
-            raise UserError(f"a vocabulary of {size} ids has no word beside padding and unknown; give 3 or more")
+            raise UserError(
+                f"a vocabulary of {size} ids has no word beside padding and unknown; give 3 or more"
+            )
         counts = Counter(word for text in texts for word in words(text))
         ordered = sorted((-count, word) for word, count in counts.items() if count >= least)
         return cls(tuple(word for _, word in ordered)[: None if size is None else size - 2])
@@ -69,7 +71,9 @@ class Vocabulary:
 
     def save(self, path: str | Path) -> None:
         """Write the words as JSON."""
-        Path(path).write_text(json.dumps({"words": self.words}, ensure_ascii=False, indent=0), encoding="utf-8")
+        Path(path).write_text(
+            json.dumps({"words": self.words}, ensure_ascii=False, indent=0), encoding="utf-8"
+        )
 
     def __len__(self) -> int:
         return len(self.words) + 2
@@ -100,7 +104,11 @@ def encoder(vocabulary: Any, bare: bool = True) -> Callable[[str], Sequence[int]
     if isinstance(vocabulary, str | Path):
         vocabulary = Vocabulary.load(vocabulary)
     encode = getattr(vocabulary, "encode", vocabulary)
-    return partial(encode, add_special_tokens=not bare) if hasattr(vocabulary, "all_special_ids") else encode
+    return (
+        partial(encode, add_special_tokens=not bare)
+        if hasattr(vocabulary, "all_special_ids")
+        else encode
+    )
 
 
 def spelled(tokenizer: Any, ids: Sequence[int]) -> list[str]:
@@ -115,7 +123,10 @@ def spelled(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def prompts(
-    tokenizer: Any, texts: Sequence[Sequence[str]], answers: Sequence[str] = (), length: int | None = None
+    tokenizer: Any,
+    texts: Sequence[Sequence[str]],
+    answers: Sequence[str] = (),
+    length: int | None = None,
 ) -> Batch:
     """Prompts for a decoder: each is a list of passages that ends with the question; padded behind, to `length`.
 
@@ -133,16 +144,30 @@ def prompts(
     pieces = [[before, *map(encode, text)] for text in texts]
     ids = [[i for piece in text for i in piece] for text in pieces]
     said = [list(encode(answer)) for answer in answers]
-    if not ids or any(isinstance(t, str) for t in texts) or not all(ids + said) or len(said) not in (0, len(ids)):
-        raise UserError("a prompt is a list such as [passage, passage, question], and has one answer if any are given")
-    turns = [[k % (len(text) - 1) for k, piece in enumerate(text) for _ in piece] for text in pieces]
+    if (
+        not ids
+        or any(isinstance(t, str) for t in texts)
+        or not all(ids + said)
+        or len(said) not in (0, len(ids))
+    ):
+        raise UserError(
+            "a prompt is a list such as [passage, passage, question], and has one answer if any are given"
+        )
+    turns = [
+        [k % (len(text) - 1) for k, piece in enumerate(text) for _ in piece] for text in pieces
+    ]
     width, lengths = max(length or 0, *map(len, ids)), torch.tensor(list(map(len, ids)))
-    x, numbers = (torch.tensor([row + [PADDING] * (width - len(row)) for row in part]) for part in (ids, turns))
+    x, numbers = (
+        torch.tensor([row + [PADDING] * (width - len(row)) for row in part])
+        for part in (ids, turns)
+    )
     aux = {"attention_mask": (torch.arange(width) < lengths[:, None]).long(), "_passages": numbers}
     if said:
         rest = [IGNORED] * (width + max(map(len, said)))  # room for the longest behind the longest
         each = zip(ids, said, strict=True)
-        aux["answer"] = torch.tensor([(rest[: len(row)] + answer + rest)[: len(rest)] for row, answer in each])
+        aux["answer"] = torch.tensor(
+            [(rest[: len(row)] + answer + rest)[: len(rest)] for row, answer in each]
+        )
     return Batch(numbered(len(ids)), x, aux, tokenizer=tokenizer)
 
 
@@ -165,9 +190,17 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     labels, names = found.labels, found.class_names
     if labels is not None and any(isinstance(label, str) for label in labels):
         labels, names = ranked([str(label) for label in labels])
-    made, how, one = partial(_padded_tokens, length=longest), f"padded to {longest} tokens", (longest,)
-    data = open_items(name, items, made, prepared=how, shape=one, ids=found.ids, labels=labels, class_names=names)
-    method = vocabulary.func if isinstance(vocabulary, partial) else None  # what `hf:owner/name` gives
+    made, how, one = (
+        partial(_padded_tokens, length=longest),
+        f"padded to {longest} tokens",
+        (longest,),
+    )
+    data = open_items(
+        name, items, made, prepared=how, shape=one, ids=found.ids, labels=labels, class_names=names
+    )
+    method = (
+        vocabulary.func if isinstance(vocabulary, partial) else None
+    )  # what `hf:owner/name` gives
     return replace(data, tokenizer=getattr(method, "__self__", vocabulary))
 
 
@@ -196,7 +229,11 @@ def read_texts(path: Path, label: str | None = None) -> Lines:
         return lines_of(records, str(path), label)
     if suffix == ".tsv":
         return _from_table([line.rstrip("\r").split("\t") for line in lines], str(path), label)
-    if suffix == ".csv" and lines and set(TEXTS) & {cell.strip().lower() for cell in next(csv.reader(lines[:1]))}:
+    if (
+        suffix == ".csv"
+        and lines
+        and set(TEXTS) & {cell.strip().lower() for cell in next(csv.reader(lines[:1]))}
+    ):
         return _from_table(cells_of(text, str(path), ",", strict=True), str(path), label)
     only_choices(str(path), Choice(label=label))
     matches = [None if suffix == ".txt" else _LABEL_FIRST.fullmatch(line.strip()) for line in lines]
@@ -206,7 +243,9 @@ def read_texts(path: Path, label: str | None = None) -> Lines:
     return Lines([line.strip() for line in lines])
 
 
-def open_text_file(path: Path, vocabulary: Tokeniser, *, length: int | None = None, label: str | None = None) -> Data:
+def open_text_file(
+    path: Path, vocabulary: Tokeniser, *, length: int | None = None, label: str | None = None
+) -> Data:
     """A file of texts as token ids; see `read_texts` and `open_texts`."""
     whole = path.name.removesuffix(".gz")
     name = Path(whole).stem if Path(whole).suffix.lower() in _STEMS else whole
@@ -219,7 +258,9 @@ def lines_of(records: Sequence[Mapping[str, Any]], what: str, label: str | None 
     if key is None:
         keys = ", ".join(map(str, records[0])) if records else "none"
         raise UserError(f"{what!r} has the keys {keys}; text or sentence was expected")
-    wrong = next((i for i, record in enumerate(records) if not isinstance(record.get(key), str)), None)
+    wrong = next(
+        (i for i, record in enumerate(records) if not isinstance(record.get(key), str)), None
+    )
     if wrong is not None:
         raise UserError(f"{what!r}: entry {wrong + 1} has no {key}")
     target = "label" if label is None else label
@@ -227,7 +268,11 @@ def lines_of(records: Sequence[Mapping[str, Any]], what: str, label: str | None 
         raise unknown(f"column of {what!r}", label, map(str, records[0]))
     labelled = label != NO_LABEL and any(target in record for record in records)
     labels = [record.get(target) for record in records] if labelled else None
-    ids = [str(record["id"]) for record in records] if all("id" in record for record in records) else None
+    ids = (
+        [str(record["id"]) for record in records]
+        if all("id" in record for record in records)
+        else None
+    )
     return Lines([record[key] for record in records], labels, ids)
 
 
@@ -236,15 +281,28 @@ def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = No
     if set(TEXTS) & set(header):
         wrong = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
         if wrong is not None:
-            raise UserError(f"{what!r}: line {wrong + 1} has {len(rows[wrong])} columns, the header {len(header)}")
-        names = [cell.strip() if cell.strip() == label else low for cell, low in zip(rows[0], header, strict=True)]
+            raise UserError(
+                f"{what!r}: line {wrong + 1} has {len(rows[wrong])} columns, the header {len(header)}"
+            )
+        names = [
+            cell.strip() if cell.strip() == label else low
+            for cell, low in zip(rows[0], header, strict=True)
+        ]
         lines = lines_of([dict(zip(names, row, strict=True)) for row in rows[1:]], what, label)
-        whole = lines.labels is not None and all(re.fullmatch(r"-?\d+", label.strip()) for label in lines.labels)
-        return lines._replace(labels=[int(label) for label in lines.labels or ()]) if whole else lines
+        whole = lines.labels is not None and all(
+            re.fullmatch(r"-?\d+", label.strip()) for label in lines.labels
+        )
+        return (
+            lines._replace(labels=[int(label) for label in lines.labels or ()]) if whole else lines
+        )
     if rows and all(len(row) == 1 for row in rows):
         return Lines([row[0] for row in rows])
     only_choices(what, Choice(label=label))
     for first, second in ((0, 1), (1, 0)):
-        if rows and all(len(row) == 2 and re.fullmatch(r"-?\d+", row[first].strip()) for row in rows):
+        if rows and all(
+            len(row) == 2 and re.fullmatch(r"-?\d+", row[first].strip()) for row in rows
+        ):
             return Lines([row[second] for row in rows], [int(row[first]) for row in rows])
-    raise UserError(f"{what!r} needs a header with text (or sentence) and label, or two columns, one a number")
+    raise UserError(
+        f"{what!r} needs a header with text (or sentence) and label, or two columns, one a number"
+    )

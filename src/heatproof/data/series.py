@@ -32,7 +32,10 @@ class Row(NamedTuple):
 
 
 def open_series(
-    path: Path, shape: tuple[int, ...] | None = None, label: str | None = None, groups: str | None = None
+    path: Path,
+    shape: tuple[int, ...] | None = None,
+    label: str | None = None,
+    groups: str | None = None,
 ) -> Data:
     """Series of a file, each as (1, T), or as `shape` says: (T,) for the row of a table, (C, T) for C channels.
 
@@ -52,7 +55,9 @@ def open_series(
         )
     shape = (1, steps) if shape is None else shape
     if math.prod(shape) != steps or len(shape) not in (1, 2):
-        raise UserError(f"shape={list(shape)} does not fit rows of {steps} numbers; give [{steps}] or [1, {steps}]")
+        raise UserError(
+            f"shape={list(shape)} does not fit rows of {steps} numbers; give [{steps}] or [1, {steps}]"
+        )
     labels, names = _numbered(rows, path, label)
     ids = [row.id for row in rows if row.id is not None]
     data = open_items(
@@ -76,7 +81,11 @@ def _series(values: Sequence[float], steps: int) -> tuple[Tensor] | ValueError:
     if len(values) != steps:
         return ValueError(f"{len(values)} steps where most have {steps}")
     x = torch.tensor([values], dtype=torch.float32)
-    return (x,) if bool(torch.isfinite(x).all()) else ValueError("steps that are not finite (NaN or infinite)")
+    return (
+        (x,)
+        if bool(torch.isfinite(x).all())
+        else ValueError("steps that are not finite (NaN or infinite)")
+    )
 
 
 def _steps(cells: Sequence[str]) -> list[float] | ValueError:
@@ -99,19 +108,31 @@ def _rows(path: Path, label: str | None, groups: str | None = None) -> list[Row]
     if groups is not None:
         raise UserError(f"{str(path)!r} has no header, so groups={groups!r} names no column")
     if label not in (None, "first", "last", NO_LABEL):
-        raise UserError(f"{str(path)!r} has no header, so label={label!r} names no column; give first, last or none")
+        raise UserError(
+            f"{str(path)!r} has no header, so label={label!r} names no column; give first, last or none"
+        )
     if label == NO_LABEL:
         return [Row(None, None, row) for row in cells]
-    rows = [Row(None, row[-1], row[:-1]) if label == "last" else Row(None, row[0], row[1:]) for row in cells]
+    rows = [
+        Row(None, row[-1], row[:-1]) if label == "last" else Row(None, row[0], row[1:])
+        for row in cells
+    ]
     numbers = any(_is_number(row.label or "") for row in rows)
     if not numbers and all(len(row.steps) < 2 for row in rows):
         return []  # words and one number: texts, more likely than series of one step
     said = [row.label or "" for row in rows]
-    return [r._replace(steps=[s]) if numbers and not _is_number(s) else r for r, s in zip(rows, said, strict=True)]
+    return [
+        r._replace(steps=[s]) if numbers and not _is_number(s) else r
+        for r, s in zip(rows, said, strict=True)
+    ]
 
 
 def _named(
-    rows: Sequence[Sequence[str]], header: Sequence[str], label: str | None, path: Path, groups: str | None
+    rows: Sequence[Sequence[str]],
+    header: Sequence[str],
+    label: str | None,
+    path: Path,
+    groups: str | None,
 ) -> list[Row]:
     if groups is not None and groups not in header:
         raise unknown(f"column of {str(path)!r}", groups, header)
@@ -156,14 +177,20 @@ def _value(label: str) -> float | str | None:
     return number if math.isfinite(number) else None
 
 
-def _numbered(rows: Sequence[Row], path: Path, label: str | None) -> tuple[list[Any] | None, tuple[str, ...] | None]:
+def _numbered(
+    rows: Sequence[Row], path: Path, label: str | None
+) -> tuple[list[Any] | None, tuple[str, ...] | None]:
     if label == NO_LABEL:
         return None, None
     mine = [None if row.label is None else _value(row.label) for row in rows]
     if all(value is None for value in mine):
         return None, None
     others = [row.label for other in _other_split(path) for row in _rows(other, label)]
-    every = {value for value in (*mine, *(_value(text) for text in others if text is not None)) if value is not None}
+    every = {
+        value
+        for value in (*mine, *(_value(text) for text in others if text is not None))
+        if value is not None
+    }
     if any(isinstance(value, str) for value in every):
         every = {f"{value:g}" if isinstance(value, float) else value for value in every}
         mine = [f"{value:g}" if isinstance(value, float) else value for value in mine]
@@ -174,5 +201,7 @@ def _other_split(path: Path) -> list[Path]:
     for mine, other in (("_TRAIN.", "_TEST."), ("_TEST.", "_TRAIN.")):
         if mine in path.name:
             plain = path.with_name(path.name.replace(mine, other).removesuffix(".gz"))
-            return [found for found in (plain, plain.with_name(f"{plain.name}.gz")) if found.is_file()][:1]
+            return [
+                found for found in (plain, plain.with_name(f"{plain.name}.gz")) if found.is_file()
+            ][:1]
     return []

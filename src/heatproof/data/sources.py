@@ -34,14 +34,20 @@ def check_data_name(spec: str, folder: str | Path | None = None) -> str:
         return absolute(spec, folder)
     if scheme == "hf":
         copy = local_copy(spec, folder)
-        return check_hub_name(spec) if copy is None else f"hf:{copy[0]}" + (f"@{copy[1]}" if copy[1] else "")
+        return (
+            check_hub_name(spec)
+            if copy is None
+            else f"hf:{copy[0]}" + (f"@{copy[1]}" if copy[1] else "")
+        )
     path = beside(spec, folder)
     if re.match(r"[a-z]{2,}:", spec) and not path.exists():
         raise unknown("kind of data", scheme, ("bundled", "hf", "python"))
     return str(existing(path))
 
 
-def named(spec: str, size: Size, resize: Resize, name: str | None, allow_code: bool) -> tuple[Any, Size, str | None]:
+def named(
+    spec: str, size: Size, resize: Resize, name: str | None, allow_code: bool
+) -> tuple[Any, Size, str | None]:
     """What a name stands for, the size that its pictures still need, and what the data is called where `name` is None.
 
     `bundled:…` is opened, a `python:` function is called; a path and a name of the hub stay what they are.

@@ -70,7 +70,9 @@ def read_table_texts(files: Sequence[Path], label: str | None = None) -> Lines:
     what, schema = str(files[0]), _schema(files)
     column = next((name for name in TEXTS if name in schema.names), None)
     if column is None:
-        raise UserError(f"{what!r} has columns {', '.join(schema.names)}; text or sentence was expected")
+        raise UserError(
+            f"{what!r} has columns {', '.join(schema.names)}; text or sentence was expected"
+        )
     texts = _values(files, column)
     wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
     if wrong is not None:
@@ -102,7 +104,9 @@ def _holds_pictures(kind: Any) -> bool:
 
 def _picture_column(schema: Any, features: Mapping[str, Any], what: str) -> str:
     known = [name for name in _PICTURES if name in schema.names]
-    known += [name for name, kind in features.items() if _type(kind) == "Image" and name in schema.names]
+    known += [
+        name for name, kind in features.items() if _type(kind) == "Image" and name in schema.names
+    ]
     if not known:
         fitting = [field.name for field in schema if _holds_pictures(field.type)]
         if len(fitting) != 1:
@@ -115,7 +119,9 @@ def _picture_column(schema: Any, features: Mapping[str, Any], what: str) -> str:
         return str(fitting[0])
     kind = schema.field(known[0]).type
     if not _holds_pictures(kind):
-        raise UserError(f"{what!r}: `{known[0]}` is {kind}; binary or a struct with `bytes` was expected")
+        raise UserError(
+            f"{what!r}: `{known[0]}` is {kind}; binary or a struct with `bytes` was expected"
+        )
     return str(known[0])
 
 
@@ -129,9 +135,15 @@ def _labels(
         raise unknown(f"column of {what!r}", label, schema.names)
     column = label or next((name for name in _LABELS if name in schema.names), None)
     if column is None:
-        classes = [name for name, kind in features.items() if _type(kind) == "ClassLabel" and name in schema.names]
+        classes = [
+            name
+            for name, kind in features.items()
+            if _type(kind) == "ClassLabel" and name in schema.names
+        ]
         if len(classes) > 1:
-            raise UserError(f"{what!r} has the labels {', '.join(classes)}; choose one, such as label={classes[0]!r}")
+            raise UserError(
+                f"{what!r} has the labels {', '.join(classes)}; choose one, such as label={classes[0]!r}"
+            )
         column = classes[0] if classes else None
     if column is None:
         return None, None
@@ -176,7 +188,9 @@ def _schema(files: Sequence[Path]) -> Any:
     for file in files:
         schema = _opened(file).schema
         if first is not None and not schema.equals(first, check_metadata=False):
-            raise UserError(f"{str(file)!r} has other columns than {str(files[0])!r}: {', '.join(schema.names)}")
+            raise UserError(
+                f"{str(file)!r} has other columns than {str(files[0])!r}: {', '.join(schema.names)}"
+            )
         first = schema if first is None else first
     return first
 
@@ -222,8 +236,13 @@ def _open_once(path: Path, changed: int, size: int) -> Opened:
 
 
 def _chunks(files: Sequence[Path]) -> Chunks:
-    sizes = [((file, number), size) for file in files for number, size in enumerate(_opened(file).sizes)]
-    return Chunks(tuple(place for place, _ in sizes), tuple(accumulate((size for _, size in sizes), initial=0)))
+    sizes = [
+        ((file, number), size) for file in files for number, size in enumerate(_opened(file).sizes)
+    ]
+    return Chunks(
+        tuple(place for place, _ in sizes),
+        tuple(accumulate((size for _, size in sizes), initial=0)),
+    )
 
 
 def _chunk(path: Path, number: int, column: str) -> Any:
@@ -232,7 +251,9 @@ def _chunk(path: Path, number: int, column: str) -> Any:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    name, _, inner = column.partition(".") if column not in _opened(path).schema.names else (column, "", "")
+    name, _, inner = (
+        column.partition(".") if column not in _opened(path).schema.names else (column, "", "")
+    )
     if path.suffix.lower() in PARQUET:
         with pq.ParquetFile(path) as file:
             found = file.read_row_group(number, columns=[column]).column(0)
@@ -247,7 +268,9 @@ def _values(files: Sequence[Path], column: str) -> list[Any]:
     import pyarrow as pa
 
     try:
-        return [value for place in _chunks(files).places for value in _chunk(*place, column).to_pylist()]
+        return [
+            value for place in _chunks(files).places for value in _chunk(*place, column).to_pylist()
+        ]
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise UserError(f"cannot read the column {column} of {str(files[0])!r}: {error}") from error
 
@@ -263,7 +286,9 @@ def _rows(chunks: Chunks, column: str, positions: Sequence[int]) -> list[Path | 
         try:
             values = _chunk(*chunks.places[chunk], column)
         except (OSError, pa.ArrowException) as error:
-            found |= dict.fromkeys(wanted, OSError(f"row group {chunks.places[chunk][1]} cannot be read: {error}"))
+            found |= dict.fromkeys(
+                wanted, OSError(f"row group {chunks.places[chunk][1]} cannot be read: {error}")
+            )
             continue
         for i in wanted:
             value = values[i - first].as_py()

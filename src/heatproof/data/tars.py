@@ -53,16 +53,22 @@ def open_tars(name: str, shards: Sequence[Path], how: How, label: str | None = N
     `label` names another member or another key of `.json`. A member that is damaged, or claims more bytes than the
     shard has, is recorded as an error; so is the rest of a shard that cannot be followed further, as one sample.
     """
-    found = [sample for number, shard in enumerate(shards) for sample in _samples(shard, number, label)]
+    found = [
+        sample for number, shard in enumerate(shards) for sample in _samples(shard, number, label)
+    ]
     if not any(sample.problem is None for sample in found):
         reason = found[0].problem if found else "no files"
-        raise UserError(f"{str(shards[0])!r} has no picture (found: {reason}); 0001.jpg and 0001.cls were expected")
+        raise UserError(
+            f"{str(shards[0])!r} has no picture (found: {reason}); 0001.jpg and 0001.cls were expected"
+        )
     found, labels, names = _labelled(found, label, str(shards[0]))
     if names is None and labels is not None:
         path = shards[0].with_name("classnames.txt")
         names = tuple(as_text(unpacked(path), str(path)).splitlines()) if path.is_file() else None
     keys = [sample.key for sample in found]
-    ids = keys if len(set(keys)) == len(keys) else [f"{shards[s.shard].stem}/{s.key}" for s in found]
+    ids = (
+        keys if len(set(keys)) == len(keys) else [f"{shards[s.shard].stem}/{s.key}" for s in found]
+    )
     return encoded(name, ids, partial(_pieces, tuple(shards), found), how, labels, names)
 
 
@@ -89,7 +95,11 @@ def _members(shard: Path, file: BinaryIO) -> Iterator[Member]:
         archive = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - closing it would end what the caller reads
     except tarfile.TarError as error:
         packed = file.seek(0) == 0 and file.read(2) == b"\x1f\x8b"
-        hint = "it is compressed; unpack it, for a compressed tar cannot be read from the middle" if packed else error
+        hint = (
+            "it is compressed; unpack it, for a compressed tar cannot be read from the middle"
+            if packed
+            else error
+        )
         raise UserError(f"cannot read {str(shard)!r} as tar: {hint}") from error
     last = -1
     while True:
@@ -101,7 +111,10 @@ def _members(shard: Path, file: BinaryIO) -> Iterator[Member]:
         if info is None:
             file.seek(archive.offset)
             if file.read(_BLOCK).strip(b"\0"):
-                yield _rest(shard, f"the shard has a damaged header at byte {archive.offset}; what follows is lost")
+                yield _rest(
+                    shard,
+                    f"the shard has a damaged header at byte {archive.offset}; what follows is lost",
+                )
             return
         if info.size < 0 or info.offset <= last:
             yield _rest(shard, f"the shard has a header at byte {info.offset} that leads backwards")
@@ -121,7 +134,11 @@ def _member(info: tarfile.TarInfo, size: int) -> Member:
         problem = f"{name} is stored as a sparse file"
     elif info.offset_data + info.size > size:
         problem = f"{name} claims {info.size} bytes, but the shard ends before"
-    readable = whole.removeprefix("./").encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    readable = (
+        whole.removeprefix("./")
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+    )
     return Member(readable, kind.lower(), info.offset_data, info.size, problem)
 
 
@@ -131,9 +148,13 @@ def _rest(shard: Path, problem: str) -> Member:
 
 def _sample(group: Sequence[Member], shard: int, label: str | None, file: BinaryIO) -> Found:
     key, problem = group[0].key, next((member.problem for member in group if member.problem), None)
-    pictures = [member for member in group if f".{member.kind.rpartition('.')[2]}" in images.suffixes()]
+    pictures = [
+        member for member in group if f".{member.kind.rpartition('.')[2]}" in images.suffixes()
+    ]
     rank = {kind: i - len(_PREFERRED) for i, kind in enumerate(_PREFERRED)}
-    plain = sorted((m for m in pictures if "." not in m.kind), key=lambda m: (rank.get(m.kind, 0), m.kind))
+    plain = sorted(
+        (m for m in pictures if "." not in m.kind), key=lambda m: (rank.get(m.kind, 0), m.kind)
+    )
     chosen = plain[0] if plain else pictures[0] if len(pictures) == 1 else None
     if problem is None and chosen is None:
         kinds = ", ".join(f".{member.kind}" for member in group)
@@ -158,7 +179,11 @@ def _label(group: Sequence[Member], label: str | None, file: BinaryIO) -> Any:
     described = next((member for member in group if member.kind == "json"), None)
     content = None if described is None else json.loads(_bytes(described, file))
     keys = (label,) if label is not None else ("label", "cls")
-    value = next((content[key] for key in keys if key in content), None) if isinstance(content, dict) else None
+    value = (
+        next((content[key] for key in keys if key in content), None)
+        if isinstance(content, dict)
+        else None
+    )
     if isinstance(value, list | dict):
         raise UserError(
             f"the sample {group[0].key!r} has several labels, {str(value)[:60]}; one target must be chosen: name a "
@@ -169,7 +194,9 @@ def _label(group: Sequence[Member], label: str | None, file: BinaryIO) -> Any:
 
 def _bytes(member: Member, file: BinaryIO) -> bytes:
     if member.size > _LARGEST_LABEL:
-        raise ValueError(f".{member.kind} has {member.size} bytes; at most {_LARGEST_LABEL} are read")
+        raise ValueError(
+            f".{member.kind} has {member.size} bytes; at most {_LARGEST_LABEL} are read"
+        )
     back = file.tell()
     file.seek(member.start)
     content = file.read(member.size)
@@ -185,11 +212,16 @@ def _labelled(
     known = [value for value in values if value is not None]
     if not known:
         if label not in (None, NO_LABEL):
-            raise UserError(f"{what!r} has no member .{label} and no key {label!r} in .json to take labels from")
+            raise UserError(
+                f"{what!r} has no member .{label} and no key {label!r} in .json to take labels from"
+            )
         return found, None, None
     if all(isinstance(value, str) for value in known):
         return found, *ranked(values)
-    whole = [None if not isinstance(v, int | float) or not math.isfinite(v) or v != int(v) else int(v) for v in values]
+    whole = [
+        None if not isinstance(v, int | float) or not math.isfinite(v) or v != int(v) else int(v)
+        for v in values
+    ]
     mended = [
         sample._replace(problem=f"the label {str(sample.label)[:40]!r} is not a whole number")
         if sample.label is not None and value is None and sample.problem is None
@@ -199,7 +231,9 @@ def _labelled(
     return mended, whole, None
 
 
-def _pieces(shards: Sequence[Path], found: Sequence[Found], positions: Sequence[int]) -> list[Path | bytes | Exception]:
+def _pieces(
+    shards: Sequence[Path], found: Sequence[Found], positions: Sequence[int]
+) -> list[Path | bytes | Exception]:
     """The encoded pictures at `positions`; each shard that holds one is opened once."""
     pieces: dict[int, bytes | Exception] = {}
     for shard in sorted({found[i].shard for i in positions}):
@@ -217,4 +251,8 @@ def _piece(sample: Found, file: BinaryIO) -> bytes | Exception:
         return ValueError(sample.problem)
     file.seek(sample.picture.start)
     content = file.read(sample.picture.size)
-    return content if len(content) == sample.picture.size else OSError("the shard is shorter than when it was opened")
+    return (
+        content
+        if len(content) == sample.picture.size
+        else OSError("the shard is shorter than when it was opened")
+    )

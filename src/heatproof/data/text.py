@@ -17,7 +17,11 @@ from heatproof.errors import UserError
 def unpacked(path: Path) -> bytes:
     """The content of a file, of a `.gz` what is inside."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
+        return (
+            gzip.decompress(path.read_bytes())
+            if path.suffix.lower() == ".gz"
+            else path.read_bytes()
+        )
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read {str(path)!r}: {error}") from error
 
@@ -27,7 +31,9 @@ def as_text(content: bytes, what: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{what!r} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise UserError(
+            f"{what!r} is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from error
 
 
 def as_object(text: str, what: str) -> Mapping[str, Any]:

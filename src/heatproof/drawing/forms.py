@@ -27,7 +27,9 @@ BADGE = 40
 
 def is_drawn(shown: Shown) -> bool:
     """Whether a map is made of marks; that of a photograph, a series or a long row is made of pixels."""
-    return shown.kind in ("text", "graph", "set") or (shown.kind == "table" and shown.image.shape[1] <= BARS)
+    return shown.kind in ("text", "graph", "set") or (
+        shown.kind == "table" and shown.image.shape[1] <= BARS
+    )
 
 
 def is_wide(shown: Shown) -> bool:
@@ -51,7 +53,10 @@ def ground(shown: Shown, width: float, height: float, values: bool = False) -> S
         step = (height - 6) / shown.image.shape[1]
         size = min(11.0, 0.9 * step)
         for i, value in enumerate(shown.image[0].tolist()):
-            y, name = 3 + step * (i + 0.5) + 0.36 * size, shown.words[i] if i < len(shown.words) else f"column {i}"
+            y, name = (
+                3 + step * (i + 0.5) + 0.36 * size,
+                shown.words[i] if i < len(shown.words) else f"column {i}",
+            )
             room = int((width - BADGE if values else 0.36 * width) / width_of("n", size))
             cut = name if len(name) <= room else f"{name[: room - 1]}…"
             sheet.add(Words(2, y, cut, "soft", size=size))
@@ -61,11 +66,17 @@ def ground(shown: Shown, width: float, height: float, values: bool = False) -> S
         low, high = float(shown.image.min()), float(shown.image.max())
         for channel in shown.image[:SEEN]:
             y = height - 8 - (height - 16) * (channel - low) / max(high - low, 1e-9)
-            sheet.add(Stroke([(width * (i + 0.5) / len(y), float(v)) for i, v in enumerate(y)], "ink", 1.3))
+            sheet.add(
+                Stroke(
+                    [(width * (i + 0.5) / len(y), float(v)) for i, v in enumerate(y)], "ink", 1.3
+                )
+            )
     return sheet
 
 
-def over(shown: Shown, unit: NDArray[np.float32], signed: bool, width: float, height: float) -> Sheet:
+def over(
+    shown: Shown, unit: NDArray[np.float32], signed: bool, width: float, height: float
+) -> Sheet:
     """A map with a value from −1 to 1 for each word, node or column: as its background, its disc or its bar."""
     sheet = Sheet(width, height)
     unit = unit if signed else np.clip(unit, 0, 1)
@@ -85,7 +96,16 @@ def over(shown: Shown, unit: NDArray[np.float32], signed: bool, width: float, he
         sheet.add(Stroke([(zero, 0), (zero, height)], "strong"))
         for i, (v, ink) in enumerate(zip(unit.tolist(), inks, strict=True)):
             start = zero + reach * min(v, 0)
-            sheet.add(Box(start, 3 + step * (i + 0.14), reach * abs(v), 0.72 * step, ink, 0.35 + 0.5 * abs(v)))
+            sheet.add(
+                Box(
+                    start,
+                    3 + step * (i + 0.14),
+                    reach * abs(v),
+                    0.72 * step,
+                    ink,
+                    0.35 + 0.5 * abs(v),
+                )
+            )
     return sheet
 
 
@@ -96,7 +116,9 @@ def uri(sheet: Sheet) -> str:
     return "data:image/svg+xml," + quote(text.replace("<svg ", head, 1), safe=" <>=/\"':;,.()-")
 
 
-def _flow(words: Sequence[str], width: float, height: float) -> tuple[float, list[tuple[float, float, float]]]:
+def _flow(
+    words: Sequence[str], width: float, height: float
+) -> tuple[float, list[tuple[float, float, float]]]:
     """The size of letters at which words fit between the edges, and the start, baseline and width of those that do."""
     for size in range(LARGEST, SMALLEST - 1, -1):
         places, x, y = [], 0.0, 1.2 * size
@@ -135,11 +157,15 @@ def layout(edges: NDArray[np.float32], steps: int = 60) -> NDArray[np.float32]:
     far = np.where(near, 1.0, np.where(np.eye(n) > 0, 0.0, np.inf))
     for k in range(n):
         far = np.minimum(far, far[:, k, None] + far[k])
-    far[np.isinf(far)] = far[np.isfinite(far)].max(initial=0) + 1.5  # parts without an edge between them
+    far[np.isinf(far)] = (
+        far[np.isfinite(far)].max(initial=0) + 1.5
+    )  # parts without an edge between them
     centred = np.eye(n) - 1 / max(n, 1)
     values, vectors = np.linalg.eigh(-0.5 * centred @ far**2 @ centred)
     turn = 2 * np.pi * np.arange(n) / max(n, 1)  # leaves of one node would fall together
-    spots = vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0)) + 0.1 * np.stack([np.cos(turn), np.sin(turn)], 1)
+    spots = vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0)) + 0.1 * np.stack(
+        [np.cos(turn), np.sin(turn)], 1
+    )
     for _ in range(steps):
         apart = np.linalg.norm(spots[:, None] - spots, axis=2)
         pull = -np.divide(far, apart, out=np.zeros_like(far), where=apart > 0)

@@ -125,7 +125,9 @@ def number(value: float, digits: int) -> str:
 def digits_for(cells: Iterable[Entry]) -> int:
     """Those that half of the numbers deserve by the width of their intervals."""
     known = [
-        digits_of(c.value, c.low, c.high) for c in cells if isinstance(c, Cell) and not c.percent and c.low <= c.high
+        digits_of(c.value, c.low, c.high)
+        for c in cells
+        if isinstance(c, Cell) and not c.percent and c.low <= c.high
     ]
     return median_low(known or [2])
 
@@ -158,7 +160,12 @@ def render(content: Tabular, caption: str, label: str, notes: Sequence[str], wid
     most = max(2, int((width - 1.7) / COLUMN_INCHES))
     kind = "table*" if width > ONE_COLUMN and len(content.heads) - content.words > 2 else "table"
     label = re.sub(r"[^A-Za-z0-9:.-]+", "-", label)
-    lines += [rf"\begin{{{kind}}}[t]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
+    lines += [
+        rf"\begin{{{kind}}}[t]",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        rf"\label{{{label}}}",
+    ]
     lines += [r"\footnotesize", r"\setlength{\tabcolsep}{4pt}"]
     digits = digits_for(cell for row in content.rows for cell in row)
     for i, block in enumerate(content.blocks(most)):
@@ -172,7 +179,9 @@ def _tabular(block: Tabular, digits: int) -> list[str]:
     columns = "l" * block.words + "r" * (len(block.heads) - block.words)
     lines = [rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}", r"\toprule"]
     if block.spans:
-        lines.append(" & ".join(rf"\multicolumn{{{n}}}{{c}}{{{text}}}" for text, n in block.spans) + r" \\")
+        lines.append(
+            " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{text}}}" for text, n in block.spans) + r" \\"
+        )
         start = 1
         for text, n in block.spans:
             if text:
@@ -184,12 +193,16 @@ def _tabular(block: Tabular, digits: int) -> list[str]:
             if i:
                 lines.append(r"\midrule")
             if block.rules[i]:
-                lines.append(rf"\multicolumn{{{len(block.heads)}}}{{@{{}}l}}{{\textit{{{block.rules[i]}}}}} \\")
+                lines.append(
+                    rf"\multicolumn{{{len(block.heads)}}}{{@{{}}l}}{{\textit{{{block.rules[i]}}}}} \\"
+                )
         lines.append(" & ".join(entry(cell, digits) for cell in row) + r" \\")
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
-def unbeaten(means: pd.Series, tests: pd.DataFrame, controls: Collection[str], sign: int = 1) -> set[str]:
+def unbeaten(
+    means: pd.Series, tests: pd.DataFrame, controls: Collection[str], sign: int = 1
+) -> set[str]:
     """The best method and every one that the paired tests do not separate from it; controls never.
 
     `means` is indexed by explainer; `tests` are rows of `statistics.paired_tests` with differences turned so that more
@@ -203,4 +216,7 @@ def unbeaten(means: pd.Series, tests: pd.DataFrame, controls: Collection[str], s
     if len(judged) < 2:  # alone, a method is neither best nor worst
         return set()
     best = str(judged.idxmax())
-    return {best, *(str(e) for e in judged.index if str(e) != best and not above(tests, best, str(e)))}
+    return {
+        best,
+        *(str(e) for e in judged.index if str(e) != best and not above(tests, best, str(e))),
+    }

@@ -98,7 +98,10 @@ WORDS_TOO = ("random", "influence")
 """Methods whose names are words of their own, which a sentence may use otherwise."""
 WRAPPERS = ("captum", "quantus", "pytorch_grad_cam", "zennit", "shap")
 """Libraries, of which a method has the name that comes first in its brackets."""
-FILLINGS = {name: name.replace("_", " ") for name in ("dataset_mean", "image_mean", "reference_mean", "own_baseline")}
+FILLINGS = {
+    name: name.replace("_", " ")
+    for name in ("dataset_mean", "image_mean", "reference_mean", "own_baseline")
+}
 FILLINGS |= {"noisy_linear": "noisy linear", "noisy_linear_published": "noisy linear as published"}
 FILLINGS |= {"morf": "MoRF", "lerf": "LeRF"}
 """What imputers and orders of removal are called in a sentence."""
@@ -127,7 +130,9 @@ def colour_of(name: str) -> str:
 
 
 def looks(
-    explainers: Iterable[str], controls: Collection[str] = (), registered: Mapping[str, str] | None = None
+    explainers: Iterable[str],
+    controls: Collection[str] = (),
+    registered: Mapping[str, str] | None = None,
 ) -> dict[str, Look]:
     """A name and a colour for each explainer of a study; settings are named where two of them differ in nothing else.
 
@@ -143,13 +148,19 @@ def looks(
     taken: list[str] = []
     for explainer, base in bases.items():
         library = explainer.split("(")[0] if _wrapped(explainer) else ""
-        title = TITLES.get(base, f"{base[:1].upper()}{base[1:]}".replace("_", " ") if library else explainer)
+        title = TITLES.get(
+            base, f"{base[:1].upper()}{base[1:]}".replace("_", " ") if library else explainer
+        )
         title += f" ({TITLES[library]})" if library else ""  # whoever brings a method names it
-        told = settings_of(explainer) if base in TITLES and [*bases.values()].count(base) > 1 else ""
+        told = (
+            settings_of(explainer) if base in TITLES and [*bases.values()].count(base) > 1 else ""
+        )
         control = explainer in controls
         known = base if library else (registered or {}).get(explainer) or base
         colour = "control" if control else colour_of(known)
-        found[explainer] = Look(", ".join(filter(None, (title, told))), colour, control, known in taken)
+        found[explainer] = Look(
+            ", ".join(filter(None, (title, told))), colour, control, known in taken
+        )
         taken.append(known)
     return found
 
@@ -157,7 +168,11 @@ def looks(
 def _wrapped(explainer: str) -> str:
     """The name that a method of another library has here, or would have; empty for one of our own."""
     library, _, inside = explainer.partition("(")
-    name = re.split("[,)]", inside.partition("=")[2])[0].rpartition(".")[2] if library in WRAPPERS else ""
+    name = (
+        re.split("[,)]", inside.partition("=")[2])[0].rpartition(".")[2]
+        if library in WRAPPERS
+        else ""
+    )
     ours = re.sub("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     return ours if ours in TITLES else name
 
@@ -169,7 +184,9 @@ def spoken(text: str, known: Mapping[str, Look]) -> str:
     >>> spoken("lime(samples=8) is behind grad_cam; draw more: lime: {samples: 32}", known)
     'LIME is behind Grad-CAM; draw more: lime: {samples: 32}'
     """
-    named = FILLINGS | {e: look.name for e, look in known.items() if e not in WORDS_TOO and look.name != e}
+    named = FILLINGS | {
+        e: look.name for e, look in known.items() if e not in WORDS_TOO and look.name != e
+    }
     every = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
     pattern = rf"[\[{{][^\]}}]*|(?<![\w.])(?:{every})(?![\w(.=]*[\w(=]|:\S|: [{{\[])"  # what stands in brackets stays
     return re.sub(pattern, lambda found: named.get(found[0], found[0]), text)
@@ -181,11 +198,17 @@ def settings_of(explainer: str) -> str:
     >>> settings_of("lime(samples=32, features=tokens(mask_token=1))"), settings_of("grad_cam")
     ('32 samples, tokens', '')
     """
-    inside = re.sub(r"\([^()]*\)", "", explainer.partition("(")[2].removesuffix(")"))  # what a setting has itself
+    inside = re.sub(
+        r"\([^()]*\)", "", explainer.partition("(")[2].removesuffix(")")
+    )  # what a setting has itself
     inside = inside.partition(",")[2] if _wrapped(explainer) else inside
     inside = re.sub("arguments=|[{}']", "", inside).replace(": ", "=")
-    pairs = [part.strip().removeprefix("n_").partition("=") for part in inside.split(",") if part.strip()]
-    words = [f"{v} {k}" if k.endswith("s") and v.isdigit() else f"{k} {v}".strip() for k, _, v in pairs]
+    pairs = [
+        part.strip().removeprefix("n_").partition("=") for part in inside.split(",") if part.strip()
+    ]
+    words = [
+        f"{v} {k}" if k.endswith("s") and v.isdigit() else f"{k} {v}".strip() for k, _, v in pairs
+    ]
     return ", ".join(word.removeprefix("features ").replace("_", " ") for word in words)
 
 
@@ -195,5 +218,7 @@ def css() -> str:
     >>> css()[:19]
     ':root{--ink:#16191d'
     """
-    light, dark = (";".join(f"--{name}:{pair[i]}" for name, pair in COLOURS.items()) for i in (0, 1))
+    light, dark = (
+        ";".join(f"--{name}:{pair[i]}" for name, pair in COLOURS.items()) for i in (0, 1)
+    )
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"

@@ -38,5 +38,11 @@ def page(package: str, name: str) -> Template:
     It may include and import the templates that all share, such as `head.html`, `tables.html` and `charts.html`.
     """
     loader = ChoiceLoader([PackageLoader(package), PackageLoader(SHARED)])
-    whole = Environment(autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    whole = Environment(
+        autoescape=True,
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return whole.get_template(name)

@@ -70,13 +70,18 @@ def _unit(values: NDArray[Any] | None, side: int = 10**6) -> NDArray[np.float32]
 
 
 def _colours(signed: bool) -> NDArray[np.float64]:
-    return np.array([tuple(bytes.fromhex(colour[1:])) for colour in (SIGNED if signed else UNSIGNED)]) / 255
+    return (
+        np.array([tuple(bytes.fromhex(colour[1:])) for colour in (SIGNED if signed else UNSIGNED)])
+        / 255
+    )
 
 
 def laid(image: NDArray[np.uint8], values: NDArray[Any], signed: bool) -> NDArray[np.uint8]:
     """A map (H, W) over its photograph (H, W, 3) as paper shows it: what `filters` and the style do on a page."""
     unit = _unit(values)
-    photograph = Image.fromarray(image).convert("L").resize(unit.shape[::-1], Image.Resampling.LANCZOS)
+    photograph = (
+        Image.fromarray(image).convert("L").resize(unit.shape[::-1], Image.Resampling.LANCZOS)
+    )
     ground = 1 - WASHED * (1 - np.asarray(photograph)[..., None] / 255)
     strength, colours = np.abs(unit) if signed else np.clip(unit, 0, 1), _colours(signed)
     cover = np.interp(strength, np.linspace(0, 1, len(STRENGTH)), STRENGTH)[..., None]
@@ -102,7 +107,9 @@ def filters() -> Markup:
             f'<feComponentTransfer result="cover">{alpha}</feComponentTransfer>'
             '<feComposite in="ink" in2="cover" operator="in"/></filter>'
         )
-    return Markup(f'<svg class="unseen" width="0" height="0" aria-hidden="true">{"".join(found)}</svg>')
+    return Markup(
+        f'<svg class="unseen" width="0" height="0" aria-hidden="true">{"".join(found)}</svg>'
+    )
 
 
 def is_signed(values: NDArray[Any] | None) -> bool:
@@ -138,7 +145,11 @@ def prediction(known: pd.DataFrame, sample: str) -> str:
     if not name and pd.notna(row.get("predicted")):
         name = f"class {int(row['predicted'])}"
     chance = row.get("probability")
-    return f"{name} ({100 * chance:.0f} %)" if name and chance is not None and pd.notna(chance) else name
+    return (
+        f"{name} ({100 * chance:.0f} %)"
+        if name and chance is not None and pd.notna(chance)
+        else name
+    )
 
 
 def label_words(known: pd.DataFrame, sample: str) -> str:
@@ -146,7 +157,12 @@ def label_words(known: pd.DataFrame, sample: str) -> str:
     if sample not in known.index:
         return ""
     label, predicted = known.loc[sample].get("label"), known.loc[sample].get("predicted")
-    if label is None or pd.isna(label) or label < 0 or pd.isna(known.loc[sample].get("probability", 1.0)):
+    if (
+        label is None
+        or pd.isna(label)
+        or label < 0
+        or pd.isna(known.loc[sample].get("probability", 1.0))
+    ):
         return "no label"
     right = pd.notna(predicted) and int(label) == int(predicted)
     return "label agrees" if right else f"label is class {int(label)}"
@@ -154,7 +170,11 @@ def label_words(known: pd.DataFrame, sample: str) -> str:
 
 def draw_ground(item: Shown, wide: float, tall: float, side: int = PHOTO_SIDE) -> str:
     """What lies under a map, as a data URI: a photograph of at most `side` pixels, or a drawing."""
-    return photo(item.image, side) if item.image.ndim == 3 else forms.uri(forms.ground(item, wide, tall))
+    return (
+        photo(item.image, side)
+        if item.image.ndim == 3
+        else forms.uri(forms.ground(item, wide, tall))
+    )
 
 
 def draw_over(item: Shown, signed: bool, wide: float, tall: float, side: int = LARGEST_MAP) -> str:
@@ -164,21 +184,30 @@ def draw_over(item: Shown, signed: bool, wide: float, tall: float, side: int = L
     return forms.uri(forms.over(item, _unit(item.map)[0], signed, wide, tall))
 
 
-def placed(sheet: Sheet, item: Shown, signed: bool, x: float, y: float, wide: float, tall: float) -> None:
+def placed(
+    sheet: Sheet, item: Shown, signed: bool, x: float, y: float, wide: float, tall: float
+) -> None:
     """A map on what lies under it, for paper."""
     assert item.map is not None  # else there is no tile
     if not forms.is_drawn(item):
         washed = item.image if item.image.ndim == 3 else np.full((1, 1, 3), 255, np.uint8)
         sheet.add(Picture(x, y, wide, tall, laid(washed, item.map, signed)))
     under = [] if item.image.ndim == 3 else [forms.ground(item, wide, tall)]
-    marks = [forms.over(item, _unit(item.map)[0], signed, wide, tall)] if forms.is_drawn(item) else []
+    marks = (
+        [forms.over(item, _unit(item.map)[0], signed, wide, tall)] if forms.is_drawn(item) else []
+    )
     for part in [*marks, *under] if item.kind == "text" else [*under, *marks]:
         sheet.place(part, x, y)
 
 
-def pair_card(look: Look, before: Shown, after: Shown, badge: str, words: str, side: int = 112) -> Markup:
+def pair_card(
+    look: Look, before: Shown, after: Shown, badge: str, words: str, side: int = 112
+) -> Markup:
     """The map of a method before and after a change, each over what the model saw, with a score in the corner."""
-    signed, wide = is_signed(before.map) or is_signed(after.map), 2 * side if forms.is_wide(before) else side
+    signed, wide = (
+        is_signed(before.map) or is_signed(after.map),
+        2 * side if forms.is_wide(before) else side,
+    )
     tiles = Markup("").join(
         Markup(
             '<div class="tile" style="width:{}px"><img class="photo{}" src="{}" alt=""><img class="map {}" src="{}" '
@@ -190,7 +219,9 @@ def pair_card(look: Look, before: Shown, after: Shown, badge: str, words: str, s
             "drawn" if forms.is_drawn(half) else "signed" if signed else "unsigned",
             draw_over(half, signed, wide - 8, side - 8, side),
             f"{look.name}, {when}",
-            Markup('<span class="badge">{}</span>').format(badge) if half is after and badge else "",
+            Markup('<span class="badge">{}</span>').format(badge)
+            if half is after and badge
+            else "",
         )
         for half, when in ((before, "as it is"), (after, "after the change"))
     )
@@ -199,11 +230,17 @@ def pair_card(look: Look, before: Shown, after: Shown, badge: str, words: str, s
     return Markup(text).format(look.name, look.colour, tiles, words)
 
 
-def strip_row(heading: Markup | str, tiles: Sequence[tuple[Sequence[str], str, str, str]], wide: int = 160) -> Markup:
+def strip_row(
+    heading: Markup | str, tiles: Sequence[tuple[Sequence[str], str, str, str]], wide: int = 160
+) -> Markup:
     """Pictures in a row: for each its URIs, side by side, what they show, a title and a note."""
     figures = Markup("").join(
-        Markup('<figure><div class="beside">{}</div><figcaption><b>{}</b><span>{}</span></figcaption></figure>').format(
-            Markup("").join(Markup('<img src="{}" alt="{}" loading="lazy">').format(uri, alt) for uri in uris),
+        Markup(
+            '<figure><div class="beside">{}</div><figcaption><b>{}</b><span>{}</span></figcaption></figure>'
+        ).format(
+            Markup("").join(
+                Markup('<img src="{}" alt="{}" loading="lazy">').format(uri, alt) for uri in uris
+            ),
             title,
             note,
         )

@@ -62,7 +62,9 @@ def subjects(cubes: Sequence[Cube]) -> list[str]:
     """
     parts = [(cube.dataset, cube.model, cube.evaluation) for cube in cubes]
     differ = [len({part[i] for part in parts}) > 1 for i in range(3)]
-    return [", ".join(text for text, told in zip(part, differ, strict=True) if told) for part in parts]
+    return [
+        ", ".join(text for text, told in zip(part, differ, strict=True) if told) for part in parts
+    ]
 
 
 def about(cube: Cube) -> str:

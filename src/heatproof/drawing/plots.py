@@ -50,7 +50,12 @@ class Mark:
 
 
 def mark(
-    look: Look, value: float, low: float = math.nan, high: float = math.nan, chance: float = math.nan, said: str = ""
+    look: Look,
+    value: float,
+    low: float = math.nan,
+    high: float = math.nan,
+    chance: float = math.nan,
+    said: str = "",
 ) -> Mark:
     """The mark of a method in its colour, hollow where its interval reaches chance, open for a second setting."""
     reached = low <= chance <= high or value == chance
@@ -96,7 +101,11 @@ def log_ticks(low: float, high: float) -> list[float]:
     ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0])
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = (float(f"{step}e{power}") for power in powers for step in ((1, 2, 5) if high < 100 * low else (1,)))
+    every = (
+        float(f"{step}e{power}")
+        for power in powers
+        for step in ((1, 2, 5) if high < 100 * low else (1,))
+    )
     return [t for t in every if 0.99 * low <= t <= 1.01 * high] or [low, high]
 
 
@@ -122,7 +131,13 @@ def wrapped(text: str, most: float, lines: int = 2) -> list[str]:
     >>> wrapped("integrated_gradients(steps=16)", 140), wrapped("Saliency", 100)
     (['integrated_gradients', '(steps=16)'], ['Saliency'])
     """
-    pieces = text.replace("(", "\0(").replace("_", "_\0").replace(", ", ", \0").replace(" ", " \0").split("\0")
+    pieces = (
+        text.replace("(", "\0(")
+        .replace("_", "_\0")
+        .replace(", ", ", \0")
+        .replace(" ", " \0")
+        .split("\0")
+    )
     found = [""]
     for piece in pieces:
         if found[-1] and width_of(found[-1] + piece.rstrip()) > most:
@@ -132,7 +147,10 @@ def wrapped(text: str, most: float, lines: int = 2) -> list[str]:
     if len(rows) > lines:
         rows = [*rows[: lines - 1], "".join(found[lines - 1 :]).strip()]
     room = max(4, int(most / width_of("n")) + 1)
-    return [row if len(row) <= room else f"{row[: room // 2]}…{row[-(room - room // 2 - 1) :]}" for row in rows]
+    return [
+        row if len(row) <= room else f"{row[: room // 2]}…{row[-(room - room // 2 - 1) :]}"
+        for row in rows
+    ]
 
 
 def _names(sheet: Sheet, x: float, y: float, text: str, most: float, colour: str = "soft") -> None:
@@ -159,7 +177,9 @@ def dots(
     width: float = WIDE,
 ) -> Plot:
     """A row for each mark: its name, a band for its interval and a dot; `guides` are dotted lines through all rows."""
-    names = min(NAMES, max((width_of(line) for m in marks for line in wrapped(m.name, NAMES)), default=0.0))
+    names = min(
+        NAMES, max((width_of(line) for m in marks for line in wrapped(m.name, NAMES)), default=0.0)
+    )
     tall = 28.0 if any(len(wrapped(m.name, NAMES)) > 1 for m in marks) else ROW
     bottom = EDGE + tall * len(marks)
     sheet = Sheet(width, bottom + 18 + 15 * bool(axis))
@@ -168,7 +188,9 @@ def dots(
     for name, value in guides:
         if ends[0] <= value <= ends[1]:
             with sheet.mark(name=name, value=value):
-                sheet.add(Stroke([(scale(value), EDGE - 4), (scale(value), bottom)], "third", 1.4, (2, 2)))
+                sheet.add(
+                    Stroke([(scale(value), EDGE - 4), (scale(value), bottom)], "third", 1.4, (2, 2))
+                )
     for i, m in enumerate(marks):
         y = EDGE + tall * (i + 0.5)
         # the row of a method is one group, so that the page can move it
@@ -192,21 +214,39 @@ def _banded(sheet: Sheet, m: Mark, scale: Scale, y: float, half: float) -> None:
         sheet.add(Dot(scale(m.value), y, 4.2, m.colour, m.kind))  # type: ignore[arg-type]
 
 
-def spot(m: Mark, ends: tuple[float, float], height: float, width: float = 112, bold: bool = True) -> Sheet:
+def spot(
+    m: Mark, ends: tuple[float, float], height: float, width: float = 112, bold: bool = True
+) -> Sheet:
     """One row of `dots` alone, with its number beside it, for a cell of a table whose rows share a scale."""
     sheet, y = Sheet(width, height), height / 2
     scale = Scale(*ends, 6, width - 40)
     for tick in scale.ticks(2):
-        sheet.add(Stroke([(scale(tick), 0), (scale(tick), height)], "strong" if tick == 0 else "grid", 1.2))
+        sheet.add(
+            Stroke(
+                [(scale(tick), 0), (scale(tick), height)], "strong" if tick == 0 else "grid", 1.2
+            )
+        )
     with sheet.mark(**m.data):
         sheet.add(Box(0, 0, width, height, "card", 0))
         _banded(sheet, m, scale, y, 7)
         control = m.colour == "control"
-        sheet.add(Words(width, y + 5, number(m.value), "third" if control else "ink", "end", 14, bold and not control))
+        sheet.add(
+            Words(
+                width,
+                y + 5,
+                number(m.value),
+                "third" if control else "ink",
+                "end",
+                14,
+                bold and not control,
+            )
+        )
     return sheet
 
 
-def x_axis(sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, percent: bool, most: int = 3) -> None:
+def x_axis(
+    sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, percent: bool, most: int = 3
+) -> None:
     """Lines and numbers of a horizontal axis, with its name below."""
     for tick in scale.ticks(most):
         x, zero = scale(tick), tick == 0 and not scale.log
@@ -214,7 +254,11 @@ def x_axis(sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, per
         sheet.add(Words(x, bottom + 14, tick_text(tick, percent), "third", "middle"))
     if axis:
         middle = max((scale.start + scale.end) / 2, width_of(axis) / 2)
-        sheet.add(Words(min(middle, sheet.width - width_of(axis) / 2), bottom + 29, axis, "third", "middle"))
+        sheet.add(
+            Words(
+                min(middle, sheet.width - width_of(axis) / 2), bottom + 29, axis, "third", "middle"
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -257,7 +301,9 @@ def curves(
     if y:
         sheet.add(Words(0, 11, y, "third"))
     for tick in up.ticks(3):
-        sheet.add(Stroke([(34, up(tick)), (across.end, up(tick))], "strong" if tick == 0 else "grid"))
+        sheet.add(
+            Stroke([(34, up(tick)), (across.end, up(tick))], "strong" if tick == 0 else "grid")
+        )
         sheet.add(Words(28, up(tick) + 4, tick_text(tick, percent), "third", "end"))
     last = -math.inf
     for level in levels if len(levels) <= 12 else across.ticks():
@@ -288,10 +334,16 @@ def _line(sheet: Sheet, line: Curve, across: Scale, up: Scale) -> None:
     for m in [] if line.faint else known:
         with sheet.mark(**m.data):
             if m.low < m.high:
-                ends = [(across(m.x), up(max(m.low, up.low))), (across(m.x), up(min(m.high, up.high)))]
+                ends = [
+                    (across(m.x), up(max(m.low, up.low))),
+                    (across(m.x), up(min(m.high, up.high))),
+                ]
                 sheet.add(Stroke(ends, line.colour, 1.2, (), 0.75))
             if m.x_low < m.x_high:
-                sides = [(across(min(max(v, across.low), across.high)), up(m.value)) for v in (m.x_low, m.x_high)]
+                sides = [
+                    (across(min(max(v, across.low), across.high)), up(m.value))
+                    for v in (m.x_low, m.x_high)
+                ]
                 sheet.add(Stroke(sides, line.colour, 1.2, (), 0.75))
             sheet.add(Dot(across(m.x), up(m.value), 3.2, line.colour, m.kind))  # type: ignore[arg-type]
 
@@ -320,11 +372,23 @@ def cells(
     title: str = "",
 ) -> Plot:
     """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none."""
-    names = min(150.0, max((width_of(line) for row in rows for line in wrapped(row, 150)), default=0.0))
+    names = min(
+        150.0, max((width_of(line) for row in rows for line in wrapped(row, 150)), default=0.0)
+    )
     cell = max(46.0, min(92.0, (760 - names) / max(len(columns), 1)))
-    turned = len(columns) > 14 or any(width_of(word) > cell + 2 for column in columns for word in column.split())
+    turned = len(columns) > 14 or any(
+        width_of(word) > cell + 2 for column in columns for word in column.split()
+    )
     wrap = [[column] if turned else wrapped(column, cell - 4, 3) for column in columns]
-    top = 4 + (max(map(width_of, columns), default=0) if turned else 13.0 * max(map(len, wrap), default=1)) + 4
+    top = (
+        4
+        + (
+            max(map(width_of, columns), default=0)
+            if turned
+            else 13.0 * max(map(len, wrap), default=1)
+        )
+        + 4
+    )
     cell = 34.0 if turned else cell
     tall = 30.0 if any(len(wrapped(row, 150)) > 1 for row in rows) else 24.0
     sheet = Sheet(names + 10 + cell * len(columns) + 2, top + tall * len(rows) + 2)
@@ -332,7 +396,16 @@ def cells(
         middle = names + 10 + cell * (j + 0.5)
         for k, word in enumerate(head):
             at = top - 6 if turned else top - 6 - 13 * (len(head) - 1 - k)
-            sheet.add(Words(middle + 4 * turned, at, word, "third", "start" if turned else "middle", turned=turned))
+            sheet.add(
+                Words(
+                    middle + 4 * turned,
+                    at,
+                    word,
+                    "third",
+                    "start" if turned else "middle",
+                    turned=turned,
+                )
+            )
     y = top
     for row, line in zip(rows, values, strict=True):
         _names(sheet, names, y + tall / 2, row, 150)
@@ -343,8 +416,26 @@ def cells(
                 continue
             with sheet.mark(**m.data, row=row, column=columns[j]):
                 strength = min(abs(m.value), 1.0)
-                sheet.add(Box(x + 1, y + 1, cell - 2, tall - 2, "heat" if m.value > 0 else "cold", 0.55 * strength))
+                sheet.add(
+                    Box(
+                        x + 1,
+                        y + 1,
+                        cell - 2,
+                        tall - 2,
+                        "heat" if m.value > 0 else "cold",
+                        0.55 * strength,
+                    )
+                )
                 written = number(m.value, min(2, digits_of(m.value, m.low, m.high)))
-                sheet.add(Words(x + cell / 2, y + tall / 2 + 4, written, "ink", "middle", 11 if turned else 12))
+                sheet.add(
+                    Words(
+                        x + cell / 2,
+                        y + tall / 2 + 4,
+                        written,
+                        "ink",
+                        "middle",
+                        11 if turned else 12,
+                    )
+                )
         y += tall
     return Plot(title, sheet)

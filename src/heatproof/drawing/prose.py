@@ -77,7 +77,9 @@ def listing(names: Iterable[str]) -> str:
     'a, b and c'
     """
     names = list(names)
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+    return (
+        names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+    )
 
 
 def some(names: Iterable[str], most: int = LISTED) -> str:
@@ -109,7 +111,11 @@ def difference(tests: pd.DataFrame, a: str, b: str) -> dict[str, Any] | None:
     if row.empty:
         return None
     turned = {str(k): v for k, v in row.iloc[0].items()}
-    turned["difference"], turned["low"], turned["high"] = -turned["difference"], -turned["high"], -turned["low"]
+    turned["difference"], turned["low"], turned["high"] = (
+        -turned["difference"],
+        -turned["high"],
+        -turned["low"],
+    )
     turned["score_a"], turned["score_b"] = turned["score_b"], turned["score_a"]
     return turned
 

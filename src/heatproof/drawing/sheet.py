@@ -79,8 +79,14 @@ class Stroke:
 
         x, y = zip(*self.points, strict=True)
         style = (0, tuple(d / self.width for d in self.dash)) if self.dash else "-"
-        about: dict[str, Any] = {"color": COLOURS[self.colour][0], "linewidth": self.width * unit, "linestyle": style}
-        return Line2D(x, y, **about, alpha=self.opacity, solid_capstyle="butt", solid_joinstyle="round")
+        about: dict[str, Any] = {
+            "color": COLOURS[self.colour][0],
+            "linewidth": self.width * unit,
+            "linestyle": style,
+        }
+        return Line2D(
+            x, y, **about, alpha=self.opacity, solid_capstyle="butt", solid_joinstyle="round"
+        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,9 @@ class Box:
 
     def svg(self) -> str:
         """The element."""
-        where = " ".join(f'{k}="{plain(v)}"' for k, v in zip(("x", "y"), (self.x, self.y), strict=True))
+        where = " ".join(
+            f'{k}="{plain(v)}"' for k, v in zip(("x", "y"), (self.x, self.y), strict=True)
+        )
         size = f'width="{plain(self.width)}" height="{plain(self.height)}"'
         return f'<rect {where} {size} rx="2" fill="var(--{self.colour})" fill-opacity="{self.opacity:.2g}"/>'
 
@@ -105,7 +113,14 @@ class Box:
         from matplotlib.patches import Rectangle
 
         colour = COLOURS[self.colour][0]
-        return Rectangle((self.x, self.y), self.width, self.height, facecolor=colour, alpha=self.opacity, linewidth=0)
+        return Rectangle(
+            (self.x, self.y),
+            self.width,
+            self.height,
+            facecolor=colour,
+            alpha=self.opacity,
+            linewidth=0,
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +141,9 @@ class Dot:
             faint = f' opacity="{self.opacity:g}"' if self.opacity < 1 else ""
             return f'<circle {centre} r="{plain(self.radius)}" fill="var(--{self.colour})"{faint}/>'
         ring = f'<circle {centre} r="{plain(self.radius - 0.8)}" fill="var(--card)" stroke="var(--{self.colour})"'
-        inner = f'<circle {centre} r="1.4" fill="var(--{self.colour})"/>' if self.kind == "open" else ""
+        inner = (
+            f'<circle {centre} r="1.4" fill="var(--{self.colour})"/>' if self.kind == "open" else ""
+        )
         return f'{ring} stroke-width="1.6"/>{inner}'
 
     def artist(self, unit: float) -> Artist:
@@ -141,7 +158,15 @@ class Dot:
             "markeredgecolor": colour,
         }
         face = colour if filled else "#ffffff"
-        return Line2D([self.x], [self.y], marker="o", linestyle="", markerfacecolor=face, alpha=self.opacity, **about)
+        return Line2D(
+            [self.x],
+            [self.y],
+            marker="o",
+            linestyle="",
+            markerfacecolor=face,
+            alpha=self.opacity,
+            **about,
+        )
 
 
 @dataclass(frozen=True)
@@ -171,10 +196,20 @@ class Words:
         from matplotlib.text import Text
 
         side = {"start": "left", "middle": "center", "end": "right"}[self.anchor]
-        about: dict[str, Any] = {"rotation": 90 if self.turned else 0, "rotation_mode": "anchor", "parse_math": False}
+        about: dict[str, Any] = {
+            "rotation": 90 if self.turned else 0,
+            "rotation_mode": "anchor",
+            "parse_math": False,
+        }
         weight = "bold" if self.bold else "normal"
-        about |= {"horizontalalignment": side, "verticalalignment": "baseline", "fontsize": self.size * unit}
-        return Text(self.x, self.y, self.text, color=COLOURS[self.colour][0], fontweight=weight, **about)
+        about |= {
+            "horizontalalignment": side,
+            "verticalalignment": "baseline",
+            "fontsize": self.size * unit,
+        }
+        return Text(
+            self.x, self.y, self.text, color=COLOURS[self.colour][0], fontweight=weight, **about
+        )
 
 
 @dataclass(frozen=True)
@@ -202,7 +237,9 @@ class Picture:
         from matplotlib.image import BboxImage
         from matplotlib.transforms import Bbox
 
-        return BboxImage(Bbox.from_bounds(self.x, self.y, self.width, self.height), data=self.pixels[::-1])
+        return BboxImage(
+            Bbox.from_bounds(self.x, self.y, self.width, self.height), data=self.pixels[::-1]
+        )
 
 
 Piece = Stroke | Box | Dot | Words | Picture
@@ -223,7 +260,9 @@ class Sheet:
     @contextmanager
     def mark(self, **data: Any) -> Iterator[None]:
         """What is added inside stands for these numbers: `method`, `value`, `low`, `high` and more."""
-        self.groups.append(({name: text for name, value in data.items() if (text := digits(value))}, []))
+        self.groups.append(
+            ({name: text for name, value in data.items() if (text := digits(value))}, [])
+        )
         yield
         self.groups.append(({}, []))
 
@@ -254,11 +293,15 @@ class Sheet:
         parts = []
         for data, pieces in self.groups:
             body = "".join(piece.svg() for piece in pieces)
-            carried = " ".join(f'data-{name.replace("_", "-")}="{escape(value)}"' for name, value in data.items())
+            carried = " ".join(
+                f'data-{name.replace("_", "-")}="{escape(value)}"' for name, value in data.items()
+            )
             parts.append(f'<g class="mark" {carried}>{body}</g>' if data else body)
         spaced = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
         style = f"<style>{css()}text{{font:12px sans-serif}}</style>" if alone else ""
-        return Markup(f"<svg{spaced} {about}>{style}{''.join(parts)}</svg>")  # all text in it was escaped
+        return Markup(
+            f"<svg{spaced} {about}>{style}{''.join(parts)}</svg>"
+        )  # all text in it was escaped
 
     def encoded(self, kind: str, title: str, inches: float) -> bytes:
         """The drawing as a file of this width: svg, or pdf or png by matplotlib."""
@@ -277,7 +320,10 @@ class Sheet:
             current["pdf.fonttype"] = 42  # TrueType, which publishers ask for
             unit = inches / self.width
             figure = Figure(figsize=(inches, self.height * unit), facecolor="white")
-            where = Affine2D().scale(1, -1).translate(0, self.height).scale(unit) + figure.dpi_scale_trans
+            where = (
+                Affine2D().scale(1, -1).translate(0, self.height).scale(unit)
+                + figure.dpi_scale_trans
+            )
             for order, piece in enumerate(self.pieces):
                 artist = piece.artist(72 * unit)
                 artist.set_zorder(order)  # else lines lie on boxes, whichever came first
@@ -295,7 +341,9 @@ def need_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise UserError("figures as PDF or PNG need matplotlib: pip install 'heatproof[figures]'") from error
+        raise UserError(
+            "figures as PDF or PNG need matplotlib: pip install 'heatproof[figures]'"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -318,7 +366,13 @@ TALLEST = 9 * PIXELS
 
 def _moved(piece: Piece, dx: float, dy: float) -> Piece:
     if isinstance(piece, Stroke):
-        return Stroke([(x + dx, y + dy) for x, y in piece.points], piece.colour, piece.width, piece.dash, piece.opacity)
+        return Stroke(
+            [(x + dx, y + dy) for x, y in piece.points],
+            piece.colour,
+            piece.width,
+            piece.dash,
+            piece.opacity,
+        )
     return type(piece)(**{**piece.__dict__, "x": piece.x + dx, "y": piece.y + dy})
 
 
@@ -342,7 +396,9 @@ def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
             if plot.title:
                 sheet.add(Words(x, sheet.height + 13, plot.title, "ink", bold=True))
                 after = x + 1.12 * width_of(plot.title) + 6
-                sheet.add(*([Words(after, sheet.height + 13, plot.note, "third")] if plot.note else []))
+                sheet.add(
+                    *([Words(after, sheet.height + 13, plot.note, "third")] if plot.note else [])
+                )
             sheet.place(plot.sheet, x, sheet.height + headed)
             x += plot.sheet.width + GAP
         sheet.height += tall

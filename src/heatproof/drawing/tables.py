@@ -43,7 +43,9 @@ def to_csv(frame: pd.DataFrame) -> str:
     '=1+1,-0.5
     ig,
     """
-    safe = pd.DataFrame({n: column if is_numeric_dtype(column) else inert(column) for n, column in frame.items()})
+    safe = pd.DataFrame(
+        {n: column if is_numeric_dtype(column) else inert(column) for n, column in frame.items()}
+    )
     safe.columns = pd.Index(inert(safe.columns.to_series()))
     return safe.to_csv(index=False, lineterminator="\n", float_format=_written)
 
@@ -59,5 +61,9 @@ def inert(texts: pd.Series) -> pd.Series:
     ["'=1+1", 'ig']
     """
     return pd.Series(
-        [f"'{text}" if isinstance(text, str) and text.startswith(FORMULA) else text for text in texts], texts.index
+        [
+            f"'{text}" if isinstance(text, str) and text.startswith(FORMULA) else text
+            for text in texts
+        ],
+        texts.index,
     )

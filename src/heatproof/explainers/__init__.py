@@ -10,7 +10,13 @@ from heatproof.explainers.concepts.explain import Car, Cav
 from heatproof.explainers.controls import RandomMap, SobelEdges, WeightNoise
 from heatproof.explainers.examples.influence import Influence, TracIn
 from heatproof.explainers.examples.simplex import RepresentationSimilarity, SimplEx
-from heatproof.explainers.gradient import ExpectedGradients, GradientShap, InputXGradient, IntegratedGradients, Saliency
+from heatproof.explainers.gradient import (
+    ExpectedGradients,
+    GradientShap,
+    InputXGradient,
+    IntegratedGradients,
+    Saliency,
+)
 from heatproof.explainers.lrp import Lrp
 from heatproof.explainers.masking import Occlusion, Rise
 from heatproof.explainers.mfaba import Mfaba
@@ -18,15 +24,92 @@ from heatproof.explainers.rules import DeepLift, GuidedBackprop
 from heatproof.explainers.sampling import KernelShap, Lime
 from heatproof.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 
-KINDS: tuple[Any, ...] = (Saliency, InputXGradient, IntegratedGradients, ExpectedGradients, GradientShap, DeepLift)
-KINDS += (GuidedBackprop, Lrp, GradCAM, GradCAMPlusPlus, LayerCAM, HiResCAM, AttentionRollout, Chefer, Lime)
-KINDS += (KernelShap, Occlusion, Rise, FeatureAblation, FeaturePermutation, Mfaba, SmoothGrad, SmoothGradSquared)
-KINDS += (VarGrad, RandomMap, SobelEdges, Influence, TracIn, SimplEx, RepresentationSimilarity, Cav, Car, Precomputed)
+KINDS: tuple[Any, ...] = (
+    Saliency,
+    InputXGradient,
+    IntegratedGradients,
+    ExpectedGradients,
+    GradientShap,
+    DeepLift,
+)
+KINDS += (
+    GuidedBackprop,
+    Lrp,
+    GradCAM,
+    GradCAMPlusPlus,
+    LayerCAM,
+    HiResCAM,
+    AttentionRollout,
+    Chefer,
+    Lime,
+)
+KINDS += (
+    KernelShap,
+    Occlusion,
+    Rise,
+    FeatureAblation,
+    FeaturePermutation,
+    Mfaba,
+    SmoothGrad,
+    SmoothGradSquared,
+)
+KINDS += (
+    VarGrad,
+    RandomMap,
+    SobelEdges,
+    Influence,
+    TracIn,
+    SimplEx,
+    RepresentationSimilarity,
+    Cav,
+    Car,
+    Precomputed,
+)
 KINDS += (WeightNoise,)
 EXPLAINERS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 
-__all__ = ["EXPLAINERS", "AttentionRollout", "Car", "Cav", "Chefer", "DeepLift", "ExpectedGradients"]
-__all__ += ["FeatureAblation", "FeaturePermutation", "GradCAM", "GradCAMPlusPlus", "GradientShap", "GuidedBackprop"]
-__all__ += ["HiResCAM", "Influence", "InputXGradient", "IntegratedGradients", "KernelShap", "LayerCAM", "Lime", "Lrp"]
-__all__ += ["Mfaba", "Occlusion", "Precomputed", "RandomMap", "RepresentationSimilarity", "Rise", "Saliency"]
-__all__ += ["SimplEx", "SmoothGrad", "SmoothGradSquared", "SobelEdges", "TracIn", "VarGrad", "WeightNoise"]
+__all__ = [
+    "EXPLAINERS",
+    "AttentionRollout",
+    "Car",
+    "Cav",
+    "Chefer",
+    "DeepLift",
+    "ExpectedGradients",
+]
+__all__ += [
+    "FeatureAblation",
+    "FeaturePermutation",
+    "GradCAM",
+    "GradCAMPlusPlus",
+    "GradientShap",
+    "GuidedBackprop",
+]
+__all__ += [
+    "HiResCAM",
+    "Influence",
+    "InputXGradient",
+    "IntegratedGradients",
+    "KernelShap",
+    "LayerCAM",
+    "Lime",
+    "Lrp",
+]
+__all__ += [
+    "Mfaba",
+    "Occlusion",
+    "Precomputed",
+    "RandomMap",
+    "RepresentationSimilarity",
+    "Rise",
+    "Saliency",
+]
+__all__ += [
+    "SimplEx",
+    "SmoothGrad",
+    "SmoothGradSquared",
+    "SobelEdges",
+    "TracIn",
+    "VarGrad",
+    "WeightNoise",
+]

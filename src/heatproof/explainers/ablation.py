@@ -54,7 +54,9 @@ class FeatureAblation(Method):
 
     def __post_init__(self) -> None:
         if self.fill == "mean" and isinstance(self.features, Pixels):
-            raise UserError(f"{self.name} with fill='mean' changes nothing of pixels, each its own mean; use patches")
+            raise UserError(
+                f"{self.name} with fill='mean' changes nothing of pixels, each its own mean; use patches"
+            )
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist on samples of this shape."""
@@ -67,7 +69,9 @@ class FeatureAblation(Method):
         inputs, segments, fill = ground(self.name, features, self.fill, model, batch)
         every = torch.arange(int(count(segments).max()), device=inputs.device)
 
-        def without(owner: Tensor, feature: Tensor, _: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+        def without(
+            owner: Tensor, feature: Tensor, _: Tensor
+        ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
             if isinstance(features, Hiding):
                 aux = {name: value[owner] for name, value in batch.aux.items()}
                 return features.hide(inputs[owner], aux, every != feature[:, None])
@@ -134,24 +138,34 @@ class FeaturePermutation(Method):
 
         def exchanged(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
             inside = segments[owner] == feature.reshape(-1, *[1] * (segments.ndim - 1))
-            return torch.where(beside_channels(inside, inputs, batch), elsewhere(owner, draw), inputs[owner])
+            return torch.where(
+                beside_channels(inside, inputs, batch), elsewhere(owner, draw), inputs[owner]
+            )
 
         each = available.clamp(max=self.draws)
         return _differences(self, model, batch, target, inputs, segments, each, exchanged)
 
 
-def _shifts(features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor) -> tuple[Tensor, Pick]:
+def _shifts(
+    features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor
+) -> tuple[Tensor, Pick]:
     """How many offsets there are for each sample (B,), and the inputs shifted by offset number `draw`."""
-    rows = batch.x.ndim == 3 and segments.ndim == 3  # features are rows of (B, N, F): elements of sets, nodes of graphs
+    rows = (
+        batch.x.ndim == 3 and segments.ndim == 3
+    )  # features are rows of (B, N, F): elements of sets, nodes of graphs
     size = tuple(batch.x.shape[1:2]) if rows else spatial(batch.x.shape)
     total = math.prod(size)
     place = torch.arange(total, device=key.device)
     at = place[:, None].expand(batch.x.shape[1:]) if rows else place.reshape(size)
-    before = origins(batch, at.expand(len(batch), *at.shape), total)  # offsets count along the places as they were
+    before = origins(
+        batch, at.expand(len(batch), *at.shape), total
+    )  # offsets count along the places as they were
     after = before.argsort(1)
     real = changeable(features, batch, total).gather(1, after)
     numbers = real.sum(1)
-    first = real.long().argsort(dim=1, descending=True, stable=True)  # the places of the real ones, in order
+    first = real.long().argsort(
+        dim=1, descending=True, stable=True
+    )  # the places of the real ones, in order
     rank = real.long().cumsum(1) - 1
     absent = (place == 0) | (place >= numbers[:, None])
     last = torch.iinfo(torch.int64).max
@@ -161,7 +175,9 @@ def _shifts(features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, 
         if len(size) == 1:
             moved = first[owner].gather(1, (rank[owner] + offset) % numbers[owner, None])
             return torch.where(real[owner], moved, place)
-        found = torch.zeros_like(offset)  # offsets along each axis, so that a shift of a picture is one of its map
+        found = torch.zeros_like(
+            offset
+        )  # offsets along each axis, so that a shift of a picture is one of its map
         for length, at, by in zip(
             size, torch.unravel_index(place, size), torch.unravel_index(offset, size), strict=True
         ):
@@ -196,7 +212,9 @@ def _differences(
     """
     counts = count(segments)
     n = int(counts.max())
-    free = (torch.arange(n, device=inputs.device) < counts[:, None]) & changeable(explainer.features, batch, n)
+    free = (torch.arange(n, device=inputs.device) < counts[:, None]) & changeable(
+        explainer.features, batch, n
+    )
     chosen = free.long().argsort(dim=1, descending=True, stable=True)
 
     def build(owner: Tensor, index: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
@@ -205,8 +223,19 @@ def _differences(
     values = torch.zeros(len(batch), n, dtype=torch.float64, device=inputs.device)
     readout: Any = explainer.readout
     with torch.no_grad():
-        whole = torch.cat([s for *_, s in readouts(model, batch, target, 1, readout, lambda owner, _: inputs[owner])])
-        for owner, index, scores in readouts(model, batch, target, free.sum(1) * draws, readout, build):
+        whole = torch.cat(
+            [
+                s
+                for *_, s in readouts(
+                    model, batch, target, 1, readout, lambda owner, _: inputs[owner]
+                )
+            ]
+        )
+        for owner, index, scores in readouts(
+            model, batch, target, free.sum(1) * draws, readout, build
+        ):
             feature = chosen[owner, index // draws[owner]]
-            values.index_put_((owner, feature), (whole[owner] - scores) / draws[owner], accumulate=True)
+            values.index_put_(
+                (owner, feature), (whole[owner] - scores) / draws[owner], accumulate=True
+            )
     return spread_out(spread(values, segments), inputs, batch)

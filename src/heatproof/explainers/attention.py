@@ -37,7 +37,10 @@ class Attentions(TorchFunctionMode):
         whole = partial(attend, torch.matmul, self._softmax, torch.mul)
         refusal = f"the attention of {model} adds to its keys, which attention_rollout and chefer do not know"
         heads = partial(attend_heads, F.linear, whole, refusal)
-        self._own: dict[Any, Any] = {F.scaled_dot_product_attention: whole, F.multi_head_attention_forward: heads}
+        self._own: dict[Any, Any] = {
+            F.scaled_dot_product_attention: whole,
+            F.multi_head_attention_forward: heads,
+        }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = self._own.get(func, func)(*args, **(kwargs or {}))
@@ -60,7 +63,9 @@ class _OfAttention(Method):
         """Raise for a smoothed model and for samples that are neither images (C, H, W) nor texts (L,)."""
         refuse_averages(self.name, model)
         if len(shape) != 3 and model.embedding is None:
-            raise UserError(f"{self.name} reads tokens of images or of texts, got samples of shape {tuple(shape)}")
+            raise UserError(
+                f"{self.name} reads tokens of images or of texts, got samples of shape {tuple(shape)}"
+            )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, C, H, W), or one value per token (B, L), for the classes `target` (B,)."""
@@ -72,14 +77,20 @@ class _OfAttention(Method):
         ]
         tokens = torch.cat(parts)
         if inputs.ndim == 4:
-            site = find_layer(model, inputs.shape[1:], None, rows_of(batch.aux, slice(0, 1), inputs.device))
+            site = find_layer(
+                model, inputs.shape[1:], None, rows_of(batch.aux, slice(0, 1), inputs.device)
+            )
             if site.layout == "tokens":
                 return enlarged(site.spatial(tokens[..., None]), inputs)
         elif tokens.shape == batch.x.shape:
             return tokens
-        raise UserError(f"the {tokens.shape[1]} tokens of {model.name} do not lie on samples of {batch.x.shape[1:]}")
+        raise UserError(
+            f"the {tokens.shape[1]} tokens of {model.name} do not lie on samples of {batch.x.shape[1:]}"
+        )
 
-    def _rows(self, model: Model, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
+    def _rows(
+        self, model: Model, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor
+    ) -> Tensor:
         """What each token (B, L) gives to those that the output is read from."""
         watched, count = Attentions(model.name), len(inputs)
         inputs, aux = model.filled_up(inputs, aux)
@@ -90,8 +101,14 @@ class _OfAttention(Method):
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
         kept, watched.kept = watched.kept, []  # not to wait for the collector
         if not kept or {(len(a), a.shape[-1]) for a in kept} != {(len(inputs), kept[0].shape[-1])}:
-            why = "has no attention" if not kept else "attends in windows or to tokens that grow fewer"
-            raise UserError(f"{self.name} needs attention among all tokens in every layer, and {model.name} {why}")
+            why = (
+                "has no attention"
+                if not kept
+                else "attends in windows or to tokens that grow fewer"
+            )
+            raise UserError(
+                f"{self.name} needs attention among all tokens in every layer, and {model.name} {why}"
+            )
         wanted = kept[-1:] if self.name == AttentionRollout.name else kept
         found = torch.autograd.grad(chosen, wanted, allow_unused=True, materialize_grads=True)
         gradients = [gradient.to(inputs.dtype) / model.gradient_scale for gradient in found]

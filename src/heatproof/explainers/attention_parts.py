@@ -62,7 +62,12 @@ def attend_heads(
     parameters = inspect.signature(F.multi_head_attention_forward)
     of = {**dict.fromkeys(parameters.parameters), **parameters.bind(*args, **options).arguments}
     query, heads = of["query"], of["num_heads"]
-    if of["use_separate_proj_weight"] or of["bias_k"] is not None or of["add_zero_attn"] or query.ndim != 3:
+    if (
+        of["use_separate_proj_weight"]
+        or of["bias_k"] is not None
+        or of["add_zero_attn"]
+        or query.ndim != 3
+    ):
         raise UserError(refusal)
     weights = of["in_proj_weight"].chunk(3)
     biases = (None,) * 3 if of["in_proj_bias"] is None else of["in_proj_bias"].chunk(3)

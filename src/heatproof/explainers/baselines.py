@@ -31,7 +31,9 @@ Baseline = Annotated[
 """A number, "random", "references" or samples: the type of the field `baseline`."""
 
 
-def starting_points(name: str, baseline: float | str | Examples, model: Model, batch: Batch, seed: int) -> Pick | float:
+def starting_points(
+    name: str, baseline: float | str | Examples, model: Model, batch: Batch, seed: int
+) -> Pick | float:
     """Where the paths of explainer `name` start, in units of the normalised input.
 
     A number is the same everywhere, which every group of permutations leaves alone. "random" are standard normal
@@ -44,12 +46,19 @@ def starting_points(name: str, baseline: float | str | Examples, model: Model, b
     """
     if isinstance(baseline, Examples):
         baseline.check_shape(batch.x.shape[1:])
-        return pool_draws(name, baseline, batch, model.inputs(baseline.batch.to(model.device)).detach(), seed)
+        return pool_draws(
+            name, baseline, batch, model.inputs(baseline.batch.to(model.device)).detach(), seed
+        )
     if not isinstance(baseline, str):
         return baseline
     if baseline == REFERENCES:
-        raise UserError(f"{name} has references as its baseline, which a study knows; here give samples: baseline=x")
-    key, shape = rand.keys(seed, batch.ids, f"{name} baseline").to(model.device), model.inputs(batch).shape[1:]
+        raise UserError(
+            f"{name} has references as its baseline, which a study knows; here give samples: baseline=x"
+        )
+    key, shape = (
+        rand.keys(seed, batch.ids, f"{name} baseline").to(model.device),
+        model.inputs(batch).shape[1:],
+    )
     return lambda row, draw: batch[row].carried(rand.normal(rand.fold(key[row], draw), shape))
 
 

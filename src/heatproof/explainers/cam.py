@@ -33,9 +33,15 @@ class _ClassActivation(Method):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise unless samples are images (C, H, W), series (C, T) or volumes (C, D, H, W) and the layer exists."""
         if len(shape) not in MODES:
-            raise UserError(f"{self.name} needs images, series or volumes with channels, got samples of {tuple(shape)}")
-        if len(shape) != 3 and not any(isinstance(part, nn.Conv1d | nn.Conv3d) for part in model.module.modules()):
-            raise UserError(f"{self.name} reads a map of a convolutional network, and {model.name} has none")
+            raise UserError(
+                f"{self.name} needs images, series or volumes with channels, got samples of {tuple(shape)}"
+            )
+        if len(shape) != 3 and not any(
+            isinstance(part, nn.Conv1d | nn.Conv3d) for part in model.module.modules()
+        ):
+            raise UserError(
+                f"{self.name} reads a map of a convolutional network, and {model.name} has none"
+            )
         refuse_averages(self.name, model)
         if self.layer is not None:
             model.layer(self.layer)
@@ -44,26 +50,40 @@ class _ClassActivation(Method):
         """Maps (B, C, H, W) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
         self.check(model, inputs.shape[1:])
-        site = find_layer(model, inputs.shape[1:], self.layer, rows_of(batch.aux, slice(0, 1), inputs.device))
+        site = find_layer(
+            model, inputs.shape[1:], self.layer, rows_of(batch.aux, slice(0, 1), inputs.device)
+        )
         parts = [
-            self._rows(model, site, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
+            self._rows(
+                model, site, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows]
+            )
             for rows in slices(len(inputs), model.rows)
         ]
         return enlarged(torch.cat(parts), inputs)
 
-    def _rows(self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> Tensor:
+    def _rows(
+        self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor
+    ) -> Tensor:
         leaves: list[Tensor] = []
         filled, aux = model.filled_up(inputs, aux)
         with torch.enable_grad(), _cut(model.layer(site.path), site.side, leaves):
             logits = model.logits(filled.clone(), aux)[: len(inputs)]
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-        gradient = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0] if chosen.requires_grad else None
+        gradient = (
+            torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0]
+            if chosen.requires_grad
+            else None
+        )
         if gradient is None:
-            raise UserError(f"the output of {model.name} does not depend on its layer {site.path!r}")
+            raise UserError(
+                f"the output of {model.name} does not depend on its layer {site.path!r}"
+            )
         # The caller's precision from here on: sums over channels and the enlarged map would lose digits in 16 bits.
         gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
         gradient, features = site.spatial(gradient / model.gradient_scale), site.spatial(features)
-        maps = (_WEIGHTS[self.name](gradient, features) * features).sum(1, keepdim=True)[: len(inputs)]
+        maps = (_WEIGHTS[self.name](gradient, features) * features).sum(1, keepdim=True)[
+            : len(inputs)
+        ]
         return maps.relu() if self.relu else maps
 
 
@@ -127,11 +147,15 @@ class HiResCAM(_ClassActivation):
 def _plus_plus(gradient: Tensor, features: Tensor) -> Tensor:
     places = tuple(range(2, gradient.ndim))
     positive = gradient.relu()
-    return (positive / (2 + positive * features.relu().sum(places, keepdim=True))).sum(places, keepdim=True)
+    return (positive / (2 + positive * features.relu().sum(places, keepdim=True))).sum(
+        places, keepdim=True
+    )
 
 
 _WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "grad_cam": lambda gradient, features: gradient.mean(tuple(range(2, gradient.ndim)), keepdim=True),
+    "grad_cam": lambda gradient, features: gradient.mean(
+        tuple(range(2, gradient.ndim)), keepdim=True
+    ),
     "grad_cam_plus_plus": _plus_plus,
     "layer_cam": lambda gradient, features: gradient.relu(),
     "hires_cam": lambda gradient, features: gradient,
@@ -145,7 +169,9 @@ def enlarged(maps: Tensor, inputs: Tensor) -> Tensor:
     >>> enlarged(torch.ones(1, 1, 2, 2), torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 3, 8, 8])
     """
-    maps = F.interpolate(maps, size=inputs.shape[2:], mode=MODES[inputs.ndim - 1], align_corners=False)
+    maps = F.interpolate(
+        maps, size=inputs.shape[2:], mode=MODES[inputs.ndim - 1], align_corners=False
+    )
     return maps.to(inputs.dtype).expand_as(inputs).clone()
 
 
@@ -164,7 +190,9 @@ def _cut(module: nn.Module, side: str, leaves: list[Tensor]) -> Iterator[None]:
     def swapped(values: Any) -> Any:
         if isinstance(values, Tensor):
             return leaf_for(values)
-        place = next(i for i, v in enumerate(values) if isinstance(v, Tensor) and v.is_floating_point())
+        place = next(
+            i for i, v in enumerate(values) if isinstance(v, Tensor) and v.is_floating_point()
+        )
         parts = (*values[:place], leaf_for(values[place]), *values[place + 1 :])
         return type(values)(*parts) if hasattr(values, "_fields") else type(values)(parts)
 

@@ -19,7 +19,11 @@ from heatproof.models.smoothed import Smoothed
 
 _MOST_PREFIX_TOKENS = 16
 
-ADAPTIVE: tuple[type[nn.Module], ...] = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+ADAPTIVE: tuple[type[nn.Module], ...] = (
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d,
+)
 ADAPTIVE += (nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
 """Layers that give maps of a size of their own."""
 
@@ -60,11 +64,16 @@ class _Seen:
     given: Tensor | None
 
 
-_FOUND: WeakKeyDictionary[Model, dict[tuple[str | None, tuple[int, ...]], Site]] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Model, dict[tuple[str | None, tuple[int, ...]], Site]] = (
+    WeakKeyDictionary()
+)
 
 
 def find_layer(
-    model: Model, shape: Sequence[int], layer: str | None = None, aux: Mapping[str, Tensor] | None = None
+    model: Model,
+    shape: Sequence[int],
+    layer: str | None = None,
+    aux: Mapping[str, Tensor] | None = None,
 ) -> Site:
     """Where Grad-CAM reads a model, for samples of `shape` (C, H, W); found by one pass and remembered.
 
@@ -83,15 +92,23 @@ def find_layer(
     return known[key]
 
 
-def _search(model: Model, shape: tuple[int, ...], layer: str | None, aux: Mapping[str, Tensor]) -> Site:
+def _search(
+    model: Model, shape: tuple[int, ...], layer: str | None, aux: Mapping[str, Tensor]
+) -> Site:
     weight = next((p for p in model.module.parameters() if p.is_floating_point()), torch.zeros(()))
-    probe = rand.normal(rand.keys(0, ("probe",), "grad_cam").to(model.device), shape).to(weight.dtype)
+    probe = rand.normal(rand.keys(0, ("probe",), "grad_cam").to(model.device), shape).to(
+        weight.dtype
+    )
     seen: list[_Seen] = []
     with torch.enable_grad(), _watched(model.module, seen):
         logits = model.logits(probe.requires_grad_().clone(), aux)
         # Unequal weights, so that the gradient does not vanish for a head whose rows sum to zero.
         readout = (logits * torch.arange(1, logits.shape[1] + 1, device=logits.device).cos()).sum()
-    sizes = [tuple(s.given.shape[2:]) for s in seen if s.given is not None and s.given.ndim == 4 == len(shape) + 1]
+    sizes = [
+        tuple(s.given.shape[2:])
+        for s in seen
+        if s.given is not None and s.given.ndim == 4 == len(shape) + 1
+    ]
     counts = (getattr(part, "num_prefix_tokens", None) for part in model.module.modules())
     prefix = next((count for count in counts if isinstance(count, int)), None)
     if layer is not None:
@@ -108,7 +125,9 @@ def _search(model: Model, shape: tuple[int, ...], layer: str | None, aux: Mappin
             )
         return site
     flat = len(shape) == 3
-    candidates = list(_candidates(model.module, seen, shape, sizes, prefix) if flat else _convolved(seen, shape))
+    candidates = list(
+        _candidates(model.module, seen, shape, sizes, prefix) if flat else _convolved(seen, shape)
+    )
     connected: list[Site] = []
     for site, tensor in reversed(candidates):
         gradient = None
@@ -118,7 +137,9 @@ def _search(model: Model, shape: tuple[int, ...], layer: str | None, aux: Mappin
             return site
         if gradient is not None:
             connected.append(site)
-    if connected:  # a head of zeros, as some networks start with, lets no gradient through to any layer
+    if (
+        connected
+    ):  # a head of zeros, as some networks start with, lets no gradient through to any layer
         return connected[0]
     names = [s.path for s in seen if s.path][-5:]
     raise UserError(
@@ -128,11 +149,18 @@ def _search(model: Model, shape: tuple[int, ...], layer: str | None, aux: Mappin
 
 
 def _candidates(
-    module: nn.Module, seen: list[_Seen], shape: tuple[int, ...], sizes: list[tuple[int, ...]], prefix: int | None
+    module: nn.Module,
+    seen: list[_Seen],
+    shape: tuple[int, ...],
+    sizes: list[tuple[int, ...]],
+    prefix: int | None,
 ) -> Iterator[tuple[Site, Tensor]]:
     """Sites in the order in which their modules finish, each with its tensor in the probing pass."""
     in_lists = {
-        id(child) for part in module.modules() if isinstance(part, nn.Sequential | nn.ModuleList) for child in part
+        id(child)
+        for part in module.modules()
+        if isinstance(part, nn.Sequential | nn.ModuleList)
+        for child in part
     }
     blocks = {s.path for s in seen if id(s.module) in in_lists and _is_block(s)}
     for entry in seen:
@@ -142,7 +170,10 @@ def _candidates(
             if grid is not None:
                 yield Site(entry.path, "input", "tokens", grid), entry.taken
         elif (
-            entry.path and entry.given is not None and entry.given.ndim == 4 and not isinstance(entry.module, ADAPTIVE)
+            entry.path
+            and entry.given is not None
+            and entry.given.ndim == 4
+            and not isinstance(entry.module, ADAPTIVE)
         ):
             site = _output_site(entry, shape, sizes, prefix)
             if site is not None:
@@ -155,7 +186,12 @@ def _convolved(seen: list[_Seen], shape: tuple[int, ...]) -> Iterator[tuple[Site
     for entry in seen:
         if isinstance(entry.module, nn.Conv1d | nn.Conv3d):
             channels = entry.module.out_channels
-        if entry.path and entry.given is not None and _is_map(entry, shape) and entry.given.shape[1] == channels:
+        if (
+            entry.path
+            and entry.given is not None
+            and _is_map(entry, shape)
+            and entry.given.shape[1] == channels
+        ):
             yield _map_site(entry), entry.given
 
 
@@ -163,7 +199,12 @@ def _is_map(entry: _Seen, shape: tuple[int, ...]) -> bool:
     """Whether a module gave channels over more than one position, as many axes as the sample has."""
     given = entry.given
     resized = isinstance(entry.module, ADAPTIVE)
-    return given is not None and given.ndim == len(shape) + 1 and given[0, 0].numel() > 1 and not resized
+    return (
+        given is not None
+        and given.ndim == len(shape) + 1
+        and given[0, 0].numel() > 1
+        and not resized
+    )
 
 
 def _map_site(entry: _Seen) -> Site:
@@ -174,13 +215,21 @@ def _map_site(entry: _Seen) -> Site:
 def _is_block(entry: _Seen) -> bool:
     """Tokens in, as many tokens out, and a norm somewhere inside."""
     taken, given = entry.taken, entry.given
-    if taken is None or given is None or taken.ndim != 3 or len(taken) != 1 or taken.shape != given.shape:
+    if (
+        taken is None
+        or given is None
+        or taken.ndim != 3
+        or len(taken) != 1
+        or taken.shape != given.shape
+    ):
         return False
     inside = list(entry.module.modules())[1:]
     return taken.shape[1] > 1 and any("norm" in type(part).__name__.lower() for part in inside)
 
 
-def _output_site(entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ...]], prefix: int | None) -> Site | None:
+def _output_site(
+    entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ...]], prefix: int | None
+) -> Site | None:
     given = entry.given
     if given is None or len(given) != 1:
         return None
@@ -197,7 +246,9 @@ def _output_site(entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ..
     height, width = last if is_last else first
     if height * width < 2 or (min(height, width) == 1 and _misfit((height, width), shape) > 0):
         return None
-    return Site(entry.path, "output", "channels_last" if is_last else "channels_first", (height, width))
+    return Site(
+        entry.path, "output", "channels_last" if is_last else "channels_first", (height, width)
+    )
 
 
 def _misfit(grid: tuple[int, ...], shape: tuple[int, ...]) -> float:
@@ -211,7 +262,10 @@ def _misfit(grid: tuple[int, ...], shape: tuple[int, ...]) -> float:
 
 
 def token_grid(
-    tokens: int, shape: Sequence[int], sizes: Iterable[Sequence[int]] = (), prefix: int | None = None
+    tokens: int,
+    shape: Sequence[int],
+    sizes: Iterable[Sequence[int]] = (),
+    prefix: int | None = None,
 ) -> tuple[int, int] | None:
     """The grid (h, w) on which a number of tokens lies, the class token and its like left out; None if there is none.
 
@@ -233,7 +287,12 @@ def token_grid(
     for extra in range(_MOST_PREFIX_TOKENS + 1) if prefix is None else (prefix, 0):
         patches = tokens - extra
         rows = round(math.sqrt(max(patches, 0) * height / width))
-        if patches > 1 and rows and patches % rows == 0 and rows * width == (patches // rows) * height:
+        if (
+            patches > 1
+            and rows
+            and patches % rows == 0
+            and rows * width == (patches // rows) * height
+        ):
             return rows, patches // rows
     return None
 
@@ -262,7 +321,9 @@ def _watched(module: nn.Module, seen: list[_Seen]) -> Iterator[None]:
 def refuse_averages(name: str, model: Model) -> None:
     """Raise `UserError` for a smoothed model, whose many passes have no layers in common."""
     if isinstance(model, Smoothed):
-        raise UserError(f"{name} reads layers, but {model.name} averages many passes; explain what it smooths")
+        raise UserError(
+            f"{name} reads layers, but {model.name} averages many passes; explain what it smooths"
+        )
 
 
 def first_tensor(value: Any) -> Tensor | None:

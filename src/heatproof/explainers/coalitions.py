@@ -42,15 +42,22 @@ def shapley_coalitions(key: Tensor, counts: Tensor, n: int, samples: int) -> tup
         each, expected = _pairs_per_size(rand.fold(key[rows], -2), m, pairs)
         draw = torch.arange(int(each.sum(1).max()), device=key.device)
         last = each.cumsum(1)
-        size = torch.searchsorted(last, draw.expand(len(rows), -1).contiguous(), right=True).clamp(max=m // 2 - 1)
+        size = torch.searchsorted(last, draw.expand(len(rows), -1).contiguous(), right=True).clamp(
+            max=m // 2 - 1
+        )
         turn = draw - (last - each).gather(1, size)
         if 2.0**m - 2 <= _LISTED * samples:
             chosen = _distinct(key[rows], m, size + 1, turn)
         else:
             chosen = _blocks(key[rows], m, size + 1, turn)
         drawn = draw < last[:, -1:]
-        mass = (m - 1) / ((size + 1.0) * (m - size - 1)) / torch.where(size + 1 == m - size - 1, 2, 1)
-        both = torch.stack([chosen, ~chosen], 2).flatten(1, 2) & drawn.repeat_interleave(2, 1)[..., None]
+        mass = (
+            (m - 1) / ((size + 1.0) * (m - size - 1)) / torch.where(size + 1 == m - size - 1, 2, 1)
+        )
+        both = (
+            torch.stack([chosen, ~chosen], 2).flatten(1, 2)
+            & drawn.repeat_interleave(2, 1)[..., None]
+        )
         kept[rows, 2 : 2 + both.shape[1], :m] = both
         value = torch.where(drawn, mass / expected.gather(1, size), 0.0)
         weight[rows, 2 : 2 + both.shape[1]] = value.repeat_interleave(2, 1)
@@ -63,7 +70,9 @@ def _pairs_per_size(key: Tensor, n: int, pairs: int) -> tuple[Tensor, Tensor]:
     Expected numbers are min(all there are, c / (s·(n − s))) with the c that makes them sum to `pairs`; they are rounded
     by one random offset per sample, so that each is off by less than one.
     """
-    s = torch.arange(1, n // 2 + 1, dtype=torch.float64)  # on the CPU: a few numbers, and hundreds of small steps
+    s = torch.arange(
+        1, n // 2 + 1, dtype=torch.float64
+    )  # on the CPU: a few numbers, and hundreds of small steps
     half = torch.where(2 * s == n, 0.5, 1.0)  # the middle size is its own complement
     top = torch.tensor(n + 1.0, dtype=torch.float64)
     most = half * (torch.lgamma(top) - torch.lgamma(s + 1) - torch.lgamma(n - s + 1)).exp().round()
@@ -86,7 +95,9 @@ def _distinct(key: Tensor, n: int, size: Tensor, turn: Tensor) -> Tensor:
     code = torch.arange(1, 2**n - 1, device=key.device)
     member = ((code[:, None] >> torch.arange(n, device=key.device)) & 1).bool()
     of_size = member.sum(1)
-    smaller = (2 * of_size < n) | ((2 * of_size == n) & ~member[:, -1])  # one of each pair of complements
+    smaller = (2 * of_size < n) | (
+        (2 * of_size == n) & ~member[:, -1]
+    )  # one of each pair of complements
     member, of_size = member[smaller], of_size[smaller]
     shuffled = rand.permutation(rand.fold(key, -3), len(member))
     order = shuffled.gather(1, of_size[shuffled].argsort(dim=1, stable=True))

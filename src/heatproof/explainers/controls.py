@@ -106,15 +106,23 @@ class SobelEdges(Method):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise unless samples are images (C, H, W)."""
         if len(shape) != 3:
-            raise UserError(f"sobel needs images (channels, height, width), got samples of shape {tuple(shape)}")
+            raise UserError(
+                f"sobel needs images (channels, height, width), got samples of shape {tuple(shape)}"
+            )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, C, H, W); the target and the weights play no part."""
         self.check(model, batch.x.shape[1:])
         x = batch.x.detach().to(model.device)
         x = x if x.is_floating_point() else x.float()
-        mix = x.new_tensor([0.299, 0.587, 0.114]) if x.shape[1] == 3 else x.new_full((x.shape[1],), 1 / x.shape[1])
+        mix = (
+            x.new_tensor([0.299, 0.587, 0.114])
+            if x.shape[1] == 3
+            else x.new_full((x.shape[1],), 1 / x.shape[1])
+        )
         grey = (x * mix[:, None, None]).sum(1, keepdim=True)
         across = x.new_tensor([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]]) / 8
-        edges = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), torch.stack([across, across.T])[:, None])
+        edges = F.conv2d(
+            F.pad(grey, (1, 1, 1, 1), mode="replicate"), torch.stack([across, across.T])[:, None]
+        )
         return edges.square().sum(1, keepdim=True).sqrt().expand_as(x).clone()

@@ -20,7 +20,9 @@ from heatproof.explainers.precision import Precision, precisely
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Method
 
-Quadrature = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
+Quadrature = Literal[
+    "gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"
+]
 
 
 def input_gradient(
@@ -50,7 +52,9 @@ def input_gradient(
             chosen = scores.gather(1, target[rows].to(scores.device)[:, None]).squeeze(1)
             if not chosen.requires_grad:
                 raise UserError(f"the output of {model.name} carries no gradient back to its input")
-            (gradient,) = torch.autograd.grad(chosen.sum(), leaf, allow_unused=True, materialize_grads=True)
+            (gradient,) = torch.autograd.grad(
+                chosen.sum(), leaf, allow_unused=True, materialize_grads=True
+            )
         gradients.append(gradient)
         logits.append(chosen.detach())
     return joined(gradients), joined(logits)
@@ -68,7 +72,9 @@ class FromBaseline(Method):
         if not isinstance(self.baseline, float):
             return torch.full((len(batch),), torch.nan, device=model.device)
         with torch.no_grad():
-            scores = [model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, self.baseline))]
+            scores = [
+                model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, self.baseline))
+            ]
         return (scores[0] - scores[1]).gather(1, target.to(model.device)[:, None])[:, 0]
 
 
@@ -107,7 +113,9 @@ def slices(n: int, rows: int) -> Iterator[slice]:
         yield slice(start, min(start + max(1, rows), n))
 
 
-def draws(images: int, each: int, rows: int, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
+def draws(
+    images: int, each: int, rows: int, device: torch.device | str = "cpu"
+) -> Iterator[tuple[Tensor, Tensor]]:
     """All (image, draw) pairs, image by image, as index tensors of at most `rows` entries.
 
     They are made on the device where they are used: sending them there would wait for all work that is under way.
@@ -120,13 +128,18 @@ def draws(images: int, each: int, rows: int, device: torch.device | str = "cpu")
         yield flat // each, flat % each
 
 
-def rows_of(aux: Mapping[str, Tensor], index: slice | Tensor, device: torch.device) -> dict[str, Tensor]:
+def rows_of(
+    aux: Mapping[str, Tensor], index: slice | Tensor, device: torch.device
+) -> dict[str, Tensor]:
     """The matching rows of every auxiliary tensor, on the network's device.
 
     >>> rows_of({"mask": torch.arange(4)}, slice(1, 3), torch.device("cpu"))["mask"].tolist()
     [1, 2]
     """
-    return {name: v[index.to(v.device) if isinstance(index, Tensor) else index].to(device) for name, v in aux.items()}
+    return {
+        name: v[index.to(v.device) if isinstance(index, Tensor) else index].to(device)
+        for name, v in aux.items()
+    }
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -194,7 +207,9 @@ class IntegratedGradients(FromBaseline):
 
     def __post_init__(self) -> None:
         if self.error is not None and self.stochastic:
-            raise UserError("error is a completeness gap, which only a baseline that is one number promises to close")
+            raise UserError(
+                "error is a completeness gap, which only a baseline that is one number promises to close"
+            )
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
@@ -208,7 +223,9 @@ class IntegratedGradients(FromBaseline):
         inputs = normalised(model, batch)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         every = torch.arange(len(inputs), device=inputs.device)
-        base = start if isinstance(start, float) else start(every, torch.zeros_like(every)).to(inputs)
+        base = (
+            start if isinstance(start, float) else start(every, torch.zeros_like(every)).to(inputs)
+        )
         difference = inputs - base
         nodes, weights = (v.to(inputs) for v in quadrature(self.method, self.steps))
         integral = torch.zeros_like(inputs)
@@ -316,7 +333,9 @@ def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
         nodes, weights = np.polynomial.legendre.leggauss(steps)
         return torch.from_numpy((1 + nodes) / 2), torch.from_numpy(weights / 2)
     if steps < 2:
-        raise UserError(f"method={method!r} needs at least 2 steps, got {steps}; 'gausslegendre' works with 1")
+        raise UserError(
+            f"method={method!r} needs at least 2 steps, got {steps}; 'gausslegendre' works with 1"
+        )
     even = torch.arange(steps, dtype=torch.float64)
     equal = torch.full((steps,), 1 / steps, dtype=torch.float64)
     if method == "riemann_trapezoid":

@@ -19,7 +19,16 @@ from heatproof.errors import UserError
 from heatproof.explainers.cam_layer import refuse_averages
 from heatproof.explainers.gradient import input_gradient, normalised
 from heatproof.explainers.lrp_pass import Relevance
-from heatproof.explainers.lrp_rules import Affine, Rule, alpha_beta, box, epsilon_rule, flat, gamma_rule, z_plus
+from heatproof.explainers.lrp_rules import (
+    Affine,
+    Rule,
+    alpha_beta,
+    box,
+    epsilon_rule,
+    flat,
+    gamma_rule,
+    z_plus,
+)
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Method
 
@@ -80,7 +89,10 @@ class Lrp(Method):
         """The rule of a layer, and of the first one."""
 
         def bounds(x: Tensor) -> tuple[Tensor, Tensor]:
-            ends = (model.inputs(batch[:1].with_x(torch.full_like(batch.x[:1], value))) for value in (0.0, 1.0))
+            ends = (
+                model.inputs(batch[:1].with_x(torch.full_like(batch.x[:1], value)))
+                for value in (0.0, 1.0)
+            )
             low, high = (end.to(x).expand_as(x) for end in ends)
             return low, high
 

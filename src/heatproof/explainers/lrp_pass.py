@@ -25,9 +25,13 @@ class _WithRelevance(torch.autograd.Function):
     """A value computed elsewhere, with a way back of its own."""
 
     @staticmethod
-    def forward(ctx: Any, value: Callable[[], Tensor], pullback: Pullback, *inputs: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, value: Callable[[], Tensor], pullback: Pullback, *inputs: Tensor
+    ) -> Tensor:
         ctx.pullback = pullback
-        return value()  # a tensor among the inputs would come back as a view, which nothing may change in place
+        return (
+            value()
+        )  # a tensor among the inputs would come back as a view, which nothing may change in place
 
     @staticmethod
     def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
@@ -48,18 +52,84 @@ def _named(*names: str) -> set[Any]:
 
 
 _CONVOLUTIONS = {getattr(F, f"conv{t}{n}d"): (t, n) for t in ("", "_transpose") for n in (1, 2, 3)}
-_PASSING = _named(*ELEMENTWISE, "layer_norm", "group_norm", "rms_norm", "instance_norm", "div", "truediv")
-_AVERAGING = _named(*(f"{kind}{n}d" for kind in ("avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)), "mean", "sum")
+_PASSING = _named(
+    *ELEMENTWISE, "layer_norm", "group_norm", "rms_norm", "instance_norm", "div", "truediv"
+)
+_AVERAGING = _named(
+    *(f"{kind}{n}d" for kind in ("avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)), "mean", "sum"
+)
 _ADDING, _SUBTRACTING = _named("add"), _named("sub")
 _MULTIPLYING, _BILINEAR = _named("mul"), _named("matmul", "bmm", "einsum")
 _SOFTMAX = _named("softmax")
 _LETTING_THROUGH = _named(
-    *("reshape", "view", "view_as", "permute", "transpose", "flatten", "unflatten", "contiguous", "clone", "squeeze"),
-    *("unsqueeze", "chunk", "split", "cat", "concat", "stack", "expand", "expand_as", "getitem", "pad", "roll", "to"),
-    *("float", "half", "double", "type", "type_as", "dropout", "dropout2d", "dropout3d", "alpha_dropout", "narrow"),
-    *("feature_dropout", "movedim", "swapaxes", "swapdims", "unbind", "index_select", "gather", "select", "hstack"),
-    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "flip", "masked_fill", "where", "amax", "max", "vstack"),
-    *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    *(
+        "reshape",
+        "view",
+        "view_as",
+        "permute",
+        "transpose",
+        "flatten",
+        "unflatten",
+        "contiguous",
+        "clone",
+        "squeeze",
+    ),
+    *(
+        "unsqueeze",
+        "chunk",
+        "split",
+        "cat",
+        "concat",
+        "stack",
+        "expand",
+        "expand_as",
+        "getitem",
+        "pad",
+        "roll",
+        "to",
+    ),
+    *(
+        "float",
+        "half",
+        "double",
+        "type",
+        "type_as",
+        "dropout",
+        "dropout2d",
+        "dropout3d",
+        "alpha_dropout",
+        "narrow",
+    ),
+    *(
+        "feature_dropout",
+        "movedim",
+        "swapaxes",
+        "swapdims",
+        "unbind",
+        "index_select",
+        "gather",
+        "select",
+        "hstack",
+    ),
+    *(
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "channel_shuffle",
+        "flip",
+        "masked_fill",
+        "where",
+        "amax",
+        "max",
+        "vstack",
+    ),
+    *(
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+    ),
     *("setitem", "copy", "requires_grad", "tensor_split", "split_with_sizes", "neg"),
 )
 
@@ -83,7 +153,9 @@ class Relevance(TorchFunctionMode):
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *failure: Any) -> None:
-        self._last = None  # its graph leads back here by way of C++, where no collector sees the circle
+        self._last = (
+            None  # its graph leads back here by way of C++, where no collector sees the circle
+        )
         super().__exit__(*failure)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -101,7 +173,9 @@ class Relevance(TorchFunctionMode):
                 )
             return result
         name = getattr(func, "__name__", "")
-        in_place = bool(options.pop("inplace", False)) or (name.endswith("_") and not name.startswith("__"))
+        in_place = bool(options.pop("inplace", False)) or (
+            name.endswith("_") and not name.startswith("__")
+        )
         if not in_place:
             return handler(*args, **options)
         target, *rest = args
@@ -136,7 +210,13 @@ class Relevance(TorchFunctionMode):
         return None
 
     def _linear(
-        self, func: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **options: Any
+        self,
+        func: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *rest: Any,
+        **options: Any,
     ) -> Tensor:
         def apply(given: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
             return func(given, w, b, *rest, **options)  # type: ignore[no-any-return]
@@ -179,7 +259,9 @@ class Relevance(TorchFunctionMode):
             by = scale.reshape(*along, *[1] * (layer.weight.ndim - 2))
             old = 0.0 if layer.bias is None else layer.bias * scale
             self.layers -= 1
-            return self._affine(replace(layer, weight=layer.weight * by, bias=old + shift), is_first)
+            return self._affine(
+                replace(layer, weight=layer.weight * by, bias=old + shift), is_first
+            )
 
         def apply(given: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
             scaled = given * w.reshape(shaped)
@@ -201,7 +283,9 @@ class Relevance(TorchFunctionMode):
             z = func(point, *rest, **options)
 
         def pullback(relevance: Tensor) -> tuple[Tensor]:
-            (pulled,) = torch.autograd.grad(z, point, relevance / stabilised(z.detach(), self.epsilon))
+            (pulled,) = torch.autograd.grad(
+                z, point, relevance / stabilised(z.detach(), self.epsilon)
+            )
             return (point.detach() * pulled,)
 
         return _through(z.detach(), pullback, x)
@@ -226,7 +310,9 @@ class Relevance(TorchFunctionMode):
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
             return tuple(
-                (relevance / len(signal)).sum_to_size(p.shape) if any(p is s for s in signal) else torch.zeros_like(p)
+                (relevance / len(signal)).sum_to_size(p.shape)
+                if any(p is s for s in signal)
+                else torch.zeros_like(p)
                 for p in parts
             )
 
@@ -236,7 +322,9 @@ class Relevance(TorchFunctionMode):
         words = [a for a in args if not isinstance(a, Tensor | list | tuple)]
         a, b = _tensors(args)
         if not (a.requires_grad and b.requires_grad) or isinstance(b, torch.nn.Parameter):
-            x, other = (a, b) if a.requires_grad and not isinstance(a, torch.nn.Parameter) else (b, a)
+            x, other = (
+                (a, b) if a.requires_grad and not isinstance(a, torch.nn.Parameter) else (b, a)
+            )
 
             def apply(given: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
                 return func(*words, *((given, w) if x is a else (w, given)))  # type: ignore[no-any-return]
@@ -247,7 +335,9 @@ class Relevance(TorchFunctionMode):
             z = func(*words, *points)
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
-            pulled = torch.autograd.grad(z, points, relevance / (2 * stabilised(z.detach(), self.epsilon)))
+            pulled = torch.autograd.grad(
+                z, points, relevance / (2 * stabilised(z.detach(), self.epsilon))
+            )
             return tuple(p.detach() * g for p, g in zip(points, pulled, strict=True))
 
         return _through(z.detach(), pullback, a, b)
@@ -264,7 +354,9 @@ class Relevance(TorchFunctionMode):
 
 
 def _through(value: Tensor, pullback: Pullback, *inputs: Tensor) -> Tensor:
-    given = value.detach()  # `pullback` may hold `value`: were that the result, its graph would hold itself for ever
+    given = (
+        value.detach()
+    )  # `pullback` may hold `value`: were that the result, its graph would hold itself for ever
     result: Tensor = _WithRelevance.apply(lambda: given, pullback, *inputs)  # type: ignore[no-untyped-call]
     return result
 

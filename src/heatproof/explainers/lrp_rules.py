@@ -70,7 +70,9 @@ def alpha_beta(alpha: float, beta: float) -> Rule:
     """α times the rule of positive shares, less β times that of negative ones, α − β = 1."""
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-        gain, loss = (_signed_parts(layer, relevance, epsilon, positive) for positive in (True, False))
+        gain, loss = (
+            _signed_parts(layer, relevance, epsilon, positive) for positive in (True, False)
+        )
         return alpha * gain - beta * loss
 
     return rule
@@ -112,7 +114,11 @@ def box(bounds: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Rule:
         low, high = bounds(layer.x)
         gain, loss = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
         z = layer.apply(layer.x, layer.weight, layer.bias)
-        z = z - layer.apply(low, gain, _part(layer.bias, True)) - layer.apply(high, loss, _part(layer.bias, False))
+        z = (
+            z
+            - layer.apply(low, gain, _part(layer.bias, True))
+            - layer.apply(high, loss, _part(layer.bias, False))
+        )
         share = relevance / stabilised(z, epsilon)
         direct = layer.x * layer.back(layer.weight, share)
         return direct - low * layer.back(gain, share) - high * layer.back(loss, share)

@@ -75,7 +75,10 @@ class Occlusion(Method):
                 "or use feature_ablation with features=Tokens(...)"
             )
         size = spatial(batch.x.shape)
-        axes = [_windows(length, self.window, self.stride, self.circular, inputs.device) for length in size]
+        axes = [
+            _windows(length, self.window, self.stride, self.circular, inputs.device)
+            for length in size
+        ]
         counts = [len(axis) for axis in axes]
         windows = math.prod(counts)
 
@@ -84,16 +87,29 @@ class Occlusion(Method):
             for dim, axis in enumerate(axes):
                 shape = [len(index), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
-                inside = inside & axis[index // math.prod(counts[dim + 1 :]) % counts[dim]].reshape(shape)
+                inside = inside & axis[index // math.prod(counts[dim + 1 :]) % counts[dim]].reshape(
+                    shape
+                )
             return inputs[owner].masked_fill_(beside_channels(inside, inputs, batch), self.fill)
 
         with torch.no_grad():
-            whole = torch.cat([s for *_, s in readouts(model, batch, target, 1, self.readout, lambda o, _: inputs[o])])
-            hidden = torch.cat([s for *_, s in readouts(model, batch, target, windows, self.readout, covered)])
+            whole = torch.cat(
+                [
+                    s
+                    for *_, s in readouts(
+                        model, batch, target, 1, self.readout, lambda o, _: inputs[o]
+                    )
+                ]
+            )
+            hidden = torch.cat(
+                [s for *_, s in readouts(model, batch, target, windows, self.readout, covered)]
+            )
         total = whole[:, None] - hidden.reshape(len(batch), windows)
         maps, overlaps = total.reshape(len(batch), *counts), total.new_ones(1, *counts)
         for axis in axes:  # windows are products of intervals: sum over them one axis at a time
-            maps, overlaps = (torch.tensordot(part, axis.double(), ([1], [0])) for part in (maps, overlaps))
+            maps, overlaps = (
+                torch.tensordot(part, axis.double(), ([1], [0])) for part in (maps, overlaps)
+            )
         return spread_out(maps / overlaps, inputs, batch)
 
 
@@ -125,10 +141,14 @@ class Rise(Method):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs are images, volumes or series; `shape` is that of a sample."""
         if len(shape) not in (2, 3, 4):
-            raise UserError(f"rise needs images, volumes or series (C, T), got samples of shape {tuple(shape)}")
+            raise UserError(
+                f"rise needs images, volumes or series (C, T), got samples of shape {tuple(shape)}"
+            )
         finest = max(shape[1:])
         if self.grid > finest:
-            raise UserError(f"rise grid {self.grid} is finer than the input; choose at most {finest}")
+            raise UserError(
+                f"rise grid {self.grid} is finer than the input; choose at most {finest}"
+            )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         if self.error is not None:
@@ -148,8 +168,14 @@ class Rise(Method):
 
         def masks(owner: Tensor, index: Tensor) -> Tensor:
             drawn, shifted = (rand.fold(key[owner], index // 2) for key in (cells, shifts))
-            made = smooth_masks(drawn, shifted, self.grid, self.keep, *sides, mirrored=index % 2 == 1)
-            return made if batch.moved is None else made.flatten(1).gather(1, before[owner]).reshape(made.shape)
+            made = smooth_masks(
+                drawn, shifted, self.grid, self.keep, *sides, mirrored=index % 2 == 1
+            )
+            return (
+                made
+                if batch.moved is None
+                else made.flatten(1).gather(1, before[owner]).reshape(made.shape)
+            )
 
         def masked(owner: Tensor, index: Tensor) -> Tensor:
             return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))
@@ -157,16 +183,31 @@ class Rise(Method):
         total = torch.zeros(len(batch), places, dtype=torch.float64, device=inputs.device)
         done = 0
         with torch.no_grad():
-            for owner, index, scores in readouts(model, batch, target, self.samples, self.readout, masked):
+            for owner, index, scores in readouts(
+                model, batch, target, self.samples, self.readout, masked
+            ):
                 first, done = done // self.samples, done + len(owner)
-                last = -(-done // self.samples)  # the few samples that this pass is about, known without asking a GPU
-                belongs = (owner == torch.arange(first, last, device=owner.device)[:, None]) * scores
-                total[first:last] += belongs @ masks(owner, index).flatten(1).double()  # drawn again rather than kept
-        return spread_out((total / (self.samples * self.keep)).reshape(len(batch), *size), inputs, batch)
+                last = -(
+                    -done // self.samples
+                )  # the few samples that this pass is about, known without asking a GPU
+                belongs = (
+                    owner == torch.arange(first, last, device=owner.device)[:, None]
+                ) * scores
+                total[first:last] += (
+                    belongs @ masks(owner, index).flatten(1).double()
+                )  # drawn again rather than kept
+        return spread_out(
+            (total / (self.samples * self.keep)).reshape(len(batch), *size), inputs, batch
+        )
 
 
 def smooth_masks(
-    cells: Tensor, shifts: Tensor, grid: int, keep: float, *sides: int, mirrored: Tensor | None = None
+    cells: Tensor,
+    shifts: Tensor,
+    grid: int,
+    keep: float,
+    *sides: int,
+    mirrored: Tensor | None = None,
 ) -> Tensor:
     """Masks (R, *sides) in [0, 1], of two or three sides: random grids enlarged linearly, one per key pair (R,), (R,).
 
@@ -183,7 +224,8 @@ def smooth_masks(
     on = (drawn < keep).float()
     where = rand.uniform(shifts, (len(sides),))
     *deep, down, across = (
-        _enlarge(n, side, where[:, i]) for i, (n, side) in enumerate(zip(counts, sides, strict=True))
+        _enlarge(n, side, where[:, i])
+        for i, (n, side) in enumerate(zip(counts, sides, strict=True))
     )
     if not deep:
         return down @ on @ across.mT
@@ -264,7 +306,9 @@ def require_order(name: str, batch: Batch) -> None:
 def _windows(length: int, window: int, stride: int, circular: bool, device: torch.device) -> Tensor:
     """Which positions each window along one axis covers, (windows, length) boolean."""
     count = -(-length // stride) if circular else -(-(length - window) // stride) + 1
-    ahead = torch.arange(length, device=device) - torch.arange(count, device=device)[:, None] * stride
+    ahead = (
+        torch.arange(length, device=device) - torch.arange(count, device=device)[:, None] * stride
+    )
     if circular:
         ahead = ahead % length
     return (ahead >= 0) & (ahead < window)

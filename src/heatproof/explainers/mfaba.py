@@ -48,13 +48,21 @@ class Mfaba(Method):
         inputs = normalised(model, batch)
         low, high = _own_range(model, batch, inputs)
         parts = [
-            self._rows(model, inputs[r], low[r], high[r], rows_of(batch.aux, r, inputs.device), target[r])
+            self._rows(
+                model, inputs[r], low[r], high[r], rows_of(batch.aux, r, inputs.device), target[r]
+            )
             for r in slices(len(inputs), model.rows)
         ]
         return torch.cat(parts)
 
     def _rows(
-        self, model: Model, start: Tensor, low: Tensor, high: Tensor, aux: Mapping[str, Tensor], target: Tensor
+        self,
+        model: Model,
+        start: Tensor,
+        low: Tensor,
+        high: Tensor,
+        aux: Mapping[str, Tensor],
+        target: Tensor,
     ) -> Tensor:
         target = target.to(start.device)
         here, maps = start.clone(), torch.zeros_like(start)
@@ -80,7 +88,9 @@ class Mfaba(Method):
         return maps
 
 
-def _probability_gradient(model: Model, x: Tensor, aux: Mapping[str, Tensor], target: Tensor) -> tuple[Tensor, Tensor]:
+def _probability_gradient(
+    model: Model, x: Tensor, aux: Mapping[str, Tensor], target: Tensor
+) -> tuple[Tensor, Tensor]:
     """∂p_t/∂x (B, …) and the predicted classes (B,)."""
     with torch.enable_grad():
         leaf = x.detach().clone().requires_grad_()

@@ -38,7 +38,9 @@ def _asked(value: Any) -> Any:
     if value is None or isinstance(value, Agreed):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise UserError(f"error is a number between 0 and 1, such as 0.05 for a twentieth of the map, got {value!r}")
+        raise UserError(
+            f"error is a number between 0 and 1, such as 0.05 for a twentieth of the map, got {value!r}"
+        )
     return float(value)
 
 
@@ -72,7 +74,10 @@ def settled(explainer: Any, model: Model, batch: Batch, target: Tensor, seed: in
             other, size = maps, rung.promised(model, part, classes).double()
             off, size = (maps.sum(1) - size).abs(), size.abs()
         else:
-            size, other = maps.norm(dim=1), rung(model, part, classes, seed + _OTHER_DRAWS).flatten(1).double()
+            size, other = (
+                maps.norm(dim=1),
+                rung(model, part, classes, seed + _OTHER_DRAWS).flatten(1).double(),
+            )
             off = (maps - other).norm(dim=1) / 2**0.5
             off = off if before is None else off.maximum((maps - before).norm(dim=1) / 3**0.5)
         error = torch.where(off > 0, off / size, 0.0).cpu()
@@ -101,4 +106,6 @@ def precisely(explainer: Any, model: Model, batch: Batch, target: Tensor, seed: 
 
 
 def _with_count(explainer: Any, count: int) -> Any:
-    return replace(explainer, error=None, **{"steps" if hasattr(explainer, "steps") else "samples": count})
+    return replace(
+        explainer, error=None, **{"steps" if hasattr(explainer, "steps") else "samples": count}
+    )

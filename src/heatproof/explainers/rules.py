@@ -20,22 +20,40 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from heatproof.errors import UserError
-from heatproof.explainers.gradient import FromBaseline, input_gradient, normalised, quadrature, rows_of, slices
+from heatproof.explainers.gradient import (
+    FromBaseline,
+    input_gradient,
+    normalised,
+    quadrature,
+    rows_of,
+    slices,
+)
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Method
 
 _KINKED: dict[str, Callable[..., Any]] = {
-    **{name: getattr(F, name) for name in ("relu", "relu6", "hardtanh", "threshold", "leaky_relu", "prelu", "selu")},
+    **{
+        name: getattr(F, name)
+        for name in ("relu", "relu6", "hardtanh", "threshold", "leaky_relu", "prelu", "selu")
+    },
     **{name: getattr(F, name) for name in ("hardswish", "hardsigmoid")},
     **{name: getattr(torch, name) for name in ("clamp", "clip", "clamp_min", "clamp_max")},
 }
 _SMOOTH: dict[str, Callable[..., Any]] = {
-    **{name: getattr(F, name) for name in ("elu", "celu", "gelu", "silu", "mish", "softplus", "logsigmoid")},
+    **{
+        name: getattr(F, name)
+        for name in ("elu", "celu", "gelu", "silu", "mish", "softplus", "logsigmoid")
+    },
     **{"sigmoid": torch.sigmoid, "expit": torch.sigmoid, "tanh": torch.tanh},
 }
-_NORMALISING: dict[str, Callable[..., Any]] = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
+_NORMALISING: dict[str, Callable[..., Any]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+}
 _POOLING: dict[str, Callable[..., Any]] = {
-    name: getattr(F, name) for n in (1, 2, 3) for name in (f"max_pool{n}d", f"adaptive_max_pool{n}d")
+    name: getattr(F, name)
+    for n in (1, 2, 3)
+    for name in (f"max_pool{n}d", f"adaptive_max_pool{n}d")
 }
 _PLAIN = {**_KINKED, **_SMOOTH, **_NORMALISING, **_POOLING}
 ELEMENTWISE = (*_KINKED, *_SMOOTH)
@@ -76,7 +94,9 @@ class _Intercept(TorchFunctionMode):
         options.pop("_stacklevel", None)
         x, *rest = args if args else (options.pop("input"),)
         plain = name.removesuffix("_")
-        bound_by_tensor = plain != "prelu" and any(isinstance(v, Tensor) for v in (*rest, *options.values()))
+        bound_by_tensor = plain != "prelu" and any(
+            isinstance(v, Tensor) for v in (*rest, *options.values())
+        )
         no_dimension = plain in _NORMALISING and not rest and options.get("dim") is None
         if bound_by_tensor or no_dimension or not x.is_floating_point():
             return func(*args, **(kwargs or {}))
@@ -92,7 +112,9 @@ class _WithPullback(torch.autograd.Function):
     """value = compute(x) forwards, pullback(gradient) backwards."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, compute: Callable[[Tensor], Tensor], pullback: Callable[..., Tensor]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, compute: Callable[[Tensor], Tensor], pullback: Callable[..., Tensor]
+    ) -> Tensor:
         ctx.pullback = pullback
         return compute(x)
 
@@ -127,7 +149,12 @@ class DeepLift(FromBaseline):
         """Maps (B, …) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
         cuts = slices(len(inputs), model.rows)
-        return torch.cat([self._rows(model, inputs[c], rows_of(batch.aux, c, inputs.device), target[c]) for c in cuts])
+        return torch.cat(
+            [
+                self._rows(model, inputs[c], rows_of(batch.aux, c, inputs.device), target[c])
+                for c in cuts
+            ]
+        )
 
     def _rows(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor) -> Tensor:
         # The baseline goes through the network in a pass of its own, so a pass never exceeds model.rows; calls of the
@@ -143,19 +170,27 @@ class DeepLift(FromBaseline):
                     "compare them; use integrated_gradients"
                 ) from None
 
-    def _against(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor, rows: int) -> Tensor:
+    def _against(
+        self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor, rows: int
+    ) -> Tensor:
         references: list[_Call] = []
-        lone = model.size_of(rows) if rows < len(inputs) else 0  # the rows of a pass whose first stands for all
+        lone = (
+            model.size_of(rows) if rows < len(inputs) else 0
+        )  # the rows of a pass whose first stands for all
 
         def record(call: _Call) -> Tensor:
             met = call.x.detach()
-            references.append(dataclasses.replace(call, x=(met[:1] if len(met) == lone else met).clone()))
+            references.append(
+                dataclasses.replace(call, x=(met[:1] if len(met) == lone else met).clone())
+            )
             return call.compute(call.x)  # type: ignore[no-any-return]
 
         baseline = torch.full_like(inputs[:rows], self.baseline)
         with torch.no_grad(), _Intercept(record):
             logits = model.logits(baseline.clone(), aux)
-        start = logits.expand(len(inputs), -1).gather(1, target.to(logits.device)[:, None]).squeeze(1)
+        start = (
+            logits.expand(len(inputs), -1).gather(1, target.to(logits.device)[:, None]).squeeze(1)
+        )
         waiting = iter(references)
         during = _Intercept(partial(_rescaled, model.size_of(len(inputs)) if lone else 0, waiting))
         multipliers, end = input_gradient(model, inputs, aux, target, during)
@@ -180,7 +215,9 @@ def _rescaled(rows: int, references: Iterator[_Call], call: _Call) -> Tensor:
     reference = next(references, None)
     if reference is None or reference.name != call.name:
         raise _OtherShape
-    alone = len(reference.x) == 1 and len(call.x) == rows and reference.x.shape[1:] == call.x.shape[1:]
+    alone = (
+        len(reference.x) == 1 and len(call.x) == rows and reference.x.shape[1:] == call.x.shape[1:]
+    )
     if not alone and reference.x.shape != call.x.shape:
         raise _OtherShape
     if not call.x.requires_grad:
@@ -190,7 +227,9 @@ def _rescaled(rows: int, references: Iterator[_Call], call: _Call) -> Tensor:
     if call.name in _POOLING:
         pullback = _pool_pullback(call, reference.x.expand_as(call.x))
     elif call.name in _NORMALISING:
-        pullback = partial(_averaged_pullback, call.compute, call.x.detach(), reference.x.expand_as(call.x))
+        pullback = partial(
+            _averaged_pullback, call.compute, call.x.detach(), reference.x.expand_as(call.x)
+        )
     else:
         pullback = partial(torch.mul, _multiplier(call, out, reference.x))
     return _WithPullback.apply(call.x, lambda x: out, pullback)  # type: ignore[no-any-return, no-untyped-call]
@@ -203,7 +242,11 @@ def _difference(x: Tensor, reference: Tensor) -> Tensor:
 
 def _least(x: Tensor, smooth: bool = False) -> float:
     """The smallest Δin to divide by: above what x's type takes for 0, and for smooth functions above its digits."""
-    return max(1e-3, 100 * torch.finfo(x.dtype).eps) if smooth else max(1e-10, torch.finfo(x.dtype).smallest_normal)
+    return (
+        max(1e-3, 100 * torch.finfo(x.dtype).eps)
+        if smooth
+        else max(1e-10, torch.finfo(x.dtype).smallest_normal)
+    )
 
 
 def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
@@ -225,7 +268,9 @@ def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     return torch.where(large, quotient, derivative)
 
 
-def _averaged_pullback(compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor) -> Tensor:
+def _averaged_pullback(
+    compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor
+) -> Tensor:
     """The gradient pulled back through the Jacobian, averaged on the segment from the reference to x."""
     delta = _difference(x, reference)
     total = torch.zeros_like(x)
@@ -264,8 +309,12 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
         gradient = gradient.flatten(-dimensions)
         derivative = flat.scatter_add(-1, index, gradient)
         direct = flat.scatter_add(-1, index, gradient * shared)
-        shares = flat.scatter_add(-1, index, gradient * gained).scatter_add(-1, base_index, gradient * lost)
-        return torch.where(delta.abs() < _least(x), derivative, direct + shares / delta).view(x.shape)
+        shares = flat.scatter_add(-1, index, gradient * gained).scatter_add(
+            -1, base_index, gradient * lost
+        )
+        return torch.where(delta.abs() < _least(x), derivative, direct + shares / delta).view(
+            x.shape
+        )
 
     return pullback
 
@@ -298,7 +347,9 @@ class GuidedBackprop(Method):
             rule = (lambda x: out, lambda gradient: gradient.clamp_min(0).mul_(passing))
             return _WithPullback.apply(call.x, *rule)  # type: ignore[no-any-return, no-untyped-call]
 
-        maps, _ = input_gradient(model, normalised(model, batch), batch.aux, target, _Intercept(guide))
+        maps, _ = input_gradient(
+            model, normalised(model, batch), batch.aux, target, _Intercept(guide)
+        )
         if not met:
             raise UserError(
                 f"guided_backprop changes the gradient of ReLUs only and {model.name} has none, so it would equal the "
@@ -311,13 +362,22 @@ def _passing(call: _Call, out: Tensor) -> Tensor:
     """Where a rectifier's derivative is 1, boolean: strictly inside its range, for torch's clamps at its ends too."""
     if call.name in ("clamp", "clip", "clamp_min"):
         return out == call.x.detach()
-    top = {"relu6": 6.0, "hardtanh": [*call.parameters[1:], call.options.get("max_val", 1.0)][0]}.get(call.name)
+    top = {
+        "relu6": 6.0,
+        "hardtanh": [*call.parameters[1:], call.options.get("max_val", 1.0)][0],
+    }.get(call.name)
     return out > 0 if top is None else (out > 0) & (out < top)
 
 
 def _rectifies(call: _Call) -> bool:
-    lower = call.parameters[0] if call.parameters else call.options.get("min", call.options.get("min_val"))
+    lower = (
+        call.parameters[0]
+        if call.parameters
+        else call.options.get("min", call.options.get("min_val"))
+    )
     if call.name == "threshold":
         value = call.parameters[1] if len(call.parameters) > 1 else call.options.get("value")
         return call.options.get("threshold", lower) == 0 and value == 0
-    return call.name in ("relu", "relu6") or (call.name in ("hardtanh", "clamp", "clip", "clamp_min") and lower == 0)
+    return call.name in ("relu", "relu6") or (
+        call.name in ("hardtanh", "clamp", "clip", "clamp_min") and lower == 0
+    )

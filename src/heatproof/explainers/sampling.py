@@ -16,7 +16,16 @@ from heatproof.errors import UserError
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import Readout, readouts, spread_out
 from heatproof.explainers.precision import Precision, precisely
-from heatproof.features import Grouping, GroupingField, Hiding, Patches, Superpixels, count, keep, spread
+from heatproof.features import (
+    Grouping,
+    GroupingField,
+    Hiding,
+    Patches,
+    Superpixels,
+    count,
+    keep,
+    spread,
+)
 from heatproof.features.fill import Fill, changeable, ground, kept_only, origins
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Method, name_of
@@ -71,7 +80,9 @@ class Lime(Method):
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
             kept = lime_masks(key, counts, n, self.samples)
             distance = 1 - (kept.sum(2) / counts[:, None].double()).sqrt()
-            return kept, (-0.5 * (distance / self.kernel_width) ** 2).exp().clamp(min=torch.finfo(torch.float64).tiny)
+            return kept, (-0.5 * (distance / self.kernel_width) ** 2).exp().clamp(
+                min=torch.finfo(torch.float64).tiny
+            )
 
         def solve(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
             return weighted_ridge(kept.double(), scores, weight, self.alpha)
@@ -182,18 +193,24 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     size = z.sum(2)
     # the sum is fixed, so only differences from an equal share are unknown: they live where the coordinates sum to 0
     centred = z - exists[:, None] * (size / counts[:, None])[..., None]
-    gain = (scores[:, 2:paired:2] - scores[:, 3:paired:2]) / 2 - equal_share * (size - counts[:, None] / 2)
+    gain = (scores[:, 2:paired:2] - scores[:, 3:paired:2]) / 2 - equal_share * (
+        size - counts[:, None] / 2
+    )
     weighted = (w[..., None] * centred).mT
     gram, right = weighted @ centred, weighted @ gain[..., None]
     scale = (gram.diagonal(dim1=1, dim2=2).sum(1) / counts).clamp(min=1e-30)[:, None, None]
-    outside = scale * (exists[:, :, None] * exists[:, None] / counts[:, None, None] + torch.diag_embed(1 - exists))
+    outside = scale * (
+        exists[:, :, None] * exists[:, None] / counts[:, None, None] + torch.diag_embed(1 - exists)
+    )
     pairs, total = (w > 0).sum(1), (w * gain.square()).sum(1)
     enough = (pairs >= _PLENTY * counts) | (2 * pairs >= torch.exp2(counts.double()) - 2)
     best, values = torch.full_like(total, torch.inf), torch.zeros_like(exists)
     unit = torch.eye(len(gram[0])).to(gram)
     for ridge in _RIDGES[:: 1 if len(exists[0]) <= _MANY else 4]:
         factor = torch.linalg.cholesky(gram + outside + ridge * scale * unit)
-        root = torch.linalg.solve_triangular(factor, unit, upper=False)  # all at once on a GPU, as inverses are not
+        root = torch.linalg.solve_triangular(
+            factor, unit, upper=False
+        )  # all at once on a GPU, as inverses are not
         found = root.mT @ (root @ right)
         freedom = (gram * (root.mT @ root)).sum((1, 2))
         left = (total - (2 * right - gram @ found).mul(found).sum((1, 2))).clamp(min=0)
@@ -222,9 +239,17 @@ def _fit(
     inputs, segments, fill = ground(explainer.name, features, explainer.fill, model, batch)
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
     total = int(count(segments).max())
-    free = _exists(count(segments), total) & changeable(features, batch, total)  # only these play; the rest stay
-    before = origins(batch, segments, total)  # a moved feature plays the part of the one that it was
-    player = (torch.zeros_like(free).scatter(1, before, free).long().cumsum(1) - 1).gather(1, before).clamp(min=0)
+    free = _exists(count(segments), total) & changeable(
+        features, batch, total
+    )  # only these play; the rest stay
+    before = origins(
+        batch, segments, total
+    )  # a moved feature plays the part of the one that it was
+    player = (
+        (torch.zeros_like(free).scatter(1, before, free).long().cumsum(1) - 1)
+        .gather(1, before)
+        .clamp(min=0)
+    )
     counts = free.sum(1).clamp(min=1)
     n = int(counts.max())
     size = max(1, _MASKS_AT_ONCE // (explainer.samples * n))
@@ -258,22 +283,34 @@ def _version(
 
     if isinstance(features, Hiding) or inputs.device.type != "cpu":
         aux = {name: value[owner] for name, value in batch.aux.items()}
-        return kept_only(features, inputs[owner], fill[owner], aux, present(owner, index), segments[owner])
+        return kept_only(
+            features, inputs[owner], fill[owner], aux, present(owner, index), segments[owner]
+        )
     # On a CPU one sample after another stays in its cache; a GPU would wait for each.
     samples, lengths = torch.unique_consecutive(owner, return_counts=True)
     parts = torch.split(index, lengths.tolist())
     return torch.cat(
-        [keep(inputs[i], fill[i], present(i, j), segments[i]) for i, j in zip(samples.tolist(), parts, strict=True)]
+        [
+            keep(inputs[i], fill[i], present(i, j), segments[i])
+            for i, j in zip(samples.tolist(), parts, strict=True)
+        ]
     )
 
 
 def _scores(
-    model: Model, batch: Batch, target: Tensor, weight: Tensor, readout: Readout, build: Callable[[Tensor, Tensor], Any]
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    weight: Tensor,
+    readout: Readout,
+    build: Callable[[Tensor, Tensor], Any],
 ) -> Tensor:
     """The target's score, (B, S) float64, on each subset of positive weight (B, S); these come first."""
     scores = torch.zeros_like(weight)
     with torch.no_grad():
-        for owner, index, values in readouts(model, batch, target, (weight > 0).sum(1), readout, build):
+        for owner, index, values in readouts(
+            model, batch, target, (weight > 0).sum(1), readout, build
+        ):
             scores[owner, index] = values
     return scores
 

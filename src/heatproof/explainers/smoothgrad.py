@@ -21,7 +21,14 @@ _GRADIENT = Saliency(absolute=False)
 
 
 def noisy_moments(
-    of: Explainer, samples: int, sigma: float, relative: bool, model: Model, batch: Batch, target: Tensor, seed: int
+    of: Explainer,
+    samples: int,
+    sigma: float,
+    relative: bool,
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    seed: int,
 ) -> tuple[Tensor, Tensor]:
     """Mean and population variance, (B, …) each, of the maps of x + s·z over `samples` draws of z ~ N(0, 1).
 
@@ -40,12 +47,21 @@ def noisy_moments(
     target = target.to(model.device)
     key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
     values = batch.x.flatten(1)
-    scale = sigma * (values.amax(1) - values.amin(1)) if relative else torch.full_like(values[:, 0], sigma)
+    scale = (
+        sigma * (values.amax(1) - values.amin(1))
+        if relative
+        else torch.full_like(values[:, 0], sigma)
+    )
     # Sums are kept of differences from each sample's first map: no cancellation when the maps hardly vary.
     first, total, squares = torch.empty(0), torch.empty(0), torch.empty(0)
-    for rows in slices(len(batch) * samples, model.rows):  # places are reckoned, so that nothing waits for a GPU
+    for rows in slices(
+        len(batch) * samples, model.rows
+    ):  # places are reckoned, so that nothing waits for a GPU
         place = torch.arange(rows.start, rows.stop)
-        part, flat = batch[place // samples], torch.arange(rows.start, rows.stop, device=model.device)
+        part, flat = (
+            batch[place // samples],
+            torch.arange(rows.start, rows.stop, device=model.device),
+        )
         row, index = flat // samples, flat % samples
         noise = part.carried(rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x))
         noisy = part.with_x(part.x + per_row(scale[row], batch.x) * noise)
@@ -89,8 +105,12 @@ class _NoisyCopies(Method):
         """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
             return precisely(self, model, batch, target, seed)
-        mean, variance = noisy_moments(self.of, self.samples, self.sigma, self.relative, model, batch, target, seed)
-        return {"smoothgrad": mean, "vargrad": variance}.get(name_of(self), variance + mean.square())
+        mean, variance = noisy_moments(
+            self.of, self.samples, self.sigma, self.relative, model, batch, target, seed
+        )
+        return {"smoothgrad": mean, "vargrad": variance}.get(
+            name_of(self), variance + mean.square()
+        )
 
 
 @dataclass(frozen=True, config=STRICT)

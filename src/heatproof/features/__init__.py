@@ -17,6 +17,26 @@ from heatproof.features.groupings import (
 from heatproof.features.segments import count, keep, pool, segment_means, spatial, spread
 from heatproof.features.tokens import PASSAGES, Passages, Tokens
 
-__all__ = ["GROUPINGS", "PASSAGES", "Elements", "Grouping", "GroupingField", "Hiding", "Passages", "Patches", "Pixels"]
-__all__ += ["Slic", "Superpixels", "Tokens", "Windows", "count", "fixed", "grouping", "keep", "pool"]
+__all__ = [
+    "GROUPINGS",
+    "PASSAGES",
+    "Elements",
+    "Grouping",
+    "GroupingField",
+    "Hiding",
+    "Passages",
+    "Patches",
+    "Pixels",
+]
+__all__ += [
+    "Slic",
+    "Superpixels",
+    "Tokens",
+    "Windows",
+    "count",
+    "fixed",
+    "grouping",
+    "keep",
+    "pool",
+]
 __all__ += ["segment_means", "spatial", "spread"]

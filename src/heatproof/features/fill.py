@@ -46,7 +46,9 @@ def ground(name: str, features: Grouping, fill: Fill, model: Model, batch: Batch
             "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
         )
     segments = labels(features, batch, inputs)
-    return Ground(inputs, segments, inputs if hides else filled(fill, model, batch, inputs, segments))
+    return Ground(
+        inputs, segments, inputs if hides else filled(fill, model, batch, inputs, segments)
+    )
 
 
 def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
@@ -82,7 +84,9 @@ def blurred(x: Tensor) -> Tensor:
     True
     """
     if x.ndim not in (3, 4, 5):
-        raise UserError(f"fill='blur' is for images, volumes and series (B, C, T), got inputs of {tuple(x.shape)}")
+        raise UserError(
+            f"fill='blur' is for images, volumes and series (B, C, T), got inputs of {tuple(x.shape)}"
+        )
     for axis, length in enumerate(spatial(x.shape), start=2):
         sigma = max(length / 16, 0.5)
         x = smoothed(x, sigma, min(math.ceil(3 * sigma), length), axis)
@@ -104,7 +108,12 @@ def smoothed(x: Tensor, sigma: float, reach: int, axis: int) -> Tensor:
 
 
 def kept_only(
-    features: Grouping | None, inputs: Tensor, fill: Tensor, aux: Mapping[str, Tensor], kept: Tensor, segments: Tensor
+    features: Grouping | None,
+    inputs: Tensor,
+    fill: Tensor,
+    aux: Mapping[str, Tensor],
+    kept: Tensor,
+    segments: Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Inputs with only the features `kept` (R, n) and `fill` elsewhere, row by row; with the matching `aux`.
 
@@ -130,7 +139,9 @@ def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
     [[[0, 0, 0], [1, 1, 1]]]
     """
     if isinstance(features, Pixels) and is_set(batch):
-        raise UserError("pixels of sets and graphs (B, N, F) would be columns of all elements; use features=elements")
+        raise UserError(
+            "pixels of sets and graphs (B, N, F) would be columns of all elements; use features=elements"
+        )
     segments = features.segments(batch).to(inputs.device)
     if inputs.ndim > batch.x.ndim:
         segments = segments[..., None].expand(inputs.shape)
@@ -149,7 +160,11 @@ def changeable(features: Grouping, batch: Batch, n: int) -> Tensor:
     if always is not None and always.shape[1] == n:
         return ~always
     attended = batch.aux.get("attention_mask")
-    if attended is not None and not batch.x.is_floating_point() and attended.shape == (len(batch), n):
+    if (
+        attended is not None
+        and not batch.x.is_floating_point()
+        and attended.shape == (len(batch), n)
+    ):
         return attended.bool()
     return torch.ones(len(batch), n, dtype=torch.bool, device=batch.x.device)
 
@@ -166,7 +181,9 @@ def origins(batch: Batch, segments: Tensor, n: int) -> Tensor:
     [[2, 0, 1]]
     """
     own = torch.arange(n, device=segments.device).expand(len(batch), n)
-    numbers = batch.aux.get(PASSAGES)  # these went along, so that a passage has its own number wherever it is
+    numbers = batch.aux.get(
+        PASSAGES
+    )  # these went along, so that a passage has its own number wherever it is
     if batch.moved is None or (numbers is not None and torch.equal(numbers, segments)):
         return own
     x = batch.x
@@ -177,7 +194,9 @@ def origins(batch: Batch, segments: Tensor, n: int) -> Tensor:
     first = torch.full_like(own, label.shape[1] - 1).scatter_reduce(1, label, place, "amin")
     before = label.gather(1, start.clamp(0, label.shape[1] - 1).gather(1, first))
     before = torch.where(own <= label.amax(1, keepdim=True), before, own)
-    one_to_one = torch.zeros_like(own, dtype=torch.bool).scatter(1, before, True).all(1, keepdim=True)
+    one_to_one = (
+        torch.zeros_like(own, dtype=torch.bool).scatter(1, before, True).all(1, keepdim=True)
+    )
     return torch.where(one_to_one, before, own)
 
 
@@ -188,4 +207,6 @@ def is_set(batch: Batch) -> bool:
     True
     """
     marked = "mask" in batch.aux and batch.aux["mask"].shape == batch.x.shape[:2]
-    return batch.x.ndim == 3 and batch.x.is_floating_point() and (marked or "adjacency" in batch.aux)
+    return (
+        batch.x.ndim == 3 and batch.x.is_floating_point() and (marked or "adjacency" in batch.aux)
+    )

@@ -176,7 +176,9 @@ class Elements:
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape are sets or graphs (B, N, F) of at least two elements."""
         if len(shape) != 3 or shape[1] < 2:
-            raise UserError(f"elements are features of sets and graphs (B, N, F) with N above 1, got {tuple(shape)}")
+            raise UserError(
+                f"elements are features of sets and graphs (B, N, F) with N above 1, got {tuple(shape)}"
+            )
 
     def total(self, shape: Sequence[int]) -> int | None:
         """The number of elements of a sample, padding included."""
@@ -191,7 +193,11 @@ class Elements:
     def fixed(self, batch: Batch) -> Tensor:
         """Which elements are never hidden, (B, N) boolean: the padding that `aux["mask"]` tells of."""
         real = batch.aux.get("mask")
-        return torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device) if real is None else ~real.bool()
+        return (
+            torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device)
+            if real is None
+            else ~real.bool()
+        )
 
 
 _KINDS: tuple[Any, ...] = (Elements, Passages, Patches, Pixels, Slic, Superpixels, Tokens, Windows)
@@ -224,7 +230,9 @@ class WithFixed(Protocol):
 class Hiding(Protocol):
     """A grouping that hides features in a way of its own, where others have a value put in their place."""
 
-    def hide(self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def hide(
+        self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Samples (R, …) and auxiliary tensors with only the features `kept` (R, n)."""
 
 
@@ -255,14 +263,18 @@ GroupingField = Annotated[Grouping, BeforeValidator(grouping)]
 
 def _several(what: str, size: int, sides: Sequence[int], whole: str) -> None:
     if size >= max(sides):
-        raise UserError(f"{what} of size {size} make one feature of {whole}; stay below {max(sides)}")
+        raise UserError(
+            f"{what} of size {size} make one feature of {whole}; stay below {max(sides)}"
+        )
 
 
 def _cells(size: int, sides: Sequence[int], batch: Batch) -> Tensor:
     """Labels (B, *sides) of cells of `size` places along each axis, the last axis first."""
     labels = torch.zeros((), dtype=torch.int64, device=batch.x.device)
     for side in sides:
-        labels = labels[..., None] * -(-side // size) + torch.arange(side, device=batch.x.device) // size
+        labels = (
+            labels[..., None] * -(-side // size) + torch.arange(side, device=batch.x.device) // size
+        )
     return labels.expand(len(batch), *labels.shape)
 
 
@@ -279,10 +291,14 @@ def _image(what: str, shape: Sequence[int]) -> tuple[int, ...]:
 def _colour_image(what: str, shape: Sequence[int]) -> None:
     _image(what, shape)
     if shape[1] not in (1, 3):
-        raise UserError(f"{what} need grey or RGB images, but the inputs have {shape[1]} channels; use patches")
+        raise UserError(
+            f"{what} need grey or RGB images, but the inputs have {shape[1]} channels; use patches"
+        )
 
 
 def _line(what: str, shape: Sequence[int]) -> int:
     if len(shape) not in (2, 3):
-        raise UserError(f"{what} are features of series or columns, got {tuple(shape)}; for images use patches")
+        raise UserError(
+            f"{what} are features of series or columns, got {tuple(shape)}; for images use patches"
+        )
     return int(shape[-1])

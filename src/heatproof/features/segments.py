@@ -20,7 +20,9 @@ def spatial(shape: Sequence[int]) -> tuple[int, ...]:
     ((32, 48), (12,))
     """
     if len(shape) < 2:
-        raise UserError(f"inputs of shape {tuple(shape)} have no features: expected (B, F), (B, C, T) or (B, C, H, W)")
+        raise UserError(
+            f"inputs of shape {tuple(shape)} have no features: expected (B, F), (B, C, T) or (B, C, H, W)"
+        )
     return tuple(shape[1:] if len(shape) == 2 else shape[2:])
 
 
@@ -48,7 +50,9 @@ def pool(maps: Tensor, segments: Tensor, n: int) -> Tensor:
     >>> pool(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
     [[3.0, 4.0, 0.0]]
     """
-    flat = maps.double().flatten(1) if maps.ndim == segments.ndim else maps.double().flatten(2).sum(1)
+    flat = (
+        maps.double().flatten(1) if maps.ndim == segments.ndim else maps.double().flatten(2).sum(1)
+    )
     return flat.new_zeros(len(flat), n).scatter_add_(1, segments.flatten(1), flat).to(maps.dtype)
 
 
@@ -75,4 +79,6 @@ def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
     """
     share = kept.to(x.dtype).index_select(1, segments.flatten())
     share = share.reshape(len(kept), *[1] * (x.ndim - segments.ndim), *segments.shape)
-    return torch.lerp(fill, x, share)  # exact at 0 and 1, and several times faster than torch.where on a CPU
+    return torch.lerp(
+        fill, x, share
+    )  # exact at 0 and 1, and several times faster than torch.where on a CPU

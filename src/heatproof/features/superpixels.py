@@ -13,7 +13,11 @@ from torch import Tensor
 from heatproof.errors import UserError
 from heatproof.kernels import fused
 
-_RGB_TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))
+_RGB_TO_XYZ = (
+    (0.412453, 0.357580, 0.180423),
+    (0.212671, 0.715160, 0.072169),
+    (0.019334, 0.119193, 0.950227),
+)
 _WHITE_D65 = (0.95047, 1.0, 1.08883)
 _DENSITY_STEPS = (
     2.0**20
@@ -23,7 +27,9 @@ _SERIAL_ELEMENTS = 32_000
 _PARALLEL_ELEMENTS = 1 << 25
 
 
-def quickshift(images: Tensor, kernel_size: float = 4.0, max_dist: float = 200.0, ratio: float = 0.2) -> Tensor:
+def quickshift(
+    images: Tensor, kernel_size: float = 4.0, max_dist: float = 200.0, ratio: float = 0.2
+) -> Tensor:
     """Quickshift superpixels, (B, H, W) int64, of images (B, 3, H, W) or (B, 1, H, W) in [0, 1].
 
     A pixel at p with the Lab colour c lies at z = (ratio·c, p). Its density is the sum of
@@ -38,7 +44,12 @@ def quickshift(images: Tensor, kernel_size: float = 4.0, max_dist: float = 200.0
     """
     colours = ratio * lab(images)
     if images.device.type != "cpu":
-        return torch.cat([_segments(some, kernel_size, max_dist) for some in torch.split(colours, _IMAGES_AT_ONCE)])
+        return torch.cat(
+            [
+                _segments(some, kernel_size, max_dist)
+                for some in torch.split(colours, _IMAGES_AT_ONCE)
+            ]
+        )
     # One image stays in a core's cache, and its many short operations run on one core each: so one image per core.
     alone = partial(_segments, kernel_size=kernel_size, max_dist=max_dist)
     with ThreadPoolExecutor(max(1, min(len(colours), torch.get_num_threads()))) as cores:
@@ -59,9 +70,15 @@ def lab(images: Tensor) -> Tensor:
     white = torch.tensor(_WHITE_D65, dtype=torch.float64, device=rgb.device)
     # three explicit products: a matrix product may sum in another order for another batch size
     weights = (matrix / white[:, None])[None, :, :, None, None]
-    xyz = weights[:, :, 0] * linear[:, :1] + weights[:, :, 1] * linear[:, 1:2] + weights[:, :, 2] * linear[:, 2:]
+    xyz = (
+        weights[:, :, 0] * linear[:, :1]
+        + weights[:, :, 1] * linear[:, 1:2]
+        + weights[:, :, 2] * linear[:, 2:]
+    )
     f = torch.where(xyz > 0.008856, xyz.clamp(min=0) ** (1 / 3), 7.787 * xyz + 16 / 116)
-    return torch.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1)
+    return torch.stack(
+        [116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1
+    )
 
 
 def slic(images: Tensor, segments: int = 50, compactness: float = 10.0) -> Tensor:
@@ -81,7 +98,9 @@ def slic(images: Tensor, segments: int = 50, compactness: float = 10.0) -> Tenso
     rgb = images.double().expand(-1, 3, *images.shape[2:]).movedim(1, -1).cpu().numpy()
     labels = []
     for image in rgb:
-        raw = torch.from_numpy(slic_of_one(image, n_segments=segments, compactness=compactness, start_label=0))
+        raw = torch.from_numpy(
+            slic_of_one(image, n_segments=segments, compactness=compactness, start_label=0)
+        )
         labels.append(torch.unique(raw, return_inverse=True)[1])
     return torch.stack(labels).to(images.device)
 
@@ -116,7 +135,9 @@ def _density(colours: Tensor, kernel_size: float, radius: int) -> Tensor:
     that torch keeps each operation on one thread: thousands of short ones wait for each other on a busy machine.
     """
     _, _, height, width = colours.shape
-    scale = -0.5 * math.log2(math.e) / kernel_size**2  # base 2, since torch.exp would start threads of its own
+    scale = (
+        -0.5 * math.log2(math.e) / kernel_size**2
+    )  # base 2, since torch.exp would start threads of its own
     if fused(colours):
         from heatproof.kernels.quickshift import density_of  # Triton takes its time to load
 
@@ -162,7 +183,9 @@ def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tenso
     reach = offsets.square().sum(1)
     # a frame that is never denser than any pixel makes every window complete
     framed_density = torch.nn.functional.pad(density, [radius] * 4, value=-math.inf).flatten()
-    framed = [torch.nn.functional.pad(channel, [radius] * 4).flatten() for channel in colours.unbind(1)]
+    framed = [
+        torch.nn.functional.pad(channel, [radius] * 4).flatten() for channel in colours.unbind(1)
+    ]
     framed_width, area = width + 2 * radius, (height + 2 * radius) * (width + 2 * radius)
     sides = [torch.arange(size, device=device) for size in (count, height, width)]
     sample, row, column = torch.meshgrid(*sides, indexing="ij")
@@ -172,13 +195,19 @@ def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tenso
     best = torch.full(place.shape, math.inf, dtype=torch.float64, device=device)
     open_ = torch.arange(len(place), device=device)
     inner = 0
-    for outer in sorted({min(ring, 2 * radius * radius) for ring in (2, 8, 32, 2 * radius * radius)}):
+    for outer in sorted(
+        {min(ring, 2 * radius * radius) for ring in (2, 8, 32, 2 * radius * radius)}
+    ):
         stage = (reach > inner) & (reach <= outer)
         inner = outer
         steps = offsets[stage, 0] * framed_width + offsets[stage, 1]
-        at_once = max(1, (_SERIAL_ELEMENTS if device.type == "cpu" else _PARALLEL_ELEMENTS) // len(steps))
+        at_once = max(
+            1, (_SERIAL_ELEMENTS if device.type == "cpu" else _PARALLEL_ELEMENTS) // len(steps)
+        )
         for some in torch.split(open_, at_once):
-            closest, first = _closest(framed_density, framed, place.index_select(0, some), steps, reach[stage])
+            closest, first = _closest(
+                framed_density, framed, place.index_select(0, some), steps, reach[stage]
+            )
             tie = (closest == best[some]) & closest.isfinite() & (first < target[some])
             better = (closest < best[some]) | tie
             target[some] = torch.where(better, first, target[some])
@@ -195,7 +224,9 @@ def _closest(
     """The squared distance (P,) from pixels to the nearest of higher density among some steps, and the first such."""
     other = mine[:, None] + steps
 
-    def difference(values: Tensor) -> Tensor:  # index_select where indexing would start threads for a few numbers
+    def difference(
+        values: Tensor,
+    ) -> Tensor:  # index_select where indexing would start threads for a few numbers
         there = values.index_select(0, other.flatten()).reshape(other.shape)
         return there.sub_(values.index_select(0, mine)[:, None])
 

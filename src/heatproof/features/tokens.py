@@ -43,7 +43,9 @@ class Tokens:
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape are texts (B, L) of at least two tokens."""
         if len(shape) != 2 or shape[1] < 2:
-            raise UserError(f"tokens are features of token ids (B, L) with L above 1, got inputs of {tuple(shape)}")
+            raise UserError(
+                f"tokens are features of token ids (B, L) with L above 1, got inputs of {tuple(shape)}"
+            )
 
     def total(self, shape: Sequence[int]) -> int | None:
         """The number of positions L, fixed ones included."""
@@ -54,7 +56,9 @@ class Tokens:
         """Labels (B, L) int64: the position itself."""
         self.check(batch.x.shape)
         if batch.x.is_floating_point():
-            raise UserError(f"tokens need integer token ids, got {str(batch.x.dtype).removeprefix('torch.')}")
+            raise UserError(
+                f"tokens need integer token ids, got {str(batch.x.dtype).removeprefix('torch.')}"
+            )
         return torch.arange(batch.x.shape[1], device=batch.x.device).expand(batch.x.shape)
 
     @classmethod
@@ -75,7 +79,9 @@ class Tokens:
             )
         return fixed
 
-    def hide(self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def hide(
+        self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Token ids and auxiliary tensors with only the positions `kept` (B, L), which include the fixed ones."""
         if self.mask_token is not None:
             return torch.where(kept, inputs, self.mask_token), dict(aux)
@@ -117,11 +123,15 @@ class Passages(Tokens):
         if PASSAGES in batch.aux:
             numbers = batch.aux[PASSAGES].to(x.device).long()
         elif self.separators:
-            ends = torch.isin(x, torch.tensor(self.separators, dtype=x.dtype, device=x.device)).long()
+            ends = torch.isin(
+                x, torch.tensor(self.separators, dtype=x.dtype, device=x.device)
+            ).long()
             before = ends.cumsum(1) - ends
             numbers = torch.where(before < ends.sum(1, keepdim=True), before + 1, 0)
         else:
-            raise UserError(f"passages are numbered by aux[{PASSAGES!r}], or end with Passages(separators=…); give one")
+            raise UserError(
+                f"passages are numbered by aux[{PASSAGES!r}], or end with Passages(separators=…); give one"
+            )
         return numbers.masked_fill(super().fixed(batch), 0)
 
     def fixed(self, batch: Batch) -> Tensor:
@@ -129,7 +139,11 @@ class Passages(Tokens):
         n = int(self.segments(batch).max()) + 1
         return (torch.arange(n, device=batch.x.device) == 0).expand(len(batch), n)
 
-    def hide(self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def hide(
+        self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Token ids and auxiliary tensors with only the passages `kept` (B, n) and the rest; all keep their numbers."""
         numbers = self.segments(Batch(("",) * len(inputs), inputs, aux))
-        return super().hide(inputs, {**aux, PASSAGES: numbers}, kept.gather(1, numbers) | (numbers == 0))
+        return super().hide(
+            inputs, {**aux, PASSAGES: numbers}, kept.gather(1, numbers) | (numbers == 0)
+        )

@@ -45,7 +45,9 @@ if AVAILABLE:
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _weight(row, PLACE: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, inside):  # type: ignore[no-untyped-def]
-        return tl.load(row + (PLACE if PLACE < WIDTH else 0) * STEP, mask=inside, other=0.0).to(tl.float32)[None, :]
+        return tl.load(row + (PLACE if PLACE < WIDTH else 0) * STEP, mask=inside, other=0.0).to(
+            tl.float32
+        )[None, :]
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _depthwise_kernel(  # type: ignore[no-untyped-def]  # Triton reads annotations in a way of its own
@@ -68,13 +70,28 @@ if AVAILABLE:
         else:
             first = tl.zeros([1, BLOCK], tl.float32)
         total0 = tl.zeros([STRIPS, BLOCK], tl.float32) + first
-        total1, total2, total3, total4, total5, total6 = total0, total0, total0, total0, total0, total0
+        total1, total2, total3, total4, total5, total6 = (
+            total0,
+            total0,
+            total0,
+            total0,
+            total0,
+            total0,
+        )
         for dy in range(TALL):
             row = y + dy - ABOVE
             seen = exists & (row >= 0) & (row < HEIGHT)
-            here = x + ((image * HEIGHT + row) * WIDTH + start - LEFT)[:, None] * CHANNELS + channel[None, :]
+            here = (
+                x
+                + ((image * HEIGHT + row) * WIDTH + start - LEFT)[:, None] * CHANNELS
+                + channel[None, :]
+            )
             step = -CHANNELS if FLIPPED else CHANNELS
-            line = taps + ((TALL * WIDE - 1 - dy * WIDE) if FLIPPED else dy * WIDE) * CHANNELS + channel
+            line = (
+                taps
+                + ((TALL * WIDE - 1 - dy * WIDE) if FLIPPED else dy * WIDE) * CHANNELS
+                + channel
+            )
             w0 = _weight(line, 0, WIDE, step, known)
             w1 = _weight(line, 1, WIDE, step, known)
             w2 = _weight(line, 2, WIDE, step, known)
@@ -85,7 +102,9 @@ if AVAILABLE:
             for j in tl.static_range(OUTPUTS - 1 + WIDE):
                 column = start + j - LEFT
                 there = seen & (column >= 0) & (column < WIDTH)
-                value = tl.load(here + j * CHANNELS, mask=there[:, None] & known[None, :], other=0.0).to(tl.float32)
+                value = tl.load(
+                    here + j * CHANNELS, mask=there[:, None] & known[None, :], other=0.0
+                ).to(tl.float32)
                 total0 = _tap(total0, value, w0, w1, w2, w3, w4, w5, w6, j, WIDE)
                 total1 = _tap(total1, value, w0, w1, w2, w3, w4, w5, w6, j - 1, WIDE)
                 total2 = _tap(total2, value, w0, w1, w2, w3, w4, w5, w6, j - 2, WIDE)
@@ -93,7 +112,11 @@ if AVAILABLE:
                 total4 = _tap(total4, value, w0, w1, w2, w3, w4, w5, w6, j - 4, WIDE)
                 total5 = _tap(total5, value, w0, w1, w2, w3, w4, w5, w6, j - 5, WIDE)
                 total6 = _tap(total6, value, w0, w1, w2, w3, w4, w5, w6, j - 6, WIDE)
-        place = out + ((image * OUT_HEIGHT + y) * OUT_WIDTH + start)[:, None] * CHANNELS + channel[None, :]
+        place = (
+            out
+            + ((image * OUT_HEIGHT + y) * OUT_WIDTH + start)[:, None] * CHANNELS
+            + channel[None, :]
+        )
         fits = exists[:, None] & known[None, :]
         tl.store(place, total0, mask=fits)
         tl.store(place + CHANNELS, total1, mask=fits & (start + 1 < OUT_WIDTH)[:, None])
@@ -104,7 +127,9 @@ if AVAILABLE:
         tl.store(place + 6 * CHANNELS, total6, mask=fits & (start + 6 < OUT_WIDTH)[:, None])
 
 
-def _sums(x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool) -> Tensor:
+def _sums(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool
+) -> Tensor:
     out = _empty(x, weight, padding)
     if not out.numel():
         return out
@@ -113,15 +138,29 @@ def _sums(x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], fl
     (count, channels, height, width), (tall, wide) = x.shape, weight.shape[2:]
     strips = count * out.shape[2] * -(-out.shape[3] // _OUTPUTS)
     grid = (-(-strips // _STRIPS), -(-channels // _CHANNELS))
-    sizes = (channels, height, width, *out.shape[2:], tall, wide, *padding, flipped, bias is not None)
+    sizes = (
+        channels,
+        height,
+        width,
+        *out.shape[2:],
+        tall,
+        wide,
+        *padding,
+        flipped,
+        bias is not None,
+    )
     tensors = (x, taps, taps if bias is None else bias, out)
     blocks = (_OUTPUTS, _STRIPS, _CHANNELS)
-    _depthwise_kernel[grid](*tensors, strips, *sizes, *blocks, num_warps=_WARPS, enable_fp_fusion=True)
+    _depthwise_kernel[grid](
+        *tensors, strips, *sizes, *blocks, num_warps=_WARPS, enable_fp_fusion=True
+    )
     return out
 
 
 def _empty(x: Tensor, weight: Tensor, padding: list[int]) -> Tensor:
-    size = [n + 2 * p - k + 1 for n, p, k in zip(x.shape[2:], padding, weight.shape[2:], strict=True)]
+    size = [
+        n + 2 * p - k + 1 for n, p, k in zip(x.shape[2:], padding, weight.shape[2:], strict=True)
+    ]
     shape = (*x.shape[:2], *size)
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
@@ -131,7 +170,9 @@ _SCHEMA = "(Tensor x, Tensor weight, Tensor? bias, SymInt[] padding, bool flippe
 
 
 @torch.library.custom_op("heatproof::depthwise", mutates_args=(), schema=_SCHEMA)
-def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool = False) -> Tensor:
+def depthwise(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool = False
+) -> Tensor:
     """(B, C, H', W') of images and a filter (C, 1, tall, wide) for each channel, or with `flipped` the filters turned.
 
     The turned filters with another padding take a gradient back to the input.
@@ -140,7 +181,9 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int]
 
 
 @depthwise.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool = False) -> Tensor:
+def _(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool = False
+) -> Tensor:
     return _empty(x, weight, padding)
 
 

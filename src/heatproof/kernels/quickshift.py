@@ -46,7 +46,15 @@ if AVAILABLE:
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _links_kernel(  # type: ignore[no-untyped-def]
-        places, table, density, parent, distance, height, width, RADIUS: tl.constexpr, BLOCK: tl.constexpr
+        places,
+        table,
+        density,
+        parent,
+        distance,
+        height,
+        width,
+        RADIUS: tl.constexpr,
+        BLOCK: tl.constexpr,
     ):
         """The nearest pixel of higher density in the window of each, the first of equals in reading order."""
         area = height * width
@@ -83,7 +91,9 @@ def density_of(places: Tensor, scale: float, radius: int) -> Tensor:
     """Σ exp2(scale · d² − ‖z − z′‖²), (B, H, W), over pixels d away; `places` (B, 3, H, W) are scaled already."""
     density = torch.empty_like(places[:, 0])
     table = scale * _squares(places, radius)
-    _density_kernel[_grid(places)](places, table, density, *places.shape[2:], radius, _PIXELS_AT_ONCE, **OPTIONS)
+    _density_kernel[_grid(places)](
+        places, table, density, *places.shape[2:], radius, _PIXELS_AT_ONCE, **OPTIONS
+    )
     return density
 
 

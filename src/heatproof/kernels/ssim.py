@@ -84,10 +84,14 @@ if AVAILABLE:
             contrast = tl.load(contrast_a + a, mask=inside, other=1.0) + contrast_own
             score = tl.div_rn(product + c1, light) * tl.div_rn(covariance, contrast)
             total = tl.sum(tl.where(inside, score, 0.0).to(tl.float64), 0)
-            tl.store(scores + (row * repeats + other) * tl.num_programs(0) + tl.program_id(0), total)
+            tl.store(
+                scores + (row * repeats + other) * tl.num_programs(0) + tl.program_id(0), total
+            )
 
 
-def ssim_of_pairs(a: SsimWindows, b: SsimWindows, c1: float, c2: float, at_once: int, every: bool = False) -> Tensor:
+def ssim_of_pairs(
+    a: SsimWindows, b: SsimWindows, c1: float, c2: float, at_once: int, every: bool = False
+) -> Tensor:
     """(B,) of pairs, or with `every` (A, B) of all maps of a with all of b; windows are 11 × 11.
 
     `c1` and `c2` are half the constants of SSIM, `at_once` is how many pairs exist in memory at a time.
@@ -99,12 +103,21 @@ def ssim_of_pairs(a: SsimWindows, b: SsimWindows, c1: float, c2: float, at_once:
     found = a.mean.new_empty(columns, repeats, blocks, dtype=torch.float64)
     most = max(1, min(columns, at_once // max(repeats, 1)))
     sums = a.mean.new_empty(most * repeats, length)
-    sides = [value for name in ("mean", "luminance", "contrast") for value in (getattr(a, name), getattr(b, name))]
-    units, sides = [a.unit.contiguous(), b.unit.contiguous()], [value.contiguous() for value in sides]
+    sides = [
+        value
+        for name in ("mean", "luminance", "contrast")
+        for value in (getattr(a, name), getattr(b, name))
+    ]
+    units, sides = (
+        [a.unit.contiguous(), b.unit.contiguous()],
+        [value.contiguous() for value in sides],
+    )
     for start in range(0, columns, most):
         some = min(most, columns - start)
         grid = (-(-length // _PLACES_AT_ONCE), some)
-        _products_kernel[grid](*units, sums, start, repeats, length, every, _PLACES_AT_ONCE, **OPTIONS)
+        _products_kernel[grid](
+            *units, sums, start, repeats, length, every, _PLACES_AT_ONCE, **OPTIONS
+        )
         numbers = (start, repeats, length, places, step, 1 / WINDOW**2, c1, c2)
         tensors = (sums, *sides, found[start:])
         _scores_kernel[blocks, some](*tensors, *numbers, every, _PLACES_AT_ONCE, **OPTIONS)

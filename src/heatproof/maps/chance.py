@@ -23,7 +23,9 @@ WINDOWED = {"volume": 3, "image": 2, "series": 1}
 """Over how many dimensions SSIM's windows reach; columns, elements and tokens have no neighbours, and so no SSIM."""
 
 
-def profile_of(maps: Tensor, kind: str, k: int | float | str = "usual", windows: bool = True) -> Profile:
+def profile_of(
+    maps: Tensor, kind: str, k: int | float | str = "usual", windows: bool = True
+) -> Profile:
     """The profile of maps (B, …) of a kind of data, as `heatproof.models.modality` names it; SSIM only with `windows`.
 
     >>> [profile_of(torch.rand(2, 3, 16, 16), kind).windows is None for kind in ("image", "set")]
@@ -33,7 +35,9 @@ def profile_of(maps: Tensor, kind: str, k: int | float | str = "usual", windows:
     return profile(maps, USUAL_K.get(kind, 0.1) if isinstance(k, str) else k, dims=dims)
 
 
-def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> tuple[Tensor, Tensor]:
+def over_references(
+    scores: Tensor, ids: Sequence[str], references: Sequence[str]
+) -> tuple[Tensor, Tensor]:
     """The chance level (B,) from scores (R, B) against R references, and how far each reference lies above it, (R,).
 
     A sample that is a reference itself is not compared with itself; without another one its level is NaN. The second is
@@ -88,4 +92,6 @@ def check_k(k: int | float | str, shape: Sequence[int], evaluation: str) -> None
     usual, size = USUAL_K.get(KIND_BY_DIMENSIONS.get(len(shape), ""), 0.1), math.prod(shape)
     chosen = usual if isinstance(k, str) else k
     if chosen >= size:
-        raise UserError(f"{evaluation}'s k must be below the {size} values of a map, got {chosen}; try k=0.1")
+        raise UserError(
+            f"{evaluation}'s k must be below the {size} values of a map, got {chosen}; try k=0.1"
+        )

@@ -45,7 +45,9 @@ def select(
     counts = count(segments)
     n = int(counts.max())
     if maps.shape[0] != len(batch) or maps.shape[-(segments.ndim - 1) :] != segments.shape[1:]:
-        raise UserError(f"maps of shape {tuple(maps.shape)} do not lie on inputs of shape {tuple(batch.x.shape)}")
+        raise UserError(
+            f"maps of shape {tuple(maps.shape)} do not lie on inputs of shape {tuple(batch.x.shape)}"
+        )
     if pooling not in ("mean", "sum", "absolute"):
         raise unknown("pooling", pooling, ("mean", "sum", "absolute"))
     values = pool((maps.abs() if pooling == "absolute" else maps).double(), segments, n)
@@ -74,17 +76,25 @@ def top(
     >>> top(torch.ones(1, 8), ["a"], fraction=0.25).sum().item()
     2
     """
-    given = [name for name, v in (("fraction", fraction), ("k", k), ("threshold", threshold)) if v is not None]
+    given = [
+        name
+        for name, v in (("fraction", fraction), ("k", k), ("threshold", threshold))
+        if v is not None
+    ]
     if len(given) > 1:
         raise UserError(f"give one of fraction, k and threshold, got {' and '.join(given)}")
     if fraction is not None and not 0 < fraction < 1:
-        raise UserError(f"fraction must lie between 0 and 1, both excluded, got {fraction!r}; usual is 0.25")
+        raise UserError(
+            f"fraction must lie between 0 and 1, both excluded, got {fraction!r}; usual is 0.25"
+        )
     if k is not None and (isinstance(k, bool) or k < 1):
         raise UserError(f"k must be at least 1, got {k!r}")
     free = torch.ones_like(values, dtype=torch.bool) if free is None else free
     bad = (~torch.isfinite(values) & free).any(1)
     if bool(bad.any()):
-        raise UserError(f"the map of sample {ids[int(bad.nonzero()[0])]!r} is not finite, so it selects nothing")
+        raise UserError(
+            f"the map of sample {ids[int(bad.nonzero()[0])]!r} is not finite, so it selects nothing"
+        )
     if threshold is not None:
         return (values >= threshold) & free
     n = free.sum(1)
@@ -94,9 +104,20 @@ def top(
             at = int((size > n).nonzero()[0])
             raise UserError(f"k={k} is more than the {int(n[at])} features of sample {ids[at]!r}")
     else:
-        size = ((0.25 if fraction is None else fraction) * n.double() + 0.5).floor().long().clamp(min=1)
-    lottery = rand.bits(rand.keys(seed, ids, "ties").to(values.device), values.shape[1]).argsort(dim=1, stable=True)
-    ranked = values.masked_fill(~free, -torch.inf).gather(1, lottery).argsort(dim=1, descending=True, stable=True)
+        size = (
+            ((0.25 if fraction is None else fraction) * n.double() + 0.5)
+            .floor()
+            .long()
+            .clamp(min=1)
+        )
+    lottery = rand.bits(rand.keys(seed, ids, "ties").to(values.device), values.shape[1]).argsort(
+        dim=1, stable=True
+    )
+    ranked = (
+        values.masked_fill(~free, -torch.inf)
+        .gather(1, lottery)
+        .argsort(dim=1, descending=True, stable=True)
+    )
     order = lottery.gather(1, ranked)
     chosen = torch.arange(values.shape[1], device=values.device) < size[:, None]
     return torch.zeros_like(free).scatter(1, order, chosen) & free

@@ -75,13 +75,17 @@ def centred_ranks(keys: Tensor, order: Tensor, counts: Tensor, ties: Ties) -> Te
     if keys.device.type == "cpu":
         rows = (tensor.numpy() for tensor in (keys, order, rank))
         for key, places, found, count in zip(*rows, counts.tolist(), strict=True):
-            middle = _middles_of_row(key) if ties == "average" else np.arange(len(key), dtype=np.float32)
+            middle = (
+                _middles_of_row(key) if ties == "average" else np.arange(len(key), dtype=np.float32)
+            )
             middle[count:] = (count - 1) / 2
             found[places] = (count - 1) / 2 - middle
         return rank
     place = torch.arange(keys.shape[1], device=keys.device)
     position = _middles(keys) if ties == "average" else place.expand_as(keys).float()
-    centred = ((counts[:, None] - 1).float() / 2 - position).masked_fill_(place >= counts[:, None], 0)
+    centred = ((counts[:, None] - 1).float() / 2 - position).masked_fill_(
+        place >= counts[:, None], 0
+    )
     return rank.scatter_(1, order, centred)
 
 
@@ -91,10 +95,14 @@ def _middles(keys: Tensor) -> Tensor:
     place = torch.arange(rows * n, device=keys.device)
     new = place.view(rows, n) % n == 0
     new[:, 1:] |= keys[:, 1:] != keys[:, :-1]
-    run = new.flatten().cumsum(0)  # from 1 on, over all rows; 0 takes what is not the start of a run
+    run = new.flatten().cumsum(
+        0
+    )  # from 1 on, over all rows; 0 takes what is not the start of a run
     starts = torch.full((rows * n + 2,), rows * n, device=keys.device)
     starts.scatter_(0, run.masked_fill(~new.flatten(), 0), place)
-    twice = (starts[run] + starts[1:][run] - 1).view(rows, n) - 2 * n * torch.arange(rows, device=keys.device)[:, None]
+    twice = (starts[run] + starts[1:][run] - 1).view(rows, n) - 2 * n * torch.arange(
+        rows, device=keys.device
+    )[:, None]
     return twice.float() / 2
 
 
@@ -104,7 +112,9 @@ def _middles_of_row(keys: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     if len(tied) * 32 < len(keys):
         middle = np.arange(len(keys), dtype=np.float32)
         few = np.union1d(tied, tied + 1)
-        middle[few] = (np.searchsorted(keys, keys[few]) + np.searchsorted(keys, keys[few], "right") - 1) / 2
+        middle[few] = (
+            np.searchsorted(keys, keys[few]) + np.searchsorted(keys, keys[few], "right") - 1
+        ) / 2
         return middle
     starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
     sizes = np.diff(starts, append=len(keys))
@@ -125,7 +135,10 @@ def top(flat: Tensor, values: Tensor, order: Tensor, k: Tensor, most: int, ties:
     among = torch.arange(most, device=flat.device) < torch.where(settled, last, first)
     sure = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, places, among)
     tied = (flat == flat.gather(1, order.gather(1, k[:, None] - 1))).logical_and_(~settled)
-    slots, rivals = (k[:, None] - first).masked_fill(settled, 0), (last - first).masked_fill(settled, 0)
+    slots, rivals = (
+        (k[:, None] - first).masked_fill(settled, 0),
+        (last - first).masked_fill(settled, 0),
+    )
     return Top(k, places, among, sure, tied, slots[:, 0], rivals[:, 0])
 
 
@@ -159,8 +172,12 @@ def _settle(common: Tensor, a: Top, b: Top, k_a: Tensor, k_b: Tensor, products: 
     a_in, b_in, shared = both[..., 1, 0], both[..., 0, 1], both[..., 1, 1]
     a_out, b_out = a.rivals.view(shape) - a_in - shared, b.rivals - b_in - shared
     lottery = (slots_a > 0) | (slots_b > 0)
-    counts = torch.stack([k, common, slots_a, slots_b, shared, a_in, a_out, b_in, b_out], -1)[lottery].long()
-    return score.masked_scatter(lottery, torch.from_numpy(_expected(counts.cpu().numpy())).to(score.device))
+    counts = torch.stack([k, common, slots_a, slots_b, shared, a_in, a_out, b_in, b_out], -1)[
+        lottery
+    ].long()
+    return score.masked_scatter(
+        lottery, torch.from_numpy(_expected(counts.cpu().numpy())).to(score.device)
+    )
 
 
 def _expected(counts: npt.NDArray[np.int64]) -> Floats:
@@ -180,7 +197,9 @@ def _expected(counts: npt.NDArray[np.int64]) -> Floats:
     return found
 
 
-def _of_one_slot(k: Any, common: Any, both: Any, a_only: tuple[Any, Any], b_only: tuple[Any, Any]) -> Any:
+def _of_one_slot(
+    k: Any, common: Any, both: Any, a_only: tuple[Any, Any], b_only: tuple[Any, Any]
+) -> Any:
     """The same where each map draws one place, or none: the first in the order is drawn by every map that it ties in.
 
     Whichever map it leaves out draws among its own, of which those that tie in both are then of no use.
@@ -188,14 +207,26 @@ def _of_one_slot(k: Any, common: Any, both: Any, a_only: tuple[Any, Any], b_only
     places = np.maximum(both + sum(a_only) + sum(b_only), 1)
     hit_a, hit_b = (only[0] / np.maximum(both + sum(only), 1) for only in (a_only, b_only))
     two = a_only[0] / places * hit_b + b_only[0] / places * hit_a
-    one = (both + a_only[0] + b_only[0]) / places + sum(a_only) / places * hit_b + sum(b_only) / places * hit_a
-    none, once, twice = (np.minimum(common + more, k) / (2 * k - np.minimum(common + more, k)) for more in range(3))
+    one = (
+        (both + a_only[0] + b_only[0]) / places
+        + sum(a_only) / places * hit_b
+        + sum(b_only) / places * hit_a
+    )
+    none, once, twice = (
+        np.minimum(common + more, k) / (2 * k - np.minimum(common + more, k)) for more in range(3)
+    )
     return (1 - one + two) * none + (one - 2 * two) * once + two * twice
 
 
 @lru_cache(maxsize=65536)
 def expected_jaccard(
-    k: int, common: int, slots_a: int, slots_b: int, both: int, a_only: tuple[int, int], b_only: tuple[int, int]
+    k: int,
+    common: int,
+    slots_a: int,
+    slots_b: int,
+    both: int,
+    a_only: tuple[int, int],
+    b_only: tuple[int, int],
 ) -> float:
     """E[I / (2k − I)] over one shared random order, where I is the overlap of the two top-k sets.
 
@@ -236,7 +267,13 @@ def expected_jaccard(
 
 
 def _limit(
-    k: Any, common: Any, slots_a: Any, slots_b: Any, both: Any, a_only: tuple[Any, Any], b_only: tuple[Any, Any]
+    k: Any,
+    common: Any,
+    slots_a: Any,
+    slots_b: Any,
+    both: Any,
+    a_only: tuple[Any, Any],
+    b_only: tuple[Any, Any],
 ) -> Any:
     """The same with every place counted by its probability of being drawn: exact as the slots grow in number.
 
@@ -244,11 +281,15 @@ def _limit(
     """
     chance_a = slots_a / np.maximum(both + sum(a_only), 1)
     chance_b = slots_b / np.maximum(both + sum(b_only), 1)
-    overlap = common + both * np.minimum(chance_a, chance_b) + a_only[0] * chance_a + b_only[0] * chance_b
+    overlap = (
+        common + both * np.minimum(chance_a, chance_b) + a_only[0] * chance_a + b_only[0] * chance_b
+    )
     return overlap / (2 * k - overlap)
 
 
-def _first_to_fill(slots: int, other_slots: int, both: int, own: int, others: int, last: bool) -> Floats:
+def _first_to_fill(
+    slots: int, other_slots: int, both: int, own: int, others: int, last: bool
+) -> Floats:
     """Joint law of how many of the `both` places each map draws, on the event that the first map fills up first.
 
     Walking down the shared order until the first map is full, it has drawn x of `both` (hypergeometric) while w of the
@@ -267,7 +308,9 @@ def _first_to_fill(slots: int, other_slots: int, both: int, own: int, others: in
         room = other_slots - x - w
         for i in x[(room > 0) & (drawn > 0)]:
             more = np.arange(min(room[i], both - i) + 1)
-            joint[i, i + more] += drawn[i] * passed * _hypergeometric(more, both - i, others - w, int(room[i]))
+            joint[i, i + more] += (
+                drawn[i] * passed * _hypergeometric(more, both - i, others - w, int(room[i]))
+            )
         full = other_slots - w
         if last and 0 < full <= slots:  # full at the same place, which is then one of `both`
             joint[full, full] += drawn[full] * passed * full / slots

@@ -39,7 +39,9 @@ class Profile:
     def __getitem__(self, index: slice | Tensor) -> Profile:
         """The profiles at some positions."""
         windows = None if self.windows is None else self.windows[index]
-        return Profile(windows, self.rank[index], self.norm[index], self.top[index], self.defined[index])
+        return Profile(
+            windows, self.rank[index], self.norm[index], self.top[index], self.defined[index]
+        )
 
 
 def profile(
@@ -74,8 +76,15 @@ def compare(a: Profile, b: Profile, window: int = WINDOW) -> dict[str, Tensor]:
     windows have no SSIM.
     """
     either = a.defined & b.defined
-    scores = {} if a.windows is None or b.windows is None else {"ssim": mean_ssim(a.windows, b.windows, window)}
-    scores |= {"spearman": (_dot(a.rank, b.rank) / (a.norm * b.norm).sqrt() + 1) / 2, "jaccard": overlap(a.top, b.top)}
+    scores = (
+        {}
+        if a.windows is None or b.windows is None
+        else {"ssim": mean_ssim(a.windows, b.windows, window)}
+    )
+    scores |= {
+        "spearman": (_dot(a.rank, b.rank) / (a.norm * b.norm).sqrt() + 1) / 2,
+        "jaccard": overlap(a.top, b.top),
+    }
     return {name: value.masked_fill(~either, torch.nan) for name, value in scores.items()}
 
 
@@ -91,13 +100,18 @@ def compare_all(references: Profile, maps: Profile, window: int = WINDOW) -> dic
     if references.windows is not None and maps.windows is not None:
         scores["ssim"] = ssim_of_all(references.windows, maps.windows, window)
     scores |= {
-        "spearman": (_dots(references.rank, maps.rank) / (references.norm[:, None] * maps.norm).sqrt() + 1) / 2,
+        "spearman": (
+            _dots(references.rank, maps.rank) / (references.norm[:, None] * maps.norm).sqrt() + 1
+        )
+        / 2,
         "jaccard": overlaps(references.top, maps.top),
     }
     return {name: value.masked_fill(~either, torch.nan) for name, value in scores.items()}
 
 
-def composite(scores: Mapping[str, Tensor], weights: tuple[float, float, float] = (1.0, 1.0, 1.0)) -> Tensor:
+def composite(
+    scores: Mapping[str, Tensor], weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
+) -> Tensor:
     """FASS: the weighted mean of the components there are, unweighted unless told otherwise.
 
     `weights` are those of SSIM, Spearman and Jaccard; without SSIM the other two share the whole.
@@ -108,10 +122,14 @@ def composite(scores: Mapping[str, Tensor], weights: tuple[float, float, float] 
     >>> composite({"spearman": one, "jaccard": one * 0.0}, (1.0, 3.0, 1.0)).tolist()
     [0.75]
     """
-    shares = {name: weight for name, weight in zip(COMPONENTS, weights, strict=True) if name in scores}
+    shares = {
+        name: weight for name, weight in zip(COMPONENTS, weights, strict=True) if name in scores
+    }
     total = sum(shares.values())
     first, *others = [scores[name] * (weight / total) for name, weight in shares.items()]
-    exact = torch.stack([scores[name] for name in shares]).eq(1).all(0)  # rounding must not spoil a perfect score
+    exact = (
+        torch.stack([scores[name] for name in shares]).eq(1).all(0)
+    )  # rounding must not spoil a perfect score
     return torch.where(exact, torch.ones_like(first), sum(others, first))
 
 
@@ -223,7 +241,9 @@ class _Known:
     @property
     def flat(self) -> Tensor:
         """(B, n) with invalid places below everything."""
-        return (self.maps if self.valid is None else self.maps.masked_fill(~self.valid, -torch.inf)).flatten(1)
+        return (
+            self.maps if self.valid is None else self.maps.masked_fill(~self.valid, -torch.inf)
+        ).flatten(1)
 
 
 def _known(maps: Tensor, valid: Tensor | None = None) -> _Known:
@@ -233,7 +253,9 @@ def _known(maps: Tensor, valid: Tensor | None = None) -> _Known:
     if valid is None:
         return _Known(safe, *bounds(maps), None, torch.full((len(maps),), n, device=maps.device))
     counts = valid.flatten(1).sum(1) * (n // math.prod(valid.shape[1:]))
-    return _Known(safe.masked_fill_(~valid, 0), *bounds(maps, valid), valid, counts.expand(len(maps)))
+    return _Known(
+        safe.masked_fill_(~valid, 0), *bounds(maps, valid), valid, counts.expand(len(maps))
+    )
 
 
 def _in_reach(maps: Tensor) -> Tensor:
@@ -253,7 +275,9 @@ def _known_pair(a: Tensor, b: Tensor) -> tuple[_Known, _Known]:
 
 def _check_pair(a: Tensor, b: Tensor) -> None:
     if a.shape != b.shape or a.ndim < 2:
-        raise UserError(f"two maps of one shape (B, …) are needed, got {tuple(a.shape)} and {tuple(b.shape)}")
+        raise UserError(
+            f"two maps of one shape (B, …) are needed, got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
 
 
 def _top(known: _Known, keys: Tensor, order: Tensor, k: int | float, ties: Ties) -> Top:
@@ -262,7 +286,9 @@ def _top(known: _Known, keys: Tensor, order: Tensor, k: int | float, ties: Ties)
         least = (known.counts * k).round().long().clamp_min(1)
         return top(known.flat, keys, order, least, min(n, math.ceil(n * k) + 1), ties)
     if k != int(k) or not 1 <= k <= n:
-        raise UserError(f"k must be a whole number from 1 to {n} (the values in a map) or a fraction below 1, got {k}")
+        raise UserError(
+            f"k must be a whole number from 1 to {n} (the values in a map) or a fraction below 1, got {k}"
+        )
     return top(known.flat, keys, order, known.counts.clamp(1, int(k)), int(k), ties)
 
 

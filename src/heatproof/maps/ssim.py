@@ -74,16 +74,21 @@ def windows_of(
     laid_out = F.pad(unit, (margin, 0) * dims).flatten(1)
     laid_out = F.pad(laid_out, (0, (window - 1) * sum(steps)))
     mean, luminance, contrast = (
-        torch.cat(parts) for parts in zip(*map(statistics, torch.split(laid_out, _chunk(unit))), strict=True)
+        torch.cat(parts)
+        for parts in zip(*map(statistics, torch.split(laid_out, _chunk(unit))), strict=True)
     )
-    counted = torch.ones_like(maps[:1], dtype=torch.bool) if valid is None else valid.expand_as(maps)
+    counted = (
+        torch.ones_like(maps[:1], dtype=torch.bool) if valid is None else valid.expand_as(maps)
+    )
     if padding == "valid":  # a window counts where it lies inside
         inside = torch.zeros_like(maps[:1], dtype=torch.bool)
         inside[(..., *[slice(margin, margin - window + 1 or None)] * len(steps))] = True
         counted = counted & inside
     outside = ~F.pad(counted, (0, margin) * dims).flatten(1)
     count = counted.flatten(1).sum(1).expand(len(maps))
-    return SsimWindows(laid_out, mean, luminance, contrast.masked_fill_(outside, torch.inf), count, steps)
+    return SsimWindows(
+        laid_out, mean, luminance, contrast.masked_fill_(outside, torch.inf), count, steps
+    )
 
 
 def _window_sums(rows: Tensor, window: int, steps: tuple[int, ...]) -> Tensor:
@@ -107,7 +112,9 @@ def _window_sums(rows: Tensor, window: int, steps: tuple[int, ...]) -> Tensor:
 
 def _chunk(maps: Tensor) -> int:
     """How many maps are worked on at once; no score depends on it."""
-    return max(1, (IN_CACHE if maps.device.type == "cpu" else IN_MEMORY) // max(maps[:1].numel(), 1))
+    return max(
+        1, (IN_CACHE if maps.device.type == "cpu" else IN_MEMORY) // max(maps[:1].numel(), 1)
+    )
 
 
 def mean_ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
@@ -147,5 +154,7 @@ def _ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
     covariance.sub_(score).add_(_C2 / 2)
     score.add_(_C1 / 2).div_(a.luminance + b.luminance)
     score.mul_(covariance.div_(a.contrast + b.contrast))
-    by_row = score.view(*score.shape[:-1], -1, a.steps[1]) if len(a.steps) > 1 else score[..., None, :]
+    by_row = (
+        score.view(*score.shape[:-1], -1, a.steps[1]) if len(a.steps) > 1 else score[..., None, :]
+    )
     return by_row.sum(-1).double().sum(-1) / torch.maximum(a.count, b.count)

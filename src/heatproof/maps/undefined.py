@@ -20,4 +20,7 @@ def reasons(maps: Tensor, what: str) -> list[str]:
     finite = [math.isfinite(low) and math.isfinite(high) for low, high in ends]
     constant = [low == high for low, high in ends]
     why = zip(finite, constant, strict=True)
-    return ["" if ok and not flat else f"{what} is {'constant' if ok else 'not finite'}" for ok, flat in why]
+    return [
+        "" if ok and not flat else f"{what} is {'constant' if ok else 'not finite'}"
+        for ok, flat in why
+    ]

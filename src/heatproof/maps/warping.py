@@ -30,9 +30,15 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     ([0.5, 1.5, 2.5, 1.5], [True, True, True, False])
     """
     height, width = maps.shape[-2:]
-    offsets = offsets.to(maps.device) if maps.is_cuda else offsets  # other devices may have no float64
-    rows, down, rows_inside = _neighbours(offsets[:, 0], torch.arange(height, device=offsets.device)[:, None], height)
-    columns, across, columns_inside = _neighbours(offsets[:, 1], torch.arange(width, device=offsets.device), width)
+    offsets = (
+        offsets.to(maps.device) if maps.is_cuda else offsets
+    )  # other devices may have no float64
+    rows, down, rows_inside = _neighbours(
+        offsets[:, 0], torch.arange(height, device=offsets.device)[:, None], height
+    )
+    columns, across, columns_inside = _neighbours(
+        offsets[:, 1], torch.arange(width, device=offsets.device), width
+    )
     flat = maps.reshape(len(maps), -1, height * width)
 
     def read(i: int, j: int) -> Tensor:
@@ -41,7 +47,9 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
         inside = (rows_inside[i] & columns_inside[j]).flatten(1)[:, None].to(maps.device)
         return torch.where(inside, values, 0)
 
-    across_maps, down_maps = (f.flatten(1)[:, None].to(maps.device, maps.dtype) for f in (across, down))
+    across_maps, down_maps = (
+        f.flatten(1)[:, None].to(maps.device, maps.dtype) for f in (across, down)
+    )
     above, below = (_between(read(i, 0), read(i, 1), across_maps) for i in (0, 1))
     out = _between(above, below, down_maps).reshape(maps.shape)
     valid = rows_inside[0] & columns_inside[0]
@@ -55,14 +63,20 @@ def _between(a: Tensor, b: Tensor, fraction: Tensor) -> Tensor:
     return torch.where((fraction == 0) | (a == b), a, (1 - fraction) * a + fraction * b)
 
 
-def _neighbours(offset: Tensor, start: Tensor, size: int) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+def _neighbours(
+    offset: Tensor, start: Tensor, size: int
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:
     """The two pixels around a displaced position along one axis: clamped indices, fraction, and which are inside."""
     nearest = offset.round()
     offset = torch.where((offset - nearest).abs() < _SNAP, nearest, offset)
     whole = offset.floor()
     before = start + whole.long()
     pair = [before, before + 1]
-    return [i.clamp(0, size - 1) for i in pair], offset - whole, [(i >= 0) & (i < size) for i in pair]
+    return (
+        [i.clamp(0, size - 1) for i in pair],
+        offset - whole,
+        [(i >= 0) & (i < size) for i in pair],
+    )
 
 
 def rotation_offsets(degrees: float, height: int, width: int) -> Tensor:
@@ -83,7 +97,9 @@ def rotation_offsets(degrees: float, height: int, width: int) -> Tensor:
     return torch.stack([source_below - below, source_right - right])[None]
 
 
-def elastic_offsets(key: Tensor, amplitude: float, smoothness: float, height: int, width: int) -> Tensor:
+def elastic_offsets(
+    key: Tensor, amplitude: float, smoothness: float, height: int, width: int
+) -> Tensor:
     """A smooth random displacement per key, offsets (B, 2, H, W); the longest vector of each is `amplitude` pixels.
 
     White noise is smoothed by a Gaussian of standard deviation `smoothness` pixels, multiplied in the frequency domain
@@ -95,7 +111,10 @@ def elastic_offsets(key: Tensor, amplitude: float, smoothness: float, height: in
     ((1, 2, 32, 48), 4.0)
     """
     noise = normal(key, (2, height, width))
-    down, across = torch.fft.fftfreq(height, dtype=torch.float64), torch.fft.rfftfreq(width, dtype=torch.float64)
+    down, across = (
+        torch.fft.fftfreq(height, dtype=torch.float64),
+        torch.fft.rfftfreq(width, dtype=torch.float64),
+    )
     squared = down[:, None] ** 2 + across**2
     gain = torch.exp(-2 * math.pi**2 * smoothness**2 * squared).to(noise.device, noise.dtype)
     field: Tensor = torch.fft.irfft2(torch.fft.rfft2(noise) * gain, s=(height, width))

@@ -74,7 +74,9 @@ class Workbench:
         name = self.model.task.fixes
         if not name or name in batch.aux or not len(batch):
             return batch
-        fixed = self._forward(lambda part, _: self.model.fixed(part.to(self.model.device)).aux[name], batch)
+        fixed = self._forward(
+            lambda part, _: self.model.fixed(part.to(self.model.device)).aux[name], batch
+        )
         return replace(batch, aux={**batch.aux, name: fixed.to(batch.x.device)})
 
     def _forward(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch) -> Tensor:
@@ -85,9 +87,13 @@ class Workbench:
             raise
         except RuntimeError as error:  # mostly channels or a size that the network does not take
             shape = tuple(batch.x.shape[1:])
-            raise UserError(f"{self.model.name} cannot predict samples of shape {shape}: {error}") from error
+            raise UserError(
+                f"{self.model.name} cannot predict samples of shape {shape}: {error}"
+            ) from error
 
-    def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
+    def explain(
+        self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
+    ) -> Tensor:
         """Maps on the model's device, in float32; of tokens, one value each.
 
         Samples whose gradients outgrow float16 are explained again with gradients scaled down.
@@ -99,7 +105,9 @@ class Workbench:
             found = explainer(self.model, part, classes, seed)
             if not isinstance(found, Tensor):
                 given = type(found).__name__
-                raise UserError(f"explainer {name!r} returned {given}; a tensor in the shape of the inputs is needed")
+                raise UserError(
+                    f"explainer {name!r} returned {given}; a tensor in the shape of the inputs is needed"
+                )
             found = found.detach()
             if not of_features:
                 return found
@@ -110,7 +118,9 @@ class Workbench:
         def maps(part: Batch, classes: Tensor) -> Tensor:
             part, classes = part.to(self.model.device), classes.to(self.model.device)
             found = once(part, classes)
-            for scale in GRADIENT_SCALES[1:] if self.model.precision == "float16" and of_features else ():
+            for scale in (
+                GRADIENT_SCALES[1:] if self.model.precision == "float16" and of_features else ()
+            ):
                 lost = (~torch.isfinite(found)).flatten(1).any(1).nonzero().flatten()
                 if len(lost):
                     with self.model.gradients_times(scale):
@@ -129,7 +139,12 @@ def as_inputs(maps: Tensor, shape: torch.Size, explainer: str) -> Tensor:
     if maps.shape == shape:
         return maps
     one = maps[:, None] if maps.ndim == len(shape) - 1 else maps
-    if one.ndim == len(shape) and one.shape[0] == shape[0] and one.shape[1] == 1 and one.shape[2:] == shape[2:]:
+    if (
+        one.ndim == len(shape)
+        and one.shape[0] == shape[0]
+        and one.shape[1] == 1
+        and one.shape[2:] == shape[2:]
+    ):
         return one.expand(shape).clone()
     raise UserError(
         f"explainer {explainer!r} returned maps of shape {tuple(maps.shape)} for inputs of shape {tuple(shape)}; "
@@ -146,7 +161,9 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def beside(device: torch.device, calls: Sequence[Callable[[], Result]]) -> Iterator[Sequence[Callable[[], Result]]]:
+def beside(
+    device: torch.device, calls: Sequence[Callable[[], Result]]
+) -> Iterator[Sequence[Callable[[], Result]]]:
     """The calls, made one after another in a thread of their own where the device is not the CPU itself.
 
     >>> with beside(torch.device("cpu"), [lambda: 2, lambda: 3]) as results:
@@ -175,5 +192,9 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # another C library
         return False
-    wanted = ((_MMAP_THRESHOLD, 32 * _MEBIBYTE), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * _MEBIBYTE))
+    wanted = (
+        (_MMAP_THRESHOLD, 32 * _MEBIBYTE),
+        (_TRIM_THRESHOLD, 2**31 - 1),
+        (_TOP_PAD, 64 * _MEBIBYTE),
+    )
     return all([mallopt(option, value) == 1 for option, value in wanted])

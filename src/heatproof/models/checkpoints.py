@@ -44,7 +44,9 @@ class Checkpoint:
             self._path = existing(Path(source).expanduser())
             self.name = self._path.name
             if not self._path.is_file():
-                raise UserError(f"a checkpoint is a file with a state dict, but {str(self._path)!r} is a folder")
+                raise UserError(
+                    f"a checkpoint is a file with a state dict, but {str(self._path)!r} is a folder"
+                )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -60,13 +62,21 @@ class Checkpoint:
     def weights(self, model: Model) -> dict[str, Tensor]:
         """The weights and buffers by name, as the model's own network has them, or an error that names what differs."""
         found = self._read()
-        own = {name: tensor for name, tensor in model.module.state_dict().items() if isinstance(tensor, Tensor)}
+        own = {
+            name: tensor
+            for name, tensor in model.module.state_dict().items()
+            if isinstance(tensor, Tensor)
+        }
         for name in own:
             if name not in found:
-                raise UserError(f"checkpoint {self.name} has no {name!r} of {model.name}{_hint(name, found)}")
+                raise UserError(
+                    f"checkpoint {self.name} has no {name!r} of {model.name}{_hint(name, found)}"
+                )
         for name, tensor in found.items():
             if name not in own:
-                raise UserError(f"checkpoint {self.name} has {name!r}, which {model.name} has not{_hint(name, own)}")
+                raise UserError(
+                    f"checkpoint {self.name} has {name!r}, which {model.name} has not{_hint(name, own)}"
+                )
             if tensor.shape != own[name].shape:
                 raise UserError(
                     f"checkpoint {self.name} has {name!r} of shape {tuple(tensor.shape)}, but in {model.name} it is "
@@ -99,10 +109,20 @@ def unwrapped(content: Any, name: str) -> dict[str, Tensor]:
     named = content if isinstance(content, Mapping) else {}
     wrapper = next((key for key in _WRAPPERS if isinstance(named.get(key), Mapping)), None)
     state = content if wrapper is None else content[wrapper]
-    if not isinstance(state, Mapping) or not state or not any(isinstance(v, Tensor) for v in state.values()):
-        raise UserError(f"checkpoint {name} holds no state dict; save one with torch.save(net.state_dict(), path)")
+    if (
+        not isinstance(state, Mapping)
+        or not state
+        or not any(isinstance(v, Tensor) for v in state.values())
+    ):
+        raise UserError(
+            f"checkpoint {name} holds no state dict; save one with torch.save(net.state_dict(), path)"
+        )
     prefix = _PREFIX if all(str(key).startswith(_PREFIX) for key in state) else ""
-    return {str(key).removeprefix(prefix): value for key, value in state.items() if isinstance(value, Tensor)}
+    return {
+        str(key).removeprefix(prefix): value
+        for key, value in state.items()
+        if isinstance(value, Tensor)
+    }
 
 
 def load_safe(path: Path) -> Any:

@@ -42,13 +42,23 @@ def quickly_differentiated(module: nn.Module) -> None:
 def _is_plain(layer: nn.Conv2d) -> bool:
     kind = type(layer)
     own = kind.forward is not nn.Conv2d.forward or kind._conv_forward is not nn.Conv2d._conv_forward
-    if own or "forward" in vars(layer):  # some standardise their weights or pad in a way of their own
+    if own or "forward" in vars(
+        layer
+    ):  # some standardise their weights or pad in a way of their own
         return False
-    return layer.padding_mode == "zeros" and layer.dilation == (1, 1) and not isinstance(layer.padding, str)
+    return (
+        layer.padding_mode == "zeros"
+        and layer.dilation == (1, 1)
+        and not isinstance(layer.padding, str)
+    )
 
 
 def _is_stem(layer: nn.Conv2d) -> bool:
-    return layer.groups == 1 and layer.stride[0] == layer.stride[1] > 1 and layer.in_channels <= FEW_CHANNELS
+    return (
+        layer.groups == 1
+        and layer.stride[0] == layer.stride[1] > 1
+        and layer.in_channels <= FEW_CHANNELS
+    )
 
 
 def _is_by_channel(layer: nn.Conv2d) -> bool:
@@ -70,7 +80,9 @@ def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """
     stride = layer.stride[0]
     around, filling = [], []  # at the left, the right, above and below, as `pad` takes them
-    for size, kernel, padding in zip(x.shape[:1:-1], layer.kernel_size[::-1], _padding(layer)[::-1], strict=True):
+    for size, kernel, padding in zip(
+        x.shape[:1:-1], layer.kernel_size[::-1], _padding(layer)[::-1], strict=True
+    ):
         blocks = -(-kernel // stride)
         steps = (size + 2 * padding - kernel) // stride + 1
         around += [padding, stride * (steps + blocks - 1) - size - padding]
@@ -86,7 +98,9 @@ def _blocks(x: Tensor, side: int) -> Tensor:
     the first layer has its layout.
     """
     count, channels, height, width = x.shape
-    split = x.permute(0, 2, 3, 1).reshape(count, height // side, side, width // side, side, channels)
+    split = x.permute(0, 2, 3, 1).reshape(
+        count, height // side, side, width // side, side, channels
+    )
     blocks = split.transpose(2, 3).flatten(3)
     return F.pad(blocks, (0, -blocks.shape[3] % 8)).permute(0, 3, 1, 2)
 
@@ -94,7 +108,9 @@ def _blocks(x: Tensor, side: int) -> Tensor:
 def by_channel(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """What a layer of a filter for each channel computes, on a GPU by a kernel."""
     padding = _padding(layer)
-    if not fused(x) or x.ndim != 4 or torch._C._len_torch_function_stack():  # who meets functions knows torch's own
+    if (
+        not fused(x) or x.ndim != 4 or torch._C._len_torch_function_stack()
+    ):  # who meets functions knows torch's own
         return F.conv2d(x, layer.weight, layer.bias, padding=padding, groups=layer.groups)
     from heatproof.kernels.depthwise import depthwise
 

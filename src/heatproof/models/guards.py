@@ -33,7 +33,9 @@ def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
         last = last[-1]
     layer = _SQUASHING.get(type(last))
     if layer is not None and reads_logits(task):
-        raise UserError(f"{name} ends in a {layer}, but {task.name} reads logits; leave it off, {or_say(task)}")
+        raise UserError(
+            f"{name} ends in a {layer}, but {task.name} reads logits; leave it off, {or_say(task)}"
+        )
 
 
 def has_one_output(module: nn.Module) -> bool:
@@ -77,7 +79,9 @@ def check_arguments(model: Model, aux: Iterable[str]) -> None:
     given = {name for name in aux if not name.startswith("_")}
     if model.embedding is None and taken and taken[0].kind is not Parameter.VAR_POSITIONAL:
         taken = taken[1:]
-    named = [p for p in taken if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    named = [
+        p for p in taken if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    ]
     lost = [p.name for p in named if p.default is Parameter.empty and p.name not in given]
     if lost and model.embedding is None:
         dense = "graphs come dense, as adjacency (B, N, N) and mask (B, N): wrap it in one that takes these names"
@@ -107,7 +111,10 @@ def missing_normalisation(module: nn.Module) -> str | None:
     if isinstance(timm, Mapping) and timm.get("mean") and timm.get("std"):
         return f"timm gives mean={tuple(timm['mean'])}, std={tuple(timm['std'])} with it"
     config = getattr(module, "config", None)
-    if type(module).__module__.startswith("transformers.") and getattr(config, "image_size", None) is not None:
+    if (
+        type(module).__module__.startswith("transformers.")
+        and getattr(config, "image_size", None) is not None
+    ):
         return "transformers normalises in its image processor, preprocessor_config.json"
     if type(module).__module__.startswith("torchvision.models"):
         return "torchvision normalises in the transforms of its weights"
@@ -133,7 +140,9 @@ def untrained_head(module: nn.Module) -> str | None:
     if inside and stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
         return f"the weights of {name!r} have PyTorch's initial distribution"
     bias_is_new = head.bias is None or not bool(head.bias.any())
-    if bias_is_new and any(stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)):
+    if bias_is_new and any(
+        stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)
+    ):
         return f"the weights of {name!r} have a usual initial distribution and its bias is zero"
     return None
 

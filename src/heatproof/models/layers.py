@@ -31,7 +31,9 @@ def activations(model: Model, batch: Batch, layer: str, entering: bool = False) 
         with torch.no_grad(), recorded(module, layer, entering) as outputs:
             model.logits(inputs, part.aux)
         if len(outputs) != 1:
-            raise UserError(f"layer {layer!r} ran {len(outputs)} times in one pass; name one that runs once")
+            raise UserError(
+                f"layer {layer!r} ran {len(outputs)} times in one pass; name one that runs once"
+            )
         if len(outputs[0]) != len(part):
             raise UserError(
                 f"layer {layer!r} {'takes' if entering else 'puts out'} a tensor of shape {tuple(outputs[0].shape)} "
@@ -56,7 +58,11 @@ def recorded(module: nn.Module, name: str, entering: bool = False) -> Iterator[l
 
     def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         output = (*args, *kwargs.values()) if entering else output
-        first = next((o for o in output if isinstance(o, Tensor)), None) if isinstance(output, tuple | list) else output
+        first = (
+            next((o for o in output if isinstance(o, Tensor)), None)
+            if isinstance(output, tuple | list)
+            else output
+        )
         if not isinstance(first, Tensor):
             raise UserError(f"layer {name!r} puts out {type(output).__name__}, not a tensor")
         outputs.append(first.detach().clone())  # the network may go on in place, as ResNets do

@@ -51,7 +51,9 @@ def words_of(task: Mapping[str, Any]) -> Words:
     return WORDS[task.get("modality", "image")]
 
 
-_NO_GRID = "it reads a map of a convolutional network, or of image tokens on a grid, and there is none"
+_NO_GRID = (
+    "it reads a map of a convolutional network, or of image tokens on a grid, and there is none"
+)
 _NO_ORDER = "it covers neighbouring positions, and elements have no order; use feature_ablation with features: elements"
 _NO_TOKENS = "it reads how tokens of images or of texts attend to each other"
 _NO_VECTORS = "token ids have no gradient; name the layer that turns them into vectors: embedding"
@@ -74,9 +76,18 @@ UNDEFINED_ON: dict[str, dict[str, str]] = {
     **dict.fromkeys(_BY_GRADIENT, _GRADIENT),
     **dict.fromkeys(_BY_NOISE, _NOISY),
     **dict.fromkeys(_CAMS, dict.fromkeys(_IMAGES_ONLY[2:], _NO_GRID)),
-    **{name: {**dict.fromkeys(("volume", *_NO_TEXT), _NO_TOKENS), "token ids": _NO_VECTORS} for name in _ATTENTION},
+    **{
+        name: {**dict.fromkeys(("volume", *_NO_TEXT), _NO_TOKENS), "token ids": _NO_VECTORS}
+        for name in _ATTENTION
+    },
     "occlusion": {"set": _NO_ORDER, "graph": _NO_ORDER, "token ids": _NO_VECTORS},
-    "rise": {"table": _NO_ROW, "set": _NO_ORDER, "graph": _NO_ORDER, "text": _NO_FIELD, "token ids": _NO_FIELD},
+    "rise": {
+        "table": _NO_ROW,
+        "set": _NO_ORDER,
+        "graph": _NO_ORDER,
+        "text": _NO_FIELD,
+        "token ids": _NO_FIELD,
+    },
     "sobel": dict.fromkeys(_IMAGES_ONLY, _NO_EDGES),
 }
 """explainer -> modality -> why the method is not defined there; what is not listed is defined."""
@@ -84,7 +95,9 @@ UNDEFINED_ON: dict[str, dict[str, str]] = {
 _NO_GRADIENT = "it reads gradients, and this model gives none; use lime, kernel_shap, occlusion or feature_ablation"
 _NO_LAYERS = "it reads layers of the network, and this model shows none"
 NEEDS_A_NETWORK: dict[str, str] = {
-    **dict.fromkeys((*_BY_GRADIENT, *_BY_NOISE, "influence", "tracin", "captum", "zennit"), _NO_GRADIENT),
+    **dict.fromkeys(
+        (*_BY_GRADIENT, *_BY_NOISE, "influence", "tracin", "captum", "zennit"), _NO_GRADIENT
+    ),
     **dict.fromkeys((*_CAMS, *_ATTENTION, *_OF_LAYERS, "pytorch_grad_cam"), _NO_LAYERS),
 }
 """explainer -> why it is not defined on a model that only predicts, as ONNX graphs and scikit-learn classifiers do."""
@@ -172,7 +185,14 @@ def why_not_explainable(explainer: Any, model: Model) -> str:
 
 COSTS: dict[str, tuple[str, ...]] = {
     "no pass": ("random", "sobel", "weight_noise", "precomputed"),
-    "1 pass and its gradient": ("saliency", "input_x_gradient", "guided_backprop", "lrp", *_CAMS, *_ATTENTION),
+    "1 pass and its gradient": (
+        "saliency",
+        "input_x_gradient",
+        "guided_backprop",
+        "lrp",
+        *_CAMS,
+        *_ATTENTION,
+    ),
     "2 passes and a gradient": ("deep_lift",),
     "`steps` passes and their gradients": ("integrated_gradients", "mfaba"),
     "`samples` passes and their gradients": ("expected_gradients", "gradient_shap"),
@@ -195,4 +215,6 @@ def terms_of(explainer: str) -> str:
     kinds = [kind for kind in MODALITIES if not why_undefined(explainer, kind)]
     need = {_NO_GRADIENT: "networks with gradients", _NO_LAYERS: "networks whose layers show"}
     data = "any data" if len(kinds) == len(MODALITIES) else ", ".join(kinds)
-    return "; ".join(filter(None, [cost, data, need.get(NEEDS_A_NETWORK.get(explainer, ""), "any model")]))
+    return "; ".join(
+        filter(None, [cost, data, need.get(NEEDS_A_NETWORK.get(explainer, ""), "any model")])
+    )

@@ -171,7 +171,9 @@ class Model:
         """
         target = weight_type(precision)
         if weight_type(self.precision) is not None and precision != self.precision:
-            raise UserError(f"{self.name} was rounded to {self.precision}; make a new Model to use {precision}")
+            raise UserError(
+                f"{self.name} was rounded to {self.precision}; make a new Model to use {precision}"
+            )
         _ = self.fingerprint  # it is that of the weights as they were given
         if target is not None:
             self.module.to(target)
@@ -237,7 +239,9 @@ class Model:
             if values is None:
                 continue
             if values.numel() > 1 and (x.ndim < 2 or x.shape[1] != values.numel()):
-                raise UserError(f"{what} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}")
+                raise UserError(
+                    f"{what} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}"
+                )
             shaped = values.to(x.device).reshape(1, -1, *[1] * (x.ndim - 2))
             x = x - shaped if what == "mean" else x / shaped
         return x
@@ -249,7 +253,9 @@ class Model:
         """
         task = self.task
         if task.fixes and task.fixes not in (aux or {}):
-            raise UserError(f"{task.name} reads what is fixed on the sample as it is: pass model.fixed(batch) on")
+            raise UserError(
+                f"{task.name} reads what is fixed on the sample as it is: pass model.fixed(batch) on"
+            )
         out = self._forward(inputs, aux or {}, self.read)
         if out.ndim != 2 or len(out) != len(inputs) or not out.numel():
             raise UserError(
@@ -286,8 +292,14 @@ class Model:
         given = inputs.dtype if inputs.is_floating_point() else torch.float32
         scale = self.gradient_scale
         if inputs.is_floating_point():
-            layout = torch.channels_last if self.channels_last and inputs.ndim == 4 else torch.preserve_format
-            inputs = scale_gradient(inputs, 1 / scale).to(dtype=self._weight_type() or given, memory_format=layout)
+            layout = (
+                torch.channels_last
+                if self.channels_last and inputs.ndim == 4
+                else torch.preserve_format
+            )
+            inputs = scale_gradient(inputs, 1 / scale).to(
+                dtype=self._weight_type() or given, memory_format=layout
+            )
         found = self._call(inputs, aux, read)
         return scale_gradient(found.to(given), scale) if found.is_floating_point() else found
 
@@ -301,7 +313,9 @@ class Model:
 
         def call(network: Any, x: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
             named = {name: value for name, value in extra.items() if not name.startswith("_")}
-            return read(network(inputs_embeds=x, **named) if by_name else network(x, **named), extra)
+            return read(
+                network(inputs_embeds=x, **named) if by_name else network(x, **named), extra
+            )
 
         size = self.size_of(len(inputs))
         if self._is_hooked():  # who reads layers would meet the rows that fill up
@@ -324,7 +338,9 @@ class Model:
             return rows
         return self.rows // 4 if rows <= self.rows // 4 else self.rows
 
-    def filled_up(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def filled_up(
+        self, inputs: Tensor, aux: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The inputs of a pass in one of these sizes, for who hooks a layer and drops the rows that are no samples."""
         size = self.size_of(len(inputs))
         self.passes -= size - len(inputs)
@@ -353,7 +369,10 @@ class Model:
         layers: dict[str, nn.Module] = dict(self.module.named_modules())
         if path in layers:
             return layers[path]
-        close = nearest(path, (name for name in layers if name), n=5) or [name for name in layers if name][-5:]
+        close = (
+            nearest(path, (name for name in layers if name), n=5)
+            or [name for name in layers if name][-5:]
+        )
         raise UserError(f"{self.name} has no layer {path!r}; the nearest are {', '.join(close)}")
 
     def class_name(self, index: int) -> str:

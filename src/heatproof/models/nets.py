@@ -66,9 +66,14 @@ class CircularCNN1d(nn.Module):
     True
     """
 
-    def __init__(self, channels: int = 1, classes: int = 2, width: int = 24, kernel: int = 5, depth: int = 3) -> None:
+    def __init__(
+        self, channels: int = 1, classes: int = 2, width: int = 24, kernel: int = 5, depth: int = 3
+    ) -> None:
         super().__init__()
-        layers = [_circular(nn.Conv1d, width if i else channels, width, kernel, 2**i) for i in range(depth)]
+        layers = [
+            _circular(nn.Conv1d, width if i else channels, width, kernel, 2**i)
+            for i in range(depth)
+        ]
         self.features = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))
         self.pool = Mean()
         self.hidden = nn.Sequential(nn.Linear(width, width), nn.ReLU())
@@ -88,9 +93,14 @@ class CircularCNN2d(nn.Module):
     True
     """
 
-    def __init__(self, channels: int = 1, classes: int = 2, width: int = 16, kernel: int = 3, depth: int = 3) -> None:
+    def __init__(
+        self, channels: int = 1, classes: int = 2, width: int = 16, kernel: int = 3, depth: int = 3
+    ) -> None:
         super().__init__()
-        layers = [_circular(nn.Conv2d, width if i else channels, width, kernel, 2**i) for i in range(depth)]
+        layers = [
+            _circular(nn.Conv2d, width if i else channels, width, kernel, 2**i)
+            for i in range(depth)
+        ]
         parts = (part for layer in layers for part in (layer, nn.BatchNorm2d(width), nn.ReLU()))
         self.features = nn.Sequential(*parts)
         self.pool = Mean()
@@ -110,12 +120,21 @@ class StandardCNN(nn.Module):
     torch.Size([2, 10])
     """
 
-    def __init__(self, size: tuple[int, int], channels: int = 1, classes: int = 2, width: int = 16) -> None:
+    def __init__(
+        self, size: tuple[int, int], channels: int = 1, classes: int = 2, width: int = 16
+    ) -> None:
         super().__init__()
-        first, second = nn.Conv2d(channels, width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
-        self.features = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2))
+        first, second = (
+            nn.Conv2d(channels, width, 3, padding=1),
+            nn.Conv2d(width, 2 * width, 3, padding=1),
+        )
+        self.features = nn.Sequential(
+            first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2)
+        )
         self.flatten = nn.Flatten()
-        self.hidden = nn.Sequential(nn.Linear(2 * width * (size[0] // 4) * (size[1] // 4), 4 * width), nn.ReLU())
+        self.hidden = nn.Sequential(
+            nn.Linear(2 * width * (size[0] // 4) * (size[1] // 4), 4 * width), nn.ReLU()
+        )
         self.head = nn.Linear(4 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -134,7 +153,9 @@ class DeepSet(nn.Module):
 
     def __init__(self, features: int, classes: int = 2, width: int = 64) -> None:
         super().__init__()
-        self.elements = nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.elements = nn.Sequential(
+            nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+        )
         self.pool = MaskedMean()
         self.hidden = nn.Sequential(nn.Linear(width, width), nn.ReLU())
         self.head = nn.Linear(width, classes)
@@ -155,7 +176,9 @@ class Isomorphism(nn.Module):
     def __init__(self, features: int, width: int) -> None:
         super().__init__()
         self.own = nn.Parameter(torch.zeros(()))
-        self.network = nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.network = nn.Sequential(
+            nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+        )
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Nodes (B, N, width) from nodes (B, N, features) and adjacency (B, N, N)."""
@@ -174,7 +197,9 @@ class GNN(nn.Module):
 
     def __init__(self, features: int, classes: int = 2, width: int = 32, depth: int = 3) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Isomorphism(features if i == 0 else width, width) for i in range(depth))
+        self.layers = nn.ModuleList(
+            Isomorphism(features if i == 0 else width, width) for i in range(depth)
+        )
         self.pool = MaskedMean()
         self.hidden = nn.Sequential(nn.Linear(width, width), nn.ReLU())
         self.head = nn.Linear(width, classes)
@@ -201,7 +226,9 @@ class BagOfWords(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(size, width, padding_idx=0)
         with torch.no_grad():
-            self.embedding.weight.mul_(0.1)  # torch's unit deviation drowns what is learnt of rare words
+            self.embedding.weight.mul_(
+                0.1
+            )  # torch's unit deviation drowns what is learnt of rare words
         self.pool = MaskedMean()
         self.hidden = nn.Sequential(nn.Linear(width, width), nn.ReLU())
         self.head = nn.Linear(width, classes)
@@ -212,7 +239,9 @@ class BagOfWords(nn.Module):
         return scores
 
 
-def _circular(kind: type[nn.Conv1d] | type[nn.Conv2d], inner: int, outer: int, kernel: int, dilation: int) -> nn.Module:
+def _circular(
+    kind: type[nn.Conv1d] | type[nn.Conv2d], inner: int, outer: int, kernel: int, dilation: int
+) -> nn.Module:
     if kernel % 2 == 0:
         raise UserError(f"kernel must be odd so that maps keep their size, got {kernel}")
     pad = dilation * (kernel // 2)
@@ -286,7 +315,9 @@ def fit(
                 optimiser.zero_grad()
                 torch.autograd.backward(F.cross_entropy(net(part.x, **part.aux), part.label))  # type: ignore[arg-type]
                 optimiser.step()
-            checkpoints.append(OrderedDict((k, v.detach().cpu().clone()) for k, v in net.state_dict().items()))
+            checkpoints.append(
+                OrderedDict((k, v.detach().cpu().clone()) for k, v in net.state_dict().items())
+            )
     net.eval()
     return checkpoints
 

@@ -46,7 +46,9 @@ def frozen_copy(module: nn.Module) -> nn.Module:
     with torch.no_grad():  # a scripted module copies its weights by a differentiable operation
         clone = copy.deepcopy(module, memo).eval()
     for part in clone.modules():
-        if isinstance(part, torch.jit.ScriptModule):  # copied by its own rules, with constants that cannot be set
+        if isinstance(
+            part, torch.jit.ScriptModule
+        ):  # copied by its own rules, with constants that cannot be set
             for parameter in part.parameters(recurse=False):
                 parameter.requires_grad_(False)
         elif getattr(part, "inplace", None) is True:
@@ -76,21 +78,41 @@ def scores_in(output: Any) -> Tensor:
     """
     if isinstance(output, Tensor):
         if output.layout != torch.strided or output.is_complex():
-            raise UserError(f"the model returned numbers of {output.dtype}, {output.layout}; real, dense ones are read")
+            raise UserError(
+                f"the model returned numbers of {output.dtype}, {output.layout}; real, dense ones are read"
+            )
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    logits = (
+        output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    )
     if isinstance(logits, Tensor):
         return scores_in(logits)
-    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    values = (
+        output.values()
+        if isinstance(output, Mapping)
+        else output
+        if isinstance(output, tuple | list)
+        else ()
+    )
     tensors = [value for value in values if isinstance(value, Tensor)]
-    if isinstance(output, Mapping) and len(tensors) > 1 and not isinstance(output.get("out"), Tensor):
-        shapes = ", ".join(f"{key} {tuple(value.shape)}" for key, value in output.items() if isinstance(value, Tensor))
+    if (
+        isinstance(output, Mapping)
+        and len(tensors) > 1
+        and not isinstance(output.get("out"), Tensor)
+    ):
+        shapes = ", ".join(
+            f"{key} {tuple(value.shape)}"
+            for key, value in output.items()
+            if isinstance(value, Tensor)
+        )
         raise UserError(
             f"the model returned a dict without logits ({shapes}); name the one to read 'logits', or read it with "
             "task=heatproof.tasks.Readout(lambda output, aux: output[...], ...)"
         )
     if tensors:
-        return scores_in(output["out"] if isinstance(output, Mapping) and "out" in output else tensors[0])
+        return scores_in(
+            output["out"] if isinstance(output, Mapping) and "out" in output else tensors[0]
+        )
     raise UserError(
         f"cannot find the class scores in the model's output of type {type(output).__name__}; "
         "return a tensor, a tuple or dict that begins with one, or an object with .logits"
@@ -98,7 +120,10 @@ def scores_in(output: Any) -> Tensor:
 
 
 def in_one_size(
-    network: Callable[[Tensor, Mapping[str, Tensor]], Tensor], inputs: Tensor, aux: Mapping[str, Tensor], rows: int
+    network: Callable[[Tensor, Mapping[str, Tensor]], Tensor],
+    inputs: Tensor,
+    aux: Mapping[str, Tensor],
+    rows: int,
 ) -> Tensor:
     """The outputs of a network that is only ever called with exactly `rows` inputs.
 
@@ -110,7 +135,9 @@ def in_one_size(
     """
     if len(inputs) == rows:
         return network(inputs, aux)
-    whole = network(fill_up(inputs, rows), {name: fill_up(value, rows) for name, value in aux.items()})
+    whole = network(
+        fill_up(inputs, rows), {name: fill_up(value, rows) for name, value in aux.items()}
+    )
     return whole[: len(inputs)]
 
 
@@ -121,7 +148,9 @@ def fill_up(rows: Tensor, size: int) -> Tensor:
     [3, 4, 3, 3]
     """
     lacking = size - len(rows)
-    return torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
+    return (
+        torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
+    )
 
 
 def digest(state: Mapping[str, Any]) -> str:

@@ -28,7 +28,9 @@ def quick_norms(module: nn.Module) -> None:
 
 def _normalised(layer: Any, x: Tensor) -> Tensor:
     learned = any(p is not None and p.requires_grad for p in (layer.weight, layer.bias))
-    watched = torch._C._len_torch_function_stack() or torch.compiler.is_compiling()  # who meets functions knows torch's
+    watched = (
+        torch._C._len_torch_function_stack() or torch.compiler.is_compiling()
+    )  # who meets functions knows torch's
     if layer.training or learned or watched or not (x.requires_grad and torch.is_grad_enabled()):
         return type(layer).forward(layer, x)  # type: ignore[no-any-return]
     return _Product.apply(x, layer)  # type: ignore[no-any-return, no-untyped-call]
@@ -39,7 +41,9 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: Any) -> Tensor:
-        variance = layer.running_var.to(torch.promote_types(x.dtype, torch.float32))  # 16 bits have no room for eps
+        variance = layer.running_var.to(
+            torch.promote_types(x.dtype, torch.float32)
+        )  # 16 bits have no room for eps
         scale = (variance + layer.eps).rsqrt() * (1 if layer.weight is None else layer.weight)
         ctx.scale = scale.to(x.dtype).view(-1, *[1] * (x.ndim - 2))
         return type(layer).forward(layer, x)  # type: ignore[no-any-return]

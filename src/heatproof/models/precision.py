@@ -56,7 +56,9 @@ def arithmetic(name: str) -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
         with torch.backends.cudnn.flags(
-            enabled=torch.backends.cudnn.enabled, benchmark=torch.backends.cudnn.benchmark, allow_tf32=allowed
+            enabled=torch.backends.cudnn.enabled,
+            benchmark=torch.backends.cudnn.benchmark,
+            allow_tf32=allowed,
         ):
             yield
     finally:

@@ -25,7 +25,9 @@ from heatproof.types import Batch
 Scheme = Literal["permute", "normal"]
 
 
-def random_weights(model: Model, seed: int, draw: int = 0, scheme: Scheme = "permute") -> dict[str, Tensor]:
+def random_weights(
+    model: Model, seed: int, draw: int = 0, scheme: Scheme = "permute"
+) -> dict[str, Tensor]:
     """New values for every parameter of floating point, by name; draws are keyed by seed, name and number.
 
     >>> model = Model(torch.nn.Linear(3, 2))
@@ -42,12 +44,16 @@ def random_weights(model: Model, seed: int, draw: int = 0, scheme: Scheme = "per
             flat = parameter.detach().reshape(-1)[rand.permutation(key, parameter.numel())[0]]
         else:
             values = parameter.detach().double()
-            flat = values.mean() + values.std(correction=0) * rand.normal(key, (parameter.numel(),))[0]
+            flat = (
+                values.mean() + values.std(correction=0) * rand.normal(key, (parameter.numel(),))[0]
+            )
         drawn[name] = torch.empty_like(parameter).copy_(flat.reshape(parameter.shape))
     return drawn
 
 
-def with_weights(model: Model, weights: Mapping[str, Tensor], refit_on: Batch | None = None) -> Model:
+def with_weights(
+    model: Model, weights: Mapping[str, Tensor], refit_on: Batch | None = None
+) -> Model:
     """A model like this one, not compiled, with some parameters replaced; it shares the others.
 
     With `refit_on` the running statistics of batch norms become those of these samples, which go through the network
@@ -71,7 +77,9 @@ def with_weights(model: Model, weights: Mapping[str, Tensor], refit_on: Batch | 
     for name, parameter in twin.module.named_parameters():
         if name in weights:
             parameter.data = weights[name]
-    norms = [m for m in twin.module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    norms = [
+        m for m in twin.module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None
+    ]
     if refit_on is not None and len(refit_on) > 1 and norms:  # one sample has no spread
         _refit(twin, norms, refit_on)
     return twin
@@ -82,7 +90,9 @@ def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
     model.rows = 0  # so that no pass is filled up: the copies would count
     for norm in norms:
         for name, buffer in list(norm.named_buffers(recurse=False)):
-            setattr(norm, name, torch.zeros_like(buffer))  # its own: the old one is the original's too
+            setattr(
+                norm, name, torch.zeros_like(buffer)
+            )  # its own: the old one is the original's too
         norm.momentum = None  # the plain mean over batches, of which there is one
         norm.train()
     with torch.no_grad():
@@ -100,7 +110,11 @@ def is_randomisable(model: Model) -> bool:
     >>> is_randomisable(Model(torch.nn.Linear(3, 2))), is_randomisable(Model(torch.nn.Flatten()))
     (True, False)
     """
-    return any(bool((p != p.reshape(-1)[:1]).any()) for p in model.module.parameters() if p.is_floating_point())
+    return any(
+        bool((p != p.reshape(-1)[:1]).any())
+        for p in model.module.parameters()
+        if p.is_floating_point()
+    )
 
 
 def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
@@ -112,11 +126,17 @@ def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
     >>> layers_in_order(Model(net), Batch(("a",), torch.rand(1, 3)))
     [['0.weight', '0.bias'], ['2.weight', '2.bias']]
     """
-    own = {name: [n for n, _ in m.named_parameters(name, recurse=False)] for name, m in model.module.named_modules()}
+    own = {
+        name: [n for n, _ in m.named_parameters(name, recurse=False)]
+        for name, m in model.module.named_modules()
+    }
     names = [name for name, parameters in own.items() if parameters]
     called: list[str] = []
     modules = dict(model.module.named_modules())
-    hooks = [modules[name].register_forward_pre_hook(lambda *_, name=name: called.append(name)) for name in names]
+    hooks = [
+        modules[name].register_forward_pre_hook(lambda *_, name=name: called.append(name))
+        for name in names
+    ]
     try:
         with torch.no_grad():
             batch = batch.to(model.device)

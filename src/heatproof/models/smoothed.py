@@ -18,7 +18,15 @@ from heatproof.features.fill import filled, kept_only
 from heatproof.models import Model
 from heatproof.models.precision import Precision
 from heatproof.statistics.bounds import check_share
-from heatproof.statistics.radii import GUARD, RULES, RadiusRule, bernoulli_gap, leads, mus_radius, per_mask_radius
+from heatproof.statistics.radii import (
+    GUARD,
+    RULES,
+    RadiusRule,
+    bernoulli_gap,
+    leads,
+    mus_radius,
+    per_mask_radius,
+)
 from heatproof.types import Batch, label_of
 
 Masks = Literal["bernoulli", "quantised"]
@@ -63,7 +71,9 @@ class Smoothed(Model):
         name: str | None = None,
     ) -> None:
         if not isinstance(model, Model) or isinstance(model, Smoothed):
-            raise UserError(f"Smoothed(...) needs a plain heatproof.Model, got {type(model).__name__}")
+            raise UserError(
+                f"Smoothed(...) needs a plain heatproof.Model, got {type(model).__name__}"
+            )
         if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
             raise UserError(f"keep must be above 0 and at most 1, got {keep!r}")
         if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
@@ -72,18 +82,28 @@ class Smoothed(Model):
             raise unknown("masks", masks, ("bernoulli", "quantised"))
         if masks == "quantised":
             check_quantised(keep, samples)
-        number = isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
+        number = (
+            isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
+        )
         if fill != "zero" and not number:
             raise unknown("fill", fill, ("zero", "a finite number"))
         if not model.task.exclusive:
-            raise UserError(f"Smoothed(...) averages class probabilities, and {model.task.name} has none")
+            raise UserError(
+                f"Smoothed(...) averages class probabilities, and {model.task.name} has none"
+            )
         self.base, self.declared = model, model.declared
         self.keep, self.samples, self.features, self.masks = float(keep), samples, features, masks
         self.votes, self.fill, self.seed = votes, fill, seed
         self.name = name or f"{model.name} smoothed ×{keep:g}"
-        self.classes, self.channels_last, self.module = model.classes, model.channels_last, model.module
+        self.classes, self.channels_last, self.module = (
+            model.classes,
+            model.channels_last,
+            model.module,
+        )
         self._mean, self._std, self.precision = model._mean, model._std, model.precision
-        self.embedding = None if isinstance(features, Hiding) else model.embedding  # tokens are hidden among the ids
+        self.embedding = (
+            None if isinstance(features, Hiding) else model.embedding
+        )  # tokens are hidden among the ids
         self._banks: dict[int, Tensor] = {}
 
     def size_of(self, rows: int) -> int:
@@ -122,7 +142,15 @@ class Smoothed(Model):
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of the network's fingerprint and all parameters of the smoothing."""
-        parameters = (self.keep, self.samples, label_of(self.features), self.masks, self.votes, self.fill, self.seed)
+        parameters = (
+            self.keep,
+            self.samples,
+            label_of(self.features),
+            self.masks,
+            self.votes,
+            self.fill,
+            self.seed,
+        )
         return hashlib.sha256(f"{self.base.fingerprint}|{parameters!r}".encode()).hexdigest()
 
     def layer(self, path: str) -> nn.Module:
@@ -155,15 +183,21 @@ class Smoothed(Model):
         samples = Batch(tuple(str(i) for i in range(len(inputs))), inputs, aux or {})
         refuse_changing(self.features, inputs.shape)
         segments = self.features.segments(samples)
-        bank = self.bank(self.features.total(tuple(inputs.shape)) or int(count(segments).max())).to(inputs.device)
+        bank = self.bank(self.features.total(tuple(inputs.shape)) or int(count(segments).max())).to(
+            inputs.device
+        )
         always = fixed(self.features, samples)
         fill = self._fill(samples, inputs, segments)
         parts = []
-        for rows in torch.split(torch.arange(len(inputs) * self.samples, device=inputs.device), max(1, self.base.rows)):
+        for rows in torch.split(
+            torch.arange(len(inputs) * self.samples, device=inputs.device), max(1, self.base.rows)
+        ):
             owner, draw = rows // self.samples, rows % self.samples
             kept = bank[draw] if always is None else bank[draw] | always[owner]
             own = {name: value[owner.to(value.device)] for name, value in (aux or {}).items()}
-            masked, own = kept_only(self.features, inputs[owner], fill[owner], own, kept, segments[owner])
+            masked, own = kept_only(
+                self.features, inputs[owner], fill[owner], own, kept, segments[owner]
+            )
             parts.append(self.base.logits(masked, own).double().log_softmax(1))
         return torch.cat(parts).reshape(len(inputs), self.samples, -1)
 
@@ -184,15 +218,28 @@ class Smoothed(Model):
         """`logits` of samples (B, classes) without a gradient, as many at a time as go into a pass."""
         batch = batch.to(self.device)
         with torch.no_grad():
-            inputs, parts = self.inputs(batch), torch.split(torch.arange(len(batch), device=self.device), self.rows)
-            return torch.cat([self.logits(inputs[p], {k: v[p] for k, v in batch.aux.items()}) for p in parts])
+            inputs, parts = (
+                self.inputs(batch),
+                torch.split(torch.arange(len(batch), device=self.device), self.rows),
+            )
+            return torch.cat(
+                [self.logits(inputs[p], {k: v[p] for k, v in batch.aux.items()}) for p in parts]
+            )
 
     def _fill(self, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
         """Values for features that are left out; the inputs themselves, unread, where the grouping hides features."""
-        return inputs if isinstance(self.features, Hiding) else filled(self.fill, self.base, batch, inputs, segments)
+        return (
+            inputs
+            if isinstance(self.features, Hiding)
+            else filled(self.fill, self.base, batch, inputs, segments)
+        )
 
     def radius(
-        self, batch: Batch, mask: Tensor | None = None, rule: RadiusRule = "per_mask", delta: float = 0.1
+        self,
+        batch: Batch,
+        mask: Tensor | None = None,
+        rule: RadiusRule = "per_mask",
+        delta: float = 0.1,
     ) -> Tensor:
         """The number of features that can surely be added to x ⊙ mask without changing the prediction, (B,) int64.
 
@@ -209,15 +256,23 @@ class Smoothed(Model):
         if rule not in RULES:
             raise unknown("radius rule", rule, RULES)
         if rule == "bernoulli" and self.masks != "bernoulli":
-            raise UserError("the Bernoulli rule needs masks that keep features independently: masks='bernoulli'")
+            raise UserError(
+                "the Bernoulli rule needs masks that keep features independently: masks='bernoulli'"
+            )
         found = self.radii(batch, mask, delta)[rule]
         if bool(found.isnan().any()):
             sample = batch.ids[int(found.isnan().nonzero()[0])]
-            raise UserError(f"{self.base.name} gives scores that are not finite for masked sample {sample!r}")
+            raise UserError(
+                f"{self.base.name} gives scores that are not finite for masked sample {sample!r}"
+            )
         return found.long()
 
     def radii(
-        self, batch: Batch, mask: Tensor | None = None, delta: float = 0.1, target: Tensor | None = None
+        self,
+        batch: Batch,
+        mask: Tensor | None = None,
+        delta: float = 0.1,
+        target: Tensor | None = None,
     ) -> dict[RadiusRule, Tensor]:
         """`radius` by every rule that holds for these masks, from the same passes; NaN where a score is not finite.
 
@@ -231,21 +286,33 @@ class Smoothed(Model):
         check_share("delta", delta)
         batch = batch.to(self.device)
         segments, always = self.features.segments(batch), fixed(self.features, batch)
-        widest = max(int(count(segments).max()), 0 if mask is None or mask.ndim != 2 else mask.shape[1])
-        n = self.features.total(tuple(batch.x.shape)) or widest  # other samples of the mask may have more
+        widest = max(
+            int(count(segments).max()), 0 if mask is None or mask.ndim != 2 else mask.shape[1]
+        )
+        n = (
+            self.features.total(tuple(batch.x.shape)) or widest
+        )  # other samples of the mask may have more
         there = torch.arange(n, device=self.device) < count(segments)[:, None]
         always = None if always is None else nn.functional.pad(always, (0, n - always.shape[1]))
         free = there if always is None else there & ~always
-        if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != tuple(free.shape)):
-            raise UserError(f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} {tuple(mask.shape)}")
+        if mask is not None and (
+            mask.dtype != torch.bool or tuple(mask.shape) != tuple(free.shape)
+        ):
+            raise UserError(
+                f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} {tuple(mask.shape)}"
+            )
         with torch.no_grad():
             inputs, aux = self.inputs(batch), batch.aux
             if mask is not None:
                 mask = mask.to(self.device)
                 free, kept = free & ~mask, mask if always is None else mask | always
-                inputs, aux = kept_only(self.features, inputs, self._fill(batch, inputs, segments), aux, kept, segments)
+                inputs, aux = kept_only(
+                    self.features, inputs, self._fill(batch, inputs, segments), aux, kept, segments
+                )
             parts = torch.split(torch.arange(len(batch), device=self.device), self.rows)
-            logs = torch.cat([self.each(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts]).cpu()
+            logs = torch.cat(
+                [self.each(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts]
+            ).cpu()
         guard = GUARDS.get(self.precision, COARSE_GUARD)
         first, second = logs.topk(2, dim=2).values.unbind(2)
         outputs, lost = _votes(logs) if self.votes else logs.exp(), logs.isnan().flatten(1).any(1)
@@ -257,12 +324,18 @@ class Smoothed(Model):
         each = zip(gap, there.cpu(), strict=True)
         found: dict[RadiusRule, Tensor] = {
             "per_mask": per_mask_radius(lead, bank, free, guard),
-            "lipschitz": torch.stack([mus_radius(g, float(bank.double().mean(0)[own].max())) for g, own in each]),
+            "lipschitz": torch.stack(
+                [mus_radius(g, float(bank.double().mean(0)[own].max())) for g, own in each]
+            ),
         }
         if self.masks == "bernoulli":
-            found["bernoulli"] = mus_radius(bernoulli_gap(lead, delta, self.votes) - guard, self.keep, "bernoulli")
+            found["bernoulli"] = mus_radius(
+                bernoulli_gap(lead, delta, self.votes) - guard, self.keep, "bernoulli"
+            )
         most = free.sum(1)
-        return {rule: r.minimum(most).double().masked_fill(lost, torch.nan) for rule, r in found.items()}
+        return {
+            rule: r.minimum(most).double().masked_fill(lost, torch.nan) for rule, r in found.items()
+        }
 
 
 def _votes(logs: Tensor) -> Tensor:
@@ -289,4 +362,6 @@ def check_quantised(keep: float, samples: int) -> None:
     """
     if not math.isclose(keep * samples, round(keep * samples), abs_tol=1e-9):
         near = max(1, round(keep * samples)) / samples
-        raise UserError(f"quantised masks need keep·samples whole, got {keep}·{samples}; the nearest keep is {near}")
+        raise UserError(
+            f"quantised masks need keep·samples whole, got {keep}·{samples}; the nearest keep is {near}"
+        )

@@ -11,7 +11,16 @@
 from __future__ import annotations
 
 from heatproof.removal.contextual import CONTEXTUAL, Hidden, OwnBaseline, ReferenceMean
-from heatproof.removal.imputers import IMPUTERS, Blur, DatasetMean, ImageMean, NoisyLinear, UniformNoise, Value, Zero
+from heatproof.removal.imputers import (
+    IMPUTERS,
+    Blur,
+    DatasetMean,
+    ImageMean,
+    NoisyLinear,
+    UniformNoise,
+    Value,
+    Zero,
+)
 
 __all__ = ["CONTEXTUAL", "IMPUTERS", "Blur", "DatasetMean", "Hidden", "ImageMean", "NoisyLinear"]
 __all__ += ["OwnBaseline", "ReferenceMean", "UniformNoise", "Value", "Zero"]

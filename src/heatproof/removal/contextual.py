@@ -45,7 +45,9 @@ class Hiding:
 
     def hide(self, batch: Batch, keep: Tensor) -> Batch:
         """The texts with only the positions `keep` (B, L)."""
-        x, aux = Tokens.hide(self.tokens, batch.x, batch.aux, keep)  # positions, whatever the features are
+        x, aux = Tokens.hide(
+            self.tokens, batch.x, batch.aux, keep
+        )  # positions, whatever the features are
         return Batch(batch.ids, x, aux, batch.label)
 
 
@@ -67,9 +69,13 @@ class ReferenceMean:
     def bound(self, reference: Tensor, features: Any) -> Filling:
         """The imputer with the mean of `reference` (R, …)."""
         if not len(reference):
-            raise UserError("reference_mean needs at least one reference sample; use dataset_mean or zero")
+            raise UserError(
+                "reference_mean needs at least one reference sample; use dataset_mean or zero"
+            )
         values = reference.double()
-        return Filling(values.masked_fill(~values.isfinite(), torch.nan).nanmean(0).to(reference.dtype))
+        return Filling(
+            values.masked_fill(~values.isfinite(), torch.nan).nanmean(0).to(reference.dtype)
+        )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -86,7 +92,9 @@ class Hidden:
     def bound(self, reference: Tensor, features: Any) -> Hiding:
         """The imputer that hides what these features hide."""
         if not isinstance(features, Tokens):
-            raise UserError("hidden is for tokens of texts; other data is filled in: use noisy_linear, zero or a mean")
+            raise UserError(
+                "hidden is for tokens of texts; other data is filled in: use noisy_linear, zero or a mean"
+            )
         return Hiding(features)
 
 
@@ -104,19 +112,35 @@ class OwnBaseline:
 
     name: ClassVar[str] = "own_baseline"
 
-    def of(self, explainer: Any, mean: Sequence[float] | None, std: Sequence[float] | None) -> DatasetMean:
+    def of(
+        self, explainer: Any, mean: Sequence[float] | None, std: Sequence[float] | None
+    ) -> DatasetMean:
         """The constant in the data's own units, with the `mean` and `std` that a model normalises by."""
-        while (inner := getattr(explainer, "of", None) or getattr(explainer, "call", None)) is not None:
+        while (
+            inner := getattr(explainer, "of", None) or getattr(explainer, "call", None)
+        ) is not None:
             explainer = inner
         value = getattr(explainer, "baseline", getattr(explainer, "fill", 0.0))
-        if isinstance(value, int | float) and hasattr(explainer, "fill") and hasattr(explainer, "features"):
-            return DatasetMean(mean=(float(value),))  # the fills of features are in the data's own units
+        if (
+            isinstance(value, int | float)
+            and hasattr(explainer, "fill")
+            and hasattr(explainer, "features")
+        ):
+            return DatasetMean(
+                mean=(float(value),)
+            )  # the fills of features are in the data's own units
         value = float(value) if isinstance(value, int | float) else 0.0
         shift, scale = list(mean or [0.0]), list(std or [1.0])
         channels = max(len(shift), len(scale))
         shift, scale = (part * channels if len(part) == 1 else part for part in (shift, scale))
-        return DatasetMean(mean=tuple(round(value * s + m, 7) for m, s in zip(shift, scale, strict=True)))
+        return DatasetMean(
+            mean=tuple(round(value * s + m, 7) for m, s in zip(shift, scale, strict=True))
+        )
 
 
-CONTEXTUAL: dict[str, Any] = {"reference_mean": ReferenceMean, "hidden": Hidden, "own_baseline": OwnBaseline}
+CONTEXTUAL: dict[str, Any] = {
+    "reference_mean": ReferenceMean,
+    "hidden": Hidden,
+    "own_baseline": OwnBaseline,
+}
 """Imputers of an evaluation, beside `heatproof.removal.IMPUTERS`, by their names in a study file."""

@@ -45,7 +45,9 @@ class Zero:
 
     name: ClassVar[str] = "zero"
 
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+    def __call__(
+        self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
+    ) -> Tensor:
         _checked(x, keep, ids)
         return _combined(x, keep, x.new_zeros(()))
 
@@ -61,7 +63,9 @@ class Value:
     name: ClassVar[str] = "value"
     value: Finite = 0.5
 
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+    def __call__(
+        self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
+    ) -> Tensor:
         _checked(x, keep, ids)
         return _combined(x, keep, x.new_tensor(self.value))
 
@@ -78,12 +82,16 @@ class DatasetMean:
     name: ClassVar[str] = "dataset_mean"
     mean: Annotated[tuple[Finite, ...], Field(min_length=1)]
 
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+    def __call__(
+        self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
+    ) -> Tensor:
         _checked(x, keep, ids)
         channels = x.shape[1]
         if len(self.mean) not in (1, channels):
             what = "columns" if x.ndim == 2 else "channels"
-            raise UserError(f"dataset_mean.mean has {len(self.mean)} numbers, not one for each of {channels} {what}")
+            raise UserError(
+                f"dataset_mean.mean has {len(self.mean)} numbers, not one for each of {channels} {what}"
+            )
         return _combined(x, keep, x.new_tensor(self.mean).reshape(1, -1, *[1] * (x.ndim - 2)))
 
 
@@ -97,7 +105,9 @@ class ImageMean:
 
     name: ClassVar[str] = "image_mean"
 
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+    def __call__(
+        self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
+    ) -> Tensor:
         _checked(x, keep, ids)
         _has_neighbours(self.name, x)
         return _combined(x, keep, x.mean(tuple(range(2, x.ndim)), keepdim=True))
@@ -117,7 +127,9 @@ class Blur:
     name: ClassVar[str] = "blur"
     sigma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
 
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+    def __call__(
+        self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
+    ) -> Tensor:
         _checked(x, keep, ids)
         _has_neighbours(self.name, x)
         smooth = x
@@ -138,7 +150,9 @@ class UniformNoise:
 
     name: ClassVar[str] = "noise"
 
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+    def __call__(
+        self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
+    ) -> Tensor:
         names = _checked(x, keep, ids)
         draws = torch.empty_like(x)
         for rows, drawn in _draws(uniform, x, names, seed, "removal: uniform noise"):
@@ -170,13 +184,17 @@ class NoisyLinear:
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
     tolerance: Annotated[float, Field(ge=1e-12, lt=1)] = 5e-5
 
-    def __call__(self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0) -> Tensor:
+    def __call__(
+        self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
+    ) -> Tensor:
         names = _checked(x, keep, ids)
         _has_neighbours(self.name, x)
         kept = keep.flatten(1).any(1)
         if not bool(kept.all()):
             empty = [name for name, some in zip(names, kept.tolist(), strict=True) if not some]
-            raise UserError(f"noisy_linear: nothing is kept of sample {empty[0]!r}; keep at least one pixel")
+            raise UserError(
+                f"noisy_linear: nothing is kept of sample {empty[0]!r}; keep at least one pixel"
+            )
         if not len(x):
             return x.clone()
         x = x.detach()  # the solver works in place; no gradient goes through an imputation
@@ -202,7 +220,16 @@ class PublishedNoisyLinear(NoisyLinear):
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
 
 
-_KINDS: Any = (Zero, Value, DatasetMean, ImageMean, Blur, UniformNoise, NoisyLinear, PublishedNoisyLinear)
+_KINDS: Any = (
+    Zero,
+    Value,
+    DatasetMean,
+    ImageMean,
+    Blur,
+    UniformNoise,
+    NoisyLinear,
+    PublishedNoisyLinear,
+)
 IMPUTERS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 """Every imputer by its name in a study file."""
 
@@ -218,19 +245,31 @@ def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, .
         )
     if keep.dtype != torch.bool:
         kind = str(keep.dtype).removeprefix("torch.")
-        raise UserError(f"keep must be boolean, True where a pixel stays; got {kind}: use keep.bool() or a comparison")
+        raise UserError(
+            f"keep must be boolean, True where a pixel stays; got {kind}: use keep.bool() or a comparison"
+        )
     expected = tuple(x.shape) if x.ndim == 2 else (len(x), *x.shape[2:])
     if tuple(keep.shape) != expected:
-        raise UserError(f"keep has shape {tuple(keep.shape)} but x {tuple(x.shape)} needs {expected}: no channels")
+        raise UserError(
+            f"keep has shape {tuple(keep.shape)} but x {tuple(x.shape)} needs {expected}: no channels"
+        )
     if keep.device != x.device:
         raise UserError(f"keep is on {keep.device} but x on {x.device}; move one of them")
     names = tuple(str(i) for i in range(len(x))) if ids is None else tuple(ids)
     if len(names) != len(x):
         raise UserError(f"ids has {len(names)} names but x holds {len(x)} samples")
-    if not bool(torch.isfinite(x.sum())):  # cheap; the sum of finite numbers may overflow, so look again
-        bad = [name for name, fine in zip(names, torch.isfinite(x).flatten(1).all(1).tolist(), strict=True) if not fine]
+    if not bool(
+        torch.isfinite(x.sum())
+    ):  # cheap; the sum of finite numbers may overflow, so look again
+        bad = [
+            name
+            for name, fine in zip(names, torch.isfinite(x).flatten(1).all(1).tolist(), strict=True)
+            if not fine
+        ]
         if bad:
-            raise UserError(f"x has values that are not finite (NaN or infinite) in sample {bad[0]!r}")
+            raise UserError(
+                f"x has values that are not finite (NaN or infinite) in sample {bad[0]!r}"
+            )
     return names
 
 
@@ -247,7 +286,9 @@ def _combined(x: Tensor, keep: Tensor, fill: Tensor) -> Tensor:
     return torch.where(keep if x.ndim == 2 else keep[:, None], x, fill)
 
 
-def _draws(draw: Any, x: Tensor, ids: Sequence[str], seed: int, purpose: str) -> Iterator[tuple[slice, Tensor]]:
+def _draws(
+    draw: Any, x: Tensor, ids: Sequence[str], seed: int, purpose: str
+) -> Iterator[tuple[slice, Tensor]]:
     """Random numbers in the shape of x, some samples at a time; among those, samples of one id are drawn for once."""
     shape = x.shape[1:]
     at_once = max(1, _DRAWS_AT_ONCE[x.device.type == "cpu"] // max(1, math.prod(shape)))

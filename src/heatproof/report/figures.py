@@ -93,14 +93,20 @@ def write_all(
             need_matplotlib()
     run = run_or_dir if isinstance(run_or_dir, Run) else read(run_or_dir)
     if out is None and not isinstance(run.path, Path):
-        raise UserError(f"{run.path} is in a store; name the directory for its figures with out (--out)")
+        raise UserError(
+            f"{run.path} is in a store; name the directory for its figures with out (--out)"
+        )
     folder = Path(str(run.path)) / "figures" if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; figures need a directory")
     shown = read_exhibits(run.path) if ITEM in chosen else []
     judged = judge(run.in_study_order(), run.samples(), shown, run.manifest)
     return write_items(
-        Material(judged, run.manifest, run.samples()), chosen, folder, list(dict.fromkeys(formats)), inches
+        Material(judged, run.manifest, run.samples()),
+        chosen,
+        folder,
+        list(dict.fromkeys(formats)),
+        inches,
     )
 
 
@@ -152,7 +158,9 @@ def write_items(
 
 def _latex(piece: Table, stem: str, material: Material, width: float) -> bytes:
     notes = [f"from: {material.manifest.get('command', 'unknown')}", f"run {material.fingerprint}"]
-    notes[1] += f", heatproof {material.manifest.get('heatproof', 'unknown')}; written by `heatproof figures`"
+    notes[1] += (
+        f", heatproof {material.manifest.get('heatproof', 'unknown')}; written by `heatproof figures`"
+    )
     return render(piece.content, escape(piece.caption), f"tab:{stem}", notes, width).encode()
 
 
@@ -198,8 +206,17 @@ def _index(
         "heatproof": material.manifest.get("heatproof", ""),
         "width": width,
         "written": [
-            {"file": f.path.name, "item": f.item, "paper": f.paper, "subject": f.subject, "caption": f.caption}
+            {
+                "file": f.path.name,
+                "item": f.item,
+                "paper": f.paper,
+                "subject": f.subject,
+                "caption": f.caption,
+            }
             for f in files
         ],
-        "skipped": [{"item": item, "subject": subject, "reason": reason} for item, subject, reason in skipped],
+        "skipped": [
+            {"item": item, "subject": subject, "reason": reason}
+            for item, subject, reason in skipped
+        ],
     }

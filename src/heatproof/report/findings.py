@@ -15,7 +15,15 @@ import pandas as pd
 from heatproof.axes import AXES, Finding, Judged, judge
 from heatproof.axes.contract import NO_SCORE, Severity, findings_of, unseen
 from heatproof.drawing.methods import Look, spoken
-from heatproof.drawing.prose import above, difference, digits_of, listing, number, records, with_interval
+from heatproof.drawing.prose import (
+    above,
+    difference,
+    digits_of,
+    listing,
+    number,
+    records,
+    with_interval,
+)
 from heatproof.report.frontier import frontier_findings, weighed
 from heatproof.results import REDRAW
 from heatproof.statistics import FEW_SAMPLES
@@ -125,10 +133,18 @@ def findings_here(
     listed += _no_interval(here)
     listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
-    listed.sort(key=lambda f: (SEVERITIES.index(f.severity), order.get(f.axis, len(order)), -len(f.explainers)))
+    listed.sort(
+        key=lambda f: (
+            SEVERITIES.index(f.severity),
+            order.get(f.axis, len(order)),
+            -len(f.explainers),
+        )
+    )
     looks = {e: look for judged in here for e, look in judged.looks.items()}
     plain = {e: replace(look, name=look.name.partition(" (")[0]) for e, look in looks.items()}
-    return [_spoken(replace(f, dataset=dataset, model=model), plain) for f in _at_most(listed, most)]
+    return [
+        _spoken(replace(f, dataset=dataset, model=model), plain) for f in _at_most(listed, most)
+    ]
 
 
 def _spoken(finding: Finding, looks: Mapping[str, Look]) -> Finding:
@@ -157,7 +173,9 @@ def _all_below_one(samples: pd.DataFrame) -> bool:
     """Whether every explained logit of enough samples lies in [0, 1] and not near 0, as probabilities do."""
     scores = samples["readout"].dropna() if "readout" in samples else pd.Series(dtype=float)
     classes = samples["probability"].notna().any() if len(scores) else False
-    return bool(classes and len(scores) >= ENOUGH and scores.between(0, 1).all() and scores.max() > 0.5)
+    return bool(
+        classes and len(scores) >= ENOUGH and scores.between(0, 1).all() and scores.max() > 0.5
+    )
 
 
 def _run_findings(
@@ -175,12 +193,19 @@ def _run_findings(
         yield replace(UNNORMALISED, seen=f"It has neither mean nor std, and {source}.")
     if _all_below_one(samples):
         low, high = samples["readout"].min(), samples["readout"].max()
-        yield replace(SQUASHED, seen=f"The explained score of every sample lies in [0, 1]: {low:.2f} to {high:.2f}.")
+        yield replace(
+            SQUASHED,
+            seen=f"The explained score of every sample lies in [0, 1]: {low:.2f} to {high:.2f}.",
+        )
     unread = unreadable(samples)
     if len(unread):
-        items = tuple(f"{name}: {why}" for name, why in zip(unread["sample"], unread["error"], strict=True))
+        items = tuple(
+            f"{name}: {why}" for name, why in zip(unread["sample"], unread["error"], strict=True)
+        )
         yield replace(
-            UNREADABLE, seen=f"{len(items)} file{'s' if len(items) != 1 else ''} could not be read.", items=items
+            UNREADABLE,
+            seen=f"{len(items)} file{'s' if len(items) != 1 else ''} could not be read.",
+            items=items,
         )
     n = max((len(judged.cube.samples) for judged in here), default=0)
     ties = [text for judged in here[:1] if (text := _tie(judged))]
@@ -202,7 +227,9 @@ def _tie(judged: Judged) -> str:
         return ""
     name = judged.headlines[0].name
     ranking, tests = (frame[frame["measure"] == name] for frame in (judged.ranking, judged.tests))
-    best = list(ranking[ranking["score"].notna() & ~ranking["control"].astype(bool)]["explainer"][:2])
+    best = list(
+        ranking[ranking["score"].notna() & ~ranking["control"].astype(bool)]["explainer"][:2]
+    )
     gap = difference(tests, *best) if len(best) == 2 else None
     if gap is None or above(tests, *best) or not math.isfinite(gap["low"]):
         return ""
@@ -227,12 +254,22 @@ def _no_interval(here: Iterable[Judged]) -> Iterator[Finding]:
     several, rows = len(lost) > 1, [(j, r) for j, own in lost for r in records(own)]
     counts = f" ({listing([f'{j.title} {len(own)}' for j, own in lost])})" if several else ""
     said = f"{len(rows)} score{'s have' if len(rows) != 1 else ' has'} none{counts}: {rows[0][1].no_interval}."
-    where = [f"{r.explainer}, {j.axis.condition(r.condition, r.level)}: {r.no_interval}" for j, r in rows]
-    where = [f"{j.title}, {text}" for (j, _), text in zip(rows, where, strict=True)] if several else where
+    where = [
+        f"{r.explainer}, {j.axis.condition(r.condition, r.level)}: {r.no_interval}" for j, r in rows
+    ]
+    where = (
+        [f"{j.title}, {text}" for (j, _), text in zip(rows, where, strict=True)]
+        if several
+        else where
+    )
     found = replace(NO_INTERVAL, seen=said, items=tuple(where))
     names = tuple(dict.fromkeys(str(r.explainer) for _, r in rows))
     first = lost[0][0]
-    yield from [found] if several else _named(first, [replace(found, axis=first.axis.name, explainers=names)])
+    yield from (
+        [found]
+        if several
+        else _named(first, [replace(found, axis=first.axis.name, explainers=names)])
+    )
 
 
 def _undefined(judged: Judged) -> Iterator[Finding]:
@@ -243,8 +280,15 @@ def _undefined(judged: Judged) -> Iterator[Finding]:
     lost = rows[(rows["status"] == "undefined") & ~keys.isin(keys[rows["status"] == "ok"])]
     lost = lost.drop_duplicates(["explainer", "sample"])
     if len(lost):
-        reasons = lost.assign(reason=lost["reason"].fillna("").astype(str).replace("", "no reason given"))
-        sizes = reasons.groupby(["explainer", "reason"], sort=False, observed=True).size().rename("times").reset_index()
+        reasons = lost.assign(
+            reason=lost["reason"].fillna("").astype(str).replace("", "no reason given")
+        )
+        sizes = (
+            reasons.groupby(["explainer", "reason"], sort=False, observed=True)
+            .size()
+            .rename("times")
+            .reset_index()
+        )
         said = "explanations have" if len(lost) != 1 else "explanation has"
         yield replace(
             UNDEFINED,
@@ -266,7 +310,9 @@ def _at_most(ordered: list[Finding], most: int) -> list[Finding]:
     if len(ordered) <= most + 1:
         return ordered
     turn = [sum(a.axis == b.axis for b in ordered[:i]) for i, a in enumerate(ordered)]
-    chosen = sorted(range(len(ordered)), key=lambda i: (ordered[i].severity != "act", turn[i], i))[:most]
+    chosen = sorted(range(len(ordered)), key=lambda i: (ordered[i].severity != "act", turn[i], i))[
+        :most
+    ]
     rest = [finding for i, finding in enumerate(ordered) if i not in chosen]
     more = Finding(
         "",

@@ -14,7 +14,16 @@ from heatproof.axes.contract import unseen
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import file_part
 from heatproof.drawing.plots import mark
-from heatproof.drawing.prose import above, difference, each, listing, number, plural, records, with_interval
+from heatproof.drawing.prose import (
+    above,
+    difference,
+    each,
+    listing,
+    number,
+    plural,
+    records,
+    with_interval,
+)
 from heatproof.drawing.scatter import points as plot_points
 from heatproof.drawing.sheet import Plot
 from heatproof.results import Condition
@@ -33,14 +42,23 @@ DOMINATED = unseen(
 
 def weighed(here: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
     """The pairs of axes of one dataset and model that are weighed against each other."""
-    return [(first, second) for second in here for first in here if first.axis.name == second.axis.against]
+    return [
+        (first, second)
+        for second in here
+        for first in here
+        if first.axis.name == second.axis.against
+    ]
 
 
 def frontier_charts(here: Sequence[Judged]) -> list[Chart]:
     """The charts of the pairs that are weighed, and folded under the last of them those of any other two axes."""
     told = {frozenset((a.label, b.label)): (a, b) for a, b in weighed(here)}
     every = {frozenset((a.label, b.label)): (a, b) for i, b in enumerate(here) for a in here[:i]}
-    drawn = {key: chart for key, pair in {**told, **every}.items() if (chart := frontier_chart(*told.get(key, pair)))}
+    drawn = {
+        key: chart
+        for key, pair in {**told, **every}.items()
+        if (chart := frontier_chart(*told.get(key, pair)))
+    }
     shown = [key for key in drawn if key in told] or list(drawn)[:1]
     folded = {chart.title: chart.plots[:1] for key, chart in drawn.items() if key not in shown}
     return [replace(drawn[key], folded=folded if key == shown[-1] else {}) for key in shown]
@@ -58,7 +76,11 @@ def on_frontier(x: Array, y: Array) -> Array:
     >>> on_frontier(np.array([0.1, 0.5, 0.4]), np.array([0.9, 0.5, 0.4])).tolist()
     [True, True, False]
     """
-    better = (x[None] >= x[:, None]) & (y[None] >= y[:, None]) & ((x[None] > x[:, None]) | (y[None] > y[:, None]))
+    better = (
+        (x[None] >= x[:, None])
+        & (y[None] >= y[:, None])
+        & ((x[None] > x[:, None]) | (y[None] > y[:, None]))
+    )
     return np.asarray(~better.any(1))
 
 
@@ -83,14 +105,20 @@ def frontier_chart(first: Judged, second: Judged) -> Chart | None:
             break
     if not plots:
         return None
-    caption = f"To the right: {_about(first)}. Up: {_about(second)}. Bars are 95 % intervals. The dashed "
-    caption += "line is the frontier: no other method is at least as good on both axes and better on one. "
+    caption = (
+        f"To the right: {_about(first)}. Up: {_about(second)}. Bars are 95 % intervals. The dashed "
+    )
+    caption += (
+        "line is the frontier: no other method is at least as good on both axes and better on one. "
+    )
     caption += f"{said} Bars that overlap leave open who is on it. One axis alone may reward ignoring the model: an "
     caption += "edge detector such as Sobel is stable and explains nothing, so controls (grey) take no part in the "
     caption += "frontier."
     key = f"frontier-{file_part(first.label)}-{file_part(second.label)}"  # unique on any page
     title = f"{first.axis.title} against {_name(second)}"
-    return Chart(key, title, caption, alt, plots if len(plots) > 1 else [replace(plots[0], title="")])
+    return Chart(
+        key, title, caption, alt, plots if len(plots) > 1 else [replace(plots[0], title="")]
+    )
 
 
 def _name(judged: Judged) -> str:
@@ -109,7 +137,9 @@ def _conditions(judged: Judged) -> list[Condition]:
     """The conditions under which an axis has numbers."""
     cube = judged.cube.counted()
     values = cube.values[judged.headlines[0].name]
-    return [condition for i, condition in enumerate(cube.conditions) if np.isfinite(values[:, i]).any()]
+    return [
+        condition for i, condition in enumerate(cube.conditions) if np.isfinite(values[:, i]).any()
+    ]
 
 
 def frontier_points(first: Judged, second: Judged, condition: Condition) -> pd.DataFrame:
@@ -118,7 +148,9 @@ def frontier_points(first: Judged, second: Judged, condition: Condition) -> pd.D
     x is the overall score on the first axis, y that on the second under one condition.
     """
     across, up = first.headlines[0], second.headlines[0]
-    x = first.ranking[first.ranking["measure"] == across.name][["explainer", "control", "score", "low", "high"]]
+    x = first.ranking[first.ranking["measure"] == across.name][
+        ["explainer", "control", "score", "low", "high"]
+    ]
     part = second.cube.select(conditions=[condition])
     y = statistics.ranking([part], up.name, better=up.better)[["explainer", "score", "low", "high"]]
     points = x.set_axis(["explainer", "control", "x", "x_low", "x_high"], axis=1).merge(
@@ -128,7 +160,9 @@ def frontier_points(first: Judged, second: Judged, condition: Condition) -> pd.D
     points["control"] = points["control"].astype(bool)
     leads = np.zeros(len(points), dtype=bool)
     methods = points[~points["control"]]
-    goods = (m.sign * methods[axis].to_numpy(dtype=np.float64) for axis, m in (("x", across), ("y", up)))
+    goods = (
+        m.sign * methods[axis].to_numpy(dtype=np.float64) for axis, m in (("x", across), ("y", up))
+    )
     leads[methods.index] = on_frontier(*goods)
     return points.assign(frontier=leads)
 
@@ -173,19 +207,31 @@ def _turned_tests(judged: Judged) -> pd.DataFrame:
 
 def frontier_plot(points: pd.DataFrame, first: Judged, second: Judged, title: str) -> Plot:
     """The points with bars both ways, their names, and the frontier as steps; better is up and to the right."""
-    across, up = (_span(points, axis, judged.headlines[0].sign) for axis, judged in (("x", first), ("y", second)))
+    across, up = (
+        _span(points, axis, judged.headlines[0].sign)
+        for axis, judged in (("x", first), ("y", second))
+    )
     leads = points[points["frontier"]].sort_values("x", ascending=first.headlines[0].sign > 0)
     steps = [(across[0], leads["y"].iloc[0])]
     for r in records(leads):
         steps += [(steps[-1][0], r.y), (r.x, r.y)]
     steps.append((steps[-1][0], up[0]))
     marks = [
-        replace(mark(first.looks[r.explainer], r.y, r.y_low, r.y_high), x=r.x, x_low=r.x_low, x_high=r.x_high)
+        replace(
+            mark(first.looks[r.explainer], r.y, r.y_low, r.y_high),
+            x=r.x,
+            x_low=r.x_low,
+            x_high=r.x_high,
+        )
         for r in records(points)
     ]
-    x, y = (f"{_name(judged)}, {judged.headlines[0].better} is better" for judged in (first, second))
+    x, y = (
+        f"{_name(judged)}, {judged.headlines[0].better} is better" for judged in (first, second)
+    )
     named = len(points) <= LABELLED
-    return plot_points(title, marks, across, up, x, y, steps=steps, named=named, width=340, height=260)
+    return plot_points(
+        title, marks, across, up, x, y, steps=steps, named=named, width=340, height=260
+    )
 
 
 def _span(points: pd.DataFrame, axis: str, sign: int) -> tuple[float, float]:
@@ -203,5 +249,7 @@ def _in_words(points: pd.DataFrame, condition: str, first: Judged) -> str:
 
 
 def _alt(points: pd.DataFrame, first: Judged, second: Judged) -> str:
-    said = [f"{first.looks[r.explainer].name} ({number(r.x)}, {number(r.y)})" for r in records(points)]
+    said = [
+        f"{first.looks[r.explainer].name} ({number(r.x)}, {number(r.y)})" for r in records(points)
+    ]
     return f"Scatter of {_name(first)} and {_name(second)}: {listing(said)}."

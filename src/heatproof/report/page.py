@@ -21,7 +21,10 @@ from heatproof.results import Shown
 
 
 def build_report(
-    table: pd.DataFrame, samples: pd.DataFrame, exhibits: Iterable[Shown], manifest: Mapping[str, Any]
+    table: pd.DataFrame,
+    samples: pd.DataFrame,
+    exhibits: Iterable[Shown],
+    manifest: Mapping[str, Any],
 ) -> str:
     """One HTML page that needs no network: verdict, findings, charts, galleries, numbers and how they were made.
 
@@ -42,14 +45,18 @@ def draw_page(every: Iterable[Judged], samples: pd.DataFrame, manifest: Mapping[
     album = Album()
     sections = sections_of(every, samples, about, album)
     numbers = {
-        f"{section.key}-{axis.key}": parts.number_rows(axis.judged) for section in sections for axis in section.axes
+        f"{section.key}-{axis.key}": parts.number_rows(axis.judged)
+        for section in sections
+        for axis in section.axes
     }
     study = about.get("study") or {}
     payload = {
         "pictures": album.pictures,
         "sheets": {section.key: section.pictured for section in sections},
         "number_columns": NUMBER_COLUMNS,
-        "numbers": {key: [[*row.cells, int(row.control)] for row in rows] for key, rows in numbers.items()},
+        "numbers": {
+            key: [[*row.cells, int(row.control)] for row in rows] for key, rows in numbers.items()
+        },
     }
     context = {
         "manifest": about,
@@ -79,7 +86,10 @@ def _stops(sections: Sequence[Section]) -> list[tuple[str, str]]:
     first = sections[0] if sections else None
     stops = [("matrix", "Matrix")] if len(sections) > 1 else []
     if first is not None:
-        stops += [("sheet", "Proof sheet"), *([("scorecard", "Scorecard")] if first.proof.columns else [])]
+        stops += [
+            ("sheet", "Proof sheet"),
+            *([("scorecard", "Scorecard")] if first.proof.columns else []),
+        ]
         stops += [("findings", "Findings")] if first.findings else []
         stops += [(axis.key, axis.judged.title) for axis in first.axes]
     return [*stops, ("details", "Details")]
@@ -92,7 +102,9 @@ def _about(sections: Sequence[Section], manifest: Mapping[str, Any]) -> str:
     if len(sections) == 1:
         told = [sections[0].model, f"{sections[0].samples} {sections[0].words.samples}"]
     else:
-        told = [f"{len(models)} model{'s' * (len(models) != 1)} × {len(data)} data set{'s' * (len(data) != 1)}"]
+        told = [
+            f"{len(models)} model{'s' * (len(models) != 1)} × {len(data)} data set{'s' * (len(data) != 1)}"
+        ]
     return " · ".join(filter(None, (*told, day))) if sections else day
 
 
@@ -120,7 +132,9 @@ def _date(text: Any) -> str:
 
 def _facts(sections: list[Section], manifest: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     version = manifest.get("heatproof")
-    created = ", ".join(filter(None, (_date(manifest.get("created")), f"heatproof {version}" if version else "")))
+    created = ", ".join(
+        filter(None, (_date(manifest.get("created")), f"heatproof {version}" if version else ""))
+    )
     models = dict.fromkeys(s.model for s in sections)
     lost = {s.key: len(unreadable(s.proof.samples)) for s in sections}
     told = {s.key: f", {lost[s.key]} unreadable" if lost[s.key] else "" for s in sections}

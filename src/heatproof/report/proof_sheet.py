@@ -28,7 +28,10 @@ MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
 TILE, SMALLEST, TALLEST = 94, 66, 600
 """Pixels of a tile, and how tall the rows are together before tiles become smaller."""
-BUDGET, SIZES = 1_650_000, ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48))
+BUDGET, SIZES = (
+    1_650_000,
+    ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48)),
+)
 """Bytes of all pictures of the sheets of a page; how many samples have large maps and how wide others are, as tried."""
 FRACTIONS = {0.1: "a tenth", 0.25: "a quarter", 1 / 3: "a third", 0.5: "half", 2 / 3: "two thirds"}
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -43,13 +46,21 @@ class Column:
     @cached_property
     def rows(self) -> dict[str, Any]:
         """explainer -> its row of the ranking by the first measure that speaks for it."""
-        return {r.explainer: r for r in reversed(records(self.judged.ranking))} if self.judged.headlines else {}
+        return (
+            {r.explainer: r for r in reversed(records(self.judged.ranking))}
+            if self.judged.headlines
+            else {}
+        )
 
     @cached_property
     def chance(self) -> float:
         """The level of chance where it is zero."""
         measure = self.judged.headlines[0]
-        return 0.0 if measure.chance == "zero" or f"{measure.name}_chance" in self.judged.cube.values else math.nan
+        return (
+            0.0
+            if measure.chance == "zero" or f"{measure.name}_chance" in self.judged.cube.values
+            else math.nan
+        )
 
     @property
     def note(self) -> str:
@@ -63,13 +74,17 @@ class Column:
     def marks(self) -> dict[str, Mark]:
         """explainer -> its mark."""
         looks = self.judged.looks
-        return {e: mark(looks[e], r.score, r.low, r.high, self.chance) for e, r in self.rows.items()}
+        return {
+            e: mark(looks[e], r.score, r.low, r.high, self.chance) for e, r in self.rows.items()
+        }
 
     @cached_property
     def ends(self) -> tuple[float, float]:
         """The ends of the scale that all rows share."""
         known = [m.value for m in self.marks.values() if math.isfinite(m.value)]
-        return of_marks(self.marks.values(), 0.0, *([1.0] if known and 0.45 < max(known) <= 1 else []))
+        return of_marks(
+            self.marks.values(), 0.0, *([1.0] if known and 0.45 < max(known) <= 1 else [])
+        )
 
     @cached_property
     def leaders(self) -> list[str]:
@@ -79,7 +94,10 @@ class Column:
             return []
         best, *others = (r.explainer for r in sorted(ranked, key=lambda r: r.rank))
         tests, lower = self.judged.tests, self.judged.headlines[0].better == "lower"
-        return [best, *(o for o in others if not (above(tests, o, best) if lower else above(tests, best, o)))]
+        return [
+            best,
+            *(o for o in others if not (above(tests, o, best) if lower else above(tests, best, o))),
+        ]
 
     @property
     def verdict(self) -> str:
@@ -111,9 +129,15 @@ class ProofSheet:
     def order(self) -> list[str]:
         """Explainers: methods by rank, then those without one, then controls."""
         first = self.lead
-        every = dict.fromkeys([*(first.rows if first else ()), *(e for c in self.columns for e in c.rows)])
+        every = dict.fromkeys(
+            [*(first.rows if first else ()), *(e for c in self.columns for e in c.rows)]
+        )
         controls = {e for c in self.columns for e in c.judged.cube.controls}
-        rank = {e: r.rank if math.isfinite(r.rank) else math.inf for e, r in first.rows.items()} if first else {}
+        rank = (
+            {e: r.rank if math.isfinite(r.rank) else math.inf for e, r in first.rows.items()}
+            if first
+            else {}
+        )
         return sorted(every, key=lambda e: (e in controls, rank.get(e, math.inf)))
 
     @cached_property
@@ -135,7 +159,9 @@ class ProofSheet:
     @cached_property
     def tiles(self) -> Tiles | None:
         """The maps of the first axis that keeps some."""
-        made = (page.tiles(judged) for judged in self.here if (page := page_of(judged.axis)) is not None)
+        made = (
+            page.tiles(judged) for judged in self.here if (page := page_of(judged.axis)) is not None
+        )
         return next((tiles for tiles in made if tiles is not None), None)
 
     @cached_property
@@ -147,7 +173,11 @@ class ProofSheet:
     def wide(self) -> int:
         """How wide a tile is: curves, rows and texts are wider than high."""
         wide = self.tiles is not None and any(map(is_wide, self.tiles.shown.values()))
-        return max(self.size, min(260, 800 // len(self.tiles.columns) - 8)) if wide and self.tiles else self.size
+        return (
+            max(self.size, min(260, 800 // len(self.tiles.columns) - 8))
+            if wide and self.tiles
+            else self.size
+        )
 
     @property
     def kinds(self) -> set[str]:
@@ -181,17 +211,32 @@ class ProofSheet:
         sides = self._fit(tiles, budget)
         for sample, side in zip(tiles.samples, sides, strict=False):
             inputs = {c: self._input(album, tiles, sample, c) for c, _ in tiles.columns}
-            cells = [[self._cell(album, tiles, (e, c, sample), side, inputs[c][0]) for c in inputs] for e in self.rows]
-            found.append({"id": sample, "said": self.said_of(sample), "inputs": [*inputs.values()], "cells": cells})
+            cells = [
+                [self._cell(album, tiles, (e, c, sample), side, inputs[c][0]) for c in inputs]
+                for e in self.rows
+            ]
+            found.append(
+                {
+                    "id": sample,
+                    "said": self.said_of(sample),
+                    "inputs": [*inputs.values()],
+                    "cells": cells,
+                }
+            )
         return found
 
-    def _input(self, album: pictures.Album, tiles: Tiles, sample: str, condition: Condition) -> list[str]:
+    def _input(
+        self, album: pictures.Album, tiles: Tiles, sample: str, condition: Condition
+    ) -> list[str]:
         """The picture of an input, where methods share it, and what the model says of it now."""
         item = self.seen(tiles, condition, sample)
         said = {tiles.scores.get((e, condition, sample), (0.0, ""))[1] for e in self.rows}
         now = said.pop() if len(said) == 1 else ""
         if item is None or item.kind != "table":
-            return ["" if item is None else album.add(pictures.draw_ground(item, self.wide, self.size)), now]
+            return [
+                "" if item is None else album.add(pictures.draw_ground(item, self.wide, self.size)),
+                now,
+            ]
         return [album.add(uri(ground(item, self.wide, self.size, values=True))), now]
 
     def _map(self, item: Shown, side: int) -> str:
@@ -200,7 +245,12 @@ class ProofSheet:
         return pictures.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)
 
     def _cell(
-        self, album: pictures.Album, tiles: Tiles, key: tuple[str, Condition, str], side: int, above: str
+        self,
+        album: pictures.Album,
+        tiles: Tiles,
+        key: tuple[str, Condition, str],
+        side: int,
+        above: str,
     ) -> list[str]:
         """A map, its score, why there is none, and what lies under it where that is not the input above."""
         item, (score, why) = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))
@@ -208,16 +258,26 @@ class ProofSheet:
             return ["", "", why or "no map", ""]
         own = not above or item.kind == "table"
         under = album.add(pictures.draw_ground(item, self.wide, self.size)) if own else ""
-        return [album.add(self._map(item, side)), number(score) if math.isfinite(score) else "", "", under]
+        return [
+            album.add(self._map(item, side)),
+            number(score) if math.isfinite(score) else "",
+            "",
+            under,
+        ]
 
     def _fit(self, tiles: Tiles, budget: int) -> list[int]:
         """How wide the maps of each sample are, so that all keep within the budget, from what some cost."""
         n, cost = len(tiles.samples), dict[int, int]()
         for most, side in SIZES:
-            for wide, sample in ((pictures.LARGEST_MAP, tiles.samples[0]), (side, tiles.samples[-1])):
+            for wide, sample in (
+                (pictures.LARGEST_MAP, tiles.samples[0]),
+                (side, tiles.samples[-1]),
+            ):
                 if wide not in cost:
                     own = [item for e in self.rows if (item := tiles.shown.get((e, CLEAN, sample)))]
-                    cost[wide] = len(tiles.columns) * (6000 + sum(len(self._map(item, wide)) for item in own))
+                    cost[wide] = len(tiles.columns) * (
+                        6000 + sum(len(self._map(item, wide)) for item in own)
+                    )
             large = min(most, n)
             if large * cost[pictures.LARGEST_MAP] + (n - large) * cost[side] <= budget:
                 return [pictures.LARGEST_MAP] * large + [side] * (n - large)
@@ -230,12 +290,18 @@ class ProofSheet:
         if first is None or not first.leaders:
             return "Nothing can be concluded yet."
         axis, names = first.judged.axis, [self.looks[e].name for e in first.leaders]
-        methods = sorted((r for r in first.rows.values() if math.isfinite(r.rank)), key=lambda r: r.rank)
+        methods = sorted(
+            (r for r in first.rows.values() if math.isfinite(r.rank)), key=lambda r: r.rank
+        )
         if first.chance == 0 and all(r.low <= 0 for r in methods):
             return f"No method is shown to do better than chance by {axis.title.lower()}."
         if len(names) == len(methods):
             told = f"No clear winner: the tests do not tell the {_count(len(names))} methods apart."
-            return told if len(names) > 1 else f"{names[0]} alone has a score: there is nothing to compare it with."
+            return (
+                told
+                if len(names) > 1
+                else f"{names[0]} alone has a score: there is nothing to compare it with."
+            )
         if len(names) > 1:
             who = listing(names) if len(names) < 4 else f"{_count(len(names))} methods"
             return f"No clear winner: {who} lead, and are not told apart."
@@ -250,12 +316,16 @@ class ProofSheet:
         words = words_of(self.here[0].task) if self.here else words_of({})
         n = max((len(j.cube.samples) for j in self.here), default=0)
         groups = max((j.groups for j in self.here), default=0)
-        said = f"{n} {words.sample if n == 1 else words.samples}" + (f" of {groups} groups" if groups else "")
+        said = f"{n} {words.sample if n == 1 else words.samples}" + (
+            f" of {groups} groups" if groups else ""
+        )
         chips = [(said + (": a trial" if (groups or n) < PILOT else ""), "")] if n else []
         chips += [(f"{len(lost)} unreadable", "")] if len(lost := unreadable(self.samples)) else []
         chips += [(chip, "") for j in self.here[:1] for chip in _least_kept(j)]
         chips += [
-            (f"{c.judged.title}: {c.verdict}", "") for c in self.columns if c is not self.lead and c.verdict[:2] == "no"
+            (f"{c.judged.title}: {c.verdict}", "")
+            for c in self.columns
+            if c is not self.lead and c.verdict[:2] == "no"
         ]
         ran = {j.axis.name for j in self.here}
         missing = [a.title for a in AXES if a.marks and a.name not in ran]
@@ -272,10 +342,15 @@ def _behind(first: Column, methods: Sequence[Any]) -> str:
     if not best.low > 0 or not all(gap and gap["low"] > 0 for gap in gaps):
         return ""
     least, most = (
-        f(1 - g[end] / b for g in gaps if g) for f, end, b in ((min, "high", best.low), (max, "low", best.high))
+        f(1 - g[end] / b for g in gaps if g)
+        for f, end, b in ((min, "high", best.low), (max, "low", best.high))
     )
     who = f"The other {_count(len(others))} hold" if len(others) > 1 else "The other holds"
-    about = [f"about {said}" for share, said in FRACTIONS.items() if 0.75 * share <= least and most <= 1.25 * share]
+    about = [
+        f"about {said}"
+        for share, said in FRACTIONS.items()
+        if 0.75 * share <= least and most <= 1.25 * share
+    ]
     bounds = [f"less than {said}" for share, said in FRACTIONS.items() if most <= share]
     return f" {who} {(about + bounds)[0]} as well." if about or bounds else ""
 
@@ -301,6 +376,8 @@ def _least_kept(judged: Judged) -> list[str]:
 def proof_sheets(every: Sequence[Judged], samples: pd.DataFrame) -> list[ProofSheet]:
     """The sheet of every dataset and model."""
     return [
-        ProofSheet(list(here), samples[(samples["dataset"] == place[0]) & (samples["model"] == place[1])])
+        ProofSheet(
+            list(here), samples[(samples["dataset"] == place[0]) & (samples["model"] == place[1])]
+        )
         for place, here in groupby(every, lambda j: (j.cube.dataset, j.cube.model))
     ]

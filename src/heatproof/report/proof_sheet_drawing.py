@@ -49,13 +49,21 @@ def drawn(proof: ProofSheet, sample: str | None = None) -> Sheet:
         small = [*wrapped(column.note, WIDE - 12), *([column.verdict] if column.verdict else [])]
         x, y = start + WIDE * j + 12, high - 6 - 14 * len(small)
         sheet.add(Words(x, y, column.judged.title, "ink", bold=True))
-        sheet.add(*(Words(x, y + 14 * (k + 1), text, "third", size=11) for k, text in enumerate(small)))
+        sheet.add(
+            *(Words(x, y + 14 * (k + 1), text, "third", size=11) for k, text in enumerate(small))
+        )
     for i, explainer in enumerate(proof.rows):
         look, y = proof.looks[explainer], high + tall * i
         if look.control and (i == 0 or not proof.looks[proof.rows[i - 1]].control):
             sheet.add(Stroke([(0, y - 4), (sheet.width, y - 4)], "strong", 1, (4, 3)))
-        rank = proof.lead.rows[explainer].rank if proof.lead and explainer in proof.lead.rows else math.nan
-        sheet.add(Words(0, y + tall / 2, f"{rank:.0f}" if math.isfinite(rank) else "", "soft", size=15))
+        rank = (
+            proof.lead.rows[explainer].rank
+            if proof.lead and explainer in proof.lead.rows
+            else math.nan
+        )
+        sheet.add(
+            Words(0, y + tall / 2, f"{rank:.0f}" if math.isfinite(rank) else "", "soft", size=15)
+        )
         ink = "third" if look.control else look.colour
         sheet.add(Words(22, y + tall / 2, look.name[:24], ink, bold=not look.control))
         sheet.add(Words(22, y + tall / 2 + 15, proof.settings(explainer), "third", size=11))
@@ -69,11 +77,20 @@ def drawn(proof: ProofSheet, sample: str | None = None) -> Sheet:
 
 
 def _tile(
-    sheet: Sheet, proof: ProofSheet, tiles: Tiles, key: tuple[str, Condition, str], x: float, y: float, wide: float
+    sheet: Sheet,
+    proof: ProofSheet,
+    tiles: Tiles,
+    key: tuple[str, Condition, str],
+    x: float,
+    y: float,
+    wide: float,
 ) -> None:
     item, score = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))[0]
     if item is None or item.map is None:
-        sheet.add(Box(x, y, wide, TILE, "grid"), Words(x + wide / 2, y + TILE / 2, "not scored", "third", "middle", 11))
+        sheet.add(
+            Box(x, y, wide, TILE, "grid"),
+            Words(x + wide / 2, y + TILE / 2, "not scored", "third", "middle", 11),
+        )
         return
     placed(sheet, item, key[0] in proof.signed, x, y, wide, TILE)
     if math.isfinite(score):
@@ -107,7 +124,9 @@ def sheets(material: Material, width: float) -> Iterator[Piece]:
     held = proof_sheets(material.judged, material.samples)
     yield from () if held else [Skipped("", "the run has no scores")]
     for proof, subject in zip(held, subjects([proof.here[0].cube for proof in held]), strict=True):
-        yield Drawing(subject, f"{proof.sentence} {about(proof.here[0].cube)}.", [Plot("", drawn(proof))])
+        yield Drawing(
+            subject, f"{proof.sentence} {about(proof.here[0].cube)}.", [Plot("", drawn(proof))]
+        )
 
 
 ITEM = Item("proof-sheet", "the maps behind the scores", "figure", sheets)

@@ -17,7 +17,9 @@ def made(manifest: Mapping[str, Any]) -> list[tuple[str, Entries]]:
     >>> made({"sessions": [{"durations": {"stability": 2.5}}, {"durations": {"stability": 1.0}}]})
     [('Durations', {'stability': '3.5 s'})]
     """
-    sessions = [session for session in manifest.get("sessions") or () if isinstance(session, Mapping)]
+    sessions = [
+        session for session in manifest.get("sessions") or () if isinstance(session, Mapping)
+    ]
     models = (manifest.get("study") or {}).get("models") or {}
     seconds, passes = Counter[str](), Counter[str]()
     sizes: dict[str, str] = {}
@@ -25,17 +27,31 @@ def made(manifest: Mapping[str, Any]) -> list[tuple[str, Entries]]:
         seconds.update(_numbers(session.get("durations")))
         passes.update(_numbers(session.get("passes")))
         sizes |= {name: str(size) for name, size in (session.get("batch_sizes") or {}).items()}
-    precision = {name: str(about["precision"]) for name, about in models.items() if about.get("precision")}
-    devices = sorted({str(device) for session in sessions for device in session.get("devices") or ()})
+    precision = {
+        name: str(about["precision"]) for name, about in models.items() if about.get("precision")
+    }
+    devices = sorted(
+        {str(device) for session in sessions for device in session.get("devices") or ()}
+    )
     workers = [session["workers"] for session in sessions if session.get("workers")]
     lost = sum(len(each.get("lost") or ()) for each in workers)
     work = {"sessions": str(len(sessions)), "devices": ", ".join(devices)}
-    work |= {"workers": ", ".join(f"{each['count']} ({each['kind']})" for each in workers)} if workers else {}
+    work |= (
+        {"workers": ", ".join(f"{each['count']} ({each['kind']})" for each in workers)}
+        if workers
+        else {}
+    )
     work |= {"workers lost": str(lost)} if lost else {}
     found = [
-        ("Versions", {name: str(version) for name, version in (manifest.get("versions") or {}).items()}),
+        (
+            "Versions",
+            {name: str(version) for name, version in (manifest.get("versions") or {}).items()},
+        ),
         ("Durations", {name: _duration(spent) for name, spent in seconds.items()}),
-        ("Model passes", {name: f"{count:,.0f}".replace(",", "\u202f") for name, count in passes.items()}),
+        (
+            "Model passes",
+            {name: f"{count:,.0f}".replace(",", "\u202f") for name, count in passes.items()},
+        ),
         ("Precision", precision),
         ("Batch size", sizes),
         ("Work", {name: text for name, text in work.items() if text} if devices else {}),
@@ -58,10 +74,10 @@ def cited(manifest: Mapping[str, Any]) -> str:
     >>> print(cited({"heatproof": "1.0", "created": "2026-11-16"}).splitlines()[0])
     @software{heatproof,
     """
-    study = hashlib.sha256(json.dumps(manifest.get("study"), sort_keys=True, default=str).encode()).hexdigest()[:12]
-    text = (
-        f"  title = {{heatproof: a test bench for explanations}},\n  version = {{{manifest.get('heatproof', '')}}},\n"
-    )
+    study = hashlib.sha256(
+        json.dumps(manifest.get("study"), sort_keys=True, default=str).encode()
+    ).hexdigest()[:12]
+    text = f"  title = {{heatproof: a test bench for explanations}},\n  version = {{{manifest.get('heatproof', '')}}},\n"
     text += f"  year = {{{str(manifest.get('created', ''))[:4]}}},\n  note = {{study {study}}}\n"
     return f"@software{{heatproof,\n{text}}}"
 

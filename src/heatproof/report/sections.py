@@ -77,7 +77,9 @@ class Section:
         if self.pictured and self.proof.tiles:
             return f"{self.proof.tiles.asked} On each map, 0 is chance and 1 is the same map."
         asked = (
-            self.proof.here[0].axis.question if self.proof.here else "nothing can be concluded: no pair was attempted."
+            self.proof.here[0].axis.question
+            if self.proof.here
+            else "nothing can be concluded: no pair was attempted."
         )
         return asked[:1].upper() + asked[1:]
 
@@ -103,7 +105,9 @@ class Section:
         if not (math.isfinite(m.low) and math.isfinite(m.high)):
             return Markup("<b>{}</b>").format(number(m.value))
         joined = " to " if m.low < 0 else "–"
-        return Markup("<b>{}</b> {}{}{}").format(number(m.value), number(m.low), joined, number(m.high))
+        return Markup("<b>{}</b> {}{}{}").format(
+            number(m.value), number(m.low), joined, number(m.high)
+        )
 
 
 def first_sentence(text: str) -> str:
@@ -138,7 +142,9 @@ def advised_yaml(finding: Finding) -> str:
             lines.setdefault("explainers:", []).append(f"  - {key}: {value}")
         elif finding.axis:
             deeper = "in perturbations" in finding.do
-            head = f"evaluations:\n  - {finding.axis}:" + ("\n      perturbations:" if deeper else "")
+            head = f"evaluations:\n  - {finding.axis}:" + (
+                "\n      perturbations:" if deeper else ""
+            )
             lines.setdefault(head, []).append(f"{' ' * (8 if deeper else 6)}{key}: {value}")
         else:
             lines.setdefault("", []).append(f"{key}: {value}")
@@ -163,7 +169,10 @@ def sections_of(
                 key=key,
                 dataset=str(dataset),
                 model=str(model),
-                samples=max((len(judged.cube.samples) for judged in here), default=len(own) - len(unreadable(own))),
+                samples=max(
+                    (len(judged.cube.samples) for judged in here),
+                    default=len(own) - len(unreadable(own)),
+                ),
                 proof=proof,
                 pictured=proof.pictured(album, BUDGET // max(len(asked), 1)),
                 findings=findings_here(str(dataset), str(model), here, own, manifest),
@@ -193,7 +202,11 @@ def _drawn(here: Sequence[Judged]) -> list[AxisSection]:
             again += 1
             key = f"{key}-{again}"
         unable = judged.axis.unable
-        tried = [UNABLE.format(m.title, listing(unable[m.name])) for m in judged.headlines if m.name in unable]
+        tried = [
+            UNABLE.format(m.title, listing(unable[m.name]))
+            for m in judged.headlines
+            if m.name in unable
+        ]
         sections.append(AxisSection(key, judged, [*leads(judged), *tried], parts))
     if sections:
         last = sections[-1]
@@ -211,21 +224,25 @@ def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
     ends = of_marks([m for c in columns.values() for m in c.marks.values()], 0.0)
     looks = {look.name: look for s in led for look in (s.proof.looks[e] for e in s.proof.order)}
     marks = {s.key: {m.name: m for m in columns[s.key].marks.values()} for s in led}
-    best = {s.key: s.proof.looks[columns[s.key].leaders[0]].name for s in led if columns[s.key].leaders}
+    best = {
+        s.key: s.proof.looks[columns[s.key].leaders[0]].name for s in led if columns[s.key].leaders
+    }
     rows = []
     for name, look in sorted(looks.items(), key=lambda item: item[1].control):
         found = [(s, marks[s.key].get(name)) for s in led]
         drawn = [
-            spot(m, ends, 34, max(72.0, min(112.0, 1130 / len(led) - 17)), best.get(s.key) == name).svg(
-                f"{name}, {s.model}"
-            )
+            spot(
+                m, ends, 34, max(72.0, min(112.0, 1130 / len(led) - 17)), best.get(s.key) == name
+            ).svg(f"{name}, {s.model}")
             if m
             else ""
             for s, m in found
         ]
         rows.append((name, look, drawn))
     wins = Counter(best[s.key] for s in led if len(columns[s.key].leaders) == 1).most_common(1)
-    said = f"{wins[0][0]} is ahead of all others on {wins[0][1]}" if wins else "No clear winner on any"
+    said = (
+        f"{wins[0][0]} is ahead of all others on {wins[0][1]}" if wins else "No clear winner on any"
+    )
     told = {
         "sentence": f"{said} of {len(led)} pairs of model and data.",
         "about": f"{first.judged.title}: {first.note}.",
@@ -246,7 +263,16 @@ def across(sections: Iterable[Section]) -> list[Chart]:
     return [replace(chart, key=f"across-{i}") for i, chart in enumerate(drawn)]
 
 
-NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Raw", "Chance", "Calibrated", "Aligned", "Aligned + calibrated"]
+NUMBER_COLUMNS = [
+    "Explainer",
+    "Measure",
+    "Condition",
+    "Raw",
+    "Chance",
+    "Calibrated",
+    "Aligned",
+    "Aligned + calibrated",
+]
 NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
 
 
@@ -254,14 +280,23 @@ def number_rows(judged: Judged) -> list[Row]:
     """The cells under `NUMBER_COLUMNS` of every row of the summary."""
     rows = []
     for r in records(judged.summary):
-        moved = with_interval(r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high)
+        moved = with_interval(
+            r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high
+        )
         calibrated = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
         measure = judged.axis.measure(r.measure)
-        name = measure.title if measure is not None and measure.name == r.measure else r.measure.replace("_", " ")
+        name = (
+            measure.title
+            if measure is not None and measure.name == r.measure
+            else r.measure.replace("_", " ")
+        )
         cells = [judged.looks[r.explainer].name, name, judged.axis.condition(r.condition, r.level)]
         cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
         cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
-        cells += [moved if r.aligned_calibrated == r.aligned_calibrated else "–", number(r.noise_floor)]
+        cells += [
+            moved if r.aligned_calibrated == r.aligned_calibrated else "–",
+            number(r.noise_floor),
+        ]
         share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high)
         cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
         rows.append(Row(cells, bool(r.control)))

@@ -21,15 +21,23 @@ from heatproof.types import matches
 COUNTED = ("value", "scored", "flipped", "pairs")
 
 
-def overview(run: Run, explainer: str | None = None, worst: int = 10, width: int = 80) -> list[Line]:
+def overview(
+    run: Run, explainer: str | None = None, worst: int = 10, width: int = 80
+) -> list[Line]:
     """What was tested on what, whether it is complete, and the samples with the lowest scores."""
     study, samples = run.manifest["study"], run.samples()
-    facts = {"run": f"{run.path}, by heatproof {run.manifest['heatproof']}, {run.manifest.get('created', '')[:10]}"}
+    facts = {
+        "run": f"{run.path}, by heatproof {run.manifest['heatproof']}, {run.manifest.get('created', '')[:10]}"
+    }
     facts["models"] = ", ".join(study["models"])
-    facts["data"] = ", ".join(f"{name}, {d['samples']} samples" for name, d in study["datasets"].items())
+    facts["data"] = ", ".join(
+        f"{name}, {d['samples']} samples" for name, d in study["datasets"].items()
+    )
     facts["explainers"] = ", ".join(study["explainers"])
     for name, settings in study["evaluations"].items():
-        facts[name] = ", ".join(_conditions(axis_of(name, run.manifest), settings.get("conditions", [])))
+        facts[name] = ", ".join(
+            _conditions(axis_of(name, run.manifest), settings.get("conditions", []))
+        )
     gaps = missing(run.path)
     facts["state"] = f"{len(gaps)} parts are missing; run the command again" if gaps else "complete"
     unread = int(samples["error"].fillna("").ne("").sum())
@@ -41,7 +49,9 @@ def overview(run: Run, explainer: str | None = None, worst: int = 10, width: int
     for name, text in facts.items():
         folded = textwrap.wrap(text, max(width - room, 30), break_long_words=False) or [""]
         style = "yellow" if name == "state" and text != "complete" else ""
-        lines += [(f"{name if i == 0 else '':<{room}}{part}", style) for i, part in enumerate(folded)]
+        lines += [
+            (f"{name if i == 0 else '':<{room}}{part}", style) for i, part in enumerate(folded)
+        ]
     return lines + _worst(run, samples, explainer, worst, width)
 
 
@@ -56,7 +66,9 @@ def _conditions(axis: Axis, listed: list[list[object]]) -> list[str]:
     ]
 
 
-def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, width: int) -> list[Line]:
+def _worst(
+    run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, width: int
+) -> list[Line]:
     keys = ["dataset", "model", "sample"]
     sums: dict[tuple[int, Measure], list[pd.DataFrame]] = {}
     order = [axis.name for axis in AXES]
@@ -73,7 +85,9 @@ def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, w
             own = rows[rows["measure"] == measure.name]
             if measure.role == "headline" and len(own):
                 ok = own["status"] == "ok"
-                counted = own.assign(value=own["value"].where(ok, 0.0), scored=ok, flipped=own["status"] == "flipped")
+                counted = own.assign(
+                    value=own["value"].where(ok, 0.0), scored=ok, flipped=own["status"] == "flipped"
+                )
                 counted = counted.assign(pairs=1).groupby(keys, sort=False)[[*COUNTED]].sum()
                 sums.setdefault((place, measure), []).append(counted.reset_index())
                 break
@@ -94,12 +108,19 @@ def _worst(run: Run, samples: pd.DataFrame, explainer: str | None, worst: int, w
     for r in records(total.head(worst)):
         sure = "" if pd.isna(r.probability) else f" {number(r.probability)}"
         seen = "" if pd.isna(r.predicted) else f"{r.predicted_name}{sure}"
-        table.append((str(r.sample), number(r.score), f"{r.flipped} of {r.pairs}" if r.flipped else "", seen))
+        table.append(
+            (str(r.sample), number(r.score), f"{r.flipped} of {r.pairs}" if r.flipped else "", seen)
+        )
     widths = [max(len(row[i]) for row in table) for i in range(4)]
     widths[3] = min(widths[3], 24)
     widths[0] = max(16, min(widths[0], width - 8 - sum(widths[1:])))
     for number_, row in enumerate(table):
         cells = [shortened(text, most) for text, most in zip(row, widths, strict=True)]
-        lines.append(("  " + "  ".join(map(str.ljust, cells, widths)).rstrip(), "bold" if number_ == 0 else ""))
+        lines.append(
+            (
+                "  " + "  ".join(map(str.ljust, cells, widths)).rstrip(),
+                "bold" if number_ == 0 else "",
+            )
+        )
     again = shlex.join(["heatproof", "show", str(run.path), "--sample", table[1][0]])
     return [*lines, ("", ""), (again, "dim")]

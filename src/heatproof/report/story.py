@@ -43,13 +43,23 @@ def story(run: Run, sample: str, explainer: str | None = None, width: int = 80) 
         own = [(place, rows) for place, rows in told if place[:2] == (facts.dataset, facts.model)]
         for evaluation in sorted({place[2] for place, _ in own}, key=[*evaluations].index):
             group = [(place[3], rows) for place, rows in own if place[2] == evaluation]
-            axis = axis_of(evaluation, run.manifest, dict.fromkeys(m for _, rows in group for m in rows["measure"]))
+            axis = axis_of(
+                evaluation,
+                run.manifest,
+                dict.fromkeys(m for _, rows in group for m in rows["measure"]),
+            )
             measures = {measure for _, rows in group for measure in _leading(axis, rows)["measure"]}
             heading = axis.title if evaluation == axis.name else f"{axis.title}: {evaluation}"
-            lines += [("", ""), (f"{heading} ({measures.pop()})" if len(measures) == 1 else heading, "bold cyan")]
+            lines += [
+                ("", ""),
+                (f"{heading} ({measures.pop()})" if len(measures) == 1 else heading, "bold cyan"),
+            ]
             for name, rows in group:
                 lines.append((f"  {shortened(name, width - 2)}", "bold"))
-                lines += [*_scores(axis, _leading(axis, rows), len(measures) > 1, width), *_curves(axis, rows)]
+                lines += [
+                    *_scores(axis, _leading(axis, rows), len(measures) > 1, width),
+                    *_curves(axis, rows),
+                ]
     return lines
 
 
@@ -60,7 +70,8 @@ def sparkline(values: Sequence[float]) -> str:
     '█▅▂·▁'
     """
     return "".join(
-        BLOCKS[round(min(max(v, 0.0), 1.0) * (len(BLOCKS) - 1))] if math.isfinite(v) else "·" for v in values
+        BLOCKS[round(min(max(v, 0.0), 1.0) * (len(BLOCKS) - 1))] if math.isfinite(v) else "·"
+        for v in values
     )
 
 
@@ -70,32 +81,60 @@ def _identify(sample: str, ids: Sequence[str]) -> str:
     ending = [name for name in ids if name.endswith(sample)] if sample else []
     if len(ending) == 1:
         return ending[0]
-    close = ending[:5] or nearest(sample, ids, 5) or [name for name in ids if sample in name][:5] or list(ids[:5])
+    close = (
+        ending[:5]
+        or nearest(sample, ids, 5)
+        or [name for name in ids if sample in name][:5]
+        or list(ids[:5])
+    )
     problem = f"{len(ending)} samples end in" if ending else "there is no sample"
     raise UserError(f"{problem} {sample!r}; the nearest are {', '.join(close)}")
 
 
-def _told(root: Place, sample: str, explainer: str | None) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
+def _told(
+    root: Place, sample: str, explainer: str | None
+) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
     """The sample's rows with `median`, `above` and `n` of all samples, one explainer at a time to bound the memory."""
     for table in read_scores_by_explainer(root):
         rows = table[(table["condition"] != REDRAW) & ~table["measure"].str.endswith(SUFFIXES)]
         own = rows[rows["sample"] == sample]
-        if own.empty or (explainer is not None and not matches(explainer, str(own.iloc[0]["explainer"]))):
+        if own.empty or (
+            explainer is not None and not matches(explainer, str(own.iloc[0]["explainer"]))
+        ):
             continue
         first = own.iloc[0]
-        place = (str(first["dataset"]), str(first["model"]), str(first["evaluation"]), str(first["explainer"]))
-        usual = rows[rows["status"] == "ok"].groupby(["measure", "condition", "level"], sort=False)["value"]
+        place = (
+            str(first["dataset"]),
+            str(first["model"]),
+            str(first["evaluation"]),
+            str(first["explainer"]),
+        )
+        usual = rows[rows["status"] == "ok"].groupby(["measure", "condition", "level"], sort=False)[
+            "value"
+        ]
         spread = {key: np.asarray(values, dtype=np.float64) for key, values in usual}
-        compared = [_standing(row.value, spread.get((row.measure, row.condition, row.level))) for row in records(own)]
-        yield place, own.assign(**{key: [c[key] for c in compared] for key in ("median", "above", "n")})
+        compared = [
+            _standing(row.value, spread.get((row.measure, row.condition, row.level)))
+            for row in records(own)
+        ]
+        yield (
+            place,
+            own.assign(**{key: [c[key] for c in compared] for key in ("median", "above", "n")}),
+        )
 
 
-def _standing(value: float, others: np.ndarray[Any, np.dtype[np.float64]] | None) -> dict[str, float]:
+def _standing(
+    value: float, others: np.ndarray[Any, np.dtype[np.float64]] | None
+) -> dict[str, float]:
     """Where a value stands among those of all samples, itself included; ties count half."""
     if others is None or not len(others):
         return {"median": math.nan, "above": math.nan, "n": 0}
     rest = len(others) - 1
-    above = (float((others < value).sum()) + (float((others == value).sum()) - 1) / 2) / rest if rest else math.nan
+    above = (
+        (float((others < value).sum()) + (float((others == value).sum()) - 1) / 2) / rest
+        if rest
+        else math.nan
+    )
     return {"median": float(np.median(others)), "above": above, "n": len(others)}
 
 
@@ -104,14 +143,19 @@ def _prediction(facts: Any) -> list[Line]:
     if facts.error:
         return [(place, ""), (f"  could not be read: {facts.error}", "red")]
     text = f"  predicted {facts.predicted_name} ({facts.predicted}) with probability {number(facts.probability)}"
-    if pd.isna(facts.probability):  # the prediction is a number or a region, and no label speaks of it
+    if pd.isna(
+        facts.probability
+    ):  # the prediction is a number or a region, and no label speaks of it
         return [(place, ""), (f"  predicted {facts.predicted_name}", "")]
     if pd.isna(facts.label):
         return [(place, ""), (f"{text}; it has no label", "")]
     right = facts.label == facts.predicted
     return [
         (place, ""),
-        (text + (", as labelled" if right else f"; labelled {facts.label}"), "" if right else "yellow"),
+        (
+            text + (", as labelled" if right else f"; labelled {facts.label}"),
+            "" if right else "yellow",
+        ),
     ]
 
 
@@ -125,12 +169,18 @@ def _leading(axis: Axis, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _scores(axis: Axis, rows: pd.DataFrame, several: bool, width: int) -> Iterator[Line]:
     """A line for each condition; the measure is named where there are several."""
-    names = [(f"{r.measure}, " if several else "") + axis.condition(r.condition, r.level) for r in records(rows)]
+    names = [
+        (f"{r.measure}, " if several else "") + axis.condition(r.condition, r.level)
+        for r in records(rows)
+    ]
     room = min(max(map(len, names), default=0), max(16, width - 50))
     for name, row in zip(names, records(rows), strict=True):
         head = f"    {shortened(name, room):<{room}}  "
         if row.status != "ok":
-            yield head + f"{row.status}: {row.reason}" if row.reason else head + row.status, "yellow"
+            yield (
+                head + f"{row.status}: {row.reason}" if row.reason else head + row.status,
+                "yellow",
+            )
             continue
         bounded = not (pd.isna(row.low) or pd.isna(row.high))
         text = with_interval(row.value, row.low, row.high) if bounded else f"{number(row.value):>6}"
@@ -151,4 +201,7 @@ def _curves(axis: Axis, rows: pd.DataFrame) -> Iterator[Line]:
     room = max(map(len, curves["condition"]))
     for condition, own in curves.groupby("condition", sort=False):
         values = own.sort_values("level")["value"].tolist()
-        yield f"      {condition:<{room}}  {sparkline(values)}  {number(values[0])} → {number(values[-1])}", ""
+        yield (
+            f"      {condition:<{room}}  {sparkline(values)}  {number(values[0])} → {number(values[-1])}",
+            "",
+        )

@@ -20,7 +20,9 @@ Line = tuple[str, str]
 """A line of text and its style for rich."""
 
 
-def text_summary(table: pd.DataFrame, samples: pd.DataFrame, manifest: dict[str, Any], width: int = WIDTH) -> str:
+def text_summary(
+    table: pd.DataFrame, samples: pd.DataFrame, manifest: dict[str, Any], width: int = WIDTH
+) -> str:
     """For every dataset and model: what each axis says, and its ranking.
 
     >>> samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
@@ -43,15 +45,20 @@ def styled_summary(
         read = int((own["error"].fillna("") == "").sum()) if len(own) else 0
         lines += [("", "")] if lines else []
         groups = f" of {here[0].groups} groups" if here[0].groups else ""
-        lines.append((f"{model} on {dataset}" + (f", {read} samples{groups}" if read else ""), "bold"))
+        lines.append(
+            (f"{model} on {dataset}" + (f", {read} samples{groups}" if read else ""), "bold")
+        )
         for judged in here:
             lines += [("", ""), (f"  {judged.title}", "bold cyan")]
             lines += [line for sentence in leads(judged) for line in _wrapped(sentence, width)]
             lines += _ranking(judged, width)
-        warned = [f for f in findings_here(dataset, model, here, own, manifest) if f.severity != "note"]
+        warned = [
+            f for f in findings_here(dataset, model, here, own, manifest) if f.severity != "note"
+        ]
         if warned:
             said = (
-                f.title if any(map(str.isupper, f.title[1:4])) else f.title[0].lower() + f.title[1:] for f in warned
+                f.title if any(map(str.isupper, f.title[1:4])) else f.title[0].lower() + f.title[1:]
+                for f in warned
             )
             text = f"Mind: {'; '.join(said)}."
             lines += [("", ""), *_wrapped(text, width, "yellow")]
@@ -97,5 +104,7 @@ def shortened(text: str, most: int) -> str:
 
 def _wrapped(sentence: str, width: int, style: str = "") -> list[Line]:
     room = max(width, 40)
-    folded = textwrap.wrap(sentence, room, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+    folded = textwrap.wrap(
+        sentence, room, initial_indent="    ", subsequent_indent="    ", break_long_words=False
+    )
     return [(line, style) for line in folded]

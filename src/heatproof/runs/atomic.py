@@ -50,10 +50,14 @@ def create_atomically(path: Place, content: bytes) -> bool:
         return path.create(content)
     with _written_beside(path, content) as temporary:
         try:
-            os.link(temporary, path)  # of several processes, on one machine or on many, one succeeds
+            os.link(
+                temporary, path
+            )  # of several processes, on one machine or on many, one succeeds
         except FileExistsError:
             return False
-        except OSError:  # a file system without hard links: of several at the same instant the last one stays
+        except (
+            OSError
+        ):  # a file system without hard links: of several at the same instant the last one stays
             if path.exists():
                 return False
             temporary.replace(path)
@@ -65,7 +69,9 @@ def create_atomically(path: Place, content: bytes) -> bool:
 def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
     """A new file beside `path` with this content, on its way to being it."""
     # Host and number of the process say who is asked whether it is still alive; the rest is for threads.
-    temporary = path.with_name(f".{path.name}.{this_host()}-{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(
+        f".{path.name}.{this_host()}-{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    )
     _writing.add(temporary.name)
     try:
         _make_directory(path.parent)
@@ -97,7 +103,10 @@ def sync(path: Path) -> None:
         try:
             os.fsync(handle)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems sync files only
+            if error.errno not in (
+                errno.EINVAL,
+                errno.ENOTSUP,
+            ):  # some file systems sync files only
                 raise
         finally:
             os.close(handle)
@@ -107,8 +116,13 @@ def sync(path: Path) -> None:
 def this_host() -> str:
     """What numbers of processes belong to, letters and digits only: a machine since its start, or a container."""
     facts = []
-    with suppress(OSError):  # containers share names, and numbers of processes mean nothing in another
-        facts = [Path("/proc/sys/kernel/random/boot_id").read_text(), str(os.stat("/proc/self/ns/pid").st_ino)]
+    with suppress(
+        OSError
+    ):  # containers share names, and numbers of processes mean nothing in another
+        facts = [
+            Path("/proc/sys/kernel/random/boot_id").read_text(),
+            str(os.stat("/proc/self/ns/pid").st_ino),
+        ]
     own = hashlib.sha256("".join(facts).encode()).hexdigest()[:8] if facts else ""
     return re.sub(r"\W+|_", "", socket.gethostname())[:40] + own
 

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 def of_part(part: pq.ParquetFile, wanted: pa.Schema) -> pa.Table:
     """The rows of a part in a schema; what it lacks is empty, what it has besides is left out."""
-    rows = part.read(columns=[name for name in wanted.names if name in part.schema_arrow.names], use_threads=False)
+    rows = part.read(
+        columns=[name for name in wanted.names if name in part.schema_arrow.names],
+        use_threads=False,
+    )
     for i, field in enumerate(wanted):  # a part that somebody else wrote may lack a column
         if field.name not in rows.column_names:
             rows = rows.add_column(i, field, pa.nulls(len(rows), field.type))
@@ -38,14 +41,18 @@ def sorted_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(indices, whole.dictionary.take(order))
 
 
-def sorted_by_key(rows: pa.Table, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def sorted_by_key(
+    rows: pa.Table, names: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The order of the rows by some columns, and which of them, in that order, have the key of the one before."""
     numbers = [_rank(rows[name]) for name in names]
     key = np.zeros(len(rows), dtype=np.int64)
     size = 1
     for number in numbers:
         span = int(number.max(initial=0)) + 1
-        if size * span >= 2**62:  # too many combinations for one number each: count those that there are
+        if (
+            size * span >= 2**62
+        ):  # too many combinations for one number each: count those that there are
             key = np.unique(key, return_inverse=True)[1].astype(np.int64)
             size = int(key.max(initial=0)) + 1
         key, size = key * span + number, size * span
@@ -58,6 +65,10 @@ def _rank(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Numbers in the order of the values; what is missing comes last."""
     if pa.types.is_dictionary(column.type):
         whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        return np.asarray(pc.fill_null(whole.indices, len(whole.dictionary)).to_numpy(), dtype=np.int64)
-    codes, kinds = pd.factorize(column.to_numpy(), sort=True)  # by hashing: there are few, and millions of rows
+        return np.asarray(
+            pc.fill_null(whole.indices, len(whole.dictionary)).to_numpy(), dtype=np.int64
+        )
+    codes, kinds = pd.factorize(
+        column.to_numpy(), sort=True
+    )  # by hashing: there are few, and millions of rows
     return np.where(codes < 0, len(kinds), codes)

@@ -30,18 +30,24 @@ class Reckoning(Workbench):
     known: dict[str, tuple[torch.Size, Tensor]] = field(default_factory=dict)
     maps: Counter[str] = field(default_factory=Counter)
 
-    def explain(self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int) -> Tensor:
+    def explain(
+        self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
+    ) -> Tensor:
         if name not in self.known:
             before = _spent(self.model)
             shape = super().explain(explainer, name, batch[:1], target[:1], seed).shape[1:]
             self.known[name] = shape, _spent(self.model) - before
         self.maps[name] += len(batch)
-        return rand.normal(rand.keys(seed, batch.ids, name).to(self.model.device), self.known[name][0])
+        return rand.normal(
+            rand.keys(seed, batch.ids, name).to(self.model.device), self.known[name][0]
+        )
 
 
 def _spent(model: Model) -> Tensor:
     inner = getattr(model, "base", model)  # of one that is smoothed
-    return torch.tensor([inner.passes, inner.gradient_passes, time.perf_counter()], dtype=torch.float64)
+    return torch.tensor(
+        [inner.passes, inner.gradient_passes, time.perf_counter()], dtype=torch.float64
+    )
 
 
 def _pretend(model: Model) -> None:
@@ -54,9 +60,13 @@ def _pretend(model: Model) -> None:
             return real(inputs, aux, read)
         if not base:
             with torch.no_grad():
-                base.append(real(inputs[:1], {name: value[:1] for name, value in aux.items()}, read))
+                base.append(
+                    real(inputs[:1], {name: value[:1] for name, value in aux.items()}, read)
+                )
         weights = rand.normal(rand.keys(0, ("",), "trial").to(inputs.device), inputs.shape[1:])
-        return base[0] + 0.01 * (inputs * weights).flatten(1).mean(1, keepdim=True) * (base[0] == base[0].amax())
+        return base[0] + 0.01 * (inputs * weights).flatten(1).mean(1, keepdim=True) * (
+            base[0] == base[0].amax()
+        )
 
     model._call = call  # type: ignore[method-assign]
 
@@ -67,7 +77,11 @@ def _pace(model: Model, batch: Batch, gradient: bool) -> float:
     for _ in range(2):
         begun = time.perf_counter()
         with torch.no_grad():
-            found = input_gradient(model, x, batch.aux, target)[0] if gradient else model.logits(x, batch.aux)
+            found = (
+                input_gradient(model, x, batch.aux, target)[0]
+                if gradient
+                else model.logits(x, batch.aux)
+            )
         float(found.sum())
     return (time.perf_counter() - begun) / len(batch)
 
@@ -78,7 +92,10 @@ def trial(plan: Plan) -> tuple[float, float]:
     Passes are counted, not made, but where a layer is watched: a linear function stands in, so every pair counts as
     retained. An explainer makes one map; noise stands for the others, which are charged at its price.
     """
-    one = {d: data.only([data.ids.index(load_references(data, 0, 1).ids[0])]) for d, data in plan.data.items()}
+    one = {
+        d: data.only([data.ids.index(load_references(data, 0, 1).ids[0])])
+        for d, data in plan.data.items()
+    }
     few = replace(plan, data=one, references=2)
     total = torch.zeros(3, dtype=torch.float64)
     with scratch() as folder:
@@ -97,6 +114,10 @@ def trial(plan: Plan) -> tuple[float, float]:
             more = [(bench.maps[name] - 1) * price for name, (_, price) in bench.known.items()]
             own = torch.stack([_spent(model) - before, *more]).sum(0)
             for gradient, count in ((False, own[0] - own[1]), (True, own[1])):
-                own[2] += count * _pace(model, references.batch[[0] * bench.batch_size], gradient) if count else 0
+                own[2] += (
+                    count * _pace(model, references.batch[[0] * bench.batch_size], gradient)
+                    if count
+                    else 0
+                )
             total += own
     return float(total[0]) / len(few.data), float(total[2]) / len(few.data)

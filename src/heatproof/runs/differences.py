@@ -47,11 +47,15 @@ def differences(old: Any, new: Any, place: str = "") -> list[str]:
             continue
         if where.endswith(".fingerprint"):
             what = "weights" if where.startswith("models.") else "samples"
-            lines.append(f"{where.removesuffix('.fingerprint')}: other {what} than those that the run was begun with")
+            lines.append(
+                f"{where.removesuffix('.fingerprint')}: other {what} than those that the run was begun with"
+            )
         elif _has_entries(before) and _has_entries(after):
             lines.append(f"{where}: {_list_differences(before, after)}")
         else:
-            lines.append(f"{where}: the run has {brief(_json(before))}, this study says {brief(_json(after))}")
+            lines.append(
+                f"{where}: the run has {brief(_json(before))}, this study says {brief(_json(after))}"
+            )
     return lines
 
 
@@ -69,7 +73,10 @@ def disagreements(place: str, values: Sequence[Any], labels: Sequence[str]) -> l
             who: dict[str, list[str]] = {}
             for text, label in zip(told_apart(held), labels, strict=True):
                 who.setdefault(text, []).append(label)
-            lines.append(f"{where}: " + ", ".join(f"{text} in {' and '.join(runs)}" for text, runs in who.items()))
+            lines.append(
+                f"{where}: "
+                + ", ".join(f"{text} in {' and '.join(runs)}" for text, runs in who.items())
+            )
     return lines
 
 
@@ -141,8 +148,12 @@ def _list_differences(old: list[Any], new: list[Any]) -> str:
 
 def listed(entries: list[Any]) -> str:
     """The first entries of a list, and how many more there are."""
-    shown = ", ".join(entry if isinstance(entry, str) else call(entry) for entry in entries[:MOST_ENTRIES])
-    return shown + (f" and {len(entries) - MOST_ENTRIES} more" if len(entries) > MOST_ENTRIES else "")
+    shown = ", ".join(
+        entry if isinstance(entry, str) else call(entry) for entry in entries[:MOST_ENTRIES]
+    )
+    return shown + (
+        f" and {len(entries) - MOST_ENTRIES} more" if len(entries) > MOST_ENTRIES else ""
+    )
 
 
 def call(entry: Mapping[str, Any]) -> str:
@@ -172,7 +183,10 @@ def presets() -> dict[str, str]:
     from heatproof.types import name_of, parameters
 
     chosen = perturbations.KNOWN_PRESETS.items()
-    return {plain([{"name": name_of(p), **parameters(p)} for p in preset]): name for name, preset in chosen}
+    return {
+        plain([{"name": name_of(p), **parameters(p)} for p in preset]): name
+        for name, preset in chosen
+    }
 
 
 def parameters_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,13 +68,17 @@ def check(path: Place, content: bytes) -> None:
     if path.name.endswith(".json"):
         body, _, seal = content.rpartition(_SEAL)
         if seal != digest(body).encode() + b'"\n}':
-            raise Damaged(f"{path} is damaged: its last line is not the digest of what is before it; {ADVICE}")
+            raise Damaged(
+                f"{path} is damaged: its last line is not the digest of what is before it; {ADVICE}"
+            )
         return
     name = _NAMED.fullmatch(path.name)
     if name is None:
         raise Damaged(f"{path} is no part of a run: its name carries no digest; remove it")
     if name[1] != digest(content):
-        raise Damaged(f"{path} is damaged: its {len(content)} bytes have another digest than its name says; {ADVICE}")
+        raise Damaged(
+            f"{path} is damaged: its {len(content)} bytes have another digest than its name says; {ADVICE}"
+        )
 
 
 def read(path: Place) -> bytes:
@@ -105,23 +109,35 @@ def parts(folder: Place) -> list[Any]:
     """The parts below a folder, sorted; two of one shard are refused, for no one can say which is meant."""
     found = files(folder, ".parquet")
     for one, other in doubled(found):
-        raise UserError(f"{one} and {other} are of the same shard; `heatproof run` keeps one, or remove one of them")
+        raise UserError(
+            f"{one} and {other} are of the same shard; `heatproof run` keeps one, or remove one of them"
+        )
     return found
 
 
 def doubled(found: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Neighbours in a sorted list of parts that are of the same shard."""
-    return [(a, b) for a, b in pairwise(found) if a.parent == b.parent and part_of(a.name) == part_of(b.name)]
+    return [
+        (a, b)
+        for a, b in pairwise(found)
+        if a.parent == b.parent and part_of(a.name) == part_of(b.name)
+    ]
 
 
-def study_key(manifest: Mapping[str, Any], dataset: str, model: str, evaluation: str = "", explainer: str = "") -> str:
+def study_key(
+    manifest: Mapping[str, Any], dataset: str, model: str, evaluation: str = "", explainer: str = ""
+) -> str:
     """What the footer of a part says of the study that it is of: a digest of everything that its rows depend on.
 
     Left out is what a study may add to later, which are mappings from names of the user's choice.
     """
     study = manifest["study"]
     judged = parameters_of(study["evaluations"].get(evaluation, {}))
-    settled = {k: v for k, v in judged.items() if not isinstance(v, Mapping) or v.keys() & {"name", "fingerprint"}}
+    settled = {
+        k: v
+        for k, v in judged.items()
+        if not isinstance(v, Mapping) or v.keys() & {"name", "fingerprint"}
+    }
     facts = {
         **{key: manifest.get(key) for key in ("heatproof", "shard_size")},
         "seed": study.get("seed"),

@@ -83,9 +83,19 @@ class Runner:
         """Raise where samples are not what they were when an earlier session, or another model, was given them."""
         dataset, _, number = job
         models = self.manifest["study"]["models"]
-        paths = [path for model in models for path in held(table.samples_path(self.root, dataset, model, number))]
-        known = {row["sample"]: row["digest"] for row in table.read_rows(self.root, paths) if row["digest"]}
-        changed = [name for name, digest in samples.digests.items() if known.get(name, digest) != digest]
+        paths = [
+            path
+            for model in models
+            for path in held(table.samples_path(self.root, dataset, model, number))
+        ]
+        known = {
+            row["sample"]: row["digest"]
+            for row in table.read_rows(self.root, paths)
+            if row["digest"]
+        }
+        changed = [
+            name for name, digest in samples.digests.items() if known.get(name, digest) != digest
+        ]
         if changed:
             raise UserError(
                 f"{dataset} has changed since {self.root} was begun; choose another directory or restore "
@@ -98,7 +108,9 @@ class Runner:
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
             load = partial(load_references, self.plan.data[dataset], self.plan.seed)
-            named = self.manifest["study"]["datasets"][dataset]["references"]  # by whoever began the run
+            named = self.manifest["study"]["datasets"][dataset][
+                "references"
+            ]  # by whoever began the run
             batch = load(len(named), named).to(model.device)
             rows = self.plan.batch_size or usual_rows(batch.x[:1].numel(), model.device.type)
             bench = self.workbench(model, rows)
@@ -113,7 +125,9 @@ class Runner:
         counted = model.passes, model.gradient_passes
         for name, explainer in self.plan.explainers.items():
             if len(shared.batch) and watches(explainer):
-                shared.bench.explain(explainer, name, shared.batch[:1], shared.target[:1], self.plan.seed)
+                shared.bench.explain(
+                    explainer, name, shared.batch[:1], shared.target[:1], self.plan.seed
+                )
         model.passes, model.gradient_passes = counted
 
 
@@ -132,7 +146,9 @@ def usual_rows(values: int, device: str = "cpu") -> int:
     return min(most, max(min(8, least), least * PHOTOGRAPH // max(values, 1)))
 
 
-def run_shards(plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None = None) -> dict[str, Any]:
+def run_shards(
+    plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None = None
+) -> dict[str, Any]:
     """Do everything that is not done yet, or these shards of it; seconds per evaluation, and batch size per model.
 
     What evaluations share, such as clean maps, counts for the first that asks for it. While a shard is worked on, the
@@ -179,7 +195,13 @@ def _run_shard(
         for evaluation, names in pending.items():
             for name in names:
                 empty = partial(
-                    table.score_rows, dataset, model_name, evaluation, role_of(plan.explainers[name]), (), ()
+                    table.score_rows,
+                    dataset,
+                    model_name,
+                    evaluation,
+                    role_of(plan.explainers[name]),
+                    (),
+                    (),
                 )
                 write(table.part_path(root, dataset, model_name, evaluation, name, number), empty)
                 _told(tick, evaluation, name, len(positions) * plan.conditions(evaluation))
@@ -198,37 +220,65 @@ def _run_shard(
     prediction = (target, readout, probability)
     _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
     showcase, large = on_show(data.ids, plan.seed), on_show(data.ids, plan.seed, IN_LARGE)
-    shard = Shard(bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits)
+    shard = Shard(
+        bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits
+    )
     for evaluation, names in pending.items():
-        if isinstance(plan.evaluations[evaluation], Pairwise):  # rows of the new ones go into the parts of the old too
-            drop_parts([table.part_path(root, dataset, model_name, evaluation, name, number) for name in names])
+        if isinstance(
+            plan.evaluations[evaluation], Pairwise
+        ):  # rows of the new ones go into the parts of the old too
+            drop_parts(
+                [
+                    table.part_path(root, dataset, model_name, evaluation, name, number)
+                    for name in names
+                ]
+            )
         shard.explainers = {name: shard.settled(name) for name in names}
         told = shard.announce = partial(_told, tick, evaluation)
         begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
-        for name, results in groupby(_ticking(stream, told, len(positions)), key=lambda r: r.explainer):
+        for name, results in groupby(
+            _ticking(stream, told, len(positions)), key=lambda r: r.explainer
+        ):
             kept = list(results)
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
-                target_path = table.exhibits_path(root, dataset, model_name, evaluation, name, number)
-                write(target_path, partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data, large))
+                target_path = table.exhibits_path(
+                    root, dataset, model_name, evaluation, name, number
+                )
+                write(
+                    target_path,
+                    partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data, large),
+                )
             scores = [r for r in kept if isinstance(r, Scores)]
             role = role_of(plan.explainers[name])
-            rows = partial(table.score_rows, dataset, model_name, evaluation, role, batch.ids, scores)
+            rows = partial(
+                table.score_rows, dataset, model_name, evaluation, role, batch.ids, scores
+            )
             write(table.part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
     wanted = [i for i, sample in enumerate(batch.ids) if plan.keeps(sample)]
     for name in plan.unkept(root, *job):
         _told(tick, "maps", name)
         maps = shard.clean(name)[wanted] if wanted else torch.empty(0)
-        rows = partial(map_rows, dataset, model_name, name, [batch.ids[i] for i in wanted], target[wanted], maps)
+        rows = partial(
+            map_rows,
+            dataset,
+            model_name,
+            name,
+            [batch.ids[i] for i in wanted],
+            target[wanted],
+            maps,
+        )
         write(table.maps_path(root, dataset, model_name, name, number), rows)
         _told(tick, "maps", name, len(positions))
 
 
 def _check_labels(dataset: str, batch: Batch, classes: int) -> None:
     """Raise where a label is none of the model's classes; one of −1 is not known."""
-    for sample, label in zip(batch.ids, () if batch.label is None else batch.label.tolist(), strict=False):
+    for sample, label in zip(
+        batch.ids, () if batch.label is None else batch.label.tolist(), strict=False
+    ):
         if not -1 <= label < classes:
             raise UserError(
                 f"{sample!r} of {dataset} has the label {label}, and the model has the classes 0 to {classes - 1}; "
@@ -240,7 +290,9 @@ def _told(tick: Tick, evaluation: str, explainer: str, amount: int = 0) -> None:
     tick(f"{evaluation} of {explainer}", amount)
 
 
-def _ticking(stream: Iterator[Scores | Exhibit], tick: Tick, amount: int) -> Iterator[Scores | Exhibit]:
+def _ticking(
+    stream: Iterator[Scores | Exhibit], tick: Tick, amount: int
+) -> Iterator[Scores | Exhibit]:
     """Pass results through, and tell the progress bar of every condition that is new."""
     seen: set[tuple[str, str, float]] = set()
     for result in stream:
@@ -275,7 +327,9 @@ def _write_samples(
         row |= {"digest": loaded.digests.get(sample, ""), "transient": sample in loaded.transient}
         i = index.get(sample)
         if i is None or prediction is None:
-            row |= dict.fromkeys(("label", "predicted", "readout", "probability"), None) | {"predicted_name": ""}
+            row |= dict.fromkeys(("label", "predicted", "readout", "probability"), None) | {
+                "predicted_name": ""
+            }
             row["error"] = loaded.errors.get(sample, "not loaded")
         else:
             label = None if batch.label is None else int(batch.label[i])

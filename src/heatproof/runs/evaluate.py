@@ -72,13 +72,25 @@ def evaluate(
     >>> sorted(run.table().measure.unique())[:2]
     ['fass', 'fass_chance']
     """
-    given: dict[str, Any] = {"seed": seed, "limit": limit, "shard_size": shard_size, "batch_size": batch_size}
-    given |= {"references": references, "device": device, "precision": precision, "compile": compile}
+    given: dict[str, Any] = {
+        "seed": seed,
+        "limit": limit,
+        "shard_size": shard_size,
+        "batch_size": batch_size,
+    }
+    given |= {
+        "references": references,
+        "device": device,
+        "precision": precision,
+        "compile": compile,
+    }
     plan = make_plan(model, data, explainers, evaluations, keep_maps=keep_maps, **given)
     audit = None
     if precision == AUTO:
         chosen, audit = settle(plan, None if out is None else place(out))
-        plan = replace(plan, models={name: lower(model, chosen) for name, model in plan.models.items()})
+        plan = replace(
+            plan, models={name: lower(model, chosen) for name, model in plan.models.items()}
+        )
     if workers == 1:
         return execute(plan, out, COMMAND, show_progress, audit=audit, retry_errors=retry_errors)
     from heatproof.runs.executors import Processes, pickled
@@ -86,11 +98,18 @@ def evaluate(
     check_whole("workers", workers, 1)
     with pickled(plan) as recipe:
         executor = Processes(recipe, workers)
-        return execute(plan, out, COMMAND, show_progress, executor, audit=audit, retry_errors=retry_errors)
+        return execute(
+            plan, out, COMMAND, show_progress, executor, audit=audit, retry_errors=retry_errors
+        )
 
 
 def explain(
-    model: Any, data: Any, explainer: Any, seed: int = 0, limit: int | None = None, batch_size: int | None = None
+    model: Any,
+    data: Any,
+    explainer: Any,
+    seed: int = 0,
+    limit: int | None = None,
+    batch_size: int | None = None,
 ) -> NDArray[np.float32]:
     """The maps (n, …) of one explainer for the classes that the model predicts, in the order of the data.
 
@@ -101,7 +120,9 @@ def explain(
     >>> maps.shape, maps.dtype
     ((5, 3, 8, 8), dtype('float32'))
     """
-    plan = make_plan(model, data, [explainer], [], seed=seed, limit=limit, batch_size=batch_size, keep_maps=True)
+    plan = make_plan(
+        model, data, [explainer], [], seed=seed, limit=limit, batch_size=batch_size, keep_maps=True
+    )
     with scratch() as folder:
         run = execute(plan, folder, "heatproof.explain(...)")
         for row in run.samples().query("error != ''").itertuples():
@@ -137,7 +158,11 @@ def execute(
         options = "".join(f"\n  {line}" for line in differences(before, prepared, "data"))
         raise UserError(f"{error}{options}{changed_samples(plan, root)}") from error
     plan = replace(plan, shard_size=found["shard_size"])
-    session: dict[str, Any] = {"started": manifest.now(), "command": command, "versions": manifest.versions()}
+    session: dict[str, Any] = {
+        "started": manifest.now(),
+        "command": command,
+        "versions": manifest.versions(),
+    }
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
     session |= {"prepared": prepared} | ({"study_file": plan.study_file} if plan.study_file else {})
     if audit is not None:
@@ -153,14 +178,20 @@ def execute(
     jobs = [job for job in share_of if plan.is_pending(root, job)]
     if plan.may_compile and executor is None:
         session["compiled"] = compile_if_it_pays(plan, jobs)
-    with precisely(plan), no_exit(), progress(plan.work(root, jobs), "explaining", show_progress) as tick:
+    with (
+        precisely(plan),
+        no_exit(),
+        progress(plan.work(root, jobs), "explaining", show_progress) as tick,
+    ):
         if executor is not None and jobs:
             session |= executor(plan, root, jobs, tick)
             sweep(root)  # a worker that was lost may have been writing
         else:
             before = {name: model.passes for name, model in plan.models.items()}
             session |= run_shards(plan, root, tick, jobs)
-            session["passes"] = {name: model.passes - before[name] for name, model in plan.models.items()}
+            session["passes"] = {
+                name: model.passes - before[name] for name, model in plan.models.items()
+            }
     session["seconds"] = round(time.perf_counter() - begun, 2)
     manifest.record(root, found, session)
     keep_one(paths)
@@ -172,4 +203,6 @@ def precisely(plan: Plan) -> AbstractContextManager[None]:
 
     They would make the device show in the table.
     """
-    return arithmetic("tf32" if any(model.precision == "tf32" for model in plan.models.values()) else "float32")
+    return arithmetic(
+        "tf32" if any(model.precision == "tf32" for model in plan.models.values()) else "float32"
+    )

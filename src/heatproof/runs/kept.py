@@ -29,10 +29,14 @@ ADVICE = "keep_maps: true in the study, or evaluate(…, keep_maps=True), keeps 
 Maps = dict[str, NDArray[np.float32]]
 
 
-def map_rows(dataset: str, model: str, explainer: str, ids: Sequence[str], target: Tensor, maps: Tensor) -> pa.Table:
+def map_rows(
+    dataset: str, model: str, explainer: str, ids: Sequence[str], target: Tensor, maps: Tensor
+) -> pa.Table:
     """The rows of one part: maps (B, …) of samples for the classes `target` (B,)."""
     values, n = maps.detach().float().cpu().numpy(), len(ids)
-    shuffled = [np.ascontiguousarray(one).view(np.uint8).reshape(-1, 4).T.tobytes() for one in values]
+    shuffled = [
+        np.ascontiguousarray(one).view(np.uint8).reshape(-1, 4).T.tobytes() for one in values
+    ]
     place = [[dataset] * n, [model] * n, [explainer] * n, list(ids)]
     return pa.table([*place, target.tolist(), [list(values.shape[1:])] * n, shuffled], schema=MAPS)
 
@@ -62,11 +66,15 @@ class Kept:
 
     def clean(self, explainer: str) -> Tensor:
         """The kept maps (B, …) of the samples."""
-        return torch.from_numpy(np.stack([self.maps[explainer][sample] for sample in self.batch.ids]))
+        return torch.from_numpy(
+            np.stack([self.maps[explainer][sample] for sample in self.batch.ids])
+        )
 
     def reference(self, explainer: str) -> Tensor:
         """The kept maps (R, …) of the references."""
-        return torch.from_numpy(np.stack([self.maps[explainer][sample] for sample in self.references.ids]))
+        return torch.from_numpy(
+            np.stack([self.maps[explainer][sample] for sample in self.references.ids])
+        )
 
     @property
     def model(self) -> Any:
@@ -74,32 +82,48 @@ class Kept:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        raise UserError(f"this evaluation asks the model ({name}), and only maps were kept; run it with the model")
+        raise UserError(
+            f"this evaluation asks the model ({name}), and only maps were kept; run it with the model"
+        )
 
 
 def judged(root: Place, manifest: Mapping[str, Any], evaluations: Any, data: Any) -> pd.DataFrame:
     """The rows that evaluations give for the kept maps of every data set and model, in the form of `Run.table`."""
-    asked, study, parts = registry.evaluations(evaluations), manifest["study"], [table.PARTS.empty_table()]
+    asked, study, parts = (
+        registry.evaluations(evaluations),
+        manifest["study"],
+        [table.PARTS.empty_table()],
+    )
     predicted = table.read_samples(root).set_index(["dataset", "model", "sample"])["predicted"]
     for dataset, facts in study["datasets"].items():
         for model, task in study["tasks"][dataset].items():
             every = {name: read_maps(root, dataset, model, name) for name in study["explainers"]}
             maps = {name: found for name, found in every.items() if found}
-            known = [sample for sample in next(iter(maps.values()), ()) if all(sample in own for own in maps.values())]
+            known = [
+                sample
+                for sample in next(iter(maps.values()), ())
+                if all(sample in own for own in maps.values())
+            ]
             if not known:
                 raise UserError(f"{root} holds no maps of {model} on {dataset}; {ADVICE}")
             named = facts["references"] if set(facts["references"]) <= set(known) else known
             references = _batch(named, task["modality"], maps, data)
             embedding = "kept" if task["modality"] == "text" else None
             for start in range(0, len(known), manifest["shard_size"]):
-                batch = _batch(known[start : start + manifest["shard_size"]], task["modality"], maps, data)
+                batch = _batch(
+                    known[start : start + manifest["shard_size"]], task["modality"], maps, data
+                )
                 target = torch.tensor([predicted[dataset, model, sample] for sample in batch.ids])
-                subject: Any = Kept(batch, target, references, dict.fromkeys(maps), maps, study["seed"], embedding)
+                subject: Any = Kept(
+                    batch, target, references, dict.fromkeys(maps), maps, study["seed"], embedding
+                )
                 for label, evaluation in asked.items():
                     for scores in evaluation.suited(subject, batch)(subject):
                         if isinstance(scores, Scores):
                             role = study["explainers"][scores.explainer]["role"]
-                            parts.append(table.score_rows(dataset, model, label, role, batch.ids, [scores]))
+                            parts.append(
+                                table.score_rows(dataset, model, label, role, batch.ids, [scores])
+                            )
     rows: pd.DataFrame = pa.concat_tables(parts).select(table.SCORES.names).to_pandas()
     return rows.sort_values(table.KEY, ignore_index=True)
 

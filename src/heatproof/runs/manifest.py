@@ -55,15 +55,24 @@ def describe(
                 "std": model.std,
                 "precision": model.precision,
                 "untrained_head": untrained_head(model.module),
-                "unnormalised": missing_normalisation(model.module) if model.mean is None is model.std else None,
+                "unnormalised": missing_normalisation(model.module)
+                if model.mean is None is model.std
+                else None,
             }
             for name, model in models.items()
         },
         "datasets": {
-            n: {"fingerprint": d.fingerprint, "samples": len(d.ids), **ids.get(n, {})} for n, d in data.items()
+            n: {"fingerprint": d.fingerprint, "samples": len(d.ids), **ids.get(n, {})}
+            for n, d in data.items()
         },
-        "tasks": {d: {m: task(model, sample) for m, model in models.items()} for d, sample in samples.items()},
-        "explainers": {k: {"name": name_of(v), "role": role_of(v), **parameters(v)} for k, v in explainers.items()},
+        "tasks": {
+            d: {m: task(model, sample) for m, model in models.items()}
+            for d, sample in samples.items()
+        },
+        "explainers": {
+            k: {"name": name_of(v), "role": role_of(v), **parameters(v)}
+            for k, v in explainers.items()
+        },
         "evaluations": {k: dict(v) for k, v in evaluations.items()},
     }
 
@@ -99,14 +108,19 @@ def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) 
     storage.forget_listings()
     _write_first(root, study, shard_size, command)
     manifest = agreeing(root, study)
-    manifest["session"] = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
+    manifest["session"] = (
+        f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
+    )
     manifest["adds"] = {
-        section: _beyond(manifest["study"].get(section, {}), study.get(section, {})) for section in SECTIONS
+        section: _beyond(manifest["study"].get(section, {}), study.get(section, {}))
+        for section in SECTIONS
     }
     if any(manifest["adds"].values()):
         record(root, manifest, {"started": now(), "command": command, "versions": versions()})
         try:
-            agreeing(root, study)  # again, for another process may have added something else under the same name
+            agreeing(
+                root, study
+            )  # again, for another process may have added something else under the same name
         except UserError:
             _session_path(root, manifest).unlink()
             raise
@@ -116,7 +130,9 @@ def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) 
 
 def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> None:
     """The manifest of a new run; one that is there stays."""
-    strangers = [path for path in root.iterdir() if not atomic.is_leftover(path)] if root.is_dir() else []
+    strangers = (
+        [path for path in root.iterdir() if not atomic.is_leftover(path)] if root.is_dir() else []
+    )
     # Looked for after the rest, because whoever else starts here now writes it before anything else.
     if (root / "manifest.json").exists():
         return
@@ -124,21 +140,34 @@ def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command
         raise UserError(f"{root} is a file; a run needs a directory")
     if strangers:
         raise UserError(f"{root} is not empty and holds no heatproof run; choose another directory")
-    first: dict[str, Any] = {"format": table.FORMAT, "heatproof": metadata.version("heatproof"), "created": now()}
-    first |= {"shard_size": shard_size, "study": dict(study), "versions": versions(), "command": command}
+    first: dict[str, Any] = {
+        "format": table.FORMAT,
+        "heatproof": metadata.version("heatproof"),
+        "created": now(),
+    }
+    first |= {
+        "shard_size": shard_size,
+        "study": dict(study),
+        "versions": versions(),
+        "command": command,
+    }
     atomic.create_atomically(root / "manifest.json", digests.sealed(first))
 
 
 def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a run whose study does not contradict this one."""
     manifest = table.read_manifest(root)
-    contradictions = differences({"heatproof": manifest["heatproof"]}, {"heatproof": metadata.version("heatproof")})
+    contradictions = differences(
+        {"heatproof": manifest["heatproof"]}, {"heatproof": metadata.version("heatproof")}
+    )
     contradictions += differences(manifest["study"], study)
     for session in table.read_sessions(root):
         contradictions += differences(session.get("adds", {}), study)
     if contradictions:
         lines = "\n  ".join(dict.fromkeys(contradictions))
-        raise AnotherStudy(f"{root} holds another study; choose another directory or restore it:\n  {lines}")
+        raise AnotherStudy(
+            f"{root} holds another study; choose another directory or restore it:\n  {lines}"
+        )
     return manifest
 
 
@@ -148,14 +177,21 @@ def _beyond(known: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any
     for name, value in study.items():
         if name not in known:
             more[name] = value
-        elif isinstance(value, Mapping) and isinstance(known[name], Mapping) and (new := _beyond(known[name], value)):
+        elif (
+            isinstance(value, Mapping)
+            and isinstance(known[name], Mapping)
+            and (new := _beyond(known[name], value))
+        ):
             more[name] = new
     return more
 
 
 def record(root: Place, manifest: Mapping[str, Any], session: Mapping[str, Any]) -> None:
     """Write this process's session; a second call with the same manifest replaces the first."""
-    content = {**session, "adds": {section: added for section, added in manifest["adds"].items() if added}}
+    content = {
+        **session,
+        "adds": {section: added for section, added in manifest["adds"].items() if added},
+    }
     atomic.write_atomically(_session_path(root, manifest), digests.sealed(content))
 
 

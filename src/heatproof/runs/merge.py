@@ -19,7 +19,9 @@ from heatproof.runs.verify import PARTS, refuse_damage
 _EVERYWHERE = ("format", "heatproof", "shard_size")
 
 
-def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: bool = False) -> Run:
+def merge(
+    out: str | Place, directories: Sequence[str | Place], mixed_versions: bool = False
+) -> Run:
     """Join runs of the same study in `out`, which may be new or one of them.
 
     Refused are runs of different studies, of different versions of heatproof, torch and the like (the latter unless
@@ -36,14 +38,18 @@ def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: 
         raise UserError("no run to merge is given")
     if (root / "manifest.json").exists():
         sources = [root, *(source for source in sources if source.resolve() != root.resolve())]
-    elif root.exists() and (not root.is_dir() or any(not atomic.is_leftover(path) for path in root.iterdir())):
+    elif root.exists() and (
+        not root.is_dir() or any(not atomic.is_leftover(path) for path in root.iterdir())
+    ):
         raise UserError(f"{root} is not empty and holds no heatproof run; choose another directory")
     study = _agreed_study(sources, mixed_versions)
     origin: dict[str, tuple[str, Place]] = {}
     for source in sources:
         refuse_damage(source)
         for name, path in _files(source, PARTS, ".parquet"):
-            _, first = origin.setdefault(f"{name.rpartition('/')[0]}/{part_of(path.name)}", (name, path))
+            _, first = origin.setdefault(
+                f"{name.rpartition('/')[0]}/{part_of(path.name)}", (name, path)
+            )
             if not _same(first, path):
                 raise UserError(
                     f"{first} and {path} hold different results for the same shard; delete the one that is wrong"
@@ -53,7 +59,9 @@ def merge(out: str | Place, directories: Sequence[str | Place], mixed_versions: 
     stored = [read_json(source / "manifest.json") for source in sources]
     copied = {name: path for name, path in origin.values() if path != root / name}
     # Without the manifest a directory is no run, so it comes first; what is cut off can be merged again.
-    table.write_manifest(root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)})
+    table.write_manifest(
+        root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)}
+    )
     for name, content in zip(copied, contents(list(copied.values())), strict=True):
         atomic.write_atomically(root / name, content)
     return Run(root)
@@ -64,12 +72,20 @@ def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, A
     known = table.read_manifest(sources[0])
     for source in sources[1:]:
         manifest = table.read_manifest(source)
-        before, after = ({key: m[key] for key in _EVERYWHERE if key in m} for m in (known, manifest))
+        before, after = (
+            {key: m[key] for key in _EVERYWHERE if key in m} for m in (known, manifest)
+        )
         found = differences(before, after) + differences(known["study"], manifest["study"])
         if not mixed_versions:
-            found += differences(known.get("versions", {}), manifest.get("versions", {}), "versions")
+            found += differences(
+                known.get("versions", {}), manifest.get("versions", {}), "versions"
+            )
         if found:
-            lines = "\n  ".join(found).replace("the run has", "the first has").replace("this study", "the second")
+            lines = (
+                "\n  ".join(found)
+                .replace("the run has", "the first has")
+                .replace("this study", "the second")
+            )
             raise UserError(f"{sources[0]} and {source} are not of the same study:\n  {lines}")
         known["study"] = joined(known["study"], manifest["study"])
     study: dict[str, Any] = known["study"]
@@ -86,5 +102,7 @@ def _same(one: Place, other: Place) -> bool:
     if one.name == other.name:
         return True
     # The same rows may be stored in other bytes; frames, unlike tables, take two missing numbers for equal.
-    frames = [pq.ParquetFile(io.BytesIO(content)).read().to_pandas() for content in contents([one, other])]
+    frames = [
+        pq.ParquetFile(io.BytesIO(content)).read().to_pandas() for content in contents([one, other])
+    ]
     return bool(frames[0].equals(frames[1]))

@@ -48,12 +48,19 @@ def exhibit_rows(
     rows = []
     for e in exhibits:
         kind, image, total, words = _seen(e, data, LARGE if e.sample in large else THUMBNAIL)
-        row: dict[str, Any] = {"dataset": dataset, "model": model, "evaluation": evaluation, "map": None}
+        row: dict[str, Any] = {
+            "dataset": dataset,
+            "model": model,
+            "evaluation": evaluation,
+            "map": None,
+        }
         row |= {name: getattr(e, name) for name in _OF_AN_EXHIBIT} | {"kind": kind, "words": words}
         row["image"] = _jpeg(image) if image.ndim == 3 else image.numpy().tobytes()
         row["height"], row["width"] = image.shape[-2:]
         if total is not None:
-            peak = float(total.abs().max()) or 1.0  # only the shape is shown, and 255 shades show it
+            peak = (
+                float(total.abs().max()) or 1.0
+            )  # only the shape is shown, and 255 shades show it
             row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=EXHIBITS)
@@ -69,18 +76,31 @@ def _seen(e: Exhibit, data: Data | None, side: int) -> tuple[str, Tensor, Tensor
         picture = _shrink(picture if x.ndim > 1 else picture[None], side)
         if values is not None:
             values = values if values.ndim < 4 else _planes(values, 0.0)
-            values = _shrink((values if values.ndim > 1 else values[None]).sum(0, keepdim=True), side)[0]
+            values = _shrink(
+                (values if values.ndim > 1 else values[None]).sum(0, keepdim=True), side
+            )[0]
         return kind, picture, values, list((data and data.columns) or ()) if kind == "table" else []
-    there = next((aux[name] > 0 for name in ("attention_mask", "mask") if name in aux), torch.ones(len(x)) > 0)
+    there = next(
+        (aux[name] > 0 for name in ("attention_mask", "mask") if name in aux),
+        torch.ones(len(x)) > 0,
+    )
     values = None if values is None else values.reshape(len(x), -1).sum(1)[there]
     if not x.is_floating_point():
         ids = x[there].tolist()
         return "text", x[there].float()[None], values, spelled(data and data.tokenizer, ids)
     if "adjacency" not in aux:
         return "set", F.pad(x[there].float(), (0, 2))[:, :2], values, []
-    edges, order = aux["adjacency"][there][:, there].float(), aux.get(NODES, torch.arange(len(x)))[there].argsort()
+    edges, order = (
+        aux["adjacency"][there][:, there].float(),
+        aux.get(NODES, torch.arange(len(x)))[there].argsort(),
+    )
     home = edges[order][:, order].numpy()  # as it was before it was moved
-    return "graph", torch.cat([_spots(home.tobytes(), len(home))[order.argsort()], edges], 1), values, []
+    return (
+        "graph",
+        torch.cat([_spots(home.tobytes(), len(home))[order.argsort()], edges], 1),
+        values,
+        [],
+    )
 
 
 @lru_cache(maxsize=64)
@@ -106,7 +126,9 @@ def read_exhibits(root: Place) -> list[Shown]:
         try:
             shown += map(_shown, rows.to_pylist())
         except (OSError, ValueError, TypeError, SyntaxError, Image.DecompressionBombError) as error:
-            raise Damaged(f"{path} holds a picture that cannot be shown; {digests.ADVICE}: {error}") from error
+            raise Damaged(
+                f"{path} holds a picture that cannot be shown; {digests.ADVICE}: {error}"
+            ) from error
     return shown
 
 
@@ -118,9 +140,20 @@ def _shown(row: dict[str, Any]) -> Shown:
             image = np.asarray(picture.convert("RGB"))
     else:
         image = np.frombuffer(row["image"], np.float32).reshape(size)
-    drawn = None if row["map"] is None else (np.frombuffer(row["map"], np.int8) / 127).astype(np.float32)
+    drawn = (
+        None
+        if row["map"] is None
+        else (np.frombuffer(row["map"], np.int8) / 127).astype(np.float32)
+    )
     drawn = drawn if drawn is None or image.ndim == 2 else drawn.reshape(size)
-    place = (row["dataset"], row["model"], row["explainer"], row["condition"], row["level"], row["sample"])
+    place = (
+        row["dataset"],
+        row["model"],
+        row["explainer"],
+        row["condition"],
+        row["level"],
+        row["sample"],
+    )
     more = (row["evaluation"], row["note"], row["kind"], tuple(row["words"]))
     return Shown(*place, image, drawn, *more)
 
@@ -128,13 +161,19 @@ def _shown(row: dict[str, Any]) -> Shown:
 def _shrink(picture: Tensor, side: int) -> Tensor:
     """At most `side` pixels on the longer side; of a series (C, T) so many steps, of which each is a mean."""
     if picture.ndim == 2:
-        return picture if picture.shape[-1] <= LONGEST else F.adaptive_avg_pool1d(picture[None], LONGEST)[0]
+        return (
+            picture
+            if picture.shape[-1] <= LONGEST
+            else F.adaptive_avg_pool1d(picture[None], LONGEST)[0]
+        )
     height, width = picture.shape[-2:]
     scale = side / max(height, width)
     if scale >= 1:
         return picture
     size = (max(1, round(height * scale)), max(1, round(width * scale)))
-    return F.interpolate(picture[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
+    return F.interpolate(picture[None], size, mode="bilinear", antialias=True, align_corners=False)[
+        0
+    ]
 
 
 def _jpeg(image: torch.Tensor) -> bytes:

@@ -22,7 +22,12 @@ from heatproof.runs.storage import Place, present
 from heatproof.runs.study import registry
 from heatproof.runs.study.recommended import RECOMMENDED, WHY, recommended
 from heatproof.runs.table import INPUTS, exhibits_path, maps_path, part_path, samples_path
-from heatproof.runs.usual import with_evident_task, with_references, with_usual_features, with_usual_readouts
+from heatproof.runs.usual import (
+    with_evident_task,
+    with_references,
+    with_usual_features,
+    with_usual_readouts,
+)
 from heatproof.types import Batch, Explainer, Stored, name_of, parameters
 
 Job = tuple[str, str, int]
@@ -63,13 +68,23 @@ class Plan:
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
         item = self.evaluations[evaluation]
-        reasons = {name: why_left_out(evaluation, item, name, explainer) for name, explainer in self.explainers.items()}
+        reasons = {
+            name: why_left_out(evaluation, item, name, explainer)
+            for name, explainer in self.explainers.items()
+        }
         return {name: why for name, why in reasons.items() if why}
 
     def notes(self) -> list[str]:
         """What evaluations cannot show as they are set, known before any pass."""
-        asked = [(e, model) for e in self.evaluations.values() for model in self.models.values() if hasattr(e, "notes")]
-        return list(self.reasons) + list(dict.fromkeys(note for item, model in asked for note in item.notes(model)))
+        asked = [
+            (e, model)
+            for e in self.evaluations.values()
+            for model in self.models.values()
+            if hasattr(e, "notes")
+        ]
+        return list(self.reasons) + list(
+            dict.fromkeys(note for item, model in asked for note in item.notes(model))
+        )
 
     def shards(self, dataset: str) -> list[range]:
         """The positions of each shard of a data set."""
@@ -86,7 +101,11 @@ class Plan:
         todo: dict[str, list[str]] = {}
         for evaluation in self.evaluations:
             named = self.judged(evaluation)
-            missing = [name for name in named if not present(part_path(root, dataset, model, evaluation, name, shard))]
+            missing = [
+                name
+                for name in named
+                if not present(part_path(root, dataset, model, evaluation, name, shard))
+            ]
             if missing and isinstance(self.evaluations[evaluation], Pairwise):
                 # The parts that are there tell nothing of the new ones; those come last, so a killed run is noticed.
                 missing = [name for name in named if name not in missing] + missing
@@ -117,15 +136,26 @@ class Plan:
             for name in self.judged(evaluation):
                 yield part_path(root, dataset, model, evaluation, name, number)
                 yield exhibits_path(root, dataset, model, evaluation, name, number)
-        yield from (maps_path(root, dataset, model, name, number) for name in self.explainers if self.keep_maps)
+        yield from (
+            maps_path(root, dataset, model, name, number)
+            for name in self.explainers
+            if self.keep_maps
+        )
 
     def jobs(self) -> list[Job]:
         """Every shard of the study, in the order in which they are done."""
-        return [(d, m, number) for d in self.data for m in self.models for number in range(len(self.shards(d)))]
+        return [
+            (d, m, number)
+            for d in self.data
+            for m in self.models
+            for number in range(len(self.shards(d)))
+        ]
 
     def is_pending(self, root: Place, job: Job) -> bool:
         """Whether something of a shard is not there yet."""
-        return bool(self.pending(root, *job) or self.unkept(root, *job)) or not present(samples_path(root, *job))
+        return bool(self.pending(root, *job) or self.unkept(root, *job)) or not present(
+            samples_path(root, *job)
+        )
 
     def conditions(self, evaluation: str) -> int:
         """How many conditions an evaluation has for every explainer; of one of pairs, one for every other."""
@@ -139,8 +169,15 @@ class Plan:
         for dataset, model, number in self.jobs() if jobs is None else jobs:
             samples = len(self.shards(dataset)[number])
             for evaluation, missing in self.pending(root, dataset, model, number).items():
-                total.update({f"{evaluation} of {name}": samples * self.conditions(evaluation) for name in missing})
-            total.update({f"maps of {name}": samples for name in self.unkept(root, dataset, model, number)})
+                total.update(
+                    {
+                        f"{evaluation} of {name}": samples * self.conditions(evaluation)
+                        for name in missing
+                    }
+                )
+            total.update(
+                {f"maps of {name}": samples for name in self.unkept(root, dataset, model, number)}
+            )
         return total
 
 
@@ -176,7 +213,10 @@ def make_plan(
         raise UserError(f"compile must be true, false or {AUTO}, got {compile!r}")
     if precision is not None or compile:
         for network in models.values():
-            network.use(network.precision if precision in (None, AUTO) else check_precision(precision), compile is True)
+            network.use(
+                network.precision if precision in (None, AUTO) else check_precision(precision),
+                compile is True,
+            )
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
     if references is not None:
@@ -187,41 +227,62 @@ def make_plan(
     reasons = {}
     if RECOMMENDED in methods:
         first = _first_sample(next(iter(datasets.values())))
-        methods = with_usual_features({name: registry.EXPLAINERS[name]() for name in WHY}, models, first)
+        methods = with_usual_features(
+            {name: registry.EXPLAINERS[name]() for name in WHY}, models, first
+        )
         reasons = recommended(methods, models, first)
         methods = {name: methods[name] for name in reasons}
     methods = with_references(with_usual_readouts(methods, models), datasets, seed, references)
     for source in datasets.values():
         first = _first_sample(source)
         methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
-        for network in sorted(models.values(), key=lambda model: has_probability(model.task)):  # what all can read
+        for network in sorted(
+            models.values(), key=lambda model: has_probability(model.task)
+        ):  # what all can read
             judges = {name: item.suited(network, first) for name, item in judges.items()}
         _check_fits(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
     kept = _kept(keep_maps, datasets)
-    settings = (seed, shard_size, batch_size, references, tuple(reasons.values()), kept, first.x[0].numel(), study_file)
+    settings = (
+        seed,
+        shard_size,
+        batch_size,
+        references,
+        tuple(reasons.values()),
+        kept,
+        first.x[0].numel(),
+        study_file,
+    )
     return Plan(models, datasets, methods, judges, *settings, compile == AUTO)
 
 
 def _kept(keep_maps: bool | Sequence[str], datasets: Mapping[str, Data]) -> bool | tuple[str, ...]:
     """Whose maps are kept: all samples', none's, or those of the samples that are named."""
     if isinstance(keep_maps, str) or not isinstance(keep_maps, bool | Collection):
-        raise UserError(f"keep_maps is True, False or a list of names of samples, got {keep_maps!r}")
+        raise UserError(
+            f"keep_maps is True, False or a list of names of samples, got {keep_maps!r}"
+        )
     if isinstance(keep_maps, bool):
         return keep_maps
     known = {sample for source in datasets.values() for sample in source.ids}
     for sample in keep_maps:
         if sample not in known:
-            raise UserError(str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0])
+            raise UserError(
+                str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0]
+            )
     return tuple(keep_maps)
 
 
-def _check_something_to_judge(evaluations: Mapping[str, Evaluation], explainers: Mapping[str, Explainer]) -> None:
+def _check_something_to_judge(
+    evaluations: Mapping[str, Evaluation], explainers: Mapping[str, Explainer]
+) -> None:
     for name, item in evaluations.items():
         if not any(explainer.kind in item.kinds for explainer in explainers.values()):
             kinds = " and ".join(sorted(item.kinds))
             raise UserError(f"{name} judges {kinds} explanations, and no explainer gives them")
-        refusals = [why_left_out(name, item, label, explainer) for label, explainer in explainers.items()]
+        refusals = [
+            why_left_out(name, item, label, explainer) for label, explainer in explainers.items()
+        ]
         if all(refusals):
             raise UserError(f"{name} has nothing to judge: {refusals[0]}")
         if isinstance(item, Pairwise) and refusals.count("") < 2:
@@ -298,10 +359,19 @@ def describe(plan: Plan) -> dict[str, Any]:
     for name, item in plan.evaluations.items():
         conditions = [list(c) for c in item.conditions()]
         left_out = plan.left_out(name)
-        evaluations[name] = {"name": name_of(item), **parameters(item), "conditions": conditions, "left_out": left_out}
+        evaluations[name] = {
+            "name": name_of(item),
+            **parameters(item),
+            "conditions": conditions,
+            "left_out": left_out,
+        }
         if declared := getattr(item, "measures", ()):  # of somebody's own
             evaluations[name]["measures"] = [asdict(measure) for measure in declared]
-    references = {name: load_references(data, plan.seed, plan.references) for name, data in plan.data.items()}
-    study = manifest.describe(plan.models, plan.data, plan.explainers, evaluations, plan.seed, references)
+    references = {
+        name: load_references(data, plan.seed, plan.references) for name, data in plan.data.items()
+    }
+    study = manifest.describe(
+        plan.models, plan.data, plan.explainers, evaluations, plan.seed, references
+    )
     kept = "all" if plan.keep_maps is True else list(plan.keep_maps or ())
     return {**study, "maps": {"samples": kept}} if kept else study

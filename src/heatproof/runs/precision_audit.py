@@ -74,7 +74,11 @@ class Audit:
         for trial in self.trials:
             fate = "passes" if trial.passes else "changes too much"
             fate = "chosen" if trial.precision == self.chosen else fate
-            what = f"{trial.shift:.4f} ± {trial.error:.4f} ({trial.where})" if trial.where else "the reference"
+            what = (
+                f"{trial.shift:.4f} ± {trial.error:.4f} ({trial.where})"
+                if trial.where
+                else "the reference"
+            )
             lost = f"; {100 * trial.changed:.1f} % of pairs flip otherwise" if trial.changed else ""
             lines.append(f"{trial.precision:<9}  {trial.speed:>4.1f}x  {what}{lost}: {fate}")
         return "\n".join(lines)
@@ -96,7 +100,9 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
     on_gpu = "cuda" in {model.device.type for model in plan.models.values()}
     given = candidates if candidates is not None else PRECISIONS if on_gpu else ()
     others = [check_precision(name) for name in given if name != "float32"]
-    wrong = [f"{n} computes in {m.precision}" for n, m in plan.models.items() if m.precision != "float32"]
+    wrong = [
+        f"{n} computes in {m.precision}" for n, m in plan.models.items() if m.precision != "float32"
+    ]
     if wrong:
         raise UserError(f"an audit starts from float32, but {', '.join(wrong)}")
     trials = [Trial("float32", 1.0, 0.0, 0.0, "", 0.0, True)]
@@ -113,8 +119,12 @@ def audit(plan: Plan, candidates: Sequence[str] | None = None, samples: int = SA
         shifts = compare(truth, scores)
         tables.append(shifts.assign(precision=name))
         trials.append(_trial(name, whole * pace / (building + whole * each), shifts))
-    best = max((trial for trial in trials if trial.passes), key=lambda trial: trial.speed)  # float32 among them
-    return Audit(check_precision(best.precision), tuple(trials), pd.concat(tables, ignore_index=True))
+    best = max(
+        (trial for trial in trials if trial.passes), key=lambda trial: trial.speed
+    )  # float32 among them
+    return Audit(
+        check_precision(best.precision), tuple(trials), pd.concat(tables, ignore_index=True)
+    )
 
 
 def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | None]:
@@ -135,9 +145,13 @@ def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | N
 def compile_if_it_pays(plan: Plan, jobs: Sequence[Job]) -> bool:
     """Compile the models of a study if these shards then end earlier, by a trial of each way; whether they do."""
     few, precision = _few(plan, SAMPLES // 2), next(iter(plan.models.values())).precision
-    whole = sum(len(plan.shards(d)[n]) for d, _, n in jobs) / sum(len(few.shards(d)[n]) for d, _, n in few.jobs())
+    whole = sum(len(plan.shards(d)[n]) for d, _, n in jobs) / sum(
+        len(few.shards(d)[n]) for d, _, n in few.jobs()
+    )
     on_gpu = "cuda" in {model.device.type for model in plan.models.values()}
-    if (seconds := whole * _scores(few, precision)[2] if on_gpu and jobs else 0.0) < WORTH_COMPILING:
+    if (
+        seconds := whole * _scores(few, precision)[2] if on_gpu and jobs else 0.0
+    ) < WORTH_COMPILING:
         return False
     for model in plan.models.values():
         model.use(model.precision, compile=True)
@@ -150,7 +164,10 @@ def compile_if_it_pays(plan: Plan, jobs: Sequence[Job]) -> bool:
 
 def _few(plan: Plan, samples: int) -> Plan:
     """The study of so many samples in two shards, by a hash of their ids: their order in the data has no say."""
-    few = {name: data.only(reference_positions(data, plan.seed)[:samples]) for name, data in plan.data.items()}
+    few = {
+        name: data.only(reference_positions(data, plan.seed)[:samples])
+        for name, data in plan.data.items()
+    }
     return replace(plan, data=few, shard_size=max(1, -(-samples // 2)))
 
 
@@ -180,7 +197,12 @@ def compare(truth: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     kept, kept_lower = both["status"] == "ok", both["status_lower"] == "ok"
     both["changed"] = (kept != kept_lower).astype(float)
     shared = both["value"].where(kept & kept_lower)
-    size = shared.abs().groupby([both[k] for k in KEY[:5]], observed=True).transform("mean").clip(lower=1.0)
+    size = (
+        shared.abs()
+        .groupby([both[k] for k in KEY[:5]], observed=True)
+        .transform("mean")
+        .clip(lower=1.0)
+    )
     both["shift"] = (both["value_lower"] - shared) / size
     groups = both.groupby(KEY[:5], observed=True)
     found = groups["shift"].agg(shift="mean", error="sem", pairs="count")
@@ -192,7 +214,15 @@ def _trial(precision: str, speed: float, shifts: pd.DataFrame) -> Trial:
     scored = shifts[shifts["pairs"] > 0]
     changed = float(shifts["changed"].max()) if len(shifts) else 0.0
     if scored.empty:
-        return Trial(precision, speed, float("nan"), float("nan"), "no pair is retained in both", changed, False)
+        return Trial(
+            precision,
+            speed,
+            float("nan"),
+            float("nan"),
+            "no pair is retained in both",
+            changed,
+            False,
+        )
     worst = scored.iloc[int(scored["shift"].abs().to_numpy().argmax())]
     where = f"{worst['explainer']}, {worst['evaluation']}.{worst['measure']}"
     passes = bool(abs(worst["shift"]) <= TOLERANCE and changed <= MOST_LOST)

@@ -58,12 +58,18 @@ class Clock:
 
     def left(self) -> float | None:
         """Seconds still to go; None where nothing is known yet."""
-        paces = {step: self.spent.get(step, 0.0) / n for step, n in list(self.done.items()) if n > 0}
+        paces = {
+            step: self.spent.get(step, 0.0) / n for step, n in list(self.done.items()) if n > 0
+        }
         if not paces:
             return None
         seconds = self.last - self.now()
         for step, total in self.work.items():
-            alike = [p for other, p in paces.items() if other.partition(" of ")[2] == step.partition(" of ")[2]]
+            alike = [
+                p
+                for other, p in paces.items()
+                if other.partition(" of ")[2] == step.partition(" of ")[2]
+            ]
             known = [paces[step]] if step in paces else alike or [*paces.values()]
             seconds += max(total - self.done[step], 0) * sum(known) / len(known)
         return max(seconds, 0.0)
@@ -77,7 +83,9 @@ class Clock:
 
 
 @contextmanager
-def progress(work: Mapping[str, int], title: str, show: bool | None = None) -> Iterator[Callable[[str, int], None]]:
+def progress(
+    work: Mapping[str, int], title: str, show: bool | None = None
+) -> Iterator[Callable[[str, int], None]]:
     """Yields `tick(what, amount)`, to be told of each step of `work`; nothing is shown where `show` is False.
 
     >>> with progress({"stability of saliency": 2}, "demo", show=False) as tick:
@@ -105,20 +113,26 @@ def progress(work: Mapping[str, int], title: str, show: bool | None = None) -> I
                 say()
 
 
-def _voice(stack: ExitStack, clock: Clock, title: str, show: bool) -> tuple[Callable[[], None], float]:
+def _voice(
+    stack: ExitStack, clock: Clock, title: str, show: bool
+) -> tuple[Callable[[], None], float]:
     """What says how far it is, and after how many seconds again."""
     shell = sys.modules.get("IPython")
     if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
         drawn_by, bar = shell.display.HTML, Markup("<progress value={:.4f}></progress> {} {}")
         place = shell.display.display(drawn_by(""), display_id=True)
-        return lambda: place.update(drawn_by(bar.format(clock.words()[0], title, clock.words()[1]))), 1.0
+        return lambda: place.update(
+            drawn_by(bar.format(clock.words()[0], title, clock.words()[1]))
+        ), 1.0
     if not show and not sys.stderr.isatty():
         return lambda: print(f"heatproof: {title}, {clock.words()[1]}", file=sys.stderr), MINUTE
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     said = TextColumn("{task.description}", markup=False)
-    drawn = stack.enter_context(Progress(BarColumn(), TimeElapsedColumn(), said, console=Console(stderr=True)))
+    drawn = stack.enter_context(
+        Progress(BarColumn(), TimeElapsedColumn(), said, console=Console(stderr=True))
+    )
     task = drawn.add_task(title, total=1.0)
 
     def update() -> None:

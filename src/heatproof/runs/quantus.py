@@ -72,9 +72,19 @@ class QuantusStyle:
         ids = tuple(f"{i:06d}" for i in range(len(inputs)))
         batch = Batch(ids, unnormalised(wrapped, inputs))
         judge = registry.evaluations({"judged": self.evaluation})
-        item = self._explainer(judge["judged"].reexplains, ids, a_batch, explain_func, explain_func_kwargs)
+        item = self._explainer(
+            judge["judged"].reexplains, ids, a_batch, explain_func, explain_func_kwargs
+        )
         with scratch() as folder:
-            run = evaluate(wrapped, batch, {"given": item}, judge, folder, batch_size=batch_size, show_progress=False)
+            run = evaluate(
+                wrapped,
+                batch,
+                {"given": item},
+                judge,
+                folder,
+                batch_size=batch_size,
+                show_progress=False,
+            )
             table, samples = run.table(), run.samples()
         known = sorted(set(table["measure"]))
         if self.measure not in known:
@@ -83,14 +93,26 @@ class QuantusStyle:
         scores = rows.groupby("sample")["value"].mean().reindex(list(ids)).tolist()
         predicted = samples.set_index("sample")["predicted"].reindex(list(ids)).tolist()
         wanted = np.asarray(y_batch).reshape(-1).tolist()
-        return [float(s) if p == w else math.nan for s, p, w in zip(scores, predicted, wanted, strict=True)]
+        return [
+            float(s) if p == w else math.nan
+            for s, p, w in zip(scores, predicted, wanted, strict=True)
+        ]
 
     def _explainer(
-        self, reexplains: bool, ids: Sequence[str], maps: Any, func: Any, arguments: Mapping[str, Any] | None
+        self,
+        reexplains: bool,
+        ids: Sequence[str],
+        maps: Any,
+        func: Any,
+        arguments: Mapping[str, Any] | None,
     ) -> Any:
         if maps is not None and not reexplains:
             return Precomputed(dict(zip(ids, np.asarray(maps), strict=True)))
         if func is None:
-            needs = "explain_func, as it explains other inputs too" if reexplains else "a_batch or explain_func"
+            needs = (
+                "explain_func, as it explains other inputs too"
+                if reexplains
+                else "a_batch or explain_func"
+            )
             raise UserError(f"{self.measure} needs {needs}")
         return Quantus(func, arguments or None, draws=self.draws)

@@ -112,7 +112,9 @@ def retrain(
     {'noisy_linear lerf': 8, 'noisy_linear morf': 8}
     """
     if not model.task.exclusive:
-        raise UserError(f"retrain counts right classes, and {model.task.name}, the task of {model.name}, has none")
+        raise UserError(
+            f"retrain counts right classes, and {model.task.name}, the task of {model.name}, has none"
+        )
     methods = building.explainers(explainers)
     fills = sweeps.resolve_imputers(imputers)
     sweeps.check_fractions(tuple(fractions))
@@ -121,20 +123,28 @@ def retrain(
             raise UserError(f"orders are {', '.join(sweeps.ORDERS)}, got {order!r}")
     probed = tuple(fractions) if leakage is True else tuple(leakage or ())
     if not set(probed) <= set(fractions):
-        raise UserError(f"leakage names fractions {list(probed)}, which must be among {list(fractions)}")
+        raise UserError(
+            f"leakage names fractions {list(probed)}, which must be among {list(fractions)}"
+        )
     if repeats < 1:
         raise UserError(f"repeats must be at least 1, got {repeats}")
     for what, given in (("trainer", trainer), ("tuner", tuner)):
         if given is not None and not callable(given):
-            raise UserError(f"{what} must be a function train(dataset, seed) -> module, got {type(given).__name__}")
+            raise UserError(
+                f"{what} must be a function train(dataset, seed) -> module, got {type(given).__name__}"
+            )
     if trainer is None and tuner is None:
-        raise UserError("without a trainer there must be a tuner, a function train(dataset, seed) -> module")
+        raise UserError(
+            "without a trainer there must be a tuner, a function train(dataset, seed) -> module"
+        )
     sets = {"train": building.as_data(train), "test": building.as_data(test)}
     root, name = place(out), sets["test"].name
     batches = {which: _loaded(data) for which, data in sets.items()}
     _check_disjoint(batches["train"], batches["test"])
     # Draws are keyed by id: with those of the test set, training would tell of its noise and its random masks.
-    batches["train"] = replace(batches["train"], ids=tuple(f"train: {sample}" for sample in batches["train"].ids))
+    batches["train"] = replace(
+        batches["train"], ids=tuple(f"train: {sample}" for sample in batches["train"].ids)
+    )
     cells = [
         Cell(e, order, imputer, float(f), repeat)
         for e in methods
@@ -154,24 +164,49 @@ def retrain(
     }
     trained = {RETRAINING: trainer, LEAKAGE: trainer if probed else None, FIDELITY: tuner}
     evaluations: dict[str, Any] = {
-        e: {"name": e, **settings, "trainer": described(given)} for e, given in trained.items() if given is not None
+        e: {"name": e, **settings, "trainer": described(given)}
+        for e, given in trained.items()
+        if given is not None
     }
     first = {name: sets["test"].load([0]).batch}
-    study = manifest.describe({model.name: model}, {name: sets["test"]}, methods, evaluations, seed, first)
+    study = manifest.describe(
+        {model.name: model}, {name: sets["test"]}, methods, evaluations, seed, first
+    )
     study["datasets"][name].pop("references")  # no chance level is taken here
     begun_there = manifest.begin(root, study, 32, COMMAND)
-    session: dict[str, Any] = {"started": manifest.now(), "command": COMMAND, "versions": manifest.versions()}
+    session: dict[str, Any] = {
+        "started": manifest.now(),
+        "command": COMMAND,
+        "versions": manifest.versions(),
+    }
     manifest.record(root, begun_there, session)
     begun = time.perf_counter()
     before = model.passes
     keys = table.study_keys(table.read_manifest(root))
-    work = Work(model, batches, methods, trained, root, name, cells, target, against, probed, seed, batch_size, keys)
+    work = Work(
+        model,
+        batches,
+        methods,
+        trained,
+        root,
+        name,
+        cells,
+        target,
+        against,
+        probed,
+        seed,
+        batch_size,
+        keys,
+    )
     mend(root, (work.path(evaluation, cell) for evaluation in trained for cell in cells))
     try:
         with progress(Counter(cell.explainer for cell in cells), RETRAINING, show_progress) as tick:
             work.carry_out(tick)
     finally:  # what a run that was stopped has cost is part of what it cost
-        session |= {"seconds": round(time.perf_counter() - begun, 2), "passes": {model.name: model.passes - before}}
+        session |= {
+            "seconds": round(time.perf_counter() - begun, 2),
+            "passes": {model.name: model.passes - before},
+        }
         session["durations"] = {what: round(seconds, 2) for what, seconds in work.spent.items()}
         manifest.record(root, begun_there, session)
     return Run(root)
@@ -181,7 +216,9 @@ def _loaded(data: Data) -> Batch:
     loaded = data.load(range(len(data.ids)))
     if loaded.errors:
         first = next(iter(loaded.errors.items()))
-        raise UserError(f"{len(loaded.errors)} images of {data.name} cannot be read, the first is {first}")
+        raise UserError(
+            f"{len(loaded.errors)} images of {data.name} cannot be read, the first is {first}"
+        )
     if loaded.batch.label is None or bool((loaded.batch.label < 0).any()):
         raise UserError(f"retraining needs a label for every image of {data.name}")
     return loaded.batch
@@ -231,9 +268,17 @@ class Work:
             missing = {cell: todo for cell in own if (todo := self._missing(cell))}
             tick(name, len(own) - len(missing))
             # F-Fidelity alone needs no maps of the training images.
-            sets = ("train", "test") if any(todo != [FIDELITY] for todo in missing.values()) else ("test",)
+            sets = (
+                ("train", "test")
+                if any(todo != [FIDELITY] for todo in missing.values())
+                else ("test",)
+            )
             with self._timed(RETRAINING if len(sets) == 2 else FIDELITY):
-                ranks = {which: self._ranks(name, explainer, self.batches[which]) for which in sets if missing}
+                ranks = {
+                    which: self._ranks(name, explainer, self.batches[which])
+                    for which in sets
+                    if missing
+                }
             for cell, todo in missing.items():
                 for evaluation in todo:
                     with self._timed(evaluation):
@@ -245,7 +290,9 @@ class Work:
                             if evaluation == LEAKAGE:
                                 columns = probe_columns(train, test, self.seed)
                             else:
-                                columns = self._tested(self._trained(RETRAINING, cell, train), cell, test)
+                                columns = self._tested(
+                                    self._trained(RETRAINING, cell, train), cell, test
+                                )
                         self._write(evaluation, cell, columns)
                 tick(name, 1)
 
@@ -266,7 +313,9 @@ class Work:
 
     def path(self, evaluation: str, cell: Cell) -> Place:
         """Where a part goes, which gets the digest of its content in its name."""
-        return table.part_path(self.root, self.dataset, self.model.name, evaluation, cell.explainer, cell.number)
+        return table.part_path(
+            self.root, self.dataset, self.model.name, evaluation, cell.explainer, cell.number
+        )
 
     def _ranks(self, name: str, explainer: Explainer, batch: Batch) -> Tensor:
         """When each pixel goes from the most important on, (N, H, W) int32 on the CPU."""
@@ -282,7 +331,9 @@ class Work:
             bad = ~torch.isfinite(values).flatten(1).all(1)
             if bool(bad.any()):
                 sample = part.ids[int(bad.nonzero()[0])]
-                raise UserError(f"{name} gives a map of {sample!r} that is not finite, so its pixels have no order")
+                raise UserError(
+                    f"{name} gives a map of {sample!r} that is not finite, so its pixels have no order"
+                )
             flat = values.flatten(1)
             counts = torch.full((len(flat),), flat.shape[1], device=flat.device)
             found = sweeps.removal_ranks(flat, counts, part.ids, "morf", self.seed)
@@ -296,7 +347,9 @@ class Work:
         total = math.prod(shape)
         counts = sweeps.removal_sizes((cell.fraction,), torch.tensor([total])).expand(len(batch), 1)
         if ranks is None:
-            share = rand.uniform(rand.keys(self.seed + cell.repeat, batch.ids, "share to tune by"), (1,))
+            share = rand.uniform(
+                rand.keys(self.seed + cell.repeat, batch.ids, "share to tune by"), (1,)
+            )
             counts = (share.double() * total).floor().long()
         images, masks = [], []
         for piece in pieces(batch):
@@ -304,11 +357,17 @@ class Work:
             gone = counts[piece].to(self.model.device).reshape(-1, *[1] * len(shape))
             if ranks is None or cell.order == "random":
                 flat = torch.zeros(len(part), total, device=self.model.device)
-                place = sweeps.removal_ranks(flat, torch.full((len(part),), total), part.ids, "random", self.seed)
+                place = sweeps.removal_ranks(
+                    flat, torch.full((len(part),), total), part.ids, "random", self.seed
+                )
                 place = place.reshape(len(part), *shape)
             else:
                 place = ranks[piece].to(self.model.device).long()
-            keep = place < total - gone if ranks is not None and cell.order == "lerf" else place >= gone
+            keep = (
+                place < total - gone
+                if ranks is not None and cell.order == "lerf"
+                else place >= gone
+            )
             images.append(cell.imputer(part.x, keep, part.ids, self.seed + cell.repeat))
             masks.append(keep)
         assert batch.label is not None
@@ -330,7 +389,9 @@ class Work:
         except UserError:
             raise
         except Exception as error:  # whatever a user's own code raises: the cell that it failed at is worth knowing
-            raise UserError(f"the trainer failed at {_where(cell)}: {type(error).__name__}: {error}") from error
+            raise UserError(
+                f"the trainer failed at {_where(cell)}: {type(error).__name__}: {error}"
+            ) from error
 
     def _tested(self, net: Any, cell: Cell, test: Removed) -> dict[str, Tensor]:
         """Whether the network is right about each test image; no answer where its scores are not finite."""
@@ -346,15 +407,23 @@ class Work:
             batch = Batch(tuple(map(str, range(len(x)))), x)
             return Workbench(net, self.batch_size).predict(batch)
         if not isinstance(net, nn.Module):
-            raise UserError(f"the trainer returned {type(net).__name__} at {where}; a torch.nn.Module was expected")
+            raise UserError(
+                f"the trainer returned {type(net).__name__} at {where}; a torch.nn.Module was expected"
+            )
         return scores(net, x).cpu()
 
     def _write(self, evaluation: str, cell: Cell, columns: Mapping[str, Tensor]) -> None:
         rows, ids = [], self.batches["test"].ids
         for measure, value in columns.items():
             where = (cell.condition, cell.fraction)
-            column = Scores.column(cell.explainer, measure, where, value, [""] * len(value), missing=NOT_FINITE)
-            rows.append(replace(column, imputer=label_of(cell.imputer), order=cell.order, repeat=cell.repeat))
+            column = Scores.column(
+                cell.explainer, measure, where, value, [""] * len(value), missing=NOT_FINITE
+            )
+            rows.append(
+                replace(
+                    column, imputer=label_of(cell.imputer), order=cell.order, repeat=cell.repeat
+                )
+            )
         role = role_of(self.methods[cell.explainer])
         part = table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows)
         path = self.path(evaluation, cell)

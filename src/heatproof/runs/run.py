@@ -53,18 +53,27 @@ class Run:
         an explainer whose map does not change with the model, where that was measured, whatever is ranked.
         """
         measured = self._measured(evaluation, measure)
-        blocks = [statistics.ranking([cube], name, better=better) for cube, name, better in measured]
+        blocks = [
+            statistics.ranking([cube], name, better=better) for cube, name, better in measured
+        ]
         ranked = pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
         words = axes.marked(self._cubes(), self.manifest)
         places = zip(ranked["dataset"], ranked["model"], ranked["explainer"], strict=True)
-        return ranked.assign(mark=[words[dataset, model].get(name, "") for dataset, model, name in places])
+        return ranked.assign(
+            mark=[words[dataset, model].get(name, "") for dataset, model, name in places]
+        )
 
     def tests(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
         """Paired tests between explainers, with Holm's correction, by the same measures as `ranking`."""
-        blocks = [statistics.paired_tests([cube], name) for cube, name, _ in self._measured(evaluation, measure)]
+        blocks = [
+            statistics.paired_tests([cube], name)
+            for cube, name, _ in self._measured(evaluation, measure)
+        ]
         return pd.concat(blocks, ignore_index=True) if blocks else statistics.paired_tests([], "")
 
-    def _measured(self, evaluation: str | None, measure: str | None) -> list[tuple[Cube, str, Better]]:
+    def _measured(
+        self, evaluation: str | None, measure: str | None
+    ) -> list[tuple[Cube, str, Better]]:
         """Each evaluation of each dataset and model with its headlines and which way is better, or what is named."""
         known = self.manifest["study"]["evaluations"]
         if evaluation is not None and evaluation not in known:
@@ -82,7 +91,11 @@ class Run:
         return chosen
 
     def maps(
-        self, explainer: str, sample: str | None = None, dataset: str | None = None, model: str | None = None
+        self,
+        explainer: str,
+        sample: str | None = None,
+        dataset: str | None = None,
+        model: str | None = None,
     ) -> Any:
         """The kept map of a sample, a float32 array in its shape; without one, {sample: map}.
 
@@ -98,7 +111,9 @@ class Run:
         study, place = self.manifest["study"], []
         for section, given in (("datasets", dataset), ("models", model), ("explainers", explainer)):
             if given is None and len(study[section]) > 1:
-                raise UserError(f"the run has several {section}; name one of {', '.join(study[section])}")
+                raise UserError(
+                    f"the run has several {section}; name one of {', '.join(study[section])}"
+                )
             place.append(given or next(iter(study[section])))
             if place[-1] not in study[section]:
                 raise unknown(section.removesuffix("s"), given, study[section])
@@ -121,9 +136,13 @@ class Run:
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
         facts = {**self.manifest, "missing": missing(self.path)}
-        beside = self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
+        beside = (
+            self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
+        )
         target = beside if path is None else place(path)
-        html: str = _report().build_report(self.in_study_order(), self.samples(), read_exhibits(self.path), facts)
+        html: str = _report().build_report(
+            self.in_study_order(), self.samples(), read_exhibits(self.path), facts
+        )
         write_atomically(target, html.encode())
         return target
 
@@ -132,7 +151,9 @@ class Run:
         text: str = _report().text_summary(self.in_study_order(), self.samples(), self.manifest)
         return text
 
-    def proof_sheet(self, sample: str | None = None, dataset: str | None = None, model: str | None = None) -> Any:
+    def proof_sheet(
+        self, sample: str | None = None, dataset: str | None = None, model: str | None = None
+    ) -> Any:
         """The proof sheet of a data set and model, the first where none is named, as a drawing that notebooks show.
 
         `sample` is one that was kept with its maps; without it, the one nearest to the median. `.svg(alone=True)` gives
@@ -146,14 +167,20 @@ class Run:
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
         evaluations = self.manifest["study"]["evaluations"].values()
-        named = dict.fromkeys(condition for facts in evaluations for condition, _ in facts.get("conditions", []))
+        named = dict.fromkeys(
+            condition for facts in evaluations for condition, _ in facts.get("conditions", [])
+        )
         number = {condition: i for i, condition in enumerate(named)}
         rows = self.compact()
-        by_code = np.array([number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64)
+        by_code = np.array(
+            [number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64
+        )
         return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
 
     def _cubes(self) -> list[Cube]:
-        parts = [path for kind in ("parts", "samples") for path in digests.parts(self.path / kind)]  # named by content
+        parts = [
+            path for kind in ("parts", "samples") for path in digests.parts(self.path / kind)
+        ]  # named by content
         if self._arranged is None or self._arranged[0] != parts:
             self._arranged = parts, axes.arrange(self.compact(), self.manifest, self.samples())
         return self._arranged[1]
@@ -177,11 +204,16 @@ class Run:
             r["rank"] = "–" if pd.isna(r["rank"]) else f"{r['rank']:.0f}"
             rows.append(tables.Row([str(r[column]) for column in columns]))
         state = f"So far: {len(gaps)} parts are not computed yet." if gaps else "Complete."
-        return Markup("<p>{}<br>{}</p>{}").format(self, state, tables.grid(columns, rows, "Ranking"))
+        return Markup("<p>{}<br>{}</p>{}").format(
+            self, state, tables.grid(columns, rows, "Ranking")
+        )
 
     def __repr__(self) -> str:
         study = self.manifest["study"]
-        names = {key: ", ".join(study[key]) for key in ("models", "datasets", "explainers", "evaluations")}
+        names = {
+            key: ", ".join(study[key])
+            for key in ("models", "datasets", "explainers", "evaluations")
+        }
         return f"Run({str(self.path)!r}: {names['explainers']} on {names['models']} and {names['datasets']})"
 
 

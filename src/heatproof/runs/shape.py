@@ -47,4 +47,6 @@ def check_shape(path: object, manifest: object) -> None:
         TypeAdapter(_Manifest).validate_python(manifest)
     except ValidationError as error:
         first = error.errors()[0]
-        raise Damaged(f"{path} is no manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise Damaged(
+            f"{path} is no manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from error

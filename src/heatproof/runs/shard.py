@@ -59,7 +59,9 @@ class References:
         """The maps (R, …) of one explainer, computed once."""
         if name not in self.maps:
             explainer = self.settle(name, explainer, self.batch, self.target)
-            self.maps[name] = self.bench.explain(explainer, name, self.batch, self.target, self.seed)
+            self.maps[name] = self.bench.explain(
+                explainer, name, self.batch, self.target, self.seed
+            )
         return self.maps[name]
 
     def settle(self, name: str, explainer: Any, batch: Batch, target: Tensor) -> Any:
@@ -71,7 +73,9 @@ class References:
         if new:
             call = partial(settled, explainer, self.bench.model, seed=self.seed)
             found = self.bench.map(call, batch[new], target[new]).tolist()
-            known |= {batch.ids[i]: (count, error) for i, (count, error) in zip(new, found, strict=True)}
+            known |= {
+                batch.ids[i]: (count, error) for i, (count, error) in zip(new, found, strict=True)
+            }
         return replace(explainer, error=Agreed(explainer.error, known))
 
 
@@ -81,13 +85,17 @@ def reference_positions(data: Data, seed: int) -> list[int]:
     return order
 
 
-def load_references(data: Data, seed: int, count: int | None = None, ids: Sequence[str] | None = None) -> Batch:
+def load_references(
+    data: Data, seed: int, count: int | None = None, ids: Sequence[str] | None = None
+) -> Batch:
     """The first samples in that order that can be decoded, or the ones that a manifest names.
 
     There are as many as are usual where no number is given. One that is named and cannot be read is an error, and so is
     one that only the storage keeps from being read: another in its place would change the chance level of every sample.
     """
-    order = reference_positions(data, seed) if ids is None else [data.ids.index(name) for name in ids]
+    order = (
+        reference_positions(data, seed) if ids is None else [data.ids.index(name) for name in ids]
+    )
     count = usual_references(len(data.ids)) if count is None else count
     batches: list[Batch] = []
     missing = count if ids is None else len(ids)
@@ -95,7 +103,9 @@ def load_references(data: Data, seed: int, count: int | None = None, ids: Sequen
         loaded = data.load(order[start : start + count])
         for name, why in loaded.errors.items():
             if ids is not None or name in loaded.transient:
-                raise UserError(f"{name!r} of {data.name}, from which chance is taken, cannot be read: {why}")
+                raise UserError(
+                    f"{name!r} of {data.name}, from which chance is taken, cannot be read: {why}"
+                )
         if len(loaded.batch):
             batches.append(loaded.batch[:missing])
             missing -= len(batches[-1])
@@ -157,7 +167,9 @@ class Shard:
             known |= {self.batch.ids[i]: maps[j] for j, i in enumerate(new)}
         return torch.stack([known[sample] for sample in self.batch.ids])
 
-    def explain(self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None) -> Tensor:
+    def explain(
+        self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None
+    ) -> Tensor:
         """Maps (B, …) of samples for the classes `target` (B,), with the run's seed unless another is given."""
         chosen = self.seed if seed is None else seed
         # Noise floors explain the samples as they are with other draws, on every axis with the same.
@@ -177,13 +189,17 @@ class Shard:
         settled_item: Explainer = self.shared.settle(explainer, item, self.batch, self.target)
         return settled_item
 
-    def compute(self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor) -> Tensor:
+    def compute(
+        self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor
+    ) -> Tensor:
         """`call(batch, extra)` in batches that fit into memory."""
         return self.bench.map(call, batch, extra)
 
     def drawn(self, count: int) -> Batch:
         """So many samples of the data set, or all that it has, the same for every shard."""
-        batch: Batch = self.once(("drawn", count), lambda: self.bench.fixed(self.shared.load(count)))
+        batch: Batch = self.once(
+            ("drawn", count), lambda: self.bench.fixed(self.shared.load(count))
+        )
         return batch
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:

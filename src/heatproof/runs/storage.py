@@ -40,7 +40,9 @@ AWAY = (5.0, 10.0, 20.0, 30.0)
 AT_ONCE = 32
 """Requests to a store at a time."""
 T = TypeVar("T")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):[/\\]+(.*)", re.DOTALL)  # one letter is a drive of Windows
+_SCHEME = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]+):[/\\]+(.*)", re.DOTALL
+)  # one letter is a drive of Windows
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,10 @@ def place(where: str | Path | StorePath) -> Place:
     found = _SCHEME.fullmatch(str(where))
     if found is None:
         return Path(where)
-    scheme, rest = found[1].lower(), found[2].replace("\\", "/").strip("/")  # a Path has joined the slashes
+    scheme, rest = (
+        found[1].lower(),
+        found[2].replace("\\", "/").strip("/"),
+    )  # a Path has joined the slashes
     if scheme in ("file", "local"):
         return Path(f"/{rest}" if sys.platform != "win32" else rest)
     if scheme not in STORES:
@@ -173,7 +178,11 @@ def place(where: str | Path | StorePath) -> Place:
 
 def files(folder: Place, suffix: str) -> list[Any]:
     """The finished files below a folder whose names end so, sorted; names that start with a dot are not finished."""
-    below = folder.below() if isinstance(folder, StorePath) else sorted(tried(folder, lambda: list(_walk(folder))))
+    below = (
+        folder.below()
+        if isinstance(folder, StorePath)
+        else sorted(tried(folder, lambda: list(_walk(folder))))
+    )
     return [path for path in below if path.name.endswith(suffix) and not path.name.startswith(".")]
 
 
@@ -254,7 +263,9 @@ def forget_listings() -> None:
 def must_be_shared(where: Place) -> None:
     """Refuse a place that other processes cannot see."""
     if isinstance(where, StorePath) and where.base.startswith("memory:"):
-        raise UserError(f"{where} is the memory of one process; workers need a directory or a store that all can reach")
+        raise UserError(
+            f"{where} is the memory of one process; workers need a directory or a store that all can reach"
+        )
 
 
 def expect(where: Place) -> None:
@@ -271,9 +282,13 @@ def tried(where: Place, act: Callable[[], T], doing: str = "read") -> T:
     if "botocore" in sys.modules:  # it has errors of its own for missing keys and the like
         failures += (importlib.import_module("botocore.exceptions").BotoCoreError,)
     try:
-        return patiently(act, AWAY if isinstance(where, StorePath) and where.base in _answered else ())
+        return patiently(
+            act, AWAY if isinstance(where, StorePath) and where.base in _answered else ()
+        )
     except failures as error:
-        if isinstance(error, FileExistsError) or (isinstance(error, FileNotFoundError) and doing != "written"):
+        if isinstance(error, FileExistsError) or (
+            isinstance(error, FileNotFoundError) and doing != "written"
+        ):
             raise
         raise failure(where, error, doing) from error
 
@@ -286,7 +301,9 @@ def failure(where: Place, error: Exception, doing: str = "written") -> UserError
     """
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(where, StorePath):
-        return UserError(f"{where} cannot be {doing}: {why}; check the address, its bucket and your keys")
+        return UserError(
+            f"{where} cannot be {doing}: {why}; check the address, its bucket and your keys"
+        )
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     advice = "; make room, then run the same command again, which goes on from here" if full else ""
     return UserError(f"{where} cannot be {doing}: {why}{advice}")

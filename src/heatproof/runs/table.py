@@ -33,8 +33,16 @@ from heatproof.statistics.cubes import SUFFIXES
 FORMAT = 4
 """The form of run directories that this version writes and reads."""
 SCORES = pa.schema(
-    [(name, pa.string()) for name in ("dataset", "model", "explainer", "role", "evaluation", "sample", "measure")]
-    + [("condition", pa.string()), ("level", pa.float64()), ("imputer", pa.string()), ("order", pa.string())]
+    [
+        (name, pa.string())
+        for name in ("dataset", "model", "explainer", "role", "evaluation", "sample", "measure")
+    ]
+    + [
+        ("condition", pa.string()),
+        ("level", pa.float64()),
+        ("imputer", pa.string()),
+        ("order", pa.string()),
+    ]
     + [("share", pa.float64()), ("repeat", pa.int32())]
     + [(name, pa.float64()) for name in ("value", "low", "high")]
     + [("status", pa.string()), ("reason", pa.string())]
@@ -49,12 +57,32 @@ SAMPLES = pa.schema(
     + [("transient", pa.bool_()), ("digest", pa.string()), ("group", pa.string())]
 )
 """`transient`: the error may have passed since; `digest`: of the sample's bytes as they were read."""
-KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level", "repeat"]
+KEY = [
+    "dataset",
+    "model",
+    "explainer",
+    "evaluation",
+    "sample",
+    "measure",
+    "condition",
+    "level",
+    "repeat",
+]
 INPUTS = ("inputs", "")
 """Evaluation and explainer of pictures of the data, which runs of earlier versions kept."""
 LARGEST, LARGEST_GROWTH = 2**28, 200
 """How many bytes a part may take to read, and how many more for each of its own; a part of a bomb takes more."""
-PLACE = ["dataset", "model", "evaluation", "explainer", "role", "measure", "condition", "level", "order"]
+PLACE = [
+    "dataset",
+    "model",
+    "evaluation",
+    "explainer",
+    "role",
+    "measure",
+    "condition",
+    "level",
+    "order",
+]
 
 
 def slug(name: str) -> str:
@@ -64,13 +92,17 @@ def slug(name: str) -> str:
     False
     """
     plain = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:60] or "unnamed"
-    plain = re.sub(r"^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1_", plain, flags=re.IGNORECASE)  # names of devices
+    plain = re.sub(
+        r"^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1_", plain, flags=re.IGNORECASE
+    )  # names of devices
     # Some systems do not tell A from a, and a name may look like the slug of another.
     alone = plain == name.lower() and not re.search(r"-[0-9a-f]{8}$", plain)
     return plain if alone else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def part_path(root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Place:
+def part_path(
+    root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int
+) -> Place:
     """Where the scores of one (dataset, model, evaluation, explainer, shard) are."""
     return root / "parts" / _inside(shard, dataset, model, evaluation, explainer)
 
@@ -80,7 +112,9 @@ def samples_path(root: Place, dataset: str, model: str, shard: int) -> Place:
     return root / "samples" / _inside(shard, dataset, model)
 
 
-def exhibits_path(root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int) -> Place:
+def exhibits_path(
+    root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int
+) -> Place:
     """Where the gallery's pictures of one piece of work are."""
     return root / "gallery" / _inside(shard, dataset, model, evaluation, explainer)
 
@@ -99,7 +133,12 @@ def _folder(*names: str) -> str:
 
 
 def score_rows(
-    dataset: str, model: str, evaluation: str, role: str, ids: Iterable[str], scores: Iterable[Scores]
+    dataset: str,
+    model: str,
+    evaluation: str,
+    role: str,
+    ids: Iterable[str],
+    scores: Iterable[Scores],
 ) -> pa.Table:
     """The rows of one part, in the order in which the scores came; `role` is that of its explainer."""
     names = pa.array(list(ids), pa.string())
@@ -109,14 +148,20 @@ def score_rows(
         same = {"dataset": dataset, "model": model, "role": role, "evaluation": evaluation}
         same |= {name: getattr(s, name) for name in _OF_A_COLUMN}
         content = {
-            **{name: pa.repeat(pa.scalar(value, PARTS.field(name).type), n) for name, value in same.items()},
+            **{
+                name: pa.repeat(pa.scalar(value, PARTS.field(name).type), n)
+                for name, value in same.items()
+            },
             "sample": names,
             "value": s.value.double().tolist(),
             "low": pa.nulls(n, pa.float64()) if s.low is None else s.low.double().tolist(),
             "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
             "status": [STATUS[code] for code in s.status.tolist()],
             "reason": list(s.reason),
-            "references": [None if s.by_reference is None else packed(s.by_reference), *[None] * (n - 1)][:n],
+            "references": [
+                None if s.by_reference is None else packed(s.by_reference),
+                *[None] * (n - 1),
+            ][:n],
         }
         tables.append(pa.Table.from_pydict(content, schema=PARTS))
     return pa.concat_tables(tables) if tables else PARTS.empty_table()
@@ -129,7 +174,9 @@ def write_part(path: Place, table: pa.Table, study: str = "") -> None:
     """
     sink = io.BytesIO()
     # A part is small and read whole: statistics and a second schema would be a third of it.
-    with pq.ParquetWriter(sink, table.schema, compression="zstd", write_statistics=False, store_schema=False) as file:
+    with pq.ParquetWriter(
+        sink, table.schema, compression="zstd", write_statistics=False, store_schema=False
+    ) as file:
         file.write_table(table)
         file.add_key_value_metadata({"study": study})
     content = sink.getvalue()
@@ -139,7 +186,10 @@ def write_part(path: Place, table: pa.Table, study: str = "") -> None:
 
 
 def read_scores(
-    root: Place, compact: bool = False, measures: Collection[str] | None = None, samples: Collection[str] | None = None
+    root: Place,
+    compact: bool = False,
+    measures: Collection[str] | None = None,
+    samples: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """The rows of a run, of these measures and samples only, sorted by `KEY`; a key that occurs twice is an error.
 
@@ -147,13 +197,20 @@ def read_scores(
     the columns of text are categories, sorted, which hold each text once: a million rows take 57 MB; one column more
     has what the references add to chance, for statistics.
     """
-    rows = _read(root, digests.parts(root / "parts"), PARTS if compact else SCORES, _filter(measures, samples))
+    rows = _read(
+        root,
+        digests.parts(root / "parts"),
+        PARTS if compact else SCORES,
+        _filter(measures, samples),
+    )
     order, twice = columns.sorted_by_key(rows, KEY)
     rows = rows.take(pa.array(order))
     frame: pd.DataFrame = (rows if compact else rows.cast(SCORES)).to_pandas()
     if twice.any():
         row = frame[twice].iloc[0]
-        raise UserError(f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}")
+        raise UserError(
+            f"{root} holds {int(twice.sum())} duplicate rows, the first is {dict(row[KEY])}"
+        )
     return frame
 
 
@@ -177,14 +234,22 @@ def read_places(root: Place) -> pd.DataFrame:
     return frame.sort_values(PLACE, ignore_index=True)
 
 
-def _filter(measures: Collection[str] | None, samples: Collection[str] | None) -> Callable[[pa.Table], pa.Table]:
+def _filter(
+    measures: Collection[str] | None, samples: Collection[str] | None
+) -> Callable[[pa.Table], pa.Table]:
     """What keeps the rows of some measures, in all of their forms, and samples."""
-    forms = None if measures is None else {measure + suffix for measure in measures for suffix in ("", *SUFFIXES)}
+    forms = (
+        None
+        if measures is None
+        else {measure + suffix for measure in measures for suffix in ("", *SUFFIXES)}
+    )
 
     def kept(part: pa.Table) -> pa.Table:
         for column, wanted in (("measure", forms), ("sample", samples)):
             if wanted is not None:
-                part = part.filter(pc.is_in(part[column], value_set=pa.array(sorted(wanted), pa.string())))
+                part = part.filter(
+                    pc.is_in(part[column], value_set=pa.array(sorted(wanted), pa.string()))
+                )
         return part
 
     return kept
@@ -193,7 +258,9 @@ def _filter(measures: Collection[str] | None, samples: Collection[str] | None) -
 def read_samples(root: Place) -> pd.DataFrame:
     """One row per sample: label, prediction, probability, or why it could not be read."""
     rows = _read(root, digests.parts(root / "samples"), SAMPLES).cast(SAMPLES)
-    frame: pd.DataFrame = rows.to_pandas().sort_values(["dataset", "model", "sample"], ignore_index=True)
+    frame: pd.DataFrame = rows.to_pandas().sort_values(
+        ["dataset", "model", "sample"], ignore_index=True
+    )
     return frame.astype({"label": "Int64", "predicted": "Int64"})
 
 
@@ -213,17 +280,28 @@ def read_manifest(root: Place) -> dict[str, Any]:
         manifest = json.loads(content)
     except ValueError as error:
         raise Damaged(f"{path} is not the manifest of a heatproof run: {error}") from error
-    if not isinstance(manifest, dict) or not {"heatproof", "study", "shard_size"} <= manifest.keys():
+    if (
+        not isinstance(manifest, dict)
+        or not {"heatproof", "study", "shard_size"} <= manifest.keys()
+    ):
         raise UserError(f"{path} is not the manifest of a heatproof run")
     if manifest.get("format") != FORMAT:
         written = f"format {manifest.get('format', 1)} by heatproof {manifest['heatproof']}"
-        raise UserError(f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again")
-    digests.check(path, content)  # after the rest, which has more to say of what is no manifest of this version
+        raise UserError(
+            f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again"
+        )
+    digests.check(
+        path, content
+    )  # after the rest, which has more to say of what is no manifest of this version
     del manifest["sha256"]
     sessions = read_sessions(root)  # of every process, with what it added to the study
     for session in sessions:
         manifest["study"] = joined(manifest["study"], session.pop("adds", {}))
-        manifest |= {key: session[key] for key in ("command", "versions", "study_file", "prepared") if key in session}
+        manifest |= {
+            key: session[key]
+            for key in ("command", "versions", "study_file", "prepared")
+            if key in session
+        }
     if sessions:
         manifest["sessions"] = [*manifest.get("sessions", []), *sessions]
     check_shape(path, manifest)
@@ -246,8 +324,13 @@ def study_keys(manifest: Mapping[str, Any]) -> dict[str, str]:
     keys: dict[str, str] = {}
     for clean in product(study["datasets"], study["models"]):
         judged = [(), *product(study["evaluations"], study["explainers"]), INPUTS]
-        keys |= {_folder(*clean, *rest): digests.study_key(manifest, *clean, *rest) for rest in judged}
-        keys |= {_folder(*clean, name): digests.study_key(manifest, *clean, "", name) for name in study["explainers"]}
+        keys |= {
+            _folder(*clean, *rest): digests.study_key(manifest, *clean, *rest) for rest in judged
+        }
+        keys |= {
+            _folder(*clean, name): digests.study_key(manifest, *clean, "", name)
+            for name in study["explainers"]
+        }
     return keys
 
 
@@ -257,7 +340,10 @@ def key_of(keys: Mapping[str, str], root: Place, path: Place) -> str:
 
 
 def _read(
-    root: Place, paths: Sequence[Place], schema: pa.Schema, change: Callable[[pa.Table], pa.Table] | None = None
+    root: Place,
+    paths: Sequence[Place],
+    schema: pa.Schema,
+    change: Callable[[pa.Table], pa.Table] | None = None,
 ) -> pa.Table:
     """The rows of all parts, each changed before the next is read, with every column of text as one dictionary."""
     texts = [field.name for field in schema if field.type == pa.string()]
@@ -268,7 +354,8 @@ def _read(
         return wanted.empty_table()
     rows = pa.concat_tables(tables)
     merged = [
-        columns.sorted_dictionary(rows[name]) if name in texts else rows[name].combine_chunks() for name in schema.names
+        columns.sorted_dictionary(rows[name]) if name in texts else rows[name].combine_chunks()
+        for name in schema.names
     ]
     return pa.Table.from_arrays(merged, names=schema.names)
 
@@ -293,7 +380,9 @@ def open_part(
     known = pq.read_metadata(pa.BufferReader(content))
     size = sum(known.row_group(i).total_byte_size for i in range(known.num_row_groups))
     if size + 8 * known.num_rows * known.num_columns > LARGEST + LARGEST_GROWTH * len(content):
-        raise Damaged(f"{path} has {len(content)} bytes and would take {size:,} to read; it is no part of a run")
+        raise Damaged(
+            f"{path} has {len(content)} bytes and would take {size:,} to read; it is no part of a run"
+        )
     study = (known.metadata or {}).get(b"study", b"").decode()
     if keys and study and study != key_of(keys, root, path):
         raise Foreign(f"{path} is of another study than the manifest of {root}; remove it")

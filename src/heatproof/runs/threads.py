@@ -13,7 +13,9 @@ from heatproof.runs.storage import Place
 from heatproof.runs.table import key_of, write_part
 
 
-def read_ahead(plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor) -> Future[Loaded] | None:
+def read_ahead(
+    plan: Plan, following: Sequence[Job], reader: ThreadPoolExecutor
+) -> Future[Loaded] | None:
     """The samples of the shard that follows, on their way; None where there is none, or other threads may not read."""
     for dataset, _, number in following:
         if plan.data[dataset].threads > 1:
@@ -39,7 +41,9 @@ class Writer:
     def __call__(self, path: Place, rows: Callable[[], Any]) -> None:
         """Make the rows of a part and write it after those before it."""
         self._wait(4)
-        part = self._thread.submit(lambda: write_part(path, rows(), key_of(self._keys, self._root, path)))
+        part = self._thread.submit(
+            lambda: write_part(path, rows(), key_of(self._keys, self._root, path))
+        )
         self._pending.append(part)
 
     def __exit__(self, *exception: object) -> None:

@@ -38,12 +38,16 @@ def with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
     raise UserError(f"{model.name} {ONE_OUTPUT}")
 
 
-def with_usual_readouts(explainers: Mapping[str, Any], models: Mapping[str, Model]) -> dict[str, Any]:
+def with_usual_readouts(
+    explainers: Mapping[str, Any], models: Mapping[str, Model]
+) -> dict[str, Any]:
     """Explainers that read a probability unless told otherwise read the number itself where there is none."""
     if all(has_probability(model.task) for model in models.values()):
         return dict(explainers)
     return {
-        name: replace(item, readout="logit") if getattr(item, "readout", "") == "probability" else item
+        name: replace(item, readout="logit")
+        if getattr(item, "readout", "") == "probability"
+        else item
         for name, item in explainers.items()
     }
 
@@ -53,7 +57,12 @@ def with_references(
 ) -> dict[str, Any]:
     """Explainers whose baseline or background are the references of the data with these samples as their pool."""
     fields_of = ("baseline", "background")
-    named = {n: f for n, item in explainers.items() for f in fields_of if str(getattr(item, f, "")) == REFERENCES}
+    named = {
+        n: f
+        for n, item in explainers.items()
+        for f in fields_of
+        if str(getattr(item, f, "")) == REFERENCES
+    }
     if not named:
         return dict(explainers)
     if len(datasets) > 1:
@@ -62,11 +71,16 @@ def with_references(
             "name the samples, as in baseline: path, or run one study for each"
         )
     pool = examples(load_references(next(iter(datasets.values())), seed, count))
-    filled = {n: replace(explainers[n], **{f: pool if f == "baseline" else pool.batch.x}) for n, f in named.items()}
+    filled = {
+        n: replace(explainers[n], **{f: pool if f == "baseline" else pool.batch.x})
+        for n, f in named.items()
+    }
     return {**explainers, **filled}
 
 
-def with_usual_features(items: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, Any]:
+def with_usual_features(
+    items: Mapping[str, Any], models: Mapping[str, Model], first: Batch
+) -> dict[str, Any]:
     """Explainers or evaluations whose features were left at those of images with the usual ones of other data.
 
     These are the columns of tables, windows of series, cubes of volumes, elements of sets and nodes of graphs.
@@ -96,5 +110,7 @@ def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
         usual["series"] = usual_windows(first.x.shape[-1])
     if kind == "volume":
         usual["volume"] = Patches(size=max(1, min(first.x.shape[2:]) // 4))
-    left_open = any(field.name == "features" and field.default == features for field in fields(item))
+    left_open = any(
+        field.name == "features" and field.default == features for field in fields(item)
+    )
     return replace(item, features=usual[kind]) if left_open and kind in usual else item

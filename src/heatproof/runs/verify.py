@@ -47,14 +47,25 @@ def verify(where: str | Place) -> list[Verdict]:
 
         root = unpacked(root)
     found = list(_verdicts(root))
-    if any(v.state == "damaged" and v.name.endswith(".json") and not v.name.startswith("batch") for v in found):
+    if any(
+        v.state == "damaged" and v.name.endswith(".json") and not v.name.startswith("batch")
+        for v in found
+    ):
         return found  # what the study is cannot be told
-    return [*found, *(Verdict("missing", gap, "it is computed by running the study again") for gap in missing(root))]
+    return [
+        *found,
+        *(
+            Verdict("missing", gap, "it is computed by running the study again")
+            for gap in missing(root)
+        ),
+    ]
 
 
 def _verdicts(root: Place) -> Iterator[Verdict]:
     listed = {folder: storage.files(root / folder, "") for folder in FOLDERS}
-    manifest: dict[str, Any] = {}  # read after that, for whoever adds to a study says so before there are parts
+    manifest: dict[
+        str, Any
+    ] = {}  # read after that, for whoever adds to a study says so before there are parts
     try:
         manifest = table.read_manifest(root)
         yield Verdict("whole", "manifest.json")
@@ -64,10 +75,16 @@ def _verdicts(root: Place) -> Iterator[Verdict]:
     keys = table.study_keys(manifest) if manifest else {}
     for folder, suffix in FOLDERS.items():
         found = listed[folder]
-        twice = {other: one for one, other in digests.doubled(found)} if suffix == ".parquet" else {}
+        twice = (
+            {other: one for one, other in digests.doubled(found)} if suffix == ".parquet" else {}
+        )
         for path, verdict in zip(found, _each(root, found, keys, suffix), strict=True):
             again = path in twice and verdict.state == "whole"
-            yield Verdict("doubled", verdict.name, f"{twice[path]} is of the same shard") if again else verdict
+            yield (
+                Verdict("doubled", verdict.name, f"{twice[path]} is of the same shard")
+                if again
+                else verdict
+            )
 
 
 def _each(root: Place, paths: list[Any], keys: Mapping[str, str], suffix: str) -> Iterator[Verdict]:
@@ -115,11 +132,21 @@ def missing(root: str | Place) -> list[str]:
             gaps = [
                 f"{where}: {evaluation} of {explainer}"
                 for evaluation, explainer in judged
-                if not storage.present(table.part_path(path, dataset, model, evaluation, explainer, number))
+                if not storage.present(
+                    table.part_path(path, dataset, model, evaluation, explainer, number)
+                )
             ]
-            lost = (e for e in kept if not storage.present(table.maps_path(path, dataset, model, e, number)))
+            lost = (
+                e
+                for e in kept
+                if not storage.present(table.maps_path(path, dataset, model, e, number))
+            )
             gaps += [f"{where}: maps of {explainer}" for explainer in lost]
-            if (judged or kept) and not gaps and not storage.present(table.samples_path(path, dataset, model, number)):
+            if (
+                (judged or kept)
+                and not gaps
+                and not storage.present(table.samples_path(path, dataset, model, number))
+            ):
                 gaps = [f"{where}: its samples"]
             found += gaps
     return found
@@ -160,7 +187,11 @@ def keep_one(wanted: Iterable[Place]) -> None:
 def changed_samples(plan: Plan, root: Place) -> str:
     """Which samples of a study are not what they were when the run in a directory read them, one line a data set."""
     known = table.read_manifest(root)["study"]["datasets"]
-    others = {n: d for n, d in plan.data.items() if known.get(n, {}).get("fingerprint", d.fingerprint) != d.fingerprint}
+    others = {
+        n: d
+        for n, d in plan.data.items()
+        if known.get(n, {}).get("fingerprint", d.fingerprint) != d.fingerprint
+    }
     rows, lines = table.read_samples(root) if others else None, []
     for name, data in others.items():
         assert rows is not None
@@ -168,7 +199,9 @@ def changed_samples(plan: Plan, root: Place) -> str:
         before, changed = dict(zip(own["sample"], own["digest"], strict=True)), []
         for start in range(0, len(data), storage.AT_ONCE):
             now = data.load(range(start, min(start + storage.AT_ONCE, len(data)))).digests
-            changed += [sample for sample, digest in now.items() if before.get(sample, digest) != digest]
+            changed += [
+                sample for sample, digest in now.items() if before.get(sample, digest) != digest
+            ]
         lines += [f"\n  {name} has changed: {listed(changed)}"] if changed else []
     return "".join(lines)
 
@@ -178,10 +211,14 @@ def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
     for job in jobs:
         rows = table.read_rows(root, storage.held(table.samples_path(root, *job)))
         if failed := [row["sample"] for row in rows if row["transient"]]:
-            logging.getLogger("heatproof").warning("%d samples are read again, the first is %r", len(failed), failed[0])
+            logging.getLogger("heatproof").warning(
+                "%d samples are read again, the first is %r", len(failed), failed[0]
+            )
             storage.drop_parts(plan.paths(root, job))
 
 
 def _remove(path: Place, why: str) -> None:
-    logging.getLogger("heatproof").warning("%s; it is removed, and computed anew if need be", why.partition(";")[0])
+    logging.getLogger("heatproof").warning(
+        "%s; it is removed, and computed anew if need be", why.partition(";")[0]
+    )
     storage.tried(path, partial(path.unlink, missing_ok=True), "removed")

@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from heatproof.statistics.cubes import arrange, groups_of
 from heatproof.statistics.forms import Form, with_best
-from heatproof.statistics.means import FEW_SAMPLES, FEWEST_PAIRS, LOWEST_RETENTION, exact_share, retention, summary
+from heatproof.statistics.means import (
+    FEW_SAMPLES,
+    FEWEST_PAIRS,
+    LOWEST_RETENTION,
+    exact_share,
+    retention,
+    summary,
+)
 from heatproof.statistics.pairs import disagreement, holm, paired_tests
 from heatproof.statistics.ranks import ranking
 

@@ -26,7 +26,11 @@ def mean_of_finite(values: Array) -> Array:
 def calibrate(score: Array, chance: Array) -> Array:
     """(score − chance) / (1 − chance); NaN where chance leaves no room."""
     room = 1 - chance
-    return np.asarray(np.divide(score - chance, room, out=np.full(np.shape(score), np.nan), where=np.abs(room) > 1e-9))
+    return np.asarray(
+        np.divide(
+            score - chance, room, out=np.full(np.shape(score), np.nan), where=np.abs(room) > 1e-9
+        )
+    )
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +61,9 @@ def resampled_means(values: Array, counts: Counts) -> Array:
     for start in range(0, len(counts), step):
         drawn = counts[start : start + step].astype(np.float32)
         n = drawn @ there.T
-        found[start : start + step] = np.divide(drawn @ spread.T, n, out=np.full(n.shape, np.nan), where=n > 0)
+        found[start : start + step] = np.divide(
+            drawn @ spread.T, n, out=np.full(n.shape, np.nan), where=n > 0
+        )
     return found + centre
 
 

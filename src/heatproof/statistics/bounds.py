@@ -27,7 +27,9 @@ def check_share(name: str, value: float) -> float:
     0.1
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise UserError(f"{name} must be a number between 0 and 1, both excluded, got {value!r}; usual is 0.1")
+        raise UserError(
+            f"{name} must be a number between 0 and 1, both excluded, got {value!r}; usual is 0.1"
+        )
     return float(value)
 
 
@@ -53,13 +55,17 @@ def clopper_pearson_high(agreed: float | Tensor, draws: float | Tensor, delta: f
     return torch.where(s < n, _beta_quantile(s + 1, torch.where(s < n, n - s, 1.0), 1 - delta), 1.0)
 
 
-def clopper_pearson(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def clopper_pearson(
+    agreed: float | Tensor, draws: float | Tensor, delta: float
+) -> tuple[Tensor, Tensor]:
     """The exact two-sided interval (low, high), with delta / 2 on each side.
 
     >>> [round(float(bound), 4) for bound in clopper_pearson(45, 50, 0.1)]
     [0.8012, 0.9598]
     """
-    return clopper_pearson_low(agreed, draws, delta / 2), clopper_pearson_high(agreed, draws, delta / 2)
+    return clopper_pearson_low(agreed, draws, delta / 2), clopper_pearson_high(
+        agreed, draws, delta / 2
+    )
 
 
 def mean_rate_low(shares: Tensor, draws: Tensor, delta: float) -> float:
@@ -79,7 +85,9 @@ def mean_rate_low(shares: Tensor, draws: Tensor, delta: float) -> float:
         own = shares[draws == n].double()
         agreed = float((own * n).round().sum())
         level = min(check_share("delta", delta), 0.25) / len(sizes)
-        total += len(own) * (float(clopper_pearson_low(agreed, n * len(own), level)) if agreed > 1 else 0.0)
+        total += len(own) * (
+            float(clopper_pearson_low(agreed, n * len(own), level)) if agreed > 1 else 0.0
+        )
     return total / len(shares)
 
 
@@ -105,7 +113,9 @@ def betting(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tupl
     [0.908, 1.0]
     """
     s, n = _counts(agreed, draws, delta)
-    won = _log_beta(s + 0.5, n - s + 0.5) - _log_beta(torch.tensor(0.5).double(), torch.tensor(0.5).double())
+    won = _log_beta(s + 0.5, n - s + 0.5) - _log_beta(
+        torch.tensor(0.5).double(), torch.tensor(0.5).double()
+    )
 
     def outside(rate: Tensor) -> Tensor:
         worth = won - torch.special.xlogy(s, rate) - torch.special.xlog1py(n - s, -rate)
@@ -115,7 +125,9 @@ def betting(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tupl
     return _edge(torch.zeros_like(best), best, outside), _edge(torch.ones_like(best), best, outside)
 
 
-def mean_interval(values: Tensor, lowest: float, highest: float, delta: float) -> tuple[Tensor, Tensor]:
+def mean_interval(
+    values: Tensor, lowest: float, highest: float, delta: float
+) -> tuple[Tensor, Tensor]:
     """Bounds (low, high), (B,) each, of the mean of a bounded variable from n independent draws (B, n).
 
     A gambler bets against a candidate mean m: the capital Π_i (1 + λ_i (u_i − m)) of draws u_i scaled to [0, 1] is a
@@ -141,7 +153,9 @@ def mean_interval(values: Tensor, lowest: float, highest: float, delta: float) -
     return low.masked_fill(lost, torch.nan), high.masked_fill(lost, torch.nan)
 
 
-def capital(agreed: float | Tensor, draws: float | Tensor, threshold: float, side: Literal["above", "below"]) -> Tensor:
+def capital(
+    agreed: float | Tensor, draws: float | Tensor, threshold: float, side: Literal["above", "below"]
+) -> Tensor:
     """Capital of a gambler who bets on τ above (or below) the threshold; 1/delta or more proves it, at any time.
 
     The bets mix all rates p above the threshold t: the capital is the mean of p^s (1−p)^(n−s) / t^s (1−t)^(n−s) over p
@@ -162,12 +176,19 @@ def capital(agreed: float | Tensor, draws: float | Tensor, threshold: float, sid
         return torch.as_tensor(tail if side == "above" else part).clamp(min=1e-300)
 
     one = torch.ones_like(s)
-    log = _log_beta(s + 1, f + b) - _log_beta(one, one * b) + share(s + 1, f + b).log() - share(one, one * b).log()
+    log = (
+        _log_beta(s + 1, f + b)
+        - _log_beta(one, one * b)
+        + share(s + 1, f + b).log()
+        - share(one, one * b).log()
+    )
     return (log - s * math.log(threshold) - f * math.log1p(-threshold)).exp()
 
 
 @lru_cache(maxsize=256)
-def sample_size(epsilon: float, delta: float, method: Literal["exact", "hoeffding"] = "exact") -> int:
+def sample_size(
+    epsilon: float, delta: float, method: Literal["exact", "hoeffding"] = "exact"
+) -> int:
     """Draws after which |s/n − τ| ≤ epsilon with probability at least 1 − delta, whatever τ is.
 
     "hoeffding" is the paper's ⌈log(2/delta) / 2 epsilon²⌉. "exact" is the smallest n for which the exact binomial
@@ -182,7 +203,9 @@ def sample_size(epsilon: float, delta: float, method: Literal["exact", "hoeffdin
     if method == "hoeffding":
         return most
     normal = (float(special.ndtri(1 - delta / 2)) / (2 * epsilon)) ** 2
-    return next((n for n in range(max(1, int(normal / 2)), most) if worst_miss(n, epsilon) <= delta), most)
+    return next(
+        (n for n in range(max(1, int(normal / 2)), most) if worst_miss(n, epsilon) <= delta), most
+    )
 
 
 def worst_miss(draws: int, epsilon: float) -> float:
@@ -200,7 +223,9 @@ def worst_miss(draws: int, epsilon: float) -> float:
     middle = (ends[1:] + ends[:-1]) / 2
     first = np.ceil(draws * (middle - epsilon)).clip(0)
     last = np.floor(draws * (middle + epsilon)).clip(max=draws)
-    inside = [special.bdtr(last, draws, tau) - _below(first, draws, tau) for tau in (ends[1:], ends[:-1])]
+    inside = [
+        special.bdtr(last, draws, tau) - _below(first, draws, tau) for tau in (ends[1:], ends[:-1])
+    ]
     return float(1 - np.minimum(*inside).min())
 
 
@@ -210,7 +235,9 @@ def hard_size(epsilon: float, delta: float) -> int:
     >>> hard_size(0.1, 0.1)
     22
     """
-    n = math.ceil(math.log(check_share("delta", delta)) / math.log1p(-check_share("epsilon", epsilon)) - 1e-9)
+    n = math.ceil(
+        math.log(check_share("delta", delta)) / math.log1p(-check_share("epsilon", epsilon)) - 1e-9
+    )
     return max(1, n)
 
 
@@ -238,10 +265,15 @@ def _below(first: np.ndarray[tuple[int], np.dtype[np.float64]], n: int, tau: obj
 
 def _largest_beaten(unit: Tensor, bets: Tensor, delta: float) -> Tensor:
     """The largest mean (B,) against which the capital reached 2/delta, by bisection, erring to the smaller side."""
-    low, high = torch.zeros(len(unit), dtype=torch.float64), torch.ones(len(unit), dtype=torch.float64)
+    low, high = (
+        torch.zeros(len(unit), dtype=torch.float64),
+        torch.ones(len(unit), dtype=torch.float64),
+    )
     for _ in range(50):
         middle = ((low + high) / 2)[:, None]
-        log_capital = torch.log1p(torch.minimum(bets, 0.75 / middle) * (unit - middle)).cumsum(1).amax(1)
+        log_capital = (
+            torch.log1p(torch.minimum(bets, 0.75 / middle) * (unit - middle)).cumsum(1).amax(1)
+        )
         won = log_capital >= math.log(2 / delta)
         low, high = torch.where(won, middle[:, 0], low), torch.where(won, high, middle[:, 0])
     return low

@@ -39,10 +39,14 @@ def bound_mean(scores: Estimate, names: Sequence[str], confidence: float, lower:
     overall = scores.nested(names)
     bound, method = overall.bound(confidence, lower)
     n = int(np.isfinite(scores.parts).sum(-1).min())
-    return Bound(float(overall.value), float(bound), n, str(method) if np.isfinite(bound) else "none")
+    return Bound(
+        float(overall.value), float(bound), n, str(method) if np.isfinite(bound) else "none"
+    )
 
 
-def guaranteed(values: Array, span: tuple[float, float], names: Sequence[str], confidence: float, lower: bool) -> Bound:
+def guaranteed(
+    values: Array, span: tuple[float, float], names: Sequence[str], confidence: float, lower: bool
+) -> Bound:
     """The bound of the overall score of (C, N) scores within `span`, whatever their distribution: by betting.
 
     Each of C conditions has a bound (see `bounds.mean_interval`) that is missed with probability (1 − confidence)/C, so
@@ -63,7 +67,9 @@ def guaranteed(values: Array, span: tuple[float, float], names: Sequence[str], c
     return Bound(float(weights @ np.array(means)), float(weights @ np.array(ends)), n, BETTING)
 
 
-def samples_needed(overall: Estimate, threshold: float, confidence: float, lower: bool) -> int | None:
+def samples_needed(
+    overall: Estimate, threshold: float, confidence: float, lower: bool
+) -> int | None:
     """About how many samples like these put the bound at the threshold; None where none do.
 
     >>> from heatproof.statistics.estimates import of_means

@@ -78,7 +78,12 @@ class Cube:
     def span(self, column: str) -> Span | None:
         """The ends of the scale of a column, whichever form of its measure it is; None where it has none."""
         return next(
-            (self.spans[name] for name in (column, *map(column.removesuffix, SUFFIXES)) if name in self.spans), None
+            (
+                self.spans[name]
+                for name in (column, *map(column.removesuffix, SUFFIXES))
+                if name in self.spans
+            ),
+            None,
         )
 
     def made_of(self, condition: str) -> Makeup:
@@ -101,21 +106,32 @@ class Cube:
         was ok.
         """
         rows = [i for i, e in enumerate(self.explainers) if explainers is None or e in explainers]
-        columns = [i for i, c in enumerate(self.conditions) if conditions is None or c in conditions]
-        forms = None if measures is None else {m + suffix for m in measures for suffix in ("", *SUFFIXES)}
+        columns = [
+            i for i, c in enumerate(self.conditions) if conditions is None or c in conditions
+        ]
+        forms = (
+            None
+            if measures is None
+            else {m + suffix for m in measures for suffix in ("", *SUFFIXES)}
+        )
         kept = [m for m in self.values if forms is None or m in forms]
         cell = np.ix_(rows, columns)
         values = {m: self.values[m][cell] for m in kept}
         asked = {m: self.asked[m][cell] for m in kept}
         status = self.status[cell]
         if measures is not None:
-            scored, tried = np.zeros(status.shape, dtype=bool), np.zeros(status.shape[:2], dtype=bool)
+            scored, tried = (
+                np.zeros(status.shape, dtype=bool),
+                np.zeros(status.shape[:2], dtype=bool),
+            )
             for m in measures:
                 if m in values:
                     scored |= np.isfinite(values[m])
                     tried |= asked[m]
             lost = np.where(status == FLIPPED, FLIPPED, UNDEFINED)
-            status = np.where(scored, OK, np.where(tried[..., None] & (status >= 0), lost, -1)).astype(np.int8)
+            status = np.where(
+                scored, OK, np.where(tried[..., None] & (status >= 0), lost, -1)
+            ).astype(np.int8)
         return replace(
             self,
             explainers=[self.explainers[i] for i in rows],
@@ -123,13 +139,17 @@ class Cube:
             values=values,
             asked=asked,
             status=status,
-            floor={m: scores[rows] for m, scores in self.floor.items() if forms is None or m in forms},
+            floor={
+                m: scores[rows] for m, scores in self.floor.items() if forms is None or m in forms
+            },
             by_reference={m: sums[cell] for m, sums in self.by_reference.items() if m in values},
         )
 
 
 def arrange(
-    table: pd.DataFrame | Sequence[Cube], headlines: Sequence[str] = (), aside: Collection[str] = (IDENTITY,)
+    table: pd.DataFrame | Sequence[Cube],
+    headlines: Sequence[str] = (),
+    aside: Collection[str] = (IDENTITY,),
 ) -> list[Cube]:
     """The table as one `Cube` per dataset, model and evaluation, in order of first appearance.
 
@@ -167,12 +187,18 @@ def groups_of(cube: Cube, samples: pd.DataFrame | None) -> NDArray[np.int64] | N
     """
     if samples is None or "group" not in samples:
         return None
-    named = samples.loc[(samples["dataset"] == cube.dataset) & samples["group"].fillna("").ne(""), ["sample", "group"]]
+    named = samples.loc[
+        (samples["dataset"] == cube.dataset) & samples["group"].fillna("").ne(""),
+        ["sample", "group"],
+    ]
     if named.empty:
         return None
     known = dict(zip(named["sample"].astype(str), named["group"].astype(str), strict=True))
     codes: dict[tuple[str, str], int] = {}  # a sample without a group is one by itself
-    keys = (("group", known[sample]) if sample in known else ("sample", sample) for sample in cube.samples)
+    keys = (
+        ("group", known[sample]) if sample in known else ("sample", sample)
+        for sample in cube.samples
+    )
     return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
 
 
@@ -190,14 +216,18 @@ def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32
         raw, labels = pd.factorize(column)
         found, names = np.arange(len(labels)), [str(label) for label in labels]
     order = sorted(range(len(names)), key=names.__getitem__) if by_name else range(len(names))
-    place = np.full(int(raw.max(initial=-1)) + 2, -1, dtype=np.int32)  # the last is for what is missing
+    place = np.full(
+        int(raw.max(initial=-1)) + 2, -1, dtype=np.int32
+    )  # the last is for what is missing
     place[found[list(order)]] = np.arange(len(names))
     return place[raw], [names[i] for i in order]
 
 
 def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     """The cube of the rows of one dataset, model and evaluation."""
-    dataset, model, evaluation = (str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation"))
+    dataset, model, evaluation = (
+        str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation")
+    )
     explainer, explainers = numbered(rows["explainer"])
     sample, samples = numbered(rows["sample"], by_name=True)  # draws must not depend on row order
     measure, measures = numbered(rows["measure"])
@@ -238,7 +268,9 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     for index in bare:
         here = (measure == index) & (condition >= 0)
         status[explainer[here], condition[here], sample[here]] = code[here]
-    stored: Any = rows["references"].to_numpy(dtype=object) if "references" in rows else np.empty(0, object)
+    stored: Any = (
+        rows["references"].to_numpy(dtype=object) if "references" in rows else np.empty(0, object)
+    )
     by_reference: dict[str, Array] = {}  # summed over shards
     for i in np.flatnonzero(pd.notna(stored)):
         above = unpacked(stored[i])
@@ -247,7 +279,9 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     decisive = measure == (bare[-1] if bare else -1)
     undefined = _spelled_out(rows[(code == 2) & decisive & (condition >= 0)])
     controls = rows.loc[rows["role"] == CONTROL, "explainer"].unique() if "role" in rows else ()
-    counted = undefined.groupby(["explainer", "condition", "level", "reason"], sort=False, dropna=False)
+    counted = undefined.groupby(
+        ["explainer", "condition", "level", "reason"], sort=False, dropna=False
+    )
     return Cube(
         dataset=dataset,
         model=model,
@@ -266,7 +300,9 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     )
 
 
-def _mean_over_repeats(shape: tuple[int, ...], at: tuple[NDArray[np.int32], ...], value: Array) -> Array:
+def _mean_over_repeats(
+    shape: tuple[int, ...], at: tuple[NDArray[np.int32], ...], value: Array
+) -> Array:
     """The mean of the finite values at each place, NaN where there is none."""
     total, n = np.zeros(shape), np.zeros(shape)
     finite = np.isfinite(value)
@@ -281,11 +317,18 @@ def _makeup(rows: pd.DataFrame) -> dict[str, Makeup]:
     if not columns:
         return {}
     once = _spelled_out(rows[["condition", *columns]].drop_duplicates("condition"))
-    return {str(r["condition"]): Makeup(**{name: r[name] for name in columns}) for r in once.to_dict("records")}
+    return {
+        str(r["condition"]): Makeup(**{name: r[name] for name in columns})
+        for r in once.to_dict("records")
+    }
 
 
 def _spelled_out(rows: pd.DataFrame) -> pd.DataFrame:
     """Plain text instead of categories, which would list what none of these rows has."""
     kinds = {name: column.dtype for name, column in rows.items()}
-    plain = {name: kind.categories.dtype for name, kind in kinds.items() if isinstance(kind, pd.CategoricalDtype)}
+    plain = {
+        name: kind.categories.dtype
+        for name, kind in kinds.items()
+        if isinstance(kind, pd.CategoricalDtype)
+    }
     return rows.astype(plain)

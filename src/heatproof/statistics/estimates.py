@@ -60,10 +60,17 @@ class Estimate:
     def share_of_references(self) -> Array:
         """Which share of the variance is due to the choice of the references."""
         by_sample, by_reference = self._variances()
-        return np.divide(by_reference, by_sample + by_reference, out=np.zeros_like(by_sample), where=by_reference > 0)
+        return np.divide(
+            by_reference,
+            by_sample + by_reference,
+            out=np.zeros_like(by_sample),
+            where=by_reference > 0,
+        )
 
     def _variances(self) -> tuple[Array, Array]:
-        squares = (np.einsum("...i,...i->...", a, a) for a in (np.nan_to_num(self.parts), self.drawn))
+        squares = (
+            np.einsum("...i,...i->...", a, a) for a in (np.nan_to_num(self.parts), self.drawn)
+        )
         first, second = squares
         return np.asarray(first), np.asarray(second)
 
@@ -71,19 +78,33 @@ class Estimate:
         """Samples with their parts as references added, as rows for `intervals`; Satterthwaite's degrees of freedom."""
         first, second = self._variances()
         with np.errstate(invalid="ignore", divide="ignore"):
-            df = (first + second) ** 2 / (first**2 / self.df + second**2 / max(self.drawn.shape[-1] - 1, 1))
+            df = (first + second) ** 2 / (
+                first**2 / self.df + second**2 / max(self.drawn.shape[-1] - 1, 1)
+            )
         df = np.where(second > 0, np.minimum(df, self.df), self.df)
         parts = self.parts
         if self.drawn.shape[-1] and (second > 0).any():
             known = self.places >= 0
-            parts = np.concatenate([parts, np.where(second[..., None] > 0, self.drawn, np.nan)[..., ~known]], -1)
+            parts = np.concatenate(
+                [parts, np.where(second[..., None] > 0, self.drawn, np.nan)[..., ~known]], -1
+            )
             at = self.places[known]
             parts[..., at] = np.where(
-                (second > 0)[..., None], np.nan_to_num(parts[..., at]) + self.drawn[..., known], parts[..., at]
+                (second > 0)[..., None],
+                np.nan_to_num(parts[..., at]) + self.drawn[..., known],
+                parts[..., at],
             )
         rows = parts.reshape(-1, parts.shape[-1])
         ends = self.below.ravel(), self.above.ravel()
-        return Errors(self.value.ravel(), rows, df.ravel(), *ends, self.exact.ravel(), second.ravel() > 0, self.paired)
+        return Errors(
+            self.value.ravel(),
+            rows,
+            df.ravel(),
+            *ends,
+            self.exact.ravel(),
+            second.ravel() > 0,
+            self.paired,
+        )
 
     def interval(self, level: float = 0.95, widest: float = WIDEST) -> tuple[Array, Array]:
         """Two-sided intervals (low, high) in the shape of the scores; NaN where there is none worth printing."""
@@ -105,18 +126,25 @@ class Estimate:
         """The mean over conditions of the mean over each condition's levels, along the last axis of the scores."""
         scored = np.isfinite(self.value)
         weights = nested_weights(scored, names)
-        spread = np.einsum("...i,...i->...", np.nan_to_num(self.parts), np.nan_to_num(self.parts)) * weights**2
+        spread = (
+            np.einsum("...i,...i->...", np.nan_to_num(self.parts), np.nan_to_num(self.parts))
+            * weights**2
+        )
         with np.errstate(invalid="ignore", divide="ignore"):
             df = spread.sum(-1) ** 2 / np.where(scored, spread**2 / self.df, 0.0).sum(-1)
             total = np.where(scored, weights * np.nan_to_num(self.value), 0.0).sum(-1)
         has = np.isfinite(self.parts) & scored[..., None]
         n = has.any(-2).sum(-1)
-        parts = np.einsum("...c,...cn->...n", weights, np.where(has, np.nan_to_num(self.parts), 0.0))
+        parts = np.einsum(
+            "...c,...cn->...n", weights, np.where(has, np.nan_to_num(self.parts), 0.0)
+        )
         return replace(
             self,
             value=np.where(scored.any(-1), total, np.nan),
             parts=np.where(has.any(-2), parts, np.nan),
-            drawn=np.einsum("...c,...cr->...r", weights, np.where(scored[..., None], self.drawn, 0.0)),
+            drawn=np.einsum(
+                "...c,...cr->...r", weights, np.where(scored[..., None], self.drawn, 0.0)
+            ),
             df=np.minimum(np.where(np.isfinite(df), df, np.inf), np.maximum(n - 1, 0)),
             below=(weights * np.where(scored, self.below, 0.0)).sum(-1),
             above=(weights * np.where(scored, self.above, 0.0)).sum(-1),
@@ -145,14 +173,18 @@ def nested_weights(scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
     >>> nested_weights(np.array([True, True, True, False]), ["rotation", "rotation", "jpeg", "noise"]).tolist()
     [0.25, 0.25, 0.5, 0.0]
     """
-    member = np.array([[name == group for name in names] for group in dict.fromkeys(names)], dtype=np.float64)
+    member = np.array(
+        [[name == group for name in names] for group in dict.fromkeys(names)], dtype=np.float64
+    )
     levels = scored @ member.T
     groups = (levels > 0).sum(-1, keepdims=True)
     per_level = np.divide(1.0, levels * groups, out=np.zeros_like(levels), where=levels > 0)
     return np.asarray((per_level @ member) * scored)
 
 
-def of_means(values: Array, span: Span | None = None, groups: NDArray[np.int64] | None = None) -> Estimate:
+def of_means(
+    values: Array, span: Span | None = None, groups: NDArray[np.int64] | None = None
+) -> Estimate:
     """The means over the last axis of the finite values (…, N), with their errors.
 
     >>> low, high = of_means(np.array([0.2, 0.4, 0.6, 0.5, 0.3])).interval()
@@ -168,13 +200,20 @@ def of_means(values: Array, span: Span | None = None, groups: NDArray[np.int64] 
     units = np.isfinite(parts).sum(-1)
     parts = parts * np.sqrt(units / np.maximum(units - 1, 1))[..., None]
     lowest, highest = (np.nan if end is None else end for end in span or (None, None))
-    ends = (~finite | (values == lowest) | (values == highest)).all(-1) & np.isfinite(highest - lowest)
+    ends = (~finite | (values == lowest) | (values == highest)).all(-1) & np.isfinite(
+        highest - lowest
+    )
     df = np.maximum(units - 1.0, 0.0)
-    return Estimate(mean, parts, np.zeros((*mean.shape, 0)), NOBODY, df, mean - lowest, highest - mean, ends)
+    return Estimate(
+        mean, parts, np.zeros((*mean.shape, 0)), NOBODY, df, mean - lowest, highest - mean, ends
+    )
 
 
 def interval(
-    values: Array, level: float = 0.95, span: Span | None = None, groups: NDArray[np.int64] | None = None
+    values: Array,
+    level: float = 0.95,
+    span: Span | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> tuple[Array, Array]:
     """The intervals (K,) of the means of (K, N), however wide; NaN from fewer than two samples.
 
@@ -212,7 +251,9 @@ def calibrated(score: Estimate, chance: Estimate) -> Estimate:
     )
 
 
-def column(cube: Cube, name: str, keep: NDArray[np.bool_] | None = None, e: Any = slice(None)) -> Estimate:
+def column(
+    cube: Cube, name: str, keep: NDArray[np.bool_] | None = None, e: Any = slice(None)
+) -> Estimate:
     """The means (E, C) of one column of the table over all samples, or those to `keep`, of some explainers.
 
     Those of chance know what each reference adds: (b_r − b̄)/R with b_r the mean of reference r over the samples.
@@ -239,7 +280,11 @@ def column(cube: Cube, name: str, keep: NDArray[np.bool_] | None = None, e: Any 
 
 
 def estimates(
-    cube: Cube, measure: str, form: Form = "best", keep: NDArray[np.bool_] | None = None, e: Any = slice(None)
+    cube: Cube,
+    measure: str,
+    form: Form = "best",
+    keep: NDArray[np.bool_] | None = None,
+    e: Any = slice(None),
 ) -> Estimate:
     """The scores (E, C) of a measure in the form asked for, with their errors; `keep` (C, N) are samples to use."""
     scores = column(cube, measure, keep, e)
@@ -264,7 +309,9 @@ def _where(here: NDArray[np.bool_], first: Estimate, second: Estimate) -> Estima
 def stacked(scores: Sequence[Estimate]) -> Estimate:
     """Scores of one shape (…) behind one another: (K, …)."""
     alike = _alike(scores)
-    columns: dict[str, Any] = {name: np.stack([getattr(each, name) for each in alike]) for name in _ARRAYS}
+    columns: dict[str, Any] = {
+        name: np.stack([getattr(each, name) for each in alike]) for name in _ARRAYS
+    }
     return replace(alike[0], **columns)
 
 

@@ -16,11 +16,17 @@ from heatproof.statistics.bootstrap import calibrate, mean_of_finite
 from heatproof.statistics.cubes import Array, Cube
 
 Form = Literal["best", "raw"]
-FORMS = (("_aligned", "_aligned_chance", "aligned, calibrated"), ("", "_chance", "calibrated"), ("", "", "raw"))
+FORMS = (
+    ("_aligned", "_aligned_chance", "aligned, calibrated"),
+    ("", "_chance", "calibrated"),
+    ("", "", "raw"),
+)
 """Suffix of the score, suffix of its chance level, and name of each form, the best first."""
 
 
-def forms_of(measure: str, form: Form, exists: Callable[[str], bool]) -> Iterator[tuple[str, str | None, str]]:
+def forms_of(
+    measure: str, form: Form, exists: Callable[[str], bool]
+) -> Iterator[tuple[str, str | None, str]]:
     """(score, chance or None, name of the form) of a measure in every form whose columns exist, the best first.
 
     >>> list(forms_of("depth", "best", lambda column: "aligned" not in column))
@@ -46,7 +52,9 @@ def pair_scores(columns: Mapping[str, Any], measure: str) -> NDArray[np.float64]
     return scores
 
 
-def best_columns(cube: Cube, measure: str, form: Form) -> list[tuple[NDArray[np.bool_], str, str | None]]:
+def best_columns(
+    cube: Cube, measure: str, form: Form
+) -> list[tuple[NDArray[np.bool_], str, str | None]]:
     """Which conditions use which (score, chance) measures: a partition of the conditions."""
     left = np.ones(len(cube.conditions), dtype=bool)
     chosen: list[tuple[NDArray[np.bool_], str, str | None]] = []
@@ -65,7 +73,9 @@ def sample_scores(cube: Cube, measure: str, form: Form) -> Array:
     for here, score, chance in best_columns(cube, measure, form):
         scores[:, here] = cube.values[score][:, here]
         if chance is not None:
-            by = np.broadcast_to(mean_of_finite(cube.values[chance][:, here])[..., None], scores[:, here].shape)
+            by = np.broadcast_to(
+                mean_of_finite(cube.values[chance][:, here])[..., None], scores[:, here].shape
+            )
             scores[:, here] = calibrate(scores[:, here], by)
     return scores
 

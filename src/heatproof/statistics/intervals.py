@@ -62,11 +62,20 @@ class Errors:
 
     def __getitem__(self, rows: NDArray[np.int64]) -> Errors:
         ends = self.df[rows], self.below[rows], self.above[rows]
-        return Errors(self.value[rows], self.parts[rows], *ends, self.exact[rows], self.drawn[rows], self.paired)
+        return Errors(
+            self.value[rows],
+            self.parts[rows],
+            *ends,
+            self.exact[rows],
+            self.drawn[rows],
+            self.paired,
+        )
 
     def mirrored(self) -> Errors:
         """The same numbers with the other sign."""
-        return replace(self, value=-self.value, parts=-self.parts, below=self.above, above=self.below)
+        return replace(
+            self, value=-self.value, parts=-self.parts, below=self.above, above=self.below
+        )
 
 
 def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
@@ -89,11 +98,15 @@ def lower_bounds(seen: Errors, miss: float) -> tuple[Array, Array]:
     for start in range(0, len(rows), step := max(1, ENTRIES // max(seen.parts.shape[1], 1))):
         some = rows[start : start + step]
         found = seen.value[some] + _quantiles(*_with_unseen(seen[some], n[some]), miss)
-        plain = seen.value[some] - error[some] * quantile[some]  # of a long tail Hall's cubic makes too much
+        plain = (
+            seen.value[some] - error[some] * quantile[some]
+        )  # of a long tail Hall's cubic makes too much
         least = np.fmin(np.where(skew[some] < -LONG_TAIL, plain, bound[some]), found)
         bound[some] = np.where(np.isnan(seen.below[some]) & ~seen.drawn[some], least, found)
     rule = np.where(added, np.where(seen.exact, EXACT, ADDED), STUDENT)
-    bound = np.fmax(bound, seen.value - seen.below)  # not beyond the end of the scale, where it has one
+    bound = np.fmax(
+        bound, seen.value - seen.below
+    )  # not beyond the end of the scale, where it has one
     return np.where((n > 1) | (seen.exact & (n > 0)), bound, np.nan), rule
 
 
@@ -119,18 +132,26 @@ def _p_of_positive(seen: Errors) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         t = seen.value / error
         bent = t + skew / 3 * t**2 + skew**2 / 27 * t**3 + skew / 6
-        plain = np.where(n <= TESTED_WITH_UNSEEN, t, np.inf)  # few samples say little of the skewness that helps
+        plain = np.where(
+            n <= TESTED_WITH_UNSEEN, t, np.inf
+        )  # few samples say little of the skewness that helps
         p = np.asarray(stats.t.sf(np.minimum(bent, plain), seen.df))
     p = np.where((error == 0) & (seen.value <= 0), 1.0, p)
     added = _needs_one_more(seen, error, skew, n) & (seen.value > 0)
-    doubted = (n <= TESTED_WITH_UNSEEN) & (p < 0.1) & (seen.below > 0)  # where the answer may depend on it
+    doubted = (
+        (n <= TESTED_WITH_UNSEEN) & (p < 0.1) & (seen.below > 0)
+    )  # where the answer may depend on it
     rows = np.flatnonzero(added | doubted)
     for start in range(0, len(rows), step := max(1, ENTRIES // max(seen.parts.shape[1], 1))):
         some = rows[start : start + step]
         values, there, unseen = _with_unseen(seen[some], n[some])
         whole = np.concatenate([values, unseen[:, None]], 1) + seen.value[some, None]
-        with_unseen = _below_zero(np.where(np.pad(there, ((0, 0), (0, 1)), constant_values=True), whole, 0.0))
-        alone = added[some] & np.isfinite(seen.below[some])  # without an end of the scale nothing unseen is far away
+        with_unseen = _below_zero(
+            np.where(np.pad(there, ((0, 0), (0, 1)), constant_values=True), whole, 0.0)
+        )
+        alone = added[some] & np.isfinite(
+            seen.below[some]
+        )  # without an end of the scale nothing unseen is far away
         p[some] = np.where(alone, with_unseen, np.maximum(p[some], with_unseen))
     return np.where(n < 2, np.nan, p)
 
@@ -150,18 +171,31 @@ def _needs_one_more(seen: Errors, error: Array, skew: Array, n: Array) -> NDArra
     with np.errstate(invalid="ignore", divide="ignore"):
         alike = (n * error < SPREAD * seen.below) & np.isfinite(seen.above)
         endless = (
-            np.isnan(seen.below) & ~seen.drawn & (skew < 2.5 / n - (EITHER_WAY_PAIRED if seen.paired else EITHER_WAY))
+            np.isnan(seen.below)
+            & ~seen.drawn
+            & (skew < 2.5 / n - (EITHER_WAY_PAIRED if seen.paired else EITHER_WAY))
         )
-        return np.asarray((seen.exact | alike | endless | (skew < -LONG_TAIL)) & (n > 0) & ~(seen.below <= 0))
+        return np.asarray(
+            (seen.exact | alike | endless | (skew < -LONG_TAIL)) & (n > 0) & ~(seen.below <= 0)
+        )
 
 
 def _with_unseen(seen: Errors, n: Array) -> tuple[Array, NDArray[np.bool_], Array]:
     """Samples as deviations from the value, which of them there are, and the unseen one below."""
     there = np.isfinite(seen.parts)
-    values = np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]  # parts have n / (n − 1)
-    farthest = np.where(seen.exact, 1.0, UNSEEN_PAIRED if seen.paired else UNSEEN) * np.nan_to_num(seen.below)
-    lowest, beyond = values.min(1), np.where(seen.drawn, 0.0, BEYOND_PAIRED if seen.paired else BEYOND)
-    endless = lowest - beyond * np.maximum(10 / np.maximum(n, 1) - 0.5, 0.0) * (values.max(1) - lowest)
+    values = (
+        np.where(there, seen.parts, 0.0) * np.sqrt(n * np.maximum(n - 1, 1))[:, None]
+    )  # parts have n / (n − 1)
+    farthest = np.where(seen.exact, 1.0, UNSEEN_PAIRED if seen.paired else UNSEEN) * np.nan_to_num(
+        seen.below
+    )
+    lowest, beyond = (
+        values.min(1),
+        np.where(seen.drawn, 0.0, BEYOND_PAIRED if seen.paired else BEYOND),
+    )
+    endless = lowest - beyond * np.maximum(10 / np.maximum(n, 1) - 0.5, 0.0) * (
+        values.max(1) - lowest
+    )
     return values, there, np.where(np.isnan(seen.below), endless, np.minimum(-farthest, lowest))
 
 
@@ -177,12 +211,16 @@ def _quantiles(values: Array, there: NDArray[np.bool_], unseen: Array, q: float)
     whole = np.concatenate([values[rows], unseen[rows, None]], 1)
     mask = np.pad(there[rows], ((0, 0), (0, 1)), constant_values=True)
     centre = np.where(mask, whole, 0.0).sum(1) / mask.sum(1)
-    spread = np.where(mask, (whole - centre[:, None]) ** 2, 0.0).sum(1) / (mask.sum(1) * (mask.sum(1) + 1.0))
+    spread = np.where(mask, (whole - centre[:, None]) ** 2, 0.0).sum(1) / (
+        mask.sum(1) * (mask.sum(1) + 1.0)
+    )
     goal, pace = special.ndtri(q), np.sqrt(spread)  # of a normal score, which is nearly straight
     middle = np.clip(centre + goal * pace, low + 1e-3 * (high - low), high - 1e-3 * (high - low))
     before, was = middle, np.full(len(rows), np.nan)
     for _ in range(24):
-        score = special.ndtri(np.clip(_below_zero(np.where(mask, whole - middle[:, None], 0.0)), 1e-18, 1 - 1e-16))
+        score = special.ndtri(
+            np.clip(_below_zero(np.where(mask, whole - middle[:, None], 0.0)), 1e-18, 1 - 1e-16)
+        )
         low, high = np.where(score < goal, middle, low), np.where(score < goal, high, middle)
         found[rows] = middle
         left = (np.abs(score - goal) >= 1e-5) & (high - low >= 1e-7 * (high - unseen[rows]))
@@ -218,7 +256,10 @@ def _below_zero(a: Array) -> Array:
         here, known = a[rows], s[rows]
         ratio = here / (1 - known[:, None] * here)
         slope, curve = ratio.sum(1), np.einsum("ij,ij->i", ratio, ratio)
-        low[rows], high[rows] = np.where(slope < 0, known, low[rows]), np.where(slope < 0, high[rows], known)
+        low[rows], high[rows] = (
+            np.where(slope < 0, known, low[rows]),
+            np.where(slope < 0, high[rows], known),
+        )
         step = known - slope / curve
         inside = (step > low[rows]) & (step < high[rows])
         s[rows] = np.where(inside, step, (low[rows] + high[rows]) / 2)
@@ -227,7 +268,9 @@ def _below_zero(a: Array) -> Array:
     curve = np.einsum("ij,ij->i", ratio, ratio)
     w = np.sign(s) * np.sqrt(np.maximum(2 * np.log1p(-s[:, None] * a).sum(1), 0.0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        p = special.ndtr(w) + np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi) * (1 / w - 1 / (s * np.sqrt(curve)))
+        p = special.ndtr(w) + np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi) * (
+            1 / w - 1 / (s * np.sqrt(curve))
+        )
         near = 0.5 + (ratio**3).sum(1) / (3 * curve**1.5) / np.sqrt(2 * np.pi)
     p = np.where(np.abs(w) < 1e-3, near, p)
     return np.clip(np.where(one_sided, np.where(least >= 0, 0.0, 1.0), p), 0.0, 1.0)

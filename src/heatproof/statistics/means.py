@@ -30,7 +30,9 @@ def exact_share(successes: int, n: int, level: float = 0.95) -> tuple[float, flo
         return math.nan, math.nan
     miss = (1 - level) / 2
     low = float(stats.beta.ppf(miss, successes, n - successes + 1)) if successes else 0.0
-    return low, float(stats.beta.ppf(1 - miss, successes + 1, n - successes)) if successes < n else 1.0
+    return low, float(
+        stats.beta.ppf(1 - miss, successes + 1, n - successes)
+    ) if successes < n else 1.0
 
 
 def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.DataFrame:
@@ -43,12 +45,24 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
     >>> retention([])["retention"].tolist()
     []
     """
-    columns = ["dataset", "model", "evaluation", "explainer", "condition", "level", "attempted", "retained", "flipped"]
+    columns = [
+        "dataset",
+        "model",
+        "evaluation",
+        "explainer",
+        "condition",
+        "level",
+        "attempted",
+        "retained",
+        "flipped",
+    ]
     columns += ["undefined", "retention", "retention_low", "retention_high", "flag"]
     records = []
     for cube in arrange(table):
         counts = np.stack([(cube.status == code).sum(-1) for code in range(3)], -1)
-        for (e, explainer), (c, condition) in itertools.product(enumerate(cube.explainers), enumerate(cube.conditions)):
+        for (e, explainer), (c, condition) in itertools.product(
+            enumerate(cube.explainers), enumerate(cube.conditions)
+        ):
             ok, flipped, undefined = counts[e, c].tolist()
             attempted = ok + flipped + undefined
             if attempted:
@@ -56,8 +70,23 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
                 head = (*cube.key.values(), explainer, *condition)
                 interval = exact_share(ok, attempted, level)
                 few = [f"few pairs: {ok}"] if ok < FEWEST_PAIRS else []
-                low = [f"low retention: {100 * share:.2g} %"] if interval[1] < LOWEST_RETENTION else []
-                records.append((*head, attempted, ok, flipped, undefined, share, *interval, "; ".join(few + low)))
+                low = (
+                    [f"low retention: {100 * share:.2g} %"]
+                    if interval[1] < LOWEST_RETENTION
+                    else []
+                )
+                records.append(
+                    (
+                        *head,
+                        attempted,
+                        ok,
+                        flipped,
+                        undefined,
+                        share,
+                        *interval,
+                        "; ".join(few + low),
+                    )
+                )
     return pd.DataFrame.from_records(records, columns=columns)
 
 
@@ -80,11 +109,27 @@ def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.Dat
         for e, explainer in enumerate(cube.explainers):  # one explainer at a time bounds the memory
             figures = _figures(cube, e, level)
             for measure in cube.measures:
-                block = _measure_block(cube, {form: figures.get((measure, form)) for form in _FORMS})
-                block.update(cube.key, explainer=explainer, control=explainer in cube.controls, measure=measure)
+                block = _measure_block(
+                    cube, {form: figures.get((measure, form)) for form in _FORMS}
+                )
+                block.update(
+                    cube.key,
+                    explainer=explainer,
+                    control=explainer in cube.controls,
+                    measure=measure,
+                )
                 attempted = (cube.status[e] >= 0).any(-1) & cube.asked[measure][e]
                 blocks.append(pd.DataFrame(block)[attempted])
-    order = ["dataset", "model", "evaluation", "explainer", "condition", "level", "measure", *_MEANS]
+    order = [
+        "dataset",
+        "model",
+        "evaluation",
+        "explainer",
+        "condition",
+        "level",
+        "measure",
+        *_MEANS,
+    ]
     order += ["by_references", "no_interval", "control"]
     if not blocks:
         return pd.DataFrame(columns=order + list(kept.columns[6:]))
@@ -93,16 +138,28 @@ def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.Dat
     return merged
 
 
-_FORMS = ("mean", "chance", "calibrated", "aligned", "aligned_chance", "aligned_calibrated", "noise_floor")
+_FORMS = (
+    "mean",
+    "chance",
+    "calibrated",
+    "aligned",
+    "aligned_chance",
+    "aligned_calibrated",
+    "noise_floor",
+)
 _MEANS = [name + edge for name in _FORMS for edge in ("", "_low", "_high")]
 _MEANS[1:3] = ["low", "high"]
 
 
-def _figures(cube: Cube, e: int, level: float) -> dict[tuple[str, str], tuple[Estimate, Array, Array]]:
+def _figures(
+    cube: Cube, e: int, level: float
+) -> dict[tuple[str, str], tuple[Estimate, Array, Array]]:
     """(measure, form) -> the scores (C,) of an explainer with their intervals."""
     found: dict[tuple[str, str], Estimate] = {}
     for measure in cube.measures:
-        for form, suffix in zip(_FORMS[:2] + _FORMS[3:5], ("", "_chance", "_aligned", "_aligned_chance"), strict=True):
+        for form, suffix in zip(
+            _FORMS[:2] + _FORMS[3:5], ("", "_chance", "_aligned", "_aligned_chance"), strict=True
+        ):
             if measure + suffix in cube.values:
                 found[measure, form] = column(cube, measure + suffix, e=e)
         for form, score, chance in (
@@ -113,12 +170,18 @@ def _figures(cube: Cube, e: int, level: float) -> dict[tuple[str, str], tuple[Es
                 found[measure, form] = calibrated(found[measure, score], found[measure, chance])
         if measure in cube.floor:
             floor = of_means(cube.floor[measure][e], cube.span(measure), cube.groups)
-            found[measure, "noise_floor"] = floor[None][np.zeros(len(cube.conditions), dtype=np.int64)]
+            found[measure, "noise_floor"] = floor[None][
+                np.zeros(len(cube.conditions), dtype=np.int64)
+            ]
     ends = stacked(list(found.values())).interval(level) if found else ()
-    return {key: (scores, *edges) for (key, scores), *edges in zip(found.items(), *ends, strict=True)}
+    return {
+        key: (scores, *edges) for (key, scores), *edges in zip(found.items(), *ends, strict=True)
+    }
 
 
-def _measure_block(cube: Cube, forms: dict[str, tuple[Estimate, Array, Array] | None]) -> dict[str, Any]:
+def _measure_block(
+    cube: Cube, forms: dict[str, tuple[Estimate, Array, Array] | None]
+) -> dict[str, Any]:
     c = len(cube.conditions)
     figures, why, theirs = [], np.full(c, "", dtype=object), np.zeros(c)
     for form, found in forms.items():
@@ -129,10 +192,17 @@ def _measure_block(cube: Cube, forms: dict[str, tuple[Estimate, Array, Array] | 
         figures += [scores.value, low, high]
         if form in ("mean", "calibrated", "aligned_calibrated"):  # the last of them is the best
             scored = np.isfinite(scores.value)
-            why = np.where(scored, np.where(np.isnan(low), [no_interval(int(n)) for n in scores.n], ""), why)
+            why = np.where(
+                scored, np.where(np.isnan(low), [no_interval(int(n)) for n in scores.n], ""), why
+            )
             theirs = np.where(scored, scores.share_of_references, theirs)
     keys = {"condition": [c for c, _ in cube.conditions], "level": [x for _, x in cube.conditions]}
-    return {**keys, **dict(zip(_MEANS, figures, strict=True)), "by_references": theirs, "no_interval": why}
+    return {
+        **keys,
+        **dict(zip(_MEANS, figures, strict=True)),
+        "by_references": theirs,
+        "no_interval": why,
+    }
 
 
 def no_interval(n: int) -> str:
@@ -142,5 +212,7 @@ def no_interval(n: int) -> str:
     'from 3 samples no interval shorter than half of the scale holds'
     """
     return (
-        "one sample has no interval" if n < 2 else f"from {n} samples no interval shorter than half of the scale holds"
+        "one sample has no interval"
+        if n < 2
+        else f"from {n} samples no interval shorter than half of the scale holds"
     )

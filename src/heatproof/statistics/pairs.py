@@ -39,7 +39,9 @@ def paired_tests(
             continue
         judged = np.flatnonzero(cube.asked[measure].any(1)).tolist()
         pairs = list(itertools.combinations(judged, 2))
-        names = [(*cube.key.values(), measure, cube.explainers[a], cube.explainers[b]) for a, b in pairs]
+        names = [
+            (*cube.key.values(), measure, cube.explainers[a], cube.explainers[b]) for a, b in pairs
+        ]
         frame = pd.DataFrame.from_records(names, columns=_TEST_COLUMNS[:6])
         frame[_TEST_COLUMNS[6:13]] = _differences(cube, measure, form, pairs, level)
         frame["p_holm"] = holm(frame["p"].to_numpy(dtype=np.float64))
@@ -48,10 +50,14 @@ def paired_tests(
     return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=_TEST_COLUMNS)
 
 
-def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]], level: float) -> Array:
+def _differences(
+    cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]], level: float
+) -> Array:
     """n, score_a, score_b, difference, low, high and p of pairs of explainers, (P, 7)."""
     names = [name for name, _ in cube.conditions]
-    used = [score for here, score, _ in best_columns(cube, measure, form) if here.any()] or [measure]
+    used = [score for here, score, _ in best_columns(cube, measure, form) if here.any()] or [
+        measure
+    ]
     scored = np.asarray(np.isfinite(np.stack([cube.values[name] for name in used])).any(0))
     kinds: dict[bytes, int] = {}
     kind = [kinds.setdefault(np.packbits(mask).tobytes(), len(kinds)) for mask in scored]
@@ -60,7 +66,9 @@ def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, in
         together.setdefault((min(kind[a], kind[b]), max(kind[a], kind[b])), []).append(i)
     rows = np.full((len(pairs), 7), np.nan)
     step = max(1, PAIRS_AT_ONCE // max(len(cube.samples), 1))
-    for group in together.values():  # explainers with the same samples are estimated once for all their pairs
+    for group in (
+        together.values()
+    ):  # explainers with the same samples are estimated once for all their pairs
         members = sorted({e for i in group for e in pairs[i]})
         keep = scored[pairs[group[0]][0]] & scored[pairs[group[0]][1]]
         scores = estimates(cube, measure, form, keep, members).nested(names)
@@ -70,7 +78,9 @@ def _differences(cube: Cube, measure: str, form: Form, pairs: list[tuple[int, in
             first, second = (scores[[place[pairs[i][side]] for i in some]] for side in (0, 1))
             apart = first.minus(second)
             low, high = apart.interval(level, np.inf)
-            rows[some] = np.stack([apart.n, first.value, second.value, apart.value, low, high, apart.p()], 1)
+            rows[some] = np.stack(
+                [apart.n, first.value, second.value, apart.value, low, high, apart.p()], 1
+            )
     return rows
 
 
@@ -89,11 +99,15 @@ def holm(p: Array) -> Array:
     corrected = np.full(len(p), np.nan)
     tested = np.flatnonzero(np.isfinite(p))
     order = tested[np.argsort(p[tested], kind="stable")]
-    corrected[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)))
+    corrected[order] = np.minimum(
+        1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    )
     return corrected
 
 
-def disagreement(table: pd.DataFrame | Sequence[Cube], components: Sequence[str], form: Form = "best") -> pd.DataFrame:
+def disagreement(
+    table: pd.DataFrame | Sequence[Cube], components: Sequence[str], form: Form = "best"
+) -> pd.DataFrame:
     """How often the components of a score do not order two explainers the same way.
 
     One row per dataset, model and evaluation: over every condition and pair of explainers with a mean in all of the
@@ -104,17 +118,31 @@ def disagreement(table: pd.DataFrame | Sequence[Cube], components: Sequence[str]
     True
     """
     pairs = list(itertools.combinations(components, 2))
-    names = ["dataset", "model", "evaluation", "compared", "count", "share", *(f"{a}_{b}" for a, b in pairs)]
+    names = [
+        "dataset",
+        "model",
+        "evaluation",
+        "compared",
+        "count",
+        "share",
+        *(f"{a}_{b}" for a, b in pairs),
+    ]
     records = []
     for cube in (whole.counted() for whole in arrange(table)):
         if not set(components) <= set(cube.values):
             continue
         means = {name: mean_of_finite(sample_scores(cube, name, form)) for name in components}
         first, second = np.triu_indices(len(cube.explainers), 1)
-        signs = np.stack([np.sign(means[name][first] - means[name][second]).ravel() for name in components])
+        signs = np.stack(
+            [np.sign(means[name][first] - means[name][second]).ravel() for name in components]
+        )
         signs = signs[:, np.isfinite(signs).all(0)]
         n = signs.shape[1]
-        row: dict[str, Any] = {**cube.key, "compared": n, "count": int((signs != signs[0]).any(0).sum())}
+        row: dict[str, Any] = {
+            **cube.key,
+            "compared": n,
+            "count": int((signs != signs[0]).any(0).sum()),
+        }
         row["share"] = row["count"] / n if n else math.nan
         for (i, a), (j, b) in itertools.combinations(enumerate(components), 2):
             row[f"{a}_{b}"] = float((signs[i] != signs[j]).mean()) if n else math.nan

@@ -13,7 +13,9 @@ USUAL_SPREAD = 0.1
 """The standard deviation over samples of the difference of two methods that is thought of where nothing is known."""
 
 
-def smallest_difference(n: int, methods: int, spread: float = USUAL_SPREAD, level: float = 0.95) -> float:
+def smallest_difference(
+    n: int, methods: int, spread: float = USUAL_SPREAD, level: float = 0.95
+) -> float:
     """The smallest mean difference of two scores in [0, 1] that n samples separate after Holm's first step.
 
     The samples are thought of as spread like normal numbers, with standard deviation `spread`, about two scores in the

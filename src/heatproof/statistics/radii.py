@@ -31,7 +31,11 @@ def leads(outputs: Tensor, unsure: Tensor | None = None) -> Tensor:
     [0.25, -0.25, 0.75]
     """
     outputs = outputs.double()
-    order = outputs.mean(1, keepdim=True).argsort(dim=2, descending=True, stable=True).expand_as(outputs)
+    order = (
+        outputs.mean(1, keepdim=True)
+        .argsort(dim=2, descending=True, stable=True)
+        .expand_as(outputs)
+    )
     sorted_ = outputs.gather(2, order)
     lead = sorted_[..., :1] - sorted_[..., 1:]
     return lead if unsure is None else lead.masked_fill(unsure[..., None], -1.0)
@@ -53,7 +57,9 @@ def per_mask_radius(lead: Tensor, bank: Tensor, free: Tensor, guard: float = GUA
         loss, kept = 1 + own, bank[:, addable]
         one_by_one = (kept.double().T @ loss).sort(0, descending=True).values.cumsum(0)
         reached = kept.sum(0).sort(descending=True).values.cumsum(0).clamp(max=len(bank))
-        worst_masks = torch.nn.functional.pad(loss.sort(0, descending=True).values.cumsum(0), (0, 0, 1, 0))
+        worst_masks = torch.nn.functional.pad(
+            loss.sort(0, descending=True).values.cumsum(0), (0, 0, 1, 0)
+        )
         harm = torch.minimum(one_by_one, worst_masks[reached])
         safe = (harm < own.sum(0) - guard * len(bank)).all(1)
         found.append(safe.long().cumprod(0).sum())
@@ -83,7 +89,9 @@ def mus_radius(gap: Tensor, keep: float, rule: RadiusRule = "lipschitz") -> Tens
         limit = gap.clamp(min=0).log1p() / -math.log1p(-keep) if keep < 1 else torch.zeros_like(gap)
     else:
         raise unknown("radius rule", rule, ("lipschitz", "bernoulli"))
-    return ((limit - 1e-9).ceil() - 1).clamp(min=0).long()  # rounding must not turn r < 4 into r < 4.0000001
+    return (
+        ((limit - 1e-9).ceil() - 1).clamp(min=0).long()
+    )  # rounding must not turn r < 4 into r < 4.0000001
 
 
 def bernoulli_gap(lead: Tensor, delta: float, votes: bool = False) -> Tensor:
@@ -106,7 +114,9 @@ def bernoulli_gap(lead: Tensor, delta: float, votes: bool = False) -> Tensor:
     return lead.mean(1).amin(1).cpu() - math.sqrt(2 * math.log((others + 1) / delta) / n)
 
 
-def largest_radius(keep: float, samples: int, classes: int, delta: float, rule: RadiusRule, votes: bool = False) -> int:
+def largest_radius(
+    keep: float, samples: int, classes: int, delta: float, rule: RadiusRule, votes: bool = False
+) -> int:
     """The radius that a rule certifies if every one of the masks is sure of the same class: no sample has more.
 
     >>> [largest_radius(0.125, 16, 1000, 0.1, "bernoulli", votes) for votes in (False, True)]

@@ -49,11 +49,18 @@ def ranking(
         frame["control"] = [e in cube.controls for e in cube.explainers]
         for name, found in (("", best), ("raw_", raw)):
             ends = found.interval(level)
-            frame[name.rstrip("_") or "score"], frame[name + "low"], frame[name + "high"] = found.value, *ends
+            frame[name.rstrip("_") or "score"], frame[name + "low"], frame[name + "high"] = (
+                found.value,
+                *ends,
+            )
         sign = -1.0 if better == "lower" else 1.0
-        ranked = np.isfinite(best.value) & ~frame["control"].to_numpy(dtype=bool) & (better != "neither")
+        ranked = (
+            np.isfinite(best.value) & ~frame["control"].to_numpy(dtype=bool) & (better != "neither")
+        )
         score = np.where(ranked, -sign * best.value, np.nan)
-        frame["rank"] = stats.rankdata(np.round(score / ALIKE) * ALIKE, method="min", nan_policy="omit")
+        frame["rank"] = stats.rankdata(
+            np.round(score / ALIKE) * ALIKE, method="min", nan_policy="omit"
+        )
         ahead = np.zeros((len(frame), len(frame)), dtype=bool)
         if ranked.sum() > 1:
             known = paired_tests([cube], measure, form, level) if tests is None else tests
@@ -63,8 +70,13 @@ def ranking(
             won = sign * known["difference"].to_numpy(dtype=np.float64) > 0
             ahead[np.where(won, a, b), np.where(won, b, a)] = True
         low, high = rank_ranges(ahead[np.ix_(ranked, ranked)])
-        own = frame.loc[ranked, "rank"]  # by all samples of a method: tests know those that two have in common
-        frame.loc[ranked, "rank_low"], frame.loc[ranked, "rank_high"] = np.minimum(low, own), np.maximum(high, own)
+        own = frame.loc[
+            ranked, "rank"
+        ]  # by all samples of a method: tests know those that two have in common
+        frame.loc[ranked, "rank_low"], frame.loc[ranked, "rank_high"] = (
+            np.minimum(low, own),
+            np.maximum(high, own),
+        )
         frame["by_references"] = best.share_of_references
         frame["samples"] = np.isfinite(cube.values[measure]).any(1).sum(-1)
         frame["conditions"] = np.isfinite(cube.values[measure]).any(-1).sum(-1)
@@ -72,7 +84,17 @@ def ranking(
         # An explainer of another kind may have another measure.
         frame = frame.iloc[np.flatnonzero(cube.asked[measure].any(axis=1))]
         blocks.append(frame.sort_values("score", ascending=better == "lower", kind="stable"))
-    columns = ["dataset", "model", "evaluation", "measure", "explainer", "control", "score", "low", "high"]
+    columns = [
+        "dataset",
+        "model",
+        "evaluation",
+        "measure",
+        "explainer",
+        "control",
+        "score",
+        "low",
+        "high",
+    ]
     columns += ["raw", "raw_low", "raw_high", "rank", "rank_low", "rank_high", "by_references"]
     columns += ["samples", "conditions", "conditions_total"]
     return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=columns)

@@ -81,6 +81,10 @@ def assert_run_holds(
 
     outcomes = check(run, wishes, limits)
     if not all(outcome.passed for outcome in outcomes):
-        hint = f"`heatproof report {run.path}` draws the report" if kept else "give out=DIRECTORY to keep the run"
+        hint = (
+            f"`heatproof report {run.path}` draws the report"
+            if kept
+            else "give out=DIRECTORY to keep the run"
+        )
         raise AssertionError("\n".join(["explanations do not hold", "", *lines(outcomes), hint]))
     return outcomes

@@ -27,7 +27,9 @@ def fingerprint(plan: Plan) -> str:
     >>> [fingerprint(plan) == fingerprint(plans[0]) for plan in plans]
     [True, True, False]
     """
-    digest = hashlib.sha256(json.dumps([describe(plan), manifest.versions()], sort_keys=True, default=str).encode())
+    digest = hashlib.sha256(
+        json.dumps([describe(plan), manifest.versions()], sort_keys=True, default=str).encode()
+    )
     for model in plan.models.values():
         digest.update(repr(model.module).encode())
     for source in sorted(set(_sources(plan))):

@@ -71,7 +71,9 @@ class Outcome:
     need: str
 
 
-def check(run: Run, requirements: Iterable[str | Requirement], limits: Limits | None = None) -> list[Outcome]:
+def check(
+    run: Run, requirements: Iterable[str | Requirement], limits: Limits | None = None
+) -> list[Outcome]:
     """Hold a finished run against requirements, in order; one that is about nothing in the run is an error.
 
     A requirement passes where its one-sided confidence bound does. Where too little is known to say so (`Limits`), it
@@ -80,9 +82,13 @@ def check(run: Run, requirements: Iterable[str | Requirement], limits: Limits | 
     wishes = parse_all(requirements)
     gaps = missing(run.path)
     if gaps:
-        raise UserError(f"{run.path} is not finished: {len(gaps)} parts are missing, the first is {gaps[0]}")
+        raise UserError(
+            f"{run.path} is not finished: {len(gaps)} parts are missing, the first is {gaps[0]}"
+        )
     places = read_places(run.path)
-    measured = {str(name): own["measure"].unique() for name, own in places.groupby("evaluation", sort=False)}
+    measured = {
+        str(name): own["measure"].unique() for name, own in places.groupby("evaluation", sort=False)
+    }
     axes = {name: axis_of(name, run.manifest, measures) for name, measures in measured.items()}
     evaluations = run.manifest["study"]["evaluations"].items()
     kinds = {name: str(facts["name"]) for name, facts in evaluations if "name" in facts}
@@ -91,13 +97,21 @@ def check(run: Run, requirements: Iterable[str | Requirement], limits: Limits | 
     rows = read_scores(run.path, compact=True, measures=wanted)
     samples = run.samples()
     bounds = limits or Limits()
-    return [o for wish, here in chosen for o in _judged(rows, here, wish, axes, bounds, run.manifest, samples)]
+    return [
+        o
+        for wish, here in chosen
+        for o in _judged(rows, here, wish, axes, bounds, run.manifest, samples)
+    ]
 
 
 def _needed(wish: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]) -> set[str]:
     """The measures whose rows a requirement is about; for shares those that decide about a pair."""
     measured = set(chosen["measure"])
-    headlines = {name for evaluation in chosen["evaluation"].unique() for name in axes[evaluation].of_role("headline")}
+    headlines = {
+        name
+        for evaluation in chosen["evaluation"].unique()
+        for name in axes[evaluation].of_role("headline")
+    }
     return (headlines & measured or measured) if wish.measure in SHARES else {wish.measure}
 
 
@@ -112,21 +126,35 @@ def _judged(
 ) -> Iterator[Outcome]:
     shares = wish.measure in SHARES
     judged = False
-    measures = [measure + suffix for measure in _needed(wish, chosen, axes) for suffix in ("", *SUFFIXES)]
-    for (dataset, model, evaluation), here in chosen.groupby(["dataset", "model", "evaluation"], sort=False):
+    measures = [
+        measure + suffix for measure in _needed(wish, chosen, axes) for suffix in ("", *SUFFIXES)
+    ]
+    for (dataset, model, evaluation), here in chosen.groupby(
+        ["dataset", "model", "evaluation"], sort=False
+    ):
         axis = axes[str(evaluation)]
-        asked_for = (rows["dataset"] == dataset) & (rows["model"] == model) & (rows["evaluation"] == evaluation)
+        asked_for = (
+            (rows["dataset"] == dataset)
+            & (rows["model"] == model)
+            & (rows["evaluation"] == evaluation)
+        )
         asked_for &= rows["measure"].isin(measures) & rows["explainer"].isin(here["explainer"])
         (cube,) = arrange(rows[asked_for], manifest, samples)
         wanted = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
         for e, explainer in enumerate(cube.explainers):
             measure = wish.measure
             if shares:  # by the measure whose status is that of the pairs, as `arrange` chooses it
-                measure = next(iter(axis.headlines(cube.select(explainers=[explainer]))), cube.measures[-1])
+                measure = next(
+                    iter(axis.headlines(cube.select(explainers=[explainer]))), cube.measures[-1]
+                )
             if wish.readout == "noise_floor":
-                groups = [[-1]] if measure in cube.floor and (explainer, REDRAW, 0.0) in wanted else []
+                groups = (
+                    [[-1]] if measure in cube.floor and (explainer, REDRAW, 0.0) in wanted else []
+                )
             else:
-                asked = [k for k, place in enumerate(cube.conditions) if (explainer, *place) in wanted]
+                asked = [
+                    k for k, place in enumerate(cube.conditions) if (explainer, *place) in wanted
+                ]
                 usable = [k for k in asked if _has(cube, measure, wish.readout, e, k)]
                 groups = [[k] for k in usable] if each(wish) else [usable] if usable else []
             for group in groups:
@@ -141,7 +169,11 @@ def _judged(
 
 def _has(cube: Cube, measure: str, readout: str, e: int, k: int) -> bool:
     """Whether the table has rows of what a readout is made of."""
-    asked = {form for form in ("", *SUFFIXES) if measure + form in cube.asked and cube.asked[measure + form][e, k]}
+    asked = {
+        form
+        for form in ("", *SUFFIXES)
+        if measure + form in cube.asked and cube.asked[measure + form][e, k]
+    }
     return any(form <= asked for form in FORMS[readout])
 
 
@@ -163,18 +195,30 @@ def _scores(
         return column(cube, name, e=e)[group], cube.values[name][e][group], status
     if wish.readout == "calibrated":
         return estimates(cube, measure, e=e)[group], None, status
-    return calibrated(column(cube, measure, e=e), column(cube, f"{measure}_chance", e=e))[group], None, status
+    return (
+        calibrated(column(cube, measure, e=e), column(cube, f"{measure}_chance", e=e))[group],
+        None,
+        status,
+    )
 
 
 def _verdict(
-    cube: Cube, e: int, group: list[int], measure: str, wish: Requirement, axis: Axis, limits: Limits
+    cube: Cube,
+    e: int,
+    group: list[int],
+    measure: str,
+    wish: Requirement,
+    axis: Axis,
+    limits: Limits,
 ) -> tuple[Bound, str]:
     """The bound and what would be needed to pass, empty where nothing is."""
     scores, values, status = _scores(cube, e, group, measure, wish)
     names = [cube.conditions[k][0] for k in group] if group[0] >= 0 else [REDRAW]
     seen = bound_mean(scores, names, wish.confidence, wish.at_least)
     if limits.strict:
-        seen = _guaranteed(cube, values, UNIT if wish.measure in SHARES else cube.span(measure), names, wish)
+        seen = _guaranteed(
+            cube, values, UNIT if wish.measure in SHARES else cube.span(measure), names, wish
+        )
     places = [axis.condition(*cube.conditions[k]) for k in group] if group[0] >= 0 else [REDRAW]
     for row, place in enumerate(places):
         count = int(scores[row].n)
@@ -198,20 +242,30 @@ def _verdict(
     gap = abs(seen.mean - wish.threshold)
     return (
         seen,
-        f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least" if gap else "more than the mean",
+        f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least"
+        if gap
+        else "more than the mean",
     )
 
 
-def _guaranteed(cube: Cube, values: Array | None, span: Span | None, names: list[str], wish: Requirement) -> Bound:
+def _guaranteed(
+    cube: Cube, values: Array | None, span: Span | None, names: list[str], wish: Requirement
+) -> Bound:
     """The bound by betting, of groups by their means where samples have groups; what has none is an error."""
     if values is None or span is None or span[0] is None or span[1] is None:
         bounded = span is not None and None not in span
         why = (
-            "a calibrated score is no mean of bounded scores" if bounded else f"{wish.measure} has no ends of its scale"
+            "a calibrated score is no mean of bounded scores"
+            if bounded
+            else f"{wish.measure} has no ends of its scale"
         )
-        raise UserError(f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one")
+        raise UserError(
+            f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one"
+        )
     if cube.groups is not None:
-        values = np.stack([mean_of_finite(values[:, cube.groups == g]) for g in np.unique(cube.groups)], 1)
+        values = np.stack(
+            [mean_of_finite(values[:, cube.groups == g]) for g in np.unique(cube.groups)], 1
+        )
     return guaranteed(values, (span[0], span[1]), names, wish.confidence, wish.at_least)
 
 

@@ -19,7 +19,10 @@ FIELDS = ("dataset", "model", "condition", "level", "explainer")
 
 
 def choose(
-    places: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis], kinds: Mapping[str, str]
+    places: pd.DataFrame,
+    requirement: Requirement,
+    axes: Mapping[str, Axis],
+    kinds: Mapping[str, str],
 ) -> pd.DataFrame:
     """The places of the requirement's measure that it is about: every explainer but controls, unless it names some.
 
@@ -45,15 +48,21 @@ def choose(
         if pattern is not None and pattern != EACH:
             chosen = _filtered(chosen, key, pattern, requirement)
         elif key == "condition" and requirement.readout != "noise_floor":
-            aside = {IDENTITY}.union(*(axes[evaluation].aside for evaluation in chosen["evaluation"].unique()))
+            aside = {IDENTITY}.union(
+                *(axes[evaluation].aside for evaluation in chosen["evaluation"].unique())
+            )
             usual = chosen[~chosen["condition"].isin(aside)]
             if usual.empty:
-                raise UserError(f"{requirement} must name a condition, one of {_listing(chosen['condition'])}")
+                raise UserError(
+                    f"{requirement} must name a condition, one of {_listing(chosen['condition'])}"
+                )
             chosen = usual
         elif key == "explainer":
             chosen = chosen[chosen["role"] != CONTROL]
             if chosen.empty:
-                raise UserError(f"only controls were judged for {requirement}; name one with {{explainer=…}}")
+                raise UserError(
+                    f"only controls were judged for {requirement}; name one with {{explainer=…}}"
+                )
     if patterns.get("level", EACH) != EACH:
         chosen = _at_level(chosen, patterns["level"], requirement)
     _refuse_opposites(chosen, requirement, axes)
@@ -71,13 +80,19 @@ def no_readout(requirement: Requirement) -> UserError:
     return UserError(f"{what}; leave out the readout for the mean, in {requirement}")
 
 
-def _on_axis(places: pd.DataFrame, requirement: Requirement, kinds: Mapping[str, str]) -> pd.DataFrame:
+def _on_axis(
+    places: pd.DataFrame, requirement: Requirement, kinds: Mapping[str, str]
+) -> pd.DataFrame:
     present = list(dict.fromkeys(places["evaluation"]))
     if not present:
         raise UserError("the run has no scores to check")
-    meant = [e for e in present if e == requirement.axis] or [e for e in present if kinds.get(e) == requirement.axis]
+    meant = [e for e in present if e == requirement.axis] or [
+        e for e in present if kinds.get(e) == requirement.axis
+    ]
     if not meant:
-        raise UserError(f"{unknown('axis', requirement.axis, {*present, *kinds.values()})}, in {requirement}")
+        raise UserError(
+            f"{unknown('axis', requirement.axis, {*present, *kinds.values()})}, in {requirement}"
+        )
     return places[places["evaluation"].isin(meant)]
 
 
@@ -87,12 +102,16 @@ def _measured(places: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
         return bare
     chosen = bare[bare["measure"] == requirement.measure]
     if chosen.empty:
-        error = unknown(f"measure of {requirement.axis}", requirement.measure, {*bare["measure"], *SHARES})
+        error = unknown(
+            f"measure of {requirement.axis}", requirement.measure, {*bare["measure"], *SHARES}
+        )
         raise UserError(f"{error}, in {requirement}")
     return chosen
 
 
-def _filtered(chosen: pd.DataFrame, key: str, pattern: str, requirement: Requirement) -> pd.DataFrame:
+def _filtered(
+    chosen: pd.DataFrame, key: str, pattern: str, requirement: Requirement
+) -> pd.DataFrame:
     named = list(dict.fromkeys(chosen[key]))
     meant = [name for name in named if matches(pattern, name)]
     if key == "explainer":  # a glob is after methods; a control is judged when it is named
@@ -109,20 +128,27 @@ def _at_level(chosen: pd.DataFrame, level: str, requirement: Requirement) -> pd.
         wanted = [float(part) for part in level.split("|")]
     except ValueError as error:
         raise UserError(f"a level is a number, got {level!r} in {requirement}") from error
-    near = [any(math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-12) for y in wanted) for x in chosen["level"]]
+    near = [
+        any(math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-12) for y in wanted)
+        for x in chosen["level"]
+    ]
     if not any(near):
         levels = ", ".join(f"{x:g}" for x in sorted(set(chosen["level"])))
         raise UserError(f"there is no level {level}; there are {levels}, in {requirement}")
     return chosen[near]
 
 
-def _refuse_opposites(chosen: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis]) -> None:
+def _refuse_opposites(
+    chosen: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis]
+) -> None:
     """Removing the most important first should hurt and the least important first should not; their mean is nothing."""
     measure = axes[str(chosen["evaluation"].iloc[0])].measure(requirement.measure)
     curve = measure is not None and measure.role == "curve"
     if curve and not each(requirement) and chosen["order"].replace("", None).nunique() > 1:
         named = _listing(f"'{name}'" for name in chosen["condition"])
-        raise UserError(f"{requirement} would average opposite orders of removal; name one condition of {named}")
+        raise UserError(
+            f"{requirement} would average opposite orders of removal; name one condition of {named}"
+        )
 
 
 def _listing(names: Iterable[str]) -> str:

@@ -26,7 +26,11 @@ def shown(value: float, up: bool | None = None, digits: int = 3) -> str:
     if not math.isfinite(value):
         return "-"
     scale = 10**digits
-    whole = round(value * scale) if up is None else (math.ceil if up else math.floor)(round(value * scale, 6))
+    whole = (
+        round(value * scale)
+        if up is None
+        else (math.ceil if up else math.floor)(round(value * scale, 6))
+    )
     return f"{whole / scale:.{digits}f}"
 
 
@@ -51,7 +55,9 @@ def lines(outcomes: Sequence[Outcome], width: int | None = None) -> list[str]:
             name = who(outcome)
             name = name if len(name) <= room else f"{name[: room - 1]}…"
             head = f"  {state}  {name:<{room}}  {bound:>8}  {mean:>6}  {seen.n:>5}"
-            needs = f"{wish.sign} {wish.threshold:g}" + (f": {outcome.need}" if outcome.need else "")
+            needs = f"{wish.sign} {wish.threshold:g}" + (
+                f": {outcome.need}" if outcome.need else ""
+            )
             text += _with_tail(head, needs, width)
         text.append("")
     return [*text, summary(outcomes)]
@@ -75,16 +81,16 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 def who(outcome: Outcome) -> str:
     """The explainer, and the condition where each is judged by itself."""
-    return _one_line(f"{outcome.explainer}, {outcome.condition}" if outcome.condition else outcome.explainer)
+    return _one_line(
+        f"{outcome.explainer}, {outcome.condition}" if outcome.condition else outcome.explainer
+    )
 
 
 def sentence(outcome: Outcome) -> str:
     """One outcome without its surroundings."""
     wish, seen = outcome.requirement, outcome.seen
     side = "lower" if wish.at_least else "upper"
-    bound = (
-        f"{side} bound {shown(seen.bound, not wish.at_least)} ({seen.method}), mean {shown(seen.mean)}, n = {seen.n}"
-    )
+    bound = f"{side} bound {shown(seen.bound, not wish.at_least)} ({seen.method}), mean {shown(seen.mean)}, n = {seen.n}"
     text = f"{who(outcome)} of {_where(outcome)}: {wish}: {bound}"
     return f"{text}; needs {outcome.need}" if outcome.need else text
 
@@ -98,9 +104,23 @@ def as_json(outcomes: Sequence[Outcome], directory: str) -> str:
     entries: list[dict[str, Any]] = []
     for o in outcomes:
         wish = o.requirement
-        entry = {"requirement": str(wish), "passed": o.passed, "dataset": o.dataset, "model": o.model}
-        entry |= {"evaluation": o.evaluation, "explainer": o.explainer, "condition": o.condition or None}
-        entry |= {"bound": number(o.seen.bound), "mean": number(o.seen.mean), "n": o.seen.n, "method": o.seen.method}
+        entry = {
+            "requirement": str(wish),
+            "passed": o.passed,
+            "dataset": o.dataset,
+            "model": o.model,
+        }
+        entry |= {
+            "evaluation": o.evaluation,
+            "explainer": o.explainer,
+            "condition": o.condition or None,
+        }
+        entry |= {
+            "bound": number(o.seen.bound),
+            "mean": number(o.seen.mean),
+            "n": o.seen.n,
+            "method": o.seen.method,
+        }
         entry |= {
             "sign": wish.sign,
             "threshold": wish.threshold,
@@ -109,7 +129,11 @@ def as_json(outcomes: Sequence[Outcome], directory: str) -> str:
         }
         entries.append(entry)
     passed = all(o.passed for o in outcomes)
-    return json.dumps({"directory": directory, "passed": passed, "outcomes": entries}, indent=2, ensure_ascii=False)
+    return json.dumps(
+        {"directory": directory, "passed": passed, "outcomes": entries},
+        indent=2,
+        ensure_ascii=False,
+    )
 
 
 def github_log(outcomes: Sequence[Outcome]) -> list[str]:
@@ -122,7 +146,11 @@ def github_log(outcomes: Sequence[Outcome]) -> list[str]:
     log = [f"::stop-commands::{key}", *lines(outcomes), f"::{key}::"]
     for outcome in outcomes:
         if not outcome.passed:
-            title = _escaped(f"{who(outcome)}: {outcome.requirement}").replace(":", "%3A").replace(",", "%2C")
+            title = (
+                _escaped(f"{who(outcome)}: {outcome.requirement}")
+                .replace(":", "%3A")
+                .replace(",", "%2C")
+            )
             log.append(f"::error title={title}::{_escaped(sentence(outcome))}")
     return log
 
@@ -130,15 +158,25 @@ def github_log(outcomes: Sequence[Outcome]) -> list[str]:
 def junit(outcomes: Sequence[Outcome], directory: str) -> bytes:
     """A JUnit report with one test case for each outcome, in the form that Jenkins, GitLab and GitHub read."""
     failed = str(sum(not outcome.passed for outcome in outcomes))
-    counts = {"name": "heatproof", "tests": str(len(outcomes)), "failures": failed, "errors": "0", "time": "0"}
+    counts = {
+        "name": "heatproof",
+        "tests": str(len(outcomes)),
+        "failures": failed,
+        "errors": "0",
+        "time": "0",
+    }
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", counts | {"skipped": "0"})
     properties = ElementTree.SubElement(suite, "properties")
-    ElementTree.SubElement(properties, "property", {"name": "directory", "value": _clean(directory)})
+    ElementTree.SubElement(
+        properties, "property", {"name": "directory", "value": _clean(directory)}
+    )
     for o in outcomes:
         place = _clean(f"heatproof.{o.evaluation}.{o.dataset}.{o.model}")
         name = _clean(f"{o.requirement} [{who(o)}]")
-        case = ElementTree.SubElement(suite, "testcase", {"classname": place, "name": name, "time": "0"})
+        case = ElementTree.SubElement(
+            suite, "testcase", {"classname": place, "name": name, "time": "0"}
+        )
         if not o.passed:
             failure = {"message": _clean(f"needs {o.need}"), "type": "AssertionError"}
             ElementTree.SubElement(case, "failure", failure).text = _clean(sentence(o))
@@ -161,7 +199,9 @@ def _with_tail(head: str, tail: str, width: int | None) -> list[str]:
     if width is None or len(whole) <= width:
         return [whole]
     first, colon, rest = tail.partition(": ")
-    below = textwrap.wrap(rest, max(30, width - 8), initial_indent=" " * 8, subsequent_indent=" " * 8)
+    below = textwrap.wrap(
+        rest, max(30, width - 8), initial_indent=" " * 8, subsequent_indent=" " * 8
+    )
     return [f"{head}  {first}{colon.rstrip()}", *below]
 
 

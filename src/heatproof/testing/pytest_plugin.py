@@ -40,7 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the marker known."""
     config.addinivalue_line(
-        "markers", f"{MARKER}(*requirements): what the runs that a test makes with heatproof_run must keep"
+        "markers",
+        f"{MARKER}(*requirements): what the runs that a test makes with heatproof_run must keep",
     )
     config.stash[KEPT] = []
 
@@ -57,7 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid}: {error}") from error
             fixtures = getattr(item, "fixturenames", ())
             if "heatproof_run" not in fixtures:
-                raise pytest.UsageError(f"{item.nodeid}: the marker {MARKER} needs the fixture heatproof_run")
+                raise pytest.UsageError(
+                    f"{item.nodeid}: the marker {MARKER} needs the fixture heatproof_run"
+                )
 
 
 @pytest.fixture
@@ -92,10 +95,19 @@ def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
         from heatproof.testing.cache import fingerprint
 
         plan = make_plan(
-            model, data, explainers, evaluations, seed=seed, limit=limit, batch_size=batch_size, device=device
+            model,
+            data,
+            explainers,
+            evaluations,
+            seed=seed,
+            limit=limit,
+            batch_size=batch_size,
+            device=device,
         )
         name = fingerprint(plan)[:16]
-        where = place / (f"{slug(request.node.name)}-{name}" if chosen else name)  # tests may share what is not kept
+        where = place / (
+            f"{slug(request.node.name)}-{name}" if chosen else name
+        )  # tests may share what is not kept
         run = execute(plan, where, f"pytest {request.node.nodeid}", False)
         made.append(run)
         if chosen:
@@ -131,7 +143,9 @@ def _problems(item: pytest.Function, wishes: Iterable[str]) -> list[str]:
 
     runs = item.stash.get(RUNS, [])
     if not runs:
-        return [f"the marker {MARKER} has requirements, but the test made no run with heatproof_run"]
+        return [
+            f"the marker {MARKER} has requirements, but the test made no run with heatproof_run"
+        ]
     problems: list[str] = []
     for run in runs:
         try:
@@ -141,7 +155,9 @@ def _problems(item: pytest.Function, wishes: Iterable[str]) -> list[str]:
             continue
         for outcome in outcomes:
             name = f"heatproof {outcome.requirement} [{who(outcome)}]"
-            item.user_properties.append((name, f"{'pass' if outcome.passed else 'fail'}: {sentence(outcome)}"))
+            item.user_properties.append(
+                (name, f"{'pass' if outcome.passed else 'fail'}: {sentence(outcome)}")
+            )
         if not all(outcome.passed for outcome in outcomes):
             problems += ["explanations do not hold", "", *lines(outcomes), f"run: {run.path}"]
     return problems

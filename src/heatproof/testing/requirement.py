@@ -11,9 +11,7 @@ from typing import Any
 
 from heatproof.errors import UserError, unknown
 
-GRAMMAR = (
-    "AXIS.MEASURE[.READOUT][{explainer=…, condition=…, level=…, model=…, dataset=…}] >=|<=|>|< NUMBER [@ CONFIDENCE]"
-)
+GRAMMAR = "AXIS.MEASURE[.READOUT][{explainer=…, condition=…, level=…, model=…, dataset=…}] >=|<=|>|< NUMBER [@ CONFIDENCE]"
 EXAMPLE = "stability.fass >= 0.6 @ 0.95"
 READOUTS = ("mean", "calibrated", "unaligned_calibrated", "aligned", "chance", "noise_floor")
 SHARES = ("retention", "flipped", "undefined")
@@ -80,18 +78,28 @@ def parse(text: str) -> Requirement:
     """
     parts = _FORM.fullmatch(text)
     if parts is None:
-        raise UserError(f"cannot read the requirement {text!r}; one looks like {EXAMPLE}, in full {GRAMMAR}")
+        raise UserError(
+            f"cannot read the requirement {text!r}; one looks like {EXAMPLE}, in full {GRAMMAR}"
+        )
     measure, *readout = parts["name"].split(".")
     if measure in SHARES and readout:
-        raise UserError(f"{measure} is a share and has no readout, got {parts['name']!r} in {text!r}")
+        raise UserError(
+            f"{measure} is a share and has no readout, got {parts['name']!r} in {text!r}"
+        )
     if len(readout) > 1 or not measure:
         raise UserError(f"{parts['name']!r} is not a measure with at most one readout, in {text!r}")
     if readout and readout[0] not in READOUTS:
         raise UserError(f"{unknown('readout', readout[0], READOUTS)}, in {text!r}")
-    confidence = _number("the confidence", parts["confidence"], text) if parts["confidence"] else USUAL_CONFIDENCE
+    confidence = (
+        _number("the confidence", parts["confidence"], text)
+        if parts["confidence"]
+        else USUAL_CONFIDENCE
+    )
     if not LEAST_CONFIDENCE <= confidence <= MOST_CONFIDENCE:
         allowed = f"from {LEAST_CONFIDENCE} to {MOST_CONFIDENCE}, such as {USUAL_CONFIDENCE}"
-        raise UserError(f"the confidence after @ is {allowed}; got {parts['confidence']} in {text!r}")
+        raise UserError(
+            f"the confidence after @ is {allowed}; got {parts['confidence']} in {text!r}"
+        )
     return Requirement(
         axis=parts["axis"],
         measure=measure,
@@ -123,7 +131,11 @@ def read_requirements(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the requirements in {path}: {error}") from error
     if path.suffix not in (".yaml", ".yml"):
-        return [line for line in (re.sub(r"(^|\s)#.*", "", raw).strip() for raw in text.splitlines()) if line]
+        return [
+            line
+            for line in (re.sub(r"(^|\s)#.*", "", raw).strip() for raw in text.splitlines())
+            if line
+        ]
     import yaml
 
     try:
@@ -154,7 +166,9 @@ def _conditions(braces: str, text: str) -> tuple[tuple[str, str], ...]:
     for piece in filter(str.strip, pieces):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not (key and equals and value):
-            raise UserError(f"between braces there are key=value pairs, got {piece.strip()!r} in {text!r}")
+            raise UserError(
+                f"between braces there are key=value pairs, got {piece.strip()!r} in {text!r}"
+            )
         pairs.append((key, value[1:-1] if value[0] in "'\"" and value[-1] == value[0] else value))
     keys = [key for key, _ in pairs]
     if len(set(keys)) != len(keys):

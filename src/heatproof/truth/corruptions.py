@@ -15,16 +15,27 @@ from heatproof.models.modality import modality
 from heatproof.truth.models import Summed
 from heatproof.types import Batch
 
-How = Literal["none", "noise", "blur", "shift", "shuffle", "class", "sign", "constant", "sobel", "random"]
+How = Literal[
+    "none", "noise", "blur", "shift", "shuffle", "class", "sign", "constant", "sobel", "random"
+]
 RIGHT, MINOR, RANDOM, CONSTANT = "right map", "noise 0.05", "random", "constant"
-GRADES: dict[str, tuple[How, float]] = {f"noise {level:g}": ("noise", level) for level in (0.05, 0.3, 1.0, 3.0)}
-GRADES |= {RIGHT: ("none", 0.0), "blurred": ("blur", 0.0), "shifted": ("shift", 0.25), "shuffled": ("shuffle", 0.0)}
+GRADES: dict[str, tuple[How, float]] = {
+    f"noise {level:g}": ("noise", level) for level in (0.05, 0.3, 1.0, 3.0)
+}
+GRADES |= {
+    RIGHT: ("none", 0.0),
+    "blurred": ("blur", 0.0),
+    "shifted": ("shift", 0.25),
+    "shuffled": ("shuffle", 0.0),
+}
 GRADES |= {"wrong class": ("class", 0.0), "sign turned": ("sign", 0.0), "Sobel": ("sobel", 0.0)}
 GRADES |= {RANDOM: ("random", 0.0), CONSTANT: ("constant", 0.0)}
 """Name -> what is done to the right map, and how strongly."""
 
 
-def corrupted(how: How, level: float, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+def corrupted(
+    how: How, level: float, model: Model, batch: Batch, target: Tensor, seed: int
+) -> Tensor:
     """The right maps a of a model that knows them, made less true; (B, …) in the shape of the input.
 
     `noise` adds level · rms(a) · z with fresh z for every input, `blur` takes means over neighbours (over all features
@@ -39,7 +50,9 @@ def corrupted(how: How, level: float, model: Model, batch: Batch, target: Tensor
     """
     net = model.module
     assert isinstance(net, Summed)
-    maps = net.right(model.inputs(batch), (target + 1) % len(net.weight) if how == "class" else target)
+    maps = net.right(
+        model.inputs(batch), (target + 1) % len(net.weight) if how == "class" else target
+    )
     key, kind = rand.keys(seed, batch.ids, "corrupted"), modality(model, batch)
     match how:
         case "noise" | "random":
@@ -56,7 +69,11 @@ def corrupted(how: How, level: float, model: Model, batch: Batch, target: Tensor
             along = 1 if kind in ("set", "text") else -1
             maps = maps.roll(round(level * maps.shape[along]), along)
         case "shuffle":
-            maps = maps.flatten(1).gather(1, rand.permutation(key, maps[0].numel()).to(maps.device)).view_as(maps)
+            maps = (
+                maps.flatten(1)
+                .gather(1, rand.permutation(key, maps[0].numel()).to(maps.device))
+                .view_as(maps)
+            )
         case "sign":
             maps = -maps
         case "constant":

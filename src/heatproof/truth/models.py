@@ -35,13 +35,22 @@ class Summed(nn.Module):
     """
 
     def __init__(
-        self, parts: Callable[[Tensor, Tensor], Tensor], weight: Tensor, vectors: Tensor | None = None
+        self,
+        parts: Callable[[Tensor, Tensor], Tensor],
+        weight: Tensor,
+        vectors: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.parts, self.weight = parts, nn.Parameter(weight)
-        self.table = nn.Identity() if vectors is None else nn.Embedding(len(vectors), vectors.shape[1], _weight=vectors)
+        self.table = (
+            nn.Identity()
+            if vectors is None
+            else nn.Embedding(len(vectors), vectors.shape[1], _weight=vectors)
+        )
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
         """Logits (B, K); elements or tokens (B, N) that a mask leaves out add nothing."""
         parts = self.parts(self.weight, self.table(x))
         there = attention_mask if mask is None else mask
@@ -85,7 +94,9 @@ def matched(w: Tensor, x: Tensor) -> Tensor:
 
 def _placed(seen: Tensor, w: Tensor, padding: int = 0) -> Tensor:
     """The kernels (K, C, h, w) of each class at its places (B, K, H, W), summed: (B, K, C, …)."""
-    every = [F.conv_transpose2d(seen[:, c : c + 1], w[c : c + 1], padding=padding) for c in range(len(w))]
+    every = [
+        F.conv_transpose2d(seen[:, c : c + 1], w[c : c + 1], padding=padding) for c in range(len(w))
+    ]
     return torch.stack(every, 1)
 
 
@@ -121,11 +132,19 @@ class Truth:
         """So many samples, and where a right map has a region, where its parts are."""
         ids, model = tuple(f"{i:03}" for i in range(n)), self.model()
         x = self.draw(rand.keys(seed, ids, self.name))
-        aux = {name: torch.ones(x.shape[:2], dtype=kind) for tag, (name, kind) in MASKS.items() if tag in self.tags}
+        aux = {
+            name: torch.ones(x.shape[:2], dtype=kind)
+            for tag, (name, kind) in MASKS.items()
+            if tag in self.tags
+        }
         if "region" in self.tags:
             inputs = model.inputs(Batch(ids, x))
             assert isinstance(model.module, Summed)
-            maps = model.module.right(inputs, model.logits(inputs, aux).argmax(1)).abs().sum(-1 if aux else 1)
+            maps = (
+                model.module.right(inputs, model.logits(inputs, aux).argmax(1))
+                .abs()
+                .sum(-1 if aux else 1)
+            )
             aux[REGION] = maps > 1e-3 * maps.flatten(1).amax(1).view(-1, *[1] * (maps.ndim - 1))
         return Batch(ids, x, aux)
 
@@ -136,36 +155,84 @@ def truths() -> list[Truth]:
     def normal(what: str, *shape: int) -> Tensor:
         return rand.normal(rand.keys(0, ("weights",), what), shape)[0]
 
-    smooth, patchy = (F.interpolate(normal(what, CLASSES, 3, 4, 4), scale_factor=4.0) for what in ("smooth", "patchy"))
-    smooth, patchy = smooth - smooth.mean((2, 3), keepdim=True), patchy - patchy.mean(1, keepdim=True)
-    patterns, motifs = normal("patterns", CLASSES, 3, WINDOW, WINDOW).sign(), normal("motifs", CLASSES, 2, 8).sign()
-    colours = (3 * torch.eye(CLASSES) - 1)[:, :, None, None] * torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]])
+    smooth, patchy = (
+        F.interpolate(normal(what, CLASSES, 3, 4, 4), scale_factor=4.0)
+        for what in ("smooth", "patchy")
+    )
+    smooth, patchy = (
+        smooth - smooth.mean((2, 3), keepdim=True),
+        patchy - patchy.mean(1, keepdim=True),
+    )
+    patterns, motifs = (
+        normal("patterns", CLASSES, 3, WINDOW, WINDOW).sign(),
+        normal("motifs", CLASSES, 2, 8).sign(),
+    )
+    colours = (3 * torch.eye(CLASSES) - 1)[:, :, None, None] * torch.tensor(
+        [[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]
+    )
     pairs = torch.zeros(CLASSES, 2, 3, SIZE, SIZE)
     for c, (top, left) in enumerate(((1, 1), (1, 9), (9, 1))):
-        pairs[c, 0, c, top : top + 4, left : left + 4] = pairs[c, 1, c, top + 3 : top + 7, left + 4 : left + 7] = 0.2
+        pairs[c, 0, c, top : top + 4, left : left + 4] = pairs[
+            c, 1, c, top + 3 : top + 7, left + 4 : left + 7
+        ] = 0.2
     steps = normal("columns", CLASSES, 12)
-    words = Summed(linear, normal("words", CLASSES, 4), torch.cat([torch.zeros(20, 4), normal("vectors", 12, 4)]))
+    words = Summed(
+        linear,
+        normal("words", CLASSES, 4),
+        torch.cat([torch.zeros(20, 4), normal("vectors", 12, 4)]),
+    )
     row, points = (partial(rand.uniform, shape=shape) for shape in ((12,), (12, 4)))
     planted, lookup = partial(_planted, patterns, _texture), Summed(matched, patterns)
     sets, tokens = Summed(stepped, 4 * torch.eye(CLASSES, 4)), partial(_upto, most=[32] * 16)
     known: list[tuple[str, str, Summed, Draw, str]] = [
         ("linear", "w x of every pixel", Summed(linear, smooth), _texture, "image"),
-        ("gated", "patches that count where they are positive", Summed(gated, patchy), _texture, "image"),
+        (
+            "gated",
+            "patches that count where they are positive",
+            Summed(gated, patchy),
+            _texture,
+            "image",
+        ),
         ("planted", "the window that fits a pattern best", lookup, planted, "image, region"),
-        ("colours", "a CNN that counts colours", Summed(convolved, colours), _blobs, "invariant image, image, region"),
+        (
+            "colours",
+            "a CNN that counts colours",
+            Summed(convolved, colours),
+            _blobs,
+            "invariant image, image, region",
+        ),
         ("pairs", "products of two patches", Summed(paired, pairs), _texture, "image, region"),
-        ("columns", "steps of columns", Summed(stepped, steps - steps.mean(1, keepdim=True)), row, "table"),
+        (
+            "columns",
+            "steps of columns",
+            Summed(stepped, steps - steps.mean(1, keepdim=True)),
+            row,
+            "table",
+        ),
         ("sets", "elements looked up in a set", sets, points, "invariant set, set, region"),
-        ("motifs", "a motif found in a series", Summed(matched, motifs), partial(_series, motifs), "series, region"),
+        (
+            "motifs",
+            "a motif found in a series",
+            Summed(matched, motifs),
+            partial(_series, motifs),
+            "series, region",
+        ),
         ("words", "words found in a text", words, tokens, "text, region"),
     ]
     try:
         tiles = open_data("bundled:photographs", size=4 * SIZE).load(range(28)).batch.x
-        ground = partial(_planted, patterns, partial(_tiles, tiles.unfold(2, SIZE, SIZE).unfold(3, SIZE, SIZE)))
-        known.append(("photographs", "the same pattern on photographs", lookup, ground, "image, region"))
+        ground = partial(
+            _planted, patterns, partial(_tiles, tiles.unfold(2, SIZE, SIZE).unfold(3, SIZE, SIZE))
+        )
+        known.append(
+            ("photographs", "the same pattern on photographs", lookup, ground, "image, region")
+        )
     except UserError:  # the packages that carry them are not installed
         pass
-    return [Truth(name, text, net, draw, (*tags.split(", "), "any")) for name, text, net, draw, tags in known]
+    return [
+        Truth(name, text, net, draw, (*tags.split(", "), "any"))
+        for name, text, net, draw, tags in known
+    ]
 
 
 def _upto(key: Tensor, most: list[int]) -> Tensor:
@@ -187,7 +254,9 @@ def _tiles(tiles: Tensor, key: Tensor) -> Tensor:
 
 def _planted(patterns: Tensor, ground: Draw, key: Tensor) -> Tensor:
     x = 0.25 + 0.5 * ground(key)
-    for i, (c, row, column) in enumerate(_upto(key, [CLASSES, SIZE - WINDOW, SIZE - WINDOW]).tolist()):
+    for i, (c, row, column) in enumerate(
+        _upto(key, [CLASSES, SIZE - WINDOW, SIZE - WINDOW]).tolist()
+    ):
         x[i, :, row : row + WINDOW, column : column + WINDOW] += 0.25 * patterns[c]
     return x.clamp(0, 1)
 
@@ -203,6 +272,8 @@ def _blobs(key: Tensor) -> Tensor:
     """Grey textures with a few coloured squares."""
     x = 0.6 * _texture(key).mean(1, keepdim=True).repeat(1, 3, 1, 1)
     for step in range(3):
-        for i, (c, row, column) in enumerate(_upto(rand.fold(key, 10 + step), [CLASSES, SIZE - 4, SIZE - 4]).tolist()):
+        for i, (c, row, column) in enumerate(
+            _upto(rand.fold(key, 10 + step), [CLASSES, SIZE - 4, SIZE - 4]).tolist()
+        ):
             x[i, c, row : row + 4, column : column + 4] += 0.3
     return x.clamp(0, 1)

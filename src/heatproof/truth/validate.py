@@ -49,7 +49,9 @@ def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = No
         raise unknown("model", wrong[0], known)
     rows = [row for name in only or known for row in _scores(known[name], samples, seed)]
     found = []
-    for (axis, measure), here in pd.concat(rows, ignore_index=True).groupby(["axis", "measure"], sort=False):
+    for (axis, measure), here in pd.concat(rows, ignore_index=True).groupby(
+        ["axis", "measure"], sort=False
+    ):
         near, far = (here[RIGHT] - here[MINOR]).abs(), (here[RIGHT] - here[RANDOM]).abs()
         moved = far.gt(SMALLEST) & near.notna()
         minor = _share(int((near < 0.5 * far)[moved].sum()), int(moved.sum()))
@@ -60,9 +62,26 @@ def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = No
             gap = (here[truer] - here[other]).dropna() if other in here else pd.Series(dtype=float)
             wins, losses, n = int((gap > SMALLEST).sum()), int((gap < -SMALLEST).sum()), len(gap)
             share, low, high = _share(wins, n)
-            verdict = "" if not n else "prefers" if low > 0.5 else "misled" if _share(losses, n)[1] > 0.5 else "blind"
-            told = {"wins": wins, "losses": losses, "n": n, "share": share, "low": low, "high": high}
-            found.append({**facts, "corruption": name, **told, "verdict": verdict, "needed": needed(share)})
+            verdict = (
+                ""
+                if not n
+                else "prefers"
+                if low > 0.5
+                else "misled"
+                if _share(losses, n)[1] > 0.5
+                else "blind"
+            )
+            told = {
+                "wins": wins,
+                "losses": losses,
+                "n": n,
+                "share": share,
+                "low": low,
+                "high": high,
+            }
+            found.append(
+                {**facts, "corruption": name, **told, "verdict": verdict, "needed": needed(share)}
+            )
     return pd.DataFrame(found)
 
 
@@ -72,16 +91,30 @@ def _share(k: int, n: int) -> tuple[float, float, float]:
 
 def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
     """Scores of every map of one model's samples, turned so that more is better: a row per axis, measure and sample."""
-    grades = {name: made for name, made in GRADES.items() if made[0] != "sobel" or "image" in truth.tags}
-    maps = {name: Function(partial(corrupted, *made), stochastic=False) for name, made in grades.items()}
-    axes = {axis.name: axis for axis in AXES if axis.evaluation is not None and set(axis.trial) & set(truth.tags)}
-    first = {name: next(tag for tag in truth.tags if tag in axis.trial) for name, axis in axes.items()}
+    grades = {
+        name: made for name, made in GRADES.items() if made[0] != "sobel" or "image" in truth.tags
+    }
+    maps = {
+        name: Function(partial(corrupted, *made), stochastic=False) for name, made in grades.items()
+    }
+    axes = {
+        axis.name: axis
+        for axis in AXES
+        if axis.evaluation is not None and set(axis.trial) & set(truth.tags)
+    }
+    first = {
+        name: next(tag for tag in truth.tags if tag in axis.trial) for name, axis in axes.items()
+    }
     asked = {name: {name: dict(axis.trial[first[name]])} for name, axis in axes.items()}
-    run = evaluate(truth.model(), truth.samples(samples, seed), maps, asked, seed=seed, show_progress=False)
+    run = evaluate(
+        truth.model(), truth.samples(samples, seed), maps, asked, seed=seed, show_progress=False
+    )
     for cube in arrange(run.table(), run.manifest):
         for measure in axes[cube.evaluation].measures:
             if measure.name in cube.values and measure.role in ("headline", "component"):
-                scores = sample_scores(cube.counted(), measure.name, "best")  # (maps, conditions, samples)
+                scores = sample_scores(
+                    cube.counted(), measure.name, "best"
+                )  # (maps, conditions, samples)
                 turned = (measure.sign or 1) * mean_of_finite(scores.transpose(0, 2, 1))
                 about = {"axis": cube.evaluation, "measure": measure.name, "better": measure.better}
                 yield pd.DataFrame({**about, **dict(zip(cube.explainers, turned, strict=True))})
@@ -101,17 +134,31 @@ def needed(share: float, most: int = 1000) -> int:
 def sentences(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """(axis.measure, what it can be trusted for) of every measure, from its rows of `validate`."""
     for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
-        first, names = records(rows)[0], {v: listing(rows.loc[rows["verdict"] == v, "corruption"]) for v in SIGNS}
+        first, names = (
+            records(rows)[0],
+            {v: listing(rows.loc[rows["verdict"] == v, "corruption"]) for v in SIGNS},
+        )
         most, minor = rows.loc[rows["verdict"] == "prefers", "needed"].max(), first.resilience
         ways = ("prefers the right map to", "is blind to", "is misled by")
         if first.better == "neither":
-            ways = ("scores the right map higher than", "does not tell it from", "scores it lower than")
+            ways = (
+                "scores the right map higher than",
+                "does not tell it from",
+                "scores it lower than",
+            )
         said = [f"{way} {names[v]}" for way, v in zip(ways, SIGNS, strict=False) if names[v]]
         text = f"{'No direction is better; it' if first.better == 'neither' else 'It'} {', '.join(said)}."
-        text += f" {most} samples show each preference four times out of five." if names["prefers"] else ""
+        text += (
+            f" {most} samples show each preference four times out of five."
+            if names["prefers"]
+            else ""
+        )
         ends = with_interval(minor, first.resilience_low, first.resilience_high)
         text += f" Resilience is {ends}." if minor >= 0 else ""
-        yield f"{axis}.{measure}", text + (" It scores constant maps, which say nothing." if first.constant else "")
+        yield (
+            f"{axis}.{measure}",
+            text + (" It scores constant maps, which say nothing." if first.constant else ""),
+        )
 
 
 def markdown(table: pd.DataFrame, samples: int, how: str = "") -> str:
@@ -119,16 +166,38 @@ def markdown(table: pd.DataFrame, samples: int, how: str = "") -> str:
     shown = [*dict.fromkeys(table["corruption"])]
     models = "; ".join(f"*{truth.name}*: {truth.text}" for truth in truths())
     columns = ["axis", "measure", "", *shown, "resilient", "reactive"]
-    lines = [MADE.format(how, samples, models), "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines = [
+        MADE.format(how, samples, models),
+        "",
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+    ]
     for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
         cells = {r.corruption: r for r in records(rows)}
         shares = [f"{number(cells[c].share)}{SIGNS[cells[c].verdict]}" for c in shown]
         ends = [number(cells[RANDOM].resilience), number(cells[RANDOM].share)]
-        lines.append(f"| {axis} | `{measure}` | {WAYS[cells[RANDOM].better]} | {' | '.join([*shares, *ends])} |")
-    lines += ["", "## Measure by measure", "", *(f"- `{name}`: {text}" for name, text in sentences(table))]
+        lines.append(
+            f"| {axis} | `{measure}` | {WAYS[cells[RANDOM].better]} | {' | '.join([*shares, *ends])} |"
+        )
+    lines += [
+        "",
+        "## Measure by measure",
+        "",
+        *(f"- `{name}`: {text}" for name, text in sentences(table)),
+    ]
     tried = set(zip(table["axis"], table["measure"], strict=True))
-    every = [(axis.name, m.name) for axis in AXES for m in axis.measures if m.role in ("headline", "component")]
+    every = [
+        (axis.name, m.name)
+        for axis in AXES
+        for m in axis.measures
+        if m.role in ("headline", "component")
+    ]
     left = listing(f"`{axis}.{name}`" for axis, name in every if (axis, name) not in tried)
     return "\n".join(
-        [*lines, "", f"Not tried, for want of another mode, retraining or kind of explanation: {left}.", ""]
+        [
+            *lines,
+            "",
+            f"Not tried, for want of another mode, retraining or kind of explanation: {left}.",
+            "",
+        ]
     )

@@ -36,7 +36,9 @@ def maps_of(run: heatproof.Run) -> dict[str, np.ndarray]:
 def test_each_measure_against_its_definition(run):
     table, maps = run.table(), maps_of(run)
     a, b = maps["input_x_gradient"], maps["saliency"]
-    rows = table[(table.explainer == "input_x_gradient") & (table.condition == "saliency")].sort_values("sample")
+    rows = table[
+        (table.explainer == "input_x_gradient") & (table.condition == "saliency")
+    ].sort_values("sample")
     found = {name: group.value.to_numpy() for name, group in rows.groupby("measure", observed=True)}
 
     def rho(i: int, j: int) -> float:
@@ -57,7 +59,11 @@ def test_each_measure_against_its_definition(run):
 
 
 def test_a_method_agrees_with_itself_and_noise_with_nobody():
-    copies = {"one": heatproof.Saliency(), "two": heatproof.Saliency(), "noise": heatproof.RandomMap()}
+    copies = {
+        "one": heatproof.Saliency(),
+        "two": heatproof.Saliency(),
+        "noise": heatproof.RandomMap(),
+    }
     run = heatproof.evaluate(model(), pictures(6), copies, [AXIS])
     (judged,) = judge(run.in_study_order(), run.samples(), (), run.manifest)
     found = matrix(judged)
@@ -113,10 +119,15 @@ def test_rows_of_tables_and_a_constant_map():
     def flat(network, batch, target, seed):
         return torch.ones_like(batch.x)
 
-    run = heatproof.evaluate(net, torch.rand(5, 12), ["saliency", "input_x_gradient", flat], ["agreement"])
+    run = heatproof.evaluate(
+        net, torch.rand(5, 12), ["saliency", "input_x_gradient", flat], ["agreement"]
+    )
     rows = run.table()[lambda t: t.condition == "flat"]
     assert set(rows.status) == {"undefined"} and set(rows.reason) == {"flat: the map is constant"}
 
 
 def test_a_single_method_is_a_cluster_and_none_is_none():
-    assert clustered(np.full((1, 1), np.nan)) == ([0], [0]) and clustered(np.empty((0, 0))) == ([], [])
+    assert clustered(np.full((1, 1), np.nan)) == ([0], [0]) and clustered(np.empty((0, 0))) == (
+        [],
+        [],
+    )

@@ -24,7 +24,9 @@ AND = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
 
 
 def functions(n: int, *batch: int, seed: int = 0) -> Tensor:
-    return torch.randn(*batch, 2**n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        *batch, 2**n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def close(a: Tensor, b: Tensor) -> bool:
@@ -51,7 +53,9 @@ def character(s: int, a: int, n: int, p: float) -> float:
 
 def expansion(n: int, p: float) -> Tensor:
     """The matrix from Fourier coefficients to values, (2^n, 2^n)."""
-    return torch.tensor([[character(s, a, n, p) for s in range(2**n)] for a in range(2**n)], dtype=torch.float64)
+    return torch.tensor(
+        [[character(s, a, n, p) for s in range(2**n)] for a in range(2**n)], dtype=torch.float64
+    )
 
 
 def masked(h: Tensor, keep: float) -> Tensor:
@@ -72,7 +76,9 @@ def variance(h: Tensor, p: float) -> Tensor:
 def tails(coefficients: Tensor) -> Tensor:
     """Σ_{|S|≥k} |ĥ(S)| for k = 0 … n."""
     sizes = boolean.degrees(coefficients.shape[-1].bit_length() - 1)
-    return torch.stack([coefficients[..., sizes >= k].abs().sum(-1) for k in range(int(sizes.max()) + 1)], -1)
+    return torch.stack(
+        [coefficients[..., sizes >= k].abs().sum(-1) for k in range(int(sizes.max()) + 1)], -1
+    )
 
 
 def printed_weight(h: Tensor, alpha: int, r: int) -> Tensor:
@@ -91,7 +97,8 @@ def printed_weight(h: Tensor, alpha: int, r: int) -> Tensor:
 def test_fourier_coefficients_are_expectations_and_expand_the_function(n, p):
     h, basis = functions(n, 3), expansion(n, p)
     chance = torch.tensor(
-        [p ** a.bit_count() * (1 - p) ** (n - a.bit_count()) for a in range(2**n)], dtype=torch.float64
+        [p ** a.bit_count() * (1 - p) ** (n - a.bit_count()) for a in range(2**n)],
+        dtype=torch.float64,
     )
     assert close(basis.T @ torch.diag(chance) @ basis, torch.eye(2**n, dtype=torch.float64))
     coefficients = boolean.fourier(h, p)
@@ -125,7 +132,9 @@ def test_masking_agrees_with_the_expectation_in_every_basis(n, keep):
     h = functions(n, 2, 2)
     expected = masked(h, keep)
     assert close(boolean.masking(h, keep), expected)
-    assert close(boolean.from_monotone(boolean.masking(boolean.monotone(h), keep, "monotone")), expected)
+    assert close(
+        boolean.from_monotone(boolean.masking(boolean.monotone(h), keep, "monotone")), expected
+    )
     for p in (0.5, 0.15, 0.8):
         smoothed = boolean.masking(boolean.fourier(h, p), keep, "fourier", p=p)
         assert torch.allclose(boolean.from_fourier(smoothed, p), expected, rtol=0, atol=1e-9)
@@ -146,7 +155,9 @@ def test_masking_scales_monotone_coefficients_and_moves_fourier_mass_down():
 def test_masking_changes_the_bias_and_shrinks_the_variance(p, keep):
     h, size = functions(5, 50) + 3, boolean.degrees(5).double()
     rebiased = boolean.fourier(h, p) * ((keep - p) / (1 - p)) ** (size / 2)  # Lemma A.6
-    assert torch.allclose(boolean.from_fourier(rebiased, p / keep), masked(h, keep), rtol=0, atol=1e-9)
+    assert torch.allclose(
+        boolean.from_fourier(rebiased, p / keep), masked(h, keep), rtol=0, atol=1e-9
+    )
     shrunk = variance(boolean.masking(h, keep), p / keep)
     assert bool((shrunk <= (keep - p) / (1 - p) * variance(h, p) + 1e-9).all())
 
@@ -154,7 +165,9 @@ def test_masking_changes_the_bias_and_shrinks_the_variance(p, keep):
 @pytest.mark.parametrize("keep", [0.0, 0.2, 0.5, 0.9, 1.0])
 def test_high_degree_mass_after_masking_stays_under_theorem_a4(keep):
     h = functions(6, 40) * (functions(6, 40, seed=1) > 0)
-    theorem = torch.from_numpy(stats.binom.sf(np.arange(7) - 1, 6, keep)) * tails(boolean.fourier(h))
+    theorem = torch.from_numpy(stats.binom.sf(np.arange(7) - 1, 6, keep)) * tails(
+        boolean.fourier(h)
+    )
     assert bool((tails(boolean.fourier(boolean.masking(h, keep))) <= theorem + 1e-9).all())
 
 
@@ -163,18 +176,25 @@ def test_equation_28_has_the_wrong_signs_for_and():
     found = boolean.masking(boolean.fourier(AND), keep, "fourier")
     assert close(found, keep**2 / 4 * torch.tensor([1.0, -1.0, -1.0, 1.0]).double())
     assert close(found, boolean.fourier(masked(AND, keep)))
-    printed = torch.tensor([(2 - keep) ** 2, -keep * (2 - keep), -keep * (2 - keep), keep**2]).double() / 4
+    printed = (
+        torch.tensor([(2 - keep) ** 2, -keep * (2 - keep), -keep * (2 - keep), keep**2]).double()
+        / 4
+    )
     assert not torch.allclose(found, printed, atol=0.1)
 
 
 def test_equation_58_forgets_sets_that_reach_into_the_explanation():
     coefficients = boolean.monotone(AND)
-    assert float(boolean.difference(coefficients, 0b01, 0b11)) == 1.0 == float(AND[0b11] - AND[0b01])
+    assert (
+        float(boolean.difference(coefficients, 0b01, 0b11)) == 1.0 == float(AND[0b11] - AND[0b01])
+    )
     assert sum(float(coefficients[t]) for t in subsets(0b11 & ~0b01) if t) == 0.0  # as printed
     h = functions(5, 2)
     for alpha in range(32):
         for beta in ball(5, alpha, 5):
-            assert close(boolean.difference(boolean.monotone(h), alpha, beta), h[:, beta] - h[:, alpha])
+            assert close(
+                boolean.difference(boolean.monotone(h), alpha, beta), h[:, beta] - h[:, alpha]
+            )
 
 
 def test_containment_is_the_share_of_the_ball_and_not_what_equation_61_calls_it():
@@ -185,9 +205,13 @@ def test_containment_is_the_share_of_the_ball_and_not_what_equation_61_calls_it(
             sets = ball(n, alpha, r)
             for t in range(2**n):
                 share = sum(t & b == t for b in sets) / len(sets)
-                assert boolean.containment(m, (t & ~alpha).bit_count(), r) == pytest.approx(share, abs=1e-15)
+                assert boolean.containment(m, (t & ~alpha).bit_count(), r) == pytest.approx(
+                    share, abs=1e-15
+                )
     added_one = sum(b.bit_count() >= 1 for b in ball(2, 0, 1)) / len(ball(2, 0, 1))
-    assert boolean.containment(2, 1, 1) == pytest.approx(1 / 3) and added_one == pytest.approx(2 / 3)
+    assert boolean.containment(2, 1, 1) == pytest.approx(1 / 3) and added_one == pytest.approx(
+        2 / 3
+    )
 
 
 def cases(seed: int) -> Iterator[tuple[Tensor, int, int, float, float]]:
@@ -200,9 +224,18 @@ def cases(seed: int) -> Iterator[tuple[Tensor, int, int, float, float]]:
         low_order = boolean.from_monotone(sparse)
         low_order -= low_order.amin(-1, keepdim=True)
         low_order /= low_order.amax(-1, keepdim=True).clamp_min(1e-9)
-        dense, hard = torch.from_numpy(rng.random((7, 2**n))), torch.from_numpy(rng.random((7, 2**n)) < 0.5).double()
+        dense, hard = (
+            torch.from_numpy(rng.random((7, 2**n))),
+            torch.from_numpy(rng.random((7, 2**n)) < 0.5).double(),
+        )
         r = int(rng.integers(1, n - alpha.bit_count() + 2))
-        yield torch.cat([dense, hard, low_order]), alpha, r, rng.uniform(0.02, 0.8), rng.uniform(0.05, 1)
+        yield (
+            torch.cat([dense, hard, low_order]),
+            alpha,
+            r,
+            rng.uniform(0.02, 0.8),
+            rng.uniform(0.05, 1),
+        )
 
 
 def test_corrected_bounds_hold_in_3000_cases_where_the_printed_ones_fail():
@@ -227,7 +260,9 @@ def test_corrected_bounds_hold_in_3000_cases_where_the_printed_ones_fail():
             ((unstable <= printed + 1e-12) & (unstable_smoothed > keep * printed + 1e-12)).sum()
         )
     assert total == 3000 and meaningful > 300
-    assert sayings[0] > 1.5 * sayings[1], "the bound on the smoothed function itself says something far more often"
+    assert sayings[0] > 1.5 * sayings[1], (
+        "the bound on the smoothed function itself says something far more often"
+    )
     assert printed_fails > 100 and printed_smoothed_fails > 0
 
 
@@ -251,7 +286,9 @@ def test_hard_radius_is_the_last_radius_without_a_failure():
         n = h.shape[-1].bit_length() - 1
         m, coefficients = n - alpha.bit_count(), boolean.monotone(h)
         worst = [
-            torch.stack([boolean.difference(coefficients, alpha, b).abs() for b in ball(n, alpha, r)]).amax(0)
+            torch.stack(
+                [boolean.difference(coefficients, alpha, b).abs() for b in ball(n, alpha, r)]
+            ).amax(0)
             for r in range(min(m, 2) + 1)
         ]
         radius = boolean.hard_radius(h, alpha, gamma)
@@ -284,12 +321,21 @@ def test_prediction_bound_holds_for_many_classes():
     for _ in range(100):
         n, classes = int(rng.integers(1, 6)), int(rng.integers(2, 5))
         alpha, r = int(rng.integers(0, 2**n)), int(rng.integers(0, n + 1))
-        coefficients = rng.normal(size=(20, classes, 2**n)) * np.array([0.3 ** s.bit_count() for s in range(2**n)])
+        coefficients = rng.normal(size=(20, classes, 2**n)) * np.array(
+            [0.3 ** s.bit_count() for s in range(2**n)]
+        )
         coefficients[:, 0, 0] += rng.uniform(0, 6)
         scores = boolean.from_monotone(torch.from_numpy(coefficients)).softmax(-2)
-        rate, bound = boolean.prediction_rate(scores, alpha, r), boolean.prediction_bound(scores, alpha, r)
+        rate, bound = (
+            boolean.prediction_rate(scores, alpha, r),
+            boolean.prediction_bound(scores, alpha, r),
+        )
         first = scores[..., alpha].argmax(-1)
-        held = torch.stack([scores[..., b].argmax(-1) == first for b in ball(n, alpha, r)]).double().mean(0)
+        held = (
+            torch.stack([scores[..., b].argmax(-1) == first for b in ball(n, alpha, r)])
+            .double()
+            .mean(0)
+        )
         assert close(rate, held)
         assert bool((1 - rate <= bound + 1e-12).all())
         meaningful += int(((bound < 1) & (bound > 0)).sum())
@@ -308,11 +354,17 @@ def test_a_tie_that_may_break_has_no_bound_and_one_that_cannot_is_stable():
 def test_stability_rate_counts_the_ball(alpha):
     h = functions(4, 3, 2)
     for r in range(7):
-        expected = torch.stack([(h[..., b] - h[..., alpha]).abs() <= 0.7 for b in ball(4, alpha, r)]).double().mean(0)
+        expected = (
+            torch.stack([(h[..., b] - h[..., alpha]).abs() <= 0.7 for b in ball(4, alpha, r)])
+            .double()
+            .mean(0)
+        )
         assert close(boolean.stability_rate(h, alpha, r, 0.7), expected)
     assert torch.equal(boolean.stability_rate(h, alpha, 0, 0.7), torch.ones(3, 2).double())
     mask = torch.tensor([bool(alpha >> i & 1) for i in range(4)])
-    assert torch.equal(boolean.stability_rate(h, mask, 2, 0.7), boolean.stability_rate(h, alpha, 2, 0.7))
+    assert torch.equal(
+        boolean.stability_rate(h, mask, 2, 0.7), boolean.stability_rate(h, alpha, 2, 0.7)
+    )
     assert torch.equal(boolean.restrict(h, mask)[..., 0], h[..., alpha])
 
 
@@ -340,36 +392,69 @@ def test_every_public_name_is_there():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: boolean.fourier(torch.zeros(6)), "2^n numbers, got 6; the nearest power of two is 8"),
+        (
+            lambda: boolean.fourier(torch.zeros(6)),
+            "2^n numbers, got 6; the nearest power of two is 8",
+        ),
         (lambda: boolean.monotone(torch.zeros(3, 0)), "2^n numbers, got 0"),
         (lambda: boolean.monotone(torch.tensor(1.0)), "2^n numbers, got 0"),
         (lambda: boolean.fourier(torch.tensor([0.0, math.nan])), "not finite"),
         (lambda: boolean.fourier(torch.zeros(2**17)), "got n = 17; use 16"),
         (lambda: boolean.from_function(lambda mask: mask.sum(1), 17), "got n = 17; use 16"),
         (lambda: boolean.from_function(lambda mask: mask.sum(1), -1), "got n = -1; use 0"),
-        (lambda: boolean.from_function(lambda mask: mask.sum(), 2), "return a tensor (4, ...) for 4 masks"),
+        (
+            lambda: boolean.from_function(lambda mask: mask.sum(), 2),
+            "return a tensor (4, ...) for 4 masks",
+        ),
         (lambda: boolean.from_function(lambda mask: mask.sum(1) * math.inf, 2), "not finite"),
         (lambda: boolean.from_function(lambda mask: 1.0, 2), "got float"),
-        (lambda: boolean.from_function(lambda mask: mask.sum(1), 2, rows=0), "rows must be at least 1, got 0"),
+        (
+            lambda: boolean.from_function(lambda mask: mask.sum(1), 2, rows=0),
+            "rows must be at least 1, got 0",
+        ),
         (lambda: boolean.fourier(AND, p=0), "p must lie strictly between 0 and 1, got 0"),
         (lambda: boolean.from_fourier(AND, p=1), "p must lie strictly between 0 and 1, got 1"),
         (lambda: boolean.masking(AND, 1.5), "keep must lie in [0, 1], got 1.5; the nearest is 1"),
         (lambda: boolean.masking(AND, 0.5, "furier"), "did you mean 'fourier'?"),
-        (lambda: boolean.masking(AND, 0.5, "monotone", p=0.3), "p = 0.3 is the bias of the Fourier basis"),
-        (lambda: boolean.stability_rate(AND, 4, 1, 0.5), "alpha must lie in [0, 3] for 2 features, got 4"),
-        (lambda: boolean.hard_radius(AND, -1, 0.5), "alpha must lie in [0, 3] for 2 features, got -1"),
-        (lambda: boolean.restrict(AND, torch.ones(3) > 0), "boolean mask of shape (2,), got torch.bool of shape (3,)"),
+        (
+            lambda: boolean.masking(AND, 0.5, "monotone", p=0.3),
+            "p = 0.3 is the bias of the Fourier basis",
+        ),
+        (
+            lambda: boolean.stability_rate(AND, 4, 1, 0.5),
+            "alpha must lie in [0, 3] for 2 features, got 4",
+        ),
+        (
+            lambda: boolean.hard_radius(AND, -1, 0.5),
+            "alpha must lie in [0, 3] for 2 features, got -1",
+        ),
+        (
+            lambda: boolean.restrict(AND, torch.ones(3) > 0),
+            "boolean mask of shape (2,), got torch.bool of shape (3,)",
+        ),
         (lambda: boolean.stability_rate(AND, 0, -1, 0.5), "r must be at least 0, got -1"),
         (lambda: boolean.instability_weight(AND, 0, -1), "r must be at least 0, got -1"),
         (lambda: boolean.stability_rate(AND, 0, 1, 0), "gamma must be a positive number, got 0"),
-        (lambda: boolean.instability_bound(AND, 0, 1, -0.5), "gamma must be a positive number, got -0.5"),
+        (
+            lambda: boolean.instability_bound(AND, 0, 1, -0.5),
+            "gamma must be a positive number, got -0.5",
+        ),
         (lambda: boolean.hard_radius(AND, 0, math.nan), "gamma must be a positive number, got nan"),
-        (lambda: boolean.instability_bound(AND, 0, 1, 0.5, keep=1.1), "keep must lie in [0, 1], got 1.1"),
-        (lambda: boolean.difference(AND, 0b10, 0b01), "beta must contain alpha, got alpha = 0b10 and beta = 0b1"),
+        (
+            lambda: boolean.instability_bound(AND, 0, 1, 0.5, keep=1.1),
+            "keep must lie in [0, 1], got 1.1",
+        ),
+        (
+            lambda: boolean.difference(AND, 0b10, 0b01),
+            "beta must contain alpha, got alpha = 0b10 and beta = 0b1",
+        ),
         (lambda: boolean.containment(2, 1, -1), "r must be at least 0, got -1"),
         (lambda: boolean.containment(2, 3, 1), "k must lie in [0, m] with m = 2, got 3"),
         (lambda: boolean.prediction_rate(AND, 0, 1), "two classes or more, got shape (4,)"),
-        (lambda: boolean.prediction_bound(AND[None], 0, 1), "two classes or more, got shape (1, 4)"),
+        (
+            lambda: boolean.prediction_bound(AND[None], 0, 1),
+            "two classes or more, got shape (1, 4)",
+        ),
     ],
 )
 def test_bad_input_is_one_clear_error(call, message):

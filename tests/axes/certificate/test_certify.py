@@ -14,7 +14,12 @@ from heatproof import Model, rand
 from heatproof.axes.certificate.agreement import Problem
 from heatproof.axes.certificate.certify import Certificates, certify
 from heatproof.axes.certificate.sequential import estimate_rule
-from heatproof.axes.certificate.strata import all_supersets, drawn_strata, random_supersets, supersets
+from heatproof.axes.certificate.strata import (
+    all_supersets,
+    drawn_strata,
+    random_supersets,
+    supersets,
+)
 from heatproof.errors import UserError
 from heatproof.features import Patches, Pixels, Tokens, Windows
 from heatproof.types import Batch
@@ -49,7 +54,9 @@ def true_rates(model: Model, batch: Batch, mask: Tensor, radii: tuple[int, ...])
         every = alpha.repeat(len(rows), 1)
         for row, added in zip(every, rows, strict=True):
             row[added] = True
-        same = (model.logits(x * every).argmax(1) == model.logits((x * alpha)[None]).argmax()).double()
+        same = (
+            model.logits(x * every).argmax(1) == model.logits((x * alpha)[None]).argmax()
+        ).double()
         for j, r in enumerate(radii):
             truth[i, j] = same[[len(added) <= r for added in rows]].mean()
     return truth
@@ -65,7 +72,9 @@ def known() -> tuple[Model, Batch, Tensor, Tensor]:
     return model, batch, mask, true_rates(model, batch, mask, RADII)
 
 
-def repeated(known: tuple[Model, Batch, Tensor, Tensor], times: int, **options) -> tuple[Certificates, Tensor]:
+def repeated(
+    known: tuple[Model, Batch, Tensor, Tensor], times: int, **options
+) -> tuple[Certificates, Tensor]:
     """Certificates of the same explanations under other ids, so with independent draws; no enumeration."""
     model, batch, mask, truth = known
     ids = tuple(f"{name}/{t}" for t in range(times) for name in batch.ids)
@@ -83,7 +92,9 @@ def at_most(misses: Tensor, delta: float) -> bool:
 def test_coverage_of_estimates(known, method) -> None:
     result, truth = repeated(known, 3, method=method)
     assert not result.exact.any()
-    for column in range(len(RADII)):  # the radii of a sample share draws, so each is judged by itself
+    for column in range(
+        len(RADII)
+    ):  # the radii of a sample share draws, so each is judged by itself
         off, over, under = (
             (result.rate - truth)[:, column].abs() > 0.1 + 1e-9,
             result.low[:, column] > truth[:, column],
@@ -123,7 +134,9 @@ def test_draws_without_replacement_keep_their_guarantee_exactly(population: int,
         tau = good / population
         ends = chances(rule, good, population)
         assert sum(ends.values()) == pytest.approx(1)
-        off = sum(p for (look, s), p in ends.items() if abs(s / rule.looks[look] - tau) > 0.1 + 1e-12)
+        off = sum(
+            p for (look, s), p in ends.items() if abs(s / rule.looks[look] - tau) > 0.1 + 1e-12
+        )
         over = sum(p for (look, s), p in ends.items() if rule.low[look, s] > tau + 1e-12)
         under = sum(p for (look, s), p in ends.items() if rule.high[look, s] < tau - 1e-12)
         assert max(off, over, under) <= 0.1 + 1e-9
@@ -194,7 +207,11 @@ def test_simultaneous_certificates_miss_together_at_most_delta(known) -> None:
 def test_all_supersets_give_the_rate_itself(known) -> None:
     model, batch, mask, truth = known
     exact = certify(model, batch, mask, Pixels(), RADII, budget=1 << N)
-    assert exact.exact.all() and torch.equal(exact.rate, exact.low) and torch.equal(exact.rate, exact.high)
+    assert (
+        exact.exact.all()
+        and torch.equal(exact.rate, exact.low)
+        and torch.equal(exact.rate, exact.high)
+    )
     torch.testing.assert_close(exact.rate, truth)
 
 
@@ -204,7 +221,9 @@ def test_draws_are_uniform_on_the_supersets(m: int, r: int) -> None:
     free = ~mask
     draws, samples = 400, 30
     key = rand.keys(0, [f"s{i}" for i in range(samples)], "test")
-    strata = drawn_strata(key, torch.full((samples,), m), torch.full((samples, 1), min(r, m)), draws)[:, 0]
+    strata = drawn_strata(
+        key, torch.full((samples,), m), torch.full((samples, 1), min(r, m)), draws
+    )[:, 0]
     used = torch.stack([(strata[:, :j] == strata[:, j : j + 1]).sum(1) for j in range(draws)], 1)
     rows = random_supersets(
         key.repeat_interleave(draws),
@@ -222,9 +241,14 @@ def test_draws_are_uniform_on_the_supersets(m: int, r: int) -> None:
     assert counts.sum() == samples * draws, "every draw lies in Δ_r"
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
     pairs = torch.stack(
-        [codes.reshape(samples, draws)[:, :-1].flatten(), codes.reshape(samples, draws)[:, 1:].flatten()]
+        [
+            codes.reshape(samples, draws)[:, :-1].flatten(),
+            codes.reshape(samples, draws)[:, 1:].flatten(),
+        ]
     )
-    table = torch.zeros(1 << m, 1 << m).index_put_((pairs[0], pairs[1]), torch.tensor(1.0), accumulate=True)
+    table = torch.zeros(1 << m, 1 << m).index_put_(
+        (pairs[0], pairs[1]), torch.tensor(1.0), accumulate=True
+    )
     inside = table[allowed][:, allowed].numpy()
     assert stats.chi2_contingency(inside).pvalue > 1e-3, "successive draws are independent"
 
@@ -238,7 +262,9 @@ def test_a_certificate_depends_on_no_neighbour_batch_size_or_other_radius() -> N
     batch, mask = explanations(9, seed=4)
     whole = certify(linear(512), batch, mask, Pixels(), (3, 1, 11, 5), budget=1)
     pick = [7, 2, 5]
-    same(whole, certify(linear(5), batch[pick], mask[pick], Pixels(), (3, 1, 11, 5), budget=1), pick)
+    same(
+        whole, certify(linear(5), batch[pick], mask[pick], Pixels(), (3, 1, 11, 5), budget=1), pick
+    )
     same(whole, certify(linear(64), batch, mask, Pixels(), (11,), budget=1), slice(None), [2])
     other = certify(linear(), batch, mask, Pixels(), (3, 1, 11, 5), budget=1, seed=1)
     assert not torch.equal(other.rate, whole.rate)
@@ -251,7 +277,11 @@ def test_passes_are_those_of_the_model(mode, budget) -> None:
     batch, mask = explanations(6)
     result = certify(model, batch, mask, Pixels(), (0, 1, 3, 9, 30), mode=mode, budget=budget)
     assert int(result.passes.sum()) == model.passes - len(batch)
-    assert (result.passes[:, 0] == 0).all() and (result.rate[:, 0] == 1).all() and result.exact[:, 0].all()
+    assert (
+        (result.passes[:, 0] == 0).all()
+        and (result.rate[:, 0] == 1).all()
+        and result.exact[:, 0].all()
+    )
     assert result.radii.tolist() == [[0, 1, 3, 9, 30]] * 6
     if budget is None:
         assert result.exact[:, 1].all() and result.passes[:, 1].tolist() == [11] * 6
@@ -273,7 +303,9 @@ def test_the_whole_curve_from_one_set_of_samples() -> None:
     assert int(curve.passes.sum()) == model.passes - len(batch)
     assert curve.passes.sum() < 0.7 * curve.samples.sum()
     one = certify(model, batch, mask, Pixels(), (4,), budget=1)
-    assert torch.equal(one.rate[:, 0], curve.rate[:, 3]) and torch.equal(one.low[:, 0], curve.low[:, 3])
+    assert torch.equal(one.rate[:, 0], curve.rate[:, 3]) and torch.equal(
+        one.low[:, 0], curve.low[:, 3]
+    )
 
 
 def test_one_feature_left_out_and_radii_beyond() -> None:
@@ -290,7 +322,9 @@ def test_agreement_by_margin_is_stricter_than_by_argmax(known) -> None:
     by_class = certify(model, batch, mask, Pixels(), (3,), budget=1 << N)
     by_margin = certify(model, batch, mask, Pixels(), (3,), budget=1 << N, agreement="margin")
     assert (by_margin.rate <= by_class.rate).all() and (by_margin.rate < by_class.rate).any()
-    loose = certify(model, batch[:3], mask[:3], Pixels(), (0, 3), budget=1 << N, agreement="margin", margin=0.0)
+    loose = certify(
+        model, batch[:3], mask[:3], Pixels(), (0, 3), budget=1 << N, agreement="margin", margin=0.0
+    )
     assert (loose.rate[:, 0] == 1).all() and (loose.rate[:, 1] < 1).all()
 
 
@@ -347,7 +381,9 @@ def test_an_empty_batch_and_margins_without_probabilities_are_refused() -> None:
     with pytest.raises(UserError, match="the batch has no samples to certify"):
         certify(linear(), batch[:0], mask[:0], Pixels())
     values = Model(linear().module, task={"regression": {"tolerance": 0.5, "output": 0}})
-    with pytest.raises(UserError, match="class probabilities, and regression has none; use 'argmax'"):
+    with pytest.raises(
+        UserError, match="class probabilities, and regression has none; use 'argmax'"
+    ):
         certify(values, batch, mask, Pixels(), agreement="margin", margin=0.1)
 
 
@@ -379,7 +415,11 @@ def test_a_sample_with_scores_that_are_not_finite_has_no_certificate_and_spoils_
     whole = certify(Model(NotFinite()), batch, mask, Pixels(), (2, 5))
     batch.x[2, 0] = 100.0
     result = certify(Model(NotFinite()), batch, mask, Pixels(), (2, 5))
-    assert result.rate[2].isnan().all() and result.low[2].isnan().all() and (result.decision[2] == -1).all()
+    assert (
+        result.rate[2].isnan().all()
+        and result.low[2].isnan().all()
+        and (result.decision[2] == -1).all()
+    )
     others = [0, 1, 3]
     assert torch.equal(result.rate[others], whole.rate[others]) and whole.rate.isfinite().all()
 
@@ -410,7 +450,11 @@ def bad(mask: Tensor, row: int, value: bool) -> Tensor:
         (None, {"method": "clopper"}, "did you mean 'clopper-pearson'"),
         (None, {"mode": "decid"}, "did you mean 'decide'"),
         (None, {"agreement": "argmx"}, "did you mean 'argmax'"),
-        (None, {"mode": "hard", "method": "hoeffding"}, "method='hoeffding' is for mode='estimate'"),
+        (
+            None,
+            {"mode": "hard", "method": "hoeffding"},
+            "method='hoeffding' is for mode='estimate'",
+        ),
         (None, {"margin": 0.1}, "needs agreement='margin'"),
         (None, {"fill": "zeros"}, "did you mean 'zero'"),
         (None, {"fill": float("inf")}, "finite"),
@@ -439,7 +483,11 @@ class BagOfWords(nn.Module):
         self.words, self.head = nn.Embedding(words, 16), nn.Linear(16, 2)
 
     def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
-        weight = attention_mask.float().masked_fill(attention_mask == 0, -1e9).masked_fill(attention_mask > 0, 0.0)
+        weight = (
+            attention_mask.float()
+            .masked_fill(attention_mask == 0, -1e9)
+            .masked_fill(attention_mask > 0, 0.0)
+        )
         share = weight.softmax(1)
         return self.head((self.words(ids) * share[..., None]).sum(1))
 
@@ -451,13 +499,20 @@ def sentences(source: str) -> tuple[Tensor, Tensor, dict[str, int]]:
     g, lines = np.random.default_rng(0), []
     for _ in range(200):
         label = int(g.integers(2))
-        words = [g.choice(kind if label else cruel) for _ in range(3)] + [g.choice(cruel if label else kind)]
+        words = [g.choice(kind if label else cruel) for _ in range(3)] + [
+            g.choice(cruel if label else kind)
+        ]
         parts = [f"the {g.choice(things)} is {w} {g.choice(links)}" for w in g.permutation(words)]
         lines.append((label, " ".join(parts)))
     if source == "sst":
-        lines = [(int(line[0]), line[2:].strip()) for line in SST.read_text(encoding="utf-8").splitlines()[:1500]]
+        lines = [
+            (int(line[0]), line[2:].strip())
+            for line in SST.read_text(encoding="utf-8").splitlines()[:1500]
+        ]
     names: dict[str, int] = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3}
-    rows = [[1, *(names.setdefault(w, len(names)) for w in text.split()[:24]), 2] for _, text in lines]
+    rows = [
+        [1, *(names.setdefault(w, len(names)) for w in text.split()[:24]), 2] for _, text in lines
+    ]
     ids = torch.zeros(len(rows), 26, dtype=torch.int64)
     for row, given in zip(ids, rows, strict=True):
         row[: len(given)] = torch.tensor(given)
@@ -478,7 +533,9 @@ def classifier(request: pytest.FixtureRequest) -> tuple[Model, Batch]:
         nn.functional.cross_entropy(net(ids, (ids > 0).long()), label).backward()
         optimiser.step()
     ids, label = ids[:40], label[:40]
-    batch = Batch(tuple(f"t{i}" for i in range(40)), ids, {"attention_mask": (ids > 0).long()}, label)
+    batch = Batch(
+        tuple(f"t{i}" for i in range(40)), ids, {"attention_mask": (ids > 0).long()}, label
+    )
     model = Model(net, rows=256)
     assert (model.logits(ids, batch.aux).argmax(1) == label).double().mean() > 0.85
     return model, batch
@@ -487,7 +544,9 @@ def classifier(request: pytest.FixtureRequest) -> tuple[Model, Batch]:
 @pytest.mark.parametrize("tokens", [Tokens(special=(1, 2), mask_token=3), Tokens(special=(1, 2))])
 def test_texts_are_certified_token_by_token(classifier, tokens: Tokens) -> None:
     model, batch = classifier
-    score = model.module.words.weight[batch.x] @ (model.module.head.weight[1] - model.module.head.weight[0])
+    score = model.module.words.weight[batch.x] @ (
+        model.module.head.weight[1] - model.module.head.weight[0]
+    )
     words = ~tokens.fixed(batch)
     batch, score, words = (v[words.sum(1) > 3] for v in (batch, score, words))
     sign = torch.where(model.logits(batch.x, batch.aux).argmax(1) == 1, 1, -1)[:, None]
@@ -539,6 +598,8 @@ def test_the_model_never_sees_an_empty_batch() -> None:
     mask[:, :4] = True
     problem = Problem(model, batch, mask, Patches(8), "zero", "argmax", None, None, 0)
     before = model.passes
-    nobody = torch.zeros(0, dtype=torch.int64)  # a round in which every sample has drawn enough already
+    nobody = torch.zeros(
+        0, dtype=torch.int64
+    )  # a round in which every sample has drawn enough already
     assert problem.judge(nobody, lambda rows: mask[rows]).shape == (0,)
     assert model.passes == before

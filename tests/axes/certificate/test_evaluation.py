@@ -8,7 +8,14 @@ import torch
 
 import heatproof
 from heatproof import Batch, Certificate, Model, Stability, UserError
-from heatproof.axes.certificate.evaluation import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_CLASSES, NO_FLIP
+from heatproof.axes.certificate.evaluation import (
+    EXAMPLES,
+    EXPLANATION,
+    FLIP,
+    INPUT,
+    NO_CLASSES,
+    NO_FLIP,
+)
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE
 from heatproof.axes.certificate.flips import TRIALS, find_flips
 from heatproof.features import Patches, Pixels, Superpixels, count
@@ -27,16 +34,27 @@ def run(n=5, evaluations=None, **options):
 
 def test_rows_are_rates_with_guaranteed_bounds():
     table = run().table()
-    assert set(table.measure) == {"rate", "certified", "passes", "early", "early_draws", "sufficient"}
+    assert set(table.measure) == {
+        "rate",
+        "certified",
+        "passes",
+        "early",
+        "early_draws",
+        "sufficient",
+    }
     rate = table[table.measure == "rate"].set_index(["explainer", "sample", "level"]).sort_index()
     assert len(rate) == 3 * 5 * 2
     ok = rate[rate.status == "ok"]
     assert len(ok) > 20
     assert ((ok.low <= ok.value) & (ok.value <= ok.high) & (ok.low >= 0) & (ok.high <= 1)).all()
-    certified = table[table.measure == "certified"].set_index(["explainer", "sample", "level"]).sort_index()
+    certified = (
+        table[table.measure == "certified"].set_index(["explainer", "sample", "level"]).sort_index()
+    )
     pd.testing.assert_series_equal(certified.value, rate.low, check_names=False)
     enumerated = ok.xs(1.0, level="level")
-    assert (enumerated.low == enumerated.high).all(), "thirteen supersets are few enough to try them all"
+    assert (enumerated.low == enumerated.high).all(), (
+        "thirteen supersets are few enough to try them all"
+    )
 
 
 def test_rows_agree_with_the_function():
@@ -48,33 +66,56 @@ def test_rows_agree_with_the_function():
     maps = heatproof.Saliency()(subject, batch, target, 0)
     mask = select(maps, batch, Patches(8), fraction=0.25, seed=0)
     found = heatproof.certify(subject, batch, mask, Patches(8), (1, 4), seed=0)
-    rows = table[(table.explainer == "saliency") & (table.measure == "rate")].sort_values(["level", "sample"])
-    assert torch.equal(torch.tensor(rows.value.to_numpy()).reshape(2, 5).T.float(), found.rate.float())
+    rows = table[(table.explainer == "saliency") & (table.measure == "rate")].sort_values(
+        ["level", "sample"]
+    )
+    assert torch.equal(
+        torch.tensor(rows.value.to_numpy()).reshape(2, 5).T.float(), found.rate.float()
+    )
 
 
 @pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 5), (3, 2), (64, 50)])
 def test_the_table_does_not_depend_on_batches_or_shards(batch_size, shard_size):
     first = run(batch_size=2, shard_size=5).table().set_index(KEY)
-    second = run(batch_size=batch_size, shard_size=shard_size).table().set_index(KEY).reindex(first.index)
+    second = (
+        run(batch_size=batch_size, shard_size=shard_size)
+        .table()
+        .set_index(KEY)
+        .reindex(first.index)
+    )
     assert (first.status == second.status).all()
     assert (first.value - second.value).abs().max() < 1e-9
 
 
-def test_explainers_certified_together_have_the_rows_and_flips_of_those_alone_in_fewer_calls(monkeypatch):
+def test_explainers_certified_together_have_the_rows_and_flips_of_those_alone_in_fewer_calls(
+    monkeypatch,
+):
     calls, forward = [], Model.logits
-    monkeypatch.setattr(Model, "logits", lambda self, *given: calls.append(1) or forward(self, *given))
-    axis = Certificate(radii=(1, 4), features=Superpixels(kernel_size=1.0, max_dist=4.0))  # of any number
+    monkeypatch.setattr(
+        Model, "logits", lambda self, *given: calls.append(1) or forward(self, *given)
+    )
+    axis = Certificate(
+        radii=(1, 4), features=Superpixels(kernel_size=1.0, max_dist=4.0)
+    )  # of any number
 
     def found(methods, rows):
         done = heatproof.evaluate(model(), pictures(5), methods, axis, batch_size=rows)
-        shown = {(e.explainer, e.sample, e.condition): (e.level, e.note) for e in read_exhibits(done.path)}
+        shown = {
+            (e.explainer, e.sample, e.condition): (e.level, e.note)
+            for e in read_exhibits(done.path)
+        }
         return done.table().set_index(KEY).sort_index()[["value", "status", "reason"]], shown
 
     together = found(METHODS, 64)
     spent = len(calls)
     alone = [found([method], 64) for method in METHODS]
-    pd.testing.assert_frame_equal(together[0], pd.concat([table for table, _ in alone]).sort_index())
-    assert together[1] == {key: value for _, shown in alone for key, value in shown.items()} and len(together[1]) > 9
+    pd.testing.assert_frame_equal(
+        together[0], pd.concat([table for table, _ in alone]).sort_index()
+    )
+    assert (
+        together[1] == {key: value for _, shown in alone for key, value in shown.items()}
+        and len(together[1]) > 9
+    )
     assert spent < 0.6 * (len(calls) - spent)
 
 
@@ -99,14 +140,24 @@ def test_a_constant_map_has_no_certificate():
 
 
 def test_decisions_are_one_zero_or_open():
-    table = run(8, Certificate(radii=(4, 8), features=Patches(8), mode="decide", epsilon=0.3)).table()
+    table = run(
+        8, Certificate(radii=(4, 8), features=Patches(8), mode="decide", epsilon=0.3)
+    ).table()
     assert {"stable", "certified", "passes"} < set(table.measure)
     table = table[table.measure.isin({"stable", "certified", "passes"})]
-    wide = table.pivot(index=["explainer", "sample", "level"], columns="measure", values=["value", "status", "reason"])
+    wide = table.pivot(
+        index=["explainer", "sample", "level"],
+        columns="measure",
+        values=["value", "status", "reason"],
+    )
     stable, status = wide["value"]["stable"], wide["status"]["stable"]
     assert set(stable[status == "ok"]) == {0.0, 1.0}
     undecided = wide["reason"]["stable"].str.startswith("open: too near 0.9")
-    assert undecided.any() and (status[undecided] == "undefined").all() and stable[undecided].isna().all()
+    assert (
+        undecided.any()
+        and (status[undecided] == "undefined").all()
+        and stable[undecided].isna().all()
+    )
     assert (wide["status"]["passes"][undecided] == "ok").all(), "an open decision has its price too"
     assert (wide["value"]["certified"][stable == 1] >= 0.9 - 1e-9).all()
     assert (wide["value"]["certified"][stable == 0] < 0.9).all()
@@ -120,14 +171,18 @@ def linear(**parameters) -> pd.DataFrame:
         net.weight.copy_(torch.randn(3, 10, generator=g))
         net.bias.zero_()
     axis = Certificate(features=Pixels(), **parameters)
-    return heatproof.evaluate(net, torch.rand(4, 10, generator=g) + 0.3, ["saliency", "random"], axis).table()
+    return heatproof.evaluate(
+        net, torch.rand(4, 10, generator=g) + 0.3, ["saliency", "random"], axis
+    ).table()
 
 
 def test_decisions_agree_with_exact_rates():
     exact, decided = linear(radii=(1,)), linear(radii=(1,), mode="decide", threshold=0.87)
     keys = ["explainer", "sample"]
     rate = exact[exact.measure == "rate"].set_index(keys)
-    assert (rate.low == rate.high).all() and (rate.value < 0.87).any() and (rate.value == 0.875).any()
+    assert (
+        (rate.low == rate.high).all() and (rate.value < 0.87).any() and (rate.value == 0.875).any()
+    )
     stable = decided[decided.measure == "stable"].set_index(keys).value
     pd.testing.assert_series_equal(stable, (rate.value >= 0.87).astype(float), check_names=False)
 
@@ -139,13 +194,19 @@ def test_hard_certificates_say_what_they_certify():
     table = table[table.measure.isin({"unflipped", "certified", "passes"})]
     wide = table.pivot(index=["explainer", "sample", "level"], columns="measure", values="value")
     assert set(wide.unflipped) == {0.0, 1.0}
-    assert (wide.certified[wide.unflipped == 1] >= 0.9).all() and (wide.certified[wide.unflipped == 0] < 1).all()
+    assert (wide.certified[wide.unflipped == 1] >= 0.9).all() and (
+        wide.certified[wide.unflipped == 0] < 1
+    ).all()
     assert (wide.passes <= 22).all()
 
 
-@pytest.mark.parametrize("options", [{"agreement": "margin"}, {"simultaneous": True}, {"fill": 0.4}])
+@pytest.mark.parametrize(
+    "options", [{"agreement": "margin"}, {"simultaneous": True}, {"fill": 0.4}]
+)
 def test_margins_simultaneous_bounds_and_fills_reach_the_function(options):
-    plain, other = (linear(radii=(2, 3), epsilon=0.3, **more).set_index(KEY).value for more in ({}, options))
+    plain, other = (
+        linear(radii=(2, 3), epsilon=0.3, **more).set_index(KEY).value for more in ({}, options)
+    )
     assert not plain.equals(other)
 
 
@@ -153,14 +214,17 @@ def test_the_prediction_on_the_whole_input_can_be_the_anchor():
     subject, (images, _) = model(), pictures(12)
     batch = Batch(tuple(f"p{i:02}" for i in range(12)), images)
     target = subject.logits(subject.inputs(batch)).argmax(1)
-    mask = select(heatproof.RandomMap()(subject, batch, target, 0), batch, Patches(8), fraction=0.25, seed=0)
+    mask = select(
+        heatproof.RandomMap()(subject, batch, target, 0), batch, Patches(8), fraction=0.25, seed=0
+    )
     truth = heatproof.certify(subject, batch, mask, Patches(8), (1,), target=target)
     rows = {}
     for anchor in ("explanation", "full"):
         axis = Certificate(radii=(1,), features=Patches(8), anchor=anchor)
         table = heatproof.evaluate(subject, batch, ["random"], axis).table()
         rows[anchor] = {
-            m: table[table.measure == m].sort_values("sample").value.tolist() for m in ("rate", "sufficient")
+            m: table[table.measure == m].sort_values("sample").value.tolist()
+            for m in ("rate", "sufficient")
         }
     same = (truth.target == target).double().tolist()
     assert rows["full"]["rate"] == truth.rate[:, 0].tolist() != rows["explanation"]["rate"]
@@ -177,8 +241,13 @@ def test_all_radii_and_several_fractions():
     done = run(3, sweep)
     table = done.table()
     rates = table[table.measure == "rate"]
-    assert set(rates.condition) == {"fraction=0.75", "fraction=0.5"} and set(rates.level) == set(range(1, 9))
-    assert set(table.groupby("condition")["share"].first().items()) == {("fraction=0.75", 0.75), ("fraction=0.5", 0.5)}
+    assert set(rates.condition) == {"fraction=0.75", "fraction=0.5"} and set(rates.level) == set(
+        range(1, 9)
+    )
+    assert set(table.groupby("condition")["share"].first().items()) == {
+        ("fraction=0.75", 0.75),
+        ("fraction=0.5", 0.5),
+    }
     one = run(3, Certificate(radii=(3,), features=Patches(8), fraction=0.5, epsilon=0.3)).table()
     keys = ["explainer", "sample"]
     same = rates[(rates.condition == "fraction=0.5") & (rates.level == 3)].set_index(keys).value
@@ -214,7 +283,9 @@ def test_a_masked_input_without_finite_scores_makes_one_sample_undefined():
 
 def test_a_number_is_no_class_that_could_stay_the_same():
     numbers = Model(torch.nn.Linear(6, 1), task="regression")
-    table = heatproof.evaluate(numbers, torch.rand(3, 6), "random", Certificate(radii=(1,), features=Pixels())).table()
+    table = heatproof.evaluate(
+        numbers, torch.rand(3, 6), "random", Certificate(radii=(1,), features=Pixels())
+    ).table()
     alone = table.measure == "sufficient"
     assert set(table[alone].status) == {"undefined"} and set(table[alone].reason) == {NO_CLASSES}
     assert set(table[~alone].status) == {"ok"}
@@ -224,8 +295,14 @@ def test_exhibits_really_flip():
     subject, (images, labels) = model(), pictures(5)
     ids = tuple(f"p{i}" for i in range(5))
     axis = Certificate(radii=(1,), features=Patches(8), fraction=0.2)
-    done = heatproof.evaluate(subject, Batch(ids, images, label=labels), ["saliency", "random"], axis)
-    shown = {(e.explainer, e.sample, e.condition): e for e in read_exhibits(done.path) if e.evaluation == "certificate"}
+    done = heatproof.evaluate(
+        subject, Batch(ids, images, label=labels), ["saliency", "random"], axis
+    )
+    shown = {
+        (e.explainer, e.sample, e.condition): e
+        for e in read_exhibits(done.path)
+        if e.evaluation == "certificate"
+    }
     assert len(shown) == 2 * EXAMPLES * 3
     batch = Batch(ids, images)
     target = subject.logits(subject.inputs(batch)).argmax(1)
@@ -276,13 +353,17 @@ def test_other_data_has_no_pictures_and_lone_features_a_reason():
     numbers = Batch(("a", "b"), torch.rand(2, 6, generator=torch.Generator().manual_seed(0)))
     net = torch.nn.Linear(6, 3)
     done = heatproof.evaluate(net, numbers, ["random"], Certificate(radii=(1,), features=Pixels()))
-    assert set(done.table().status) == {"ok"} and not [e for e in read_exhibits(done.path) if e.explainer]
+    assert set(done.table().status) == {"ok"} and not [
+        e for e in read_exhibits(done.path) if e.explainer
+    ]
 
     images, _ = pictures(2)
     images[0] = 0.5  # one colour is one superpixel
     grouping = Superpixels(kernel_size=1.0, max_dist=20.0)
     assert count(grouping.segments(Batch(("a", "b"), images))).tolist()[0] == 1
-    table = heatproof.evaluate(model(), images, ["random"], Certificate(radii=(1,), features=grouping)).table()
+    table = heatproof.evaluate(
+        model(), images, ["random"], Certificate(radii=(1,), features=grouping)
+    ).table()
     by_sample = table.groupby("sample").status.agg(set).tolist()
     assert by_sample == [{"undefined"}, {"ok"}]
     assert set(table.reason) == {"", "with 1 features none is left to be added"}
@@ -293,7 +374,9 @@ def test_what_cannot_work_is_refused_before_any_pass():
     with pytest.raises(UserError, match="make one feature"):
         heatproof.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(32)))
     with pytest.raises(UserError, match="selects all 4 features"):
-        heatproof.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(16), fraction=0.9))
+        heatproof.evaluate(
+            subject, pictures(2), "saliency", Certificate(features=Patches(16), fraction=0.9)
+        )
     flat = Certificate(features=Pixels(), fill="blur")
     with pytest.raises(UserError, match="volumes and series"):
         heatproof.evaluate(torch.nn.Linear(4, 2), torch.rand(2, 4), "saliency", flat)

@@ -42,8 +42,14 @@ def sweep(value: float, n: int = N) -> pd.DataFrame:
     entries: list[Entry] = []
     for where, right in (("λ=0.25", 10), ("λ=1", n)):
         correct = np.where(np.isnan(value), np.nan, np.arange(n) < right)
-        entries += [("a", "correct", where, 0.0, correct), ("a", "hard_radius", where, 0.0, np.full(n, 0 * value))]
-        entries += [("a", measure, where, 2.0, np.full(n, value)) for measure in ("certified", "passes", "rate")]
+        entries += [
+            ("a", "correct", where, 0.0, correct),
+            ("a", "hard_radius", where, 0.0, np.full(n, 0 * value)),
+        ]
+        entries += [
+            ("a", measure, where, 2.0, np.full(n, value))
+            for measure in ("certified", "passes", "rate")
+        ]
     return rows_of(entries, "smoothing")
 
 

@@ -52,10 +52,16 @@ def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
             if bernoulli:
                 entries += [(explainer, "hard_radius_bernoulli", where, 0.0, [2.0] * 3 + [0.0] * 7)]
             right = [1.0] * (6 if keep < 1 else 8) + [0.0] * (3 if keep < 1 else 1) + [np.nan]
-            entries += [(explainer, "correct", where, 0.0, right), (explainer, "passes", where, 0.0, [2.0] * 10)]
+            entries += [
+                (explainer, "correct", where, 0.0, right),
+                (explainer, "passes", where, 0.0, [2.0] * 10),
+            ]
             for r in (1.0, 2.0):
                 low = [0.93] * (7 if r == 1 else 5) + [0.4] * 2 + [0.89] * (1 if r == 1 else 3)
-                entries += [(explainer, "certified", where, r, low), (explainer, "passes", where, r, [50.0] * 10)]
+                entries += [
+                    (explainer, "certified", where, r, low),
+                    (explainer, "passes", where, r, [50.0] * 10),
+                ]
                 entries += [(explainer, "rate", where, r, [min(1, v + 0.08) for v in low])]
     return rows_of(entries, "smoothing")
 
@@ -63,22 +69,32 @@ def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
 def test_guarantees_are_counted_bound_against_bound():
     (cube,) = arrange(sweep_rows(bernoulli=True))
     shares = guaranteed_shares(cube, 0.9).set_index(["explainer", "keep", "rule", "level"])
-    assert shares.loc[("grad_cam", 0.25, "SCA", 1.0), "share"] == 0.7, "bounds of 0.89 and rates of 0.97 do not count"
+    assert shares.loc[("grad_cam", 0.25, "SCA", 1.0), "share"] == 0.7, (
+        "bounds of 0.89 and rates of 0.97 do not count"
+    )
     assert shares.loc[("grad_cam", 0.25, "SCA", 2.0), "share"] == 0.5
     assert shares.loc[("grad_cam", 0.25, "MuS", 1.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS", 2.0), "share"] == 0.0
     assert shares.loc[("grad_cam", 0.25, "hard", 2.0), "share"] == 0.4
     assert shares.loc[("grad_cam", 0.25, "MuS*", 2.0), "share"] == 0.3
     assert shares.loc[("random", 1.0, "MuS", 1.0), "share"] == 0.0
-    assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(exact_share(7, 10))
+    assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(
+        exact_share(7, 10)
+    )
 
 
 def test_the_chart_of_guarantees_has_two_families_of_curves():
     chart = smoothed.guarantee_chart(judged(sweep_rows(), {"epsilon": 0.1, "delta": 0.05}))
     is_sound(chart)
-    assert [(p.title, p.note) for p in chart.plots[:2]] == [("Grad-CAM", "λ = 0.25"), ("Grad-CAM", "λ = 1")]
+    assert [(p.title, p.note) for p in chart.plots[:2]] == [
+        ("Grad-CAM", "λ = 0.25"),
+        ("Grad-CAM", "λ = 1"),
+    ]
     found = marks(chart.plots).groupby("name")["value"].agg(list)
-    assert found["Grad-CAM, SCA, λ = 0.25"] == [0.7, 0.5] and found["Grad-CAM, MuS, λ = 0.25"] == [0.4, 0.0]
+    assert found["Grad-CAM, SCA, λ = 0.25"] == [0.7, 0.5] and found["Grad-CAM, MuS, λ = 0.25"] == [
+        0.4,
+        0.0,
+    ]
     assert {name.split(", ", 1)[1] for name in found.index} == {
         f"{r}, λ = {k}" for r in ("hard", "MuS", "SCA") for k in ("0.25", "1")
     }
@@ -92,7 +108,11 @@ def test_the_chart_of_guarantees_has_two_families_of_curves():
 def test_rules_are_drawn_beside_each_other_with_a_curve_for_every_method():
     chart = smoothed.rule_chart(judged(sweep_rows()))
     is_sound(chart)
-    assert [(p.title, p.note) for p in chart.plots[:3]] == [("MuS", "λ = 0.25"), ("MuS", "λ = 1"), ("SCA", "λ = 0.25")]
+    assert [(p.title, p.note) for p in chart.plots[:3]] == [
+        ("MuS", "λ = 0.25"),
+        ("MuS", "λ = 1"),
+        ("SCA", "λ = 0.25"),
+    ]
     found = marks(chart.plots[2:3]).groupby("name")["value"].agg(list)
     assert found["Grad-CAM"] == [0.7, 0.5] and len(found) == 2
 
@@ -100,10 +120,16 @@ def test_rules_are_drawn_beside_each_other_with_a_curve_for_every_method():
 def test_accuracy_counts_labelled_samples_once():
     (cube,) = arrange(sweep_rows())
     rows = accuracy(cube)
-    assert rows.keep.tolist() == [0.25, 1.0] and rows.n.tolist() == [9, 9] and rows.yes.tolist() == [6, 8]
+    assert (
+        rows.keep.tolist() == [0.25, 1.0]
+        and rows.n.tolist() == [9, 9]
+        and rows.yes.tolist() == [6, 8]
+    )
     assert (rows.low[0], rows.high[0]) == pytest.approx(exact_share(6, 9))
     found = marks(smoothed.accuracy_chart(cube).plots)
-    assert found["value"].tolist() == pytest.approx([6 / 9, 8 / 9], abs=1e-5) and found["x"].tolist() == [0.25, 1.0]
+    assert found["value"].tolist() == pytest.approx([6 / 9, 8 / 9], abs=1e-5) and found[
+        "x"
+    ].tolist() == [0.25, 1.0]
     unlabelled = sweep_rows().query("measure != 'correct'")
     assert smoothed.accuracy_chart(arrange(unlabelled)[0]) is None
     assert len(smoothed.parts(judged(unlabelled))) == 2
@@ -114,12 +140,19 @@ def test_every_curve_of_rates_has_its_bound():
     assert [plot.note for plot in chart.plots] == ["λ = 1", "λ = 1", "λ = 0.25", "λ = 0.25"]
     for plot in chart.plots:
         bound, rate = (curve([plot], f"{plot.title}, {name}") for name in ("guaranteed", "rate"))
-        assert rate["x"].tolist() == bound["x"].tolist() == [1.0, 2.0] and (bound["value"] < rate["value"]).all()
+        assert (
+            rate["x"].tolist() == bound["x"].tolist() == [1.0, 2.0]
+            and (bound["value"] < rate["value"]).all()
+        )
 
 
 def test_decisions_and_hard_certificates_have_a_chart():
     answers = [1.0] * 5 + [0.0] * 3 + [np.nan] * 2
-    entries = [(e, m, "radius", 3.0, v) for e in NAMES for m, v in (("stable", answers), ("certified", [0.5] * 10))]
+    entries = [
+        (e, m, "radius", 3.0, v)
+        for e in NAMES
+        for m, v in (("stable", answers), ("certified", [0.5] * 10))
+    ]
     chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"threshold": 0.8}))
     assert "τ ≥ 0.8" in chart.title and "stayed open" in chart.caption
     found = marks(chart.plots).set_index("name")["value"]
@@ -135,7 +168,15 @@ def pictured(sample: str, explainer: str, added: int) -> list[Shown]:
     region = np.zeros((32, 32), np.float32)
     region[:8, : 8 * added] = 1
     place = ("photos", "net", explainer)
-    flip = Shown(*place, FLIP, float(added), sample, image, region, note="teapot (41 %)" if added else NO_FLIP)
+    flip = Shown(
+        *place,
+        FLIP,
+        float(added),
+        sample,
+        image,
+        region,
+        note="teapot (41 %)" if added else NO_FLIP,
+    )
     return [
         Shown(*place, INPUT, 0.0, sample, image, None, note="cat <b> (80 %)"),
         Shown(*place, EXPLANATION, 0.0, sample, image, None, note="cat (60 %)"),
@@ -149,15 +190,24 @@ def test_the_example_shows_the_sample_with_most_flips_first():
     entries = [(e, "rate", "radius", 3.0, [0.5] * 2) for e in ("grad_cam", "random")]
 
     def example(exhibits: list[Shown]) -> Panel | None:
-        return certified.example(replace(judged(rows_of(entries, "certificate")), exhibits=exhibits))
+        return certified.example(
+            replace(judged(rows_of(entries, "certificate")), exhibits=exhibits)
+        )
 
     panel = example(shown)
     head, folded = panel.html.split("<details>")
     assert "s1" in head and "s0" not in head and "2 more examples" in folded and NO_FLIP in folded
     assert head.count("<img") == 8 and folded.count("<img") == 2 + 4
     assert "2 features added" in head and "1 feature added" in head and "teapot (41 %)" in head
-    assert "cat &lt;b&gt;" in head and "<b>" not in head.replace("<figcaption><b>", "") and "Grad-CAM" in head
-    assert all(src.startswith("data:image/webp;base64,") for src in re.findall(r'src="([^"]+)"', panel.html))
+    assert (
+        "cat &lt;b&gt;" in head
+        and "<b>" not in head.replace("<figcaption><b>", "")
+        and "Grad-CAM" in head
+    )
+    assert all(
+        src.startswith("data:image/webp;base64,")
+        for src in re.findall(r'src="([^"]+)"', panel.html)
+    )
     assert example([]) is None and example(shown[:2]) is None
 
 
@@ -174,7 +224,9 @@ def test_the_added_features_stand_out():
 def test_a_real_run_is_drawn():
     axes = {
         "certificate": Certificate(radii=(1, 6), features=Patches(8)),
-        "smoothing": Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1, 3), features=Patches(8), epsilon=0.3),
+        "smoothing": Smoothing(
+            keeps=(0.5, 1.0), samples=4, radii=(1, 3), features=Patches(8), epsilon=0.3
+        ),
     }
     done = heatproof.evaluate(model(), pictures(4), ["saliency", "random"], axes)
     results = judge(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
@@ -189,8 +241,14 @@ def test_a_real_run_is_drawn():
 def certificate_rows(rates: dict[str, list[float]], draws: int = 20, same: int = 6) -> pd.DataFrame:
     entries = []
     for explainer, values in rates.items():
-        entries += [(explainer, "sufficient", "radius", 0.0, [1.0] * same + [0.0] * (SAMPLES - same))]
-        for measure, column in (("rate", values), ("early", values), ("certified", [v - 0.1 for v in values])):
+        entries += [
+            (explainer, "sufficient", "radius", 0.0, [1.0] * same + [0.0] * (SAMPLES - same))
+        ]
+        for measure, column in (
+            ("rate", values),
+            ("early", values),
+            ("certified", [v - 0.1 for v in values]),
+        ):
             entries += [(explainer, measure, "radius", 5.0, column)]
         entries += [(explainer, "early_draws", "radius", 5.0, [float(draws)] * SAMPLES)]
     return rows_of(entries, "certificate")
@@ -205,8 +263,12 @@ def test_the_lead_names_delta_and_the_prediction_that_is_certified():
         and "δ = 0.1" in said
     )
     assert "prediction on the explanation alone; " in said and "for 6 of 10 samples" in said
-    together = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True})))
-    assert f"at least {at_least(float(clopper_pearson_low(180, 200, 0.05)))} over these 10" in together
+    together = " ".join(
+        certificate_lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True}))
+    )
+    assert (
+        f"at least {at_least(float(clopper_pearson_low(180, 200, 0.05)))} over these 10" in together
+    )
     assert "for all methods and radii at once" in together
     anchored = " ".join(certificate_lead(judged(certificate_rows(rates), {"anchor": "full"})))
     assert "Certified is the prediction on the whole input" in anchored
@@ -216,21 +278,34 @@ def test_the_lead_names_delta_and_the_prediction_that_is_certified():
 
 def test_lead_and_findings_agree_on_who_beats_random():
     hard = list(np.linspace(0, 0.6, SAMPLES))  # samples differ far more than methods do
-    rates = {"ahead": [v + 0.38 for v in hard], "level": [v + (-1) ** i * 0.05 for i, v in enumerate(hard)]}
+    rates = {
+        "ahead": [v + 0.38 for v in hard],
+        "level": [v + (-1) ** i * 0.05 for i, v in enumerate(hard)],
+    }
     rows = certificate_rows(rates | {"random": hard})
     rows["role"] = np.where(rows["explainer"] == "random", "control", "method")
     result = judged(rows)
     (found,) = [f for f in findings_of(result) if f.title.startswith("Not shown to keep")]
     assert found.explainers == ("level",)
-    assert any(said.startswith("level is not shown to keep more") for said in certificate_lead(result))
+    assert any(
+        said.startswith("level is not shown to keep more") for said in certificate_lead(result)
+    )
 
 
 def test_without_a_rate_nothing_is_certified_and_nothing_is_drawn():
     assert smoothed.rates_chart(judged(sweep_rows())) is not None
     assert smoothed.rates_chart(judged(sweep_rows().query("measure != 'rate'"))) is None
-    entries = [("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("rate", "early", "early_draws")]
-    undecided = rows_of([("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("stable", "certified")], "certificate")
+    entries = [
+        ("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("rate", "early", "early_draws")
+    ]
+    undecided = rows_of(
+        [("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("stable", "certified")],
+        "certificate",
+    )
     assert certified.answer_chart(judged(undecided)) is None
-    assert certified.answer_chart(judged(undecided.assign(value=1.0, status="ok", reason=""))) is not None
+    assert (
+        certified.answer_chart(judged(undecided.assign(value=1.0, status="ok", reason="")))
+        is not None
+    )
     bound, n = certified_mean(judged(rows_of(entries, "certificate")), "grad_cam", ("radius", 1.0))
     assert np.isnan(bound) and n == 0

@@ -13,7 +13,13 @@ from heatproof.axes.certificate.boolean import bounds, expansions
 from heatproof.axes.certificate.certify import Certificates, certify
 from heatproof.axes.certificate.evaluation import Certificate
 from heatproof.axes.certificate.flips import as_pictures, find_flips
-from heatproof.axes.certificate.sequential import Rule, decide_rule, endings, estimate_rule, hard_rule
+from heatproof.axes.certificate.sequential import (
+    Rule,
+    decide_rule,
+    endings,
+    estimate_rule,
+    hard_rule,
+)
 from heatproof.axes.certificate.smoothing import Smoothing
 from heatproof.axes.certificate.strata import (
     all_supersets,
@@ -48,12 +54,23 @@ def told(rule: Rule) -> dict[str, Any]:
     lines: dict[str, Any] = {}
     for look, n in enumerate(rule.looks):
         stops = rule.stop[look, : n + 1].nonzero().flatten().tolist()
-        ends = [f"{s}: {brief(float(rule.low[look, s]))} to {brief(float(rule.high[look, s]))}" for s in stops[::7]]
+        ends = [
+            f"{s}: {brief(float(rule.low[look, s]))} to {brief(float(rule.high[look, s]))}"
+            for s in stops[::7]
+        ]
         said = "".join(str(int(d)) for d in rule.decision[look, : n + 1])
-        lines[str(n)] = f"stops at {stops}; {'; '.join(ends)}; {said if '1' in said.replace('-1', '') else ''}"
+        lines[str(n)] = (
+            f"stops at {stops}; {'; '.join(ends)}; {said if '1' in said.replace('-1', '') else ''}"
+        )
     ends_at = endings(rule.looks, rule.stop.numpy())
     law = ends_at.law([0.0, 0.3, 0.75, 1.0])
-    lines["endings"] = [len(ends_at.draws), digest(law), digest(rule.low), digest(rule.high), law.sum(1).tolist()]
+    lines["endings"] = [
+        len(ends_at.draws),
+        digest(law),
+        digest(rule.low),
+        digest(rule.high),
+        law.sum(1).tolist(),
+    ]
     return lines
 
 
@@ -68,7 +85,9 @@ def test_rules_for_many_errors(population: int | None) -> None:
     for epsilon, delta in ((0.3, 0.2), (0.2, 0.3), (0.15, 0.1), (0.4, 0.02)):
         rule = estimate_rule(epsilon, delta, population=population)
         ends = endings(rule.looks, rule.stop.numpy(), population)
-        law = digest(ends.law([0.0, 1 / 3, 1.0] if population is None else [0.0, 2 / population, 1.0]))
+        law = digest(
+            ends.law([0.0, 1 / 3, 1.0] if population is None else [0.0, 2 / population, 1.0])
+        )
         found[f"{epsilon} {delta}"] = [
             str(rule.looks),
             digest(rule.stop.double()),
@@ -81,7 +100,9 @@ def test_rules_for_many_errors(population: int | None) -> None:
 
 def summed(found: Certificates) -> dict[str, Any]:
     names = ("rate", "low", "high", "early")
-    told = {name: [" ".join(map(brief, row)) for row in getattr(found, name).tolist()] for name in names}
+    told = {
+        name: [" ".join(map(brief, row)) for row in getattr(found, name).tolist()] for name in names
+    }
     whole = ("exact", "passes", "samples", "decision", "early_draws", "target", "left_out", "radii")
     return told | {name: str(getattr(found, name).tolist()) for name in whole}
 
@@ -91,15 +112,33 @@ CALLS: dict[str, dict[str, Any]] = {
     "one by one": {"radii": (3, 0, 1, 30), "epsilon": 0.3, "budget": 40},
     "all": {"radii": "all", "epsilon": 0.25, "simultaneous": True},
     "decide": {"mode": "decide", "threshold": 0.7, "epsilon": 0.2, "radii": (2, 6)},
-    "decide fully": {"mode": "decide", "threshold": 0.8, "epsilon": 0.2, "radii": (1,), "budget": 100},
+    "decide fully": {
+        "mode": "decide",
+        "threshold": 0.8,
+        "epsilon": 0.2,
+        "radii": (1,),
+        "budget": 100,
+    },
     "hard": {"mode": "hard", "epsilon": 0.2, "radii": (1, 4)},
     "hard fully": {"mode": "hard", "epsilon": 0.05, "radii": (1, 4)},
     "margin": {"agreement": "margin", "epsilon": 0.25, "radii": (1, 4)},
     "given margin": {"agreement": "margin", "margin": 0.4, "epsilon": 0.25, "radii": (1, 4)},
-    "no margin": {"agreement": "margin", "margin": 0.0, "epsilon": 0.25, "radii": (1, 4), "budget": 1},
+    "no margin": {
+        "agreement": "margin",
+        "margin": 0.0,
+        "epsilon": 0.25,
+        "radii": (1, 4),
+        "budget": 1,
+    },
     "target": {"target": torch.tensor([1, 0, 3, 2]), "epsilon": 0.25, "radii": (1, 4)},
     "betting": {"method": "betting", "epsilon": 0.3, "radii": (4,), "fill": "mean"},
-    "hoeffding": {"method": "hoeffding", "epsilon": 0.25, "radii": (2, 4), "fill": "blur", "seed": 4},
+    "hoeffding": {
+        "method": "hoeffding",
+        "epsilon": 0.25,
+        "radii": (2, 4),
+        "fill": "blur",
+        "seed": 4,
+    },
 }
 
 
@@ -121,10 +160,14 @@ def test_supersets() -> None:
     mask = torch.tensor([[1, 0, 0, 1, 0, 0, 0, 0, 0]] * 3).bool()
     free, key = ~mask & (torch.arange(9) < 8), keys(3, ("a", "b", "c"), "x")
     found: dict[str, Any] = {"numbers": [[supersets(m, r) for r in range(5)] for m in (0, 1, 4, 9)]}
-    found["exact"] = [[exact_radius(m, most) for most in (1, 2, 5, 10, 11, 500)] for m in (0, 1, 4, 9)]
+    found["exact"] = [
+        [exact_radius(m, most) for most in (1, 2, 5, 10, 11, 500)] for m in (0, 1, 4, 9)
+    ]
     found["sizes"] = digest(log_sizes(torch.tensor([2, 5, 9]), 6), 40)
     found["strata"] = str(
-        drawn_strata(key, torch.tensor([6, 6, 2]), torch.tensor([[1, 3], [2, 6], [0, 2]]), 12).tolist()
+        drawn_strata(
+            key, torch.tensor([6, 6, 2]), torch.tensor([[1, 3], [2, 6], [0, 2]]), 12
+        ).tolist()
     )
     drawn = random_supersets(key, torch.tensor([0, 2, 5]), torch.tensor([4, 0, 7]), mask, free)
     found["drawn"] = str(drawn.int().tolist())
@@ -140,11 +183,17 @@ def test_flips(seed: int) -> None:
         batch = Batch((name,), fixed(1, 3, 12, 12, seed=20 + seed))
         n = (12 // size) ** 2
         mask = fixed(n, seed=seed + size) < 0.15
-        found.append(digest(find_flips(model, batch, mask[None], Patches(size=size), "zero", seed)[0], 50))
+        found.append(
+            digest(find_flips(model, batch, mask[None], Patches(size=size), "zero", seed)[0], 50)
+        )
         found.append(digest(as_pictures(model, batch, mask[None], Patches(size=size), "mean")))
     rows = row_model(7)
     mask = torch.tensor([1, 0, 0, 0, 0, 0, 0]).bool()
-    found.append(digest(find_flips(rows, batch_of(1, 7, seed=seed), mask[None], Pixels(), "zero", seed)[0], 50))
+    found.append(
+        digest(
+            find_flips(rows, batch_of(1, 7, seed=seed), mask[None], Pixels(), "zero", seed)[0], 50
+        )
+    )
     recorded(f"certificate/flips_{seed}", found)
 
 
@@ -159,9 +208,14 @@ def test_boolean_functions() -> None:
         assert torch.allclose(expansions.from_fourier(expansions.fourier(h, p), p), h)
         moved = expansions.masking(expansions.fourier(h, p), 0.7, "fourier", p)
         assert torch.allclose(expansions.from_fourier(moved, p), expansions.masking(h, 0.7))
-    found["monotone"], found["masking"] = digest(expansions.monotone(h)), digest(expansions.masking(h, 0.7))
+    found["monotone"], found["masking"] = (
+        digest(expansions.monotone(h)),
+        digest(expansions.masking(h, 0.7)),
+    )
     assert torch.allclose(expansions.from_monotone(expansions.monotone(h)), h)
-    found["usual"] = digest(expansions.fourier(h) - expansions.masking(expansions.fourier(h), 1.0, "fourier"))
+    found["usual"] = digest(
+        expansions.fourier(h) - expansions.masking(expansions.fourier(h), 1.0, "fourier")
+    )
     asked: list[int] = []
 
     def weighted(rows: torch.Tensor) -> torch.Tensor:
@@ -180,12 +234,16 @@ def test_boolean_functions() -> None:
                 digest(bounds.instability_bound(h, alpha, r, 0.3)),
                 digest(bounds.prediction_bound(scores, alpha, r)),
             ]
-        found[f"{alpha:b} hard"] = [bounds.hard_radius(h, alpha, g).tolist() for g in (0.2, 0.5, 0.9)]
+        found[f"{alpha:b} hard"] = [
+            bounds.hard_radius(h, alpha, g).tolist() for g in (0.2, 0.5, 0.9)
+        ]
         found[f"{alpha:b} restricted"] = digest(bounds.restrict(h, alpha))
     found["difference"] = digest(bounds.difference(expansions.monotone(h), 0b0001, 0b1011))
     as_mask = bounds.restrict(h, torch.tensor([True, False, True, False]))
     assert torch.equal(as_mask, bounds.restrict(h, 0b0101))
-    found["containment"] = [bounds.containment(m, k, r) for m, k, r in ((4, 0, 2), (4, 2, 2), (4, 3, 2), (5, 1, 9))]
+    found["containment"] = [
+        bounds.containment(m, k, r) for m, k, r in ((4, 0, 2), (4, 2, 2), (4, 3, 2), (5, 1, 9))
+    ]
     recorded("certificate/boolean", found)
 
 
@@ -196,8 +254,14 @@ def test_smoothed_models() -> None:
         for votes in (False, True):
             smooth = Smoothed(model, 0.25, 16, Patches(size=3), kind, votes=votes, seed=1)  # type: ignore[arg-type]
             radii = smooth.radii(batch, mask, 0.1, None)
-            found[f"{kind} {votes}"] = [digest(smooth.scores(batch)), {r: v.tolist() for r, v in radii.items()}]
-    notes = [Smoothing(keeps=(0.25, 1.0), samples=8, masks=kind).notes(model) for kind in ("quantised", "bernoulli")]  # type: ignore[arg-type]
+            found[f"{kind} {votes}"] = [
+                digest(smooth.scores(batch)),
+                {r: v.tolist() for r, v in radii.items()},
+            ]
+    notes = [
+        Smoothing(keeps=(0.25, 1.0), samples=8, masks=kind).notes(model)
+        for kind in ("quantised", "bernoulli")
+    ]  # type: ignore[arg-type]
     found["notes"] = [*notes, Smoothing(keeps=(0.5,), samples=400, masks="bernoulli").notes(model)]
     found["conditions"] = str(Smoothing(radii=(1, 2)).conditions())
     recorded("certificate/smoothed", found)

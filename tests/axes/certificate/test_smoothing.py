@@ -43,7 +43,9 @@ class Wavering(nn.Module):
 def rows_of_numbers(n: int = 7, labelled: bool = True) -> Batch:
     g = torch.Generator().manual_seed(0)
     label = torch.tensor([i % 3 - (i == 5) * 3 for i in range(n)]) if labelled else None
-    return Batch(tuple(f"s{i}" for i in range(n)), torch.randn(n, FEATURES, generator=g), label=label)
+    return Batch(
+        tuple(f"s{i}" for i in range(n)), torch.randn(n, FEATURES, generator=g), label=label
+    )
 
 
 def sweep(masks: str = "quantised", keeps: tuple[float, ...] = KEEPS, **changes) -> Smoothing:
@@ -51,9 +53,13 @@ def sweep(masks: str = "quantised", keeps: tuple[float, ...] = KEEPS, **changes)
     return Smoothing(keeps=keeps, masks=masks, **given)
 
 
-def run(axis: Smoothing, batch: Batch | None = None, explainers=("saliency", "random"), **options) -> pd.DataFrame:
+def run(
+    axis: Smoothing, batch: Batch | None = None, explainers=("saliency", "random"), **options
+) -> pd.DataFrame:
     data = rows_of_numbers() if batch is None else batch
-    return heatproof.evaluate(Model(Wavering()), data, list(explainers), {"smoothing": axis}, **options).table()
+    return heatproof.evaluate(
+        Model(Wavering()), data, list(explainers), {"smoothing": axis}, **options
+    ).table()
 
 
 def explanation(explainer, batch: Batch) -> Tensor:
@@ -77,20 +83,28 @@ def agreements(model: Model, x: Tensor, mask: Tensor) -> dict[int, list[bool]]:
 
 @pytest.mark.parametrize("masks", ["quantised", "bernoulli"])
 def test_rates_are_those_of_enumeration_and_no_hard_radius_is_violated(masks):
-    table = run(sweep(masks, delta=0.01)).set_index(["explainer", "condition", "measure", "level", "sample"])
+    table = run(sweep(masks, delta=0.01)).set_index(
+        ["explainer", "condition", "measure", "level", "sample"]
+    )
     batch = rows_of_numbers()
     flips = certified = 0
     for name, explainer in (("saliency", Saliency()), ("random", RandomMap())):
         mask = explanation(explainer, batch)
         for keep in KEEPS:
-            model = Smoothed(Model(Wavering(), rows=4096), keep, 16 if keep < 1 else 1, Pixels(), masks)
+            model = Smoothed(
+                Model(Wavering(), rows=4096), keep, 16 if keep < 1 else 1, Pixels(), masks
+            )
             for i, sample in enumerate(batch.ids):
                 truth = agreements(model, batch.x[i], mask[i])
                 where = (name, f"λ={keep:g}")
                 for r in (1, 2, 6):
                     row = table.loc[(*where, "rate", r, sample)]
-                    rate = sum(map(sum, (truth[k] for k in range(r + 1)))) / sum(len(truth[k]) for k in range(r + 1))
-                    assert row.value == row.low == row.high == pytest.approx(rate), "64 supersets can all be tried"
+                    rate = sum(map(sum, (truth[k] for k in range(r + 1)))) / sum(
+                        len(truth[k]) for k in range(r + 1)
+                    )
+                    assert row.value == row.low == row.high == pytest.approx(rate), (
+                        "64 supersets can all be tried"
+                    )
                     assert table.loc[(*where, "certified", r, sample)].value == row.low
                     flips += rate < 1
                 radius = int(table.loc[(*where, "hard_radius", 0, sample)].value)
@@ -120,8 +134,16 @@ def test_masks_vote_and_all_radii_are_listed():
     model = Smoothed(Model(Wavering(), rows=4096), 0.25, 16, Pixels(), votes=True)
     batch = rows_of_numbers()
     expected = model.radii(batch, explanation(Saliency(), batch), 0.1)
-    found = table[(table.level == 0) & (table.condition == "λ=0.25")].set_index(["measure", "sample"]).value
-    for rule, measure in (("per_mask", ""), ("lipschitz", "_lipschitz"), ("bernoulli", "_bernoulli")):
+    found = (
+        table[(table.level == 0) & (table.condition == "λ=0.25")]
+        .set_index(["measure", "sample"])
+        .value
+    )
+    for rule, measure in (
+        ("per_mask", ""),
+        ("lipschitz", "_lipschitz"),
+        ("bernoulli", "_bernoulli"),
+    ):
         assert found["hard_radius" + measure].tolist() == expected[rule].tolist()
 
 
@@ -130,10 +152,15 @@ def test_the_smoothed_prediction_on_the_whole_input_can_be_the_anchor():
     model = Smoothed(Model(Wavering(), rows=4096), 0.25, 16, Pixels(), "quantised")
     mask = explanation(RandomMap(), batch)
     whole, alone = (model.logits(x).argmax(1) for x in (batch.x, batch.x * mask))
-    table = run(sweep(keeps=(0.25,), anchor="full", radii=(1,)), batch, ["random"]).set_index(["measure", "sample"])
+    table = run(sweep(keeps=(0.25,), anchor="full", radii=(1,)), batch, ["random"]).set_index(
+        ["measure", "sample"]
+    )
     order = torch.tensor(sorted(range(30), key=lambda i: batch.ids[i]))
     same = (whole == alone)[order].tolist()
-    assert table.loc["sufficient"].sort_index().value.tolist() == [float(s) for s in same] and len(set(same)) == 2
+    assert (
+        table.loc["sufficient"].sort_index().value.tolist() == [float(s) for s in same]
+        and len(set(same)) == 2
+    )
     radius = table.loc["hard_radius"].sort_index()
     assert radius.value.notna().tolist() == same and set(radius.reason) == {"", OTHERWISE}
     assert table.loc["rate"].sort_index().value[[not s for s in same]].max() < 1
@@ -143,7 +170,9 @@ def test_the_plan_says_what_no_number_of_samples_can_show():
     classes = [str(i) for i in range(1000)]
     subject = Model(nn.Linear(FEATURES, 1000), classes=classes)
     vacuous = Smoothing(keeps=(0.125, 0.5, 1.0), samples=16, masks="bernoulli", features=Pixels())
-    notes = make_plan(subject, rows_of_numbers(labelled=False), ["random"], {"smoothing": vacuous}).notes()
+    notes = make_plan(
+        subject, rows_of_numbers(labelled=False), ["random"], {"smoothing": vacuous}
+    ).notes()
     assert [note.split(" with")[0] for note in notes] == [
         "hard_radius_bernoulli is 0 for every sample at λ = 0.125",
         "hard_radius is 0 for every sample at λ = 0.5",
@@ -151,13 +180,20 @@ def test_the_plan_says_what_no_number_of_samples_can_show():
     ]
     assert "votes: true may" in notes[0] and "1000 classes" in notes[0]
     voting = Smoothing(keeps=(0.125,), samples=16, masks="bernoulli", votes=True, features=Pixels())
-    assert make_plan(subject, rows_of_numbers(labelled=False), ["random"], {"smoothing": voting}).notes() == []
+    assert (
+        make_plan(
+            subject, rows_of_numbers(labelled=False), ["random"], {"smoothing": voting}
+        ).notes()
+        == []
+    )
 
 
 def test_keeping_everything_is_the_model_itself():
     smoothing = run(sweep(keeps=(1.0,), radii=(1, 4), epsilon=0.2))
     plain = heatproof.Certificate(radii=(1, 4), features=Pixels(), epsilon=0.2)
-    own = heatproof.evaluate(Model(Wavering()), rows_of_numbers(), ["saliency", "random"], plain).table()
+    own = heatproof.evaluate(
+        Model(Wavering()), rows_of_numbers(), ["saliency", "random"], plain
+    ).table()
     keys = ["explainer", "measure", "level", "sample"]
     for measure in ("rate", "certified", "passes"):
         a, b = (
@@ -173,17 +209,33 @@ def test_correct_rows_are_the_accuracy_of_each_smoothed_model():
     rows = table[table.measure == "correct"]
     assert set(rows.level) == {0.0}
     lost = rows[rows["sample"] == "s5"]
-    assert set(lost.status) == {"undefined"} and set(lost.reason) == {UNLABELLED} and lost.value.isna().all()
+    assert (
+        set(lost.status) == {"undefined"}
+        and set(lost.reason) == {UNLABELLED}
+        and lost.value.isna().all()
+    )
     known = [i for i in range(7) if i != 5]
-    smooth = [Smoothed(Model(Wavering()), keep, 16 if keep < 1 else 1, Pixels(), "quantised", seed=0) for keep in KEEPS]
-    curve = [float((m.scores(batch[known]).argmax(1) == batch[known].label).double().mean()) for m in smooth]
+    smooth = [
+        Smoothed(Model(Wavering()), keep, 16 if keep < 1 else 1, Pixels(), "quantised", seed=0)
+        for keep in KEEPS
+    ]
+    curve = [
+        float((m.scores(batch[known]).argmax(1) == batch[known].label).double().mean())
+        for m in smooth
+    ]
     for explainer in ("saliency", "random"):
-        mean = rows[(rows.explainer == explainer) & (rows.status == "ok")].groupby("condition").value.mean()
+        mean = (
+            rows[(rows.explainer == explainer) & (rows.status == "ok")]
+            .groupby("condition")
+            .value.mean()
+        )
         assert [mean[f"λ={keep:g}"] for keep in KEEPS] == pytest.approx(curve)
     assert len(set(curve)) > 1
-    assert set(run(sweep(keeps=(0.5,)), rows_of_numbers(labelled=False)).query("measure == 'correct'").status) == {
-        "undefined"
-    }
+    assert set(
+        run(sweep(keeps=(0.5,)), rows_of_numbers(labelled=False))
+        .query("measure == 'correct'")
+        .status
+    ) == {"undefined"}
 
 
 def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
@@ -195,7 +247,9 @@ def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
         table = heatproof.evaluate(subject, batch, names, {"smoothing": axis}).table()
         counted = table[table.measure == "passes"].value.sum()
         whole, clean, references = 7, 7, 7
-        explained = 7  # saliency of the samples, which are all references too; random maps cost nothing
+        explained = (
+            7  # saliency of the samples, which are all references too; random maps cost nothing
+        )
         assert subject.passes == counted + whole * (16 + 1) + clean + references + explained
         spent[len(names)] = counted
     assert spent[2] > spent[1]
@@ -212,7 +266,9 @@ def test_other_modes_give_other_measures(mode, measure):
 def test_the_table_does_not_depend_on_batches_or_shards(batch_size, shard_size):
     axis = sweep("bernoulli", keeps=(0.5, 1.0), epsilon=0.3)
     first = run(axis, batch_size=5, shard_size=4).set_index(KEY)
-    second = run(axis, batch_size=batch_size, shard_size=shard_size).set_index(KEY).reindex(first.index)
+    second = (
+        run(axis, batch_size=batch_size, shard_size=shard_size).set_index(KEY).reindex(first.index)
+    )
     assert (first.status == second.status).all() and (first.reason == second.reason).all()
     assert (first.value - second.value).abs().max() == 0
 
@@ -221,14 +277,20 @@ def test_a_run_resumes_with_the_explainers_that_are_missing(tmp_path):
     axis = sweep(keeps=(0.5, 1.0), epsilon=0.3)
     subject = Model(Wavering())
     whole = run(axis, explainers=["saliency", "random"], shard_size=3)
-    heatproof.evaluate(subject, rows_of_numbers(), ["saliency"], {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    heatproof.evaluate(
+        subject, rows_of_numbers(), ["saliency"], {"smoothing": axis}, tmp_path / "r", shard_size=3
+    )
     part = next((tmp_path / "r" / "parts").glob("**/00001.*.parquet"))
     part.unlink()
     both = ["saliency", "random"]
-    again = heatproof.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    again = heatproof.evaluate(
+        subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3
+    )
     pd.testing.assert_frame_equal(again.table(), whole.assign(dataset=again.table().dataset))
     before = subject.passes
-    heatproof.evaluate(subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3)
+    heatproof.evaluate(
+        subject, rows_of_numbers(), both, {"smoothing": axis}, tmp_path / "r", shard_size=3
+    )
     assert subject.passes == before
 
 
@@ -240,13 +302,17 @@ def test_memory_that_runs_out_halves_the_batches():
             return super().forward(x)
 
     axis = sweep(keeps=(0.5,), epsilon=0.3)
-    narrow = heatproof.evaluate(Model(Narrow()), rows_of_numbers(), ["random"], {"smoothing": axis}, batch_size=64)
+    narrow = heatproof.evaluate(
+        Model(Narrow()), rows_of_numbers(), ["random"], {"smoothing": axis}, batch_size=64
+    )
     wide = run(axis, explainers=["random"]).drop(columns="model")
     pd.testing.assert_frame_equal(narrow.table().drop(columns="model"), wide)
 
 
 def test_pictures_and_texts():
-    axis = Smoothing(keeps=(0.5, 1.0), samples=4, radii=(1,), features=Patches(8), mode="hard", epsilon=0.3)
+    axis = Smoothing(
+        keeps=(0.5, 1.0), samples=4, radii=(1,), features=Patches(8), mode="hard", epsilon=0.3
+    )
     table = heatproof.evaluate(shapes(), pictures(2), ["saliency"], {"smoothing": axis}).table()
     assert set(table.status) == {"ok"}
 
@@ -289,9 +355,13 @@ def test_mistakes_are_named(options, message):
 def test_features_that_differ_between_samples_are_refused_before_any_pass():
     subject = shapes()
     with pytest.raises(UserError, match="change with what is left of an input"):
-        heatproof.evaluate(subject, pictures(2), "saliency", {"smoothing": Smoothing(features=Superpixels())})
+        heatproof.evaluate(
+            subject, pictures(2), "saliency", {"smoothing": Smoothing(features=Superpixels())}
+        )
     with pytest.raises(UserError, match="make one feature"):
-        heatproof.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": Smoothing(features=Patches(32))})
+        heatproof.evaluate(
+            subject, pictures(2), InputXGradient(), {"smoothing": Smoothing(features=Patches(32))}
+        )
     everything = Smoothing(features=Patches(16), fraction=0.9)
     with pytest.raises(UserError, match="selects all 4 features"):
         heatproof.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": everything})

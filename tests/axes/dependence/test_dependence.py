@@ -23,19 +23,34 @@ CONTROLS = ["random", "sobel", "weight_noise"]
 
 @pytest.fixture(scope="module")
 def run() -> heatproof.Run:
-    asked = [{"stability": {"perturbations": "jpeg", "k": 50}}, {"dependence": {"draws": 2, "k": 50}}]
-    return heatproof.evaluate(model(), pictures(10), ["saliency", {"gradient_shap": {"samples": 2}}, *CONTROLS], asked)
+    asked = [
+        {"stability": {"perturbations": "jpeg", "k": 50}},
+        {"dependence": {"draws": 2, "k": 50}},
+    ]
+    return heatproof.evaluate(
+        model(), pictures(10), ["saliency", {"gradient_shap": {"samples": 2}}, *CONTROLS], asked
+    )
 
 
-def values(table: pd.DataFrame, measure: str, explainer: str = "saliency", condition: str | None = None) -> np.ndarray:
-    rows = table[(table.measure == measure) & (table.explainer == explainer) & (table.evaluation == "dependence")]
-    rows = rows[rows.condition != "redraw"] if condition is None else rows[rows.condition == condition]
+def values(
+    table: pd.DataFrame, measure: str, explainer: str = "saliency", condition: str | None = None
+) -> np.ndarray:
+    rows = table[
+        (table.measure == measure)
+        & (table.explainer == explainer)
+        & (table.evaluation == "dependence")
+    ]
+    rows = (
+        rows[rows.condition != "redraw"] if condition is None else rows[rows.condition == condition]
+    )
     return rows.sort_values(["sample", "repeat"]).value.to_numpy(dtype=float)
 
 
 def test_both_ends_of_the_scale(run):
     table = run.table()
-    assert (values(table, "dependence", "sobel") == 0).all() and (values(table, "dependence", "random") == 0).all()
+    assert (values(table, "dependence", "sobel") == 0).all() and (
+        values(table, "dependence", "random") == 0
+    ).all()
     assert (values(table, "class_dependence", "weight_noise") == 0).all()
     ranked = run.ranking("dependence").set_index("explainer")
     noise = ranked.loc["weight_noise"]
@@ -45,7 +60,9 @@ def test_both_ends_of_the_scale(run):
 
 def test_the_headline_is_the_change_by_that_between_unrelated_samples(run):
     table = run.table()
-    similar, chance = (values(table, name, condition="weights") for name in ("similarity", "similarity_chance"))
+    similar, chance = (
+        values(table, name, condition="weights") for name in ("similarity", "similarity_chance")
+    )
     assert np.allclose(values(table, "dependence"), (1 - similar) / (1 - chance), atol=1e-12)
     parts = [values(table, name, condition="weights") for name in ("ssim", "spearman", "jaccard")]
     assert np.allclose(similar, np.mean(parts, axis=0), atol=1e-12)
@@ -62,7 +79,9 @@ def test_a_blind_explainer_is_marked_on_every_axis(run):
         "weight_noise": "",
     }
     stability = run.text().split("Dependence")[0]
-    lines = [line for line in stability.splitlines() if "(blind)" in line and line.endswith("control")]
+    lines = [
+        line for line in stability.splitlines() if "(blind)" in line and line.endswith("control")
+    ]
     assert len(lines) == 2 and " Sobel (blind) " in lines[0] and " Random (blind) " in lines[1]
     cube = next(cube for cube in arrange(run.table()) if cube.evaluation == "dependence")
     assert marks(cube) == {"random": "blind", "sobel": "blind"}
@@ -80,12 +99,25 @@ def test_a_linear_models_gradient_in_closed_form():
     wrapped = Model(net)
     for draw in range(2):
         drawn = random_weights(wrapped, seed=0, draw=draw)["1.weight"].numpy()
-        assert np.array_equal(np.sort(drawn.ravel()), np.sort(net[1].weight.detach().numpy().ravel()))
-        expected = [stats.spearmanr(net[1].weight[c].detach(), drawn[c]).statistic for c in samples.predicted]
-        rows = table[(table.measure == "spearman") & (table.condition == "weights") & (table["repeat"] == draw)]
+        assert np.array_equal(
+            np.sort(drawn.ravel()), np.sort(net[1].weight.detach().numpy().ravel())
+        )
+        expected = [
+            stats.spearmanr(net[1].weight[c].detach(), drawn[c]).statistic
+            for c in samples.predicted
+        ]
+        rows = table[
+            (table.measure == "spearman")
+            & (table.condition == "weights")
+            & (table["repeat"] == draw)
+        ]
         assert np.allclose(2 * rows.sort_values("sample").value - 1, expected, atol=1e-6)
     # An unrelated sample has the same gradient if it is of the same class, else that of its own.
-    rows = table[(table.measure == "spearman_chance") & (table.condition == "weights") & (table["repeat"] == 0)]
+    rows = table[
+        (table.measure == "spearman_chance")
+        & (table.condition == "weights")
+        & (table["repeat"] == 0)
+    ]
     w = net[1].weight.detach().numpy()
     every = samples.predicted.tolist()
     means = [
@@ -100,7 +132,9 @@ class ClassChannel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.eye(3) + torch.tensor([[0.0, 0, 0], [0, 0.1, 0], [0, 0, 0.2]]))
+        self.weight = nn.Parameter(
+            torch.eye(3) + torch.tensor([[0.0, 0, 0], [0, 0.1, 0], [0, 0, 0.2]])
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.mean((2, 3)) @ self.weight.T
@@ -124,17 +158,26 @@ def test_descriptions_of_a_map():
     maps = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(0))
     sizes = maps.flatten(1).abs().double().numpy()
     assert np.allclose(entropy(maps), stats.entropy(sizes, axis=1) / np.log(75))
-    pairs = np.abs(sizes[:, :, None] - sizes[:, None]).mean((1, 2)) / (2 * sizes.mean(1))  # Gini's own definition
+    pairs = np.abs(sizes[:, :, None] - sizes[:, None]).mean((1, 2)) / (
+        2 * sizes.mean(1)
+    )  # Gini's own definition
     assert np.allclose(gini(maps), pairs)
     assert bool(entropy(torch.zeros(1, 4)).isnan()) and bool(gini(torch.zeros(1, 4)).isnan())
 
 
 def test_completeness_and_passes_stand_beside_it():
-    methods = ["saliency", {"integrated_gradients": {"steps": 64}}, {"gradient_shap": {"samples": 1}}, "deep_lift"]
+    methods = [
+        "saliency",
+        {"integrated_gradients": {"steps": 64}},
+        {"gradient_shap": {"samples": 1}},
+        "deep_lift",
+    ]
     table = heatproof.evaluate(
         model(), pictures(4), methods, [{"dependence": {"draws": 0, "classes": 0, "k": 50}}]
     ).table()
-    clean = table[table.condition == "clean"].groupby(["explainer", "measure"]).value.mean().unstack()
+    clean = (
+        table[table.condition == "clean"].groupby(["explainer", "measure"]).value.mean().unstack()
+    )
     assert clean.passes.to_dict() == {
         "saliency": 1,
         "integrated_gradients(steps=64)": 64,
@@ -149,16 +192,23 @@ def test_completeness_and_passes_stand_beside_it():
 def test_random_networks_keep_values_ties_and_the_original():
     embed = nn.Linear(4, 4)
     net = nn.Sequential(embed, nn.BatchNorm1d(4), embed, nn.Linear(4, 3))
-    wrapped, samples = Model(net), Batch(tuple("abcd"), torch.randn(4, 4, generator=torch.Generator().manual_seed(0)))
+    wrapped, samples = (
+        Model(net),
+        Batch(tuple("abcd"), torch.randn(4, 4, generator=torch.Generator().manual_seed(0))),
+    )
     before = {name: value.clone() for name, value in wrapped.module.state_dict().items()}
     new = random_weights(wrapped, seed=3)
     twin = with_weights(wrapped, new, refit_on=samples)
-    assert twin.module[0].weight is twin.module[2].weight and torch.equal(twin.module[0].weight, new["0.weight"])
+    assert twin.module[0].weight is twin.module[2].weight and torch.equal(
+        twin.module[0].weight, new["0.weight"]
+    )
     hidden = twin.module[0](samples.x)
     assert torch.allclose(twin.module[1].running_mean, hidden.mean(0), atol=1e-6)
     assert torch.allclose(twin.module[1].running_var, hidden.var(0), atol=1e-6)
     assert not twin.module[1].training and twin.module[1].momentum == 0.1
-    assert all(torch.equal(value, before[name]) for name, value in wrapped.module.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in wrapped.module.state_dict().items()
+    )
     kept = with_weights(wrapped, new)
     assert torch.equal(kept.module[1].running_mean, before["1.running_mean"])
     again = random_weights(wrapped, seed=3)
@@ -169,11 +219,18 @@ def test_random_networks_keep_values_ties_and_the_original():
 
 
 def test_a_smoothed_model_is_randomised_inside():
-    smoothed = heatproof.Smoothed(model(), keep=0.5, samples=4, features=heatproof.features.Patches(8))
+    smoothed = heatproof.Smoothed(
+        model(), keep=0.5, samples=4, features=heatproof.features.Patches(8)
+    )
     twin = with_weights(smoothed, random_weights(smoothed, seed=0))
     batch = Batch(("a",), pictures(1)[0])
-    assert not torch.allclose(twin.logits(twin.inputs(batch)), smoothed.logits(smoothed.inputs(batch)), atol=1e-3)
-    assert twin.weights_fingerprint != smoothed.weights_fingerprint and twin.fingerprint != smoothed.fingerprint
+    assert not torch.allclose(
+        twin.logits(twin.inputs(batch)), smoothed.logits(smoothed.inputs(batch)), atol=1e-3
+    )
+    assert (
+        twin.weights_fingerprint != smoothed.weights_fingerprint
+        and twin.fingerprint != smoothed.fingerprint
+    )
 
 
 def test_layers_are_ordered_as_they_are_called():
@@ -200,14 +257,33 @@ def test_a_cascade_ends_where_all_weights_are_random():
         return torch.cat(parts).reshape(1, 3, 2, 2).expand(batch.x.shape) + 1e-3 * batch.x
 
     layers_changed.stochastic = False
-    axis = [{"dependence": {"draws": 1, "classes": 0, "cascades": ["top_down", "bottom_up"], "steps": 2, "k": 3}}]
+    axis = [
+        {
+            "dependence": {
+                "draws": 1,
+                "classes": 0,
+                "cascades": ["top_down", "bottom_up"],
+                "steps": 2,
+                "k": 3,
+            }
+        }
+    ]
     images = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     run = heatproof.evaluate(net, images, [layers_changed], axis)
-    means = run.table()[lambda t: t.measure == "dependence"].groupby(["condition", "level"]).value.mean()
+    means = (
+        run.table()[lambda t: t.measure == "dependence"]
+        .groupby(["condition", "level"])
+        .value.mean()
+    )
     assert means["top_down", 1.0] == means["bottom_up", 1.0] == means["weights", 0.0]
     assert means["top_down", 0.5] > 0 and means["bottom_up", 0.5] > 0
-    assert means["top_down", 0.5] != means["bottom_up", 0.5] and means["top_down", 0.5] < means["weights", 0.0]
-    assert run.ranking().score.item() == pytest.approx(means["weights", 0.0]), "cascades take no part in the score"
+    assert (
+        means["top_down", 0.5] != means["bottom_up", 0.5]
+        and means["top_down", 0.5] < means["weights", 0.0]
+    )
+    assert run.ranking().score.item() == pytest.approx(means["weights", 0.0]), (
+        "cascades take no part in the score"
+    )
 
 
 def test_maps_of_random_networks_that_cannot_be_scored_are_rows_with_their_reason():
@@ -223,10 +299,14 @@ def test_maps_of_random_networks_that_cannot_be_scored_are_rows_with_their_reaso
             raise UserError("no layer sees the input")
         return network.inputs(batch)
 
-    run = heatproof.evaluate(wrapped, pictures(3), [constant, refuses], [{"dependence": {"draws": 1, "k": 50}}])
+    run = heatproof.evaluate(
+        wrapped, pictures(3), [constant, refuses], [{"dependence": {"draws": 1, "k": 50}}]
+    )
     rows = run.table()[lambda t: (t.measure == "dependence") & (t.condition == "weights")]
     assert set(rows.status) == {"undefined"} and len(rows) == 6
-    assert set(rows[rows.explainer == "constant"].reason) == {"the map of the random network is constant"}
+    assert set(rows[rows.explainer == "constant"].reason) == {
+        "the map of the random network is constant"
+    }
     assert set(rows[rows.explainer == "refuses"].reason) == {
         "the map of the random network has no map: no layer sees the input"
     }
@@ -238,8 +318,12 @@ def test_a_model_without_weights_is_refused_before_any_pass():
         def forward(self, x):
             raise AssertionError("a pass")
 
-    with pytest.raises(UserError, match="has no weights that can be drawn anew; draws: 0 asks about classes alone"):
-        heatproof.evaluate(Nothing(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 5}}])
+    with pytest.raises(
+        UserError, match="has no weights that can be drawn anew; draws: 0 asks about classes alone"
+    ):
+        heatproof.evaluate(
+            Nothing(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 5}}]
+        )
     with pytest.raises(UserError, match="k must be below the 48 values of a map, got 100"):
         heatproof.evaluate(model(), torch.rand(2, 3, 4, 4), "saliency", "dependence")
 
@@ -263,12 +347,16 @@ def test_words_say_no_more_than_the_intervals(run):
     said = lead(judged)
     table = overview(judged).set_index("explainer")
     assert said[0].startswith("Of 2 methods, 2 depend on what the model has learned (")
-    assert table.verdict.to_dict()["sobel"] == "blind" and table.verdict["weight_noise"] == "depends"
+    assert (
+        table.verdict.to_dict()["sobel"] == "blind" and table.verdict["weight_noise"] == "depends"
+    )
     assert table.loc["weight_noise", "class_verdict"] == "blind"
     assert table.loc["random", "floor"] == pytest.approx(1, abs=0.05), "two draws are unrelated"
     methods = table[~table.control]
     least = methods.class_score.idxmin()
-    assert methods.class_low.min() > 0.1 and any(f"{least} changes least" in s or f"that of {least}" in s for s in said)
+    assert methods.class_low.min() > 0.1 and any(
+        f"{least} changes least" in s or f"that of {least}" in s for s in said
+    )
 
 
 def judged_of(run: heatproof.Run) -> list:

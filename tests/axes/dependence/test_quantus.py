@@ -14,7 +14,9 @@ import heatproof
 from heatproof import Batch, Model
 from heatproof.models.randomised import random_weights, with_weights
 
-quantus = pytest.importorskip("quantus", reason="quantus is not installed; it is the reference here")
+quantus = pytest.importorskip(
+    "quantus", reason="quantus is not installed; it is the reference here"
+)
 
 PLAIN = {"abs": False, "normalise": False, "disable_warnings": True}
 K = 20
@@ -66,7 +68,9 @@ def test_random_logit_where_there_is_one_other_class(two_classes):
     def of_class(inputs, targets, **_):
         return maps(model, batch, targets)
 
-    metric = quantus.RandomLogit(similarity_func=quantus.correlation_spearman, num_classes=2, **PLAIN)
+    metric = quantus.RandomLogit(
+        similarity_func=quantus.correlation_spearman, num_classes=2, **PLAIN
+    )
     theirs = quantus_scores(metric, model, batch, of_class)
     assert np.allclose(2 * column(table, "spearman", "class") - 1, theirs, atol=1e-6)
 
@@ -74,9 +78,12 @@ def test_random_logit_where_there_is_one_other_class(two_classes):
 def test_sparseness_and_complexity(two_classes):
     model, batch, table = two_classes
     sparse, complex_ = (
-        quantus_scores(kind(**PLAIN), model, batch, None) for kind in (quantus.Sparseness, quantus.Complexity)
+        quantus_scores(kind(**PLAIN), model, batch, None)
+        for kind in (quantus.Sparseness, quantus.Complexity)
     )
-    assert np.allclose(column(table, "gini", "clean"), sparse, atol=1e-4), "Quantus adds 1e-7 to every value"
+    assert np.allclose(column(table, "gini", "clean"), sparse, atol=1e-4), (
+        "Quantus adds 1e-7 to every value"
+    )
     assert np.allclose(column(table, "entropy", "clean") * np.log(64), complex_, atol=1e-6)
 
 

@@ -22,13 +22,17 @@ METHODS = ["ig", "ig-sg", "gb", "gb-sg", "cam"]
 FRACTIONS = (0.1, 0.5, 0.9)
 
 
-def table(quality, evaluation="faithfulness", model="net", noise=0.05, n=40, seed=0, repeat=0) -> pd.DataFrame:
+def table(
+    quality, evaluation="faithfulness", model="net", noise=0.05, n=40, seed=0, repeat=0
+) -> pd.DataFrame:
     """Rows of `accuracy` for conditions → explainers' qualities; a good map falls in MoRF and stays in LeRF."""
     generator = np.random.default_rng(seed)
     rows = []
     for condition, scores in quality.items():
         sign = -1 if condition.endswith("morf") else 1
-        for (explainer, score), fraction in itertools.product(zip(METHODS, scores, strict=True), FRACTIONS):
+        for (explainer, score), fraction in itertools.product(
+            zip(METHODS, scores, strict=True), FRACTIONS
+        ):
             values = 0.5 + sign * 0.05 * score + noise * generator.standard_normal(n)
             for sample, value in enumerate(values):
                 rows.append((explainer, condition, fraction, f"{sample:03d}", value))
@@ -57,7 +61,10 @@ def overall(found: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 def test_spearman_agrees_with_scipy_with_ties_and_in_batches():
     generator = np.random.default_rng(0)
-    a, b = generator.integers(0, 4, (6, 8)).astype(float), generator.integers(0, 4, (6, 8)).astype(float)
+    a, b = (
+        generator.integers(0, 4, (6, 8)).astype(float),
+        generator.integers(0, 4, (6, 8)).astype(float),
+    )
     wanted = [stats.spearmanr(x, y).statistic for x, y in zip(a, b, strict=True)]
     assert np.allclose(spearman(a, b), wanted)
     assert np.isnan(spearman(np.ones(4), np.arange(4.0)))
@@ -93,7 +100,9 @@ def test_the_interval_covers_what_many_samples_say_and_narrows():
     truth = stats.spearmanr(*quality.values()).statistic
     covered, widths = 0, []
     for seed in range(30):
-        few = overall(consistency(table(quality, noise=0.4, n=50, seed=seed), resamples=100), "order")
+        few = overall(
+            consistency(table(quality, noise=0.4, n=50, seed=seed), resamples=100), "order"
+        )
         covered += bool(few.low.item() <= truth <= few.high.item())
         widths.append(few.high.item() - few.low.item())
     assert covered >= 26  # the quantiles of the draws alone cover 8 of these 30
@@ -112,7 +121,8 @@ def test_a_draw_takes_a_sample_in_both_strategies_or_in_neither():
 def test_retrained_networks_are_compared_with_the_one_that_was_not():
     frame = table({"lin morf": UP, "zero morf": UP}, noise=0.01)
     repeats = [
-        table({"lin morf": UP, "zero morf": DOWN}, "retraining", noise=0.01, n=25, seed=i, repeat=i) for i in (1, 2)
+        table({"lin morf": UP, "zero morf": DOWN}, "retraining", noise=0.01, n=25, seed=i, repeat=i)
+        for i in (1, 2)
     ]
     found = consistency(pd.concat([frame, *repeats]), resamples=50)
     pairs = overall(found, "retraining").set_index("a")
@@ -124,7 +134,9 @@ def test_retrained_networks_are_compared_with_the_one_that_was_not():
     assert own.loc[("net", "faithfulness"), "spearman"] == 1
     assert own.loc[("net", "retraining"), "spearman"] == -1
     other = pd.concat([frame, repeats[0].assign(model="other")])
-    assert "retraining" not in set(consistency(other, resamples=20).kind), "a network is compared with its own model"
+    assert "retraining" not in set(consistency(other, resamples=20).kind), (
+        "a network is compared with its own model"
+    )
 
 
 def test_the_pairing_by_mask_sets_morf_at_f_beside_lerf_at_the_rest():
@@ -173,7 +185,8 @@ def test_methods_that_one_strategy_lacks_do_not_shift_those_of_the_other():
     assert row.explainers.item() == 4 and row.spearman.item() == 1
     fewer = few[(few.order == "lerf") | (few["sample"] > "004")]
     pd.testing.assert_series_equal(
-        consistency(fewer, resamples=20)["spearman"], consistency(few[few["sample"] > "004"], resamples=20)["spearman"]
+        consistency(fewer, resamples=20)["spearman"],
+        consistency(few[few["sample"] > "004"], resamples=20)["spearman"],
     )
 
 
@@ -181,7 +194,10 @@ def test_categories_without_rows_are_no_strategies_and_no_probes():
     """Tables of runs hold their texts as categories, also those that none of the rows at hand has."""
     frame = table({"lin morf": UP, "lin lerf": UP, "zero morf": DOWN}, noise=0.3)
     again = table({"lin morf": UP}, "retraining", "other")
-    told = [("cam", "detectability", f"{imputer} random", 0.5, np.arange(60) / 60) for imputer in ("lin", "zero")]
+    told = [
+        ("cam", "detectability", f"{imputer} random", 0.5, np.arange(60) / 60)
+        for imputer in ("lin", "zero")
+    ]
     probes = leaking()
     some = ~((probes["imputer"] == "zero") & probes["measure"].str.startswith("both"))
     for rows, summed in (
@@ -190,7 +206,9 @@ def test_categories_without_rows_are_no_strategies_and_no_probes():
         (probes[some], leakage_summary),
     ):
         texts = [name for name in rows if isinstance(rows[name].iloc[0], str)]
-        coded = rows.assign(**{n: pd.Categorical(rows[n], ["nowhere", *sorted({*rows[n]}), "zz"]) for n in texts})
+        coded = rows.assign(
+            **{n: pd.Categorical(rows[n], ["nowhere", *sorted({*rows[n]}), "zz"]) for n in texts}
+        )
         plain, found = summed(rows), summed(coded)
         assert len(plain)
         pd.testing.assert_frame_equal(found.astype(plain.dtypes), plain)
@@ -200,7 +218,9 @@ def test_the_result_does_not_depend_on_the_order_of_the_rows():
     frame = table({"lin morf": UP, "lin lerf": (2, 1, 3, 5, 4)}, noise=0.5)
     shuffled = frame.sample(frac=1, random_state=3)
     keys = ["kind", "a", "b", "level"]
-    first, second = (consistency(f, resamples=50).sort_values(keys, ignore_index=True) for f in (frame, shuffled))
+    first, second = (
+        consistency(f, resamples=50).sort_values(keys, ignore_index=True) for f in (frame, shuffled)
+    )
     pd.testing.assert_frame_equal(first, second)
 
 

@@ -27,7 +27,9 @@ FEW = {"imputers": ["noisy_linear", "zero"], "fractions": (0.2, 0.6), "masks": 8
 
 def run(axis=None, n=5, methods=METHODS, subject=None, **options):
     data = options.pop("data", pictures(n))
-    return heatproof.evaluate(subject or model(), data, methods, axis or Faithfulness(**FEW), **options)
+    return heatproof.evaluate(
+        subject or model(), data, methods, axis or Faithfulness(**FEW), **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +46,14 @@ def test_every_condition_that_is_announced_has_rows_for_every_sample_and_no_othe
     curves = table[table.condition.str.contains(" ")]
     assert set(curves.measure) == {"accuracy", "probability", "logit", "margin", "detectability"}
     assert set(table[table.measure == "detectability"].order) == {"random"}
-    assert set(curves.condition) == {f"{i} {o}" for i in ("noisy_linear", "zero") for o in ("morf", "lerf", "random")}
+    assert set(curves.condition) == {
+        f"{i} {o}" for i in ("noisy_linear", "zero") for o in ("morf", "lerf", "random")
+    }
     others = table[~table.condition.str.contains(" ")]
     swept = {metric for metric, orders in NEEDS.items() if orders}
-    assert {m for m in others[others.condition == "noisy_linear"].measure if "_random" not in m} == swept
+    assert {
+        m for m in others[others.condition == "noisy_linear"].measure if "_random" not in m
+    } == swept
     assert {
         "irof",
         "irof_random",
@@ -74,12 +80,19 @@ def test_rows_are_what_the_model_says_of_images_imputed_by_hand(table):
     maps = heatproof.InputXGradient()(subject, batch, target, 0).sum(1).double()
     linear = resolve_imputer("noisy_linear")
     for order in ("morf", "lerf"):
-        ranks = removal_ranks(maps.flatten(1), torch.full((5,), 1024), ids, order, 0).reshape(5, 32, 32)
+        ranks = removal_ranks(maps.flatten(1), torch.full((5,), 1024), ids, order, 0).reshape(
+            5, 32, 32
+        )
         for fraction in (0.2, 0.6):
             size = int(removal_sizes((fraction,), torch.tensor([1024])))
             x = linear(images, ranks >= size, ids, 0)
-            found = readouts(subject.logits(subject.inputs(batch.with_x(x)))[:, None], target, labels)
-            rows = table[(table.explainer == "input_x_gradient") & (table.condition == f"noisy_linear {order}")]
+            found = readouts(
+                subject.logits(subject.inputs(batch.with_x(x)))[:, None], target, labels
+            )
+            rows = table[
+                (table.explainer == "input_x_gradient")
+                & (table.condition == f"noisy_linear {order}")
+            ]
             rows = rows[rows.level == fraction].sort_values("sample")
             for name, value in found.items():
                 got = rows[rows.measure == name].value.to_numpy()
@@ -87,16 +100,30 @@ def test_rows_are_what_the_model_says_of_images_imputed_by_hand(table):
 
 
 def test_summaries_follow_from_the_curves_in_the_table(table):
-    wide = table[table.measure == "probability"].pivot_table("value", ["explainer", "sample"], ["condition", "level"])
+    wide = table[table.measure == "probability"].pivot_table(
+        "value", ["explainer", "sample"], ["condition", "level"]
+    )
     morf, lerf = ([wide[f"zero {order}"][f] for f in (0.2, 0.6)] for order in ("morf", "lerf"))
     road = ((lerf[0] - morf[0]) + (lerf[1] - morf[1])) / 4
-    found = table[(table.measure == "road") & (table.condition == "zero")].set_index(["explainer", "sample"]).value
+    found = (
+        table[(table.measure == "road") & (table.condition == "zero")]
+        .set_index(["explainer", "sample"])
+        .value
+    )
     assert np.allclose(found.reindex(road.index), road)
-    clean = run(Faithfulness(imputers="zero", fractions=(0.0, 1.0), metrics=()), methods=["saliency"]).table()
-    start = clean[(clean.measure == "probability") & (clean.level == 0) & clean.condition.str.endswith("morf")]
-    start = start.set_index("sample").value.reindex(wide.index.get_level_values("sample")).to_numpy()
+    clean = run(
+        Faithfulness(imputers="zero", fractions=(0.0, 1.0), metrics=()), methods=["saliency"]
+    ).table()
+    start = clean[
+        (clean.measure == "probability") & (clean.level == 0) & clean.condition.str.endswith("morf")
+    ]
+    start = (
+        start.set_index("sample").value.reindex(wide.index.get_level_values("sample")).to_numpy()
+    )
     area = (0.2 * (start + morf[0]) / 2 + 0.4 * (morf[0] + morf[1]) / 2) / 0.6
-    found = table[(table.measure == "deletion_auc") & (table.condition == "zero")].set_index(["explainer", "sample"])
+    found = table[(table.measure == "deletion_auc") & (table.condition == "zero")].set_index(
+        ["explainer", "sample"]
+    )
     assert np.allclose(found.value.reindex(road.index), area)
 
 
@@ -110,9 +137,16 @@ def test_the_random_order_is_the_same_for_every_explainer(table):
 @pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 5), (3, 2)])
 def test_the_table_does_not_depend_on_batches_or_shards(table, batch_size, shard_size):
     first = table.set_index(KEY)
-    second = run(batch_size=batch_size, shard_size=shard_size).table().set_index(KEY).reindex(first.index)
+    second = (
+        run(batch_size=batch_size, shard_size=shard_size)
+        .table()
+        .set_index(KEY)
+        .reindex(first.index)
+    )
     assert (first.status == second.status).all()
-    assert (first.value - second.value).abs().max() < 1e-3  # what the solver of the imputation leaves open
+    assert (
+        first.value - second.value
+    ).abs().max() < 1e-3  # what the solver of the imputation leaves open
 
 
 def test_a_good_map_beats_a_random_one_on_a_model_whose_evidence_is_known():
@@ -125,11 +159,25 @@ def test_a_good_map_beats_a_random_one_on_a_model_whose_evidence_is_known():
     images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     images[..., :4] *= 0.9
     axis = Faithfulness(imputers="zero", fractions=(0.25, 0.5), segments=Patches(4), masks=40)
-    rows = run(axis, methods=["input_x_gradient", "random"], subject=Model(net), data=images).table()
+    rows = run(
+        axis, methods=["input_x_gradient", "random"], subject=Model(net), data=images
+    ).table()
     rows = rows[rows.status == "ok"]
-    mean = rows[~rows.condition.str.contains(" ")].groupby(["measure", "explainer"]).value.mean().unstack()
+    mean = (
+        rows[~rows.condition.str.contains(" ")]
+        .groupby(["measure", "explainer"])
+        .value.mean()
+        .unstack()
+    )
     good, chance = mean["input_x_gradient"], mean["random"]
-    for up in ("road", "aopc", "insertion_auc", "irof", "sensitivity_n", "faithfulness_correlation"):
+    for up in (
+        "road",
+        "aopc",
+        "insertion_auc",
+        "irof",
+        "sensitivity_n",
+        "faithfulness_correlation",
+    ):
         assert good[up] > chance[up], up
     for down in ("deletion_auc", "pixel_flipping", "infidelity"):
         assert good[down] < chance[down], down
@@ -139,11 +187,17 @@ def test_a_good_map_beats_a_random_one_on_a_model_whose_evidence_is_known():
 
 def test_passes_are_shared_and_paid_once():
     subject, n = model(), 3
-    axis = Faithfulness(imputers=("zero", "image_mean"), fractions=(0.2, 0.4, 0.6), masks=8, segments=Patches(8))
+    axis = Faithfulness(
+        imputers=("zero", "image_mean"), fractions=(0.2, 0.4, 0.6), masks=8, segments=Patches(8)
+    )
     done = run(axis, n, ["random", {"random": {}, "as": "again"}, "sobel"], subject, batch_size=4)
     assert len(done.table()) > 0
-    engine = n + n  # the clean prediction, and that of the references, which are the same three samples
-    sweeps = 3 * 2 * 2 * 3 + 2 * 3  # explainers × imputers × orders × fractions, and the random order once
+    engine = (
+        n + n
+    )  # the clean prediction, and that of the references, which are the same three samples
+    sweeps = (
+        3 * 2 * 2 * 3 + 2 * 3
+    )  # explainers × imputers × orders × fractions, and the random order once
     segments = 3 * 3 + 3
     assert subject.passes == engine + n * (sweeps + segments + 8)
 
@@ -167,11 +221,17 @@ def test_bad_maps_are_undefined_and_cost_no_sweep():
     assert set(rows.status) == {"undefined"}
     assert set(rows.reason) == {"the map is constant"}
     assert rows.value.isna().all()
-    assert set(zip(rows.condition, rows.level, strict=True)) == set(Faithfulness(**FEW).conditions())
-    assert subject.passes == 2 * (2 + 2 * 2 + 2 + 8), "predictions, random orders and the bank, and no sweep of a map"
+    assert set(zip(rows.condition, rows.level, strict=True)) == set(
+        Faithfulness(**FEW).conditions()
+    )
+    assert subject.passes == 2 * (2 + 2 * 2 + 2 + 8), (
+        "predictions, random orders and the bank, and no sweep of a map"
+    )
     rows = run(n=3, methods=[broken], batch_size=3).table()
     assert rows[rows.reason == "the map is not finite"]["sample"].nunique() == 1
-    assert (rows[rows.reason == "the map is not finite"].groupby("sample").size() == len(rows) // 3).all()
+    assert (
+        rows[rows.reason == "the map is not finite"].groupby("sample").size() == len(rows) // 3
+    ).all()
     assert (rows.status == "ok").mean() > 0.5
 
 
@@ -182,13 +242,17 @@ def test_accuracy_is_against_the_prediction_or_the_label():
     asked = Faithfulness(against="prediction", **first)
     own = run(asked, data=(images, wrong), methods=["saliency"]).table()
     assert (own[(own.measure == "accuracy") & (own.level == 0)].value == 1).all()
-    true = run(Faithfulness(against="label", **first), data=(images, wrong), methods=["saliency"]).table()
+    true = run(
+        Faithfulness(against="label", **first), data=(images, wrong), methods=["saliency"]
+    ).table()
     assert (true[(true.measure == "accuracy") & (true.level == 0)].value == 0).mean() > 0.8
     pd.testing.assert_frame_equal(own[own.measure != "accuracy"], true[true.measure != "accuracy"])
     usual = run(Faithfulness(**first), data=(images, wrong), methods=["saliency"]).table()
     pd.testing.assert_frame_equal(usual, true)  # as ROAR has it
     unlabelled = run(Faithfulness(**first), data=images, methods=["saliency"]).table()
-    assert (unlabelled[(unlabelled.measure == "accuracy") & (unlabelled.level == 0)].value == 1).all()
+    assert (
+        unlabelled[(unlabelled.measure == "accuracy") & (unlabelled.level == 0)].value == 1
+    ).all()
     none = run(Faithfulness(against="label", **first), data=images, methods=["saliency"]).table()
     assert set(none[none.measure == "accuracy"].reason) == {"the sample has no label"}
     assert set(none[none.measure != "accuracy"].status) == {"ok"}
@@ -205,7 +269,9 @@ def test_a_network_that_breaks_on_removed_pixels_is_undefined_there():
             broken = torch.where(dark > 0.5, torch.nan, 0.0)
             return (x.mean((1, 2, 3)) + broken)[:, None] * self.weight
 
-    rows = run(Faithfulness(**{**FEW, "imputers": "zero", "metrics": ("road",)}), 3, ["random"], Fragile()).table()
+    rows = run(
+        Faithfulness(**{**FEW, "imputers": "zero", "metrics": ("road",)}), 3, ["random"], Fragile()
+    ).table()
     rows = rows[rows.measure != "detectability"]
     late = (rows.level == 0.6) | (rows.measure == "road")
     assert set(rows[late].reason) == {"the prediction is not finite"}
@@ -241,7 +307,9 @@ def test_an_image_of_one_segment_has_no_irof_and_no_correlation():
 
 
 def test_the_strip_shows_the_image_as_its_pixels_go():
-    axis = Faithfulness(imputers=["zero", "noisy_linear"], fractions=(0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9), metrics=())
+    axis = Faithfulness(
+        imputers=["zero", "noisy_linear"], fractions=(0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9), metrics=()
+    )
     done = run(axis, 2, ["input_x_gradient"])
     strip = [e for e in read_exhibits(done.path) if e.condition == "zero morf"]
     assert len(strip) == 2 * 6
@@ -254,7 +322,9 @@ def test_the_strip_shows_the_image_as_its_pixels_go():
 
 
 def test_features_other_than_pixels_go_as_a_whole():
-    axis = Faithfulness(imputers="zero", fractions=(0.5,), features=Patches(16), metrics=(), orders=("morf",))
+    axis = Faithfulness(
+        imputers="zero", fractions=(0.5,), features=Patches(16), metrics=(), orders=("morf",)
+    )
     done = run(axis, 1, ["input_x_gradient"])
     (gone,) = [e for e in read_exhibits(done.path) if e.level == 0.5]
     quarters = [gone.image[r : r + 16, c : c + 16].max() < 40 for r in (0, 16) for c in (0, 16)]
@@ -289,15 +359,24 @@ def test_imputers_and_groupings_by_name_as_a_study_file_gives_them():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"imputers": ["noise_linear"]}, "faithfulness.imputers: unknown imputer 'noise_linear'; did you mean"),
+        (
+            {"imputers": ["noise_linear"]},
+            "faithfulness.imputers: unknown imputer 'noise_linear'; did you mean",
+        ),
         ({"baseline": "blak"}, "faithfulness.baseline: unknown imputer"),
-        ({"fractions": [0.5, 1.2]}, r"faithfulness.fractions: fractions must lie in \[0, 1\], got 1.2"),
+        (
+            {"fractions": [0.5, 1.2]},
+            r"faithfulness.fractions: fractions must lie in \[0, 1\], got 1.2",
+        ),
         ({"fractions": [0.5, 0.2]}, "must rise without repeats"),
         ({"fractions": [0.2, 0.2]}, "must rise without repeats"),
         ({"orders": ["morf", "mofr"]}, "faithfulness.orders"),
         ({"orders": ["morf", "morf"]}, "not name anything twice"),
         ({"orders": ["morf"], "metrics": ["road"]}, "road needs the order 'lerf'"),
-        ({"metrics": ["deletion"]}, "faithfulness.metrics: unknown metric 'deletion'; did you mean 'deletion_auc'"),
+        (
+            {"metrics": ["deletion"]},
+            "faithfulness.metrics: unknown metric 'deletion'; did you mean 'deletion_auc'",
+        ),
         ({"masks": 2}, "need at least 4 masks"),
         ({"subsets": [1.5]}, "faithfulness.subsets"),
         ({"fraction": 0.5}, "did you mean 'fractions'"),
@@ -320,7 +399,9 @@ def test_what_cannot_work_is_refused_before_any_pass():
     with pytest.raises(UserError, match="own_baseline differs from explainer to explainer"):
         run(Faithfulness(imputers=["own_baseline"]), subject=subject)
     assert subject.passes == 0
-    with pytest.raises(UserError, match=r"segments of texts are tokens, got patches\(size=2\); leave segments out"):
+    with pytest.raises(
+        UserError, match=r"segments of texts are tokens, got patches\(size=2\); leave segments out"
+    ):
         Faithfulness(features=Tokens(), segments=Patches(2), metrics=["road"]).check((6,))
     with pytest.raises(UserError, match="removes pixels of images"):
         Faithfulness().check((2, 3, 4, 5, 6))
@@ -353,7 +434,9 @@ def test_where_features_are_few_a_fraction_that_leaves_nothing_is_undefined():
 def test_the_fill_is_what_the_explainer_measures_against():
     """Exact contributions of a linear network of normalised inputs: mass and drop agree with its own baseline only."""
     torch.manual_seed(0)
-    linear = heatproof.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 3)), mean=(0.5, 0.4, 0.3), std=0.25)
+    linear = heatproof.Model(
+        nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 3)), mean=(0.5, 0.4, 0.3), std=0.25
+    )
     images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     methods = {
         "zero": heatproof.IntegratedGradients(steps=4),
@@ -366,13 +449,17 @@ def test_the_fill_is_what_the_explainer_measures_against():
     for name in methods:
         assert wide.loc[(name, "infidelity"), "max"] < 1e-8
         assert wide.loc[(name, "sensitivity_n"), "min"] > 1 - 1e-5
-    black = heatproof.evaluate(linear, images, methods, Faithfulness(baseline="zero", **axis)).table()
+    black = heatproof.evaluate(
+        linear, images, methods, Faithfulness(baseline="zero", **axis)
+    ).table()
     assert black[black.measure == "infidelity"].value.min() > 1e-3
     assert set(rows.condition) == {"own_baseline"} and set(black.condition) == {"zero"}
 
 
 def test_an_imputer_may_be_a_network_and_references_fill_images():
-    paint = nn.Sequential(nn.Conv2d(4, 8, 16, stride=16), nn.ConvTranspose2d(8, 3, 16, stride=16)).requires_grad_(False)
+    paint = nn.Sequential(
+        nn.Conv2d(4, 8, 16, stride=16), nn.ConvTranspose2d(8, 3, 16, stride=16)
+    ).requires_grad_(False)
 
     def painted(x, keep, ids, seed):
         filled = paint(torch.cat([x * keep[:, None], keep[:, None].to(x)], 1)).sigmoid()
@@ -388,10 +475,15 @@ def test_the_readout_is_the_one_asked_for_or_what_the_task_has():
     batch = Batch(("a",), pictures(1)[0])
     chosen = {
         (judged.task.name, asked): Faithfulness(readout=asked).suited(judged, batch).readout
-        for judged, possible in ((numbers, (None, "logit")), (model(), (None, "logit", "margin", "probability")))
+        for judged, possible in (
+            (numbers, (None, "logit")),
+            (model(), (None, "logit", "margin", "probability")),
+        )
         for asked in possible
     }
-    assert chosen == {key: key[1] or {"regression": "logit"}.get(key[0], "probability") for key in chosen}
+    assert chosen == {
+        key: key[1] or {"regression": "logit"}.get(key[0], "probability") for key in chosen
+    }
 
 
 def test_the_last_digits_of_a_map_do_not_order_what_is_equal():
@@ -414,7 +506,13 @@ def test_explainers_are_imputed_together_and_score_as_they_do_alone():
     axis = Faithfulness(imputers=[zero], fractions=(0.2, 0.6), metrics=("road",))
     together = run(axis).table().set_index(KEY).value
     judged = [size for size in sizes if size > 1]  # without the trials of an imputer
-    assert judged[:2] == [2 * 5, len(METHODS) * 2 * 2 * 5], "a random order, and then both orders of all"
-    assert judged[2:] == [5 * 3] * len(METHODS), "then the pictures of each, the whole image among them"
-    alone = pd.concat([run(axis, methods=[method]).table() for method in METHODS]).set_index(KEY).value
+    assert judged[:2] == [2 * 5, len(METHODS) * 2 * 2 * 5], (
+        "a random order, and then both orders of all"
+    )
+    assert judged[2:] == [5 * 3] * len(METHODS), (
+        "then the pictures of each, the whole image among them"
+    )
+    alone = (
+        pd.concat([run(axis, methods=[method]).table() for method in METHODS]).set_index(KEY).value
+    )
     pd.testing.assert_series_equal(together.sort_index(), alone.sort_index(), rtol=1e-5, atol=1e-6)

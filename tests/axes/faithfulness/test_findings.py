@@ -22,9 +22,15 @@ N = 40
 def leaking(imputer: str = "zero") -> pd.DataFrame:
     """Probes that read the class from the mask and see which pixels were removed."""
     where = (f"{imputer} morf", 0.5)
-    entries: list[Entry] = [("a", "prior", *where, np.arange(N) % 2), ("a", "pixels", *where, np.full(N, 0.99))]
+    entries: list[Entry] = [
+        ("a", "prior", *where, np.arange(N) % 2),
+        ("a", "pixels", *where, np.full(N, 0.99)),
+    ]
     for probe in ("mask", "imputed", "both"):
-        entries += [("a", f"{probe}_hit", *where, np.ones(N)), ("a", f"{probe}_log2", *where, np.full(N, -0.2))]
+        entries += [
+            ("a", f"{probe}_hit", *where, np.ones(N)),
+            ("a", f"{probe}_log2", *where, np.full(N, -0.2)),
+        ]
     return rows_of(entries, "leakage")
 
 
@@ -34,7 +40,8 @@ def by_title(table: pd.DataFrame, **task: str) -> dict[str, Finding]:
 
 
 @pytest.mark.parametrize(
-    ("modality", "parts"), [("image", "pixels"), ("series", "time steps"), ("table", "columns"), ("text", "tokens")]
+    ("modality", "parts"),
+    [("image", "pixels"), ("series", "time steps"), ("table", "columns"), ("text", "tokens")],
 )
 def test_words_are_those_of_the_data(modality: str, parts: str) -> None:
     listed = by_title(made_up({"good": 0.5, "flat": 0.0, "bad": -0.4}, n=N), modality=modality)
@@ -50,7 +57,10 @@ def test_fills_that_the_model_tells_from_real_inputs_are_named() -> None:
     unseen: list[Entry] = [("good", "detectability", "noisy_linear random", 0.5, g.random(60))]
     table = pd.concat([made_up({"good": 0.5, "flat": 0.3}, n=60), rows_of([*seen, *unseen])])
     listed = by_title(table, modality="image")
-    assert "zero: area under the ROC curve 1.00" in listed["Filled inputs do not look real to the model"].seen
+    assert (
+        "zero: area under the ROC curve 1.00"
+        in listed["Filled inputs do not look real to the model"].seen
+    )
     assert "noisy_linear" not in listed["Filled inputs do not look real to the model"].seen
 
 
@@ -58,9 +68,14 @@ def test_without_a_random_order_nothing_is_said_of_one() -> None:
     table = made_up({"good": 0.5, "flat": 0.0, "bad": -0.4}, n=N)
     unknown = table[table["measure"].isin(["deletion_auc", "probability"])]
     assert not [title for title in by_title(unknown) if "random" in title]
-    assert "at random" in " ".join(by_title(table)) and "random" not in " ".join(lead(axis_of(unknown)))
+    assert "at random" in " ".join(by_title(table)) and "random" not in " ".join(
+        lead(axis_of(unknown))
+    )
     curves = axis_of(table[table["measure"].isin(["accuracy", "probability"])])
-    assert lead(curves)[0] == "Only removal curves were computed; the metric road would rank the methods."
+    assert (
+        lead(curves)[0]
+        == "Only removal curves were computed; the metric road would rank the methods."
+    )
 
 
 def test_the_control_is_ahead_of_the_methods_and_not_behind() -> None:
@@ -80,7 +95,10 @@ def test_a_control_with_a_label_of_its_own_is_known_by_its_settings() -> None:
 def test_retraining_alone_tells_of_the_leak_once() -> None:
     accuracy: list[Entry] = [("a", "accuracy", "zero morf", 0.5, np.arange(N) % 2)]
     retrained = rows_of(accuracy, "retraining")
-    for table, title in ((retrained, "zero may leak the class"), (pd.concat([retrained, leaking()]), "zero leaks")):
+    for table, title in (
+        (retrained, "zero may leak the class"),
+        (pd.concat([retrained, leaking()]), "zero leaks"),
+    ):
         judged = judge(table, samples(0, unreadable=0), (), {})
         (finding,) = (finding for one in judged for finding in findings_of(one))
         assert finding.axis == "retraining" and finding.title.startswith(title)

@@ -25,7 +25,9 @@ def test_the_truth_lies_between_the_bounds(classes: int) -> None:
     rng = np.random.default_rng(classes)
     tight = 0
     for _ in range(300):
-        joint = rng.dirichlet(np.full(classes * 6, rng.choice([0.05, 0.3, 2.0]))).reshape(classes, 6)
+        joint = rng.dirichlet(np.full(classes * 6, rng.choice([0.05, 0.3, 2.0]))).reshape(
+            classes, 6
+        )
         information, best, prior = exact(joint)
         assert fano(best, classes, prior) <= information + 1e-9
         assert hellman_raviv(best, classes, prior) >= min(information, prior) - 1e-9
@@ -41,7 +43,9 @@ def test_fano_is_an_equality_for_a_symmetric_channel() -> None:
     joint = np.full((classes, classes), error / (classes - 1) / classes)
     np.fill_diagonal(joint, (1 - error) / classes)
     information, best, prior = exact(joint)
-    assert fano(best, classes) == pytest.approx(information) and prior == pytest.approx(math.log2(classes))
+    assert fano(best, classes) == pytest.approx(information) and prior == pytest.approx(
+        math.log2(classes)
+    )
 
 
 def test_edges_and_mistakes() -> None:

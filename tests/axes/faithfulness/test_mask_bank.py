@@ -11,7 +11,13 @@ from captum.metrics import infidelity as captum_infidelity
 from scipy import stats
 
 from heatproof import UserError, rand
-from heatproof.axes.faithfulness.mask_bank import correlation, fill_bank, infidelity, random_masks, scores
+from heatproof.axes.faithfulness.mask_bank import (
+    correlation,
+    fill_bank,
+    infidelity,
+    random_masks,
+    scores,
+)
 from heatproof.features import Patches, Pixels, count
 from heatproof.types import Batch
 
@@ -32,7 +38,9 @@ def linear(seed=1):
 def filled(predict, maps, batch, features=Pixels(), **options):  # noqa: B008 (a frozen object)
     clean = predict(batch)
     segments = features.segments(batch)
-    return fill_bank(predict, batch, clean.argmax(1), clean, segments, maps, black, **options), clean
+    return fill_bank(
+        predict, batch, clean.argmax(1), clean, segments, maps, black, **options
+    ), clean
 
 
 def test_masks_have_their_size_and_every_set_is_as_likely_as_any_other():
@@ -78,11 +86,15 @@ def test_drops_and_masses_are_those_of_the_masks_themselves():
     keys = rand.keys(4, batch.ids, "masks")
     for b, m in itertools.product(range(2), range(10)):
         size = torch.tensor([(2, 5)[m % 2]])
-        gone = random_masks(rand.fold(keys[b : b + 1], m), torch.tensor([9]), size, 9)[0][segments[b]]
+        gone = random_masks(rand.fold(keys[b : b + 1], m), torch.tensor([9]), size, 9)[0][
+            segments[b]
+        ]
         after = bent(batch[b : b + 1].with_x(batch.x[b : b + 1] * ~gone))[0, target[b]]
         assert bank.drop[b, m].item() == pytest.approx(float(clean[b, target[b]] - after), abs=1e-5)
         for e in range(2):
-            assert bank.mass[e, b, m].item() == pytest.approx(float(maps[e, b][gone].sum()), abs=1e-5)
+            assert bank.mass[e, b, m].item() == pytest.approx(
+                float(maps[e, b][gone].sum()), abs=1e-5
+            )
 
 
 def test_the_bank_does_not_depend_on_neighbours_chunks_or_the_number_of_maps(monkeypatch):
@@ -90,10 +102,14 @@ def test_the_bank_does_not_depend_on_neighbours_chunks_or_the_number_of_maps(mon
     batch = Batch(("a", "b", "c"), random(3, 3, 8, 8))
     maps = random(2, 3, 8, 8, seed=3)
     whole, _ = filled(predict, maps, batch, masks=12)
-    monkeypatch.setattr("heatproof.axes.faithfulness.sweeps.VALUES", {"cpu": 5 * batch.x[0].numel()})
+    monkeypatch.setattr(
+        "heatproof.axes.faithfulness.sweeps.VALUES", {"cpu": 5 * batch.x[0].numel()}
+    )
     chunked, _ = filled(predict, maps, batch, masks=12)
     alone, _ = filled(predict, maps[1:, 2:], batch[2:], masks=12)
-    assert torch.allclose(whole.drop, chunked.drop, atol=1e-5) and torch.equal(whole.mass, chunked.mass)
+    assert torch.allclose(whole.drop, chunked.drop, atol=1e-5) and torch.equal(
+        whole.mass, chunked.mass
+    )
     assert torch.allclose(alone.drop, whole.drop[2:], atol=1e-5)
     assert torch.allclose(alone.mass[0], whole.mass[1, 2:])
 
@@ -110,12 +126,25 @@ def test_infidelity_agrees_with_captum():
     clean = forward(batch.x)
     target = clean.argmax(1)
     bank = fill_bank(
-        lambda b: forward(b.x), batch, target, clean, Pixels().segments(batch), maps, black, masks, (0.1, 0.5)
+        lambda b: forward(b.x),
+        batch,
+        target,
+        clean,
+        Pixels().segments(batch),
+        maps,
+        black,
+        masks,
+        (0.1, 0.5),
     )
     keys = rand.keys(0, batch.ids, "masks")
     gone = torch.stack(
         [
-            random_masks(rand.fold(keys[b : b + 1], m), torch.tensor([64]), torch.tensor([(6, 32)[m % 2]]), 64)[0]
+            random_masks(
+                rand.fold(keys[b : b + 1], m),
+                torch.tensor([64]),
+                torch.tensor([(6, 32)[m % 2]]),
+                64,
+            )[0]
             for b in range(2)
             for m in range(masks)
         ]
@@ -128,7 +157,13 @@ def test_infidelity_agrees_with_captum():
     attributions = maps[0][:, None].expand(2, 3, 8, 8) / 3
     for normalise, scaled in ((False, False), (True, True)):
         reference = captum_infidelity(
-            forward, perturb, batch.x, attributions, target=target, n_perturb_samples=masks, normalize=normalise
+            forward,
+            perturb,
+            batch.x,
+            attributions,
+            target=target,
+            n_perturb_samples=masks,
+            normalize=normalise,
         )
         found = infidelity(bank.mass[0], bank.drop, scaled)
         assert torch.allclose(found.float(), reference, atol=1e-4), scaled
@@ -136,7 +171,9 @@ def test_infidelity_agrees_with_captum():
 
 def test_correlation_agrees_with_scipy_and_is_centred_within_sizes():
     mass, drop = random(4, 20).double(), random(4, 20, seed=1).double()
-    wanted = [stats.pearsonr(a, b).statistic for a, b in zip(mass.numpy(), drop.numpy(), strict=True)]
+    wanted = [
+        stats.pearsonr(a, b).statistic for a, b in zip(mass.numpy(), drop.numpy(), strict=True)
+    ]
     assert np.allclose(correlation(mass, drop), wanted)
     size = torch.tensor([1, 5]).repeat(10).expand(4, 20)
     larger = correlation(mass + 100 * size, drop + 100 * size, size)
@@ -147,7 +184,9 @@ def test_correlation_agrees_with_scipy_and_is_centred_within_sizes():
     centred = [torch.cat(pair, 1).numpy() for pair in zip(*parts, strict=True)]
     wanted = [stats.pearsonr(a, b).statistic for a, b in zip(*centred, strict=True)]
     assert np.allclose(larger, wanted)
-    assert (correlation(mass + 100 * size, drop + 100 * size) > 0.99).all(), "without centring, size alone correlates"
+    assert (correlation(mass + 100 * size, drop + 100 * size) > 0.99).all(), (
+        "without centring, size alone correlates"
+    )
 
 
 def test_what_does_not_vary_has_no_correlation():
@@ -161,7 +200,9 @@ def test_what_does_not_vary_has_no_correlation():
 
 def test_two_features_are_enough_and_too_few_masks_are_refused():
     batch = Batch(("a",), random(1, 1, 1, 2))
-    bank, _ = filled(lambda b: b.x.flatten(1), batch.x[:, 0][None], batch, masks=4, subsets=(0.1, 0.9))
+    bank, _ = filled(
+        lambda b: b.x.flatten(1), batch.x[:, 0][None], batch, masks=4, subsets=(0.1, 0.9)
+    )
     assert (bank.size == 1).all()
     with pytest.raises(UserError, match="at least 4 masks, got 3"):
         filled(lambda b: b.x.flatten(1), batch.x[:, 0][None], batch, masks=3)
@@ -177,7 +218,9 @@ def test_positive_noise_has_no_merit_where_features_differ_in_size():
     def total(b):
         return b.x.flatten(1).sum(1, keepdim=True)
 
-    bank = fill_bank(total, batch, torch.zeros(n, dtype=torch.int64), total(batch), labels, maps, black, masks=24)
+    bank = fill_bank(
+        total, batch, torch.zeros(n, dtype=torch.int64), total(batch), labels, maps, black, masks=24
+    )
     found = scores(bank, 0)
     for key in (("faithfulness_correlation", 0.0), ("sensitivity_n", 0.5)):
         here = bank.level > key[1] - 0.01

@@ -46,7 +46,13 @@ def waves(n: int) -> Tensor:
 def convolutional() -> Model:
     with torch.random.fork_rng():
         torch.manual_seed(6)
-        layers = (nn.Conv1d(2, 6, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(24, 3))
+        layers = (
+            nn.Conv1d(2, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool1d(4),
+            nn.Flatten(),
+            nn.Linear(24, 3),
+        )
         return Model(nn.Sequential(*layers), name="waves", rows=8)
 
 
@@ -58,7 +64,9 @@ def tables() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def series() -> pd.DataFrame:
-    return heatproof.evaluate(convolutional(), waves(6), METHODS, Faithfulness(masks=8), batch_size=16).table()
+    return heatproof.evaluate(
+        convolutional(), waves(6), METHODS, Faithfulness(masks=8), batch_size=16
+    ).table()
 
 
 def part(table: pd.DataFrame, **where: Any) -> pd.DataFrame:
@@ -77,7 +85,11 @@ def test_the_deletion_curve_of_a_linear_model_of_a_table_is_known_exactly() -> N
     for fraction, size in zip(Faithfulness().fractions, (1, 1, 2, 2, 3, 4, 5), strict=True):
         filled = x.scatter(1, order[:, :size], mean.expand(6, 5).gather(1, order[:, :size]))
         expected = (filled @ weight.T).gather(1, target[:, None])[:, 0]
-        where = {"explainer": "input_x_gradient", "condition": "reference_mean morf", "level": fraction}
+        where = {
+            "explainer": "input_x_gradient",
+            "condition": "reference_mean morf",
+            "level": fraction,
+        }
         found = part(table, measure="logit", **where)
         assert np.allclose(found.value, expected, atol=1e-4), fraction
     exact = table[(table.explainer == "input_x_gradient") & (table.condition == "own_baseline")]
@@ -86,7 +98,9 @@ def test_the_deletion_curve_of_a_linear_model_of_a_table_is_known_exactly() -> N
     assert len(correlations) == 18 and np.allclose(correlations.value, 1)
 
 
-def test_rows_of_series_are_what_the_model_says_of_series_imputed_by_hand(series: pd.DataFrame) -> None:
+def test_rows_of_series_are_what_the_model_says_of_series_imputed_by_hand(
+    series: pd.DataFrame,
+) -> None:
     model, x = convolutional(), waves(6)
     batch = Batch(tuple(sorted(series["sample"].unique())), x)
     target = model.logits(x).argmax(1)
@@ -97,10 +111,19 @@ def test_rows_of_series_are_what_the_model_says_of_series_imputed_by_hand(series
             size = int(removal_sizes((fraction,), torch.tensor([40])))
             filled = removal.NoisyLinear()(x, ranks >= size, batch.ids, 0)
             found = readouts(model.logits(filled)[:, None], target)
-            here = part(series, explainer="input_x_gradient", condition=f"noisy_linear {order}", level=fraction)
+            here = part(
+                series,
+                explainer="input_x_gradient",
+                condition=f"noisy_linear {order}",
+                level=fraction,
+            )
             for name, value in found.items():
                 got = here[here.measure == name].value
-                assert np.allclose(got, value[:, 0].detach().numpy(), atol=1e-4), (order, fraction, name)
+                assert np.allclose(got, value[:, 0].detach().numpy(), atol=1e-4), (
+                    order,
+                    fraction,
+                    name,
+                )
 
 
 @pytest.mark.parametrize("steps", [30, 400])
@@ -111,30 +134,44 @@ def test_noisy_linear_in_one_dimension_solves_the_dense_system(steps: int) -> No
     filled = removal.NoisyLinear(sigma=0.0)(x, keep)
     for i in range(3):
         gone = (~keep[i]).numpy()
-        side = np.eye(steps, k=1) + np.eye(steps, k=-1)  # equal weights for the neighbours that exist
+        side = np.eye(steps, k=1) + np.eye(
+            steps, k=-1
+        )  # equal weights for the neighbours that exist
         matrix = np.diag(side.sum(1)) - side
         known = np.where(gone, 0, x[i].double().numpy())
         solved = np.linalg.solve(matrix[np.ix_(gone, gone)], (side @ known.T)[gone])
         assert np.allclose(filled[i][:, gone].T, solved, atol=1e-4)
         assert torch.equal(filled[i][:, keep[i]], x[i][:, keep[i]])
     more = keep & (torch.rand(3, steps, generator=g) > 0.3) | (torch.arange(steps) == steps // 2)
-    noise = [removal.NoisyLinear()(x, k) - removal.NoisyLinear(sigma=0.0)(x, k) for k in (keep, more)]
+    noise = [
+        removal.NoisyLinear()(x, k) - removal.NoisyLinear(sigma=0.0)(x, k) for k in (keep, more)
+    ]
     both = (~keep & ~more)[:, None].expand_as(x)
-    assert torch.allclose(noise[0][both], noise[1][both], atol=1e-5), "nested masks share their noise"
+    assert torch.allclose(noise[0][both], noise[1][both], atol=1e-5), (
+        "nested masks share their noise"
+    )
     assert noise[0][both].std() == pytest.approx(0.01, rel=0.3)
 
 
 @pytest.mark.parametrize("kind", ["series", "tables"])
-def test_what_a_suited_axis_announces_is_what_comes(kind: str, request: pytest.FixtureRequest) -> None:
+def test_what_a_suited_axis_announces_is_what_comes(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     table = request.getfixturevalue(kind)
     model, x = (convolutional(), waves(1)) if kind == "series" else (linear(), rows(1))
-    axis = (Faithfulness() if kind == "series" else Faithfulness(imputers=BOTH)).suited(model, Batch(("a",), x))
+    axis = (Faithfulness() if kind == "series" else Faithfulness(imputers=BOTH)).suited(
+        model, Batch(("a",), x)
+    )
     assert axis.segments == (Windows(2) if kind == "series" else Pixels())
     assert axis.suited(model, Batch(("a",), x)) == axis
     assert set(zip(table.condition, table.level, strict=True)) == set(axis.conditions())
-    assert not table.duplicated(KEY).any() and set(table[table.measure != "detectability"].status) == {"ok"}
+    assert not table.duplicated(KEY).any() and set(
+        table[table.measure != "detectability"].status
+    ) == {"ok"}
     given = Faithfulness(imputers="zero", segments=Windows(4), baseline="value")
-    assert given.suited(model, Batch(("a",), x)) == replace(given, against="prediction", readout="probability")
+    assert given.suited(model, Batch(("a",), x)) == replace(
+        given, against="prediction", readout="probability"
+    )
 
 
 def test_a_random_map_is_near_chance_and_a_good_one_is_not(tables: pd.DataFrame) -> None:
@@ -152,11 +189,15 @@ def test_a_random_map_is_near_chance_and_a_good_one_is_not(tables: pd.DataFrame)
 def test_batches_and_shards_change_nothing(series: pd.DataFrame) -> None:
     first = series.set_index(KEY)
     axis = Faithfulness(masks=8)
-    again = heatproof.evaluate(convolutional(), waves(6), METHODS, axis, batch_size=1, shard_size=2).table()
+    again = heatproof.evaluate(
+        convolutional(), waves(6), METHODS, axis, batch_size=1, shard_size=2
+    ).table()
     second = again.set_index(KEY).reindex(first.index)
     assert (first.status == second.status).all() and (first.value - second.value).abs().max() < 2e-4
     x = rows(12)
-    whole, parts = (heatproof.evaluate(linear(), x, ["saliency"], Faithfulness(), shard_size=s) for s in (12, 5))
+    whole, parts = (
+        heatproof.evaluate(linear(), x, ["saliency"], Faithfulness(), shard_size=s) for s in (12, 5)
+    )
     whole, parts = (run.table().set_index(KEY).value for run in (whole, parts))
     assert (whole - parts.reindex(whole.index)).abs().max() < 1e-4
 
@@ -168,7 +209,10 @@ def test_tokens_are_hidden_and_special_ones_stay(name: str, hiding: dict[str, in
     special = int(batch.x[1, 0])
     tokens = Tokens(special=(special,), **hiding)
     axis = Faithfulness(features=tokens, fractions=(0.5,), masks=8)
-    methods = [{"feature_ablation": {"features": tokens}}, *(["saliency"] if name == "vectors" else [])]
+    methods = [
+        {"feature_ablation": {"features": tokens}},
+        *(["saliency"] if name == "vectors" else []),
+    ]
     table = heatproof.evaluate(model, batch, methods, axis).table()
     assert set(table.condition) == {"hidden morf", "hidden lerf", "hidden random", "hidden"}
     assert set(table[table.measure.isin(["road", "irof", "infidelity"])].status) == {"ok"}
@@ -196,19 +240,35 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
     pictures = (Model(nn.Flatten()), torch.rand(2, 3, 8, 8))
     hidden = Faithfulness(features=Tokens(mask_token=2), imputers="zero")
     cases: list[tuple[tuple[Model, Any], Faithfulness, str]] = [
-        (table, Faithfulness(imputers="noisy_linear"), "noisy_linear fills in from other positions.*reference_mean"),
+        (
+            table,
+            Faithfulness(imputers="noisy_linear"),
+            "noisy_linear fills in from other positions.*reference_mean",
+        ),
         (table, Faithfulness(baseline="blur"), "blur fills in from other positions"),
         (table, Faithfulness(imputers="image_mean"), "image_mean fills in"),
-        (table, Faithfulness(imputers={"dataset_mean": {"mean": [1, 2]}}), "2 numbers, not one for each of 5 columns"),
+        (
+            table,
+            Faithfulness(imputers={"dataset_mean": {"mean": [1, 2]}}),
+            "2 numbers, not one for each of 5 columns",
+        ),
         (table, Faithfulness(segments="superpixels"), "superpixels are features of images"),
         (wave, Faithfulness(features={"windows": {"size": 40}}), "make one feature of 40 steps"),
-        (wave, Faithfulness(fractions=(1.0,)), "removes all 40 features, but noisy_linear fills in"),
+        (
+            wave,
+            Faithfulness(fractions=(1.0,)),
+            "removes all 40 features, but noisy_linear fills in",
+        ),
         (sets, Faithfulness(), "not defined on set data: nothing stands for an element"),
         (graphs, Faithfulness(), "not defined on graph data: .*features: elements"),
         (texts, Faithfulness(), r"removes tokens of texts: say which tokens.*features: \{tokens"),
         (texts, hidden, "zero cannot take the place of tokens; leave imputers and baseline out"),
         (pictures, Faithfulness(imputers="hidden"), "hidden cannot take the place of pixels"),
-        (table, Faithfulness(features=Tokens(mask_token=2)), "features: tokens, but the data is table data"),
+        (
+            table,
+            Faithfulness(features=Tokens(mask_token=2)),
+            "features: tokens, but the data is table data",
+        ),
     ]
     for (model, data), axis, why in cases:
         with pytest.raises(UserError, match=why):
@@ -235,29 +295,37 @@ def series():
 
 
 @pytest.mark.parametrize(
-    ("kind", "parts", "imputer"), [("table", "columns", "reference_mean"), ("series", "time steps", "noisy_linear")]
+    ("kind", "parts", "imputer"),
+    [("table", "columns", "reference_mean"), ("series", "time steps", "noisy_linear")],
 )
-def test_a_study_file_that_only_names_the_axis(kind: str, parts: str, imputer: str, tmp_path: Path) -> None:
+def test_a_study_file_that_only_names_the_axis(
+    kind: str, parts: str, imputer: str, tmp_path: Path
+) -> None:
     (tmp_path / "nets.py").write_text(NETS)
     values = np.random.default_rng(0).normal(size=(4, 4 if kind == "table" else 24)).round(3)
     lines = ["\t".join(map(str, [i % 2, *row])) for i, row in enumerate(values)]
     (tmp_path / "data.tsv").write_text("\n".join(lines))
     data = "{source: data.tsv, shape: [4]}" if kind == "table" else "data.tsv"
-    study = (
-        f"model: python:nets.py:{kind}\ndata: {data}\nexplainers: [saliency, random]\nevaluations:\n  - faithfulness\n"
-    )
+    study = f"model: python:nets.py:{kind}\ndata: {data}\nexplainers: [saliency, random]\nevaluations:\n  - faithfulness\n"
     (tmp_path / "study.yaml").write_text(study)
     out = tmp_path / "run"
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "study.yaml"), "--allow-code", "--out", str(out)])
+        done = CliRunner().invoke(
+            cli.app, ["run", str(tmp_path / "study.yaml"), "--allow-code", "--out", str(out)]
+        )
     assert done.exit_code == 0, done.output
     run = heatproof.read(out)
     axis = run.manifest["study"]["evaluations"]["faithfulness"]
     assert [item["name"] for item in axis["imputers"]] == [imputer]
     table = run.table()
-    assert set(zip(table.condition, table.level, strict=True)) == {(c, x) for c, x in axis["conditions"]}
+    assert set(zip(table.condition, table.level, strict=True)) == {
+        (c, x) for c, x in axis["conditions"]
+    }
     assert set(table[table.measure == "road"].status) == {"ok"}
     page = (out / "report.html").read_text()
-    assert f"share of {parts} removed" in page and f"{parts.capitalize()} are removed in the order" in page
+    assert (
+        f"share of {parts} removed" in page
+        and f"{parts.capitalize()} are removed in the order" in page
+    )
     assert "share of pixels" not in page and "as its pixels go" not in page

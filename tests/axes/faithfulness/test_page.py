@@ -36,12 +36,20 @@ from support.synthetic import Entry, rows_of
 ONE = ("noisy_linear",)
 
 
-def retrained(names: Sequence[str] = ("grad_cam", "saliency", "lime"), repeats: int = 2) -> pd.DataFrame:
+def retrained(
+    names: Sequence[str] = ("grad_cam", "saliency", "lime"), repeats: int = 2
+) -> pd.DataFrame:
     g = np.random.default_rng(1)
     found = []
     for repeat in range(repeats):
         entries: list[Entry] = [
-            (e, "accuracy", f"{imputer} {order}", f, (g.random(N) < (0.4 if order == "morf" else 0.8)).astype(float))
+            (
+                e,
+                "accuracy",
+                f"{imputer} {order}",
+                f,
+                (g.random(N) < (0.4 if order == "morf" else 0.8)).astype(float),
+            )
             for e in names
             for imputer in IMPUTERS
             for order in ("morf", "lerf")
@@ -77,30 +85,46 @@ def part(axis: Judged, key: str) -> Any:
 def test_curves_are_the_means_of_the_table() -> None:
     table = made_up()
     drawn = [p for key, p in whole()[1].items() if key.startswith("curves")]
-    assert [chart.title for chart in drawn] == ["Removal curves: noisy linear", "Removal curves: zero"]
+    assert [chart.title for chart in drawn] == [
+        "Removal curves: noisy linear",
+        "Removal curves: zero",
+    ]
     assert list(drawn[0].folded) == ["Accuracy"]
     means = table.groupby(["measure", "condition", "explainer", "level"])["value"].mean()
     for chart, imputer in zip(drawn, IMPUTERS, strict=True):
         is_sound(chart)
-        for measure, plots in (("probability", chart.plots), ("accuracy", chart.folded["Accuracy"])):
+        for measure, plots in (
+            ("probability", chart.plots),
+            ("accuracy", chart.folded["Accuracy"]),
+        ):
             for order, short in (("morf", "MoRF"), ("lerf", "LeRF")):
                 for explainer in SKILL:
                     found = curve(plots, f"{looks([explainer])[explainer].name}, {short}")
                     assert found["x"].tolist() == [0.0, *FRACTIONS], (measure, explainer)
-                    assert found["value"][0] == {"probability": 0.9, "accuracy": 1.0}[measure], "the whole image"
+                    assert found["value"][0] == {"probability": 0.9, "accuracy": 1.0}[measure], (
+                        "the whole image"
+                    )
                     expected = means[measure, f"{imputer} {order}", explainer]
                     np.testing.assert_allclose(found["value"][1:], expected.to_numpy(), atol=1e-5)
             random = means[measure, f"{imputer} random", "lime"]
-            np.testing.assert_allclose(curve(plots[:1], "random order")["value"][1:], random.to_numpy(), atol=1e-5)
+            np.testing.assert_allclose(
+                curve(plots[:1], "random order")["value"][1:], random.to_numpy(), atol=1e-5
+            )
     assert "filled in by noisy linear" in drawn[0].caption and "random order" in drawn[0].caption
 
 
 def test_curves_without_bounds_begin_at_nothing() -> None:
     """Logits from 3.5 to 4.5 on a scale that says 0, so that a small fall looks small."""
     entries: list[Entry] = [
-        ("grad_cam", "logit", f"zero {order}", f, np.full(4, 4 + sign * f)) for order, sign in SIDES for f in (0.1, 0.5)
+        ("grad_cam", "logit", f"zero {order}", f, np.full(4, 4 + sign * f))
+        for order, sign in SIDES
+        for f in (0.1, 0.5)
     ]
-    (chart,) = (p for p in faithful.parts(axis_of(rows_of(entries), {"readout": "logit"})) if p.key == "curves")
+    (chart,) = (
+        p
+        for p in faithful.parts(axis_of(rows_of(entries), {"readout": "logit"}))
+        if p.key == "curves"
+    )
     (plot,) = chart.plots
     assert marks([plot])["value"].min() == 3.5
     said = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
@@ -124,7 +148,9 @@ def test_a_logarithmic_scale_looks_the_same_in_any_unit() -> None:
         own = table["measure"] == "infidelity"
         table.loc[own, "value"] *= unit
         plots = [p for p in part(axis_of(table), "masks").plots if p.title == "Unscaled"]
-        places.append([piece.x for plot in plots for piece in plot.sheet.pieces if isinstance(piece, Dot)])
+        places.append(
+            [piece.x for plot in plots for piece in plot.sheet.pieces if isinstance(piece, Dot)]
+        )
     assert len(places[0]) > 2 and places[1] == pytest.approx(places[0], abs=0.5)
 
 
@@ -132,7 +158,9 @@ def test_the_ranking_has_the_best_at_the_top_whichever_way_is_better() -> None:
     table = made_up()
     drawn = whole()[1]
     chart = drawn["ranking"]
-    assert chart.title == "Ranking by ROAD" and list(dict.fromkeys(p.title for p in chart.plots)) == [
+    assert chart.title == "Ranking by ROAD" and list(
+        dict.fromkeys(p.title for p in chart.plots)
+    ) == [
         "ROAD",
         "Deletion",
     ]
@@ -143,8 +171,14 @@ def test_the_ranking_has_the_best_at_the_top_whichever_way_is_better() -> None:
         words = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
         less = plot.title in ("Deletion", "Infidelity", "Unscaled")
         assert ("lower is better" if less else "higher is better") in words
-    first, second = (next(p for p in chart.plots if (p.title, p.note) == where) for where in (ROAD, DELETION))
-    road = table[(table.measure == "road") & (table.condition == "noisy_linear")].groupby("explainer").value.mean()
+    first, second = (
+        next(p for p in chart.plots if (p.title, p.note) == where) for where in (ROAD, DELETION)
+    )
+    road = (
+        table[(table.measure == "road") & (table.condition == "noisy_linear")]
+        .groupby("explainer")
+        .value.mean()
+    )
     dots = marks([first]).set_index("name")["value"]
     assert sorted(dots.drop("random order")) == pytest.approx(sorted(road), abs=1e-5)
     assert dots["random order"] == 0
@@ -152,7 +186,9 @@ def test_the_ranking_has_the_best_at_the_top_whichever_way_is_better() -> None:
     assert marks([second]).set_index("name").loc["random order", "value"] == pytest.approx(
         levels.value.mean(), abs=1e-5
     )
-    assert {"10 % removed, zero", "50 % removed, zero"} <= {plot.note for plot in drawn["masks"].plots}
+    assert {"10 % removed, zero", "50 % removed, zero"} <= {
+        plot.note for plot in drawn["masks"].plots
+    }
 
 
 def test_the_matrix_holds_what_consistency_says() -> None:
@@ -165,15 +201,29 @@ def test_the_matrix_holds_what_consistency_says() -> None:
     found = marks(chart.folded["Accuracy"])
     names = list(dict.fromkeys(found["row"]))
     assert names[:4] == ["noisy linear MoRF", "noisy linear LeRF", "zero MoRF", "zero LeRF"]
-    z = found.pivot(index="row", columns="column", values="value").reindex(index=names, columns=names)
+    z = found.pivot(index="row", columns="column", values="value").reindex(
+        index=names, columns=names
+    )
     a, b = "zero morf", "zero lerf"
-    said = [("zero MoRF", "zero LeRF"), ("zero MoRF", "retrained zero MoRF"), ("noisy linear LeRF", "zero LeRF")]
+    said = [
+        ("zero MoRF", "zero LeRF"),
+        ("zero MoRF", "retrained zero MoRF"),
+        ("noisy linear LeRF", "zero LeRF"),
+    ]
     found = [z.loc[pair] for pair in said]
-    wanted = [pairs[("faithfulness", *names)] for names in ((a, b), (f"faithfulness: {a}", f"retraining: {a}"))]
+    wanted = [
+        pairs[("faithfulness", *names)]
+        for names in ((a, b), (f"faithfulness: {a}", f"retraining: {a}"))
+    ]
     wanted += [pairs["faithfulness", "noisy_linear lerf", b]]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert np.isnan(z.loc["zero MoRF", "noisy linear LeRF"]) and np.isnan(np.diag(z)).all()
-    for words in ("0.01 with a fixed value", "0.54 with noisy linear", "CIFAR-10", "not of this run"):
+    for words in (
+        "0.01 with a fixed value",
+        "0.54 with noisy linear",
+        "CIFAR-10",
+        "not of this run",
+    ):
         assert words in chart.caption
 
 
@@ -187,50 +237,89 @@ def test_a_leak_is_a_warning_and_its_absence_no_claim() -> None:
     axis = axis_of(pd.concat([made_up(), leaking()], ignore_index=True))
     warned, chart = faithful_checks.leakage_charts(axis)
     assert isinstance(warned, Panel) and isinstance(chart, Chart)
-    assert 'class="caution"' in warned.html and "zero leaks" in warned.html and "noisy_linear" in warned.caption
+    assert (
+        'class="caution"' in warned.html
+        and "zero leaks" in warned.html
+        and "noisy_linear" in warned.caption
+    )
     found = marks(chart.plots).set_index(["plot", "note"])["value"]
-    summary = heatproof.axes.faithfulness.retraining.leakage.leakage_summary(leaking()).set_index("condition")
+    summary = heatproof.axes.faithfulness.retraining.leakage.leakage_summary(leaking()).set_index(
+        "condition"
+    )
     for name in ("zero morf", "noisy_linear morf"):
-        assert found["Bits in the mask", spoken(name, {})] == pytest.approx(summary.loc[name, "mask_bits"], abs=1e-5)
+        assert found["Bits in the mask", spoken(name, {})] == pytest.approx(
+            summary.loc[name, "mask_bits"], abs=1e-5
+        )
     assert found["Visible masks"].to_dict() == {"noisy linear MoRF": 0.6, "zero MoRF": 0.99}
     assert any("zero leaks the class" in sentence for sentence in faithful.lead(axis))
-    calm, _ = faithful_checks.leakage_charts(axis_of(pd.concat([made_up(), leaking(0.5)], ignore_index=True)))
-    assert isinstance(calm, Panel) and "caution" not in calm.html and "does not prove" in calm.caption
+    calm, _ = faithful_checks.leakage_charts(
+        axis_of(pd.concat([made_up(), leaking(0.5)], ignore_index=True))
+    )
+    assert (
+        isinstance(calm, Panel) and "caution" not in calm.html and "does not prove" in calm.caption
+    )
     unknown = whole()[1]["leakage"]
-    assert isinstance(unknown, Panel) and unknown.caption == NOT_MEASURED and not any(map(str.isdigit, NOT_MEASURED))
+    assert (
+        isinstance(unknown, Panel)
+        and unknown.caption == NOT_MEASURED
+        and not any(map(str.isdigit, NOT_MEASURED))
+    )
 
 
 def test_retraining_is_the_mean_over_repeats_with_both_costs() -> None:
     table = pd.concat([made_up(), retrained()], ignore_index=True)
-    sessions = [{"durations": {"faithfulness": 2.0}}, {"started": "x"}, {"durations": {"retraining": 480.0}}]
+    sessions = [
+        {"durations": {"faithfulness": 2.0}},
+        {"started": "x"},
+        {"durations": {"retraining": 480.0}},
+    ]
     axis = axis_of(table, manifest={"sessions": sessions})
     chart = faithful_retraining.retraining_chart(axis)
-    assert chart is not None and list(chart.folded) == ["zero"] and "by noisy linear" in chart.caption
+    assert (
+        chart is not None and list(chart.folded) == ["zero"] and "by noisy linear" in chart.caption
+    )
     assert "Mean of 2 networks" in chart.caption
-    own = table[(table.evaluation == "retraining") & (table.condition == "zero lerf") & (table.explainer == "lime")]
+    own = table[
+        (table.evaluation == "retraining")
+        & (table.condition == "zero lerf")
+        & (table.explainer == "lime")
+    ]
     line = curve(chart.folded["zero"], "LIME, LeRF")
     np.testing.assert_allclose(line["value"], own.groupby("level").value.mean(), atol=1e-5)
     cost = faithful_retraining.cost_panel(axis)
     trained, swept = 2 * 3 * 2 * 2 * 2, 4 * 2 * 2 * 3
     assert cost is not None
-    assert f"<td>{trained} networks</td><td>10 s</td>" in cost.html and f"<td>{swept} points</td>" in cost.html
+    assert (
+        f"<td>{trained} networks</td><td>10 s</td>" in cost.html
+        and f"<td>{swept} points</td>" in cost.html
+    )
     assert f"{480 / trained / (2 / swept):.0f} times" in cost.caption
     assert faithful_retraining.cost_panel(axis_of(table)) is None, "no durations, no numbers"
-    assert faithful_retraining.cost_panel(axis_of(made_up(), manifest={"sessions": sessions})) is None
+    assert (
+        faithful_retraining.cost_panel(axis_of(made_up(), manifest={"sessions": sessions})) is None
+    )
 
 
 def test_retrained_networks_alone_get_sections_of_their_own() -> None:
     table = pd.concat([retrained(), leaking()], ignore_index=True)
-    samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]})
+    samples = pd.DataFrame(
+        {"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]}
+    )
     both = pd.concat([made_up(imputers=ONE), table], ignore_index=True)
     for rows, titles in ((table, ["Retraining", "Leakage"]), (both, ["Faithfulness"])):
         (section,) = sections_of(judge(rows, samples, [], {}), samples, {}, Album())
         assert [axis.judged.title for axis in section.axes] == titles
         keys = [p.key for axis in section.axes for p in axis.parts]
         assert {"retraining", "leakage", "consistency"} <= set(keys) and len(set(keys)) == len(keys)
-        assert ("ranking" in keys) == (titles == ["Faithfulness"]) and all(axis.lead for axis in section.axes)
+        assert ("ranking" in keys) == (titles == ["Faithfulness"]) and all(
+            axis.lead for axis in section.axes
+        )
     cube = faithful_retraining.retrained_cube(axis_of(both))
-    assert cube is not None and cube.model == "net" and set(np.unique(cube.values["accuracy"])) == {0.0, 0.5, 1.0}
+    assert (
+        cube is not None
+        and cube.model == "net"
+        and set(np.unique(cube.values["accuracy"])) == {0.0, 0.5, 1.0}
+    )
 
 
 def test_words_follow_the_scores() -> None:
@@ -257,13 +346,21 @@ def test_the_metric_of_a_run_without_road_has_its_direction() -> None:
     table = made_up()
     axis = axis_of(table[table["measure"].isin(["deletion_auc", "deletion_auc_random"])])
     said = faithful.lead(axis)
-    assert said[0].startswith("grad_cam is the most faithful by Deletion with noisy_linear (lower is better)")
-    assert {p.key for p in faithful.parts(axis)} == {"ranking", "leakage"} and part(axis, "ranking").title == "Ranking"
-    gaps = scores.over_random(axis.cube, scores.BY_NAME["deletion_auc"], scores.Line("zero", 0.0, "zero"))
+    assert said[0].startswith(
+        "grad_cam is the most faithful by Deletion with noisy_linear (lower is better)"
+    )
+    assert {p.key for p in faithful.parts(axis)} == {"ranking", "leakage"} and part(
+        axis, "ranking"
+    ).title == "Ranking"
+    gaps = scores.over_random(
+        axis.cube, scores.BY_NAME["deletion_auc"], scores.Line("zero", 0.0, "zero")
+    )
     assert gaps is not None and (gaps.set_index("explainer")["mean"].drop("random") > 0).all()
     own = table[table["condition"] == "zero"].groupby(["measure", "explainer"])["value"].mean()
     fallen = own["deletion_auc_random"] - own["deletion_auc"]
-    pd.testing.assert_series_equal(gaps.set_index("explainer")["mean"], fallen, check_names=False, check_like=True)
+    pd.testing.assert_series_equal(
+        gaps.set_index("explainer")["mean"], fallen, check_names=False, check_like=True
+    )
 
 
 @pytest.mark.parametrize(("skill", "n"), [({"grad_cam": 0.5}, 1), ({"random": 0.0}, 2), (SKILL, 1)])
@@ -277,7 +374,9 @@ def test_few_of_everything(skill: dict[str, float], n: int) -> None:
 def test_undefined_maps() -> None:
     axis = axis_of(made_up(imputers=ONE, lost="saliency"))
     assert "saliency" not in str(faithful.ranking_chart(axis))
-    assert any("24 maps have no score (saliency: 24 × constant map)" in s for s in faithful.lead(axis))
+    assert any(
+        "24 maps have no score (saliency: 24 × constant map)" in s for s in faithful.lead(axis)
+    )
     nothing = made_up(imputers=ONE, n=3)
     nothing["value"], nothing["status"], nothing["reason"] = np.nan, "undefined", "constant map"
     axis = axis_of(nothing)
@@ -295,13 +394,21 @@ def test_hostile_names_are_inert() -> None:
     )
     image = np.full((8, 8, 3), 90, np.uint8)
     shown = [
-        Shown("photos", "net", NASTY, f"{hostile} morf", f, NASTY, image, None, "faithfulness", NASTY)
+        Shown(
+            "photos", "net", NASTY, f"{hostile} morf", f, NASTY, image, None, "faithfulness", NASTY
+        )
         for f in (0.0, 0.5)
     ]
-    samples = pd.DataFrame({"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]})
+    samples = pd.DataFrame(
+        {"dataset": ["photos"], "model": ["net"], "sample": ["s00"], "error": [""]}
+    )
     samples = samples.assign(label=0, predicted=0, predicted_name="cat", probability=0.9)
-    page = Page(build_report(table, samples, shown, {"sessions": [{"durations": {"retraining": 9.0}}]}))
-    assert len(page.scripts) == 2 and not [a for tag, a in page.tags if tag == "img" and "onerror" in a]
+    page = Page(
+        build_report(table, samples, shown, {"sessions": [{"durations": {"retraining": 9.0}}]})
+    )
+    assert len(page.scripts) == 2 and not [
+        a for tag, a in page.tags if tag == "img" and "onerror" in a
+    ]
     assert not [tag for tag, _ in page.tags if tag == "b" and "bold" in tag]
     assert [a for tag, a in page.tags if tag == "div" and a.get("class") == "caution"]
 
@@ -312,7 +419,17 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
 
     def shown(explainers: Sequence[str], sample: str = "a.png") -> list[Shown]:
         return [
-            Shown("photos", "net", e, "zero morf", f, sample, noise, kept if f else None, note=f"cat {1 - f:.2f}")
+            Shown(
+                "photos",
+                "net",
+                e,
+                "zero morf",
+                f,
+                sample,
+                noise,
+                kept if f else None,
+                note=f"cat {1 - f:.2f}",
+            )
             for e in explainers
             for f in (0.5, 0.0, 0.9)
         ]
@@ -323,10 +440,17 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
 
     panel = drawn([*shown(["lime", "grad_cam"]), *shown(["lime"], "b.png")], ["grad_cam", "lime"])
     assert (
-        panel is not None and panel.strip and panel.html.count("<img") == 2 * (1 + 2 + 2) and "b.png" not in panel.html
+        panel is not None
+        and panel.strip
+        and panel.html.count("<img") == 2 * (1 + 2 + 2)
+        and "b.png" not in panel.html
     )
     assert panel.html.index("Grad-CAM") < panel.html.index("LIME"), "in the order of the ranking"
-    assert panel.html.index("whole image") < panel.html.index("50 % gone") < panel.html.index("90 % gone")
+    assert (
+        panel.html.index("whole image")
+        < panel.html.index("50 % gone")
+        < panel.html.index("90 % gone")
+    )
     assert "cat 0.50" in panel.html and panel.html.count('alt="a.png, ') == 10
     many = [f"m{i}" for i in range(150)]
     large = drawn(shown(many), many)
@@ -336,13 +460,19 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
 
 def test_a_real_run(tmp_path: Any) -> None:
     axis = {"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.7], "masks": 8}}
-    run = heatproof.evaluate(model(), pictures(4, seed=3), ["saliency", "random"], [axis], tmp_path / "run")
+    run = heatproof.evaluate(
+        model(), pictures(4, seed=3), ["saliency", "random"], [axis], tmp_path / "run"
+    )
     root = tmp_path / "run"
     page = Page(build_report(run.table(), read_samples(root), read_exhibits(root), run.manifest))
     places = {a["id"] for _, a in page.tags if a.get("class") == "chart"}
     assert {key.removeprefix("faithfulness-") for key in places} == {"curves", "ranking", "masks"}
     words = " ".join(page.words)
-    assert "One image as its pixels go" in words and "30 % gone" in words and "Leakage was not measured" in words
+    assert (
+        "One image as its pixels go" in words
+        and "30 % gone" in words
+        and "Leakage was not measured" in words
+    )
 
 
 def test_fills_are_named_and_whether_they_look_real() -> None:
@@ -354,10 +484,18 @@ def test_fills_are_named_and_whether_they_look_real() -> None:
         "explainers": {"saliency": {"name": "smoothgrad", "of": inner}},
     }
     axis = axis_of(table, {"baseline": {"name": "own_baseline"}}, {"study": study})
-    captions = {chart.key: chart.caption for chart in faithful.parts(axis) if isinstance(chart, Chart)}
-    assert "area under the ROC curve of 1.00 [0.94, 1.00] at 50 %; 0.5 is a guess" in captions["curves-1"]
+    captions = {
+        chart.key: chart.caption for chart in faithful.parts(axis) if isinstance(chart, Chart)
+    }
+    assert (
+        "area under the ROC curve of 1.00 [0.94, 1.00] at 50 %; 0.5 is a guess"
+        in captions["curves-1"]
+    )
     assert "was not measured" in captions["curves"]
-    assert "0.5, 0.4, 0.3 for grad_cam, lime and random and 0.75, 0.65, 0.55 for saliency" in captions["masks"]
+    assert (
+        "0.5, 0.4, 0.3 for grad_cam, lime and random and 0.75, 0.65, 0.55 for saliency"
+        in captions["masks"]
+    )
 
 
 def test_f_fidelity_has_curves_of_its_own() -> None:
@@ -369,10 +507,16 @@ def test_f_fidelity_has_curves_of_its_own() -> None:
     ]
     charts = faithful.parts(axis_of(pd.concat([made_up(), rows_of(rows, "f_fidelity")])))
     (chart,) = (chart for chart in charts if chart.key == "f-fidelity")
-    assert chart.title == "F-Fidelity" and "tuned on images of which random parts are gone" in chart.caption
+    assert (
+        chart.title == "F-Fidelity"
+        and "tuned on images of which random parts are gone" in chart.caption
+    )
 
 
 def test_retraining_without_any_score_draws_nothing() -> None:
     lost = retrained().assign(value=np.nan, status="undefined", reason="constant map")
     drawn = axis_of(pd.concat([made_up(), retrained()])), axis_of(pd.concat([made_up(), lost]))
-    assert [faithful_retraining.retraining_chart(judged) is None for judged in drawn] == [False, True]
+    assert [faithful_retraining.retraining_chart(judged) is None for judged in drawn] == [
+        False,
+        True,
+    ]

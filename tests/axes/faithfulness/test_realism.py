@@ -40,7 +40,14 @@ def test_the_discriminator_is_ridge_regression_on_standardised_features() -> Non
 
 
 def test_features_are_what_the_last_layer_takes() -> None:
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(2), nn.Linear(36, 5), nn.Flatten(), nn.Linear(20, 2))
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.ReLU(),
+        nn.Flatten(2),
+        nn.Linear(36, 5),
+        nn.Flatten(),
+        nn.Linear(20, 2),
+    )
     x = torch.rand(3, 3, 8, 8)
     found = outputs_and_features(Model(net), Batch(("a", "b", "c"), x))
     assert torch.allclose(found, torch.cat([net(x), net[:5](x)], 1), atol=1e-6)
@@ -59,7 +66,9 @@ def test_the_mean_of_the_parts_is_the_area_over_all_pairs_within_folds() -> None
     for fold in range(5):
         held = place == fold
         clean, seen = discriminate(real[~held], filled[~held], [real[held], filled[held]])
-        wins = [float(seen[i] > clean[j]) for i in range(len(seen)) for j in range(len(clean)) if i != j]
+        wins = [
+            float(seen[i] > clean[j]) for i in range(len(seen)) for j in range(len(clean)) if i != j
+        ]
         areas.append(np.mean(wins))
     assert parts.mean().item() == pytest.approx(np.mean(areas))
 
@@ -90,7 +99,11 @@ def noisy(n: int) -> tuple[Model, Batch]:
 def told(n: int, **options: Any) -> pd.DataFrame:
     model, batch = noisy(n)
     axis = Faithfulness(imputers=["noise", "zero"], fractions=(0.1, 0.9), metrics=())
-    return heatproof.evaluate(model, batch, ["random"], axis, **options).table().query("measure == 'detectability'")
+    return (
+        heatproof.evaluate(model, batch, ["random"], axis, **options)
+        .table()
+        .query("measure == 'detectability'")
+    )
 
 
 def test_fills_like_the_data_are_not_told_and_black_is_and_no_batch_changes_it() -> None:
@@ -104,5 +117,7 @@ def test_fills_like_the_data_are_not_told_and_black_is_and_no_batch_changes_it()
 
 def test_fewer_than_fifty_samples_are_too_few() -> None:
     table = told(49)
-    assert set(table.status) == {"undefined"} and set(table.reason) == {"the data set has fewer than 50 samples"}
+    assert set(table.status) == {"undefined"} and set(table.reason) == {
+        "the data set has fewer than 50 samples"
+    }
     assert detectability(table).empty

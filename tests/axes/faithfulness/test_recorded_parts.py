@@ -51,10 +51,16 @@ def test_sweeps() -> None:
     values[0, 2] = values[0, 3] = values[0, 4]
     found: dict[str, Any] = {}
     for order in sweeps.ORDERS:
-        found[order] = [str(sweeps.removal_ranks(values, counts, ids, order, seed).tolist()) for seed in (0, 1)]
+        found[order] = [
+            str(sweeps.removal_ranks(values, counts, ids, order, seed).tolist()) for seed in (0, 1)
+        ]
     found["usual"] = str(sweeps.removal_ranks(values, counts, ids).tolist())
-    found["settled"] = digest(sweeps.settled(torch.cat([values, torch.zeros(1, 6)]), torch.tensor([6, 4, 1, 0])), 30)
-    found["sizes"] = str(sweeps.removal_sizes((0.0, 0.1, 0.25, 0.5, 1.0), torch.tensor([1, 2, 6, 10])).tolist())
+    found["settled"] = digest(
+        sweeps.settled(torch.cat([values, torch.zeros(1, 6)]), torch.tensor([6, 4, 1, 0])), 30
+    )
+    found["sizes"] = str(
+        sweeps.removal_sizes((0.0, 0.1, 0.25, 0.5, 1.0), torch.tensor([1, 2, 6, 10])).tolist()
+    )
     maps = fixed(2, 3, 2, 2, low=-1)
     found["importance"] = [digest(sweeps.importance(maps)), digest(sweeps.importance(maps, True))]
     found["importance"] += [digest(sweeps.importance(fixed(2, 3, 4, low=-1), tokens=True))]
@@ -77,13 +83,21 @@ def test_curves() -> None:
     logits[2, 1, 0] = torch.inf
     read = curves.readouts(logits, target, torch.tensor([0, -1, 2]))
     found: dict[str, Any] = {name: digest(value) for name, value in read.items()}
-    found |= {f"{name} by itself": digest(value) for name, value in curves.readouts(logits, target).items()}
-    a, b = (curves.readouts(fixed(2, 3, 3, seed=s, low=-2, high=2), torch.tensor([0, 1])) for s in (5, 6))
+    found |= {
+        f"{name} by itself": digest(value)
+        for name, value in curves.readouts(logits, target).items()
+    }
+    a, b = (
+        curves.readouts(fixed(2, 3, 3, seed=s, low=-2, high=2), torch.tensor([0, 1]))
+        for s in (5, 6)
+    )
     start = {name: value[:, 0] for name, value in b.items()}
     for readout in ("accuracy", "probability", "logit", "margin"):
         told = curves.summaries({"morf": a, "lerf": b, "random": b}, FRACTIONS, start, readout)  # type: ignore[arg-type]
         found[f"by {readout}"] = {name: digest(value) for name, value in told.items()}
-    found["usual"] = {n: digest(v) for n, v in curves.summaries({"morf": a, "lerf": b}, FRACTIONS, start).items()}
+    found["usual"] = {
+        n: digest(v) for n, v in curves.summaries({"morf": a, "lerf": b}, FRACTIONS, start).items()
+    }
     found["from 0"] = [digest(curves.aopc((0.0, 0.5, 1.0), a["logit"], start["logit"]))]
     found["irof"] = digest(curves.irof(FRACTIONS, a["probability"], start["probability"]))
     found["area"] = digest(curves.area((0.1, 0.5, 0.8), a["logit"], start["logit"]))
@@ -91,22 +105,35 @@ def test_curves() -> None:
 
 
 def test_banks() -> None:
-    batch, segments = batch_of(2, 1, 3, 4, seed=4), torch.arange(12).reshape(1, 3, 4).expand(2, 3, 4) // 2
+    batch, segments = (
+        batch_of(2, 1, 3, 4, seed=4),
+        torch.arange(12).reshape(1, 3, 4).expand(2, 3, 4) // 2,
+    )
     maps, zero = fixed(2, 2, 3, 4, seed=5, low=-1), IMPUTERS["zero"]()
     asked = (total, batch, torch.tensor([1, 2]), total(batch), segments, maps, zero)
     bank = mask_bank.fill_bank(*asked, masks=10, subsets=(0.2, 0.5), seed=3)
-    parts = {"drop": bank.drop, "mass": bank.mass, "level": bank.level, "size": bank.size, "area": bank.area}
+    parts = {
+        "drop": bank.drop,
+        "mass": bank.mass,
+        "level": bank.level,
+        "size": bank.size,
+        "area": bank.area,
+    }
     found: dict[str, Any] = {name: digest(value, 50) for name, value in parts.items()}
     for which in (0, 1):
         told = mask_bank.scores(bank, which, torch.tensor([1.0, 3.0]))
-        found[f"scores {which}"] = {f"{name} {level:g}": digest(value) for (name, level), value in told.items()}
+        found[f"scores {which}"] = {
+            f"{name} {level:g}": digest(value) for (name, level), value in told.items()
+        }
     usual = mask_bank.fill_bank(*asked)
     found["usual"] = [digest(usual.drop), digest(usual.size), digest(usual.level)]
     some = mask_bank.fill_bank(*asked, masks=6, counts=torch.tensor([4, 2]))
     found["of some"] = [digest(some.drop), digest(some.size)]
     mass, drop = fixed(3, 8, seed=1), fixed(3, 8, seed=2)
     drop[1] = drop[1, 0]
-    found["infidelity"] = [digest(mask_bank.infidelity(mass, drop, scaled)) for scaled in (False, True)]
+    found["infidelity"] = [
+        digest(mask_bank.infidelity(mass, drop, scaled)) for scaled in (False, True)
+    ]
     size, area = torch.arange(8).expand(3, 8) % 3, fixed(3, 8, seed=3)
     found["correlation"] = [digest(mask_bank.correlation(mass, drop))]
     found["correlation"] += [
@@ -119,7 +146,11 @@ def test_banks() -> None:
         digest(mask_bank.correlation(nearly, fixed(1, 4))),
     ]
     found["masks"] = str(
-        mask_bank.random_masks(keys(1, ("a", "b"), "x"), torch.tensor([5, 3]), torch.tensor([2, 3]), 6).int().tolist()
+        mask_bank.random_masks(
+            keys(1, ("a", "b"), "x"), torch.tensor([5, 3]), torch.tensor([2, 3]), 6
+        )
+        .int()
+        .tolist()
     )
     recorded("faithfulness/banks", found)
 
@@ -133,7 +164,8 @@ def test_realism() -> None:
     told = realism.told_apart(real[:20], filled[:20] + 0, names[:20], (holes, filled), names, 2)
     found["told"] = digest(told)
     found["by"] = [
-        digest(part) for part in realism.discriminate(real, filled.nan_to_num(0.5), [real[:5], filled[:5] * 0.5])
+        digest(part)
+        for part in realism.discriminate(real, filled.nan_to_num(0.5), [real[:5], filled[:5] * 0.5])
     ]
     values = np.random.default_rng(0).uniform(0.4, 1.0, 80)
     found["areas"] = [
@@ -143,7 +175,9 @@ def test_realism() -> None:
     found["sure"] = [brief(x) for x in realism.area_and_interval(np.ones(64), 64)]
     seen = realism.outputs_and_features(picture_model(), batch_of(2, 3, 12, 12))
     plain = realism.outputs_and_features(heatproof.Model(nn.Flatten()), batch_of(2, 3))
-    convolved = with_weights(nn.Sequential(nn.Conv1d(2, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten()))
+    convolved = with_weights(
+        nn.Sequential(nn.Conv1d(2, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+    )
     found["features"] = [
         digest(seen),
         digest(plain),
@@ -178,24 +212,37 @@ def test_detectability_of_a_run() -> None:
 
 def test_agreement_of_rankings() -> None:
     g = np.random.default_rng(3)
-    a, b = g.normal(size=(5, 20)) + np.arange(5)[:, None], g.normal(size=(5, 20)) + np.arange(5)[:, None]
+    a, b = (
+        g.normal(size=(5, 20)) + np.arange(5)[:, None],
+        g.normal(size=(5, 20)) + np.arange(5)[:, None],
+    )
     b[1] += 3
     a[2, 4] = np.nan
-    found: dict[str, Any] = {"usual": agreement(a, b), "apart": agreement(a, b[:, :12], paired=False, resamples=200)}
+    found: dict[str, Any] = {
+        "usual": agreement(a, b),
+        "apart": agreement(a, b[:, :12], paired=False, resamples=200),
+    }
     found["level"] = agreement(a, b, level=0.5, resamples=200, seed=4)
     table = made_up(n=8)
-    for name, given in {"usual": {}, "mask": {"pairing": "mask"}, "controls": {"controls": True}}.items():
+    for name, given in {
+        "usual": {},
+        "mask": {"pairing": "mask"},
+        "controls": {"controls": True},
+    }.items():
         rows = consistency(table, "probability", resamples=60, **given)  # type: ignore[arg-type]
         found[f"consistency {name}"] = [
             f"{r['kind']} {r['a']} {r['b']} {r['level']:g} {brief(r['spearman'])} {brief(r['low'])} {brief(r['high'])} "
             f"{r['explainers']} {r['samples']}"
             for r in rows.to_dict("records")
         ]
-    again = [table.assign(dataset=name, value=0.01 * table["value"]) for name in ("photos", "faces")]
+    again = [
+        table.assign(dataset=name, value=0.01 * table["value"]) for name in ("photos", "faces")
+    ]
     again[1] = pd.concat([again[1], again[0].assign(evaluation="retraining")])
     rows = consistency(pd.concat(again), "probability", level=0.8, resamples=40, seed=3)
     found["two"] = [
-        f"{r['dataset']} {r['kind']} {brief(r['spearman'])} {brief(r['low'])}" for r in rows.to_dict("records")
+        f"{r['dataset']} {r['kind']} {brief(r['spearman'])} {brief(r['low'])}"
+        for r in rows.to_dict("records")
     ]
     near = np.array([0.5, 0.5 + 1e-9, 0.2, np.nan])
     found["settled"] = [_settled(x).tolist() for x in (near, 1e-3 * near, 0 * near)]
@@ -203,7 +250,9 @@ def test_agreement_of_rankings() -> None:
 
 
 def test_information_and_leaks() -> None:
-    found: dict[str, Any] = {"entropy": [information.entropy(c) for c in ([5, 5], [1, 2, 3], [4, 0], [], [0])]}
+    found: dict[str, Any] = {
+        "entropy": [information.entropy(c) for c in ([5, 5], [1, 2, 3], [4, 0], [], [0])]
+    }
     asked = [
         (0.8, 10, None),
         (0.5, 2, None),
@@ -231,10 +280,17 @@ def test_information_and_leaks() -> None:
             ]
     table = pd.DataFrame(entries, columns=["measure", "value", "sample"])
     table = table.assign(
-        dataset="d", model="m", evaluation="leakage", explainer="e", condition="zero morf", imputer="zero"
+        dataset="d",
+        model="m",
+        evaluation="leakage",
+        explainer="e",
+        condition="zero morf",
+        imputer="zero",
     )
     table = table.assign(order="morf", level=0.5, status="ok")
-    found["summary"] = [{k: v for k, v in r.items()} for r in leakage.leakage_summary(table).to_dict("records")]
+    found["summary"] = [
+        {k: v for k, v in r.items()} for r in leakage.leakage_summary(table).to_dict("records")
+    ]
     loose = leakage.leakage_summary(table[~table["measure"].str.startswith("both")], delta=0.5)
     found["without both"] = loose.to_dict("records")
     removed = leakage.Removed(fixed(2, 1, 2, 2), fixed(2, 2, 2, seed=1) > 0.5, torch.tensor([0, 1]))
@@ -252,21 +308,29 @@ def test_training() -> None:
     found["moves"] = [drawn.amin(1).tolist(), drawn.amax(1).tolist()]
     net = with_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)))
     x = fixed(6, 1, 2, 2)
-    found["scores"] = [digest(trainer.scores(net, x, 4)), trainer.accuracy(net, x, torch.tensor([0, 1, 2, 0, 1, 2]), 4)]
+    found["scores"] = [
+        digest(trainer.scores(net, x, 4)),
+        trainer.accuracy(net, x, torch.tensor([0, 1, 2, 0, 1, 2]), 4),
+    ]
     found["net"] = [
         [type(layer).__name__, *(list(p.shape) for p in layer.parameters())]
         for layer in trainer.small_net(2, 5, width=4)
     ]
     plain = trainer.ImageTrainer(trainer.small_net)  # type: ignore[arg-type]
     found["usual"] = [
-        str(getattr(plain, name)) for name in ("epochs", "batch_size", "rate", "weight_decay", "validation", "augment")
+        str(getattr(plain, name))
+        for name in ("epochs", "batch_size", "rate", "weight_decay", "validation", "augment")
     ]
     recorded("faithfulness/training", found)
     same = [trainer.described(partial(trainer.small_net, 1, n)) for n in (2, 2, 3)]
     assert same[0] == same[1] != same[2]
-    bright = (torch.arange(24) % 2).float().reshape(-1, 1, 1, 1) * torch.ones(1, 1, 4, 4) + 0.1 * fixed(24, 1, 4, 4)
+    bright = (torch.arange(24) % 2).float().reshape(-1, 1, 1, 1) * torch.ones(
+        1, 1, 4, 4
+    ) + 0.1 * fixed(24, 1, 4, 4)
     data = TensorDataset(bright, torch.arange(24) % 2)
-    quick = replace(plain, build=partial(trainer.small_net, 1, 2, 4), epochs=6, batch_size=7, augment=False)
+    quick = replace(
+        plain, build=partial(trainer.small_net, 1, 2, 4), epochs=6, batch_size=7, augment=False
+    )
     before = torch.random.get_rng_state()
     one, two, other = (quick(data, seed) for seed in (0, 0, 1))
     assert torch.equal(before, torch.random.get_rng_state()) and not one.training
@@ -287,7 +351,9 @@ def test_a_few_steps_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "seeded", known)
     x, keep = fixed(1, 2, 6, 6).repeat(5, 1, 1, 1), fixed(1, 6, 6, seed=1).repeat(5, 1, 1) > 0.7
     part = leakage.Removed(x, keep, torch.zeros(5).long())
-    held = leakage.Removed(fixed(2, 2, 6, 6, seed=4), fixed(2, 6, 6, seed=5) > 0.5, torch.tensor([0, 1]))
+    held = leakage.Removed(
+        fixed(2, 2, 6, 6, seed=4), fixed(2, 6, 6, seed=5) > 0.5, torch.tensor([0, 1])
+    )
     found: dict[str, Any] = {"pixels": digest(leakage.probe_pixels(part, held, 1, steps=3))}
     found["probe"] = [digest(p) for p in made[-1].parameters()]
     flat = partial(nn.Sequential, nn.Flatten(), nn.Linear(72, 3))
@@ -306,16 +372,26 @@ def test_kinds_and_settings() -> None:
     found: dict[str, Any] = {"conditions": str(axis.conditions()), "wanted": axis.wanted}
     for shape in ((3, 32, 32), (1, 8, 9, 10), (2, 50), (7,)):
         kind = kinds.kind_of(shape, Pixels())
-        found[kind] = {name: str(value) for name, value in kinds.usual(kind, shape, Pixels()).items()}
-    found["text"] = {name: str(value) for name, value in kinds.usual("text", (9,), Tokens(mask_token=3)).items()}
+        found[kind] = {
+            name: str(value) for name, value in kinds.usual(kind, shape, Pixels()).items()
+        }
+    found["text"] = {
+        name: str(value) for name, value in kinds.usual("text", (9,), Tokens(mask_token=3)).items()
+    }
     found["windows"] = [kinds.usual_windows(n).size for n in (1, 19, 20, 39, 40, 1000)]
-    found["spans"] = [str(spans_of_curves({"readout": r}, ["probability"])) for r in (None, "probability", "logit")]
+    found["spans"] = [
+        str(spans_of_curves({"readout": r}, ["probability"]))
+        for r in (None, "probability", "logit")
+    ]
     labels, counts = labelled(
-        Tokens(special=(1, 2), mask_token=3), Batch(("a", "b"), torch.tensor([[1, 7, 8, 2], [9, 1, 1, 4]]))
+        Tokens(special=(1, 2), mask_token=3),
+        Batch(("a", "b"), torch.tensor([[1, 7, 8, 2], [9, 1, 1, 4]])),
     )
     found["labelled"] = [labels.tolist(), counts.tolist()]
     found["fewer"] = str(
-        Faithfulness(orders=("morf",), metrics=("aopc", "sensitivity_n"), imputers="zero").conditions()
+        Faithfulness(
+            orders=("morf",), metrics=("aopc", "sensitivity_n"), imputers="zero"
+        ).conditions()
     )
     recorded("faithfulness/settings", found)
 
@@ -329,7 +405,14 @@ REFUSED: dict[str, Any] = {
     "imputers twice": lambda: sweeps.resolve_imputers(["zero", "zero"]),
     "no imputer": lambda: sweeps.resolve_imputers([]),
     "masks": lambda: mask_bank.fill_bank(
-        total, batch_of(1, 2), torch.tensor([0]), fixed(1, 3), torch.tensor([[0, 1]]), fixed(1, 1, 2), None, masks=3
+        total,
+        batch_of(1, 2),
+        torch.tensor([0]),
+        fixed(1, 3),
+        torch.tensor([[0, 1]]),
+        fixed(1, 1, 2),
+        None,
+        masks=3,
     ),
     "everything": lambda: Faithfulness(fractions=(0.5, 1.0)).check((3, 8, 8)),
     "hidden pictures": lambda: Faithfulness(imputers="hidden").check((3, 8, 8)),
@@ -355,6 +438,11 @@ def test_what_is_refused() -> None:
         {"masks": 3},
         {"orders": [], "metrics": []},
     ):
-        with pytest.raises(ValueError, match=r"twice|needs the order|need at least|must be metrics"):
+        with pytest.raises(
+            ValueError, match=r"twice|needs the order|need at least|must be metrics"
+        ):
             Faithfulness(**wrong)  # type: ignore[arg-type]
-    assert math.isclose(Faithfulness(masks=4).masks, 4) and Faithfulness(masks=2, subsets=(0.3,)).masks == 2
+    assert (
+        math.isclose(Faithfulness(masks=4).masks, 4)
+        and Faithfulness(masks=2, subsets=(0.3,)).masks == 2
+    )

@@ -15,7 +15,12 @@ from torch.utils.data import TensorDataset
 
 import heatproof
 from heatproof import Batch
-from heatproof.axes.faithfulness.retraining.leakage import Removed, leakage_summary, probe_classes, probe_pixels
+from heatproof.axes.faithfulness.retraining.leakage import (
+    Removed,
+    leakage_summary,
+    probe_classes,
+    probe_pixels,
+)
 from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy, small_net
 from heatproof.errors import UserError
 from heatproof.removal import IMPUTERS
@@ -33,16 +38,26 @@ def quick(dataset: TensorDataset, seed: int) -> nn.Module:
     if len(CALLS) in BROKEN:
         raise RuntimeError("the disk is full")
     CALLS.append(seed)
-    trained: nn.Module = ImageTrainer(lambda: small_net(3, 4, width=8), epochs=4, rate=0.1, augment=False)(
-        dataset, seed
-    )
+    trained: nn.Module = ImageTrainer(
+        lambda: small_net(3, 4, width=8), epochs=4, rate=0.1, augment=False
+    )(dataset, seed)
     return trained
 
 
 def roar(out: Path, **options: Any) -> heatproof.Run:
-    given: dict[str, Any] = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.3, 0.9]} | options
+    given: dict[str, Any] = {
+        "imputers": ["zero"],
+        "orders": ["morf"],
+        "fractions": [0.3, 0.9],
+    } | options
     return retrain(
-        model(), TRAIN, TEST, given.pop("explainers", ["saliency"]), given.pop("trainer", quick), out, **given
+        model(),
+        TRAIN,
+        TEST,
+        given.pop("explainers", ["saliency"]),
+        given.pop("trainer", quick),
+        out,
+        **given,
     )
 
 
@@ -82,7 +97,10 @@ def test_leakage_may_be_measured_at_some_fractions_only(tmp_path: Path) -> None:
 def test_a_trainer_that_fails_midway_loses_nothing(tmp_path: Path) -> None:
     CALLS.clear()
     BROKEN.append(1)
-    with pytest.raises(UserError, match=r"saliency, zero morf, fraction 0.9, repeat 0: RuntimeError: the disk is full"):
+    with pytest.raises(
+        UserError,
+        match=r"saliency, zero morf, fraction 0.9, repeat 0: RuntimeError: the disk is full",
+    ):
         roar(tmp_path / "run")
     BROKEN.clear()
     assert set(heatproof.read(tmp_path / "run").table().level) == {0.3}
@@ -91,7 +109,14 @@ def test_a_trainer_that_fails_midway_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_it_joins_a_run_without_retraining(tmp_path: Path) -> None:
-    axis = {"faithfulness": {"imputers": ["zero"], "fractions": [0.3, 0.9], "orders": ["morf"], "metrics": ["aopc"]}}
+    axis = {
+        "faithfulness": {
+            "imputers": ["zero"],
+            "fractions": [0.3, 0.9],
+            "orders": ["morf"],
+            "metrics": ["aopc"],
+        }
+    }
     heatproof.evaluate(model(), TEST, "saliency", [axis], tmp_path / "run")
     begun = time.perf_counter()
     joined = roar(tmp_path / "run")
@@ -99,10 +124,23 @@ def test_it_joins_a_run_without_retraining(tmp_path: Path) -> None:
     assert set(joined.table().evaluation) == {"faithfulness", "retraining"}
     assert {"faithfulness", "retraining"} <= set(joined.manifest["study"]["evaluations"])
     session = joined.manifest["sessions"][-1]
-    assert 0 < session["durations"]["retraining"] <= sum(session["durations"].values()) <= session["seconds"] + 0.05
+    assert (
+        0
+        < session["durations"]["retraining"]
+        <= sum(session["durations"].values())
+        <= session["seconds"] + 0.05
+    )
     assert session["seconds"] <= elapsed
     with pytest.raises(UserError, match="holds another study"):
-        retrain(model(), TRAIN, pictures(8, seed=9), ["saliency"], quick, tmp_path / "run", imputers=["zero"])
+        retrain(
+            model(),
+            TRAIN,
+            pictures(8, seed=9),
+            ["saliency"],
+            quick,
+            tmp_path / "run",
+            imputers=["zero"],
+        )
 
 
 def test_removing_nothing_of_a_random_order_leaves_the_training_images(tmp_path: Path) -> None:
@@ -118,7 +156,9 @@ def test_removing_nothing_of_a_random_order_leaves_the_training_images(tmp_path:
         gone = (images == 0).all(1) & (TRAIN[0] != 0).any(1)
         assert gone.flatten(1).sum(1).tolist() == [512] * len(images), "exactly half of the pixels"
     morf, lerf = ((s == 0).all(1) for s in (seen[1], seen[3]))
-    assert not bool((morf & lerf & (TRAIN[0] != 0).all(1)).any()), "the two orders share no removed pixel"
+    assert not bool((morf & lerf & (TRAIN[0] != 0).all(1)).any()), (
+        "the two orders share no removed pixel"
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,14 +206,18 @@ def ruled(out: Path, sure: float, **options: Any) -> pd.DataFrame:
             (torch.arange(len(batch.x)),) + (torch.tensor(0),) * 3, torch.ones(())
         )
 
-    return retrain(heatproof.Model(Rule()), *sets, {"corner": corner}, lambda d, s: Rule(sure), out, **given).table()
+    return retrain(
+        heatproof.Model(Rule()), *sets, {"corner": corner}, lambda d, s: Rule(sure), out, **given
+    ).table()
 
 
 def test_the_accuracy_is_that_of_the_retrained_network(tmp_path: Path) -> None:
     assert (ruled(tmp_path / "right", 1.0).value == 1).all()
     assert (ruled(tmp_path / "wrong", -1.0).value == 0).all()
     other = ruled(tmp_path / "prediction", -1.0, against="prediction")
-    assert (other.value == 0).all() and (ruled(tmp_path / "own", 1.0, against="prediction").value == 1).all()
+    assert (other.value == 0).all() and (
+        ruled(tmp_path / "own", 1.0, against="prediction").value == 1
+    ).all()
 
 
 def test_a_training_that_diverged_is_undefined(tmp_path: Path) -> None:
@@ -189,8 +233,14 @@ def test_the_epoch_that_diverged_is_not_chosen() -> None:
 
 
 def test_training_and_test_images_must_differ_whatever_they_are_called(tmp_path: Path) -> None:
-    mixed = Batch(tuple(f"other-{i}" for i in range(40)), torch.cat([TEST[0][:39], TRAIN[0][7:8]]), label=TEST[1])
-    with pytest.raises(UserError, match=r"1 of the 40 test images are training images too, the first is 'other-39'"):
+    mixed = Batch(
+        tuple(f"other-{i}" for i in range(40)),
+        torch.cat([TEST[0][:39], TRAIN[0][7:8]]),
+        label=TEST[1],
+    )
+    with pytest.raises(
+        UserError, match=r"1 of the 40 test images are training images too, the first is 'other-39'"
+    ):
         retrain(model(), TRAIN, mixed, ["saliency"], quick, tmp_path / "run", imputers=["zero"])
     assert not (tmp_path / "run").exists()
 
@@ -207,7 +257,10 @@ def test_training_and_test_share_no_noise_and_no_random_mask(tmp_path: Path) -> 
     train, test = images
     same = (train[: len(test)] == test).all(1)
     assert float(same.float().mean()) < 0.01
-    gone = [(part != whole).any(1).float() for part, whole in ((train[:40], TRAIN[0][:40]), (test, TEST[0]))]
+    gone = [
+        (part != whole).any(1).float()
+        for part, whole in ((train[:40], TRAIN[0][:40]), (test, TEST[0]))
+    ]
     both = float((gone[0] * gone[1]).mean())
     assert both == pytest.approx(0.25, abs=0.02), "independent halves"
 
@@ -227,7 +280,13 @@ def test_random_masks_hold_no_bits_about_the_class(tmp_path: Path, name: str) ->
     imputer = {name: {"mean": [0.5, 0.5, 0.5]}} if name == "dataset_mean" else name
     run = retrain(
         heatproof.Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2))),
-        *((torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(n)), torch.arange(n) % 2) for n in (64, 60)),
+        *(
+            (
+                torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(n)),
+                torch.arange(n) % 2,
+            )
+            for n in (64, 60)
+        ),
         ["random"],
         lambda dataset, seed: nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2)),
         tmp_path / "run",
@@ -262,7 +321,9 @@ def test_a_changed_lambda_is_another_trainer(tmp_path: Path) -> None:
         roar(tmp_path / "run", trainer=lambda d, s: quick(d, s + 1), fractions=[0.9])
 
 
-def test_f_fidelity_tunes_one_network_to_random_removals_and_asks_it_of_every_cell(tmp_path: Path) -> None:
+def test_f_fidelity_tunes_one_network_to_random_removals_and_asks_it_of_every_cell(
+    tmp_path: Path,
+) -> None:
     seen: list[Tensor] = []
 
     def tune(dataset: TensorDataset, seed: int) -> nn.Module:
@@ -270,12 +331,18 @@ def test_f_fidelity_tunes_one_network_to_random_removals_and_asks_it_of_every_ce
         return quick(dataset, seed)
 
     CALLS.clear()
-    options = {"explainers": ["saliency", "input_x_gradient"], "orders": ["morf", "lerf"], "tuner": tune}
+    options = {
+        "explainers": ["saliency", "input_x_gradient"],
+        "orders": ["morf", "lerf"],
+        "tuner": tune,
+    }
     alone = roar(tmp_path / "alone", trainer=None, **options).table()
     assert len(seen) == 1 and len(CALLS) == 1 and set(alone.evaluation) == {"f_fidelity"}
     assert len(alone) == 2 * 2 * 2 * 40 and set(alone.status) == {"ok"}
     shares = (seen[0] == 0).all(1).float().mean((1, 2))
-    assert shares.min() < 0.1 and shares.max() > 0.9 and 0.4 < shares.mean() < 0.6, "uniform on [0, 1)"
+    assert shares.min() < 0.1 and shares.max() > 0.9 and 0.4 < shares.mean() < 0.6, (
+        "uniform on [0, 1)"
+    )
     both = roar(tmp_path / "both", **options).table()
     assert len(seen) == 2 and set(both.evaluation) == {"f_fidelity", "retraining"}
     again = both[both.evaluation == "f_fidelity"].reset_index(drop=True)
@@ -289,9 +356,15 @@ def test_road_and_roar_have_one_accuracy(tmp_path: Path) -> None:
     images, labels = TEST[0], (TEST[1] + torch.arange(40) % 2) % 4
     same = {"imputers": ["zero"], "orders": ["morf"], "fractions": [0.3, 0.9]}
     heatproof.evaluate(
-        model(), (images, labels), "saliency", [{"faithfulness": same | {"metrics": []}}], tmp_path / "run"
+        model(),
+        (images, labels),
+        "saliency",
+        [{"faithfulness": same | {"metrics": []}}],
+        tmp_path / "run",
     )
-    again = retrain(model(), TRAIN, (images, labels), "saliency", lambda d, s: model(), tmp_path / "run", **same)
+    again = retrain(
+        model(), TRAIN, (images, labels), "saliency", lambda d, s: model(), tmp_path / "run", **same
+    )
     table = again.table().query("measure == 'accuracy'")
     wide = table.pivot_table("value", ["sample", "level"], "evaluation", observed=True)
     assert (wide["faithfulness"] == wide["retraining"]).all() and 0 < wide["retraining"].mean() < 1
@@ -301,7 +374,9 @@ def test_what_is_there_counts_as_done(tmp_path: Path, monkeypatch: pytest.Monkey
     ticks: list[tuple[str, int]] = []
     work = importlib.import_module("heatproof.runs.retrain").Work
     plain = work.carry_out
-    monkeypatch.setattr(work, "carry_out", lambda self, tick: plain(self, lambda *step: ticks.append(step)))
+    monkeypatch.setattr(
+        work, "carry_out", lambda self, tick: plain(self, lambda *step: ticks.append(step))
+    )
     roar(tmp_path / "run")
     assert ticks == [("saliency", 0), ("saliency", 1), ("saliency", 1)]
     ticks.clear()
@@ -309,7 +384,9 @@ def test_what_is_there_counts_as_done(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ticks == [("saliency", 2), ("saliency", 1)]
 
 
-def test_what_a_trainer_refuses_and_maps_without_an_order_are_told_as_they_are(tmp_path: Path) -> None:
+def test_what_a_trainer_refuses_and_maps_without_an_order_are_told_as_they_are(
+    tmp_path: Path,
+) -> None:
     def refuses(dataset: TensorDataset, seed: int) -> nn.Module:
         raise UserError("use the licence")
 
@@ -326,8 +403,17 @@ def test_unreadable_images_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"2 images of .* cannot be read, the first is \('a/1.png', "):
-        retrain(model(), heatproof.open_data(tmp_path, size=32), TEST, ["saliency"], quick, tmp_path / "run")
+    with pytest.raises(
+        UserError, match=r"2 images of .* cannot be read, the first is \('a/1.png', "
+    ):
+        retrain(
+            model(),
+            heatproof.open_data(tmp_path, size=32),
+            TEST,
+            ["saliency"],
+            quick,
+            tmp_path / "run",
+        )
 
 
 def test_unlabelled_images_are_refused(tmp_path: Path) -> None:
@@ -355,7 +441,14 @@ def leak_of(imputer: Any, n: int = 160) -> pd.Series:
     for probe, found in probe_classes(*parts, classes=2, seed=0):
         columns[f"{probe}_log2"], columns[f"{probe}_hit"] = found.unbind(1)
     rows = [
-        {"measure": m, "value": v, "sample": i, "status": "ok", "condition": "x morf", "level": 0.25}
+        {
+            "measure": m,
+            "value": v,
+            "sample": i,
+            "status": "ok",
+            "condition": "x morf",
+            "level": 0.25,
+        }
         | {"imputer": "x", "order": "morf"}
         | dict.fromkeys(("dataset", "model", "evaluation", "explainer"), "e")
         for m, values in columns.items()
@@ -372,8 +465,12 @@ def test_a_black_patch_leaks_its_place_and_noise_like_the_rest_does_not() -> Non
     open_, hidden = leak_of(IMPUTERS["zero"]()), leak_of(unseen)
     assert open_.mask_accuracy == 1.0 and open_.mask_bits > 0.6 and hidden.mask_bits > 0.6
     assert open_.imputed_bits > 0.6 and open_.pixels > 0.95 and open_.leaks
-    assert hidden.imputed_bits < 0.1 and hidden.pixels < 0.85 and not hidden.leaks  # places can be guessed
-    assert open_.leak > 0.7 > hidden.leak + 0.3, "only where the mask is visible does it reach the outcome"
+    assert (
+        hidden.imputed_bits < 0.1 and hidden.pixels < 0.85 and not hidden.leaks
+    )  # places can be guessed
+    assert open_.leak > 0.7 > hidden.leak + 0.3, (
+        "only where the mask is visible does it reach the outcome"
+    )
 
 
 def test_the_trainer_is_deterministic_and_leaves_the_global_state_alone() -> None:
@@ -382,7 +479,9 @@ def test_the_trainer_is_deterministic_and_leaves_the_global_state_alone() -> Non
     a, b = (quick(dataset, 3) for _ in range(2))
     assert torch.equal(torch.random.get_rng_state(), before)
     torch.testing.assert_close(a.state_dict(), b.state_dict())
-    better = ImageTrainer(lambda: small_net(3, 4, width=16), epochs=30, batch_size=16, rate=0.1)(dataset, 0)
+    better = ImageTrainer(lambda: small_net(3, 4, width=16), epochs=30, batch_size=16, rate=0.1)(
+        dataset, 0
+    )
     assert accuracy(better, *TEST, batch_size=40) > 0.5
     with pytest.raises(UserError, match="too few"):
         quick(TensorDataset(TRAIN[0][:1], TRAIN[1][:1]), 0)
@@ -394,8 +493,17 @@ def test_a_task_without_classes_is_refused_before_any_pass(tmp_path: Path) -> No
 
     numbers = heatproof.Model(net(), task="regression")
     x, y = torch.rand(8, 1, 4, 4), torch.arange(8) % 2
-    with pytest.raises(UserError, match=r"retrain counts right classes, and regression, the task of .*, has none"):
-        retrain(numbers, (x[:4], y[:4]), (x[4:], y[4:]), "saliency", lambda data, seed: net(), tmp_path / "run")
+    with pytest.raises(
+        UserError, match=r"retrain counts right classes, and regression, the task of .*, has none"
+    ):
+        retrain(
+            numbers,
+            (x[:4], y[:4]),
+            (x[4:], y[4:]),
+            "saliency",
+            lambda data, seed: net(),
+            tmp_path / "run",
+        )
     assert numbers.passes == 0 and not (tmp_path / "run").exists()
 
 
@@ -405,6 +513,9 @@ def test_the_plan_says_what_a_task_leaves_out() -> None:
         make_plan(judged, pictures(4)[0], "saliency", ["faithfulness", "certificate"]).notes()
         for judged in (numbers, model())
     )
-    assert any("deletion_auc, insertion_auc, irof" in note and "regression has none" in note for note in notes)
+    assert any(
+        "deletion_auc, insertion_auc, irof" in note and "regression has none" in note
+        for note in notes
+    )
     assert any("sufficient" in note and "regression has no classes" in note for note in notes)
     assert none == []

@@ -57,7 +57,9 @@ def test_ties_are_settled_by_one_draw_per_sample_and_seed():
     assert torch.equal(first, removal_ranks(flat, counts(flat), ["a", "b"]))
     assert not torch.equal(first[0], first[1])
     assert not torch.equal(first, removal_ranks(flat, counts(flat), ["a", "b"], seed=1))
-    assert torch.equal(first[1:], removal_ranks(flat[1:], counts(flat[1:]), ["b"])), "a neighbour changes nothing"
+    assert torch.equal(first[1:], removal_ranks(flat[1:], counts(flat[1:]), ["b"])), (
+        "a neighbour changes nothing"
+    )
     # Two maps that tie at the same places lose these places in the same order.
     a, b = torch.zeros(1, 50), torch.zeros(1, 50)
     a[0, :10], b[0, :10] = 1.0, torch.arange(10.0, 20.0)
@@ -184,7 +186,9 @@ def test_readouts_against_numpy():
             assert found["margin"][b, s].item() == pytest.approx(z[b, s, t] - others.max())
             right = found["accuracy"][b, s].item()
             assert np.isnan(right) if b == 2 else right == float(z[b, s].argmax() == int(truth[b]))
-    assert torch.equal(readouts(logits, target)["accuracy"], readouts(logits, target, target)["accuracy"])
+    assert torch.equal(
+        readouts(logits, target)["accuracy"], readouts(logits, target, target)["accuracy"]
+    )
 
 
 def test_logits_that_are_not_finite_give_no_readout():
@@ -206,7 +210,9 @@ def test_areas_and_drops_against_numpy():
     assert np.allclose(irof(fractions, curve, start), over)
     with_zero = torch.cat([start[:, None], curve], 1)
     for summary in (area, aopc, irof):
-        assert torch.allclose(summary((0.0, *fractions), with_zero, start), summary(fractions, curve, start))
+        assert torch.allclose(
+            summary((0.0, *fractions), with_zero, start), summary(fractions, curve, start)
+        )
     other = random(5, 3, seed=3).double()
     assert np.allclose(road(curve, other), ((other - curve) / 2).numpy().mean(1))
 
@@ -218,7 +224,9 @@ def test_summaries_read_each_curve_as_its_name_says():
         "lerf": {"probability": torch.tensor([[0.9, 0.1]]), "logit": torch.tensor([[1.5, 0.0]])},
         "random": {"probability": torch.tensor([[0.6, 0.1]]), "logit": torch.tensor([[1.2, 0.0]])},
     }
-    found = {name: value.item() for name, value in summaries(curve, fractions, start, "logit").items()}
+    found = {
+        name: value.item() for name, value in summaries(curve, fractions, start, "logit").items()
+    }
     assert found == pytest.approx(
         {
             "road": (0.5 + 0.0) / 4,

@@ -24,7 +24,9 @@ def drawn(kind: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Values (6, 5, 7), few of them different where `kind` is tied, and regions."""
     g = torch.Generator().manual_seed(seed)
     values = (
-        torch.randint(0, 4, (6, 5, 7), generator=g).double() if kind == "tied" else torch.rand(6, 5, 7, generator=g)
+        torch.randint(0, 4, (6, 5, 7), generator=g).double()
+        if kind == "tied"
+        else torch.rand(6, 5, 7, generator=g)
     )
     return values.double(), torch.rand(6, 5, 7, generator=g) < 0.3
 
@@ -40,8 +42,13 @@ def test_measures_against_brute_force(kind):
         assert np.isclose(found["pointing"][i], r[v == v.max()].mean())
         # Ties are broken in every way at once: the mean over many random orders.
         rng = np.random.default_rng(i)
-        orders = [np.lexsort((rng.random(len(v)), -v))[: r.sum()] for _ in range(1 if kind != "tied" else 20000)]
-        assert np.isclose(found["relevance_rank"][i], np.mean([r[o].mean() for o in orders]), atol=0.01)
+        orders = [
+            np.lexsort((rng.random(len(v)), -v))[: r.sum()]
+            for _ in range(1 if kind != "tied" else 20000)
+        ]
+        assert np.isclose(
+            found["relevance_rank"][i], np.mean([r[o].mean() for o in orders]), atol=0.01
+        )
         rows, columns = np.nonzero(region[i].numpy())
         around = np.zeros((5, 7), dtype=bool)
         around[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1] = True
@@ -49,13 +56,20 @@ def test_measures_against_brute_force(kind):
         assert np.isclose(found["energy"][i], values[i].numpy()[around].sum() / v.sum())
         for name in ("relevance_rank", "relevance_mass", "pointing"):
             assert np.isclose(found[f"{name}_chance"][i], r.mean())
-        assert np.isclose(found["energy_chance"][i], around.mean()) and found["region_auc_chance"][i] == 0.5
+        assert (
+            np.isclose(found["energy_chance"][i], around.mean())
+            and found["region_auc_chance"][i] == 0.5
+        )
 
 
 def test_chance_is_what_maps_without_merit_score():
     region = torch.zeros(4000, 8, 8, dtype=torch.bool)
     region[:, 1:4, 2:7] = True
-    found = scored(torch.rand(4000, 8, 8, generator=torch.Generator().manual_seed(0)), region, torch.ones_like(region))
+    found = scored(
+        torch.rand(4000, 8, 8, generator=torch.Generator().manual_seed(0)),
+        region,
+        torch.ones_like(region),
+    )
     for name in ("relevance_rank", "relevance_mass", "pointing", "region_auc", "energy"):
         assert abs(float(found[name].mean() - found[f"{name}_chance"][0])) < 0.03, name
 
@@ -67,7 +81,9 @@ def test_padding_takes_no_part():
     padded = scored(values, region, there, "set")
     for i in range(6):
         keep = there[i]
-        alone = scored(values[i][keep][None], region[i][keep][None], torch.ones_like(keep[keep])[None], "set")
+        alone = scored(
+            values[i][keep][None], region[i][keep][None], torch.ones_like(keep[keep])[None], "set"
+        )
         assert all(np.isclose(padded[name][i], value[0]) for name, value in alone.items())
     assert "energy" not in padded
 
@@ -110,10 +126,14 @@ def test_a_right_map_scores_1_and_every_pair_is_a_row():
     run = corner_run(["input_x_gradient", "random"])
     table = run.table()
     assert set(table.condition) == {"regions"}
-    right = table[(table.explainer == "input_x_gradient") & ~table.measure.str.endswith("_chance")].set_index("sample")
+    right = table[
+        (table.explainer == "input_x_gradient") & ~table.measure.str.endswith("_chance")
+    ].set_index("sample")
     ok = right[right.status == "ok"]
     assert set(ok.index) == {f"{i:04}" for i in range(9)} and (ok.value == 1).all()
-    assert set(right.loc["0009"].reason) == {"the region is that of the label, and another class is predicted"}
+    assert set(right.loc["0009"].reason) == {
+        "the region is that of the label, and another class is predicted"
+    }
     assert set(right.loc["0010"].reason) == {"the sample has no region"}
     assert set(right.loc["0011"].reason) == {"the region is the whole sample"}
     ranked = run.ranking().set_index("explainer")
@@ -125,16 +145,22 @@ def test_a_right_map_scores_1_and_every_pair_is_a_row():
 def test_what_is_said_is_what_was_measured():
     run = corner_run(["input_x_gradient", "saliency", "random"])
     judged = judge(run.table(), run.samples(), (), run.manifest)[0]
-    assert lead(judged)[0].startswith(("input_x_gradient and saliency cannot be", "saliency and input_x"))
+    assert lead(judged)[0].startswith(
+        ("input_x_gradient and saliency cannot be", "saliency and input_x")
+    )
     assert "2 of 2 are shown to be above chance" in lead(judged)[1] and list(findings(judged)) == []
     for low, said in ((-0.1, True), (0.0, True), (0.1, False)):
-        edge = judged.ranking.assign(low=np.where(judged.ranking["explainer"] == "saliency", low, 0.2))
+        edge = judged.ranking.assign(
+            low=np.where(judged.ranking["explainer"] == "saliency", low, 0.2)
+        )
         told = list(findings(SimpleNamespace(ranking=edge)))
         assert [one.explainers for one in told] == [("saliency",)] * said
     html = run.report().read_text()
     assert "Where the maps point" in html and "All measures" in html
     passed, failed = (
-        check(run, [f"localisation.relevance_mass{{explainer={name}}} >= 0.5"], Limits(8, 0.1, 0.3))[0]
+        check(
+            run, [f"localisation.relevance_mass{{explainer={name}}} >= 0.5"], Limits(8, 0.1, 0.3)
+        )[0]
         for name in ("saliency", "random")
     )
     assert passed.passed and not failed.passed
@@ -145,7 +171,10 @@ def test_what_is_said_is_what_was_measured():
 def test_two_runs_are_compared_on_it(tmp_path):
     other = corner_run(["input_x_gradient", "random"])
     compared = heatproof.compare(corner_run(["input_x_gradient", "random"]), other)
-    assert set(compared.differences.evaluation) == {"localisation"} and "agree exactly" in compared.verdict()[0]
+    assert (
+        set(compared.differences.evaluation) == {"localisation"}
+        and "agree exactly" in compared.verdict()[0]
+    )
 
 
 class Brightest(nn.Module):
@@ -167,25 +196,40 @@ def coloured(n: int) -> torch.Tensor:
 
 def test_mosaics_put_the_class_in_one_tile():
     run = heatproof.evaluate(
-        Brightest(), coloured(18), ["input_x_gradient", "sobel", "random"], ["localisation"], references=18
+        Brightest(),
+        coloured(18),
+        ["input_x_gradient", "sobel", "random"],
+        ["localisation"],
+        references=18,
     )
     table = run.table()
     assert set(table.condition) == {"mosaics"} and (table.status == "ok").all()
     by = table.pivot_table(index="explainer", columns="measure", values="value", observed=True)
-    assert by.loc["input_x_gradient", "pointing"] == 1 and by.loc["input_x_gradient", "relevance_rank"] > 0.99
+    assert (
+        by.loc["input_x_gradient", "pointing"] == 1
+        and by.loc["input_x_gradient", "relevance_rank"] > 0.99
+    )
     assert by["relevance_rank_chance"].eq(0.25).all() and by.loc["random", "relevance_rank"] < 0.4
     assert "tile of the class in a mosaic" in run.text().replace("\n    ", " ")
 
 
 def test_mosaics_without_enough_classes_or_sight_are_rows_with_a_reason():
-    one = heatproof.evaluate(Brightest(), coloured(18)[::3], "saliency", [{"localisation": {"by": "mosaics"}}]).table()
-    assert set(one.status) == {"undefined"} and set(one.reason) == {"no reference sample of another class"}
+    one = heatproof.evaluate(
+        Brightest(), coloured(18)[::3], "saliency", [{"localisation": {"by": "mosaics"}}]
+    ).table()
+    assert set(one.status) == {"undefined"} and set(one.reason) == {
+        "no reference sample of another class"
+    }
 
     class Darkest(Brightest):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (x.mean((2, 3)) - 0.4).abs() * self.scale  # a quarter of the picture lowers what all of it raises
+            return (
+                x.mean((2, 3)) - 0.4
+            ).abs() * self.scale  # a quarter of the picture lowers what all of it raises
 
-    unseen = heatproof.evaluate(Darkest(), coloured(18), "input_x_gradient", ["localisation"], references=18).table()
+    unseen = heatproof.evaluate(
+        Darkest(), coloured(18), "input_x_gradient", ["localisation"], references=18
+    ).table()
     flipped = unseen[unseen.status == "flipped"]
     assert len(flipped) and set(flipped.reason) == {
         "the tile does not raise the score of its class: the network does not see it there"
@@ -197,7 +241,11 @@ def test_a_mosaic_keeps_every_tile_whole():
     whole = composed(tiles)
     assert whole.shape == (2, 3, 5, 7)
     flat = composed(torch.arange(4.0).view(1, 4, 1, 1, 1).expand(1, 4, 1, 5, 7))[0, 0]
-    quarters = [flat[rows, columns] for rows in (slice(2), slice(2, 5)) for columns in (slice(3), slice(3, 7))]
+    quarters = [
+        flat[rows, columns]
+        for rows in (slice(2), slice(2, 5))
+        for columns in (slice(3), slice(3, 7))
+    ]
     assert all(torch.allclose(part, torch.full_like(part, i)) for i, part in enumerate(quarters))
 
 
@@ -207,14 +255,20 @@ def test_mistakes_are_told_before_any_pass():
     with pytest.raises(UserError, match="needs the regions of samples"):
         heatproof.evaluate(net, rows, "saliency", ["localisation"])
     with pytest.raises(UserError, match="the data name none: add regions"):
-        heatproof.evaluate(Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}])
+        heatproof.evaluate(
+            Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}]
+        )
     with pytest.raises(UserError, match="makes mosaics of pictures"):
         Localisation(by="mosaics").check((5,))
-    small = heatproof.Batch(("a", "b"), coloured(2), {"_region": torch.eye(4).expand(2, 4, 4).bool()})
+    small = heatproof.Batch(
+        ("a", "b"), coloured(2), {"_region": torch.eye(4).expand(2, 4, 4).bool()}
+    )
     with pytest.raises(UserError, match=r"regions have shape \(4, 4\), but maps \(8, 8\) places"):
         heatproof.evaluate(Brightest(), small, "saliency", [{"localisation": {"by": "regions"}}])
     masked = open_data(coloured(4), regions=torch.ones(4, 8, 8))
-    assert Localisation().suited(heatproof.Model(Brightest()), masked.load([0]).batch).by == "regions"
+    assert (
+        Localisation().suited(heatproof.Model(Brightest()), masked.load([0]).batch).by == "regions"
+    )
 
 
 def test_columns_of_a_table_have_regions_too():
@@ -242,11 +296,18 @@ def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():
     alone, regions = passes(stability), passes(stability, {"localisation": {"by": "regions"}})
     assert regions == alone, "the maps are those of the other axis"
     references = len(
-        heatproof.evaluate(Brightest(), data, methods, [stability]).manifest["study"]["datasets"]["data"]["references"]
+        heatproof.evaluate(Brightest(), data, methods, [stability]).manifest["study"]["datasets"][
+            "data"
+        ]["references"]
     )
-    assert passes(stability, {"localisation": {"by": "mosaics"}}) == alone + 12 * (5 + 2) + references
+    assert (
+        passes(stability, {"localisation": {"by": "mosaics"}}) == alone + 12 * (5 + 2) + references
+    )
 
 
 def test_the_section_says_what_its_headline_cannot_tell():
     html = corner_run(["input_x_gradient", "random"]).report().read_text()
-    assert "On models whose right map is known, Relevance mass does not prefer it to these: sign turned" in html
+    assert (
+        "On models whose right map is known, Relevance mass does not prefer it to these: sign turned"
+        in html
+    )

@@ -34,7 +34,10 @@ def test_measures() -> None:
     found["usual"] = list(scored(values.clamp(min=0), region, there))
     maps = fixed(2, 3, 4, seed=3, low=-1)
     for kind in ("series", "set", "table"):
-        found[kind] = {sign: digest(relevance(maps, kind, sign)) for sign in ("positive", "absolute", "negative")}  # type: ignore[arg-type]
+        found[kind] = {
+            sign: digest(relevance(maps, kind, sign))
+            for sign in ("positive", "absolute", "negative")
+        }  # type: ignore[arg-type]
     found["plain"] = digest(relevance(maps[:, 0], "series"))
     some = torch.zeros(2, 5, 6).bool()
     some[0, 1, 2] = some[0, 3, 4] = True
@@ -44,7 +47,10 @@ def test_measures() -> None:
 
 
 def test_mosaics() -> None:
-    recorded("localisation/mosaics", [digest(composed(fixed(2, 4, 3, *size))) for size in ((6, 6), (5, 7), (2, 3))])
+    recorded(
+        "localisation/mosaics",
+        [digest(composed(fixed(2, 4, 3, *size))) for size in ((6, 6), (5, 7), (2, 3))],
+    )
 
 
 def test_what_is_refused() -> None:
@@ -56,7 +62,9 @@ def test_what_is_refused() -> None:
     asked |= {"no regions": lambda: Localisation(by="regions").suited(model, batch)}
     recorded("localisation/refused", refusals(asked))
     Localisation(by="mosaics").check((3, 2, 2))
-    assert Localisation().suited(model, batch).by == "mosaics" and Localisation().conditions() == [("regions", 0.0)]
+    assert Localisation().suited(model, batch).by == "mosaics" and Localisation().conditions() == [
+        ("regions", 0.0)
+    ]
     assert Localisation(by="mosaics").reexplains and not Localisation().reexplains
 
 
@@ -64,7 +72,11 @@ PATCHES = {"patches": {"size": 3}}
 SHOWN: dict[str, dict[str, Any]] = {
     "stability": {"perturbations": [{"rotation": {"degrees": 20}}, "brightness"]},
     "symmetry": {"group": {"dihedral": {"n": 4}}},
-    "faithfulness": {"imputers": ["zero"], "fractions": [0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9], "metrics": ["road"]},
+    "faithfulness": {
+        "imputers": ["zero"],
+        "fractions": [0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9],
+        "metrics": ["road"],
+    },
     "certificate": {"radii": [1], "features": PATCHES, "epsilon": 0.4},
 }
 
@@ -75,7 +87,9 @@ def test_what_is_shown(axis: str) -> None:
     coarse = fixed(3, 3, 3, 3, seed=5).repeat_interleave(4, 2).repeat_interleave(4, 3)
     data = Batch(("a", "b", "c"), 0.8 * coarse + 0.2 * fixed(3, 3, 12, 12, seed=6))
     methods = ["saliency", "input_x_gradient"]
-    run = heatproof.evaluate(picture_model(), data, methods, [{axis: SHOWN[axis]}], seed=1, show_progress=False)
+    run = heatproof.evaluate(
+        picture_model(), data, methods, [{axis: SHOWN[axis]}], seed=1, show_progress=False
+    )
     found = {}
     for one in read_exhibits(run.path):
         seen = (
@@ -84,14 +98,20 @@ def test_what_is_shown(axis: str) -> None:
             else f"map {brief(float(np.abs(one.map).mean()))} {brief(float(one.map.mean()))}"
         )
         key = f"{one.evaluation} {one.explainer} {one.condition} {one.level:g} {one.sample}"
-        found[key] = f"{one.kind} {one.image.shape} {round(float(one.image.mean()) / 8)} {seen} {one.note}"
+        found[key] = (
+            f"{one.kind} {one.image.shape} {round(float(one.image.mean()) / 8)} {seen} {one.note}"
+        )
     recorded(f"shown/{axis}", found, rtol=0.02)
 
 
 @pytest.mark.parametrize(("channels", "kept"), [(1, True), (2, False), (3, True)])
 def test_only_pictures_of_one_or_three_channels_are_shown(channels: int, kept: bool) -> None:
     net = Model(
-        with_weights(nn.Sequential(nn.Conv2d(channels, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+        with_weights(
+            nn.Sequential(
+                nn.Conv2d(channels, 3, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+            )
+        )
     )
     asked = [{"symmetry": SHOWN["symmetry"]}]
     data = heatproof.open_data(batch_of(2, channels, 8, 8), shape=[channels, 8, 8])

@@ -56,14 +56,18 @@ def noisy(centre: float, width: float, seed: int = 0, n: int = N) -> np.ndarray:
 
 def test_a_good_run_gives_no_cause_to_act() -> None:
     given = of(held({"a": 0.9, "b": 0.7, "random": 0.0}))
-    assert {f.severity for f in given.values()} == {"note"} and "Stability is not faithfulness" in given
+    assert {f.severity for f in given.values()} == {
+        "note"
+    } and "Stability is not faithfulness" in given
     assert "Add faithfulness" in given["Stability is not faithfulness"].do
     both = study(evaluations={"stability": {}, "mine": {"name": "faithfulness"}})
     assert "both axes" in of(held({"a": 0.9, "b": 0.7}), both)["Stability is not faithfulness"].do
 
 
 def test_maps_at_chance_are_told_from_wide_intervals() -> None:
-    given = of(held({"good": 0.6, "blind": 0.0, "random": 0.0}))["Hardly more stable than unrelated maps"]
+    given = of(held({"good": 0.6, "blind": 0.0, "random": 0.0}))[
+        "Hardly more stable than unrelated maps"
+    ]
     assert (given.severity, given.explainers) == ("act", ("blind",)) and "blind " in given.seen
     wide = held({"good": 0.6, "b": 0.05}, n=12)
     scores = (wide["explainer"] == "b") & ~wide["measure"].str.endswith("_chance")
@@ -80,23 +84,34 @@ def test_chance_under_one_perturbation_names_it_and_a_sweep() -> None:
         values = table.loc[own & (table["measure"] == f"{measure}_chance"), "value"].to_numpy()
         table.loc[own & (table["measure"] == measure), "value"] = values + noisy(0.0, 0.005)
     card = of(table)["Next to chance under jpeg quality 40"]
-    assert card.explainers == ("integrated_gradients",) and "jpeg: {quality: [94, 85, 70, 40]}" in card.do
+    assert (
+        card.explainers == ("integrated_gradients",)
+        and "jpeg: {quality: [94, 85, 70, 40]}" in card.do
+    )
     assert "smoothgrad: {of: integrated_gradients}" in card.do
 
 
 @pytest.mark.parametrize(
     ("component", "title"),
-    [("ssim", "Spatial failure"), ("spearman", "Ordinal failure"), ("jaccard", "Salient-region failure")],
+    [
+        ("ssim", "Spatial failure"),
+        ("spearman", "Ordinal failure"),
+        ("jaccard", "Salient-region failure"),
+    ],
 )
 def test_the_component_that_gives_way_is_the_diagnosis(component: str, title: str) -> None:
     table = held({"a": 0.7, "b": 0.7}, conditions=JPEG)
     own = (table["explainer"] == "a") & (table["measure"] == component)
-    table.loc[own, "value"] = synthetic.CHANCE[component] + (1 - synthetic.CHANCE[component]) * noisy(0.2, 0.05)
+    table.loc[own, "value"] = synthetic.CHANCE[component] + (
+        1 - synthetic.CHANCE[component]
+    ) * noisy(0.2, 0.05)
     cards = [a for t, a in of(table, study({"a": {"name": "lime"}})).items() if "failure" in t]
     assert [(c.title.startswith(title), c.explainers) for c in cards] == [(True, ("a",))]
     if component == "ssim":
         assert "patches" in cards[0].do, "segments that are cut anew do not keep their place"
-    table.loc[own, "value"] = synthetic.CHANCE[component] + (1 - synthetic.CHANCE[component]) * noisy(0.6, 0.05)
+    table.loc[own, "value"] = synthetic.CHANCE[component] + (
+        1 - synthetic.CHANCE[component]
+    ) * noisy(0.6, 0.05)
     assert not [t for t in of(table) if "failure" in t], "lower than the others, but not low"
 
 
@@ -113,7 +128,9 @@ def test_random_draws_say_which_parameter_to_raise() -> None:
     title = "The method’s own random draws move its maps"
     manifest = study({"lime": {"name": "lime", "samples": 32}})
     card = of(table, manifest)[title]
-    assert card.severity == "act" and "lime: {samples: 128} (now 32)" in card.do, "0.55 against pairs at about 0.62"
+    assert card.severity == "act" and "lime: {samples: 128} (now 32)" in card.do, (
+        "0.55 against pairs at about 0.62"
+    )
     table.loc[redraw, "value"] = np.tile(noisy(0.75, 0.02), int(redraw.sum()) // N)
     assert of(table, manifest)[title].severity == "mind"
     table.loc[redraw, "value"] = np.tile(noisy(0.97, 0.02), int(redraw.sum()) // N)
@@ -121,11 +138,23 @@ def test_random_draws_say_which_parameter_to_raise() -> None:
 
 
 def test_retention_undefined_maps_and_alignment() -> None:
-    given = of(held({"grad_cam": 0.6, "b": 0.5}, conditions=(("rotation", 15.0),), n=60, flip=0.9, undefined=0.4))
-    assert "rotation 15°" in next(t for t in given if t.startswith("Most predictions do not survive"))
+    given = of(
+        held(
+            {"grad_cam": 0.6, "b": 0.5},
+            conditions=(("rotation", 15.0),),
+            n=60,
+            flip=0.9,
+            undefined=0.4,
+        )
+    )
+    assert "rotation 15°" in next(
+        t for t in given if t.startswith("Most predictions do not survive")
+    )
     table = held({"grad_cam": 0.6, "b": 0.5}, n=60)
     assert not [t for t in of(table) if t.startswith("Most predictions")]
-    lost = (table["explainer"] == "grad_cam") & table["sample"].isin([f"img/{i:04d}.jpg" for i in range(20)])
+    lost = (table["explainer"] == "grad_cam") & table["sample"].isin(
+        [f"img/{i:04d}.jpg" for i in range(20)]
+    )
     table.loc[lost, ["value", "status", "reason"]] = [np.nan, "undefined", "constant map"]
     card = of(table)["Maps without a score"]
     assert (card.severity, card.explainers) == ("act", ("grad_cam",)) and "relu: false" in card.do
@@ -159,13 +188,18 @@ def test_below_chance_is_not_called_noise() -> None:
 
 def test_what_has_a_finding_of_its_own_is_not_told_twice() -> None:
     table = synthetic.table({"a": 0.0, "b": 0.3, "lime": 0.2}, samples=20)
-    table.loc[(table["explainer"] == "b") & (table["condition"] == "jpeg"), ["value", "status"]] = [np.nan, "undefined"]
+    table.loc[(table["explainer"] == "b") & (table["condition"] == "jpeg"), ["value", "status"]] = [
+        np.nan,
+        "undefined",
+    ]
     given = of(table)
     assert given["Missing conditions"].items == ("b: 4 of 5 conditions",)
     assert [item for item in given["Maps without a score"].items if item.startswith("b: ")]
     assert "jpeg quality 40: 0 of 20 pairs (b)" in given["Few pairs"].items
     hardly = "a" in getattr(given.get("Hardly more stable than unrelated maps"), "explainers", ())
-    assert hardly != bool([i for i in getattr(given.get("Scores at chance"), "items", ()) if i.startswith("a, ")])
+    assert hardly != bool(
+        [i for i in getattr(given.get("Scores at chance"), "items", ()) if i.startswith("a, ")]
+    )
     draws = [f for f in given.values() if "lime" in f.explainers and "draws" in f.title]
     assert len(draws) == 1
 
@@ -182,7 +216,11 @@ def test_scores_that_reach_chance_are_listed() -> None:
 def test_controls_without_a_map_are_told_too() -> None:
     table = held({"a": 0.6, "random": 0.0}, conditions=JPEG)
     own = table["explainer"] == "random"
-    table.loc[own & (table["sample"] == "img/0000.jpg"), ["value", "status", "reason"]] = [np.nan, "undefined", "flat"]
+    table.loc[own & (table["sample"] == "img/0000.jpg"), ["value", "status", "reason"]] = [
+        np.nan,
+        "undefined",
+        "flat",
+    ]
     card = of(table)["Maps without a score"]
     assert (card.severity, card.explainers, card.items) == ("mind", (), ("random: 1 × flat",))
 
@@ -200,9 +238,15 @@ def test_references_that_make_most_of_the_error_are_told() -> None:
         table = held({"a": 0.5, "b": 0.3}, n=40)
         above = 40 * apart * torch.linspace(-1, 1, references)
         first = (table["sample"] == "img/0000.jpg") & (table["measure"].str.endswith("fass_chance"))
-        table["references"] = pd.Series([packed(above) if yes else None for yes in first], dtype=object)
+        table["references"] = pd.Series(
+            [packed(above) if yes else None for yes in first], dtype=object
+        )
         datasets = {"photos": {"references": [f"img/{i:04d}.jpg" for i in range(references)]}}
-        return [f.seen for f in of(table, study(datasets=datasets)).values() if f.title == "Chance from few samples"]
+        return [
+            f.seen
+            for f in of(table, study(datasets=datasets)).values()
+            if f.title == "Chance from few samples"
+        ]
 
     (text,) = said(0.1, 8)
     share = int(re.search(r"makes up to (\d+)% of the variance", text)[1])
@@ -213,7 +257,9 @@ def test_references_that_make_most_of_the_error_are_told() -> None:
 def test_series_and_tables_are_not_called_pictures() -> None:
     for kind, sample in (("series", "series"), ("table", "row"), ("image", "picture")):
         manifest = study(tasks={"photos": {"net": {"modality": kind}}})
-        card = of(held({"good": 0.6, "blind": 0.0}), manifest)["Hardly more stable than unrelated maps"]
+        card = of(held({"good": 0.6, "blind": 0.0}), manifest)[
+            "Hardly more stable than unrelated maps"
+        ]
         assert f"those of another {sample}." in card.means
 
 
@@ -226,7 +272,12 @@ def test_without_fass_there_is_nothing_to_find_or_to_draw() -> None:
 
 def test_of_many_methods_the_first_are_drawn_at_every_level_and_that_is_said() -> None:
     levels = (("jpeg", 20.0), ("jpeg", 40.0))
-    for count, drawn in ((page.MOST_SWEPT - 1, ""), (page.MOST_SWEPT, f"the first {page.MOST_SWEPT - 1} methods")):
-        (chart,) = page.severity_charts(frames_of(held({f"m{i}": 0.5 for i in range(count)}, 12, conditions=levels)))
+    for count, drawn in (
+        (page.MOST_SWEPT - 1, ""),
+        (page.MOST_SWEPT, f"the first {page.MOST_SWEPT - 1} methods"),
+    ):
+        (chart,) = page.severity_charts(
+            frames_of(held({f"m{i}": 0.5 for i in range(count)}, 12, conditions=levels))
+        )
         assert len(chart.plots) == page.MOST_SWEPT and ("Drawn are" in chart.caption) == bool(drawn)
         assert drawn in chart.caption

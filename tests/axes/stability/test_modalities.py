@@ -16,7 +16,14 @@ from typer.testing import CliRunner
 
 import heatproof
 from heatproof import Batch, Model, Stability, UserError, cli, open_data, perturbations, similarity
-from heatproof.axes.stability.perturbations import ColumnNoise, ColumnSwap, Jitter, Scaling, TimeShift, milder
+from heatproof.axes.stability.perturbations import (
+    ColumnNoise,
+    ColumnSwap,
+    Jitter,
+    Scaling,
+    TimeShift,
+    milder,
+)
 from heatproof.errors import make
 from heatproof.rand import keys, normal
 from heatproof.runs.shard import load_references
@@ -28,7 +35,11 @@ from support.modalities import case
 
 UNITS = torch.tensor([1.0, 20.0, 300.0, 0.05, 1.0])
 # One entry per registered name; a new perturbation must be added here.
-SERIES = {"jitter": Jitter(sigma=0.3), "scaling": Scaling(factor=1.5), "time_shift": TimeShift(steps=-3)}
+SERIES = {
+    "jitter": Jitter(sigma=0.3),
+    "scaling": Scaling(factor=1.5),
+    "time_shift": TimeShift(steps=-3),
+}
 TABLES = {"column_noise": ColumnNoise(sigma=0.5), "column_swap": ColumnSwap(fraction=0.4)}
 METHODS = ["saliency", "smoothgrad", "random"]
 EVERY_SERIES = Stability(perturbations=["identity", "series-mild"])
@@ -42,7 +53,13 @@ def waves(n: int, seed: int = 5) -> Tensor:
 def rows(n: int, seed: int = 3) -> Tensor:
     """Rows of five columns with units of their own, and one of flags."""
     g = torch.Generator().manual_seed(seed)
-    return torch.cat([UNITS * (1 + torch.randn(n, 5, generator=g)), (torch.rand(n, 1, generator=g) > 0.5).float()], 1)
+    return torch.cat(
+        [
+            UNITS * (1 + torch.randn(n, 5, generator=g)),
+            (torch.rand(n, 1, generator=g) > 0.5).float(),
+        ],
+        1,
+    )
 
 
 def batch_of(x: Tensor) -> Batch:
@@ -52,7 +69,13 @@ def batch_of(x: Tensor) -> Batch:
 def convolutional() -> Model:
     with torch.random.fork_rng():
         torch.manual_seed(6)
-        layers = (nn.Conv1d(2, 6, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(24, 3))
+        layers = (
+            nn.Conv1d(2, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool1d(4),
+            nn.Flatten(),
+            nn.Linear(24, 3),
+        )
         return Model(nn.Sequential(*layers), name="waves")
 
 
@@ -67,7 +90,9 @@ def tabular() -> Model:
 
 @pytest.fixture(scope="module")
 def series() -> pd.DataFrame:
-    return heatproof.evaluate(convolutional(), waves(7), METHODS, EVERY_SERIES, batch_size=16).table()
+    return heatproof.evaluate(
+        convolutional(), waves(7), METHODS, EVERY_SERIES, batch_size=16
+    ).table()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +115,10 @@ def ssim_by_loops(a: np.ndarray, b: np.ndarray, valid: np.ndarray, inside: bool)
         for t in np.flatnonzero(valid):
             if inside and not 5 <= t < x.shape[1] - 5:
                 continue
-            u, v = (np.array([m[c, i] if 0 <= i < m.shape[1] else 0 for i in range(t - 5, t + 6)]) for m in (x, y))
+            u, v = (
+                np.array([m[c, i] if 0 <= i < m.shape[1] else 0 for i in range(t - 5, t + 6)])
+                for m in (x, y)
+            )
             c1, c2, covariance = 0.01**2, 0.03**2, (u * v).mean() - u.mean() * v.mean()
             top = (2 * u.mean() * v.mean() + c1) * (2 * covariance + c2)
             found.append(top / ((u.mean() ** 2 + v.mean() ** 2 + c1) * (u.var() + v.var() + c2)))
@@ -103,15 +131,20 @@ def test_ssim_of_series_is_that_of_brute_force(channels: int, steps: int) -> Non
     everywhere, some = np.ones(steps, bool), np.arange(steps) >= 3
     for padding in ("zero", "valid"):
         expected = [
-            ssim_by_loops(*pair, everywhere, padding == "valid") for pair in zip(a.numpy(), b.numpy(), strict=True)
+            ssim_by_loops(*pair, everywhere, padding == "valid")
+            for pair in zip(a.numpy(), b.numpy(), strict=True)
         ]
         assert np.allclose(similarity.ssim(a, b, padding=padding, dims=1), expected, atol=1e-5)
     mask = torch.from_numpy(some).view(1, 1, -1).expand(2, 1, -1)
     p, q = (similarity.profile(m, 0.1, valid=mask, dims=1) for m in (a, b))
-    expected = [ssim_by_loops(*pair, some, False) for pair in zip(a.numpy(), b.numpy(), strict=True)]
+    expected = [
+        ssim_by_loops(*pair, some, False) for pair in zip(a.numpy(), b.numpy(), strict=True)
+    ]
     assert np.allclose(similarity.compare(p, q)["ssim"], expected, atol=1e-5)
     crossed = similarity.compare_all(p, q)["ssim"]
-    assert crossed[1, 0].item() == pytest.approx(ssim_by_loops(a[1].numpy(), b[0].numpy(), some, False), abs=1e-5)
+    assert crossed[1, 0].item() == pytest.approx(
+        ssim_by_loops(a[1].numpy(), b[0].numpy(), some, False), abs=1e-5
+    )
     if channels == 1:
         assert torch.equal(similarity.ssim(a, b, dims=1), similarity.ssim(a[:, 0], b[:, 0]))
 
@@ -136,7 +169,9 @@ def test_perturbations_are_their_formulas() -> None:
     assert np.allclose(noise(batch, 3), x + 0.5 * spread * z, rtol=1e-4)
     given = ColumnNoise(0.5, scale=(1, 0, 0, 0, 0, 2))
     assert perturbations.bound(given, batch) is given
-    assert np.allclose(given(batch, 3).numpy() - x, 0.5 * np.array([1, 0, 0, 0, 0, 2]) * z, atol=1e-4)
+    assert np.allclose(
+        given(batch, 3).numpy() - x, 0.5 * np.array([1, 0, 0, 0, 0, 2]) * z, atol=1e-4
+    )
     gaps = Batch(("a", "b", "c"), torch.tensor([[1.0, torch.nan], [3.0, 4.0], [torch.nan, 8.0]]))
     assert ColumnNoise().bound(gaps).scale == (1.0, 2.0)
     swapped = ColumnSwap(0.4).bound(batch[:3])(batch, 3)
@@ -156,12 +191,21 @@ def test_perturbations_are_their_formulas() -> None:
         assert int(parts.sum(1).max()) == changed and bool(parts[:, 1].any())
     almost = Batch(("a", "b"), torch.tensor([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 9.0, 4.0]]))
     for fraction in (0.1, 1.0):
-        assert torch.equal(ColumnSwap(fraction).bound(almost)(almost, 0), almost.x.flip(0)), "where rows differ"
+        assert torch.equal(ColumnSwap(fraction).bound(almost)(almost, 0), almost.x.flip(0)), (
+            "where rows differ"
+        )
 
 
 def test_laws_of_the_perturbations() -> None:
-    assert set(SERIES) == set(perturbations.FOR_SERIES) and set(TABLES) == set(perturbations.FOR_TABLES)
-    assert set(perturbations.KNOWN) == {*perturbations.PERTURBATIONS, *SERIES, *TABLES, *perturbations.FOR_TEXTS}
+    assert set(SERIES) == set(perturbations.FOR_SERIES) and set(TABLES) == set(
+        perturbations.FOR_TABLES
+    )
+    assert set(perturbations.KNOWN) == {
+        *perturbations.PERTURBATIONS,
+        *SERIES,
+        *TABLES,
+        *perturbations.FOR_TEXTS,
+    }
     for given, kind, x in ((SERIES, "series", waves(5)), (TABLES, "table", rows(5))):
         batch, references = batch_of(x), Batch(("r", "sample-1"), x[:2] * 1.5)
         for name, perturbation in given.items():
@@ -175,7 +219,9 @@ def test_laws_of_the_perturbations() -> None:
             assert type(perturbation) is perturbations.KNOWN[name] and perturbation.name == name
             assert name in perturbations.INSTEAD[kind] and perturbation.kind == kind
             assert perturbations.is_geometric(perturbation) is (perturbation.family == "geometric")
-            assert perturbations.condition(perturbation) == name and milder(name, perturbations.level(perturbation))
+            assert perturbations.condition(perturbation) == name and milder(
+                name, perturbations.level(perturbation)
+            )
     for name, preset in perturbations.KNOWN_PRESETS.items():
         kinds = {p.kind for p in preset}
         assert kinds == {{"series-mild": "series", "table-mild": "table"}.get(name, "image")}
@@ -186,7 +232,9 @@ def test_laws_of_the_perturbations() -> None:
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.pivot(index=["explainer", "condition", "level", "sample"], columns="measure", values="value")
+    return frame.pivot(
+        index=["explainer", "condition", "level", "sample"], columns="measure", values="value"
+    )
 
 
 @pytest.mark.parametrize("kind", ["series", "table"])
@@ -196,10 +244,15 @@ def test_scores_by_hand_and_the_identity_is_one(kind: str, request: pytest.Fixtu
     axis = EVERY_SERIES if kind == "series" else EVERY_TABLE
     batch = Batch(tuple(sorted(frame["sample"].unique())), x)
     assert not frame.duplicated(KEY).any()
-    assert set(zip(frame.condition, frame.level, strict=True)) == {*axis.conditions(), ("redraw", 0.0)}
+    assert set(zip(frame.condition, frame.level, strict=True)) == {
+        *axis.conditions(),
+        ("redraw", 0.0),
+    }
     components = ["spearman", "jaccard"] if kind == "table" else ["ssim", "spearman", "jaccard"]
     found = wide(frame)
-    assert ("ssim" in found) is (kind == "series") and ("fass_aligned" in found) is (kind == "series")
+    assert ("ssim" in found) is (kind == "series") and ("fass_aligned" in found) is (
+        kind == "series"
+    )
     assert (found.xs("identity", level="condition")[[*components, "fass"]] == 1).all(axis=None)
     assert np.allclose(found["fass"], found[components].mean(axis=1), equal_nan=True)
     references = load_references(open_data(batch), 0)
@@ -210,17 +263,28 @@ def test_scores_by_hand_and_the_identity_is_one(kind: str, request: pytest.Fixtu
         kept = (model.logits(changed.x).argmax(1) == target).tolist()
         maps = heatproof.Saliency()(model, changed, target, 0)
         where = (perturbations.condition(perturbation), perturbations.level(perturbation))
-        here = frame[(frame.explainer == "saliency") & (frame.condition == where[0]) & (frame.level == where[1])]
-        assert [s == "ok" for s in here[here.measure == "fass"].sort_values("sample").status] == kept
+        here = frame[
+            (frame.explainer == "saliency")
+            & (frame.condition == where[0])
+            & (frame.level == where[1])
+        ]
+        assert [
+            s == "ok" for s in here[here.measure == "fass"].sort_values("sample").status
+        ] == kept
         for i in np.flatnonzero(kept):
             row = here[here["sample"] == batch.ids[i]].set_index("measure").value
             pair = clean[i].flatten(), maps[i].flatten()
             rho = pd.Series(pair[0]).corr(pd.Series(pair[1]), method="spearman")
             assert row["spearman"] == pytest.approx((rho + 1) / 2, abs=1e-5)
-            top = [set(m.argsort(descending=True)[: max(1, round(0.1 * len(m)))].tolist()) for m in pair]
+            top = [
+                set(m.argsort(descending=True)[: max(1, round(0.1 * len(m)))].tolist())
+                for m in pair
+            ]
             assert row["jaccard"] == pytest.approx(len(top[0] & top[1]) / len(top[0] | top[1]))
             if kind == "series":
-                expected = ssim_by_loops(clean[i].numpy(), maps[i].numpy(), np.ones(40, bool), False)
+                expected = ssim_by_loops(
+                    clean[i].numpy(), maps[i].numpy(), np.ones(40, bool), False
+                )
                 assert row["ssim"] == pytest.approx(expected, abs=1e-5)
 
 
@@ -233,11 +297,20 @@ def test_weights_of_a_table_share_the_whole_between_two() -> None:
 def test_a_map_that_moves_with_the_series_is_aligned() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        layers = nn.Conv1d(2, 6, 1), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 2)
+        layers = (
+            nn.Conv1d(2, 6, 1),
+            nn.Tanh(),
+            nn.AdaptiveAvgPool1d(1),
+            nn.Flatten(),
+            nn.Linear(6, 2),
+        )
     axis = Stability(perturbations={"time_shift": {"steps": [2, -7]}})
     frame = heatproof.evaluate(nn.Sequential(*layers), waves(6), ["saliency"], axis).table()
     found = frame[frame.status == "ok"].groupby("measure").value.mean()
-    assert all(found[f"{m}_aligned"] == pytest.approx(1, abs=1e-4) for m in ("ssim", "spearman", "jaccard", "fass"))
+    assert all(
+        found[f"{m}_aligned"] == pytest.approx(1, abs=1e-4)
+        for m in ("ssim", "spearman", "jaccard", "fass")
+    )
     assert found["fass"] < 0.9 and found["fass_aligned_chance"] < 0.9
 
 
@@ -249,7 +322,9 @@ def test_batches_shards_and_order_change_nothing(kind: str, request: pytest.Fixt
     ids = np.array(sorted(first.index.unique("sample")))
     order = [4, 1, 6, 0, 3, 5, 2]
     shuffled = Batch(tuple(ids[order]), x[order])
-    again = heatproof.evaluate(model, {"data": shuffled}, METHODS, axis, batch_size=2, shard_size=3).table()
+    again = heatproof.evaluate(
+        model, {"data": shuffled}, METHODS, axis, batch_size=2, shard_size=3
+    ).table()
     second = again.set_index(KEY).reindex(first.index)
     assert (first.status == second.status).all() and (first.value - second.value).abs().max() < 1e-4
 
@@ -259,7 +334,9 @@ def test_what_is_left_open_is_chosen_for_the_data() -> None:
     picture = (Model(nn.Flatten()), batch_of(torch.rand(1, 3, 16, 16)))
     presets = perturbations.KNOWN_PRESETS
     assert Stability().suited(*picture) == Stability(perturbations="fass-paper", k=100)
-    assert Stability(perturbations="mild").suited(*picture) == Stability(perturbations="fass-mild", k=100)
+    assert Stability(perturbations="mild").suited(*picture) == Stability(
+        perturbations="fass-mild", k=100
+    )
     for given in (Stability(), Stability(perturbations="mild")):
         assert given.suited(*wave) == Stability(perturbations=presets["series-mild"], k=0.1)
         assert given.suited(*row) == Stability(perturbations=presets["table-mild"], k=0.1)
@@ -287,16 +364,47 @@ def test_without_rows_to_swap_with_a_row_stays() -> None:
 
 def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
     row, wave = (tabular(), rows(3)), (convolutional(), waves(3))
-    pictures = (Model(nn.Flatten()), torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
+    pictures = (
+        Model(nn.Flatten()),
+        torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)),
+    )
     sets, graphs, texts = (case(name)[:2] for name in ("set", "graph", "tokens"))
     cases: list[tuple[tuple[Model, Any], Stability, str]] = [
-        (wave, Stability(perturbations="jpeg"), r"jpeg needs images .*\(B, 2, 40\); for series there are jitter, scal"),
-        (wave, Stability(perturbations="column_noise"), r"column_noise needs rows \(B, F\).*for series there are"),
-        (row, Stability(perturbations="fass-mild"), r"rotation needs images .*; for tables there are column_noise"),
-        (row, Stability(perturbations="jitter"), r"jitter needs series \(B, C, T\), got shape \(B, 6\); for tables"),
-        (pictures, Stability(perturbations="table-mild"), r"column_noise needs rows .*; for images there are rotation"),
-        (wave, Stability(perturbations={"time_shift": {"steps": -40}}), "by -40 steps leaves nothing of series of 40"),
-        (row, Stability(perturbations=ColumnNoise(scale=(1.0, 2.0))), "a scale of 2 numbers, but rows have 6 columns"),
+        (
+            wave,
+            Stability(perturbations="jpeg"),
+            r"jpeg needs images .*\(B, 2, 40\); for series there are jitter, scal",
+        ),
+        (
+            wave,
+            Stability(perturbations="column_noise"),
+            r"column_noise needs rows \(B, F\).*for series there are",
+        ),
+        (
+            row,
+            Stability(perturbations="fass-mild"),
+            r"rotation needs images .*; for tables there are column_noise",
+        ),
+        (
+            row,
+            Stability(perturbations="jitter"),
+            r"jitter needs series \(B, C, T\), got shape \(B, 6\); for tables",
+        ),
+        (
+            pictures,
+            Stability(perturbations="table-mild"),
+            r"column_noise needs rows .*; for images there are rotation",
+        ),
+        (
+            wave,
+            Stability(perturbations={"time_shift": {"steps": -40}}),
+            "by -40 steps leaves nothing of series of 40",
+        ),
+        (
+            row,
+            Stability(perturbations=ColumnNoise(scale=(1.0, 2.0))),
+            "a scale of 2 numbers, but rows have 6 columns",
+        ),
         (row, Stability(weights=(1, 0, 0)), "a table has no ssim"),
         (row, Stability(k=6), "k must be below the 6 values"),
         (sets, Stability(), "not defined on set data: .*symmetry with group: permutation works"),
@@ -311,13 +419,20 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         with pytest.raises(UserError, match=why):
             heatproof.evaluate(model, data, ["random"], axis)
         assert model.passes == 0, why
-    with pytest.raises(UserError, match=r"images, volumes, series and tables; got samples of shape \(2, 3, 4, 5, 6\)"):
+    with pytest.raises(
+        UserError,
+        match=r"images, volumes, series and tables; got samples of shape \(2, 3, 4, 5, 6\)",
+    ):
         Stability().check((2, 3, 4, 5, 6))
     with pytest.raises(UserError, match="at least one weight must be positive"):
         make(Stability, "stability", {"weights": [0, 0, 0]})
     for wrong, given in ((lambda x: x[:, :3], r"\(3, 3\)"), (lambda x: x.tolist(), "list")):
-        with pytest.raises(UserError, match=rf"'own' gave {given} for inputs of shape \(3, 6\); they must agree"):
-            heatproof.evaluate(*row, ["random"], Stability(perturbations=Own(wrong), noise_floor=False))
+        with pytest.raises(
+            UserError, match=rf"'own' gave {given} for inputs of shape \(3, 6\); they must agree"
+        ):
+            heatproof.evaluate(
+                *row, ["random"], Stability(perturbations=Own(wrong), noise_floor=False)
+            )
     with pytest.raises(UserError, match="no column varies"):
         heatproof.evaluate(tabular(), rows(3)[:1], ["random"])
     for unbound in (ColumnNoise(), ColumnSwap()):
@@ -336,7 +451,10 @@ def series():
 def table():
     return pickle.loads((Path(__file__).parent / "made.pkl").read_bytes())
 """
-EXPLAINERS = {"series": "[saliency, random]", "table": "[{feature_ablation: {features: pixels}}, random]"}
+EXPLAINERS = {
+    "series": "[saliency, random]",
+    "table": "[{feature_ablation: {features: pixels}}, random]",
+}
 
 
 @pytest.mark.parametrize("kind", ["series", "table"])
@@ -345,37 +463,57 @@ def test_a_study_file_that_only_names_the_axis(kind: str, tmp_path: Path) -> Non
     values = np.random.default_rng(0).normal(size=(12, 5 if kind == "table" else 30)).round(3)
     if kind == "table":
         forest = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
-        made = forest.RandomForestClassifier(8, random_state=0).fit(values, values[:, 0] + values[:, 1] > 0)
+        made = forest.RandomForestClassifier(8, random_state=0).fit(
+            values, values[:, 0] + values[:, 1] > 0
+        )
         (tmp_path / "made.pkl").write_bytes(pickle.dumps(made))
-    (tmp_path / "data.tsv").write_text("\n".join("\t".join(map(str, [i % 2, *r])) for i, r in enumerate(values)))
+    (tmp_path / "data.tsv").write_text(
+        "\n".join("\t".join(map(str, [i % 2, *r])) for i, r in enumerate(values))
+    )
     data = "{source: data.tsv, shape: [5]}" if kind == "table" else "data.tsv"
     study = f"model: python:nets.py:{kind}\ndata: {data}\nexplainers: {EXPLAINERS[kind]}\nevaluations:\n  - stability\n"
     (tmp_path / "study.yaml").write_text(study)
     out = tmp_path / "run"
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "study.yaml"), "--allow-code", "--out", str(out)])
+        done = CliRunner().invoke(
+            cli.app, ["run", str(tmp_path / "study.yaml"), "--allow-code", "--out", str(out)]
+        )
     assert done.exit_code == 0, done.output
     run = heatproof.read(out)
     axis = run.manifest["study"]["evaluations"]["stability"]
-    names = ["jitter", "scaling", "time_shift"] if kind == "series" else ["column_noise", "column_noise"]
+    names = (
+        ["jitter", "scaling", "time_shift"]
+        if kind == "series"
+        else ["column_noise", "column_noise"]
+    )
     assert [item["name"] for item in axis["perturbations"]] == names and axis["k"] == 0.1
     frame = run.table()
     pairs = frame[frame.condition != "redraw"]
-    assert set(zip(pairs.condition, pairs.level, strict=True)) == {(c, x) for c, x in axis["conditions"]}
+    assert set(zip(pairs.condition, pairs.level, strict=True)) == {
+        (c, x) for c, x in axis["conditions"]
+    }
     assert (pairs[pairs.measure == "fass"].status == "ok").mean() > 0.5
     page = (out / "report.html").read_text()
     places = "time steps" if kind == "series" else "columns"
     assert f"the most important {places} (Jaccard)" in page and "most important pixels" not in page
-    assert ("SSIM" in page) is (kind == "series") and "picture (both" not in page and 'id="s0-strip"' not in page
+    assert (
+        ("SSIM" in page) is (kind == "series")
+        and "picture (both" not in page
+        and 'id="s0-strip"' not in page
+    )
     shown = CliRunner().invoke(cli.app, ["show", str(out)])
     assert shown.exit_code == 0 and names[0].split("_")[0] in shown.output
-    wishes = parse_all(["stability.fass{explainer=random} >= 0.01 @ 0.9", "stability.spearman.calibrated <= 2"])
+    wishes = parse_all(
+        ["stability.fass{explainer=random} >= 0.01 @ 0.9", "stability.spearman.calibrated <= 2"]
+    )
     assert all(outcome.passed for outcome in gate(run, wishes, None))
 
 
 def test_assertions_on_a_table() -> None:
     mild = Stability(perturbations="table-mild", k=0.3)
-    assert assert_holds(tabular(), rows(30), "saliency", "stability.fass >= 0.5 @ 0.95", mild)[0].passed
+    assert assert_holds(tabular(), rows(30), "saliency", "stability.fass >= 0.5 @ 0.95", mild)[
+        0
+    ].passed
     with pytest.raises(AssertionError, match="explanations do not hold"):
         assert_holds(tabular(), rows(12), "random", "stability.fass{explainer=random} >= 0.9", mild)

@@ -70,7 +70,9 @@ def batch_of(*shape: int, n: int = 5, seed: int = 0) -> Batch:
 def photograph(height: int, width: int) -> Tensor:
     """A smooth picture (3, H, W): codecs and interpolation are compared on something like an image."""
     i, j = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    return torch.stack([(torch.sin(i / (9 + c) + c) * torch.cos(j / (7 + 2 * c)) + 1) / 2 for c in range(3)])
+    return torch.stack(
+        [(torch.sin(i / (9 + c) + c) * torch.cos(j / (7 + 2 * c)) + 1) / 2 for c in range(3)]
+    )
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -117,7 +119,9 @@ def test_a_sample_does_not_depend_on_its_batch(name: str, shape: tuple[int, ...]
     alone = torch.cat([SAMPLES[name](batch[i : i + 1], seed=7) for i in range(len(batch))])
     torch.testing.assert_close(together, alone, atol=1e-6, rtol=0)
     order = [3, 0, 4, 1, 2]
-    torch.testing.assert_close(SAMPLES[name](batch[order], seed=7), together[order], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        SAMPLES[name](batch[order], seed=7), together[order], atol=1e-6, rtol=0
+    )
 
 
 @ALL
@@ -159,7 +163,9 @@ def test_only_images_are_perturbed(name: str) -> None:
     if name == "identity":
         assert SAMPLES[name](series, seed=0) is series.x
         return
-    with pytest.raises(UserError, match=rf"{name} needs images \(B, C, H, W\), got shape \(B, 16\)"):
+    with pytest.raises(
+        UserError, match=rf"{name} needs images \(B, C, H, W\), got shape \(B, 16\)"
+    ):
         SAMPLES[name](series, seed=0)
     with pytest.raises(UserError, match=r"torch\.uint8; divide by 255"):
         SAMPLES[name](Batch(ids=("a",), x=torch.zeros(1, 3, 16, 16, dtype=torch.uint8)), seed=0)
@@ -226,7 +232,9 @@ def test_moving_is_linear_and_does_not_clamp(name: str) -> None:
 
 @MOVING
 @pytest.mark.parametrize("shape", SHAPES)
-def test_valid_pixels_read_from_inside_and_invalid_ones_do_not(name: str, shape: tuple[int, ...]) -> None:
+def test_valid_pixels_read_from_inside_and_invalid_ones_do_not(
+    name: str, shape: tuple[int, ...]
+) -> None:
     batch = batch_of(*shape, n=2)
     ones, valid = SAMPLES[name].move(torch.ones_like(batch.x[:, :1]), batch.ids, seed=4)
     torch.testing.assert_close(ones[valid], torch.ones(int(valid.sum())), atol=1e-6, rtol=0)
@@ -257,7 +265,9 @@ def test_maps_and_ids_must_match(name: str) -> None:
         SAMPLES[name].move(torch.rand(2, 9, 9), ["a", "b"], seed=0)
 
 
-@pytest.mark.parametrize(("height", "width", "degrees"), [(11, 11, 15), (8, 13, -40), (13, 6, 200.5), (7, 10, 90)])
+@pytest.mark.parametrize(
+    ("height", "width", "degrees"), [(11, 11, 15), (8, 13, -40), (13, 6, 200.5), (7, 10, 90)]
+)
 def test_rotation_against_brute_force(height: int, width: int, degrees: float) -> None:
     batch = batch_of(1, height, width, n=1)
     angle = math.radians(degrees)
@@ -292,7 +302,9 @@ def test_rotation_agrees_with_pillow(size: tuple[int, int], degrees: float) -> N
     batch = Batch(ids=("a",), x=picture[None])
     moved, valid = Rotation(degrees=degrees).move(batch.x, batch.ids, seed=0)
     for channel in range(3):
-        reference = Image.fromarray(picture[channel].numpy()).rotate(degrees, Image.Resampling.BILINEAR)
+        reference = Image.fromarray(picture[channel].numpy()).rotate(
+            degrees, Image.Resampling.BILINEAR
+        )
         difference = np.abs(np.array(reference) - moved[0, channel].numpy())[valid[0, 0].numpy()]
         assert difference.max() < 1e-4
 
@@ -310,7 +322,9 @@ def test_translation_is_an_exact_shift(pixels: int, axis: str) -> None:
 
 
 def test_translation_refuses_to_empty_the_image() -> None:
-    with pytest.raises(UserError, match="by 20 pixels leaves nothing of images of width 16; give fewer"):
+    with pytest.raises(
+        UserError, match="by 20 pixels leaves nothing of images of width 16; give fewer"
+    ):
         Translation(pixels=20)(batch_of(3, 32, 16), seed=0)
     with pytest.raises(UserError, match="by -32 pixels leaves nothing of images of height 32"):
         Translation(pixels=-32, axis="vertical")(batch_of(3, 32, 64), seed=0)
@@ -333,7 +347,9 @@ def test_elastic_fields_are_as_long_and_as_smooth_as_they_say() -> None:
     key = keys(0, [f"s{i}" for i in range(40)], "elastic")
     smooth = warping.elastic_offsets(key, 4.0, 6.0, 64, 80)
     torch.testing.assert_close(smooth.norm(dim=1).flatten(1).amax(1), torch.full((40,), 4.0))
-    torch.testing.assert_close(warping.elastic_offsets(key, 1.0, 6.0, 64, 80) * 4, smooth)  # one draw for a sweep
+    torch.testing.assert_close(
+        warping.elastic_offsets(key, 1.0, 6.0, 64, 80) * 4, smooth
+    )  # one draw for a sweep
     # noise smoothed by a Gaussian of width s has correlation exp(-d²/4s²) at distance d
     distance = 6
     pairs = (smooth[..., :-distance] * smooth[..., distance:]).mean() / (smooth**2).mean()
@@ -402,7 +418,9 @@ def test_blur_agrees_with_scipy(size: tuple[int, int], sigma: float) -> None:
     expected = ndimage.gaussian_filter(
         batch.x.double().numpy(), (0, 0, sigma, sigma), mode="nearest", truncate=4.0, order=0
     )
-    np.testing.assert_allclose(GaussianBlur(sigma=sigma)(batch, seed=0).numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        GaussianBlur(sigma=sigma)(batch, seed=0).numpy(), expected, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -415,9 +433,13 @@ def test_jpeg_is_pillows_round_trip(channels: int, quality: int) -> None:
     for image, out in zip(x, ours, strict=True):
         pixels = np.rint(image.permute(1, 2, 0).numpy() * 255).astype(np.uint8)
         file = io.BytesIO()
-        Image.fromarray(pixels if channels == 3 else pixels[..., 0]).save(file, format="JPEG", quality=quality)
+        Image.fromarray(pixels if channels == 3 else pixels[..., 0]).save(
+            file, format="JPEG", quality=quality
+        )
         expected = np.array(Image.open(io.BytesIO(file.getvalue()))).reshape(50, 37, channels)
-        np.testing.assert_array_equal((out.permute(1, 2, 0) * 255).round().numpy().astype(np.uint8), expected)
+        np.testing.assert_array_equal(
+            (out.permute(1, 2, 0) * 255).round().numpy().astype(np.uint8), expected
+        )
     error = (ours[0] - x[0]).abs().mean()
     assert float(error) < (0.2 if quality == 1 else 0.02)
 
@@ -439,14 +461,21 @@ def test_patches_are_squares_of_the_right_size_at_uniform_places() -> None:
         assert torch.equal(image[0], image[1]) and torch.equal(image[0], image[2])
         rows, columns = image[0].nonzero(as_tuple=True)
         assert len(rows) == side**2
-        assert int(rows.max() - rows.min()) == side - 1 and int(columns.max() - columns.min()) == side - 1
+        assert (
+            int(rows.max() - rows.min()) == side - 1
+            and int(columns.max() - columns.min()) == side - 1
+        )
         corners.append((int(rows.min()), int(columns.min())))
     # every one of the 6 × 8 places occurs; each is missed with probability (47/48)^600 < 1e-5
-    assert set(corners) == {(i, j) for i in range(height - side + 1) for j in range(width - side + 1)}
+    assert set(corners) == {
+        (i, j) for i in range(height - side + 1) for j in range(width - side + 1)
+    }
 
 
 def test_a_patch_that_does_not_fit_is_refused_with_the_largest_that_does() -> None:
-    with pytest.raises(UserError, match=r"fraction 0.6 has side 9 and does not fit into images of 8 × 16; .* 0.5"):
+    with pytest.raises(
+        UserError, match=r"fraction 0.6 has side 9 and does not fit into images of 8 × 16; .* 0.5"
+    ):
         OccludingPatch(fraction=0.6)(batch_of(3, 8, 16), seed=0)
     largest = OccludingPatch(fraction=0.5)(batch_of(3, 8, 16), seed=0)
     assert bool((largest == 0.5).all(1).sum((1, 2)).eq(64).all())
@@ -457,7 +486,10 @@ def test_a_patch_that_does_not_fit_is_refused_with_the_largest_that_does() -> No
 
 def test_presets_have_the_magnitudes_in_the_papers_order() -> None:
     order = ["rotation", "translation", "brightness", "gaussian_noise", "jpeg"]
-    for preset, levels in {"fass-paper": [15, 20, 1.5, 0.15, 40], "fass-mild": [5, 10, 1.1, 0.01, 85]}.items():
+    for preset, levels in {
+        "fass-paper": [15, 20, 1.5, 0.15, 40],
+        "fass-mild": [5, 10, 1.1, 0.01, 85],
+    }.items():
         assert [condition(p) for p in resolve(preset)] == order
         assert [level(p) for p in resolve(preset)] == levels
     assert [condition(p) for p in resolve("beyond-paper")] == [
@@ -494,19 +526,38 @@ def test_resolve_takes_names_objects_mappings_and_lists() -> None:
     assert resolve({"fass-mild": None}) == PRESETS["fass-mild"]
     angles = [5, 10, 15, 20, 25, 30]
     assert resolve({"rotation": {"degrees": angles}}) == tuple(Rotation(degrees=a) for a in angles)
-    assert resolve({"rotation": {"degrees": np.linspace(5, 30, 6)}}) == tuple(Rotation(degrees=a) for a in angles)
+    assert resolve({"rotation": {"degrees": np.linspace(5, 30, 6)}}) == tuple(
+        Rotation(degrees=a) for a in angles
+    )
     assert resolve({"translation": {"axis": ["horizontal", "vertical"], "pixels": 4}}) == (
         Translation(pixels=4),
         Translation(pixels=4, axis="vertical"),
     )
-    nested = resolve(["identity", ["beyond-paper"], {"jpeg": {"quality": [10, 20]}, "rotation": None}, GaussianNoise()])
-    assert nested == (Identity(), *PRESETS["beyond-paper"], Jpeg(10), Jpeg(20), Rotation(), GaussianNoise())
+    nested = resolve(
+        [
+            "identity",
+            ["beyond-paper"],
+            {"jpeg": {"quality": [10, 20]}, "rotation": None},
+            GaussianNoise(),
+        ]
+    )
+    assert nested == (
+        Identity(),
+        *PRESETS["beyond-paper"],
+        Jpeg(10),
+        Jpeg(20),
+        Rotation(),
+        GaussianNoise(),
+    )
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("rotatoin", "unknown perturbation or preset 'rotatoin'; did you mean 'rotation'? Allowed: beyond-paper, "),
+        (
+            "rotatoin",
+            "unknown perturbation or preset 'rotatoin'; did you mean 'rotation'? Allowed: beyond-paper, ",
+        ),
         ("fass_paper", "unknown perturbation or preset 'fass_paper'; did you mean 'fass-paper'?"),
         ({"jpg": {"quality": 3}}, "unknown perturbation 'jpg'; did you mean 'jpeg'?"),
         (
@@ -515,19 +566,40 @@ def test_resolve_takes_names_objects_mappings_and_lists() -> None:
         ),
         ({"translation": {"foo": 5}}, "translation has no parameter 'foo'. Allowed: pixels, axis"),
         ({"identity": {"foo": 5}}, "identity has no parameter 'foo'. Allowed: none"),
-        ({"rotation": 5}, "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 5"),
-        ({"rotation": 0}, "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 0"),
-        ({"fass-paper": {"quality": 5}}, "the preset 'fass-paper' takes no parameters, got {'quality': 5}"),
+        (
+            {"rotation": 5},
+            "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 5",
+        ),
+        (
+            {"rotation": 0},
+            "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 0",
+        ),
+        (
+            {"fass-paper": {"quality": 5}},
+            "the preset 'fass-paper' takes no parameters, got {'quality': 5}",
+        ),
         ({"jpeg": {"quality": 0}}, "jpeg.quality must be greater than or equal to 1, got 0"),
-        ({"jpeg": {"quality": [40, 101]}}, "jpeg.quality must be less than or equal to 100, got 101"),
-        ({"gaussian_noise": {"sigma": -0.1}}, "gaussian_noise.sigma must be greater than or equal to 0, got -0.1"),
+        (
+            {"jpeg": {"quality": [40, 101]}},
+            "jpeg.quality must be less than or equal to 100, got 101",
+        ),
+        (
+            {"gaussian_noise": {"sigma": -0.1}},
+            "gaussian_noise.sigma must be greater than or equal to 0, got -0.1",
+        ),
         ({"brightness": {"factor": 0}}, "brightness.factor must be greater than 0, got 0"),
         ({"contrast": {"factor": math.inf}}, "contrast.factor must be a finite number, got inf"),
         ({"rotation": {"degrees": math.nan}}, "rotation.degrees must be a finite number, got nan"),
         ({"rotation": {"degrees": True}}, "rotation.degrees must be a valid number, got True"),
         ({"rotation": {"degrees": "15"}}, "rotation.degrees must be a valid number, got '15'"),
-        ({"translation": {"axis": "up"}}, "translation.axis must be 'horizontal', 'vertical' or 'depth', got 'up'"),
-        ({"occluding_patch": {"fraction": 1}}, "occluding_patch.fraction must be less than 1, got 1"),
+        (
+            {"translation": {"axis": "up"}},
+            "translation.axis must be 'horizontal', 'vertical' or 'depth', got 'up'",
+        ),
+        (
+            {"occluding_patch": {"fraction": 1}},
+            "occluding_patch.fraction must be less than 1, got 1",
+        ),
         ({"elastic": {"smoothness": 0}}, "elastic.smoothness must be greater than 0, got 0"),
         (
             {"elastic": {"amplitude": -1, "smoothness": 0}},
@@ -538,7 +610,10 @@ def test_resolve_takes_names_objects_mappings_and_lists() -> None:
             "elastic: only one parameter may be a list, got amplitude and smoothness",
         ),
         ({"rotation": {"degrees": []}}, "rotation: the list for degrees is empty"),
-        ({"rotation": {"degrees": [5, 5.0]}}, "the perturbation 'rotation' at level 5 is given twice"),
+        (
+            {"rotation": {"degrees": [5, 5.0]}},
+            "the perturbation 'rotation' at level 5 is given twice",
+        ),
         (["fass-paper", "jpeg"], "the perturbation 'jpeg' at level 40 is given twice"),
         ([], "no perturbations were given"),
         ({}, "no perturbations were given"),
@@ -586,7 +661,10 @@ def test_ones_own_perturbations_need_nothing_but_a_call() -> None:
     assert [describe(p) for p in own] == ["upside down", "Darken", "Darken(by=0.2)"]
     assert not any(is_geometric(p) for p in own)
     kept = parameters(Stability(perturbations=[upside_down, Darken(by=0.2)]))["perturbations"]
-    assert kept == [{"name": "upside_down", "object": "upside_down"}, {"name": "Darken", "by": 0.2}], "in any process"
+    assert kept == [
+        {"name": "upside_down", "object": "upside_down"},
+        {"name": "Darken", "by": 0.2},
+    ], "in any process"
     for perturbation in own:
         check(perturbation, (16,))
     with pytest.raises(UserError, match="'upside_down' at level 0 is given twice"):
@@ -612,7 +690,9 @@ def test_draws_are_the_same_in_another_process() -> None:
         "from heatproof.axes.stability.perturbations import GaussianNoise;"
         "x = torch.full((1, 1, 2, 2), 0.5); print(GaussianNoise()(Batch(ids=('a',), x=x), seed=3).flatten().tolist())"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     here = GaussianNoise()(Batch(ids=("a",), x=torch.full((1, 1, 2, 2), 0.5)), seed=3)
     assert printed.strip() == str(here.flatten().tolist())
 

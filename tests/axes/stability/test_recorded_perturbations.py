@@ -10,13 +10,33 @@ import torch
 from heatproof import Batch
 from heatproof.axes.stability import perturbations as perturbing
 from heatproof.axes.stability.evaluation import Stability
-from heatproof.axes.stability.perturbations import KNOWN, KNOWN_PRESETS, OPEN, describe, milder, resolve, title
-from heatproof.axes.stability.perturbations.contract import adopted, bound, check, condition, is_geometric, level
+from heatproof.axes.stability.perturbations import (
+    KNOWN,
+    KNOWN_PRESETS,
+    OPEN,
+    describe,
+    milder,
+    resolve,
+    title,
+)
+from heatproof.axes.stability.perturbations.contract import (
+    adopted,
+    bound,
+    check,
+    condition,
+    is_geometric,
+    level,
+)
 from heatproof.axes.stability.tiles import said
 from support.fixed import batch_of, digest, fixed, picture_model, refusals, row_model
 from support.recorded import recorded
 
-SHAPES = {"image": (2, 3, 24, 26), "series": (2, 2, 12), "table": (3, 6), "volume": (2, 1, 6, 7, 22)}
+SHAPES = {
+    "image": (2, 3, 24, 26),
+    "series": (2, 2, 12),
+    "table": (3, 6),
+    "volume": (2, 1, 6, 7, 22),
+}
 OTHERS: list[Any] = [
     {"rotation": {"degrees": -33.0}},
     {"translation": {"pixels": -3, "axis": "vertical"}},
@@ -43,31 +63,64 @@ def batches(kind: str | None, name: str) -> list[Batch]:
 
 def given(perturbation: Any, batch: Batch) -> dict[str, Any]:
     references = batch_of(4, *batch.x.shape[1:], seed=11)
-    references.x[:, 0] = (references.x[:, 0] > 0.5).float() if batch.x.ndim == 2 else references.x[:, 0]
+    references.x[:, 0] = (
+        (references.x[:, 0] > 0.5).float() if batch.x.ndim == 2 else references.x[:, 0]
+    )
     changed = bound(perturbation, references)(batch, 7)
-    told: dict[str, Any] = {} if perturbation.unit == "quality" else {"x": digest(changed)}  # codecs differ
+    told: dict[str, Any] = (
+        {} if perturbation.unit == "quality" else {"x": digest(changed)}
+    )  # codecs differ
     if is_geometric(perturbation):
         moved, valid = perturbation.move(fixed(*batch.x.shape, seed=4, low=-1), batch.ids, 7)
         told |= {"moved": digest(moved), "valid": digest(valid.double())}
     return told
 
 
-@pytest.mark.parametrize("name", [name for name in KNOWN if not issubclass(KNOWN[name], perturbing.OfTexts)])
+@pytest.mark.parametrize(
+    "name", [name for name in KNOWN if not issubclass(KNOWN[name], perturbing.OfTexts)]
+)
 def test_a_perturbation(name: str) -> None:
     every = [p for p in resolve([name]) + resolve(OTHERS) if name == p.name]  # type: ignore[attr-defined]
     found: dict[str, Any] = {}
     for one in every:
-        facts = [one.family, one.kind, one.unit, one.magnitude_field, one.stochastic, condition(one), level(one)]
+        facts = [
+            one.family,
+            one.kind,
+            one.unit,
+            one.magnitude_field,
+            one.stochastic,
+            condition(one),
+            level(one),
+        ]
         found[describe(one)] = [facts, *(given(one, batch) for batch in batches(one.kind, name))]
     recorded(f"perturbations/{name}", found)
 
 
 def test_presets_and_words() -> None:
-    found: dict[str, Any] = {name: [describe(p) for p in preset] for name, preset in KNOWN_PRESETS.items()}
+    found: dict[str, Any] = {
+        name: [describe(p) for p in preset] for name, preset in KNOWN_PRESETS.items()
+    }
     found["open"] = OPEN
-    levels = [("rotation", 15.0), ("jpeg", 40.0), ("brightness", 1.5), ("translation", 3.0), ("contrast", 0.5)]
-    levels += [("scaling", 1.1), ("gaussian_noise", 0.15), ("time_shift", 2.0), ("mine", 0.0), ("mine", 2.0)]
-    levels += [("identity", 0.0), ("column_swap", 0.1), ("brightness", 0.7), ("translation(axis=vertical)", 9.0)]
+    levels = [
+        ("rotation", 15.0),
+        ("jpeg", 40.0),
+        ("brightness", 1.5),
+        ("translation", 3.0),
+        ("contrast", 0.5),
+    ]
+    levels += [
+        ("scaling", 1.1),
+        ("gaussian_noise", 0.15),
+        ("time_shift", 2.0),
+        ("mine", 0.0),
+        ("mine", 2.0),
+    ]
+    levels += [
+        ("identity", 0.0),
+        ("column_swap", 0.1),
+        ("brightness", 0.7),
+        ("translation(axis=vertical)", 9.0),
+    ]
     found["words"] = {f"{c} {x:g}": [title(c, x), milder(c, x), said(c, x)] for c, x in levels}
     recorded("perturbations/presets", found)
 
@@ -99,7 +152,9 @@ REFUSED: dict[str, Any] = {
     "factor in percent": lambda: resolve({"brightness": {"factor": 20.5}}),
     "unbound": lambda: KNOWN["column_noise"]()(batch_of(2, 3), 0),
     "unbound swap": lambda: KNOWN["column_swap"]()(batch_of(2, 3), 0),
-    "flags only": lambda: KNOWN["column_noise"]().bound(Batch(("a", "b"), torch.tensor([[0.0, 1.0], [1.0, 1.0]]))),
+    "flags only": lambda: KNOWN["column_noise"]().bound(
+        Batch(("a", "b"), torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
+    ),
     "twice": lambda: resolve(["jpeg", {"jpeg": {"quality": 40}}]),
     "none": lambda: resolve([]),
     "two lists": lambda: resolve({"elastic": {"amplitude": [1, 2], "smoothness": [3, 4]}}),
@@ -113,7 +168,10 @@ REFUSED: dict[str, Any] = {
 
 def test_what_is_refused() -> None:
     recorded("perturbations/refused", refusals(REFUSED))
-    for fits, shape in ((KNOWN["translation"](pixels=7), (3, 8, 8)), (KNOWN["time_shift"](steps=7), (3, 8))):
+    for fits, shape in (
+        (KNOWN["translation"](pixels=7), (3, 8, 8)),
+        (KNOWN["time_shift"](steps=7), (3, 8)),
+    ):
         check(fits, shape)
     assert resolve({"gaussian_noise": {"sigma": 1.0}}) and resolve({"brightness": {"factor": 20.0}})
 
@@ -121,9 +179,14 @@ def test_what_is_refused() -> None:
 def test_data_that_stability_suits() -> None:
     asked, volumes, pictures = Stability(), batch_of(2, 1, 8, 8, 8), batch_of(2, 3, 24, 24)
     deep, model = Batch(volumes.ids, volumes.x * 1.5), picture_model()
-    plain, bright = asked.suited(model, volumes), asked.suited(model, Batch(pictures.ids, 2 * pictures.x))
+    plain, bright = (
+        asked.suited(model, volumes),
+        asked.suited(model, Batch(pictures.ids, 2 * pictures.x)),
+    )
     mild = Stability(perturbations="mild").suited(row_model(9), batch_of(2, 9))
-    found = [[[describe(p) for p in one.perturbations], str(one.k)] for one in (plain, bright, mild)]
+    found = [
+        [[describe(p) for p in one.perturbations], str(one.k)] for one in (plain, bright, mild)
+    ]
     wrong: dict[str, Any] = {"above 1": lambda: asked.suited(model, deep)}
     wrong |= {"below 0": lambda: asked.suited(model, Batch(deep.ids, -volumes.x))}
     wrong |= {"k": lambda: Stability(k=300, perturbations="contrast").check((3, 10, 10))}
@@ -145,7 +208,10 @@ def test_ones_own_has_the_usual() -> None:
             return self.by * batch.x
 
     plain, named = adopted(lambda batch, seed: batch.x), adopted(Darker())
-    facts = [[p.family, p.kind, p.unit, p.magnitude_field, p.stochastic, is_geometric(p)] for p in (plain, named)]
+    facts = [
+        [p.family, p.kind, p.unit, p.magnitude_field, p.stochastic, is_geometric(p)]
+        for p in (plain, named)
+    ]
     recorded("perturbations/own", [*facts, level(named), level(plain)])
 
 
@@ -194,7 +260,10 @@ def test_other_words(case: str) -> None:
         "before": [str(row) for row in changed.before.tolist()],
         "after": [str(row) for row in changed.after.tolist()],
     }
-    told |= {"lost": list(changed.lost), "mask": digest(changed.batch.aux["attention_mask"].double())}
+    told |= {
+        "lost": list(changed.lost),
+        "mask": digest(changed.batch.aux["attention_mask"].double()),
+    }
     told |= {"moved": digest(moved), "both": [str(row) for row in both.int().tolist()]}
     told["by word"] = digest(changed.by_word(maps, changed.after))
     recorded(f"perturbations/texts_{case}", told)
@@ -210,5 +279,6 @@ def test_passages_in_another_order() -> None:
     group = KNOWN["passage_order"](features={"passages": {"mask_token": 0}})
     found = [group(Batch(("a", "b"), x, aux), seed) for seed in range(3)]
     recorded(
-        "perturbations/passages", [[c.batch.x.tolist(), c.after.tolist(), c.before.tolist(), c.lost] for c in found]
+        "perturbations/passages",
+        [[c.batch.x.tolist(), c.after.tolist(), c.before.tolist(), c.lost] for c in found],
     )

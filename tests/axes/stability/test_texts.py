@@ -18,7 +18,12 @@ from heatproof import Batch, Model, UserError
 from heatproof.axes.stability.perturbations import Case, PassageOrder, Synonyms, WhiteSpace
 from support.decoders import KEYS, PLACES, WORDS, Induction, induction, questions
 
-TEXTS = ["The film  was good", "Bad actors, a bad film!", "good good acting", "nothing more to say of it"]
+TEXTS = [
+    "The film  was good",
+    "Bad actors, a bad film!",
+    "good good acting",
+    "nothing more to say of it",
+]
 START = 1
 
 
@@ -45,7 +50,9 @@ class Bag(nn.Module):
     def __init__(self, tokenizer: Pieces, size: int = 200) -> None:
         super().__init__()
         self.table = nn.Embedding(size, 2)
-        score = [sum(map(ord, piece.strip().lower())) % 13 for piece in tokenizer.pieces] + [0] * size
+        score = [sum(map(ord, piece.strip().lower())) % 13 for piece in tokenizer.pieces] + [
+            0
+        ] * size
         self.table.weight.data = torch.tensor([[float(s), -1.0] for s in score[:size]])
 
     def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
@@ -64,7 +71,10 @@ def made(texts: list[str] = TEXTS, length: int | None = 40) -> tuple[Model, Batc
 
 def said(tokenizer: Pieces, batch: Batch) -> list[str]:
     rows = zip(batch.x.tolist(), batch.aux["attention_mask"].tolist(), strict=True)
-    return [tokenizer.decode([i for i, real in zip(*row, strict=True) if real and i != START]) for row in rows]
+    return [
+        tokenizer.decode([i for i, real in zip(*row, strict=True) if real and i != START])
+        for row in rows
+    ]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +90,9 @@ def said(tokenizer: Pieces, batch: Batch) -> list[str]:
     ],
     ids=["upper", "lower", "capitalised", "doubled", "lines", "trimmed", "synonyms"],
 )  # fmt: skip
-def test_texts_become_what_a_change_of_their_letters_makes_of_them(perturbation: Any, wanted: Any) -> None:
+def test_texts_become_what_a_change_of_their_letters_makes_of_them(
+    perturbation: Any, wanted: Any
+) -> None:
     _, batch, tokenizer = made([*TEXTS, "  ends with blanks \n"])
     changed = perturbation(batch, 0)
     texts = [*TEXTS, "  ends with blanks \n"]
@@ -109,7 +121,9 @@ def test_draws_depend_on_seed_and_sample_alone() -> None:
     prompts, _ = questions(4)
     moved = PassageOrder()(prompts, 0).batch.x
     assert torch.equal(moved[2:3], PassageOrder()(prompts[2:3], 0).batch.x)
-    assert bool((moved != prompts.x).any(1).all()) and torch.equal(moved.sort(1).values, prompts.x.sort(1).values)
+    assert bool((moved != prompts.x).any(1).all()) and torch.equal(
+        moved.sort(1).values, prompts.x.sort(1).values
+    )
 
 
 PERTURBATIONS = [
@@ -122,31 +136,51 @@ PERTURBATIONS = [
 def test_maps_of_a_network_that_reads_words_in_any_case_score_1() -> None:
     model, batch, _ = made()
     stability = heatproof.Stability(perturbations=PERTURBATIONS)
-    table = heatproof.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
+    table = heatproof.evaluate(
+        model, batch, ["input_x_gradient"], [stability], references=2
+    ).table()
     rows = table[(table.measure == "fass") & (table.status == "ok")]
     assert set(rows.condition) == {"case", "case(to=lower)", "case(to=capitalised)", "identity", "white_space",
                                    "white_space(to=lines)", "white_space(to=trimmed)"}  # fmt: skip
     assert (rows.value == 1).all()
     lost = table[(table.measure == "fass") & (table.status == "undefined")]
     assert lost.reason.str.contains("changes nothing in it").all()
-    assert (table[table.measure == "fass"].groupby("condition").size() == len(TEXTS)).all()  # every pair is a row
+    assert (
+        table[table.measure == "fass"].groupby("condition").size() == len(TEXTS)
+    ).all()  # every pair is a row
 
 
 def test_scores_are_of_words_against_a_calculation_by_hand() -> None:
     model, batch, tokenizer = made()
     given = {i: np.random.default_rng(int(i)).normal(size=(40,)) for i in batch.ids}
 
-    def maps(model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:  # other at every place and token
-        return torch.stack([torch.tensor(given[i]) * (1 + x % 7) for i, x in zip(batch.ids, batch.x, strict=True)])
+    def maps(
+        model: Model, batch: Batch, target: Tensor, seed: int
+    ) -> Tensor:  # other at every place and token
+        return torch.stack(
+            [torch.tensor(given[i]) * (1 + x % 7) for i, x in zip(batch.ids, batch.x, strict=True)]
+        )
 
-    synonyms = {"words": {"bad": ["not so good"], "film": ["movie"], "good": ["fine"], "more": ["to add"]}}
+    synonyms = {
+        "words": {"bad": ["not so good"], "film": ["movie"], "good": ["fine"], "more": ["to add"]}
+    }
     stability = heatproof.Stability(perturbations={"synonyms": synonyms}, k=2)
     table = heatproof.evaluate(model, batch, {"mine": maps}, [stability], references=2).table()
-    found = table[(table.measure == "spearman") & (table.condition == "synonyms")].set_index("sample").value
+    found = (
+        table[(table.measure == "spearman") & (table.condition == "synonyms")]
+        .set_index("sample")
+        .value
+    )
     assert len(found) == 4
     for sample, text, row in zip(batch.ids, TEXTS, batch.x, strict=True):
         words = re.findall(r"\s*\S+", text)
-        capital = {"bad": "not so good", "Bad": "Not so good", "film": "movie", "good": "fine", "more": "to add"}
+        capital = {
+            "bad": "not so good",
+            "Bad": "Not so good",
+            "film": "movie",
+            "good": "fine",
+            "more": "to add",
+        }
         others = [re.sub(r"\w+", lambda m: capital.get(m[0], m[0]), word) for word in words]  # noqa: B023
         sums = []
         for said_words in (words, others):
@@ -154,7 +188,12 @@ def test_scores_are_of_words_against_a_calculation_by_hand() -> None:
             owner = [-1] + [n for n, own in enumerate(ids) for _ in own]
             x = [START, *(i for own in ids for i in own)]
             value = [given[sample][at] * (1 + token % 7) for at, token in enumerate(x)]
-            sums.append([sum(v for v, o in zip(value, owner, strict=True) if o == n) for n in range(len(words))])
+            sums.append(
+                [
+                    sum(v for v, o in zip(value, owner, strict=True) if o == n)
+                    for n in range(len(words))
+                ]
+            )
         assert found[sample] == pytest.approx((spearmanr(*sums).statistic + 1) / 2, abs=1e-6), text
         assert row[0] == START
 
@@ -164,9 +203,14 @@ def test_flips_and_texts_that_grow_too_long_are_rows() -> None:
     model = Model(Bag(tokenizer), embedding="table")
     words = {"good": ["a" * 40], "bad": ["bad"]}
     stability = heatproof.Stability(perturbations={"synonyms": {"words": words}}, k=1)
-    table = heatproof.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
+    table = heatproof.evaluate(
+        model, batch, ["input_x_gradient"], [stability], references=2
+    ).table()
     reasons = table[table.measure == "fass"].sort_values("sample").reason.tolist()
-    assert "it would have 18 tokens, and texts have 6 here" in reasons[0] and "changes nothing" in reasons[1]
+    assert (
+        "it would have 18 tokens, and texts have 6 here" in reasons[0]
+        and "changes nothing" in reasons[1]
+    )
     flipping = Bag(tokenizer)
     flipping.table.weight.data = torch.tensor([[0.0, 1.0]]).repeat(200, 1)
     flipping.table.weight.data[tokenizer.encode(" film", False)[0], 0] = 30.0
@@ -180,17 +224,23 @@ def test_flips_and_texts_that_grow_too_long_are_rows() -> None:
 def test_an_answer_stands_behind_the_changed_prompt() -> None:
     batch, _ = questions()
     model = induction(tokens=1)
-    wider = {key: nn.functional.pad(held, (0, 3)) for key, held in {"x": batch.x, **batch.aux}.items()}
+    wider = {
+        key: nn.functional.pad(held, (0, 3)) for key, held in {"x": batch.x, **batch.aux}.items()
+    }
     fixed = model.fixed(replace(batch, x=wider.pop("x"), aux=wider))
     changed = Synonyms({"where": ["where . where"]})(fixed, 0)
     assert not any(changed.lost)
     texts = []
     for row, passage in zip(batch.x.tolist(), batch.aux["_passages"].tolist(), strict=True):
-        ids = [[i for i, n in zip(row, passage, strict=True) if n == k and i] for k in (1, 2, 3, 4, 0)]
+        ids = [
+            [i for i, n in zip(row, passage, strict=True) if n == k and i] for k in (1, 2, 3, 4, 0)
+        ]
         texts.append([" ".join(WORDS.decode(own)).replace("where", "where . where") for own in ids])
     answers = [WORDS.decode([int(a) for a in row if a >= 0])[0] for row in fixed.aux["answer"]]
     direct = heatproof.prompts(WORDS, texts, answers, length=changed.batch.x.shape[1])
-    assert torch.equal(changed.batch.x, direct.x) and torch.equal(changed.batch.aux["answer"], direct.aux["answer"])
+    assert torch.equal(changed.batch.x, direct.x) and torch.equal(
+        changed.batch.aux["answer"], direct.aux["answer"]
+    )
     for key in ("attention_mask", "_passages"):
         assert torch.equal(changed.batch.aux[key], direct.aux[key])
 
@@ -201,9 +251,15 @@ def test_a_decoder_that_does_not_mind_the_order_of_passages_keeps_its_maps() -> 
     fixed = model.fixed(batch)
     moved = PassageOrder()(fixed, 0).batch
     assert torch.equal(moved.aux["answer"], fixed.aux["answer"])
-    assert torch.allclose(*(model.logits(model.inputs(b), b.aux) for b in (fixed, moved)), atol=1e-5)
-    stability = heatproof.Stability(perturbations=["passage_order", {"synonyms": {"words": {"lives": [*KEYS[:2]]}}}])
-    table = heatproof.evaluate(model, batch, ["input_x_gradient"], [stability], references=2).table()
+    assert torch.allclose(
+        *(model.logits(model.inputs(b), b.aux) for b in (fixed, moved)), atol=1e-5
+    )
+    stability = heatproof.Stability(
+        perturbations=["passage_order", {"synonyms": {"words": {"lives": [*KEYS[:2]]}}}]
+    )
+    table = heatproof.evaluate(
+        model, batch, ["input_x_gradient"], [stability], references=2
+    ).table()
     rows = table[(table.measure == "fass") & (table.condition == "passage_order")]
     assert (rows.status == "ok").all() and rows.value.min() > 0.99
 
@@ -221,11 +277,16 @@ def test_wrong_uses_are_refused_before_any_pass(tmp_path: Any) -> None:
     for data, perturbation, message in cases:
         model.passes = 0
         with pytest.raises(UserError, match=message):
-            heatproof.evaluate(model, data, ["input_x_gradient"], [{"stability": {"perturbations": perturbation}}])
+            heatproof.evaluate(
+                model, data, ["input_x_gradient"], [{"stability": {"perturbations": perturbation}}]
+            )
         assert model.passes == 0
     with pytest.raises(UserError, match="white_space changes texts, which are token ids"):
         heatproof.evaluate(
-            nn.Flatten(), torch.rand(3, 4), ["random"], [heatproof.Stability(perturbations="white_space")]
+            nn.Flatten(),
+            torch.rand(3, 4),
+            ["random"],
+            [heatproof.Stability(perturbations="white_space")],
         )
     (tmp_path / "words.json").write_text(json.dumps({"Film": ["movie"]}))
     assert Synonyms(str(tmp_path / "words.json")).words == {"film": ["movie"]}
@@ -241,17 +302,28 @@ CORPUS = [
 def _byte_level(tokenizers: Any) -> tuple[Any, dict[str, str]]:
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder, letters = tokenizers.decoders.ByteLevel(), tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=340, initial_alphabet=letters, special_tokens=["<s>"])
+    made.decoder, letters = (
+        tokenizers.decoders.ByteLevel(),
+        tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    )
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=340, initial_alphabet=letters, special_tokens=["<s>"]
+    )
     made.train_from_iterator(CORPUS, trainer)
     return made, {"bos_token": "<s>"}
 
 
 def _with_underscores(tokenizers: Any) -> tuple[Any, dict[str, str]]:
     made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
-    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.Metaspace(), tokenizers.decoders.Metaspace()
+    made.pre_tokenizer, made.decoder = (
+        tokenizers.pre_tokenizers.Metaspace(),
+        tokenizers.decoders.Metaspace(),
+    )
     made.train_from_iterator(
-        CORPUS, tokenizers.trainers.BpeTrainer(vocab_size=160, special_tokens=["<unk>", "<s>"], show_progress=False)
+        CORPUS,
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=160, special_tokens=["<unk>", "<s>"], show_progress=False
+        ),
     )
     first = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     made.post_processor = first
@@ -260,11 +332,18 @@ def _with_underscores(tokenizers: Any) -> tuple[Any, dict[str, str]]:
 
 def _word_pieces(tokenizers: Any) -> tuple[Any, dict[str, str]]:
     made = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.BertPreTokenizer(), tokenizers.decoders.WordPiece()
+    made.pre_tokenizer, made.decoder = (
+        tokenizers.pre_tokenizers.BertPreTokenizer(),
+        tokenizers.decoders.WordPiece(),
+    )
     special = ["[UNK]", "[CLS]", "[SEP]"]
-    made.train_from_iterator(CORPUS, tokenizers.trainers.WordPieceTrainer(vocab_size=160, special_tokens=special))
+    made.train_from_iterator(
+        CORPUS, tokenizers.trainers.WordPieceTrainer(vocab_size=160, special_tokens=special)
+    )
     ends = [("[CLS]", 1), ("[SEP]", 2)]
-    made.post_processor = tokenizers.processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=ends
+    )
     return made, {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
 

@@ -80,7 +80,12 @@ def pictures() -> tuple[Model, Batch]:
     return Model(Symmetric()), named(values(2, 1, 6, 6))
 
 
-NOISE = [SmoothGrad(samples=3), VarGrad(samples=3), GradientShap(sigma=0.3), GradientShap(baseline="random")]
+NOISE = [
+    SmoothGrad(samples=3),
+    VarGrad(samples=3),
+    GradientShap(sigma=0.3),
+    GradientShap(baseline="random"),
+]
 NOISE += [IntegratedGradients(steps=5, baseline="random")]
 
 
@@ -89,24 +94,47 @@ def drawn(features: Any) -> list[Any]:
 
 
 CASES = {
-    "graphs": (graphs, "node_permutation", [*NOISE, *drawn(Elements()), FeaturePermutation(features=Elements())]),
-    "sets": (sets, "permutation", [*drawn(Elements()), FeaturePermutation(features=Elements(), draws=2)]),
+    "graphs": (
+        graphs,
+        "node_permutation",
+        [*NOISE, *drawn(Elements()), FeaturePermutation(features=Elements())],
+    ),
+    "sets": (
+        sets,
+        "permutation",
+        [*drawn(Elements()), FeaturePermutation(features=Elements(), draws=2)],
+    ),
     "texts": (
         texts,
         "permutation",
-        [*drawn(Tokens(mask_token=1)), FeaturePermutation(features=Tokens(mask_token=1)), *NOISE[2:]],
+        [
+            *drawn(Tokens(mask_token=1)),
+            FeaturePermutation(features=Tokens(mask_token=1)),
+            *NOISE[2:],
+        ],
     ),
-    "series": (series, "cyclic", [*NOISE, *drawn(Pixels()), FeaturePermutation(), Rise(samples=12, grid=3)]),
+    "series": (
+        series,
+        "cyclic",
+        [*NOISE, *drawn(Pixels()), FeaturePermutation(), Rise(samples=12, grid=3)],
+    ),
     "pictures": (
         pictures,
         "dihedral",
-        [*NOISE, *drawn(Pixels()), *drawn(Patches(size=2)), FeaturePermutation(), Rise(samples=12, grid=3)],
+        [
+            *NOISE,
+            *drawn(Pixels()),
+            *drawn(Patches(size=2)),
+            FeaturePermutation(),
+            Rise(samples=12, grid=3),
+        ],
     ),
 }
 
 
 @pytest.mark.parametrize(
-    ("case", "explainer"), [pytest.param(c, e, id=f"{c}-{e}") for c, (_, _, every) in CASES.items() for e in every]
+    ("case", "explainer"),
+    [pytest.param(c, e, id=f"{c}-{e}") for c, (_, _, every) in CASES.items() for e in every],
 )
 def test_on_an_invariant_model_every_stochastic_method_scores_one(case, explainer):
     """What differs from 1 without the draws moving along is the method's own noise, told by its floor."""
@@ -128,7 +156,9 @@ def test_the_noise_of_a_moved_sample_is_the_moved_noise():
         around = orbit(build(group), batch, 6)
         beside = orbit(build(group), batch.with_x(batch.x + noise), 6)
         for piece, other in zip(around.pieces(), beside.pieces(), strict=True):
-            torch.testing.assert_close(piece.batch.x + piece.batch.carried(noise[piece.sample]), other.batch.x)
+            torch.testing.assert_close(
+                piece.batch.x + piece.batch.carried(noise[piece.sample]), other.batch.x
+            )
 
 
 def test_features_come_from_where_they_were_or_stay_their_own():
@@ -143,7 +173,9 @@ def test_features_come_from_where_they_were_or_stay_their_own():
     sign = {"acting": lambda g, b: g * b.x, "moving": lambda g, m: g * m, "members": [1, -1]}
     turned = next(orbit(build({"own": sign}), batch, 2).pieces()).batch
     assert origins(turned, Pixels().segments(turned), 12).tolist() == [list(range(12))] * 2
-    torch.testing.assert_close(turned.carried(torch.ones_like(turned.x)), -torch.ones_like(turned.x))
+    torch.testing.assert_close(
+        turned.carried(torch.ones_like(turned.x)), -torch.ones_like(turned.x)
+    )
 
 
 def test_a_baseline_of_samples_stays_where_it_is_and_costs_the_symmetry():
@@ -155,8 +187,12 @@ def test_a_baseline_of_samples_stays_where_it_is_and_costs_the_symmetry():
         assert explainer.stochastic
         found = equivariance(model, batch, target, explainer, build("cyclic"), n=12)
         assert (found.value < 0.99).all()
-        assert explainer.promised(model, batch, target).isnan().all(), "no single map has a known sum"
-    assert not IntegratedGradients().stochastic and isinstance(IntegratedGradients(baseline=0).baseline, float)
+        assert explainer.promised(model, batch, target).isnan().all(), (
+            "no single map has a known sum"
+        )
+    assert not IntegratedGradients().stochastic and isinstance(
+        IntegratedGradients(baseline=0).baseline, float
+    )
     # IG is complete for a baseline of any kind: the map sums to the difference of the outputs
     maps = IntegratedGradients(steps=60, baseline=pool)(model, batch, target, seed=3)
     before = maps.flatten(1).sum(1)

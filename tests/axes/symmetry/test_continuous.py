@@ -50,7 +50,9 @@ class Disc(nn.Module):
 def smooth(n: int, side: int) -> Batch:
     at = torch.linspace(-1, 1, side)
     centres = values(n, 2, seed=3) - 0.5
-    blobs = [torch.exp(-((at[:, None] - y) ** 2 + (at - x) ** 2) / 0.1) for y, x in centres.tolist()]
+    blobs = [
+        torch.exp(-((at[:, None] - y) ** 2 + (at - x) ** 2) / 0.1) for y, x in centres.tolist()
+    ]
     return named(torch.stack(blobs)[:, None])
 
 
@@ -66,8 +68,13 @@ def test_elements_are_drawn_by_sample_and_never_listed():
         with pytest.raises(UserError, match="infinitely many elements"):
             group.elements(batch)
         for g, h in zip(drawn[:, 0], drawn[:, 1], strict=True):
-            assert torch.allclose(group.compose(g, group.inverse(g)), group.identity(batch), atol=1e-12)
-            both, after = group.act(group.compose(g, h), batch).x, group.act(g, group.act(h, batch)).x
+            assert torch.allclose(
+                group.compose(g, group.inverse(g)), group.identity(batch), atol=1e-12
+            )
+            both, after = (
+                group.act(group.compose(g, h), batch).x,
+                group.act(g, group.act(h, batch)).x,
+            )
             if group.exact:
                 assert torch.allclose(both, after, atol=1e-5)
     assert build({"so3": {"maps": "scalar"}}) == so3("scalar")
@@ -79,11 +86,20 @@ def test_draws_are_uniform():
     assert torch.allclose(matrices @ matrices.mT, torch.eye(3).double(), atol=1e-6)
     assert torch.allclose(torch.linalg.det(matrices), torch.ones(4000).double(), atol=1e-6)
     # Haar: each entry is uniform on (−1, 1), and the trace has density (1 − cos θ)/π in its angle
-    assert min(stats.kstest(column, "uniform", (-1, 2)).pvalue for column in matrices.flatten(1).T.numpy()) > 1e-4
+    assert (
+        min(
+            stats.kstest(column, "uniform", (-1, 2)).pvalue
+            for column in matrices.flatten(1).T.numpy()
+        )
+        > 1e-4
+    )
     angle = ((matrices.diagonal(dim1=1, dim2=2).sum(1) - 1) / 2).clamp(-1, 1).acos().numpy()
     assert stats.kstest(angle, lambda t: (t - np.sin(t)) / np.pi).pvalue > 1e-4
     picture = named(values(1, 1, 8, 8))
-    assert stats.kstest(so2().sample(picture, 2000, 0)[:, 0].numpy(), "uniform", (0, 360)).pvalue > 1e-4
+    assert (
+        stats.kstest(so2().sample(picture, 2000, 0)[:, 0].numpy(), "uniform", (0, 360)).pvalue
+        > 1e-4
+    )
     sizes = scale(2.0).sample(picture, 2000, 0)[:, 0].exp().log2().numpy()
     assert stats.kstest(sizes, "uniform", (-1, 2)).pvalue > 1e-4
 
@@ -119,7 +135,9 @@ def test_vector_maps_turn_with_the_points_and_scalar_maps_stay():
     assert (score(InputXGradient(), so3("scalar")) - 1).abs().max() < 1e-5
     assert score(InputXGradient(), so3()).max() < 0.99
     assert score(Saliency(), so3()).max() < 0.99
-    assert (score(SmoothGrad(samples=4, relative=False), so3()) - 1).abs().max() < 1e-5, "noise turns too"
+    assert (score(SmoothGrad(samples=4, relative=False), so3()) - 1).abs().max() < 1e-5, (
+        "noise turns too"
+    )
     with pytest.raises(UserError, match="three different columns"):
         so3(columns=(0, 1, 1)).check((6, 3))
 
@@ -135,8 +153,12 @@ def test_an_interpolating_score_stands_beside_the_floor_of_going_there_and_back(
     there = group.move(group.inverse(g), group.move(g, clean))
     a, b = (group.view(group.inverse(g), m).flatten(1).double() for m in (there, clean))
     first = (a * b).sum(1) / a.norm(dim=1) / b.norm(dim=1)
-    assert equivariance(model, batch, target, InputXGradient(), so2(), n=1).back == pytest.approx(first, abs=1e-6)
-    run = heatproof.evaluate(model, batch, {"ixg": InputXGradient()}, heatproof.Symmetry(group="so2", elements=4))
+    assert equivariance(model, batch, target, InputXGradient(), so2(), n=1).back == pytest.approx(
+        first, abs=1e-6
+    )
+    run = heatproof.evaluate(
+        model, batch, {"ixg": InputXGradient()}, heatproof.Symmetry(group="so2", elements=4)
+    )
     rows = run.table()
     assert len(rows[(rows.condition == "there_and_back") & (rows.measure == "equivariance")]) == 6
     assert "approximate" in " ".join(run.text().split())

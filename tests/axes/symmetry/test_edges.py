@@ -13,10 +13,24 @@ from heatproof import Batch, Concept, Model, Symmetry, UserError
 from heatproof.axes.symmetry.criterion import compare
 from heatproof.axes.symmetry.groups import build, cyclic, own, permutation, product
 from heatproof.axes.symmetry.orbit import VALUES_AT_ONCE, orbit
-from heatproof.axes.symmetry.scores import NO_BALL, equivariance, invariance, max_sensitivity, model_invariance
+from heatproof.axes.symmetry.scores import (
+    NO_BALL,
+    equivariance,
+    invariance,
+    max_sensitivity,
+    model_invariance,
+)
 from heatproof.axes.symmetry.symmetrised import symmetrise
 from heatproof.errors import make
-from heatproof.explainers import Cav, Influence, InputXGradient, RepresentationSimilarity, Saliency, SimplEx, TracIn
+from heatproof.explainers import (
+    Cav,
+    Influence,
+    InputXGradient,
+    RepresentationSimilarity,
+    Saliency,
+    SimplEx,
+    TracIn,
+)
 from heatproof.models.nets import BagOfWords, CircularCNN1d, seeded
 
 
@@ -36,28 +50,40 @@ def linear(scale: float, offset: float = 0.0) -> Model:
     return Model(net)
 
 
-@pytest.mark.parametrize(("scale", "offset"), [(1e-3, 0.0), (1.0, 40.0)], ids=["small weights", "saturated"])
+@pytest.mark.parametrize(
+    ("scale", "offset"), [(1e-3, 0.0), (1.0, 40.0)], ids=["small weights", "saturated"]
+)
 def test_models_that_only_look_invariant_are_seen_through(scale, offset):
     """The cosine of probabilities is above .999 for both; the explained logit moves like between any two samples."""
     model, batch = linear(scale, offset), named(values(6, 1, 12))
     found = model_invariance(model, batch, cyclic(), n=12)
     assert found.cosine.value.min() > 0.999
     assert found.change.value.mean() > 0.5
-    assert found.cosine.chance is not None and found.cosine.chance.min() > 0.99, "unrelated samples score as much"
+    assert found.cosine.chance is not None and found.cosine.chance.min() > 0.99, (
+        "unrelated samples score as much"
+    )
     assert found.agreement.chance is not None and (found.agreement.chance <= 1).all()
 
 
 def test_the_change_is_that_of_the_explained_logit_by_hand():
     model, batch = linear(1.0), named(values(4, 1, 12))
     target = torch.tensor([2, 0, 1, 2])
-    rows = heatproof.evaluate(model, batch, {"s": Saliency()}, Symmetry(group="cyclic", elements=12), limit=4).table()
+    rows = heatproof.evaluate(
+        model, batch, {"s": Saliency()}, Symmetry(group="cyclic", elements=12), limit=4
+    ).table()
     table = rows[rows.measure == "model_change"].set_index("sample").value
     logits = model.logits(batch.x).detach().double()
     target = logits.argmax(1)
     for i, sample in enumerate(batch.ids):
-        moved = torch.stack([model.logits(batch.x[i : i + 1].roll(g, -1))[0] for g in range(12)]).detach().double()
+        moved = (
+            torch.stack([model.logits(batch.x[i : i + 1].roll(g, -1))[0] for g in range(12)])
+            .detach()
+            .double()
+        )
         gap = (moved[:, target[i]] - logits[i, target[i]]).abs().mean()
-        unit = torch.stack([(logits[j] - logits[i])[target[i]].abs() for j in range(4) if j != i]).mean()
+        unit = torch.stack(
+            [(logits[j] - logits[i])[target[i]].abs() for j in range(4) if j != i]
+        ).mean()
         assert table[sample] == pytest.approx(float(gap / unit), rel=1e-4)
 
 
@@ -70,16 +96,23 @@ def test_text_is_symmetrised_along_its_tokens():
     plain = InputXGradient()(model, batch, target, 0).sum(-1)
     for group in ("cyclic", permutation()):
         maps = symmetrise(InputXGradient(), group, n=6)(model, batch, target, 0)
-        assert torch.allclose(maps, plain, atol=1e-6), "a bag of words has equivariant maps, which averaging leaves"
+        assert torch.allclose(maps, plain, atol=1e-6), (
+            "a bag of words has equivariant maps, which averaging leaves"
+        )
         assert maps.std(1).min() > 1e-4
 
 
 def test_one_number_has_no_direction_and_constant_maps_no_score():
-    model, batch = Model(seeded(lambda: CircularCNN1d(1, 2, width=4, depth=1), 0)), named(values(3, 1, 8))
+    model, batch = (
+        Model(seeded(lambda: CircularCNN1d(1, 2, width=4, depth=1), 0)),
+        named(values(3, 1, 8)),
+    )
     x = values(30, 1, 8, seed=2)
     one = Concept("high", positive=x[x.mean((1, 2)) > 0.5], negative=x[x.mean((1, 2)) <= 0.5])
     target = torch.zeros(3).long()
-    found = invariance(model, batch, target, Cav(one, layer="features", output="decision"), cyclic(), n=8)
+    found = invariance(
+        model, batch, target, Cav(one, layer="features", output="decision"), cyclic(), n=8
+    )
     assert found.value.isnan().all() and set(found.reason) == {"the explanation is constant"}
 
     def constant(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor:
@@ -119,25 +152,57 @@ def test_what_is_kept_follows_the_weights(explainer):
     assert torch.allclose(changed, explainer(fresh, batch, target, 0), atol=1e-5)
     net[0].weight.data.copy_(net[0].weight.data.flip(0))
     fresh.module.load_state_dict(net.state_dict())
-    assert torch.allclose(explainer(model, batch, target, 0), explainer(fresh, batch, target, 0), atol=1e-5)
+    assert torch.allclose(
+        explainer(model, batch, target, 0), explainer(fresh, batch, target, 0), atol=1e-5
+    )
 
 
 def test_wrong_calls_are_refused_before_a_pass():
     model, batch, target = linear(1.0), named(values(3, 1, 12)), torch.zeros(3).long()
     wrong: list[tuple[Any, str]] = [
-        (lambda: equivariance(model, batch, target, TracIn(train()), cyclic()), "judged by symmetry.invariance"),
-        (lambda: invariance(model, batch, target, Saliency(), cyclic()), "judged by symmetry.equivariance"),
-        (lambda: equivariance(model.module, batch, target, Saliency(), cyclic()), r"wrap the network: Model\(net\)"),
-        (lambda: equivariance(model, batch, target[:2], Saliency(), cyclic()), r"one class for each of the 3 samples"),
+        (
+            lambda: equivariance(model, batch, target, TracIn(train()), cyclic()),
+            "judged by symmetry.invariance",
+        ),
+        (
+            lambda: invariance(model, batch, target, Saliency(), cyclic()),
+            "judged by symmetry.equivariance",
+        ),
+        (
+            lambda: equivariance(model.module, batch, target, Saliency(), cyclic()),
+            r"wrap the network: Model\(net\)",
+        ),
+        (
+            lambda: equivariance(model, batch, target[:2], Saliency(), cyclic()),
+            r"one class for each of the 3 samples",
+        ),
         (lambda: equivariance(model, batch, 1, Saliency(), cyclic()), r"\(3,\); got 1"),
-        (lambda: equivariance(model, batch, target, Saliency(), cyclic(), n=2.5), "whole number from 1 on, got 2.5"),
+        (
+            lambda: equivariance(model, batch, target, Saliency(), cyclic(), n=2.5),
+            "whole number from 1 on, got 2.5",
+        ),
         (lambda: equivariance(model, batch, target, Saliency(), "cyclik"), "did you mean 'cyclic'"),
-        (lambda: max_sensitivity(model, named(torch.ones(3, 4).long()), target, Saliency()), f"max_sens.*: {NO_BALL}"),
-        (lambda: compare("cosin", batch.x, batch.x), "unknown similarity 'cosin'; did you mean 'cosine'"),
-        (lambda: symmetrise(Saliency, "cyclic"), r"an explainer such as Saliency\(\) is needed, got <class"),
+        (
+            lambda: max_sensitivity(model, named(torch.ones(3, 4).long()), target, Saliency()),
+            f"max_sens.*: {NO_BALL}",
+        ),
+        (
+            lambda: compare("cosin", batch.x, batch.x),
+            "unknown similarity 'cosin'; did you mean 'cosine'",
+        ),
+        (
+            lambda: symmetrise(Saliency, "cyclic"),
+            r"an explainer such as Saliency\(\) is needed, got <class",
+        ),
         (lambda: symmetrise("saliency", "cyclic"), "an explainer such as Saliency"),
-        (lambda: make(Symmetry, "symmetry", {}), "name the group that the model should be invariant to, one of cyclic"),
-        (lambda: make(Symmetry, "symmetry", {"group": "cyclic", "repair": [2, 2]}), r"must be different, got \(2, 2\)"),
+        (
+            lambda: make(Symmetry, "symmetry", {}),
+            "name the group that the model should be invariant to, one of cyclic",
+        ),
+        (
+            lambda: make(Symmetry, "symmetry", {"group": "cyclic", "repair": [2, 2]}),
+            r"must be different, got \(2, 2\)",
+        ),
         (
             lambda: Symmetry(group="cyclic", similarity="ssim").check((1, 12)),
             r"samples of shape \(1, 12\); use cosine",
@@ -155,7 +220,9 @@ def test_token_ids_have_no_ball_around_them_for_max_sensitivity():
     ids = torch.randint(2, 20, (2, 6), generator=torch.Generator().manual_seed(0))
     batch = named(ids, attention_mask=torch.ones_like(ids))
     axis = Symmetry(group="permutation", elements=2, sensitivity=0.1)
-    rows = heatproof.evaluate(Model(net, embedding="embedding"), batch, {"s": InputXGradient()}, axis).table()
+    rows = heatproof.evaluate(
+        Model(net, embedding="embedding"), batch, {"s": InputXGradient()}, axis
+    ).table()
     rows = rows[rows.measure == "max_sensitivity"]
     assert len(rows) == 2 and set(rows.status) == {"undefined"} and set(rows.reason) == {NO_BALL}
 
@@ -175,7 +242,8 @@ def test_the_errors_of_a_layer_are_the_largest_of_each_sample():
     found = rows[rows.measure == "layer_invariance_error"].set_index("sample").value
     out = model.logits(batch.x).detach().double()
     every = [
-        (model.logits(batch.x.roll(g, -1)).detach().double() - out).norm(dim=1) / out.norm(dim=1) for g in range(12)
+        (model.logits(batch.x.roll(g, -1)).detach().double() - out).norm(dim=1) / out.norm(dim=1)
+        for g in range(12)
     ]
     expected = torch.stack(every).amax(0)
     assert [found[s] for s in batch.ids] == pytest.approx(expected.tolist(), rel=1e-4)
@@ -188,7 +256,9 @@ def test_convergence_is_the_mean_over_the_first_elements():
     target = model.logits(batch.x).argmax(1)
     each = equivariance(model, batch, target, InputXGradient(), cyclic(), n=6).each
     for n in (1, 3, 6):
-        rows = frame[(frame.condition == "convergence") & (frame.level == n)].set_index("sample").value
+        rows = (
+            frame[(frame.condition == "convergence") & (frame.level == n)].set_index("sample").value
+        )
         assert [rows[s] for s in batch.ids] == pytest.approx(each[:, :n].mean(1).tolist(), abs=1e-6)
 
 
@@ -204,7 +274,12 @@ NO_GROUPS = {
     "a part of the shifts": (rolled, rolled, [0, 1, 2], "none of the 3 elements"),
     "an element twice": (rolled, rolled, [0, 4, 8, 12], "are the same element"),
     "act does nothing": (lambda g, x: x, rolled, range(12), "act changes nothing"),
-    "act forgets where it is": (lambda g, x: x.roll(min(g, 5), -1), rolled, range(12), "not that of move"),
+    "act forgets where it is": (
+        lambda g, x: x.roll(min(g, 5), -1),
+        rolled,
+        range(12),
+        "not that of move",
+    ),
     "move is not linear": (rolled, lambda g, m: scored(m) if g else m, range(2), "not linear"),
     "move mixes samples": (rolled, lambda g, m: m.flip(0) if g else m, range(2), "mixes maps"),
     "act mixes samples": (
@@ -215,7 +290,12 @@ NO_GROUPS = {
     ),
     "no identity": (rolled, rolled, [1, 0], "must be the identity"),
     "zoom": (lambda g, x: x * g, lambda g, m: m * g, [1, 2, 4], "none of the 3 elements"),
-    "one pair of many": (rolled, lambda g, m: m.roll(g if g < 11 else 10, -1), range(12), "none of the 12 elements"),
+    "one pair of many": (
+        rolled,
+        lambda g, m: m.roll(g if g < 11 else 10, -1),
+        range(12),
+        "none of the 12 elements",
+    ),
 }
 
 

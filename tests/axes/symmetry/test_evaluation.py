@@ -35,15 +35,27 @@ def images(n: int = 10) -> Batch:
 
 
 def standard() -> Model:
-    return Model(seeded(lambda: StandardCNN(size=(8, 8), channels=3, classes=3, width=4), 0), name="standard")
+    return Model(
+        seeded(lambda: StandardCNN(size=(8, 8), channels=3, classes=3, width=4), 0), name="standard"
+    )
 
 
-def run(axis: Symmetry, methods: Any = None, data: Batch | None = None, model: Model | None = None, **options: Any):
-    return heatproof.evaluate(model or standard(), data or images(), methods or METHODS, axis, **options)
+def run(
+    axis: Symmetry,
+    methods: Any = None,
+    data: Batch | None = None,
+    model: Model | None = None,
+    **options: Any,
+):
+    return heatproof.evaluate(
+        model or standard(), data or images(), methods or METHODS, axis, **options
+    )
 
 
 def column(frame: pd.DataFrame, explainer: str, measure: str, condition: str) -> pd.DataFrame:
-    rows = frame[(frame.explainer == explainer) & (frame.measure == measure) & (frame.condition == condition)]
+    rows = frame[
+        (frame.explainer == explainer) & (frame.measure == measure) & (frame.condition == condition)
+    ]
     assert rows.level.nunique() == 1 and not rows.empty, (explainer, measure, condition)
     return rows.sort_values("sample", ignore_index=True)
 
@@ -59,7 +71,9 @@ def top(model: Model, batch: Batch) -> Tensor:
 
 @pytest.fixture(scope="module")
 def exact() -> pd.DataFrame:
-    return run(Symmetry(group=Dihedral(4), sensitivity=0.05, sensitivity_draws=3), shard_size=4).table()
+    return run(
+        Symmetry(group=Dihedral(4), sensitivity=0.05, sensitivity_draws=3), shard_size=4
+    ).table()
 
 
 @pytest.fixture(scope="module")
@@ -68,26 +82,40 @@ def sampled() -> pd.DataFrame:
 
 
 def test_the_rows_are_the_paper_s_scores_with_bounds(exact, sampled):
-    rows = {(m, c, level) for m, c, level in zip(exact.measure, exact.condition, exact.level, strict=True)}
+    rows = {
+        (m, c, level)
+        for m, c, level in zip(exact.measure, exact.condition, exact.level, strict=True)
+    }
     scored = ["model_agreement", "model_invariance", "equivariance", "model_change"]
     scored += [f"{measure}_chance" for measure in scored[:3]]
     expected = {(measure, "dihedral", 8.0) for measure in scored}
-    assert rows == expected | {("equivariance", "redraw", 0.0), ("max_sensitivity", "sensitivity", 0.05)}
+    assert rows == expected | {
+        ("equivariance", "redraw", 0.0),
+        ("max_sensitivity", "sensitivity", 0.05),
+    }
     assert (exact.status == "ok").all()
     for frame, condition, same in ((exact, "dihedral", True), (sampled, "torus", False)):
-        bounded = frame[(frame.condition == condition) & ~frame.measure.str.contains("_chance|_change")]
+        bounded = frame[
+            (frame.condition == condition) & ~frame.measure.str.contains("_chance|_change")
+        ]
         assert ((bounded.low <= bounded.value) & (bounded.value <= bounded.high)).all()
         assert (bounded.low == bounded.high).all() == same
     assert set(sampled[sampled.condition == "torus"].level) == {6.0}
 
 
-@pytest.mark.parametrize(("name", "group", "n"), [("exact", Dihedral(4), 8), ("sampled", "torus", 6)])
+@pytest.mark.parametrize(
+    ("name", "group", "n"), [("exact", Dihedral(4), 8), ("sampled", "torus", 6)]
+)
 def test_the_rows_equal_a_loop_over_elements(name, group, n, request):
     frame = request.getfixturevalue(name)
     group = heatproof.groups.build(group) if isinstance(group, str) else group
     model, batch = standard(), images()
     target = top(model, batch)
-    elements = group.elements(batch)[:, None].expand(n, 10) if name == "exact" else group.sample(batch, n, 0)
+    elements = (
+        group.elements(batch)[:, None].expand(n, 10)
+        if name == "exact"
+        else group.sample(batch, n, 0)
+    )
     for label, explainer in METHODS.items():
         clean = explainer(model, batch, target, 0)
         scores = []
@@ -98,7 +126,9 @@ def test_the_rows_equal_a_loop_over_elements(name, group, n, request):
             scores.append((moved * wanted).sum(1) / moved.norm(dim=1) / wanted.norm(dim=1))
         found = column(frame, label, "equivariance", group.name)
         assert torch.allclose(values(found), torch.stack(scores).mean(0), atol=1e-5), label
-    agreement = torch.stack([(top(model, group.act(g, batch)) == target).double() for g in elements]).mean(0)
+    agreement = torch.stack(
+        [(top(model, group.act(g, batch)) == target).double() for g in elements]
+    ).mean(0)
     assert torch.equal(values(column(frame, "saliency", "model_agreement", group.name)), agreement)
     assert 0 < float(agreement.mean()) <= 1
 
@@ -107,13 +137,21 @@ def test_the_rows_equal_the_functions(exact):
     model, batch = standard(), images()
     target = top(model, batch)
     whole = equivariance(model, batch, target, METHODS["noisy"], Dihedral(4), n=8)
-    assert torch.allclose(values(column(exact, "noisy", "equivariance", "dihedral")), whole.value, atol=1e-6)
+    assert torch.allclose(
+        values(column(exact, "noisy", "equivariance", "dihedral")), whole.value, atol=1e-6
+    )
     assert whole.floor is not None
-    assert torch.allclose(values(column(exact, "noisy", "equivariance", "redraw")), whole.floor, atol=1e-6)
+    assert torch.allclose(
+        values(column(exact, "noisy", "equivariance", "redraw")), whole.floor, atol=1e-6
+    )
     cosines = model_invariance(model, batch, Dihedral(4), n=8).cosine.value
-    assert torch.allclose(values(column(exact, "random", "model_invariance", "dihedral")), cosines, atol=1e-6)
+    assert torch.allclose(
+        values(column(exact, "random", "model_invariance", "dihedral")), cosines, atol=1e-6
+    )
     changes = max_sensitivity(model, batch, target, METHODS["noisy"], 0.05, 3)
-    assert torch.allclose(values(column(exact, "noisy", "max_sensitivity", "sensitivity")), changes, atol=1e-5)
+    assert torch.allclose(
+        values(column(exact, "noisy", "max_sensitivity", "sensitivity")), changes, atol=1e-5
+    )
 
 
 def test_chance_is_the_score_against_other_samples_moved_alike(exact):
@@ -126,9 +164,15 @@ def test_chance_is_the_score_against_other_samples_moved_alike(exact):
         scores = []
         for g in group.elements(batch)[1:]:
             moved = explainer(model, group.act(g, batch[i : i + 1]), target[i : i + 1], 0)
-            others = [group.move(g, m[None]) for m, other in zip(theirs, references.ids, strict=True) if other != name]
+            others = [
+                group.move(g, m[None])
+                for m, other in zip(theirs, references.ids, strict=True)
+                if other != name
+            ]
             scores += [float(heatproof.similarity.cosine(moved, other)) for other in others]
-        expected.append((1 + 7 * sum(scores) / len(scores)) / 8)  # at the identity any explanation agrees with itself
+        expected.append(
+            (1 + 7 * sum(scores) / len(scores)) / 8
+        )  # at the identity any explanation agrees with itself
     found = column(exact, "saliency", "equivariance_chance", "dihedral")
     assert found.value.tolist() == pytest.approx(expected, abs=1e-5)
     unrelated = column(exact, "random", "equivariance_chance", "dihedral").value
@@ -142,7 +186,9 @@ def test_only_stochastic_explainers_have_a_floor(exact):
 
 @pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 10), (3, 3), (64, 50)])
 def test_the_table_does_not_depend_on_batches_or_shards(sampled, batch_size, shard_size):
-    again = run(Symmetry(group="torus", elements=6), batch_size=batch_size, shard_size=shard_size).table()
+    again = run(
+        Symmetry(group="torus", elements=6), batch_size=batch_size, shard_size=shard_size
+    ).table()
     first, second = sampled.set_index(KEY), again.set_index(KEY)
     second = second.reindex(first.index)
     assert (first.status == second.status).all() and (first.reason == second.reason).all()
@@ -167,17 +213,25 @@ def test_an_explanation_without_direction_is_undefined():
     ):
         rows = column(frame, "flat", measure, condition)
         assert rows.status.tolist() == ["ok", *["undefined"] * 3, "ok"], measure
-        reasons = ["", *(f"the explanation is {flaw}" for flaw in ("zero", "not finite", "constant")), ""]
+        reasons = [
+            "",
+            *(f"the explanation is {flaw}" for flaw in ("zero", "not finite", "constant")),
+            "",
+        ]
         assert rows.reason.tolist() == reasons
         assert rows.value.isna().tolist() == [False, True, True, True, False]
-    assert torch.isnan(max_sensitivity(standard(), images(5), torch.zeros(5, dtype=torch.int64), flat, 0.1))[1:4].all()
+    assert torch.isnan(
+        max_sensitivity(standard(), images(5), torch.zeros(5, dtype=torch.int64), flat, 0.1)
+    )[1:4].all()
     assert (frame[frame.measure.str.startswith("model")].status == "ok").all()
 
 
 def test_a_prediction_that_is_not_finite_is_undefined():
     class Fragile(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return torch.stack([x.mean((1, 2, 3)), 1 / (x.amax((1, 2, 3)) > 0).float() - 1], 1) * x.new_tensor([1, 0])
+            return torch.stack(
+                [x.mean((1, 2, 3)), 1 / (x.amax((1, 2, 3)) > 0).float() - 1], 1
+            ) * x.new_tensor([1, 0])
 
     data = images(3)
     data.x[1] = 0
@@ -214,7 +268,8 @@ class Nearest:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         own, theirs = (
-            heatproof.models.layers.activations(model, b, self.layer).flatten(1) for b in (batch, self.examples)
+            heatproof.models.layers.activations(model, b, self.layer).flatten(1)
+            for b in (batch, self.examples)
         )
         return own @ theirs.T
 
@@ -250,7 +305,11 @@ def test_examples_and_concepts_are_judged_by_their_invariance():
     }
     frame = run(Symmetry(group="cyclic", elements=12), methods, batch, model).table()
     assert (frame.status == "ok").all()
-    measured = frame[frame.measure.isin(["invariance", "equivariance"])].groupby("explainer").measure.unique()
+    measured = (
+        frame[frame.measure.isin(["invariance", "equivariance"])]
+        .groupby("explainer")
+        .measure.unique()
+    )
     assert {name: list(found) for name, found in measured.items()} == {
         name: ["equivariance" if name == "map" else "invariance"] for name in methods
     }
@@ -260,22 +319,33 @@ def test_examples_and_concepts_are_judged_by_their_invariance():
     assert (column(frame, "concepts", "invariance", "cyclic").value == 1).all()
     moving = column(frame, "moving concepts", "invariance", "cyclic").value
     assert (moving < 1).any()
-    assert ((moving * 36).round() - moving * 36).abs().max() < 1e-9, "shares of 3 concepts × 12 shifts"
+    assert ((moving * 36).round() - moving * 36).abs().max() < 1e-9, (
+        "shares of 3 concepts × 12 shifts"
+    )
 
 
 def test_repair_reaches_one_with_the_whole_group():
     model, batch = series()
-    methods = {"moving": Nearest(batch[:4], "features"), "noisy": GradientShap(samples=1, baseline=batch)}
+    methods = {
+        "moving": Nearest(batch[:4], "features"),
+        "noisy": GradientShap(samples=1, baseline=batch),
+    }
     axis = Symmetry(group="cyclic", elements=12, repair=(1, 4, 12))
     frame = run(axis, methods, batch, model).table()
     for name, measure in (("moving", "invariance"), ("noisy", "equivariance")):
         raw = column(frame, name, measure, "cyclic").value
-        curve = frame[(frame.explainer == name) & (frame.condition == "symmetrised") & (frame.measure == measure)]
+        curve = frame[
+            (frame.explainer == name)
+            & (frame.condition == "symmetrised")
+            & (frame.measure == measure)
+        ]
         means = curve.groupby("level").value.mean()
         assert means[1.0] == pytest.approx(raw.mean(), abs=1e-6), "one element is no repair"
         assert means[1.0] < means[4.0] < means[12.0]
         assert means[12.0] == pytest.approx(1, abs=1e-5)
-    assert [c for c in axis.conditions() if c[0] == "symmetrised"] == [("symmetrised", float(n)) for n in (1, 4, 12)]
+    assert [c for c in axis.conditions() if c[0] == "symmetrised"] == [
+        ("symmetrised", float(n)) for n in (1, 4, 12)
+    ]
 
 
 def test_layers_are_rows_too():
@@ -304,7 +374,9 @@ def test_sets_and_texts_are_judged_too():
     ids = torch.randint(1, 20, (4, 5), generator=torch.Generator().manual_seed(0)) * mask
     words = Batch(tuple("abcd"), ids, {"attention_mask": mask.long()})
     net = Model(seeded(lambda: BagOfWords(size=20, width=8), 0), embedding="embedding")
-    frame = run(Symmetry(group="permutation", sensitivity=0.1), {"gradient": InputXGradient()}, words, net).table()
+    frame = run(
+        Symmetry(group="permutation", sensitivity=0.1), {"gradient": InputXGradient()}, words, net
+    ).table()
     assert (column(frame, "gradient", "equivariance", "permutation").value - 1).abs().max() < 1e-5
     balls = column(frame, "gradient", "max_sensitivity", "sensitivity")
     assert set(balls.status) == {"undefined"} and "token ids" in balls.reason[0]
@@ -314,7 +386,9 @@ def test_each_input_is_explained_once():
     model, batch = series(4)
     run(Symmetry(group=Cyclic(), elements=12), {"saliency": Saliency()}, batch, model)
     predictions = 2 * 4 + 4 + 4 * 11  # references and what they predict, samples, moved samples
-    explanations = 4 + 4 * 11  # the references, which are all samples, and moved samples; the identity is known
+    explanations = (
+        4 + 4 * 11
+    )  # the references, which are all samples, and moved samples; the identity is known
     assert model.passes == predictions + explanations
 
 
@@ -329,9 +403,13 @@ def test_pictures_cost_no_pass_and_the_second_draw_is_shared_with_stability():
         return model.passes
 
     predictions = 2 * 4 + 4 + 4  # references and what they predict, samples, mirrored samples
-    explanations = 2 * (4 + 4 + 4)  # the references, which are all samples, their second draw, mirrored samples
+    explanations = 2 * (
+        4 + 4 + 4
+    )  # the references, which are all samples, their second draw, mirrored samples
     assert passes(symmetry) == predictions + explanations
-    assert passes(symmetry, stability) - passes(symmetry) == 4 + 2 * 4  # what is perturbed, and nothing twice
+    assert (
+        passes(symmetry, stability) - passes(symmetry) == 4 + 2 * 4
+    )  # what is perturbed, and nothing twice
 
 
 def test_groups_by_name_and_what_cannot_work():

@@ -44,13 +44,21 @@ def judge(
     entries = [
         ("m", measure, "dihedral", 8.0, score),
         ("m", f"{measure}_chance", "dihedral", 8.0, np.full(N, chance)),
-        ("m", "model_invariance", "dihedral", 8.0, np.broadcast_to(np.asarray(model, dtype=float), N)),
+        (
+            "m",
+            "model_invariance",
+            "dihedral",
+            8.0,
+            np.broadcast_to(np.asarray(model, dtype=float), N),
+        ),
         *extra,
     ]
     rows = synthetic.rows_of(entries, "symmetry")
     rows = rows.assign(low=rows["value"] - half, high=rows["value"] + half, role="method")
     samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
-    manifest = {"study": {"explainers": {"m": explainer or {}}, "evaluations": {"symmetry": settings}}}
+    manifest = {
+        "study": {"explainers": {"m": explainer or {}}, "evaluations": {"symmetry": settings}}
+    }
     (judged,) = axes.judge(rows, samples, [], manifest)
     return judged
 
@@ -65,9 +73,13 @@ def test_guidelines_one_to_four_where_the_model_is_invariant():
     assert card.severity == "act" and "Give it a baseline that the group leaves alone" in card.do
     assert "4 elements give 0.995" in card.do and "moved back" in card.do
     assert 'heatproof.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
-    example = by_title(judge(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"}))[TITLE]
+    example = by_title(
+        judge(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"})
+    )[TITLE]
     assert "invariant layer" in example.do and "guidelines 2 and 4" in example.means
-    concept = by_title(judge(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"}))[TITLE]
+    concept = by_title(
+        judge(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"})
+    )[TITLE]
     assert "guidelines 3 and 4" in concept.means and "layer f is one was not tested" in concept.do
     assert not by_title(judge(near(0.9999, 1e-6)))
 
@@ -94,7 +106,9 @@ def test_chance_draws_and_the_group_are_told():
         "agree to m 0.50 (score 0.60)"
         in by_title(judge(near(0.6), extra=floor))["Random draws cost more than the symmetry"].seen
     )
-    level = by_title(judge(near(0.6), chance=0.6))["No more alike under the group than explanations of other samples"]
+    level = by_title(judge(near(0.6), chance=0.6))[
+        "No more alike under the group than explanations of other samples"
+    ]
     assert "(chance 0.60)" in level.seen and level.explainers == ("m",)
     few = by_title(judge(near(0.6), half=0.2))["Few elements of the group were tried"]
     assert "±0.20" in few.seen and few.do.startswith("elements: 32 ")
@@ -132,21 +146,31 @@ def test_a_model_is_judged_by_the_explained_output_and_by_agreement():
     for measure, value in (("model_change", 0.4), ("model_agreement", 0.14)):
         extra = (("m", measure, "dihedral", 8.0, np.full(N, value)),)
         found = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=extra))
-        assert TITLE not in found and any("model itself does not keep" in title for title in found), measure
+        assert TITLE not in found and any(
+            "model itself does not keep" in title for title in found
+        ), measure
     fine = (
         ("m", "model_change", "dihedral", 8.0, np.full(N, 1e-6)),
         ("m", "model_agreement", "dihedral", 8.0, np.ones(N)),
     )
     judged = judge(near(0.6), explainer={"name": "lime"}, extra=fine)
     assert TITLE in by_title(judged)
-    assert "explained output moved by 0.0001 % of what unrelated samples differ by" in " ".join(lead(judged))
+    assert "explained output moved by 0.0001 % of what unrelated samples differ by" in " ".join(
+        lead(judged)
+    )
 
 
 @pytest.mark.parametrize(
     ("group", "text"),
     [
         ({"name": "dihedral", "n": 2}, '{"dihedral": {"n": 2}}'),
-        ({"name": "product", "factors": [{"name": "cyclic", "dim": -2}, {"name": "cyclic", "dim": -1}]}, None),
+        (
+            {
+                "name": "product",
+                "factors": [{"name": "cyclic", "dim": -2}, {"name": "cyclic", "dim": -1}],
+            },
+            None,
+        ),
         ({"name": "own", "title": "mine"}, "your group"),
     ],
 )
@@ -156,14 +180,17 @@ def test_advice_repeats_the_group_of_the_study(group, text):
     if group["name"] != "own":
         form = card.do.split("symmetrise(explainer, ")[1].split("); in a study")[0]
         study = (
-            card.do.split("in a study: ")[1].split(" Maps are")[0].removesuffix(".").replace("of: …", "of: saliency")
+            card.do.split("in a study: ")[1]
+            .split(" Maps are")[0]
+            .removesuffix(".")
+            .replace("of: …", "of: saliency")
         )
         made = heatproof.symmetrise(heatproof.Saliency(), ast.literal_eval(form))
         assert made.group == build(yaml.safe_load(study)["symmetrised"]["group"])
         assert made.group.name == group["name"] and getattr(made.group, "n", 2) == 2
-    other = by_title(judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"}))[
-        TITLE
-    ]
+    other = by_title(
+        judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"})
+    )[TITLE]
     assert "moved back" not in other.do, "importances of concepts are averaged as they are"
 
 
@@ -172,11 +199,15 @@ def test_chance_stands_beside_the_headline():
 
 
 def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
-    curve = tuple(("m", "equivariance", "convergence", float(n), near(1 - 0.2 / n)) for n in (1, 2, 8))
+    curve = tuple(
+        ("m", "equivariance", "convergence", float(n), near(1 - 0.2 / n)) for n in (1, 2, 8)
+    )
     measured = symmetries(judge(near(0.6), extra=curve))
     assert measured is not None
     rows = repaired(measured, "convergence")
-    assert rows["level"].tolist() == [1, 2, 8] and rows["mean"].tolist() == pytest.approx([0.8, 0.9, 0.975])
+    assert rows["level"].tolist() == [1, 2, 8] and rows["mean"].tolist() == pytest.approx(
+        [0.8, 0.9, 0.975]
+    )
     chart = convergence_chart(measured)
     assert chart is not None and "first n of the elements" in chart.caption
     assert convergence_chart(symmetries(judge(near(0.6)))) is None

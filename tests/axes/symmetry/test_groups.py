@@ -53,14 +53,18 @@ def passages() -> Batch:
     """Three passages of two tokens each, with one token between the first two, and a question."""
     ids = torch.arange(1, 28).reshape(3, 9)
     numbers = torch.tensor([1, 1, 0, 2, 2, 3, 3, 0, 0]).expand(3, -1)
-    return Batch(("a", "b", "c"), ids, {"attention_mask": torch.ones_like(ids), "_passages": numbers})
+    return Batch(
+        ("a", "b", "c"), ids, {"attention_mask": torch.ones_like(ids), "_passages": numbers}
+    )
 
 
 def graphs() -> Batch:
     g = torch.Generator().manual_seed(1)
     mask = torch.tensor([[True, True, True, False], [True, True, False, False], [True] * 4])
     edges = torch.rand(3, 4, 4, generator=g) * mask[:, None] * mask[:, :, None]
-    return Batch(("a", "b", "c"), torch.rand(3, 4, 2, generator=g), {"adjacency": edges, "mask": mask})
+    return Batch(
+        ("a", "b", "c"), torch.rand(3, 4, 2, generator=g), {"adjacency": edges, "mask": mask}
+    )
 
 
 def alike(batch: Batch) -> Batch:
@@ -71,7 +75,10 @@ def alike(batch: Batch) -> Batch:
 
 def roll(n: int) -> Any:
     return own(
-        lambda g, batch: batch.x.roll(int(g), -1), lambda g, maps: maps.roll(int(g), -1), torch.arange(n), title="roll"
+        lambda g, batch: batch.x.roll(int(g), -1),
+        lambda g, maps: maps.roll(int(g), -1),
+        torch.arange(n),
+        title="roll",
     )
 
 
@@ -87,7 +94,9 @@ class Case:
         self.group.check(self.batch.x.shape[1:])
 
 
-SET = random_batch(4, 2, mask=torch.tensor([[True, True, False, False], [True] * 4, [True, False, False, False]]))
+SET = random_batch(
+    4, 2, mask=torch.tensor([[True, True, False, False], [True] * 4, [True, False, False, False]])
+)
 CASES = {
     "cyclic": Case(cyclic(), random_batch(2, 5), 1),
     "cyclic with a mask": Case(cyclic(1), SET, 2),
@@ -105,15 +114,23 @@ CASES = {
     "passage_permutation": Case(PassagePermutation(), passages(), None),
     "node_permutation": Case(node_permutation(), alike(graphs()), 2),
     "product": Case(product(cyclic(-2), cyclic(-1)), random_batch(2, 2, 3), 1),
-    "product of permutations": Case(product(permutation(1), permutation(2)), random_batch(3, 2), None),
-    "product of three": Case(product("dihedral", permutation(1), roll(1)), random_batch(2, 3, 3), None),
+    "product of permutations": Case(
+        product(permutation(1), permutation(2)), random_batch(3, 2), None
+    ),
+    "product of three": Case(
+        product("dihedral", permutation(1), roll(1)), random_batch(2, 3, 3), None
+    ),
     "own": Case(roll(5), random_batch(2, 5), 1),
 }
 exact = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def same(a: Batch, b: Batch) -> bool:
-    return torch.equal(a.x, b.x) and a.ids == b.ids and all(torch.equal(a.aux[k], b.aux[k]) for k in (*a.aux, *b.aux))
+    return (
+        torch.equal(a.x, b.x)
+        and a.ids == b.ids
+        and all(torch.equal(a.aux[k], b.aux[k]) for k in (*a.aux, *b.aux))
+    )
 
 
 def some(group: Any, batch: Batch, n: int, seed: int) -> Tensor:
@@ -122,7 +139,9 @@ def some(group: Any, batch: Batch, n: int, seed: int) -> Tensor:
 
 
 def test_every_group_is_under_law():
-    assert {case.group.name for case in CASES.values()} == set(GROUPS) - {"so2", "scale", "so3"}, "see test_continuous"
+    assert {case.group.name for case in CASES.values()} == set(GROUPS) - {"so2", "scale", "so3"}, (
+        "see test_continuous"
+    )
     assert all(kind.name == name for name, kind in GROUPS.items())
 
 
@@ -146,7 +165,9 @@ def test_products_stay_inside_and_act_one_after_the_other(case):
         assert both.x.numpy().tobytes() in images
         assert same(both, group.act(g, group.act(h, batch)))
         maps = batch.x.float() + 0.5
-        assert torch.equal(group.move(group.compose(g, h), maps), group.move(g, group.move(h, maps)))
+        assert torch.equal(
+            group.move(group.compose(g, h), maps), group.move(g, group.move(h, maps))
+        )
 
 
 @exact
@@ -235,7 +256,9 @@ def test_nothing_depends_on_the_device(case):
 def test_the_factors_of_a_product_are_drawn_independently():
     batch = random_batch(1, 6, 6)
     parts = product(cyclic(-2), cyclic(-1)).sample(batch, 720, seed=0)[:, 0, 2:]
-    table = torch.zeros(6, 6).index_put_((parts[:, 0], parts[:, 1]), torch.ones(720), accumulate=True)
+    table = torch.zeros(6, 6).index_put_(
+        (parts[:, 0], parts[:, 1]), torch.ones(720), accumulate=True
+    )
     assert stats.chi2_contingency(table.numpy()).pvalue > 1e-3
 
 
@@ -251,7 +274,9 @@ def test_d4_is_what_numpy_says():
     x = random_batch(1, 5, 5)
     for k in range(8):
         image = np.fliplr(x.x[0, 0].numpy()) if k >= 4 else x.x[0, 0].numpy()
-        assert np.array_equal(dihedral(4).act(torch.tensor(k), x).x[0, 0].numpy(), np.rot90(image, k % 4))
+        assert np.array_equal(
+            dihedral(4).act(torch.tensor(k), x).x[0, 0].numpy(), np.rot90(image, k % 4)
+        )
 
 
 def test_d1_and_d2_are_flips_of_any_image():
@@ -283,7 +308,9 @@ def test_d8_is_approximate_and_says_so():
 
 
 def test_d8_composes_as_far_as_interpolation_lets_it():
-    rows, columns = torch.meshgrid(torch.linspace(-1, 1, 41), torch.linspace(-1, 1, 41), indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.linspace(-1, 1, 41), torch.linspace(-1, 1, 41), indexing="ij"
+    )
     smooth = torch.exp(-8 * ((rows - 0.2) ** 2 + (columns + 0.1) ** 2))[None, None]
     group = dihedral(8)
     for g, h in ((1, 1), (3, 9), (9, 3), (10, 13)):
@@ -292,7 +319,9 @@ def test_d8_composes_as_far_as_interpolation_lets_it():
         assert (both - one).norm() / one.norm() < 0.02
 
 
-@pytest.mark.parametrize(("group", "k", "degrees"), [(4, 1, 90), (4, 2, 180), (4, 3, 270), (8, 1, 45), (8, 5, 225)])
+@pytest.mark.parametrize(
+    ("group", "k", "degrees"), [(4, 1, 90), (4, 2, 180), (4, 3, 270), (8, 1, 45), (8, 5, 225)]
+)
 def test_geometric_perturbations_move_maps_like_the_group(group, k, degrees):
     batch = random_batch(2, 8, 8)
     moved, valid = Rotation(degrees=degrees).move(batch.x, batch.ids, seed=0)
@@ -323,14 +352,20 @@ def test_large_orders_are_numbers_and_are_not_listed():
     batch = random_batch(60, 3)
     assert permutation().order(batch) == math.factorial(60) > ENUMERABLE
     assert permutation().sample(batch, 2, seed=0).shape == (2, 3, 60)
-    with pytest.raises(UserError, match=r"permutation has about 10\^81 elements here, too many to list"):
+    with pytest.raises(
+        UserError, match=r"permutation has about 10\^81 elements here, too many to list"
+    ):
         permutation().elements(batch)
 
 
 def test_plan_elements_takes_all_or_draws():
     batch = random_batch(1, 6)
     elements, counts, whole = plan_elements(cyclic(), batch, 6, seed=0)
-    assert whole.all() and counts.tolist() == [6] * 3 and elements.tolist() == [[i] * 3 for i in range(6)]
+    assert (
+        whole.all()
+        and counts.tolist() == [6] * 3
+        and elements.tolist() == [[i] * 3 for i in range(6)]
+    )
     elements, counts, whole = plan_elements(cyclic(), batch, 5, seed=7)
     assert not whole.any() and torch.equal(elements, cyclic().sample(batch, 5, seed=7))
     assert plan_elements(torus(), random_batch(1, 2, 2), 4, seed=0)[0].shape == (4, 3, 2)
@@ -341,7 +376,9 @@ def test_plan_elements_takes_all_or_draws():
 
 def test_padding_stays_at_places_of_its_own_where_as_many_are_free():
     mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
-    plan = plan_elements(permutation(), Batch(("a", "b"), torch.rand(2, 3, 2), {"mask": mask}), 4, seed=0)
+    plan = plan_elements(
+        permutation(), Batch(("a", "b"), torch.rand(2, 3, 2), {"mask": mask}), 4, seed=0
+    )
     assert plan.whole.all() and plan.counts.tolist() == [2, 2]
     assert plan.elements.tolist() == [[[0, 1, 2], [0, 1, 2]], [[1, 0, 2], [0, 2, 1]]]
 
@@ -353,13 +390,17 @@ def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
     assert group.orders(batch) == [6, 2, 1] and group.order(batch) == 6
     plan = plan_elements(group, batch, 4, seed=0)
     assert plan.counts.tolist() == [4, 2, 1] and plan.whole.tolist() == [False, True, True]
-    assert [plan_elements(group, batch[i : i + 1], 4, 0).elements[:, 0].tolist() for i in range(3)] == [
-        plan.elements[: plan.counts[i], i].tolist() for i in range(3)
-    ], "a sample's elements do not depend on its company"
+    assert [
+        plan_elements(group, batch[i : i + 1], 4, 0).elements[:, 0].tolist() for i in range(3)
+    ] == [plan.elements[: plan.counts[i], i].tolist() for i in range(3)], (
+        "a sample's elements do not depend on its company"
+    )
     fixed = torch.isin(ids, torch.tensor([0, 101, 102]))
     for g in group.sample(batch, 50, seed=1):
         moved = group.act(g, batch)
-        assert torch.equal(moved.x[fixed], ids[fixed]) and torch.equal(moved.aux["attention_mask"], (ids > 0).long())
+        assert torch.equal(moved.x[fixed], ids[fixed]) and torch.equal(
+            moved.aux["attention_mask"], (ids > 0).long()
+        )
         assert torch.equal(moved.x.sort(1).values, ids.sort(1).values)
     listed = {tuple(group.act(g, batch[:1]).x[0].tolist()) for g in group.elements(batch[:1])}
     assert listed == {(101, *p, 102, 0) for p in itertools.permutations((5, 6, 7))}
@@ -372,12 +413,20 @@ def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
 @pytest.mark.parametrize(
     ("group", "shape", "message"),
     [
-        (cyclic(3), (2, 5), r"cyclic: dim 3 of tensors of shape \(B, 2, 5\) is not there; allowed: 1 to 2 or -1"),
+        (
+            cyclic(3),
+            (2, 5),
+            r"cyclic: dim 3 of tensors of shape \(B, 2, 5\) is not there; allowed: 1 to 2 or -1",
+        ),
         (cyclic(0), (2, 5), "dim 0 .* is the batch"),
         (cyclic(-3), (2, 5), "dim -3 .* is the batch"),
         (torus(), (7,), "torus: dim -2"),
         (torus((1, -2)), (4, 4), r"name a dimension of \(B, 4, 4\) twice"),
-        (dihedral(4), (3, 4, 5), "turns images by 90° and needs square ones, got 4×5; dihedral.2. has"),
+        (
+            dihedral(4),
+            (3, 4, 5),
+            "turns images by 90° and needs square ones, got 4×5; dihedral.2. has",
+        ),
         (dihedral(8), (3, 4, 5), "needs square ones"),
         (dihedral(1), (3, 4), r"needs images \(B, C, H, W\) or volumes, got shape \(B, 3, 4\)"),
         (dihedral(8), (1, 4, 4, 4), "or volumes, got shape"),
@@ -413,7 +462,9 @@ def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
         permutation().move(torch.tensor([2, 1, 0]), batch.x)
     with pytest.raises(UserError, match="no element of a product"):
         product(cyclic(1), cyclic(2)).move(torch.tensor([1, 2]), batch.x)
-    with pytest.raises(UserError, match=r"aux\['mask'\] has shape \(B, 9\) but moves with 4 positions"):
+    with pytest.raises(
+        UserError, match=r"aux\['mask'\] has shape \(B, 9\) but moves with 4 positions"
+    ):
         permutation().act(torch.arange(4), random_batch(4, 2, mask=torch.ones(3, 9)))
     with pytest.raises(UserError, match="use node_permutation"):
         permutation().act(torch.arange(4), graphs())
@@ -423,7 +474,8 @@ def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
         dihedral(4).move(torch.tensor(1), torch.rand(1, 3))
     for maps in (torch.rand(1, 3), torch.ones(1, 3, 3, dtype=torch.int64)):
         with pytest.raises(
-            UserError, match=f"so2 moves floating-point maps .* got {re.escape(str(tuple(maps.shape)))}"
+            UserError,
+            match=f"so2 moves floating-point maps .* got {re.escape(str(tuple(maps.shape)))}",
         ):
             so2().move(torch.tensor(1.0), maps)
     with pytest.raises(UserError, match="own: elements are numbered 0 to 1, got 2"):
@@ -439,13 +491,19 @@ def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: build({"torus": {"dims": []}}), r"different dimensions are needed, such as \(-2, -1\), got \(\)"),
+        (
+            lambda: build({"torus": {"dims": []}}),
+            r"different dimensions are needed, such as \(-2, -1\), got \(\)",
+        ),
         (
             lambda: build({"torus": {"dims": [1, 1]}}),
             r"different dimensions are needed, .* got \(1, 1\)",
         ),
         (product, "at least one factor is needed"),
-        (lambda: product(so3()), "a factor's elements must be numbers or vectors; those of so3 are not"),
+        (
+            lambda: product(so3()),
+            "a factor's elements must be numbers or vectors; those of so3 are not",
+        ),
     ],
 )
 def test_what_makes_no_group_is_refused(make, message):
@@ -456,7 +514,9 @@ def test_what_makes_no_group_is_refused(make, message):
 def test_groups_by_name():
     assert build("cyclic") == Cyclic()
     assert build({"torus": {"dims": [-1]}}) == Torus(dims=(-1,))
-    assert build({"product": {"factors": ["cyclic", {"cyclic": {"dim": -2}}]}}) == product(cyclic(), cyclic(-2))
+    assert build({"product": {"factors": ["cyclic", {"cyclic": {"dim": -2}}]}}) == product(
+        cyclic(), cyclic(-2)
+    )
     assert build(dihedral(2)) == Dihedral(2)
     for bad, message in [
         ("permutations", "did you mean 'permutation'"),
@@ -478,10 +538,17 @@ def test_groups_by_name():
 
 def test_an_own_group_may_be_any_finite_group():
     signs = [torch.diag(torch.tensor([float(a), float(b)])) for a in (1, -1) for b in (1, -1)]
-    group = own(lambda g, batch: batch.x @ g, lambda g, maps: maps @ g.abs(), signs, title="reflections of points")
+    group = own(
+        lambda g, batch: batch.x @ g,
+        lambda g, maps: maps @ g.abs(),
+        signs,
+        title="reflections of points",
+    )
     batch = random_batch(5, 2)
     moved = group.act(torch.tensor([1, 2, 3]), batch)
-    assert torch.equal(moved.x[0], batch.x[0] @ signs[1]) and torch.equal(moved.x[2], batch.x[2] @ signs[3])
+    assert torch.equal(moved.x[0], batch.x[0] @ signs[1]) and torch.equal(
+        moved.x[2], batch.x[2] @ signs[3]
+    )
     assert torch.equal(group.move(torch.tensor([1, 2, 3]), batch.x), batch.x)
     assert group.title == "reflections of points"
 
@@ -496,7 +563,9 @@ def test_the_list_of_an_own_group_may_depend_on_the_input():
         group.inverse(torch.tensor(1))
     group.check((2, 5))
     assert group.inverse(torch.tensor([0, 1, 2])).tolist() == [0, 4, 3]
-    assert torch.equal(group.move(torch.tensor(1), torch.arange(5)[None]), torch.tensor([[4, 0, 1, 2, 3]]))
+    assert torch.equal(
+        group.move(torch.tensor(1), torch.arange(5)[None]), torch.tensor([[4, 0, 1, 2, 3]])
+    )
     group.check((2, 7))
     with pytest.raises(UserError, match="inverse is ambiguous"):
         group.inverse(torch.tensor(1))
@@ -517,13 +586,38 @@ def by_x(function: Any) -> Any:
 @pytest.mark.parametrize(
     ("act", "move", "elements", "message"),
     [
-        (shifted, shifted, [0, 1, 2], "move is no group action: 1 after 2 is none of the 3 elements"),
+        (
+            shifted,
+            shifted,
+            [0, 1, 2],
+            "move is no group action: 1 after 2 is none of the 3 elements",
+        ),
         (shifted, shifted, [1, 0], "the first element, 1, must be the identity but moves maps"),
-        (shifted, identity, [1, 0], "the first element, 1, must act as the identity but changes the input"),
-        (shifted, identity, [0, 1, 2], "act is no group action, or not that of move: 1 after 2 is not what"),
+        (
+            shifted,
+            identity,
+            [1, 0],
+            "the first element, 1, must act as the identity but changes the input",
+        ),
+        (
+            shifted,
+            identity,
+            [0, 1, 2],
+            "act is no group action, or not that of move: 1 after 2 is not what",
+        ),
         (lambda g, x: x * 0.5 if g else x, identity, [0, 1], "1 after 1 is not what 0 or 1 does"),
-        (lambda g, x: x.roll(-2 * g, -1), lambda g, m: m.roll(g * g, -1), range(5), "1 after 1 is none of the 5"),
-        (shifted, lambda g, m: m[..., :1], [0], r"move must return maps of shape \(1, 5\), got \(1, 1\)"),
+        (
+            lambda g, x: x.roll(-2 * g, -1),
+            lambda g, m: m.roll(g * g, -1),
+            range(5),
+            "1 after 1 is none of the 5",
+        ),
+        (
+            shifted,
+            lambda g, m: m[..., :1],
+            [0],
+            r"move must return maps of shape \(1, 5\), got \(1, 1\)",
+        ),
         (lambda g, x: x[..., :1], identity, [0], r"act must return a Batch like the given one"),
         (lambda g, x: None, identity, [0], r"act must return a Batch .* got NoneType"),
     ],

@@ -62,11 +62,18 @@ def rows_of(
     for explainer, measure, condition, level, value in (*entries, *extra):
         frame = pd.DataFrame({"value": np.broadcast_to(np.asarray(value, dtype=float), n)})
         frame["sample"] = [f"s{i:03d}" for i in range(n)]
-        frame["explainer"], frame["measure"], frame["condition"], frame["level"] = explainer, measure, condition, level
+        frame["explainer"], frame["measure"], frame["condition"], frame["level"] = (
+            explainer,
+            measure,
+            condition,
+            level,
+        )
         frame["status"] = np.where(frame.value.isna(), "undefined", "ok")
         frame["reason"] = np.where(frame.value.isna(), "the explanation is zero", "")
         bounded = not measure.endswith("_chance") and condition not in ("redraw", "sensitivity")
-        frame["low"], frame["high"] = (frame.value + side * half if bounded else np.nan for side in (-1, 1))
+        frame["low"], frame["high"] = (
+            frame.value + side * half if bounded else np.nan for side in (-1, 1)
+        )
         frames.append(frame)
     rows = pd.concat(frames, ignore_index=True)
     rows["dataset"], rows["model"], rows["evaluation"] = "photos", "net", "symmetry"
@@ -75,7 +82,9 @@ def rows_of(
 
 
 def judge(rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any = None) -> Judged:
-    samples = pd.DataFrame({"sample": sorted(rows["sample"].unique()), "predicted_name": "cat", "probability": 0.9})
+    samples = pd.DataFrame(
+        {"sample": sorted(rows["sample"].unique()), "predicted_name": "cat", "probability": 0.9}
+    )
     samples = samples.assign(error="", dataset=rows["dataset"].iloc[0], model=rows["model"].iloc[0])
     study = {"explainers": explainers or {}, "evaluations": {"symmetry": settings}}
     (judged,) = axes.judge(rows, samples, list(exhibits), {"study": study})
@@ -104,12 +113,18 @@ def test_the_boxes_hold_the_numbers_of_the_table():
     assert methods["name"].tolist() == ["ig", "LIME", "Random"], "best on top, by mean"
     faint = [piece for piece in plot.sheet.pieces if isinstance(piece, Dot) and piece.opacity < 1]
     assert len(faint) == 3 * N, "every sample is a faint dot"
-    assert {dot.colour for dot in faint} == {colour_of("ig"), colour_of("lime"), "control"}, "controls are grey"
+    assert {dot.colour for dot in faint} == {colour_of("ig"), colour_of("lime"), "control"}, (
+        "controls are grey"
+    )
     summary = statistics.summary([judged.cube])
-    summary = summary[(summary.measure == "equivariance") & (summary.condition == "dihedral")].set_index("explainer")
+    summary = summary[
+        (summary.measure == "equivariance") & (summary.condition == "dihedral")
+    ].set_index("explainer")
     for row in measured_in(judged).means.itertuples():
         wanted = summary.loc[row.explainer, ["mean", "low", "high", "chance"]].tolist()
-        assert [row.mean, row.mean_low, row.mean_high, row.chance] == pytest.approx(wanted, abs=1e-6)
+        assert [row.mean, row.mean_low, row.mean_high, row.chance] == pytest.approx(
+            wanted, abs=1e-6
+        )
     drawn = methods.set_index("name")[["value", "low", "high"]]
     for name, explainer in (("ig", "ig"), ("LIME", "lime")):
         assert drawn.loc[name].tolist() == pytest.approx(
@@ -122,9 +137,19 @@ def test_the_boxes_hold_the_numbers_of_the_table():
 def test_the_error_of_drawn_elements_is_told():
     whole = by_key(judge(rows_of({"ig": spread(0.7)})))["boxes"].caption
     drawn = judge(rows_of({"ig": spread(0.7)}, half=0.21))
-    assert "no Monte-Carlo error" in whole and "D4" in whole and "moves exactly as the input does" in whole
-    assert "±0.21" in by_key(drawn)["boxes"].caption and "identity counted" not in by_key(drawn)["boxes"].caption
-    assert any("8 elements were drawn" in s and "±0.21 (median of the 95 % bounds)" in s for s in PAGE.lead(drawn))
+    assert (
+        "no Monte-Carlo error" in whole
+        and "D4" in whole
+        and "moves exactly as the input does" in whole
+    )
+    assert (
+        "±0.21" in by_key(drawn)["boxes"].caption
+        and "identity counted" not in by_key(drawn)["boxes"].caption
+    )
+    assert any(
+        "8 elements were drawn" in s and "±0.21 (median of the 95 % bounds)" in s
+        for s in PAGE.lead(drawn)
+    )
     assert not any("drawn" in s for s in PAGE.lead(judge(rows_of({"ig": spread(0.7)}))))
 
 
@@ -138,8 +163,12 @@ def test_kinds_are_kept_apart():
     assert means.kind.tolist() == ["feature", "example", "concept", "example or concept"]
     titles = [plot.title for plot in by_key(judge(rows, explainers=known))["boxes"].plots]
     assert titles == [f"{kind.capitalize()} explanations" for kind in means.kind]
-    named = judge(rows, explainers={**known, "mine": {"name": "symmetrised", "of": {"name": "cav"}}})
-    assert measured_in(named).means.kind.tolist().count("concept") == 2, "the manifest knows what a name stands for"
+    named = judge(
+        rows, explainers={**known, "mine": {"name": "symmetrised", "of": {"name": "cav"}}}
+    )
+    assert measured_in(named).means.kind.tolist().count("concept") == 2, (
+        "the manifest knows what a name stands for"
+    )
     said = PAGE.lead(named)
     assert said[0].startswith("ig has an equivariance") and "no other feature method" in said[0]
     assert any("concept methods" in s for s in said)
@@ -154,7 +183,10 @@ def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
     cloud = marks([plot])
     assert cloud["x"].tolist() == pytest.approx(invariance, abs=1e-5)
     assert cloud["value"].tolist() == pytest.approx(spread(0.7), abs=1e-5)
-    assert plot.note.startswith(f"{spread(0.7).mean():.3f} [") and f"{invariance.mean():.2f}" in chart.caption
+    assert (
+        plot.note.startswith(f"{spread(0.7).mean():.3f} [")
+        and f"{invariance.mean():.2f}" in chart.caption
+    )
     assert "relaxed" not in by_key(judge(rows_of({"ig": spread(0.7)})))
 
 
@@ -169,15 +201,23 @@ def test_clouds_are_thinned_the_same_way_every_time():
 
 
 def test_the_curve_of_repair_starts_at_the_plain_score():
-    repair = tuple(("ig", "equivariance", "symmetrised", level, v) for level, v in ((4.0, 0.9), (8.0, 1.0)))
+    repair = tuple(
+        ("ig", "equivariance", "symmetrised", level, v) for level, v in ((4.0, 0.9), (8.0, 1.0))
+    )
     judged = judge(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
     chart = by_key(judged)["repair"]
     found = curve(chart.plots, "ig")
     assert found["x"].tolist() == [1, 4, 8]
     assert found["value"].tolist() == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
     assert "by construction" in chart.caption and "faithfulness" in chart.caption
-    with_one = judge(rows_of({"ig": spread(0.7)}, extra=(("ig", "equivariance", "symmetrised", 1.0, 0.71), *repair)))
-    assert curve(by_key(with_one)["repair"].plots, "ig")["value"].tolist() == pytest.approx([0.71, 0.9, 1.0])
+    with_one = judge(
+        rows_of(
+            {"ig": spread(0.7)}, extra=(("ig", "equivariance", "symmetrised", 1.0, 0.71), *repair)
+        )
+    )
+    assert curve(by_key(with_one)["repair"].plots, "ig")["value"].tolist() == pytest.approx(
+        [0.71, 0.9, 1.0]
+    )
     assert "repair" not in by_key(judge(rows_of({"ig": spread(0.7)})))
     not_invariant = judge(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
     assert "This model is not" in by_key(not_invariant)["repair"].caption
@@ -185,7 +225,11 @@ def test_the_curve_of_repair_starts_at_the_plain_score():
 
 def test_sensitivity_is_set_against_the_score_with_spearman():
     changes = np.random.default_rng(3).random(N)
-    judged = judge(rows_of({"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)))
+    judged = judge(
+        rows_of(
+            {"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)
+        )
+    )
     (plot,) = by_key(judged)["sensitivity"].plots
     dots = marks([plot])
     rho = stats.spearmanr(changes, spread(0.7)).statistic
@@ -200,7 +244,12 @@ def test_sensitivity_is_set_against_the_score_with_spearman():
 
 def layer_rows() -> tuple[tuple[str, str, str, float, Any], ...]:
     found = []
-    for layer, same, moved in (("pool", 1e-6, np.nan), ("conv", 0.8, 2e-6), ("fc", 0.5, 0.7), ("dead", np.nan, np.nan)):
+    for layer, same, moved in (
+        ("pool", 1e-6, np.nan),
+        ("conv", 0.8, 2e-6),
+        ("fc", 0.5, 0.7),
+        ("dead", np.nan, np.nan),
+    ):
         for explainer in ("ig", "sobel"):  # the rows are repeated for every explainer
             found += [(explainer, "layer_invariance_error", layer, 8.0, same)]
             found += [(explainer, "layer_equivariance_error", layer, 8.0, moved)]
@@ -208,16 +257,31 @@ def layer_rows() -> tuple[tuple[str, str, str, float, Any], ...]:
 
 
 def test_layers_are_judged_by_their_largest_error():
-    judged = judge(rows_of({"ig": 0.9, "sobel": 1.0}, extra=layer_rows()), settings={**D4, "layers": ["conv", "pool"]})
+    judged = judge(
+        rows_of({"ig": 0.9, "sobel": 1.0}, extra=layer_rows()),
+        settings={**D4, "layers": ["conv", "pool"]},
+    )
     verdicts = layer_verdicts(judged).set_index("layer").verdict
-    assert verdicts.to_dict() == {"conv": "equivariant", "pool": "invariant", "fc": "neither", "dead": "unknown"}
+    assert verdicts.to_dict() == {
+        "conv": "equivariant",
+        "pool": "invariant",
+        "fc": "neither",
+        "dead": "unknown",
+    }
     assert verdicts.index[:2].tolist() == ["conv", "pool"], "in the order of the study"
     panel = layer_table(judged)
-    assert "0.80" in panel.html and "2e−06" in panel.html and "24 outputs were zero" in panel.caption
+    assert (
+        "0.80" in panel.html and "2e−06" in panel.html and "24 outputs were zero" in panel.caption
+    )
     assert layer_table(judge(rows_of({"ig": 0.9}))) is None
 
 
-def exhibits(explainers=("ig", "lime"), samples=("s000", "s001"), side=32, note="equivariance -0.12, the lowest of 8"):
+def exhibits(
+    explainers=("ig", "lime"),
+    samples=("s000", "s001"),
+    side=32,
+    note="equivariance -0.12, the lowest of 8",
+):
     generator = np.random.default_rng(0)
     found = []
     for explainer in explainers:
@@ -225,7 +289,17 @@ def exhibits(explainers=("ig", "lime"), samples=("s000", "s001"), side=32, note=
             for condition, level in (("clean", 0.0), ("dihedral", 8.0)):
                 image = generator.integers(0, 256, (side, side, 3), dtype=np.uint8)
                 attribution = generator.normal(size=(side, side)).astype(np.float32)
-                place = ("photos", "net", explainer, condition, level, sample, image, attribution, "symmetry")
+                place = (
+                    "photos",
+                    "net",
+                    explainer,
+                    condition,
+                    level,
+                    sample,
+                    image,
+                    attribution,
+                    "symmetry",
+                )
                 found.append(Shown(*place, note="" if condition == "clean" else note))
     return found
 
@@ -235,20 +309,36 @@ def test_the_gallery_shows_the_worst_sample_of_each_method():
     judged = judge(rows_of(values), exhibits())
     html = failures(judged).html
     cards = html.split("<figure")[1:]
-    assert [("LIME" in card, "s000" in card) for card in cards] == [(True, True), (False, False)], "worst method first"
+    assert [("LIME" in card, "s000" in card) for card in cards] == [(True, True), (False, False)], (
+        "worst method first"
+    )
     assert "s001" in cards[1] and "equivariance −0.12" in cards[1]
-    rows = judged.rows[(judged.rows["explainer"] == "ig") & (judged.rows["sample"] == "s001")].set_index("measure")
+    rows = judged.rows[
+        (judged.rows["explainer"] == "ig") & (judged.rows["sample"] == "s001")
+    ].set_index("measure")
     chance = float(rows["value"]["equivariance_chance"])
-    assert f">{number((0.1 - chance) / (1 - chance))}<" in cards[1], "calibrated, as on the proof sheet"
+    assert f">{number((0.1 - chance) / (1 - chance))}<" in cards[1], (
+        "calibrated, as on the proof sheet"
+    )
     for card in cards:
-        sources = re.findall(r'<img class="([a-z ]+)" src="data:image/webp;[^"]+" alt="([^"]*)">', card)
-        assert [kind for kind, _ in sources] == ["photo", "map signed"] * 2 and len({alt for _, alt in sources}) == 3
-    assert failures(judge(rows_of(values))) is None and failures(judge(rows_of(values), exhibits()[:1])) is None
+        sources = re.findall(
+            r'<img class="([a-z ]+)" src="data:image/webp;[^"]+" alt="([^"]*)">', card
+        )
+        assert [kind for kind, _ in sources] == ["photo", "map signed"] * 2 and len(
+            {alt for _, alt in sources}
+        ) == 3
+    assert (
+        failures(judge(rows_of(values))) is None
+        and failures(judge(rows_of(values), exhibits()[:1])) is None
+    )
 
 
 def test_a_large_gallery_stays_small():
     names = tuple(f"method_{i}" for i in range(30))
-    judged = judge(rows_of({name: 0.01 * i for i, name in enumerate(names)}), exhibits(names, ("s000",), side=224))
+    judged = judge(
+        rows_of({name: 0.01 * i for i, name in enumerate(names)}),
+        exhibits(names, ("s000",), side=224),
+    )
     panel = failures(judged)
     assert len(panel.html) < 1_500_000 and panel.html.count("<figure") == 12
     assert "18 better methods were left out" in panel.caption
@@ -257,7 +347,10 @@ def test_a_large_gallery_stays_small():
 def lit(judged: Judged) -> list[list[str]]:
     """The framed answers of every step."""
     html = str(flow_chart(measured_in(judged)).html).split("</ol>")[0]
-    return [re.findall(r'<li class="lit" aria-current="step"><b>([^<]+)</b>', s) for s in re.split(r"</ul></li>", html)]
+    return [
+        re.findall(r'<li class="lit" aria-current="step"><b>([^<]+)</b>', s)
+        for s in re.split(r"</ul></li>", html)
+    ]
 
 
 def test_the_flow_lights_the_way_of_the_run():
@@ -293,9 +386,15 @@ def test_the_flow_says_what_to_do():
     advice = str(flow_chart(measured_in(judged)).html).split('class="advice">')[1].split("</li>")
     words = {re.search("<b>([^<]+)", line)[1]: line for line in advice if "<b>" in line}
     assert "two runs on the same input agree only to 0.66" in words["ig"]
-    assert "layer conv is not invariant (equivariant)" in words["cav"] and "such as pool" in words["cav"]
+    assert (
+        "layer conv is not invariant (equivariant)" in words["cav"]
+        and "such as pool" in words["cav"]
+    )
     assert "8 elements give 1.000" in words["cav"]
-    assert "layer other is one was not tested" in words["cars"] and "more than 4 elements" in words["cars"]
+    assert (
+        "layer other is one was not tested" in words["cars"]
+        and "more than 4 elements" in words["cars"]
+    )
     assert "based on the loss" in words["tracin"] and "repair: [4, 8]" in words["tracin"]
 
 
@@ -304,36 +403,62 @@ def test_the_lead_names_the_best_method_with_its_interval():
     row = measured_in(judged).means.iloc[0]
     first = PAGE.lead(judged)[0]
     assert first.startswith("Of 2 feature methods, ig moves with the input best: equivariance ")
-    assert with_interval(row["mean"], row["mean_low"], row["mean_high"]) in first and "ahead by 0." in first
+    assert (
+        with_interval(row["mean"], row["mean_low"], row["mean_high"]) in first
+        and "ahead by 0." in first
+    )
     tied = judge(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
     assert "cannot be separated" in PAGE.lead(tied)[0]
-    exact = judge(rows_of({"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}))
+    exact = judge(
+        rows_of(
+            {"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}
+        )
+    )
     said = PAGE.lead(exact)[0]
-    assert "a and b move with the input: mean equivariance at least 1.000" in said and "c with 0.39" in said
+    assert (
+        "a and b move with the input: mean equivariance at least 1.000" in said
+        and "c with 0.39" in said
+    )
 
 
 def test_the_lead_is_honest_about_model_chance_controls_and_floor():
     lifted = 0.1
-    judged = judge(rows_of({"shap": spread(0.9), "lime": spread(lifted, seed=4), "sobel": 1.0}, floors={"shap": 0.6}))
+    judged = judge(
+        rows_of(
+            {"shap": spread(0.9), "lime": spread(lifted, seed=4), "sobel": 1.0},
+            floors={"shap": 0.6},
+        )
+    )
     said = " ".join(PAGE.lead(judged))
     assert "The model is invariant to the group, D4" in said
-    assert "Within noise of chance: lime" in said and "shap (0.9" not in said.split("Within noise")[1].split(".")[0]
+    assert (
+        "Within noise of chance: lime" in said
+        and "shap (0.9" not in said.split("Within noise")[1].split(".")[0]
+    )
     assert (
         "The control sobel, which explains nothing, scores 1.00 [1.00, 1.00]" in said
         and "no less than shap and lime" in said
     )
     assert "shap 0.60 (score 0." in said
     assert f"Only {N} samples" in said
-    loose = " ".join(PAGE.lead(judge(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8)))))
-    assert "The model itself is not invariant" in loose and "invariant means at least 0.999" in loose
+    loose = " ".join(
+        PAGE.lead(judge(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8))))
+    )
+    assert (
+        "The model itself is not invariant" in loose and "invariant means at least 0.999" in loose
+    )
     d8 = {**D4, "group": {"name": "dihedral", "n": 8}}
-    assert any("interpolates" in s for s in PAGE.lead(judge(rows_of({"ig": spread(0.9)}), settings=d8)))
+    assert any(
+        "interpolates" in s for s in PAGE.lead(judge(rows_of({"ig": spread(0.9)}), settings=d8))
+    )
 
 
 def test_undefined_scores_are_counted_with_their_reasons():
     values = np.r_[[np.nan] * 4, spread(0.5, N - 4)]
     judged = judge(rows_of({"ig": spread(0.9), "lime": values}))
-    assert f"4 of {2 * N} scores are undefined (lime: 4 × the explanation is zero)." in PAGE.lead(judged)
+    assert f"4 of {2 * N} scores are undefined (lime: 4 × the explanation is zero)." in PAGE.lead(
+        judged
+    )
     nothing = judge(rows_of({"ig": np.nan}))
     said = PAGE.lead(nothing)
     assert said[0].startswith("Nothing can be concluded") and f"{N} of {N} scores" in said[-2]
@@ -341,11 +466,17 @@ def test_undefined_scores_are_counted_with_their_reasons():
 
 
 def test_one_sample_has_no_interval():
-    extra = (("ig", "max_sensitivity", "sensitivity", 0.02, 0.3), ("ig", "equivariance", "symmetrised", 4.0, 0.9))
+    extra = (
+        ("ig", "max_sensitivity", "sensitivity", 0.02, 0.3),
+        ("ig", "equivariance", "symmetrised", 4.0, 0.9),
+    )
     judged = judge(rows_of({"ig": 0.7, "lime": 0.4}, model_invariance=0.9, n=1, extra=extra))
     parts = by_key(judged)
     assert set(parts) == {"boxes", "flow", "relaxed", "repair", "sensitivity"}
-    assert "0.70 (no interval)" in PAGE.lead(judged)[0] and "Only 1 sample was" in PAGE.lead(judged)[-1]
+    assert (
+        "0.70 (no interval)" in PAGE.lead(judged)[0]
+        and "Only 1 sample was" in PAGE.lead(judged)[-1]
+    )
     assert "ρ not defined" in parts["sensitivity"].plots[0].note
 
 
@@ -358,10 +489,15 @@ def test_missing_measures_leave_out_their_parts():
     assert PAGE.parts(bare) == [] and "Nothing can be concluded" in PAGE.lead(bare)[0]
     foreign = judge(rows, settings={"group": {"name": "of_another_version", "n": 3}})
     assert "of_another_version" in by_key(foreign)["boxes"].caption
-    own = judge(rows, settings={"group": {"name": "own", "title": "change of <sign>", "interpolating": True}})
+    own = judge(
+        rows,
+        settings={"group": {"name": "own", "title": "change of <sign>", "interpolating": True}},
+    )
     assert measured_in(own).title == "change of <sign>" and measured_in(own).interpolates
     both = [{"name": "cyclic", "dim": -1}, {"name": "dihedral", "n": 8}]
-    assert measured_in(judge(rows, settings={"group": {"name": "product", "factors": both}})).interpolates
+    assert measured_in(
+        judge(rows, settings={"group": {"name": "product", "factors": both}})
+    ).interpolates
 
 
 def nasty() -> Judged:
@@ -371,7 +507,9 @@ def nasty() -> Judged:
         (NASTY, "layer_invariance_error", NASTY + "layer", 8.0, 0.5),
     )
     rows = rows_of(
-        {NASTY: np.r_[np.nan, spread(0.7, N - 1)], "b": spread(0.2)}, model_invariance=spread(0.9), extra=extra
+        {NASTY: np.r_[np.nan, spread(0.7, N - 1)], "b": spread(0.2)},
+        model_invariance=spread(0.9),
+        extra=extra,
     )
     rows["sample"] += NASTY
     rows["reason"] = rows["reason"].where(rows["reason"] == "", NASTY)
@@ -384,8 +522,12 @@ def nasty() -> Judged:
 def test_names_are_inert():
     judged = nasty()
     panels = "".join(str(part.html) for part in PAGE.parts(judged) if isinstance(part, Panel))
-    drawn = "".join(plot.sheet.svg() for p in PAGE.parts(judged) if isinstance(p, Chart) for plot in p.every)
-    assert "<script" not in panels and "<img src=x" not in panels and "onerror=alert(2)&gt;" in panels
+    drawn = "".join(
+        plot.sheet.svg() for p in PAGE.parts(judged) if isinstance(p, Chart) for plot in p.every
+    )
+    assert (
+        "<script" not in panels and "<img src=x" not in panels and "onerror=alert(2)&gt;" in panels
+    )
     assert "<script" not in drawn and "<img" not in drawn
     assert {"layers", "failures", "flow"} <= set(by_key(judged))
 
@@ -405,31 +547,62 @@ def test_names_are_inert_on_the_page():
 
 
 def test_models_are_set_side_by_side():
-    loose = rows_of({"ig": spread(0.4), "lime": spread(0.3)}, model_invariance=spread(0.8)).assign(model="plain <b>")
+    loose = rows_of({"ig": spread(0.4), "lime": spread(0.3)}, model_invariance=spread(0.8)).assign(
+        model="plain <b>"
+    )
     tight = rows_of({"ig": spread(0.9)}, model_invariance=1.0)
     (chart,) = PAGE.across([judge(tight), judge(loose)])
     found = curve(chart.plots, "ig")
     assert found["x"].tolist() == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
-    assert found["value"].tolist() == pytest.approx([spread(0.4).mean(), spread(0.9).mean()], abs=1e-5)
-    assert "plain <b> (0.79" in chart.caption and not any("<b>" in plot.sheet.svg() for plot in chart.plots)
+    assert found["value"].tolist() == pytest.approx(
+        [spread(0.4).mean(), spread(0.9).mean()], abs=1e-5
+    )
+    assert "plain <b> (0.79" in chart.caption and not any(
+        "<b>" in plot.sheet.svg() for plot in chart.plots
+    )
     assert chart.title == "Relaxed invariance: photos"
     assert PAGE.across([judge(tight)]) == []
 
 
 def test_a_real_run_is_drawn():
     evaluation = Symmetry(
-        group={"dihedral": {"n": 2}}, repair=(2,), sensitivity=0.02, sensitivity_draws=2, layers=("10",)
+        group={"dihedral": {"n": 2}},
+        repair=(2,),
+        sensitivity=0.02,
+        sensitivity_draws=2,
+        layers=("10",),
     )
-    done = heatproof.evaluate(model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation)
+    done = heatproof.evaluate(
+        model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation
+    )
     rows = done.table()
     (judged,) = axes.judge(rows, done.samples(), read_exhibits(done.path), done.manifest)
     parts = PAGE.parts(judged)
-    assert [p.key for p in parts] == ["boxes", "flow", "relaxed", "repair", "sensitivity", "layers", "failures"]
+    assert [p.key for p in parts] == [
+        "boxes",
+        "flow",
+        "relaxed",
+        "repair",
+        "sensitivity",
+        "layers",
+        "failures",
+    ]
     measured = measured_in(judged)
     assert measured.whole and measured.elements == 4 and measured.title == "D2: reflections"
-    wanted = rows[(rows.measure == "equivariance") & (rows.condition == "dihedral") & (rows.explainer == "saliency")]
-    assert float(measured.means.set_index("explainer").loc["saliency", "mean"]) == pytest.approx(wanted.value.mean())
-    assert measured.means.set_index("explainer").loc[["gradient_shap", "random"], "floor"].notna().all()
+    wanted = rows[
+        (rows.measure == "equivariance")
+        & (rows.condition == "dihedral")
+        & (rows.explainer == "saliency")
+    ]
+    assert float(measured.means.set_index("explainer").loc["saliency", "mean"]) == pytest.approx(
+        wanted.value.mean()
+    )
+    assert (
+        measured.means.set_index("explainer")
+        .loc[["gradient_shap", "random"], "floor"]
+        .notna()
+        .all()
+    )
     assert parts[-1].html.count("<img") == 8, "controls have no place there"
 
 

@@ -14,7 +14,13 @@ from heatproof import Batch, Model, UserError, rand
 from heatproof.axes.symmetry.criterion import compare
 from heatproof.axes.symmetry.groups import Cyclic, Dihedral, NodePermutation, Permutation, Torus
 from heatproof.axes.symmetry.orbit import orbit
-from heatproof.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
+from heatproof.axes.symmetry.scores import (
+    equivariance,
+    invariance,
+    layer_symmetry,
+    max_sensitivity,
+    model_invariance,
+)
 from heatproof.explainers import (
     DeepLift,
     GradientShap,
@@ -25,7 +31,15 @@ from heatproof.explainers import (
     Saliency,
 )
 from heatproof.maps.similarity import cosine
-from heatproof.models.nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN, seeded
+from heatproof.models.nets import (
+    GNN,
+    BagOfWords,
+    CircularCNN1d,
+    CircularCNN2d,
+    DeepSet,
+    StandardCNN,
+    seeded,
+)
 from heatproof.statistics.bounds import mean_interval
 
 
@@ -54,7 +68,11 @@ def graphs(n: int = 3) -> tuple[Model, Batch, Any]:
     mask = torch.arange(6) < torch.tensor([6, 5, 3, 6])[:n, None]
     edges = (draw(n, 6, 6, seed=1) < 0.4) & mask[:, :, None] & mask[:, None, :]
     edges = (edges | edges.transpose(1, 2)).float()
-    return Model(net), named(draw(n, 6, 4) * mask[..., None], adjacency=edges, mask=mask), NodePermutation()
+    return (
+        Model(net),
+        named(draw(n, 6, 4) * mask[..., None], adjacency=edges, mask=mask),
+        NodePermutation(),
+    )
 
 
 def texts(n: int = 3) -> tuple[Model, Batch, Any]:
@@ -73,7 +91,13 @@ def top(model: Model, batch: Batch) -> Tensor:
         return model.logits(model.inputs(batch), batch.aux).argmax(1)
 
 
-MODALITIES = {"series": series, "pictures": pictures, "sets": sets, "graphs": graphs, "texts": texts}
+MODALITIES = {
+    "series": series,
+    "pictures": pictures,
+    "sets": sets,
+    "graphs": graphs,
+    "texts": texts,
+}
 GUARANTEED = [
     Saliency(),
     Saliency(absolute=False),
@@ -92,12 +116,17 @@ class ByExample:
         self.examples, self.layer, self.loss = examples, layer, loss
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        own, theirs = self.features(model, batch, target), self.features(model, self.examples, target[:1].expand(4))
+        own, theirs = (
+            self.features(model, batch, target),
+            self.features(model, self.examples, target[:1].expand(4)),
+        )
         return own @ theirs.T
 
     def features(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
         kept: list[Tensor] = []
-        handle = model.layer(self.layer).register_forward_hook(lambda *given: kept.append(given[2].flatten(1)))
+        handle = model.layer(self.layer).register_forward_hook(
+            lambda *given: kept.append(given[2].flatten(1))
+        )
         with torch.no_grad():
             logits = model.logits(model.inputs(batch), batch.aux)
         handle.remove()
@@ -116,14 +145,22 @@ def test_the_reference_models_are_invariant(modality):
     assert found.agreement.value.tolist() == [1.0] * len(batch)
 
 
-@pytest.mark.parametrize("explainer", GUARANTEED, ids=lambda e: f"{e.name}-{getattr(e, 'absolute', '')}")
+@pytest.mark.parametrize(
+    "explainer", GUARANTEED, ids=lambda e: f"{e.name}-{getattr(e, 'absolute', '')}"
+)
 @pytest.mark.parametrize("modality", MODALITIES)
 def test_gradient_methods_are_equivariant_on_invariant_models(modality, explainer):
     model, batch, group = MODALITIES[modality]()
     found = equivariance(model, batch, top(model, batch), explainer, group, n=30)
-    assert found.each.shape == (len(batch), 30 if modality == "pictures" else 12 if modality == "series" else 30)
+    assert found.each.shape == (
+        len(batch),
+        30 if modality == "pictures" else 12 if modality == "series" else 30,
+    )
     if modality == "texts" and explainer.name == "saliency":  # all words of a bag have one gradient
-        assert set(found.reason) <= {"no element of the group moves the explanation", "the explanation is constant"}
+        assert set(found.reason) <= {
+            "no element of the group moves the explanation",
+            "the explanation is constant",
+        }
         assert found.value.isnan().all()
         return
     assert (found.value - 1).abs().max() < 1e-5
@@ -139,18 +176,26 @@ def test_rule_based_methods_are_equivariant_too(modality, explainer):
 
 
 @pytest.mark.parametrize("modality", MODALITIES)
-def test_loss_and_invariant_layers_give_invariant_explanations_and_equivariant_layers_do_not(modality):
+def test_loss_and_invariant_layers_give_invariant_explanations_and_equivariant_layers_do_not(
+    modality,
+):
     model, batch, group = MODALITIES[modality](4)
     batch, examples = batch[:3], batch
     target = top(model, batch)
-    early = {"sets": "elements", "graphs": "layers.0", "texts": "embedding"}.get(modality, "features")
+    early = {"sets": "elements", "graphs": "layers.0", "texts": "embedding"}.get(
+        modality, "features"
+    )
 
     def score(*given: Any, **options: Any) -> Tensor:
-        return invariance(model, batch, target, ByExample(examples, *given, **options), group, n=12).value
+        return invariance(
+            model, batch, target, ByExample(examples, *given, **options), group, n=12
+        ).value
 
     assert (score("hidden", loss=True) - 1).abs().max() < 1e-5
     assert (score("pool") - 1).abs().max() < 1e-5
-    assert (score(early) < 0.99999).all(), "a representation that moves gives an importance that moves"
+    assert (score(early) < 0.99999).all(), (
+        "a representation that moves gives an importance that moves"
+    )
 
 
 def test_a_model_that_is_not_invariant_is_seen_and_its_explanations_do_not_move_along():
@@ -189,7 +234,9 @@ def real_elements(batch: Batch) -> list[int]:
     return [int(n) for n in mask.sum(1)]
 
 
-def by_hand(model: Model, batch: Batch, target: Tensor, explainer: Any, group: Any, elements: Any) -> list[float]:
+def by_hand(
+    model: Model, batch: Batch, target: Tensor, explainer: Any, group: Any, elements: Any
+) -> list[float]:
     """One sample and one element at a time."""
     means = []
     for i in range(len(batch)):
@@ -224,7 +271,9 @@ def test_scores_equal_a_loop_over_samples_and_elements(modality):
         for i, m in enumerate(real_elements(batch))
     ]
     assert not found.exact
-    assert found.value.tolist() == pytest.approx(by_hand(model, batch, target, explainer, group, drawn), abs=1e-5)
+    assert found.value.tolist() == pytest.approx(
+        by_hand(model, batch, target, explainer, group, drawn), abs=1e-5
+    )
     assert (found.value < 0.9999).all()
 
 
@@ -233,7 +282,9 @@ def test_scores_do_not_depend_on_the_batch():
     target, explainer = top(model, batch), GradientShap(samples=2, sigma=0.3)
     whole = equivariance(model, batch, target, explainer, group, n=6)
     model.rows = 5
-    assert torch.allclose(equivariance(model, batch, target, explainer, group, n=6).each, whole.each, atol=1e-6)
+    assert torch.allclose(
+        equivariance(model, batch, target, explainer, group, n=6).each, whole.each, atol=1e-6
+    )
     order = [2, 0, 3]
     part = equivariance(model, batch[order], target[order], explainer, group, n=6)
     assert torch.allclose(part.each, whole.each[order], atol=1e-6)
@@ -284,13 +335,17 @@ def test_bounds_hold_and_are_shorter_than_hoeffdings_where_draws_are_alike():
     n, delta = 40, 0.1
     hoeffding = 2 * (torch.tensor(2 / delta).log() / (2 * n)).sqrt()
     for mean, spread in ((0.0, 1.0), (0.5, 0.5), (0.9, 0.1), (0.97, 0.03)):
-        values = mean + spread * (2 * torch.rand(2000, n, generator=generator, dtype=torch.float64) - 1)
+        values = mean + spread * (
+            2 * torch.rand(2000, n, generator=generator, dtype=torch.float64) - 1
+        )
         low, high = mean_interval(values, -1.0, 1.0, delta)
         assert ((low > mean) | (high < mean)).double().mean() <= delta
         assert (low <= values.mean(1)).all() and (values.mean(1) <= high).all()
         if spread <= 0.1:
             assert float((high - low).mean()) / 2 < 0.5 * float(hoeffding)
-    coin = (torch.rand(2000, n, generator=generator) < 0.9).double()  # the hardest variable with its mean
+    coin = (
+        torch.rand(2000, n, generator=generator) < 0.9
+    ).double()  # the hardest variable with its mean
     low, high = mean_interval(coin, 0.0, 1.0, delta)
     assert ((low > 0.9) | (high < 0.9)).double().mean() <= delta
 
@@ -300,7 +355,9 @@ def test_a_sampled_score_brackets_the_exact_one():
     batch = named(draw(4, 1, 8, 8))
     given = (model, batch, top(model, batch), Saliency(), Torus())
     exact, sampled = equivariance(*given, n=64), equivariance(*given, n=40)
-    assert exact.exact and torch.equal(exact.low, exact.value) and torch.equal(exact.high, exact.value)
+    assert (
+        exact.exact and torch.equal(exact.low, exact.value) and torch.equal(exact.high, exact.value)
+    )
     assert not sampled.exact
     assert ((sampled.low <= exact.value) & (exact.value <= sampled.high)).all()
     assert (sampled.value - exact.value).abs().max() < 0.2
@@ -323,7 +380,12 @@ def test_layers_are_told_apart(modality):
     assert found.verdict == "equivariant"
     assert found.equivariance_error is not None and found.equivariance_error.max() < 1e-5
     assert found.invariance_error.max() > 0.01
-    assert len(found.elements) != len(batch) == len(found.invariance_error) == len(found.equivariance_error)
+    assert (
+        len(found.elements)
+        != len(batch)
+        == len(found.invariance_error)
+        == len(found.equivariance_error)
+    )
     found = layer_symmetry(model, batch, fixed, group, n=12)
     assert found.verdict == "invariant" and found.equivariance_error is None
     assert found.invariance_error.max() < 1e-5
@@ -348,18 +410,26 @@ def test_max_sensitivity_agrees_with_captum_on_the_same_draws():
     def explain(given: Tensor | tuple[Tensor]) -> Tensor | tuple[Tensor]:
         x = given[0] if isinstance(given, tuple) else given
         each = len(x) // len(batch)
-        maps = InputXGradient()(model, Batch(tuple("x" * len(x)), x), target.repeat_interleave(each), 0)
+        maps = InputXGradient()(
+            model, Batch(tuple("x" * len(x)), x), target.repeat_interleave(each), 0
+        )
         return (maps,) if isinstance(given, tuple) else maps
 
     def perturb(x: Tensor) -> Tensor:
         key = rand.keys(3, batch.ids, "max sensitivity")
-        noise = torch.stack([rand.uniform(rand.fold(key, i), batch.x.shape[1:]) for i in range(n)], 1)
+        noise = torch.stack(
+            [rand.uniform(rand.fold(key, i), batch.x.shape[1:]) for i in range(n)], 1
+        )
         return x + radius * (2 * noise.flatten(0, 1) - 1)
 
-    theirs = sensitivity_max(explain, batch.x, perturb_func=perturb, perturb_radius=radius, n_perturb_samples=n)
+    theirs = sensitivity_max(
+        explain, batch.x, perturb_func=perturb, perturb_radius=radius, n_perturb_samples=n
+    )
     assert torch.allclose(ours.float(), theirs, rtol=1e-4)
     norms = InputXGradient()(model, batch, target, 0).flatten(1).norm(dim=1)
-    absolute = max_sensitivity(model, batch, target, InputXGradient(), radius, n, seed=3, relative=False)
+    absolute = max_sensitivity(
+        model, batch, target, InputXGradient(), radius, n, seed=3, relative=False
+    )
     assert torch.allclose(absolute.float(), theirs * norms, rtol=1e-4)
 
 
@@ -371,7 +441,9 @@ def test_padding_is_not_perturbed_and_a_larger_ball_changes_more():
         seen.append(part)
         return InputXGradient()(model, part, target, seed)
 
-    small, large = (max_sensitivity(model, batch, top(model, batch), spy, radius, n=6) for radius in (0.01, 0.3))
+    small, large = (
+        max_sensitivity(model, batch, top(model, batch), spy, radius, n=6) for radius in (0.01, 0.3)
+    )
     assert (small < large).all() and (small > 0).all()
     for part in seen:
         assert not part.x[~part.aux["mask"]].any()
@@ -401,10 +473,14 @@ def test_an_interpolating_group_is_measured_all_the_same():
 
 def test_the_orbit_of_one_sample_is_cut_into_pieces_that_fit(monkeypatch):
     model, batch, group = series()
-    whole = equivariance(model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12)
+    whole = equivariance(
+        model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12
+    )
     monkeypatch.setattr("heatproof.axes.symmetry.orbit.VALUES_AT_ONCE", 5 * 24)
     assert max(len(piece.batch) for piece in orbit(group, batch, 12).pieces()) == 5
-    again = equivariance(model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12)
+    again = equivariance(
+        model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12
+    )
     assert torch.allclose(again.each, whole.each, atol=1e-6)
     assert cosine(again.each, whole.each).min() > 0.999999
 
@@ -418,4 +494,8 @@ def test_a_group_of_one_element_says_nothing():
     assert all(part.value.isnan().all() for part in alike)
     assert layer_symmetry(model, batch, "1", Cyclic()).invariance_error.isnan().all()
     # Permutations of one channel of a series move nothing either.
-    assert equivariance(model, named(draw(3, 1, 2)), top(model, batch), Saliency(), Permutation()).value.isnan().all()
+    assert (
+        equivariance(model, named(draw(3, 1, 2)), top(model, batch), Saliency(), Permutation())
+        .value.isnan()
+        .all()
+    )

@@ -11,7 +11,15 @@ import torch
 from scipy import stats
 from torch import nn
 
-from heatproof.axes.symmetry.groups import cyclic, dihedral, node_permutation, own, permutation, product, torus
+from heatproof.axes.symmetry.groups import (
+    cyclic,
+    dihedral,
+    node_permutation,
+    own,
+    permutation,
+    product,
+    torus,
+)
 from heatproof.axes.symmetry.symmetrised import (
     CurvePoint,
     Symmetrised,
@@ -43,9 +51,9 @@ class Lopsided:
 
     def __call__(self, model, batch, target, seed):
         model.passes += len(batch)
-        return torch.tanh(3 * self.weight * batch.x) + self.offset * batch.x.flatten(1).sum(1).reshape(
-            -1, *[1] * (batch.x.ndim - 1)
-        )
+        return torch.tanh(3 * self.weight * batch.x) + self.offset * batch.x.flatten(1).sum(
+            1
+        ).reshape(-1, *[1] * (batch.x.ndim - 1))
 
 
 class Examples:
@@ -122,18 +130,27 @@ def test_the_whole_group_makes_any_feature_explainer_equivariant(group, batch):
 @whole
 def test_feature_maps_are_the_reynolds_average(group, batch):
     inner = Lopsided(*batch.x.shape[1:])
-    maps = [group.move(group.inverse(g), inner(model(), group.act(g, batch), TARGET, 0)) for g in group.elements(batch)]
-    torch.testing.assert_close(symmetrise(inner, group)(model(), batch, TARGET, 0), torch.stack(maps).mean(0))
+    maps = [
+        group.move(group.inverse(g), inner(model(), group.act(g, batch), TARGET, 0))
+        for g in group.elements(batch)
+    ]
+    torch.testing.assert_close(
+        symmetrise(inner, group)(model(), batch, TARGET, 0), torch.stack(maps).mean(0)
+    )
 
 
 def test_the_papers_average_without_moving_back_is_not_ours():
     group, batch, inner = cyclic(), batch_of(1, 8), Lopsided(1, 8)
-    plain = torch.stack([inner(model(), group.act(g, batch), TARGET, 0) for g in group.elements(batch)]).mean(0)
+    plain = torch.stack(
+        [inner(model(), group.act(g, batch), TARGET, 0) for g in group.elements(batch)]
+    ).mean(0)
     ours = symmetrise(inner, group)(model(), batch, TARGET, 0)
     assert (cosine(plain, ours) < 0.9).any()
     # the plain average does not change when the input moves, so it cannot follow the features
     moved = group.act(torch.tensor(3), batch)
-    again = torch.stack([inner(model(), group.act(g, moved), TARGET, 0) for g in group.elements(batch)]).mean(0)
+    again = torch.stack(
+        [inner(model(), group.act(g, moved), TARGET, 0) for g in group.elements(batch)]
+    ).mean(0)
     torch.testing.assert_close(again, plain)
     assert (cosine(again, group.move(torch.tensor(3), plain)) < 0.9).all()
 
@@ -149,15 +166,21 @@ def test_examples_and_concepts_become_invariant(group, batch):
         changed = 0
         for g in group.sample(batch, 4, seed=2):
             moved = group.act(g, batch)
-            torch.testing.assert_close(repaired(model(), moved, TARGET, 0), clean, atol=1e-6, rtol=1e-5)
-            changed += int((inner(model(), moved, TARGET, 0) != inner(model(), batch, TARGET, 0)).sum())
+            torch.testing.assert_close(
+                repaired(model(), moved, TARGET, 0), clean, atol=1e-6, rtol=1e-5
+            )
+            changed += int(
+                (inner(model(), moved, TARGET, 0) != inner(model(), batch, TARGET, 0)).sum()
+            )
         assert changed
 
 
 def test_examples_are_averaged_and_concepts_vote():
     group, batch = cyclic(), batch_of(1, 6)
     for inner in (Examples(6), Concepts(6), Decisions(6)):
-        each = torch.stack([inner(model(), group.act(g, batch), TARGET, 0) for g in group.elements(batch)])
+        each = torch.stack(
+            [inner(model(), group.act(g, batch), TARGET, 0) for g in group.elements(batch)]
+        )
         found = symmetrise(inner, group)(model(), batch, TARGET, 0)
         if inner.kind == "example":
             torch.testing.assert_close(found, each.mean(0))
@@ -179,7 +202,10 @@ def test_an_equivariant_explainer_is_left_as_it_is():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = nn.Sequential(
-            nn.Conv1d(1, 4, 3, padding=1, padding_mode="circular"), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten()
+            nn.Conv1d(1, 4, 3, padding=1, padding_mode="circular"),
+            nn.Tanh(),
+            nn.AdaptiveAvgPool1d(1),
+            nn.Flatten(),
         )
     batch = batch_of(1, 10)
     for inner in (Saliency(), GradientShap(samples=4)):
@@ -211,7 +237,11 @@ def test_no_pass_is_larger_than_the_model_allows_and_all_are_counted():
 
 
 def test_elements_begin_with_the_identity_and_grow():
-    for group, batch in [(cyclic(), batch_of(1, 30)), (permutation(), batch_of(20, 2)), (torus(), batch_of(1, 9, 9))]:
+    for group, batch in [
+        (cyclic(), batch_of(1, 30)),
+        (permutation(), batch_of(20, 2)),
+        (torus(), batch_of(1, 9, 9)),
+    ]:
         many = chosen_elements(group, batch, 12, seed=4)[0]
         assert many.shape[:2] == (12, 3)
         assert torch.equal(many[0, 1], group.identity(batch))
@@ -223,14 +253,20 @@ def test_elements_begin_with_the_identity_and_grow():
 
 def test_one_element_is_the_explainer_itself_and_too_many_are_the_whole_group():
     batch, inner = batch_of(1, 6), Lopsided(1, 6)
-    assert torch.equal(symmetrise(inner, cyclic(), n=1)(model(), batch, TARGET, 0), inner(model(), batch, TARGET, 0))
+    assert torch.equal(
+        symmetrise(inner, cyclic(), n=1)(model(), batch, TARGET, 0),
+        inner(model(), batch, TARGET, 0),
+    )
     every = symmetrise(inner, cyclic())(model(), batch, TARGET, 0)
     torch.testing.assert_close(symmetrise(inner, cyclic(), n=100)(model(), batch, TARGET, 1), every)
 
 
 def test_the_seed_of_the_call_or_a_fixed_one_chooses_the_elements():
     batch, inner = batch_of(20), Lopsided(20)
-    drawn, fixed = symmetrise(inner, permutation(), n=3), symmetrise(inner, permutation(), n=3, seed=5)
+    drawn, fixed = (
+        symmetrise(inner, permutation(), n=3),
+        symmetrise(inner, permutation(), n=3, seed=5),
+    )
     assert drawn.stochastic and not fixed.stochastic and not symmetrise(inner, cyclic()).stochastic
     assert symmetrise(GradientShap(), cyclic()).stochastic
     first = drawn(model(), batch, TARGET, 0)
@@ -252,7 +288,9 @@ def test_every_element_meets_the_same_random_numbers():
 
 def test_masks_labels_and_targets_go_along():
     mask = torch.tensor([[True, True, False, False], [True] * 4, [True, False, False, False]])
-    batch = Batch(("a", "b", "c"), noise(3, 4, 2) * mask[..., None], {"mask": mask}, torch.tensor([5, 6, 7]))
+    batch = Batch(
+        ("a", "b", "c"), noise(3, 4, 2) * mask[..., None], {"mask": mask}, torch.tensor([5, 6, 7])
+    )
 
     def inner(model, moved, target, seed):
         assert torch.equal(moved.aux["mask"], moved.x.abs().sum(-1) > 0)
@@ -320,11 +358,18 @@ def test_the_curve_of_a_large_group_is_what_the_explainers_score(inner):
 
 @pytest.mark.parametrize(
     ("group", "batch", "n", "fresh"),
-    [(cyclic(), batch_of(1, 8), 5, 3), (dihedral(4), batch_of(1, 4, 4), 1, 7), (permutation(), batch_of(20, 1), 30, 9)],
+    [
+        (cyclic(), batch_of(1, 8), 5, 3),
+        (dihedral(4), batch_of(1, 4, 4), 1, 7),
+        (permutation(), batch_of(20, 1), 30, 9),
+    ],
     ids=["cyclic", "dihedral", "permutation"],
 )
 def test_the_curve_measures_on_elements_that_the_average_does_not_use(group, batch, n, fresh):
-    used, others = chosen_elements(group, batch, n, seed=6)[0], _fresh_elements(group, batch, fresh, seed=6)
+    used, others = (
+        chosen_elements(group, batch, n, seed=6)[0],
+        _fresh_elements(group, batch, fresh, seed=6),
+    )
     assert others.shape[:2] == (fresh, 3)
     for i in range(3):
         sets = [{tuple(g.reshape(-1).tolist()) for g in part[:, i]} for part in (used, others)]
@@ -333,7 +378,12 @@ def test_the_curve_measures_on_elements_that_the_average_does_not_use(group, bat
 
 def test_undefined_samples_do_not_spoil_the_curve():
     def inner(model, batch, target, seed):
-        return torch.stack([x * 0 if name == "b" else x * noise(6) for name, x in zip(batch.ids, batch.x, strict=True)])
+        return torch.stack(
+            [
+                x * 0 if name == "b" else x * noise(6)
+                for name, x in zip(batch.ids, batch.x, strict=True)
+            ]
+        )
 
     points = curve(cyclic(), batch_of(6), inner, ns=(6,))
     assert torch.isnan(points[0].scores).tolist() == [False, True, False]
@@ -371,4 +421,6 @@ def test_it_is_a_parameter_object_like_any_explainer():
     repaired = symmetrise(Saliency(), "cyclic", n=4)
     assert repaired == Symmetrised(of=Saliency(), group=cyclic(), n=4)
     assert label_of(repaired) == "symmetrised(of=saliency, group=cyclic, n=4)"
-    assert "by construction" in (symmetrise.__doc__ or "") and "faithfulness" in (Symmetrised.__doc__ or "")
+    assert "by construction" in (symmetrise.__doc__ or "") and "faithfulness" in (
+        Symmetrised.__doc__ or ""
+    )

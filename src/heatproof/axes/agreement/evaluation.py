@@ -22,9 +22,33 @@ from heatproof.types import STRICT, Batch
 
 UNIT = (0.0, 1.0)
 MEASURES = (
-    Measure("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", "neither", "headline", UNIT, "column"),
-    Measure("jaccard", "Jaccard", "overlap of the k largest values", "neither", "component", UNIT, "column"),
-    Measure("sign_agreement", "Signs", "share of values with the same sign", "neither", "component", UNIT, "column"),
+    Measure(
+        "spearman",
+        "Spearman",
+        "rank correlation ρ, as (ρ + 1) / 2",
+        "neither",
+        "headline",
+        UNIT,
+        "column",
+    ),
+    Measure(
+        "jaccard",
+        "Jaccard",
+        "overlap of the k largest values",
+        "neither",
+        "component",
+        UNIT,
+        "column",
+    ),
+    Measure(
+        "sign_agreement",
+        "Signs",
+        "share of values with the same sign",
+        "neither",
+        "component",
+        UNIT,
+        "column",
+    ),
 )
 """What is known of the measures of the section, the first of which speaks for it; nobody wins by agreeing."""
 ALONE = "no other sample to compare with"
@@ -80,8 +104,12 @@ class Agreement:
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """One column of scores per explainer, other explainer and measure."""
         kind = modality(subject.model, subject.batch)
-        every = {name: Compared.of(subject.clean(name), kind, self.k) for name in subject.explainers}
-        others = {name: Compared.of(subject.reference(name), kind, self.k) for name in subject.explainers}
+        every = {
+            name: Compared.of(subject.clean(name), kind, self.k) for name in subject.explainers
+        }
+        others = {
+            name: Compared.of(subject.reference(name), kind, self.k) for name in subject.explainers
+        }
         for name, own in every.items():
             for other, theirs in every.items():
                 if other != name:
@@ -92,14 +120,23 @@ def _scores(
     subject: Subject, name: str, other: str, own: Compared, theirs: Compared, elsewhere: Compared
 ) -> Iterator[Scores]:
     raw = compare(own.profile, theirs.profile) | {"sign_agreement": same_signs(own, theirs)}
-    unrelated = compare_all(elsewhere.profile, own.profile) | {"sign_agreement": same_signs_of_all(elsewhere, own)}
+    unrelated = compare_all(elsewhere.profile, own.profile) | {
+        "sign_agreement": same_signs_of_all(elsewhere, own)
+    }
     reason = [
-        f"{name}: {a}" if a else f"{other}: {b}" if b else "" for a, b in zip(own.reason, theirs.reason, strict=True)
+        f"{name}: {a}" if a else f"{other}: {b}" if b else ""
+        for a, b in zip(own.reason, theirs.reason, strict=True)
     ]
     for measure, value in raw.items():
-        yield Scores.column(name, measure, (other, 0.0), value, reason, missing="no value that both maps have")
-        level, above = over_references(unrelated[measure].cpu(), subject.batch.ids, subject.references.ids)
-        chance = Scores.column(name, f"{measure}_chance", (other, 0.0), level, reason, missing=ALONE)
+        yield Scores.column(
+            name, measure, (other, 0.0), value, reason, missing="no value that both maps have"
+        )
+        level, above = over_references(
+            unrelated[measure].cpu(), subject.batch.ids, subject.references.ids
+        )
+        chance = Scores.column(
+            name, f"{measure}_chance", (other, 0.0), level, reason, missing=ALONE
+        )
         yield replace(chance, by_reference=above)
 
 
@@ -111,5 +148,8 @@ def same_signs(a: Compared, b: Compared) -> Tensor:
 
 def same_signs_of_all(references: Compared, maps: Compared) -> Tensor:
     """The same of every reference with every map, (R, B)."""
-    met, seen = references.signs @ maps.signs.T, references.signs.abs() @ maps.signs.abs().T  # whole numbers
+    met, seen = (
+        references.signs @ maps.signs.T,
+        references.signs.abs() @ maps.signs.abs().T,
+    )  # whole numbers
     return ((met / seen).double() + 1) / 2

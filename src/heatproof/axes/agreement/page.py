@@ -54,7 +54,13 @@ class Matrix:
         first, second = (index.tolist() for index in np.triu_indices(len(self.explainers), 1))
         low, mean, high = self.low, self.mean, self.high
         every = [
-            (self.explainers[a], self.explainers[b], float(mean[a, b]), float(low[a, b]), float(high[a, b]))
+            (
+                self.explainers[a],
+                self.explainers[b],
+                float(mean[a, b]),
+                float(low[a, b]),
+                float(high[a, b]),
+            )
             for a, b in zip(first, second, strict=True)
             if np.isfinite(mean[a, b])
         ]
@@ -75,7 +81,9 @@ def matrix(judged: Judged, measure: str = "spearman") -> Matrix:
         for kind, value in enumerate((r.calibrated, r.calibrated_low, r.calibrated_high)):
             both[kind, 0, a, b] = both[kind, 1, b, a] = value
     one, other = both[:, 0], both[:, 1]
-    mean = np.where(np.isnan(one[0]) | np.isnan(other[0]), np.fmax(one[0], other[0]), (one[0] + other[0]) / 2)
+    mean = np.where(
+        np.isnan(one[0]) | np.isnan(other[0]), np.fmax(one[0], other[0]), (one[0] + other[0]) / 2
+    )
     order, clusters = clustered(mean)
     seen = np.ix_(order, order)
     low, high = np.fmin(one[1], other[1])[seen], np.fmax(one[2], other[2])[seen]
@@ -114,10 +122,18 @@ def lead(judged: Judged) -> list[str]:
         ends = f"the closest are {_pair(pairs[0])}, the farthest {_pair(pairs[-1])}"
         said = f"Of {len(pairs)} pairs of methods, {shown} {'is' if shown == 1 else 'are'} shown to agree more than "
         said += f"half of the way from chance to equality; {ends}"
-    by_number = groupby(zip(found.clusters, found.explainers, strict=True), key=lambda pair: pair[0])
-    several = [listing(names) for _, own in by_number if len(names := [name for _, name in own]) > 1]
+    by_number = groupby(
+        zip(found.clusters, found.explainers, strict=True), key=lambda pair: pair[0]
+    )
+    several = [
+        listing(names) for _, own in by_number if len(names := [name for _, name in own]) > 1
+    ]
     together = [f"In one cluster: {'; '.join(several)}."] if several else []
-    return [f"{said}.", *together, "By calibrated Spearman; methods that agree may be wrong together."]
+    return [
+        f"{said}.",
+        *together,
+        "By calibrated Spearman; methods that agree may be wrong together.",
+    ]
 
 
 def _pair(pair: tuple[str, str, float, float, float]) -> str:
@@ -129,7 +145,9 @@ def findings(judged: Judged) -> Iterator[Finding]:
     pairs = [p for p in matrix(judged).pairs if not {p[0], p[1]} & judged.cube.controls]
     apart = [pair for pair in pairs if pair[4] < ALIKE]
     if apart:
-        worst = some([f"{a} and {b} {with_interval(m, low, high)}" for a, b, m, low, high in apart[::-1]], 3)
+        worst = some(
+            [f"{a} and {b} {with_interval(m, low, high)}" for a, b, m, low, high in apart[::-1]], 3
+        )
         fill = {"some": len(apart), "all": len(pairs), "worst": worst}
         yield DISAGREE.filled(fill, dict.fromkeys(e for pair in apart for e in pair[:2]))
 
@@ -154,7 +172,9 @@ def matrix_chart(judged: Judged) -> Chart | None:
             ends = zip(found.mean.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
             lines = [zip(names, *line, strict=True) for line in ends]
             values = [[Mark(b, mean, low, high) for b, mean, low, high in line] for line in lines]
-            rows = [f"{cluster + 1}  {own}" for cluster, own in zip(found.clusters, names, strict=True)]
+            rows = [
+                f"{cluster + 1}  {own}" for cluster, own in zip(found.clusters, names, strict=True)
+            ]
             plots[measure.title] = [cells(rows, names, values, measure.title)]
     if not plots:
         return None

@@ -20,7 +20,11 @@ CERTIFICATE = Axis(
     figures="heatproof.axes.certificate.figures",
     condition=spoken,
     unable=UNABLE,
-    trial={"image": PATCHES, "set": {"radii": [1, 2], "epsilon": 0.3}, "table": {"radii": [1, 2], "epsilon": 0.3}},
+    trial={
+        "image": PATCHES,
+        "set": {"radii": [1, 2], "epsilon": 0.3},
+        "table": {"radii": [1, 2], "epsilon": 0.3},
+    },
 )
 SMOOTHING = Axis(
     name="smoothing",

@@ -39,11 +39,18 @@ class Problem:
         target: Tensor | None,
         seed: int,
     ) -> None:
-        self.model, self.features, self.agreement, self.batch = model, features, agreement, batch.to(model.device)
+        self.model, self.features, self.agreement, self.batch = (
+            model,
+            features,
+            agreement,
+            batch.to(model.device),
+        )
         features.check(tuple(batch.x.shape))
         self.segments = features.segments(self.batch)
         counts = count(self.segments)
-        self.mask, self.free = _checked_mask(mask, batch, features, counts, fixed(features, self.batch))
+        self.mask, self.free = _checked_mask(
+            mask, batch, features, counts, fixed(features, self.batch)
+        )
         self.left_out = self.free.sum(1).cpu()
         with torch.no_grad():
             if isinstance(features, Hiding):
@@ -52,18 +59,28 @@ class Problem:
                 self.inputs = model.inputs(self.batch)
                 self.fill = filled(fill, model, self.batch, self.inputs, self.segments)
         self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
-        self.lost = torch.zeros(len(batch), dtype=torch.int64, device=model.device)  # counts, added up without a wait
+        self.lost = torch.zeros(
+            len(batch), dtype=torch.int64, device=model.device
+        )  # counts, added up without a wait
         everyone = torch.arange(len(batch), device=model.device)
         reference = torch.cat(list(self.outputs(everyone, lambda some: self.mask[some])))
         self.task, self.reference = model.task, reference
         self.predicted = self.task.target(reference)
-        self.target = self.predicted if target is None else _checked_target(target, *reference.shape).to(model.device)
+        self.target = (
+            self.predicted
+            if target is None
+            else _checked_target(target, *reference.shape).to(model.device)
+        )
         if agreement == "margin":
             self.probability = _probabilities(self.task, reference)
             first, second = self.probability.topk(2, dim=1).values.unbind(1)
             half = (first - second) / 2
             self.margin = half if margin is None else torch.full_like(half, margin)
-        self.agrees = torch.ones_like(self.target).bool() if agreement == "margin" else self.predicted == self.target
+        self.agrees = (
+            torch.ones_like(self.target).bool()
+            if agreement == "margin"
+            else self.predicted == self.target
+        )
 
     def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
         """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
@@ -72,9 +89,13 @@ class Problem:
             samples = owner[start : start + len(logits)]
             start += len(logits)
             if self.agreement == "argmax":
-                verdicts.append(self.task.same(self.reference[samples], logits, self.target[samples]))
+                verdicts.append(
+                    self.task.same(self.reference[samples], logits, self.target[samples])
+                )
             else:
-                change = (_probabilities(self.task, logits) - self.probability[samples]).abs().amax(1)
+                change = (
+                    (_probabilities(self.task, logits) - self.probability[samples]).abs().amax(1)
+                )
                 same = logits.argmax(1) == self.predicted[samples]
                 verdicts.append((change <= self.margin[samples]) & same)
         return torch.cat(verdicts)
@@ -92,7 +113,12 @@ class Problem:
             aux = {name: value[samples] for name, value in self.batch.aux.items()}
             with torch.no_grad():
                 inputs, aux = kept_only(
-                    self.features, self.inputs[samples], self.fill[samples], aux, build(rows), self.segments[samples]
+                    self.features,
+                    self.inputs[samples],
+                    self.fill[samples],
+                    aux,
+                    build(rows),
+                    self.segments[samples],
                 )
                 logits = self.model.logits(inputs, aux).double()
             self.lost.index_add_(0, samples, (~torch.isfinite(logits).all(1)).long())
@@ -100,17 +126,27 @@ class Problem:
 
 
 def _checked_target(target: Tensor, samples: int, classes: int) -> Tensor:
-    if not isinstance(target, Tensor) or tuple(target.shape) != (samples,) or target.is_floating_point():
-        raise UserError(f"target must be a tensor of {samples} classes, one per sample, got {target!r}")
+    if (
+        not isinstance(target, Tensor)
+        or tuple(target.shape) != (samples,)
+        or target.is_floating_point()
+    ):
+        raise UserError(
+            f"target must be a tensor of {samples} classes, one per sample, got {target!r}"
+        )
     if bool(((target < 0) | (target >= classes)).any()):
-        raise UserError(f"target must lie in 0 … {classes - 1}, the classes of the model, got {target.tolist()}")
+        raise UserError(
+            f"target must lie in 0 … {classes - 1}, the classes of the model, got {target.tolist()}"
+        )
     return target
 
 
 def _probabilities(task: Task, table: Tensor) -> Tensor:
     found = task.probability(table)
     if found is None or not task.exclusive:
-        raise UserError(f"agreement='margin' compares class probabilities, and {task.name} has none; use 'argmax'")
+        raise UserError(
+            f"agreement='margin' compares class probabilities, and {task.name} has none; use 'argmax'"
+        )
     return found
 
 
@@ -119,8 +155,14 @@ def _checked_mask(
 ) -> tuple[Tensor, Tensor]:
     """The selected features together with those always kept, and the features that can be added, (B, n) boolean."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
-        what = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise UserError(f"mask must be a boolean tensor (B, n), got {what}; heatproof.masks.select makes one")
+        what = (
+            f"{mask.dtype} of shape {tuple(mask.shape)}"
+            if isinstance(mask, Tensor)
+            else type(mask).__name__
+        )
+        raise UserError(
+            f"mask must be a boolean tensor (B, n), got {what}; heatproof.masks.select makes one"
+        )
     if len(batch) == 0:
         raise UserError("the batch has no samples to certify")
     if len(mask) != len(batch):
@@ -131,8 +173,15 @@ def _checked_mask(
         raise UserError(f"mask has {width} columns, but the samples have {n} features")
     mask = mask.to(counts.device)
     exists = torch.arange(width, device=counts.device) < counts[:, None]
-    _refuse(mask & ~exists, batch, "selects features that sample {id!r} does not have: it has {n}", counts)
-    if always is not None and always.shape[1] < width:  # other samples of the mask have more features
+    _refuse(
+        mask & ~exists,
+        batch,
+        "selects features that sample {id!r} does not have: it has {n}",
+        counts,
+    )
+    if (
+        always is not None and always.shape[1] < width
+    ):  # other samples of the mask have more features
         always = torch.nn.functional.pad(always, (0, width - always.shape[1]))
     may = exists if always is None else exists & ~always
     chosen, free = mask & may, may & ~mask

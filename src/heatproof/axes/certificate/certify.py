@@ -15,9 +15,24 @@ import torch
 from torch import Tensor
 
 from heatproof.axes.certificate.agreement import Agreement, Problem
-from heatproof.axes.certificate.sequential import NO, OPEN, YES, Method, Rule, decide_rule, estimate_rule, hard_rule
+from heatproof.axes.certificate.sequential import (
+    NO,
+    OPEN,
+    YES,
+    Method,
+    Rule,
+    decide_rule,
+    estimate_rule,
+    hard_rule,
+)
 from heatproof.axes.certificate.shuffled import without_replacement, write
-from heatproof.axes.certificate.strata import all_supersets, drawn_strata, exact_radius, random_supersets, supersets
+from heatproof.axes.certificate.strata import (
+    all_supersets,
+    drawn_strata,
+    exact_radius,
+    random_supersets,
+    supersets,
+)
 from heatproof.errors import UserError, unknown
 from heatproof.features import Patches
 from heatproof.features.fill import Fill
@@ -115,12 +130,16 @@ def certify(
         if name not in choices:
             raise unknown(what, name, choices)
     if mode != "estimate" and method == "hoeffding":
-        raise UserError(f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule")
+        raise UserError(
+            f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule"
+        )
     if margin is not None and (agreement != "margin" or not margin >= 0):
         raise UserError(f"margin={margin!r} needs agreement='margin' and a number of at least 0")
     if target is not None and agreement != "argmax":
         raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+    if budget is not None and (
+        isinstance(budget, bool) or not isinstance(budget, int) or budget < 1
+    ):
         raise UserError(f"budget must be a whole number of at least 1, got {budget!r}")
     if isinstance(fill, float) and not math.isfinite(fill):
         raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")
@@ -138,15 +157,23 @@ def certify(
         level = delta / max(1, share)
         rule, most = _rule(mode, method, epsilon, level, threshold, budget)
         rows = [i for i, radii_of_sample in enumerate(shares) if radii_of_sample == share]
-        size = max(1, _NUMBERS_AT_ONCE // max(1, capped.shape[1] * (rule.looks[-1] + int(capped.max()) + 1)))
+        size = max(
+            1,
+            _NUMBERS_AT_ONCE // max(1, capped.shape[1] * (rule.looks[-1] + int(capped.max()) + 1)),
+        )
         for start in range(0, len(rows), size):
             some = torch.tensor(rows[start : start + size])
             small = (epsilon, level) if mode == "estimate" and method == "clopper-pearson" else None
-            parts.append(_certify(problem, some, asked[:, order], capped, rule, most, mode, threshold, small))
+            parts.append(
+                _certify(problem, some, asked[:, order], capped, rule, most, mode, threshold, small)
+            )
             done += some.tolist()
     back = torch.tensor(done).argsort()
     columns = order.argsort()
-    joined = {f.name: torch.cat([getattr(part, f.name) for part in parts])[back] for f in fields(Certificates)}
+    joined = {
+        f.name: torch.cat([getattr(part, f.name) for part in parts])[back]
+        for f in fields(Certificates)
+    }
     return Certificates(**{name: v[:, columns] if v.ndim == 2 else v for name, v in joined.items()})
 
 
@@ -190,12 +217,16 @@ def _certify(
     active = ~known & ~finite
     if bool(active.any()):
         draws = torch.zeros(len(rows), strata + 1, dtype=torch.int64)
-        planned = drawn_strata(problem.key[here], m.to(device), radii.to(device), rule.looks[-1]).cpu()
+        planned = drawn_strata(
+            problem.key[here], m.to(device), radii.to(device), rule.looks[-1]
+        ).cpu()
         outcomes = torch.zeros(len(rows), strata + 1, rule.looks[-1], dtype=torch.bool)
         outcomes[:, 0] = trivial[:, None]
         for look, n in enumerate(rule.looks):
             used = torch.zeros(*radii.shape, strata + 1, dtype=torch.int64)
-            used.scatter_add_(2, planned[..., :n], torch.ones(1, dtype=torch.int64).expand_as(planned[..., :n]))
+            used.scatter_add_(
+                2, planned[..., :n], torch.ones(1, dtype=torch.int64).expand_as(planned[..., :n])
+            )
             wanted = torch.where(active[..., None], used, 0)
             so_far = torch.cat([draws[:, None], wanted], 1).cummax(1).values
             passes += (so_far[:, 1:] - so_far[:, :-1])[..., 1:].sum(2)
@@ -223,7 +254,10 @@ def _certify(
 
 def _are_few(radii: Tensor, left_out: Tensor, draws: int) -> Tensor:
     """Where Δ_r is small enough for draws without replacement, but larger than the draws, (B, R) boolean."""
-    below, within = (torch.tensor([exact_radius(int(m), most) for m in left_out]) for most in (draws, _SMALL * draws))
+    below, within = (
+        torch.tensor([exact_radius(int(m), most) for m in left_out])
+        for most in (draws, _SMALL * draws)
+    )
     return (radii > below[:, None]) & (radii <= within[:, None])
 
 
@@ -258,7 +292,9 @@ def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: 
 
     def build(some: Tensor) -> Tensor:
         rows = row[some]
-        return random_supersets(problem.key[rows], size[some], number[some], problem.mask[rows], problem.free[rows])
+        return random_supersets(
+            problem.key[rows], size[some], number[some], problem.mask[rows], problem.free[rows]
+        )
 
     outcomes[owner, k, index] = problem.judge(row, build).cpu()
 
@@ -270,7 +306,9 @@ def _rule(
     if mode == "estimate":
         rule = estimate_rule(epsilon, delta, method)
     elif mode == "decide":
-        rule = decide_rule(threshold, delta, max(sample_size(epsilon, delta), hard_size(1 - threshold, delta) + 1))
+        rule = decide_rule(
+            threshold, delta, max(sample_size(epsilon, delta), hard_size(1 - threshold, delta) + 1)
+        )
     else:
         rule = hard_rule(epsilon, delta)
     return rule, rule.looks[-1] if budget is None else budget
@@ -286,5 +324,10 @@ def _check_radii(radii: Any) -> None:
     if not radii:
         raise UserError("radii is empty; give at least one, for instance (1, 5, 10), or 'all'")
     for radius in radii:
-        if isinstance(radius, bool) or not isinstance(radius, int | float) or radius < 0 or radius != int(radius):
+        if (
+            isinstance(radius, bool)
+            or not isinstance(radius, int | float)
+            or radius < 0
+            or radius != int(radius)
+        ):
             raise UserError(f"radii must be whole numbers of features, 0 or more, got {radius!r}")

@@ -29,13 +29,45 @@ from heatproof.types import STRICT, Batch
 
 SHARE = (0.0, 1.0)
 MEASURES = (
-    Measure("rate", "stability rate", "share of supersets that keep the prediction", "higher", "headline", SHARE),
-    Measure("stable", "stable", "mode decide: whether the rate is at least the threshold", "higher", "headline", SHARE),
-    Measure("unflipped", "unflipped", "mode hard: no draw flipped it: rate ≥ 1 − ε", "higher", "headline", SHARE),
-    Measure("certified", "certified rate", "the guaranteed lower bound of the rate", "higher", "component", SHARE),
-    Measure("early", "first draws", "share of the first draws that agree", "neither", "component", SHARE),
+    Measure(
+        "rate",
+        "stability rate",
+        "share of supersets that keep the prediction",
+        "higher",
+        "headline",
+        SHARE,
+    ),
+    Measure(
+        "stable",
+        "stable",
+        "mode decide: whether the rate is at least the threshold",
+        "higher",
+        "headline",
+        SHARE,
+    ),
+    Measure(
+        "unflipped",
+        "unflipped",
+        "mode hard: no draw flipped it: rate ≥ 1 − ε",
+        "higher",
+        "headline",
+        SHARE,
+    ),
+    Measure(
+        "certified",
+        "certified rate",
+        "the guaranteed lower bound of the rate",
+        "higher",
+        "component",
+        SHARE,
+    ),
+    Measure(
+        "early", "first draws", "share of the first draws that agree", "neither", "component", SHARE
+    ),
     Measure("early_draws", "number of first draws", "0 where the rate is exact", "neither", "cost"),
-    Measure("sufficient", "sufficient", "predicted like the whole input", "neither", "component", SHARE),
+    Measure(
+        "sufficient", "sufficient", "predicted like the whole input", "neither", "component", SHARE
+    ),
     Measure("passes", "passes", "model passes that it cost", "neither", "cost"),
 )
 """What is known of the measures of the axis; the first of them that the mode gives speaks for it."""
@@ -48,7 +80,17 @@ EXAMPLES = 2
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
 NO_CLASSES = "only predicted classes are compared with the whole input"
-_OF_CERTIFY = ("features", "delta", "epsilon", "method", "mode", "threshold", "simultaneous", "agreement", "fill")
+_OF_CERTIFY = (
+    "features",
+    "delta",
+    "epsilon",
+    "method",
+    "mode",
+    "threshold",
+    "simultaneous",
+    "agreement",
+    "fill",
+)
 Anchor = Literal["explanation", "full"]
 """Whose prediction is to stay: that on the explanation alone, or that on the whole input."""
 
@@ -71,7 +113,9 @@ def _different(values: Any, info: ValidationInfo) -> Any:
 
 def _of_a_class(anchor: Anchor, info: ValidationInfo) -> Anchor:
     if anchor == "full" and info.data.get("agreement") == "margin":
-        raise ValueError("anchor 'full' is for agreement 'argmax'; a margin compares with the explanation alone")
+        raise ValueError(
+            "anchor 'full' is for agreement 'argmax'; a margin compares with the explanation alone"
+        )
     return anchor
 
 
@@ -88,7 +132,9 @@ def _is_asked(threshold: float, info: ValidationInfo) -> float:
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Radii = Annotated[tuple[Annotated[int, Field(ge=1)], ...] | Literal["all"], AfterValidator(_different)]
+Radii = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...] | Literal["all"], AfterValidator(_different)
+]
 Fractions = Annotated[Share | tuple[Share, ...], AfterValidator(_different)]
 AnchorField = Annotated[Anchor, AfterValidator(_of_a_class)]
 ModeField = Annotated[Mode, AfterValidator(_has_a_rule)]
@@ -140,18 +186,24 @@ class Certificate:
 
     def conditions(self) -> list[Condition]:
         """("radius", r) for every radius, 0 included; the fraction in place of "radius" where there are several."""
-        return [(condition, float(r)) for condition in self.fractions for r in (0, *listed(self.radii))]
+        return [
+            (condition, float(r)) for condition in self.fractions for r in (0, *listed(self.radii))
+        ]
 
     def suited(self, model: Model, batch: Batch) -> Certificate:
         """The axis with all radii listed, where they are asked for; what only classes have is refused without them."""
         if (self.agreement == "margin" or self.anchor == "full") and not model.task.exclusive:
             what = "agreement: margin" if self.agreement == "margin" else "anchor: full"
-            raise UserError(f"{what} compares classes, and {model.task.name} has none that exclude each other")
+            raise UserError(
+                f"{what} compares classes, and {model.task.name} has none that exclude each other"
+            )
         if self.radii != "all":
             return self
         n = self.features.total(tuple(batch.x.shape))
         if n is None:
-            raise UserError("radii 'all' need the same number of features in every sample; list the radii")
+            raise UserError(
+                "radii 'all' need the same number of features in every sample; list the radii"
+            )
         most = n - min(map(partial(self._selected, n), self.fractions.values()))
         return replace(self, radii=tuple(range(1, most + 1)))
 
@@ -161,22 +213,35 @@ class Certificate:
         n = self.features.total((1, *shape))
         largest = max(self.fractions.values())
         if n is not None and self._selected(n, largest) >= n:
-            raise UserError(f"fraction {largest} selects all {n} features of a sample, so none can be added; lower it")
+            raise UserError(
+                f"fraction {largest} selects all {n} features of a sample, so none can be added; lower it"
+            )
         if self.fill == "blur" and len(shape) not in (2, 3, 4):
-            raise UserError(f"fill 'blur' is for images, volumes and series, got samples of shape {tuple(shape)}")
+            raise UserError(
+                f"fill 'blur' is for images, volumes and series, got samples of shape {tuple(shape)}"
+            )
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer.
 
         As many explainers as a batch has room for are certified together: the later looks are at few samples.
         """
-        names, together = list(subject.explainers), max(1, subject.model.rows // max(1, len(subject.batch)))
+        names, together = (
+            list(subject.explainers),
+            max(1, subject.model.rows // max(1, len(subject.batch))),
+        )
         for start in range(0, len(names), together):
-            asked = [(name, *each) for name in names[start : start + together] for each in self.fractions.items()]
+            asked = [
+                (name, *each)
+                for name in names[start : start + together]
+                for each in self.fractions.items()
+            ]
             chosen = [self.explanations(subject, name, fraction) for name, _, fraction in asked]
             every = self.certified(subject, subject.model, chosen, subject.target)
             shown = self._exhibits(subject, chosen[:: len(self.fractions)])
-            for (name, condition, fraction), some, results in zip(asked, chosen, every, strict=True):
+            for (name, condition, fraction), some, results in zip(
+                asked, chosen, every, strict=True
+            ):
                 for column in self.columns(subject.model, some, results, condition):
                     yield column if condition == RADIUS else replace(column, share=fraction)
                 yield from shown.pop(name, ())
@@ -185,12 +250,20 @@ class Certificate:
         """The features that the maps of an explainer select; samples without a usable map say why."""
         maps = subject.clean(explainer)
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
-        why = zip(lost, reasons(maps, "the map"), self._too_few(subject.batch, fraction), strict=True)
+        why = zip(
+            lost, reasons(maps, "the map"), self._too_few(subject.batch, fraction), strict=True
+        )
         reason = tuple(a or b or c for a, b, c in why)
         rows = torch.tensor([i for i, text in enumerate(reason) if not text], dtype=torch.int64)
         batch, mask = subject.batch[rows], torch.zeros(0, 0, dtype=torch.bool)
         if len(rows):
-            mask = select(maps[rows.to(maps.device)], batch, self.features, fraction=fraction, seed=subject.seed)
+            mask = select(
+                maps[rows.to(maps.device)],
+                batch,
+                self.features,
+                fraction=fraction,
+                seed=subject.seed,
+            )
         return Explanations(explainer, reason, rows, batch, mask)
 
     def _selected(self, n: int, fraction: float) -> int:
@@ -202,12 +275,19 @@ class Certificate:
         if (always := fixed(self.features, batch)) is not None:
             n = n - always.sum(1).cpu()
         return [
-            "" if size > self._selected(size, fraction) else f"with {size} features none is left to be added"
+            ""
+            if size > self._selected(size, fraction)
+            else f"with {size} features none is left to be added"
             for size in n.tolist()
         ]
 
     def certified(
-        self, subject: Subject, model: Model, chosen: Sequence[Explanations], whole: Tensor, passes_each: int = 1
+        self,
+        subject: Subject,
+        model: Model,
+        chosen: Sequence[Explanations],
+        whole: Tensor,
+        passes_each: int = 1,
     ) -> Sequence[Tensor]:
         """What is known of every explanation, (S, radii, 8) for each of `chosen`; see `columns`.
 
@@ -220,9 +300,17 @@ class Certificate:
         def certified(part: Batch, extra: Tensor) -> Tensor:
             mask, full = extra[:, :-1].bool(), extra[:, -1]
             target = full if self.anchor == "full" else None
-            result = certify(model, part, mask, radii=radii, target=target, seed=subject.seed, **asked)
+            result = certify(
+                model, part, mask, radii=radii, target=target, seed=subject.seed, **asked
+            )
             same = (result.target == full.cpu())[:, None].expand_as(result.rate)
-            tensors = (result.rate, result.low, result.high, result.decision, passes_each * result.passes)
+            tensors = (
+                result.rate,
+                result.low,
+                result.high,
+                result.decision,
+                passes_each * result.passes,
+            )
             more = (result.early, result.early_draws, same)
             return torch.stack([values.double() for values in (*tensors, *more)], 2)
 
@@ -231,11 +319,15 @@ class Certificate:
             results = subject.compute(certified, every.batch, every.with_class(whole))
         return torch.split(results, [len(one.rows) for one in chosen])
 
-    def columns(self, model: Model, chosen: Explanations, results: Tensor, condition: str = RADIUS) -> Iterator[Scores]:
+    def columns(
+        self, model: Model, chosen: Explanations, results: Tensor, condition: str = RADIUS
+    ) -> Iterator[Scores]:
         """`sufficient`, then `certified`, `passes`, first draws and the mode's own measure, radius by radius."""
         classes = model.task.exclusive
         same = results[:, 0, 7].masked_fill(results[:, 0, 0].isnan() | (not classes), torch.nan)
-        yield chosen.column("sufficient", (condition, 0.0), same, MASKED_NOT_FINITE if classes else NO_CLASSES)
+        yield chosen.column(
+            "sufficient", (condition, 0.0), same, MASKED_NOT_FINITE if classes else NO_CLASSES
+        )
         for radius, result in zip(listed(self.radii), results.unbind(1), strict=True):
             rate, low, high, decision, passes, early, draws, _ = result.unbind(1)
             where = (condition, float(radius))
@@ -249,20 +341,30 @@ class Certificate:
             still_open = f"open: too near {self.threshold:g} for the draws allowed"
             missing = [MASKED_NOT_FINITE if bad else still_open for bad in low.isnan().tolist()]
             answer = torch.where(decision == OPEN, torch.nan, (decision == YES).double())
-            yield chosen.column("stable" if self.mode == "decide" else "unflipped", where, answer, missing)
+            yield chosen.column(
+                "stable" if self.mode == "decide" else "unflipped", where, answer, missing
+            )
 
     def notes(self, model: Model) -> list[str]:
         """What a task without classes leaves out."""
-        lost = "certificate leaves out whether an explanation is sufficient, and pictures of flips: "
+        lost = (
+            "certificate leaves out whether an explanation is sufficient, and pictures of flips: "
+        )
         return [] if model.task.exclusive else [f"{lost}{model.task.name} has no classes"]
 
-    def _exhibits(self, subject: Subject, chosen: Sequence[Explanations]) -> dict[str, list[Exhibit]]:
+    def _exhibits(
+        self, subject: Subject, chosen: Sequence[Explanations]
+    ) -> dict[str, list[Exhibit]]:
         """x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
         found: dict[str, list[Exhibit]] = {one.explainer: [] for one in chosen}
         wanted = sorted(subject.showcase)[:EXAMPLES]
         own = [one.only(wanted) for one in chosen]
         shown = joined(subject.batch, own)
-        if not len(shown.rows) or subject.batch.x.ndim != 4 or subject.batch.x.shape[1] not in (1, 3):
+        if (
+            not len(shown.rows)
+            or subject.batch.x.ndim != 4
+            or subject.batch.x.shape[1] not in (1, 3)
+        ):
             return found
         if not subject.model.task.exclusive:  # flips are looked for among classes
             return found
@@ -291,7 +393,9 @@ class Certificate:
                 (EXPLANATION, 0.0, explained[i], None, _said(model, before, sure)),
                 (FLIP, float(added[i].sum()), flipped[i], regions[i], note),
             ):
-                found[name].append(Exhibit(name, condition, level, batch.ids[i], picture, region, said))
+                found[name].append(
+                    Exhibit(name, condition, level, batch.ids[i], picture, region, said)
+                )
         return found
 
 
@@ -302,7 +406,9 @@ def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
     (1, 5)
     """
     if radii == "all":
-        raise UserError("radii 'all' are listed when the data are known: take `.suited(model, batch)`")
+        raise UserError(
+            "radii 'all' are listed when the data are known: take `.suited(model, batch)`"
+        )
     return radii
 
 

@@ -48,12 +48,27 @@ class Explanations:
     ) -> Scores:
         """Values (S,) of the samples with an explanation as a column for all samples of the shard."""
         return Scores.column(
-            self.explainer, measure, where, value, self.reason, rows=self.rows, missing=missing, bounds=bounds
+            self.explainer,
+            measure,
+            where,
+            value,
+            self.reason,
+            rows=self.rows,
+            missing=missing,
+            bounds=bounds,
         )
 
 
 def joined(batch: Batch, several: Sequence[Explanations]) -> Explanations:
     """Explanations of samples of one shard, `batch`, below each other; masks of fewer features are filled up."""
-    rows, width = torch.cat([one.rows for one in several]), max(one.mask.shape[1] for one in several)
+    rows, width = (
+        torch.cat([one.rows for one in several]),
+        max(one.mask.shape[1] for one in several),
+    )
     masks = [pad(one.mask, (0, width - one.mask.shape[1])) for one in several if len(one.rows)]
-    return replace(several[0], rows=rows, batch=batch[rows], mask=torch.cat(masks) if masks else several[0].mask)
+    return replace(
+        several[0],
+        rows=rows,
+        batch=batch[rows],
+        mask=torch.cat(masks) if masks else several[0].mask,
+    )

@@ -32,15 +32,26 @@ def rate_table(material: Material, width: float) -> Iterator[Piece]:
         radii = [condition for condition in cube.conditions if condition[1] > 0]
         for condition in radii:
             rate, bound = (
-                cells[(cells["measure"] == measure) & (cells["level"] == condition[1])].set_index("explainer")
+                cells[(cells["measure"] == measure) & (cells["level"] == condition[1])].set_index(
+                    "explainer"
+                )
                 for measure in ("rate", "certified")
             )
-            tests = statistics.paired_tests([cube.select(conditions=[condition])], "rate", form="raw")
+            tests = statistics.paired_tests(
+                [cube.select(conditions=[condition])], "rate", form="raw"
+            )
             best = unbeaten(rate["mean"], tests, cube.controls)
-            columns.append({str(e): Cell(r["mean"], r["low"], r["high"], str(e) in best) for e, r in rate.iterrows()})
+            columns.append(
+                {
+                    str(e): Cell(r["mean"], r["low"], r["high"], str(e) in best)
+                    for e, r in rate.iterrows()
+                }
+            )
             columns.append({str(e): Cell(float(v)) for e, v in bound["mean"].items()})
         missing = Cell(float("nan"))
-        rows: list[list[Entry]] = [[escape(e), *(c.get(e, missing) for c in columns)] for e in cube.explainers]
+        rows: list[list[Entry]] = [
+            [escape(e), *(c.get(e, missing) for c in columns)] for e in cube.explainers
+        ]
         heads = ["Method", *(text for _, x in radii for text in (f"$r={x:g}$", "guar."))]
         caption = f"Stability rate within radius r: {about(cube)}. Mean over samples with 95 % intervals; "
         caption += f"guar.: the mean lower bound at confidence {1 - delta(judged):g} for each sample. Bold: the "

@@ -32,7 +32,9 @@ LOOSE = Finding(
     "rate by up to ε = {epsilon:g}.",
     do="{narrower}Or certify smaller radii; a bound at one radius says nothing of another.",
 )
-NARROWER = "epsilon: {half:g} in place of {epsilon:g} takes up to four times the passes and lifts it. "
+NARROWER = (
+    "epsilon: {half:g} in place of {epsilon:g} takes up to four times the passes and lifts it. "
+)
 LIKE_RANDOM = Finding(
     axis="certificate",
     severity="mind",
@@ -42,7 +44,11 @@ LIKE_RANDOM = Finding(
     "certificate is then one of the model and of how much is kept, not of the explanation.",
     do="Test more samples, or a smaller fraction, at which it matters more which features are kept.",
 )
-WHAT = {"rate": "rate", "stable": "share of positive decisions", "unflipped": "share without a flip"}
+WHAT = {
+    "rate": "rate",
+    "stable": "share of positive decisions",
+    "unflipped": "share without a flip",
+}
 
 HALF = 0.5
 RANDOM = "random"
@@ -78,26 +84,42 @@ def _below_half(judged: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
 
 def _better(cells: pd.DataFrame) -> str:
     """A method that keeps more than half at the largest radius for certain, if there is one."""
-    last = cells[(cells["measure"] == "rate") & (cells["level"] == cells["level"].max()) & (cells["low"] > HALF)]
+    last = cells[
+        (cells["measure"] == "rate")
+        & (cells["level"] == cells["level"].max())
+        & (cells["low"] > HALF)
+    ]
     if last.empty:
         return ""
     best = records(last.sort_values("mean", ascending=False, kind="stable"))[0]
-    return BETTER.format(method=best.explainer, rate=with_interval(best.mean, best.low, best.high), radius=best.level)
+    return BETTER.format(
+        method=best.explainer, rate=with_interval(best.mean, best.low, best.high), radius=best.level
+    )
 
 
 def _at(rows: pd.DataFrame) -> str:
-    return each((r.explainer, f"{with_interval(r.mean, r.low, r.high)} at r = {r.level:g}") for r in records(rows))
+    return each(
+        (r.explainer, f"{with_interval(r.mean, r.low, r.high)} at r = {r.level:g}")
+        for r in records(rows)
+    )
 
 
 def _random_features(judged: Judged) -> Iterator[Finding]:
     """Methods that are not shown to keep the prediction better than the same number of random features."""
     cube = judged.cube
-    names = ((e, judged.settings_of(e).get("name") or e) for e in cube.explainers if e in cube.controls)
+    names = (
+        (e, judged.settings_of(e).get("name") or e) for e in cube.explainers if e in cube.controls
+    )
     control = next((e for e, registered in names if registered == RANDOM), None)
     if control is None or not judged.axis.headlines(cube):
         return
     measure, radius, gaps = gaps_to(judged, control)
     level = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
     if level:
-        fill = {"radius": radius, "what": WHAT[measure], "control": control, "gaps": each(level.items())}
+        fill = {
+            "radius": radius,
+            "what": WHAT[measure],
+            "control": control,
+            "gaps": each(level.items()),
+        }
         yield LIKE_RANDOM.filled(fill, level)

@@ -21,7 +21,9 @@ AT_ONCE = 8
 """Features tried before it is asked whether one of them flips: a single one is the smallest set there is."""
 
 
-def find_flips(model: Model, batch: Batch, mask: Tensor, features: Grouping, fill: Fill, seed: int) -> Tensor:
+def find_flips(
+    model: Model, batch: Batch, mask: Tensor, features: Grouping, fill: Fill, seed: int
+) -> Tensor:
     """Supersets of the explanations `mask` (B, n) on which the prediction differs, with few features added.
 
     Of each sample, features are tried one at a time (at most `SINGLES`, drawn at random, until one of `AT_ONCE` flips),
@@ -41,7 +43,9 @@ def find_flips(model: Model, batch: Batch, mask: Tensor, features: Grouping, fil
     alone, start, searches = problem.mask.cpu(), problem.reference.softmax(1).cpu(), []
     for i, key in enumerate(rand.keys(seed, batch.ids, "flip")):
         addable = problem.free[i].nonzero().flatten().cpu()
-        searches.append(_search(addable[rand.permutation(key[None], len(addable))[0, :SINGLES]], start[i]))
+        searches.append(
+            _search(addable[rand.permutation(key[None], len(addable))[0, :SINGLES]], start[i])
+        )
     asked = {i: next(search) for i, search in enumerate(searches)}
     found = torch.zeros(len(batch), 4 + alone.shape[1], dtype=torch.float64)
     while asked:  # what all samples want to know next is one look
@@ -62,7 +66,9 @@ def find_flips(model: Model, batch: Batch, mask: Tensor, features: Grouping, fil
     return found
 
 
-def _search(tried: Tensor, start: Tensor) -> Generator[list[Tensor], Tensor, tuple[list[float], Tensor]]:
+def _search(
+    tried: Tensor, start: Tensor
+) -> Generator[list[Tensor], Tensor, tuple[list[float], Tensor]]:
     """The search of a sample: asks for sets of features to be added, and is sent the probabilities (R, K) with them.
 
     Gives the class and probability before and after, and the features that were added.
@@ -75,7 +81,9 @@ def _search(tried: Tensor, start: Tensor) -> Generator[list[Tensor], Tensor, tup
         if bool((looks[-1].argmax(1) != predicted).any()):
             break
     outputs = torch.cat(looks)
-    lead = outputs[:, predicted] - outputs.masked_fill(torch.arange(outputs.shape[1]) == predicted, -1.0).amax(1)
+    lead = outputs[:, predicted] - outputs.masked_fill(
+        torch.arange(outputs.shape[1]) == predicted, -1.0
+    ).amax(1)
     best = int(lead.argmin())
     if int(outputs[best].argmax()) == predicted:
         harmful = tried[lead.argsort(stable=True)]

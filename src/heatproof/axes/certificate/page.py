@@ -50,8 +50,12 @@ def rate_chart(judged: Judged) -> Chart | None:
     if not plots:
         return None
     caption = "Only the features that a method calls important are shown to the model; then up to r others are added. "
-    caption += "Solid: how often the prediction stays, mean over samples with 95 % intervals. Dashed: the "
-    caption += "mean of the lower bounds that are guaranteed for each sample, but for a probability of "
+    caption += (
+        "Solid: how often the prediction stays, mean over samples with 95 % intervals. Dashed: the "
+    )
+    caption += (
+        "mean of the lower bounds that are guaranteed for each sample, but for a probability of "
+    )
     caption += f"δ = {delta(judged):g}. {NOT_MONOTONE}"
     radii = len({level for _, level in cube.conditions} - {0.0})
     alt = f"Curves of the certified rate over {radii} radii for {len(cube.explainers)} methods."
@@ -63,10 +67,22 @@ def rate_plots(judged: Judged, cells: pd.DataFrame) -> list[Plot]:
     lines: list[tuple[Look, list[Curve]]] = []
     for explainer in judged.cube.explainers:
         look, own = judged.looks[explainer], []
-        known = cells[(cells["explainer"] == explainer) & cells["mean"].notna()].sort_values("level")
-        for measure, name, dash in (("rate", "rate", DASHES[0]), ("certified", "guaranteed", DASHES[1])):
+        known = cells[(cells["explainer"] == explainer) & cells["mean"].notna()].sort_values(
+            "level"
+        )
+        for measure, name, dash in (
+            ("rate", "rate", DASHES[0]),
+            ("certified", "guaranteed", DASHES[1]),
+        ):
             marks = [
-                Mark(f"{look.name}, {name}", r.mean, *_ends(r, name), look.colour, x=r.level, method=look.name)
+                Mark(
+                    f"{look.name}, {name}",
+                    r.mean,
+                    *_ends(r, name),
+                    look.colour,
+                    x=r.level,
+                    method=look.name,
+                )
                 for r in records(known[known["measure"] == measure])
             ]
             own += [Curve(name, marks, look.colour, dash)] if marks else []
@@ -90,7 +106,10 @@ def answer_chart(judged: Judged) -> Chart | None:
         caption += f"A decision is wrong with probability at most {error:g}. "
     elif "unflipped" in cube.values:
         least = least_rate(judged)
-        measure, title = "unflipped", f"Share of samples with no flip, which certifies τ ≥ {least:g}"
+        measure, title = (
+            "unflipped",
+            f"Share of samples with no flip, which certifies τ ≥ {least:g}",
+        )
         caption = "For how many samples no superset among the draws flipped the prediction. "
         caption += f"That certifies a rate of at least {least:g} with confidence {1 - error:g}; "
         caption += "it is not hard stability, which is a rate of 1. "
@@ -100,11 +119,25 @@ def answer_chart(judged: Judged) -> Chart | None:
     for explainer in cube.explainers:
         look, rows = judged.looks[explainer], records(answer_shares(cube, explainer, measure))
         yes = [
-            Mark(look.name, r.share, r.low, r.high, look.colour, x=r.level, said=f"{r.yes} of {r.n}, {r.open} open")
+            Mark(
+                look.name,
+                r.share,
+                r.low,
+                r.high,
+                look.colour,
+                x=r.level,
+                said=f"{r.yes} of {r.n}, {r.open} open",
+            )
             for r in rows
         ]
         maybe = [
-            Mark(f"{look.name}, not refuted", (r.yes + r.open) / r.n, colour=look.colour, x=r.level, method=look.name)
+            Mark(
+                f"{look.name}, not refuted",
+                (r.yes + r.open) / r.n,
+                colour=look.colour,
+                x=r.level,
+                method=look.name,
+            )
             for r in rows
         ]
         undecided = [Curve("", maybe, look.colour, DASHES[1])] if any(r.open for r in rows) else []
@@ -128,21 +161,30 @@ def example(judged: Judged) -> Panel | None:
     if not rows:
         return None
     samples = list(dict.fromkeys(sample for sample, _ in rows))
-    flips = {s: [row[FLIP].level for (of, _), row in rows.items() if of == s and row[FLIP].level] for s in samples}
-    samples.sort(key=lambda s: (-len(flips[s]), sum(flips[s])))  # most flips first, then fewest added features
+    flips = {
+        s: [row[FLIP].level for (of, _), row in rows.items() if of == s and row[FLIP].level]
+        for s in samples
+    }
+    samples.sort(
+        key=lambda s: (-len(flips[s]), sum(flips[s]))
+    )  # most flips first, then fewest added features
     first, *others = samples
     names = {e: look.name for e, look in judged.looks.items()}
     body = Markup("").join(_row(s, names[e], row) for (s, e), row in rows.items() if s == first)
     more = [key for sample in others for key in rows if key[0] == sample][:MOST_EXAMPLES]
     if more:
         folded = Markup("").join(_row(key[0], names[key[1]], rows[key]) for key in more)
-        body += Markup("<details><summary>{} more examples</summary>{}</details>").format(len(more), folded)
+        body += Markup("<details><summary>{} more examples</summary>{}</details>").format(
+            len(more), folded
+        )
     caption = "From left to right: the input; only what the method calls important; a few features more, in yellow; "
     caption += "and what the model then predicts. The added features were searched for, the most harmful first, so "
     caption += "this is a bad case and not a typical one; the rates above are about all supersets alike. The colour of "
     caption += "left-out features is what the model is given in their place. "
     anchor = str(judged.settings.get("anchor", "explanation"))
-    caption += f"{ANCHORED[anchor]}; the words under the first two pictures are the two predictions."
+    caption += (
+        f"{ANCHORED[anchor]}; the words under the first two pictures are the two predictions."
+    )
     return Panel("example", "A few features more", caption, body, strip=True)
 
 
@@ -158,13 +200,20 @@ def _row(sample: str, explainer: str, row: Mapping[str, Shown]) -> Markup:
     ]
     if flip.level and flip.map is not None:
         count = f"{flip.level:g} feature{'' if flip.level == 1 else 's'} added"
-        tiles += [(highlighted(row[INPUT].image, flip.map > 0.5), count, ""), (flip.image, "flipped", flip.note)]
+        tiles += [
+            (highlighted(row[INPUT].image, flip.map > 0.5), count, ""),
+            (flip.image, "flipped", flip.note),
+        ]
         words = ""
     else:
         words = flip.note
-    heading = Markup("{} <span>{}</span>").format(explainer, ", ".join(filter(None, (sample, words))))
+    heading = Markup("{} <span>{}</span>").format(
+        explainer, ", ".join(filter(None, (sample, words)))
+    )
     return strip_row(
-        heading, [([photo(image)], f"{title} of {sample}", title, note) for image, title, note in tiles], 140
+        heading,
+        [([photo(image)], f"{title} of {sample}", title, note) for image, title, note in tiles],
+        140,
     )
 
 

@@ -64,9 +64,15 @@ class Endings:
         missed = self.draws - self.agreed
         if self.population is not None:
             good, all_ = np.rint(rate * self.population), float(self.population)
-            orders = _log_orders(good, self.agreed) + _log_orders(all_ - good, missed) - _log_orders(all_, self.draws)
+            orders = (
+                _log_orders(good, self.agreed)
+                + _log_orders(all_ - good, missed)
+                - _log_orders(all_, self.draws)
+            )
             return np.asarray(np.exp(self.log_ways + orders))
-        log: Floats = self.log_ways + special.xlogy(self.agreed, rate) + special.xlog1py(missed, -rate)
+        log: Floats = (
+            self.log_ways + special.xlogy(self.agreed, rate) + special.xlog1py(missed, -rate)
+        )
         return np.exp(log)
 
 
@@ -96,14 +102,35 @@ def estimate_rule(
         return _betting_rule(epsilon, delta)
     if method != "clopper-pearson":
         raise unknown("method", method, ("clopper-pearson", "hoeffding", "betting"))
-    fixed = sample_size(epsilon, delta) if population is None else _fixed_size(epsilon, delta, population)
+    fixed = (
+        sample_size(epsilon, delta)
+        if population is None
+        else _fixed_size(epsilon, delta, population)
+    )
     most = min(math.ceil(1.11 * fixed), population or 10 * fixed)
-    for factor in (1.0, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.01, 0.0):  # with 0 it is one look at the end
+    for factor in (
+        1.0,
+        0.8,
+        0.7,
+        0.6,
+        0.5,
+        0.4,
+        0.3,
+        0.2,
+        0.1,
+        0.01,
+        0.0,
+    ):  # with 0 it is one look at the end
         looks, stop = _estimate_stops(epsilon, factor * delta, most, population)
         ends = endings(looks, stop, population)
         if _worst_error(ends, epsilon) <= delta:
             break
-    return Rule(looks, torch.as_tensor(stop), *_bound_tables(looks, ends, delta), _all_open(len(looks), looks[-1]))
+    return Rule(
+        looks,
+        torch.as_tensor(stop),
+        *_bound_tables(looks, ends, delta),
+        _all_open(len(looks), looks[-1]),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -119,7 +146,10 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
     """
     looks = _looks_from(2, most)
     s = torch.arange(looks[-1] + 1)
-    yes, no = (torch.stack([capital(s.clamp(max=n), n, threshold, side) for n in looks]) for side in ("above", "below"))
+    yes, no = (
+        torch.stack([capital(s.clamp(max=n), n, threshold, side) for n in looks])
+        for side in ("above", "below")
+    )
     last = torch.tensor([n == looks[-1] for n in looks])[:, None]
 
     def wrong(targets: tuple[float, float]) -> tuple[float, float]:
@@ -139,7 +169,9 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
     shown, refuted = yes >= targets[0], no >= targets[1]
     decision = torch.where(shown, YES, torch.where(refuted, NO, OPEN))
     stop = shown | refuted | last
-    return Rule(looks, stop, *_bound_tables(looks, endings(looks, stop.numpy()), delta, decision), decision)
+    return Rule(
+        looks, stop, *_bound_tables(looks, endings(looks, stop.numpy()), delta, decision), decision
+    )
 
 
 @lru_cache(maxsize=64)
@@ -223,7 +255,9 @@ def _estimate_stops(
         worth = 1.0 if population is None else (population - 1) / max(population - n, 1e-9)
         a, b, rate = worth * s + 1, worth * (n - s) + 1, s / n
         below = special.betainc(a, b, np.clip(rate - epsilon, 0, 1))
-        within: npt.NDArray[np.bool_] = below + special.betaincc(a, b, np.clip(rate + epsilon, 0, 1)) <= level
+        within: npt.NDArray[np.bool_] = (
+            below + special.betaincc(a, b, np.clip(rate + epsilon, 0, 1)) <= level
+        )
         return within
 
     first = next((n for n in range(1, most) if settled(n, np.array([float(n)]))[0]), most)
@@ -232,7 +266,9 @@ def _estimate_stops(
     return looks, np.stack([settled(n, np.minimum(s, n)) | (n == most) for n in looks])
 
 
-def endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int | None = None) -> Endings:
+def endings(
+    looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int | None = None
+) -> Endings:
     """Every ending of a rule, counted look by look: what has not stopped goes on, in C(gap, j) ways for j agreements.
 
     >>> rule = hard_rule(0.5, 0.25)
@@ -254,7 +290,9 @@ def endings(looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int
         with np.errstate(divide="ignore"):
             ways = peak + np.log(np.exp(shifted + choices - peak[:, None]).sum(1))
         here = np.flatnonzero(stop[look] & np.isfinite(ways) & (np.arange(most + 1) <= n))
-        stopped.append((np.full(len(here), look), np.full(len(here), float(n)), here.astype(float), ways[here]))
+        stopped.append(
+            (np.full(len(here), look), np.full(len(here), float(n)), here.astype(float), ways[here])
+        )
         ways[stop[look]] = -np.inf
         at = n
     parts = [np.concatenate(columns) for columns in zip(*stopped, strict=True)]
@@ -274,7 +312,11 @@ def _worst_error(ends: Endings, epsilon: float) -> float:
     a, b = grid[:-1, None], grid[1:, None]
     wrong = (rate > a + epsilon - 1e-12) | (rate < b - epsilon + 1e-12)
     peak = np.clip(rate, a, b)
-    log = ends.log_ways + special.xlogy(ends.agreed, peak) + special.xlog1py(ends.draws - ends.agreed, -peak)
+    log = (
+        ends.log_ways
+        + special.xlogy(ends.agreed, peak)
+        + special.xlog1py(ends.draws - ends.agreed, -peak)
+    )
     return float((np.exp(log) * wrong).sum(1).max())
 
 
@@ -293,7 +335,9 @@ def _bound_tables(
     if decision is not None:
         decided = decision.numpy()[cells]
         score = score + 2.0 * np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
-    swapped = Endings(ends.look, ends.draws, ends.draws - ends.agreed, ends.log_ways, ends.population)
+    swapped = Endings(
+        ends.look, ends.draws, ends.draws - ends.agreed, ends.log_ways, ends.population
+    )
     tables = torch.zeros(2, len(looks), looks[-1] + 1, dtype=torch.float64)
     tables[0][cells] = torch.as_tensor(_lowest(ends, score, delta))
     tables[1][cells] = torch.as_tensor(1 - _lowest(swapped, -score, delta))

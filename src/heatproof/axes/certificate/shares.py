@@ -41,7 +41,9 @@ def certified_mean(judged: Judged, explainer: str, condition: Condition) -> tupl
     if not {"early", "early_draws"} <= set(cube.values):
         return float("nan"), 0
     at = cube.explainers.index(explainer), cube.conditions.index(condition)
-    shares, draws = (torch.as_tensor(cube.values[measure][at]) for measure in ("early", "early_draws"))
+    shares, draws = (
+        torch.as_tensor(cube.values[measure][at]) for measure in ("early", "early_draws")
+    )
     known = torch.isfinite(shares)
     if not bool(known.any()):
         return float("nan"), 0
@@ -50,7 +52,9 @@ def certified_mean(judged: Judged, explainer: str, condition: Condition) -> tupl
     return mean_rate_low(shares[known], draws[known], delta(judged) / statements), int(known.sum())
 
 
-def gaps_to(judged: Judged, control: str) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
+def gaps_to(
+    judged: Judged, control: str
+) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
     """Headline, largest radius, and by how much each method is ahead of a control there, on the same samples.
 
     Mean difference and interval; a method is shown to be ahead where the interval lies above 0.
@@ -86,7 +90,11 @@ def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:
     rows = []
     column = {condition: c for c, condition in enumerate(cube.conditions)}
     keeps = {condition: cube.made_of(condition).share for condition, _ in cube.conditions}
-    radii = [(condition, level) for condition, level in column if level > 0 and (condition, 0.0) in column]
+    radii = [
+        (condition, level)
+        for condition, level in column
+        if level > 0 and (condition, 0.0) in column
+    ]
     radii.sort(key=lambda radius: (keeps[radius[0]], radius[1]))
     compared = {"certified", "hard_radius"} <= set(cube.values)
     for e, explainer in enumerate(cube.explainers if compared else ()):
@@ -101,7 +109,16 @@ def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:
                 n, yes = int(np.isfinite(answer).sum()), int(np.nansum(answer))
                 if n:
                     rows.append(
-                        (explainer, keeps[condition], rule, level, n, yes, yes / n, *statistics.exact_share(yes, n))
+                        (
+                            explainer,
+                            keeps[condition],
+                            rule,
+                            level,
+                            n,
+                            yes,
+                            yes / n,
+                            *statistics.exact_share(yes, n),
+                        )
                     )
     columns = ["explainer", "keep", "rule", "level", "n", "yes", "share", "low", "high"]
     return pd.DataFrame.from_records(rows, columns=columns)
@@ -116,7 +133,9 @@ def answer_shares(cube: Cube, explainer: str, measure: str) -> pd.DataFrame:
         n, yes, unknown = len(answers), int((answers == 1).sum()), int(np.isnan(answers).sum())
         if n:
             rows.append((level, n, yes, unknown, yes / n, *statistics.exact_share(yes, n)))
-    return pd.DataFrame.from_records(rows, columns=["level", "n", "yes", "open", "share", "low", "high"])
+    return pd.DataFrame.from_records(
+        rows, columns=["level", "n", "yes", "open", "share", "low", "high"]
+    )
 
 
 def accuracy(cube: Cube) -> pd.DataFrame:
@@ -128,6 +147,14 @@ def accuracy(cube: Cube) -> pd.DataFrame:
             known = np.isfinite(right).any(0)
             n, yes = int(known.sum()), int((right[:, known] == 1).any(0).sum())
             if n:
-                rows.append((cube.made_of(condition).share, n, yes, yes / n, *statistics.exact_share(yes, n)))
+                rows.append(
+                    (
+                        cube.made_of(condition).share,
+                        n,
+                        yes,
+                        yes / n,
+                        *statistics.exact_share(yes, n),
+                    )
+                )
     frame = pd.DataFrame.from_records(rows, columns=["keep", "n", "yes", "share", "low", "high"])
     return frame.sort_values("keep", ignore_index=True)

@@ -38,26 +38,35 @@ class Drawn:
     @property
     def bounds(self) -> tuple[float, float]:
         """The bounds of the rate."""
-        return float(self.rule.low[self.look, self.hits]), float(self.rule.high[self.look, self.hits])
+        return float(self.rule.low[self.look, self.hits]), float(
+            self.rule.high[self.look, self.hits]
+        )
 
 
 def without_replacement(
     problem: Problem, here: Tensor, radii: Tensor, wanted: Tensor, epsilon: float, delta: float
 ) -> list[Drawn]:
     """The samples and radii `wanted` (B, R), drawn until their rules stop, look by look for all of them at once."""
-    items = [_shuffled(problem, here, i, j, int(radii[i, j]), epsilon, delta) for i, j in wanted.nonzero().tolist()]
+    items = [
+        _shuffled(problem, here, i, j, int(radii[i, j]), epsilon, delta)
+        for i, j in wanted.nonzero().tolist()
+    ]
     active = list(items)
     while active:
         for item in active:
             item.look += 1
         new = [slice(item.draws, item.rule.looks[item.look]) for item in active]
-        owner = torch.cat([here[i.sample].expand(s.stop - s.start) for i, s in zip(active, new, strict=True)])
+        owner = torch.cat(
+            [here[i.sample].expand(s.stop - s.start) for i, s in zip(active, new, strict=True)]
+        )
         rows = torch.cat([i.sets[s] for i, s in zip(active, new, strict=True)])
         size = torch.cat([i.sizes[s] for i, s in zip(active, new, strict=True)])
         agreed = problem.agrees[owner].cpu()
         added = size.nonzero().flatten()
         agreed[added] = problem.judge_sets(owner[added.to(owner.device)], rows[added])
-        for item, some, part in zip(active, new, torch.split(agreed, [s.stop - s.start for s in new]), strict=True):
+        for item, some, part in zip(
+            active, new, torch.split(agreed, [s.stop - s.start for s in new]), strict=True
+        ):
             item.agreed[some], item.draws = part, some.stop
             if not item.look:
                 item.early = (item.hits / item.draws, item.draws)
@@ -74,11 +83,16 @@ def write(items: list[Drawn], *tensors: Tensor) -> None:
             tensor[item.sample, item.column] = value
 
 
-def _shuffled(problem: Problem, here: Tensor, sample: int, column: int, r: int, epsilon: float, delta: float) -> Drawn:
+def _shuffled(
+    problem: Problem, here: Tensor, sample: int, column: int, r: int, epsilon: float, delta: float
+) -> Drawn:
     row = here[sample]
     mask = problem.mask[row].cpu()
     sets, sizes = all_supersets(mask, problem.free[row].cpu(), r)
     order = rand.permutation(rand.fold(problem.key[row][None], -4 - r), len(sets) + 1)[0].cpu()
-    every, strata = torch.cat([mask[None], sets])[order], torch.cat([torch.zeros_like(sizes[:1]), sizes])[order]
+    every, strata = (
+        torch.cat([mask[None], sets])[order],
+        torch.cat([torch.zeros_like(sizes[:1]), sizes])[order],
+    )
     rule = estimate_rule(epsilon, delta, population=len(every))
     return Drawn(sample, column, every, strata, rule, torch.zeros(len(every), dtype=torch.bool))

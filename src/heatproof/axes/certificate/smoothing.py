@@ -37,10 +37,31 @@ from heatproof.types import STRICT, Batch
 
 SMOOTHED_MEASURES = (
     *MEASURES,
-    Measure("hard_radius", "hard radius", "how many features can surely be added", "higher", "component"),
-    Measure("hard_radius_lipschitz", "hard radius, MuS", "the same by the paper's rule", "higher", "component"),
-    Measure("hard_radius_bernoulli", "hard radius, Bernoulli", "over all Bernoulli masks", "higher", "component"),
-    Measure("correct", "correct", "whether the smoothed model predicts the label", "neither", "model", SHARE),
+    Measure(
+        "hard_radius", "hard radius", "how many features can surely be added", "higher", "component"
+    ),
+    Measure(
+        "hard_radius_lipschitz",
+        "hard radius, MuS",
+        "the same by the paper's rule",
+        "higher",
+        "component",
+    ),
+    Measure(
+        "hard_radius_bernoulli",
+        "hard radius, Bernoulli",
+        "over all Bernoulli masks",
+        "higher",
+        "component",
+    ),
+    Measure(
+        "correct",
+        "correct",
+        "whether the smoothed model predicts the label",
+        "neither",
+        "model",
+        SHARE,
+    ),
 )
 """Those of a certificate, and what only smoothing has."""
 
@@ -116,12 +137,16 @@ class Smoothing:
 
     def conditions(self) -> list[Condition]:
         """(λ, 0) and (λ, r) for every λ and radius r."""
-        return [(condition(keep), float(r)) for keep in self.keeps for r in (0, *listed(self.radii))]
+        return [
+            (condition(keep), float(r)) for keep in self.keeps for r in (0, *listed(self.radii))
+        ]
 
     @property
     def certificate(self) -> Certificate:
         """What is asked of every smoothed model."""
-        shared = {field.name for field in fields(Certificate)} & {field.name for field in fields(self)}
+        shared = {field.name for field in fields(Certificate)} & {
+            field.name for field in fields(self)
+        }
         return Certificate(**{name: getattr(self, name) for name in shared})
 
     def suited(self, model: Model, batch: Batch) -> Smoothing:
@@ -130,12 +155,20 @@ class Smoothing:
 
     def notes(self, model: Model) -> list[str]:
         """Which rules cannot certify a single feature with so many masks, however sure the model is."""
-        rules: tuple[RadiusRule, ...] = ("per_mask", "bernoulli") if self.masks == "bernoulli" else ("per_mask",)
+        rules: tuple[RadiusRule, ...] = (
+            ("per_mask", "bernoulli") if self.masks == "bernoulli" else ("per_mask",)
+        )
         ways, said = len(model.classes or "01"), []
         for keep in self.keeps:
             for rule in rules:
-                if keep < 1 and not largest_radius(keep, self.samples, ways, self.delta, rule, self.votes):
-                    more = "; more samples or votes: true may" if rule == "bernoulli" and not self.votes else ""
+                if keep < 1 and not largest_radius(
+                    keep, self.samples, ways, self.delta, rule, self.votes
+                ):
+                    more = (
+                        "; more samples or votes: true may"
+                        if rule == "bernoulli" and not self.votes
+                        else ""
+                    )
                     said.append(
                         f"{RADIUS_MEASURES[rule]} is 0 for every sample at λ = {keep:g} with {self.samples} masks and "
                         f"{ways} classes{more}"
@@ -165,7 +198,13 @@ class Smoothing:
     def _smooth(self, subject: Subject, keep: float) -> Smoothed:
         samples = self.samples if keep < 1 else 1
         return Smoothed(
-            subject.model, keep, samples, self.features, self.masks, votes=self.votes and keep < 1, seed=subject.seed
+            subject.model,
+            keep,
+            samples,
+            self.features,
+            self.masks,
+            votes=self.votes and keep < 1,
+            seed=subject.seed,
         )
 
     def _whole(self, subject: Subject, model: Smoothed) -> Tensor:
@@ -183,17 +222,23 @@ class Smoothing:
         label = torch.full_like(predicted, -1) if given is None else given.cpu()
         right = torch.where(predicted < 0, torch.nan, (predicted == label).double())
         reason = ["" if labelled else UNLABELLED for labelled in (label >= 0).tolist()]
-        return Scores.column("", "correct", (condition(model.keep), 0.0), right, reason, missing=NOT_FINITE)
+        return Scores.column(
+            "", "correct", (condition(model.keep), 0.0), right, reason, missing=NOT_FINITE
+        )
 
     def _hard_radii(
         self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
     ) -> Iterator[Scores]:
         """The hard radii, and the passes spent on x ⊙ α, once for them and once for the certificates."""
-        rules = [rule for rule in RADIUS_MEASURES if rule != "bernoulli" or self.masks == "bernoulli"]
+        rules = [
+            rule for rule in RADIUS_MEASURES if rule != "bernoulli" or self.masks == "bernoulli"
+        ]
         full = self.anchor == "full"
 
         def by_rules(part: Batch, extra: Tensor) -> Tensor:
-            radius = model.radii(part, extra[:, :-1].bool(), self.delta, extra[:, -1] if full else None)
+            radius = model.radii(
+                part, extra[:, :-1].bool(), self.delta, extra[:, -1] if full else None
+            )
             return torch.stack([radius[rule] for rule in rules], 1)
 
         radii = torch.zeros(0, len(rules))
@@ -201,5 +246,7 @@ class Smoothing:
             radii = subject.compute(by_rules, chosen.batch, chosen.with_class(predicted))
         where = (condition(model.keep), 0.0)
         for rule, radius in zip(rules, radii.unbind(1), strict=True):
-            yield chosen.column(RADIUS_MEASURES[rule], where, radius, OTHERWISE if full else MASKED_NOT_FINITE)
+            yield chosen.column(
+                RADIUS_MEASURES[rule], where, radius, OTHERWISE if full else MASKED_NOT_FINITE
+            )
         yield chosen.column("passes", where, torch.full((len(radii),), 2.0 * model.samples))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from heatproof.axes.certificate.smoothing_page import accuracy_chart, guarantee_chart, rates_chart, rule_chart
+from heatproof.axes.certificate.smoothing_page import (
+    accuracy_chart,
+    guarantee_chart,
+    rates_chart,
+    rule_chart,
+)
 from heatproof.axes.material import charted
 from heatproof.drawing.pieces import Item
 
@@ -14,7 +19,9 @@ NO_LABELS = "the smoothed samples have no labels"
 guarantees = charted("smoothing", guarantee_chart, NO_SMOOTHING, NOT_CERTIFIED)
 rules = charted("smoothing", rule_chart, NO_SMOOTHING, NOT_CERTIFIED)
 rates = charted("smoothing", rates_chart, NO_SMOOTHING, NO_RATES)
-accuracies = charted("smoothing", lambda judged: accuracy_chart(judged.cube), NO_SMOOTHING, NO_LABELS)
+accuracies = charted(
+    "smoothing", lambda judged: accuracy_chart(judged.cube), NO_SMOOTHING, NO_LABELS
+)
 
 ITEMS = (
     Item("certificate-guarantees", "soft stability, Figures 5 and 9", "figure", guarantees),

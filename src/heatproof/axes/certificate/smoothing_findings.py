@@ -48,7 +48,9 @@ def _costly(judged: Judged) -> Iterator[Finding]:
     if len(worse):
         shares = some([f"{percent(r)} with λ = {r.keep:g}" for r in records(worse)], 3)
         larger = STAY_AT.format(keep=float(kept["keep"].min())) if len(kept) else LARGER
-        yield COSTLY.filled({"smoothed": shares, "plain": percent(records(plain)[0]), "larger": larger})
+        yield COSTLY.filled(
+            {"smoothed": shares, "plain": percent(records(plain)[0]), "larger": larger}
+        )
 
 
 def _further(judged: Judged) -> Iterator[Finding]:

@@ -48,13 +48,19 @@ def guarantee_chart(judged: Judged) -> Chart | None:
                 for r in records(own)
             ]
             lines.append(Curve(str(rule), marks, look.colour, dash))
-        plots.append(curves(look.name, lines, (0.0, 1.04), ADDED_AT_MOST, "share guaranteed", at, f"λ = {keep:g}"))
-    caption = (
-        "Bound against bound: for how many samples something is guaranteed within radius r. A hard radius guarantees "
-    )
-    caption += (
-        "that no superset with up to r more features changes the prediction, τ = 1, without error; MuS does so by "
-    )
+        plots.append(
+            curves(
+                look.name,
+                lines,
+                (0.0, 1.04),
+                ADDED_AT_MOST,
+                "share guaranteed",
+                at,
+                f"λ = {keep:g}",
+            )
+        )
+    caption = "Bound against bound: for how many samples something is guaranteed within radius r. A hard radius guarantees "
+    caption += "that no superset with up to r more features changes the prediction, τ = 1, without error; MuS does so by "
     caption += "the rule of the paper. "
     caption += f"SCA (solid) guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius, which "
     caption += "is less. All are about the same smoothed model; λ = 1 is the model itself. "
@@ -74,21 +80,42 @@ def rule_chart(judged: Judged) -> Chart | None:
         lines = []
         for explainer, own in rows.groupby("explainer", sort=False):
             look = judged.looks[str(explainer)]
-            marks = [Mark(look.name, r.share, r.low, r.high, look.colour, x=r.level) for r in records(own)]
+            marks = [
+                Mark(look.name, r.share, r.low, r.high, look.colour, x=r.level)
+                for r in records(own)
+            ]
             lines.append(Curve(look.name, marks, look.colour))
-        plots.append(curves(str(rule), lines, (0.0, 1.04), ADDED_AT_MOST, "share guaranteed", at, f"λ = {keep:g}"))
-    caption = (
-        f"How each rule tells methods apart. SCA shows a rate of at least {least_rate(judged):g} but for a probability "
+        plots.append(
+            curves(
+                str(rule),
+                lines,
+                (0.0, 1.04),
+                ADDED_AT_MOST,
+                "share guaranteed",
+                at,
+                f"λ = {keep:g}",
+            )
+        )
+    caption = f"How each rule tells methods apart. SCA shows a rate of at least {least_rate(judged):g} but for a probability "
+    caption += (
+        f"of {delta(judged):g}, the others a rate of 1. Bars are exact 95 % intervals over samples."
     )
-    caption += f"of {delta(judged):g}, the others a rate of 1. Bars are exact 95 % intervals over samples."
-    return Chart("rules", "Guarantees by rule", caption, "Curves of guaranteed shares.", plots) if plots else None
+    return (
+        Chart("rules", "Guarantees by rule", caption, "Curves of guaranteed shares.", plots)
+        if plots
+        else None
+    )
 
 
 def _cost(cube: Cube) -> str:
     """The mean passes per sample and explainer, summed over λ and radii."""
     passes = cube.values.get("passes", np.zeros((0, 0, 0)))
     spent = np.nansum(passes, 1)[np.isfinite(passes).any(1)]
-    return f" The sweep took {spent.mean():,.0f} passes per sample and method on average." if len(spent) else ""
+    return (
+        f" The sweep took {spent.mean():,.0f} passes per sample and method on average."
+        if len(spent)
+        else ""
+    )
 
 
 def accuracy_chart(cube: Cube) -> Chart | None:
@@ -96,7 +123,10 @@ def accuracy_chart(cube: Cube) -> Chart | None:
     rows = accuracy(cube)
     if rows.empty:
         return None
-    marks = [Mark("accuracy", r.share, r.low, r.high, x=r.keep, said=f"{r.yes} of {r.n} right") for r in records(rows)]
+    marks = [
+        Mark("accuracy", r.share, r.low, r.high, x=r.keep, said=f"{r.yes} of {r.n} right")
+        for r in records(rows)
+    ]
     across = "λ, the share of features kept"
     plot = curves("Accuracy", [Curve("", marks)], (0.0, 1.04), across, percent=True, width=340)
     n = int(rows["n"].max())
@@ -117,7 +147,9 @@ def rates_chart(judged: Judged) -> Chart | None:
     plots = [
         replace(plot, note=f"λ = {keep:g}")
         for keep in sorted(keeps, reverse=True)
-        for plot in rate_plots(judged, cells[(cells["condition"] == keeps[keep]) & (cells["level"] > 0)])
+        for plot in rate_plots(
+            judged, cells[(cells["condition"] == keeps[keep]) & (cells["level"] > 0)]
+        )
     ]
     if not plots:
         return None

@@ -48,7 +48,11 @@ def log_sizes(m: Tensor, most: int) -> Tensor:
     """
     k = torch.arange(most + 1, device=m.device, dtype=torch.float64)
     left = m[:, None].double() - k
-    choose = torch.lgamma(m[:, None].double() + 1) - torch.lgamma(k + 1) - torch.lgamma(left.clamp(min=0) + 1)
+    choose = (
+        torch.lgamma(m[:, None].double() + 1)
+        - torch.lgamma(k + 1)
+        - torch.lgamma(left.clamp(min=0) + 1)
+    )
     return torch.where(left >= 0, choose, -torch.inf).logcumsumexp(1)
 
 
@@ -68,7 +72,9 @@ def drawn_strata(key: Tensor, m: Tensor, radii: Tensor, draws: int) -> Tensor:
     return strata.minimum(radii[..., None])
 
 
-def random_supersets(key: Tensor, stratum: Tensor, index: Tensor, mask: Tensor, free: Tensor) -> Tensor:
+def random_supersets(
+    key: Tensor, stratum: Tensor, index: Tensor, mask: Tensor, free: Tensor
+) -> Tensor:
     """Draw number `index` of a stratum, one per row: `mask` (R, n) with `stratum` (R,) more of the `free` features.
 
     >>> mask, free = torch.tensor([[True, False, False]]), torch.tensor([[False, True, True]])
@@ -90,6 +96,9 @@ def all_supersets(mask: Tensor, free: Tensor, r: int) -> tuple[Tensor, Tensor]:
     addable = free.nonzero().flatten().tolist()
     chosen = [set_ for k in range(1, min(r, len(addable)) + 1) for set_ in combinations(addable, k)]
     sizes = torch.tensor([len(set_) for set_ in chosen], dtype=torch.int64)
-    rows, added = mask.repeat(len(chosen), 1), torch.tensor(list(chain.from_iterable(chosen)), dtype=torch.int64)
+    rows, added = (
+        mask.repeat(len(chosen), 1),
+        torch.tensor(list(chain.from_iterable(chosen)), dtype=torch.int64),
+    )
     rows[torch.arange(len(chosen)).repeat_interleave(sizes), added] = True
     return rows, sizes

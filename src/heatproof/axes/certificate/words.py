@@ -30,7 +30,9 @@ def certificate_lead(judged: Judged) -> list[str]:
     """How often predictions survive at the largest radius, what is guaranteed of that, and how random masks fare."""
     judged = one_fraction(judged)
     summary = statistics.summary([judged.cube])
-    cells = summary[summary["measure"].isin(judged.axis.headlines(judged.cube)) & summary["mean"].notna()]
+    cells = summary[
+        summary["measure"].isin(judged.axis.headlines(judged.cube)) & summary["mean"].notna()
+    ]
     if cells.empty:
         return [NOTHING]
     radius = float(cells["level"].max())
@@ -51,10 +53,14 @@ def certificate_lead(judged: Judged) -> list[str]:
         control = records(controls)[0]
         kept = with_interval(control.mean, control.low, control.high)
         said.append(f"Features chosen by {control.explainer} keep {kept}.")
-        level = [name for name, (_, low, _) in gaps_to(judged, control.explainer)[2].items() if low <= 0]
+        level = [
+            name for name, (_, low, _) in gaps_to(judged, control.explainer)[2].items() if low <= 0
+        ]
         if level:
             verb = "is" if len(level) == 1 else "are"
-            said.append(f"{listing(level)} {verb} not shown to keep more than that on the same samples.")
+            said.append(
+                f"{listing(level)} {verb} not shown to keep more than that on the same samples."
+            )
     return said
 
 
@@ -78,7 +84,9 @@ def _anchored(judged: Judged, explainer: str) -> list[str]:
         return [f"{said}."]
     own = same[judged.cube.explainers.index(explainer)].ravel()
     n, yes = int(np.isfinite(own).sum()), int(np.nansum(own))
-    return [f"{said}; the explanation alone is predicted like the whole input for {yes} of {n} samples."]
+    return [
+        f"{said}; the explanation alone is predicted like the whole input for {yes} of {n} samples."
+    ]
 
 
 def smoothing_lead(judged: Judged) -> list[str]:

@@ -3,7 +3,12 @@
 from heatproof.axes.contract import Axis
 from heatproof.axes.dependence.evaluation import CASCADES, MEASURES, WEIGHTS, Dependence
 
-TITLES = {WEIGHTS: "random weights", "class": "another class", "clean": "the map itself", "top_down": "from the output"}
+TITLES = {
+    WEIGHTS: "random weights",
+    "class": "another class",
+    "clean": "the map itself",
+    "top_down": "from the output",
+}
 TITLES["bottom_up"] = "from the input"
 
 

@@ -49,7 +49,16 @@ class Clean:
         apart = scores["similarity"] - chance["similarity"]
         finite = torch.isfinite(subject.readout).tolist()
         blank = zip(finite, reasons(maps, "the clean map"), strict=True)
-        return cls(explainer, maps, kind, k, own, chance, apart, [why if ok else NOT_FINITE for ok, why in blank])
+        return cls(
+            explainer,
+            maps,
+            kind,
+            k,
+            own,
+            chance,
+            apart,
+            [why if ok else NOT_FINITE for ok, why in blank],
+        )
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,11 @@ class Changed:
 
 
 def changed(
-    subject: Subject, clean: Clean, target: Tensor, explain: Callable[[Batch, Tensor], Tensor], what: str
+    subject: Subject,
+    clean: Clean,
+    target: Tensor,
+    explain: Callable[[Batch, Tensor], Tensor],
+    what: str,
 ) -> Changed:
     """`explain(batch, target)` for the samples that have a clean map; what it refuses is a reason too."""
     maps, reason = torch.full_like(clean.maps, torch.nan), list(clean.reason)
@@ -72,14 +85,22 @@ def changed(
     try:
         batch, classes = (subject.batch, target) if whole else (subject.batch[rows], target[rows])
         maps[rows.to(maps.device)] = explain(batch, classes)
-    except UserError as error:  # a network of random weights may not be one that the method is defined on
+    except (
+        UserError
+    ) as error:  # a network of random weights may not be one that the method is defined on
         return Changed(maps, [why or f"{what} has no map: {error}" for why in reason])
     lost = reasons(maps, what)
     return Changed(maps, [why or new for why, new in zip(reason, lost, strict=True)])
 
 
 def change_scores(
-    clean: Clean, now: Changed, where: Condition, headline: str, repeat: int = 0, of: int = 1, alone: bool = False
+    clean: Clean,
+    now: Changed,
+    where: Condition,
+    headline: str,
+    repeat: int = 0,
+    of: int = 1,
+    alone: bool = False,
 ) -> Iterator[Scores]:
     """The headline (1 − s) / (1 − c), and unless it is `alone` the similarities with their chance levels.
 
@@ -92,19 +113,30 @@ def change_scores(
     lonely = [ALONE if math.isnan(level) else SAME for level in room.tolist()]
     columns: list[tuple[str, Tensor, str | list[str]]] = [(headline, far, lonely)]
     for measure, value in scores.items() if not alone else ():
-        columns += [(measure, value, "nothing left to compare"), (f"{measure}_chance", clean.chance[measure], ALONE)]
+        columns += [
+            (measure, value, "nothing left to compare"),
+            (f"{measure}_chance", clean.chance[measure], ALONE),
+        ]
     for measure, value, missing in columns:
         found = Scores.column(clean.explainer, measure, where, value, now.reason, missing=missing)
-        above = (clean.apart * (far / room).nan_to_num()).nansum(1) / of if measure == headline else None
+        above = (
+            (clean.apart * (far / room).nan_to_num()).nansum(1) / of
+            if measure == headline
+            else None
+        )
         yield replace(found, repeat=repeat, by_reference=above)
 
 
 def entropy_rise(clean: Clean, now: Changed, where: Condition, repeat: int) -> Scores:
     """(H′ − H) / H with the entropies of the map now, H′, and of the clean one, H."""
     risen = entropy(now.maps) / entropy(clean.maps) - 1
-    return replace(Scores.column(clean.explainer, "entropy_rise", where, risen, now.reason), repeat=repeat)
+    return replace(
+        Scores.column(clean.explainer, "entropy_rise", where, risen, now.reason), repeat=repeat
+    )
 
 
 def _scored(scores: dict[str, Tensor]) -> dict[str, Tensor]:
     """The components with their mean, on the CPU."""
-    return {name: value.cpu() for name, value in (scores | {"similarity": composite(scores)}).items()}
+    return {
+        name: value.cpu() for name, value in (scores | {"similarity": composite(scores)}).items()
+    }

@@ -79,12 +79,21 @@ def overview(judged: Judged) -> pd.DataFrame:
     table = judged_explainers(cube).set_index("explainer")
     other = judged_explainers(cube, "class_dependence").set_index("explainer")
     table = table.join(other[["score", "low", "high", "verdict"]].add_prefix("class_"))
-    rows = judged.rows[(judged.rows["measure"] == "dependence") & (judged.rows["condition"] == WEIGHTS)]
-    draws = rows[rows["status"] == "ok"].groupby(["explainer", "repeat"], observed=True)["value"].mean()
+    rows = judged.rows[
+        (judged.rows["measure"] == "dependence") & (judged.rows["condition"] == WEIGHTS)
+    ]
+    draws = (
+        rows[rows["status"] == "ok"].groupby(["explainer", "repeat"], observed=True)["value"].mean()
+    )
     by_draw = draws.groupby(level=0, observed=True)
-    table["least"], table["most"] = by_draw.min().reindex(table.index), by_draw.max().reindex(table.index)
+    table["least"], table["most"] = (
+        by_draw.min().reindex(table.index),
+        by_draw.max().reindex(table.index),
+    )
     places = [cube.explainers.index(name) for name in table.index]
-    floor = cube.floor.get("dependence", np.full((len(cube.explainers), len(cube.samples)), np.nan))[places]
+    floor = cube.floor.get(
+        "dependence", np.full((len(cube.explainers), len(cube.samples)), np.nan)
+    )[places]
     apart = values_of(cube, "dependence", WEIGHTS)[places] - floor
     table["floor"], table["apart"] = mean_of_finite(floor), mean_of_finite(apart)
     table["apart_low"], table["apart_high"] = interval(apart)
@@ -125,14 +134,19 @@ def lead(judged: Judged) -> list[str]:
     if (spread > 0).any():
         row = records(table.loc[[spread.idxmax()]])[0]
         ends = f"from {number(row.least)} to {number(row.most)} for {row.explainer}"
-        said.append(f"Intervals are over samples; between the random networks a mean differs the most {ends}.")
+        said.append(
+            f"Intervals are over samples; between the random networks a mean differs the most {ends}."
+        )
     return said
 
 
 def _told(rows: Sequence[Any], what: str = "") -> str:
     """Explainers with a score and its interval; `what` comes before the names of the columns."""
     columns = ("score", "low", "high") if not what.endswith("apart") else ("", "_low", "_high")
-    return each((r.explainer, with_interval(*(getattr(r, f"{what}{column}") for column in columns))) for r in rows)
+    return each(
+        (r.explainer, with_interval(*(getattr(r, f"{what}{column}") for column in columns)))
+        for r in rows
+    )
 
 
 def _verdicts(methods: pd.DataFrame) -> list[str]:
@@ -144,7 +158,10 @@ def _verdicts(methods: pd.DataFrame) -> list[str]:
             said.append(f"{len(rows)} {plural(rows, one, many)} {what} ({_told(rows)})")
     said[0] = f"Of {len(methods)} {'methods' if len(methods) > 1 else 'method'}, {said[0]}"
     ends = "0 is a map that stays when the weights are random, 1 one that changes as between unrelated samples; "
-    return [f"{'; '.join(said)}.", f"{ends}more is not better, for noise that knows the weights scores 1 as well."]
+    return [
+        f"{'; '.join(said)}.",
+        f"{ends}more is not better, for noise that knows the weights scores 1 as well.",
+    ]
 
 
 def findings(judged: Judged) -> Iterator[Finding]:
@@ -160,10 +177,21 @@ def findings(judged: Judged) -> Iterator[Finding]:
         (NOISE, seeing[seeing["apart_low"] <= 0], "apart"),
     ):
         if len(rows):
-            yield finding.filled({"bound": NEGLIGIBLE, "scores": _told(records(rows), what)}, rows["explainer"])
+            yield finding.filled(
+                {"bound": NEGLIGIBLE, "scores": _told(records(rows), what)}, rows["explainer"]
+            )
 
 
-COLUMNS = ["Explainer", "Verdict", "Dependence", "Each network", "Similarity", "Chance", "Redrawn", "Another class"]
+COLUMNS = [
+    "Explainer",
+    "Verdict",
+    "Dependence",
+    "Each network",
+    "Similarity",
+    "Chance",
+    "Redrawn",
+    "Another class",
+]
 COLUMNS += ["Rise of entropy", "Gini", "Entropy", "Completeness gap", "Passes per map"]
 NONE = "no dependence rows: add `dependence` to the study"
 WAYS = dict(zip(CASCADES, ("from the output", "from the input"), strict=True))
@@ -171,7 +199,11 @@ WAYS = dict(zip(CASCADES, ("from the output", "from the input"), strict=True))
 
 def parts(judged: Judged) -> list[Chart | Panel]:
     """Scores with their verdicts, cascades, and the table of everything that describes the maps."""
-    drawn: list[Chart | Panel | None] = [score_chart(judged), cascade_chart(judged), verdicts_panel(judged)]
+    drawn: list[Chart | Panel | None] = [
+        score_chart(judged),
+        cascade_chart(judged),
+        verdicts_panel(judged),
+    ]
     return [part for part in drawn if part is not None]
 
 
@@ -182,8 +214,14 @@ def score_chart(judged: Judged) -> Chart | None:
         return None
     guides = (("negligible", NEGLIGIBLE), ("unrelated samples", 1.0))
     rows, other = records(table), records(table[table["class_score"].notna()])
-    drawn = {"Random weights": [mark(looks[r.explainer], r.score, r.low, r.high, said=r.verdict) for r in rows]}
-    drawn["Another class"] = [mark(looks[r.explainer], r.class_score, r.class_low, r.class_high) for r in other]
+    drawn = {
+        "Random weights": [
+            mark(looks[r.explainer], r.score, r.low, r.high, said=r.verdict) for r in rows
+        ]
+    }
+    drawn["Another class"] = [
+        mark(looks[r.explainer], r.class_score, r.class_low, r.class_high) for r in other
+    ]
     ends = of_marks([m for marks in drawn.values() for m in marks], 0.0, 1.0)
     caption = "0: the map stays as it is; 1: it changes as between unrelated samples. A method whose band lies below "
     caption += f"{NEGLIGIBLE:g}, the first dotted line, is blind; more is not better. Bands: 95 % intervals."
@@ -194,7 +232,9 @@ def score_chart(judged: Judged) -> Chart | None:
 
 def cascade_chart(judged: Judged) -> Chart | None:
     """Dependence against the share of layers that are random, where cascades were asked for."""
-    rows = judged.summary[(judged.summary["measure"] == "dependence") & judged.summary["mean"].notna()]
+    rows = judged.summary[
+        (judged.summary["measure"] == "dependence") & judged.summary["mean"].notna()
+    ]
     lines = []
     for explainer in dict.fromkeys(rows["explainer"]):
         look, own = judged.looks[explainer], rows[rows["explainer"] == explainer]
@@ -202,7 +242,11 @@ def cascade_chart(judged: Judged) -> Chart | None:
         for (way, name), dash in zip(WAYS.items(), ((), (5, 3)), strict=True):
             steps = records(own[own["condition"] == way].sort_values("level"))
             marks = [Mark(look.name, r.mean, r.low, r.high, look.colour, x=r.level) for r in steps]
-            curves += [Curve(name, [Mark(look.name, 0.0, x=0.0), *marks], look.colour, dash)] if marks else []
+            curves += (
+                [Curve(name, [Mark(look.name, 0.0, x=0.0), *marks], look.colour, dash)]
+                if marks
+                else []
+            )
         lines += [(look, curves)] if curves else []
     if not lines:
         return None
@@ -210,27 +254,56 @@ def cascade_chart(judged: Judged) -> Chart | None:
     caption = "Dependence against the share of layers with random weights, from the output or from the input on; the "
     caption += "other methods faint behind. Bars are 95 % intervals over samples."
     plots = by_method(lines, ends, "share of layers")
-    return Chart("cascade", "Layer by layer", caption, f"Curves of dependence for {len(lines)} explainers.", plots)
+    return Chart(
+        "cascade",
+        "Layer by layer",
+        caption,
+        f"Curves of dependence for {len(lines)} explainers.",
+        plots,
+    )
 
 
 def verdicts_panel(judged: Judged) -> Panel | None:
     """One row per explainer: the verdict, what it rests on, and what describes the map and its cost."""
     rows = []
     for r in records(overview(judged)):
-        cells = [r.explainer, r.verdict, with_interval(r.score, r.low, r.high), f"{number(r.least)} – {number(r.most)}"]
+        cells = [
+            r.explainer,
+            r.verdict,
+            with_interval(r.score, r.low, r.high),
+            f"{number(r.least)} – {number(r.most)}",
+        ]
         cells += [number(r.similarity), number(r.similarity_chance), number(r.floor)]
-        cells += [with_interval(r.class_score, r.class_low, r.class_high) if r.class_score == r.class_score else "–"]
-        cells += [number(r.entropy_rise), number(r.gini), number(r.entropy), number(r.completeness_gap, 3)]
+        cells += [
+            with_interval(r.class_score, r.class_low, r.class_high)
+            if r.class_score == r.class_score
+            else "–"
+        ]
+        cells += [
+            number(r.entropy_rise),
+            number(r.gini),
+            number(r.entropy),
+            number(r.completeness_gap, 3),
+        ]
         rows.append(Row([*cells, number(r.passes, 0)], bool(r.control)))
     if not rows:
         return None
     caption = "Dependence is (1 − similarity) / (1 − chance), sample by sample. Redrawn: the change between two draws "
     caption += "of the same map. Nothing here has a better direction but the gap and the cost."
-    return Panel("verdicts", "Verdicts, and what describes the maps", caption, grid(COLUMNS, rows, "Verdicts"))
+    return Panel(
+        "verdicts",
+        "Verdicts, and what describes the maps",
+        caption,
+        grid(COLUMNS, rows, "Verdicts"),
+    )
 
 
 scores = charted("dependence", score_chart, NONE, "no map has a score")
-cascades = charted("dependence", cascade_chart, NONE, "no cascade: add `cascades: top_down` to dependence")
+cascades = charted(
+    "dependence", cascade_chart, NONE, "no cascade: add `cascades: top_down` to dependence"
+)
 PAGE = Page(lead, parts)
-ITEMS: tuple[Item, ...] = (Item("dependence-scores", "sanity checks, with chance", "figure", scores),)
+ITEMS: tuple[Item, ...] = (
+    Item("dependence-scores", "sanity checks, with chance", "figure", scores),
+)
 ITEMS += (Item("dependence-cascades", "sanity checks, layer by layer", "figure", cascades),)

@@ -3,7 +3,13 @@
 from dataclasses import replace
 
 from heatproof.axes.contract import Axis, Measure
-from heatproof.axes.faithfulness.evaluation import ACCURACY, MEASURES, SHARE, Faithfulness, spans_of_curves
+from heatproof.axes.faithfulness.evaluation import (
+    ACCURACY,
+    MEASURES,
+    SHARE,
+    Faithfulness,
+    spans_of_curves,
+)
 from heatproof.drawing.methods import spoken
 
 
@@ -29,8 +35,15 @@ AXIS = Axis(
     figures="heatproof.axes.faithfulness.figures",
     against="stability",
     trial={
-        **{kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32} for kind in ("image", "series", "table")},
-        "text": {"fractions": [0.25, 0.5, 0.75], "masks": 32, "features": {"tokens": {"special": [], "mask_token": 0}}},
+        **{
+            kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32}
+            for kind in ("image", "series", "table")
+        },
+        "text": {
+            "fractions": [0.25, 0.5, 0.75],
+            "masks": 32,
+            "features": {"tokens": {"special": [], "mask_token": 0}},
+        },
     },
     unable={
         **{name: ("blurred",) for name in ("road", "deletion_auc", "aopc", "pixel_flipping")},
@@ -60,11 +73,30 @@ LEAKAGE = Axis(
     verb="",
     evaluation=None,
     measures=(
-        Measure("prior", "class", "the true class, from which the prior is counted", "neither", "model"),
-        Measure("pixels", "pixels", "share of pixels whose removal a probe recognises", "neither", "model", SHARE),
+        Measure(
+            "prior", "class", "the true class, from which the prior is counted", "neither", "model"
+        ),
+        Measure(
+            "pixels",
+            "pixels",
+            "share of pixels whose removal a probe recognises",
+            "neither",
+            "model",
+            SHARE,
+        ),
         *(
-            Measure(f"{probe}_{what}", f"{probe}, {words}", f"{words} of a probe that sees {sees}", "neither", "model")
-            for probe, sees in (("mask", "the mask"), ("imputed", "the imputed image"), ("both", "both"))
+            Measure(
+                f"{probe}_{what}",
+                f"{probe}, {words}",
+                f"{words} of a probe that sees {sees}",
+                "neither",
+                "model",
+            )
+            for probe, sees in (
+                ("mask", "the mask"),
+                ("imputed", "the imputed image"),
+                ("both", "both"),
+            )
             for what, words in (("hit", "right answers"), ("log2", "log₂ probability of the class"))
         ),
     ),

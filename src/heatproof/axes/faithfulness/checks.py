@@ -25,10 +25,10 @@ Strategy = tuple[bool, str, str]
 NOT_MEASURED = "Leakage was not measured in this run (heatproof.retrain with leakage=True measures it). It matters to "
 NOT_MEASURED += "networks that are trained on filled images: the ROAD paper shows that the mere shape of the removed "
 NOT_MEASURED += "part can give the class away, the more so where one value fills it."
-NOT_MEASURABLE = (
-    "Leakage was not measured: the probes that measure it are made for images. That something is gone, and "
+NOT_MEASURABLE = "Leakage was not measured: the probes that measure it are made for images. That something is gone, and "
+NOT_MEASURABLE += (
+    "where, may itself tell the class, the more so the less the filling looks like real data."
 )
-NOT_MEASURABLE += "where, may itself tell the class, the more so the less the filling looks like real data."
 
 
 def consistency_chart(judged: Judged) -> Chart | Panel | None:
@@ -38,7 +38,9 @@ def consistency_chart(judged: Judged) -> Chart | Panel | None:
     plots, said, few = [], "", 0
     for measure in dict.fromkeys([frames.readout(judged), "accuracy"]):
         pairs = consistency(table, measure)
-        if again.get("against") != judged.settings.get("against"):  # two accuracies, which are not compared
+        if again.get("against") != judged.settings.get(
+            "against"
+        ):  # two accuracies, which are not compared
             pairs = pairs[pairs["kind"] != "retraining"]
         pairs = pairs[pairs["level"].isna()]
         few += len(pairs)
@@ -53,7 +55,9 @@ def consistency_chart(judged: Judged) -> Chart | Panel | None:
         return Panel("consistency", "Do the strategies agree?", text, Markup(""))
     caption = "Spearman’s correlation of the rankings of methods between two ways to evaluate, the mean over "
     caption += "fractions, with 95 % bootstrap intervals over samples; 1 is the same ranking, 0 nothing in common. "
-    caption += "Controls are left out; empty cells differ in more than one respect and are not compared. "
+    caption += (
+        "Controls are left out; empty cells differ in more than one respect and are not compared. "
+    )
     caption += f"{said}For comparison, the ROAD paper reports, for its eight methods on CIFAR-10, MoRF against LeRF "
     caption += "without retraining, 0.01 with a fixed value and 0.54 with noisy linear imputation (retrained: −0.09 "
     caption += "and 0.59). These are the paper’s numbers, not of this run."
@@ -73,11 +77,16 @@ def consistency_plot(pairs: pd.DataFrame, title: str) -> Plot:
     found: dict[tuple[Strategy, Strategy], Mark] = {}
     for r in records(pairs):
         again = r.evaluation == RETRAINING.name
-        a, b = (again, r.a_imputer, r.a_order), (again or r.kind == "retraining", r.b_imputer, r.b_order)
+        a, b = (
+            (again, r.a_imputer, r.a_order),
+            (again or r.kind == "retraining", r.b_imputer, r.b_order),
+        )
         said = f"{r.explainers} methods, {r.samples} samples"
         for x, y in ((a, b), (b, a)):
             found[x, y] = Mark(f"{_name(x)} × {_name(y)}", r.spearman, r.low, r.high, said=said)
-    strategies = sorted(dict.fromkeys(strategy for pair in found for strategy in pair), key=lambda s: s[2] == "lerf")
+    strategies = sorted(
+        dict.fromkeys(strategy for pair in found for strategy in pair), key=lambda s: s[2] == "lerf"
+    )
     imputers = primary_first(dict.fromkeys(imputer for _, imputer, _ in strategies))
     strategies.sort(key=lambda s: (s[0], imputers.index(s[1])))
     names = [_name(s) for s in strategies]
@@ -102,17 +111,29 @@ def leakage_charts(judged: Judged) -> list[Chart | Panel]:
         text = NOT_MEASURED if frames.words(judged) is KINDS["image"] else NOT_MEASURABLE
         return [Panel("leakage", "Leakage", text, Markup(""))]
     columns = {"mask_bits": "Bits in the mask", "pixels": "Visible masks", "leak": "Leak"}
-    columns = {name: title for name, title in columns.items() if name in measured and measured[name].notna().any()}
+    columns = {
+        name: title
+        for name, title in columns.items()
+        if name in measured and measured[name].notna().any()
+    }
     caption = "How much the mere shape of the removed part says of the class, and whether an imputed image shows it. "
     caption += "Bits in the mask: at least so much information about the class is in the mask (Fano’s bound on a "
     caption += "held-out probe at the lower confidence limit; each dot fails with probability at most 2.5 %). Visible "
-    caption += "masks: the share of held-out pixels that a small network tells right, ½ is a guess. "
+    caption += (
+        "masks: the share of held-out pixels that a small network tells right, ½ is a guess. "
+    )
     if "leak" in columns:
         caption += "Leak: I(C; M) − I(C; M | x′) from probes, an estimate and no bound. "
     caption += "Dots are the largest over fractions. A report warns where a mask holds more than "
-    caption += f"{LEAK_BITS:g} bits and more than {100 * TELLTALE:g} % of the pixels are recognised."
+    caption += (
+        f"{LEAK_BITS:g} bits and more than {100 * TELLTALE:g} % of the pixels are recognised."
+    )
     alt = f"Dots for {measured['explainer'].nunique()} methods and {measured['imputer'].nunique()} imputers."
-    plots = [plot for column, title in columns.items() for plot in leakage_plots(judged, measured, column, title)]
+    plots = [
+        plot
+        for column, title in columns.items()
+        for plot in leakage_plots(judged, measured, column, title)
+    ]
     return [leak_panel(measured), Chart("leakage", "Leakage", caption, alt, plots)]
 
 
@@ -133,7 +154,15 @@ def leakage_plots(judged: Judged, measured: pd.DataFrame, column: str, title: st
                 for e, x, v in zip(part["explainer"], part["level"], part[column], strict=True)
             ]
             plots += (
-                [dots(title, marks, ends, note=spoken(f"{imputer} {way}", {}), percent=column == "pixels")]
+                [
+                    dots(
+                        title,
+                        marks,
+                        ends,
+                        note=spoken(f"{imputer} {way}", {}),
+                        percent=column == "pixels",
+                    )
+                ]
                 if marks
                 else []
             )
@@ -153,11 +182,17 @@ def leak_panel(measured: pd.DataFrame) -> Panel:
         for r in records(leaking.sort_values("mask_bits", ascending=False))
     ]
     more = f"<li>and {len(items) - LISTED} more</li>" if len(items) > LISTED else ""
-    listed = Markup("").join(Markup("<li>{}</li>").format(item) for item in items[:LISTED]) + Markup(more)
+    listed = Markup("").join(
+        Markup("<li>{}</li>").format(item) for item in items[:LISTED]
+    ) + Markup(more)
     said = f"{listing(names)} leak{'s' if len(names) == 1 else ''}: a network can see which pixels were removed, and "
     said += "where they lay says what the class is."
-    body = Markup('<div class="caution" role="note"><p><b>{}</b></p><ul>{}</ul></div>').format(said, listed)
+    body = Markup('<div class="caution" role="note"><p><b>{}</b></p><ul>{}</ul></div>').format(
+        said, listed
+    )
     safe = [name for name in primary_first(dict.fromkeys(measured["imputer"])) if name not in names]
     caption = "Scores with a leaking imputer mix what a map says with the shape of what it removes; do not rank "
-    caption += "methods by them" + (f", and read those of {listing(safe)} instead." if safe else ".")
+    caption += "methods by them" + (
+        f", and read those of {listing(safe)} instead." if safe else "."
+    )
     return Panel("leak", "Does an imputer leak?", caption, body)

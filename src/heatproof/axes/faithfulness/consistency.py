@@ -17,12 +17,29 @@ import pandas as pd
 
 from heatproof.axes.faithfulness import RETRAINING
 from heatproof.errors import UserError
-from heatproof.statistics.bootstrap import bootstrap_counts, mean_of_finite, percentiles, resampled_means
+from heatproof.statistics.bootstrap import (
+    bootstrap_counts,
+    mean_of_finite,
+    percentiles,
+    resampled_means,
+)
 from heatproof.statistics.cubes import CONTROL, Array
 from heatproof.statistics.ranks import spearman
 
 Pairing = Literal["removed", "mask"]
-COLUMNS = ["dataset", "model", "evaluation", "measure", "kind", "a", "b", "level", "spearman", "low", "high"]
+COLUMNS = [
+    "dataset",
+    "model",
+    "evaluation",
+    "measure",
+    "kind",
+    "a",
+    "b",
+    "level",
+    "spearman",
+    "low",
+    "high",
+]
 COLUMNS += ["explainers", "samples", "a_imputer", "a_order", "b_imputer", "b_order"]
 FEWEST = 3
 """With fewer explainers a rank correlation can only be −1 or 1, and is not given."""
@@ -48,7 +65,12 @@ Pair = tuple[str, tuple[str, str], Strategy, Strategy, list[tuple[float, float]]
 
 
 def agreement(
-    a: Array, b: Array, paired: bool = True, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    a: Array,
+    b: Array,
+    paired: bool = True,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> tuple[float, float, float]:
     """Spearman's correlation of the mean scores of E explainers, (E, N) and (E, M), with a bootstrap interval.
 
@@ -140,14 +162,23 @@ def consistency(
         rows = rows[rows["role"] != CONTROL]
     records: list[dict[str, Any]] = []
     for (dataset, model), here in rows.groupby(["dataset", "model"], sort=False, observed=True):
-        groups = {str(name): _strategies(own) for name, own in here.groupby("evaluation", sort=False, observed=True)}
+        groups = {
+            str(name): _strategies(own)
+            for name, own in here.groupby("evaluation", sort=False, observed=True)
+        }
         again = groups.get(retrained, {})
         for evaluation, strategies in groups.items():
             pairs = [*_within(strategies, pairing)]
             if evaluation != retrained:
                 pairs += _between(strategies, again, evaluation, retrained)
             for kind, names, a, b, levels in pairs:
-                head = {"dataset": dataset, "model": model, "evaluation": evaluation, "measure": measure, "kind": kind}
+                head = {
+                    "dataset": dataset,
+                    "model": model,
+                    "evaluation": evaluation,
+                    "measure": measure,
+                    "kind": kind,
+                }
                 head |= {"a": names[0], "b": names[1], "a_imputer": a.imputer, "a_order": a.order}
                 head |= {"b_imputer": b.imputer, "b_order": b.order}
                 records += [head | row for row in _rows(a, b, levels, level, resamples, seed)]
@@ -159,14 +190,22 @@ def _strategies(rows: pd.DataFrame) -> dict[str, Strategy]:
     strategies = {}
     value = rows["value"].where(rows["status"] == "ok").astype(np.float64)
     keys = ["condition", "imputer", "order"]
-    for (condition, imputer, order), own in rows.assign(value=value).groupby(keys, sort=False, observed=True):
+    for (condition, imputer, order), own in rows.assign(value=value).groupby(
+        keys, sort=False, observed=True
+    ):
         sign = -1.0 if order == "morf" else 1.0
         explainers, samples = sorted(set(own["explainer"])), sorted(set(own["sample"]))
         scores = {}
         for fraction, at in own.groupby("level"):
-            wide = at.pivot_table("value", "explainer", "sample", aggfunc="mean", dropna=False, observed=True)
-            scores[float(str(fraction))] = sign * wide.reindex(explainers, columns=samples).to_numpy(np.float64)
-        strategies[str(condition)] = Strategy(str(condition), str(imputer), str(order), explainers, samples, scores)
+            wide = at.pivot_table(
+                "value", "explainer", "sample", aggfunc="mean", dropna=False, observed=True
+            )
+            scores[float(str(fraction))] = sign * wide.reindex(
+                explainers, columns=samples
+            ).to_numpy(np.float64)
+        strategies[str(condition)] = Strategy(
+            str(condition), str(imputer), str(order), explainers, samples, scores
+        )
     return strategies
 
 
@@ -183,37 +222,69 @@ def _within(strategies: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]
             yield "imputer", (a.name, b.name), a, b, [(f, f) for f in a.scores if f in b.scores]
 
 
-def _between(strategies: dict[str, Strategy], again: dict[str, Strategy], one: str, other: str) -> Iterator[Pair]:
+def _between(
+    strategies: dict[str, Strategy], again: dict[str, Strategy], one: str, other: str
+) -> Iterator[Pair]:
     """The comparisons of each strategy with the same one after retraining."""
     for name in (name for name in strategies if name in again):
         a, b = strategies[name], again[name]
-        yield "retraining", (f"{one}: {name}", f"{other}: {name}"), a, b, [(f, f) for f in a.scores if f in b.scores]
+        yield (
+            "retraining",
+            (f"{one}: {name}", f"{other}: {name}"),
+            a,
+            b,
+            [(f, f) for f in a.scores if f in b.scores],
+        )
 
 
 def _rows(
-    a: Strategy, b: Strategy, levels: list[tuple[float, float]], level: float, resamples: int, seed: int
+    a: Strategy,
+    b: Strategy,
+    levels: list[tuple[float, float]],
+    level: float,
+    resamples: int,
+    seed: int,
 ) -> Iterator[dict[str, Any]]:
     """The correlation at each fraction, then their mean with level NaN."""
     common = [e for e in a.explainers if e in b.explainers]
     places = [[s.explainers.index(e) for e in common] for s in (a, b)]
     shared = [sample for sample in a.samples if sample in set(b.samples)]
-    columns = [[s.samples.index(sample) for sample in shared] if shared else slice(None) for s in (a, b)]
-    used = [(a.scores[f][places[0]][:, columns[0]], b.scores[g][places[1]][:, columns[1]]) for f, g in levels]
+    columns = [
+        [s.samples.index(sample) for sample in shared] if shared else slice(None) for s in (a, b)
+    ]
+    used = [
+        (a.scores[f][places[0]][:, columns[0]], b.scores[g][places[1]][:, columns[1]])
+        for f, g in levels
+    ]
     # An explainer without any score has no rank, so the others are compared without it.
-    scored = [e for e in range(len(common)) if all(np.isfinite(v[e]).any() for pair in used for v in pair)]
+    scored = [
+        e for e in range(len(common)) if all(np.isfinite(v[e]).any() for pair in used for v in pair)
+    ]
     used = [_on_common_samples(x[scored], y[scored], bool(shared)) for x, y in used]
     if not used:
         return
     samples = [min(x.shape[1], y.shape[1]) for x, y in used]
-    values, draws, reliability = np.full(len(used), np.nan), np.full((1, len(used)), np.nan), np.ones(len(used))
+    values, draws, reliability = (
+        np.full(len(used), np.nan),
+        np.full((1, len(used)), np.nan),
+        np.ones(len(used)),
+    )
     if len(scored) >= FEWEST and min(samples):
         values, draws, reliability = _agreements(used, bool(shared), resamples, seed)
     mean, mean_draws = mean_of_finite(values[None]), mean_of_finite(draws)[:, None]
     every, every_draw = np.concatenate([values, mean]), np.concatenate([draws, mean_draws], 1)
     low, high = _interval(every, every_draw, np.append(reliability, reliability.mean()), level)
-    for k, (fraction, n) in enumerate(zip([*(f for f, _ in levels), math.nan], [*samples, min(samples)], strict=True)):
+    for k, (fraction, n) in enumerate(
+        zip([*(f for f, _ in levels), math.nan], [*samples, min(samples)], strict=True)
+    ):
         ends = {"low": low[k], "high": high[k]} if n > 1 else {"low": math.nan, "high": math.nan}
-        yield {"level": fraction, "spearman": every[k], **ends, "explainers": len(scored), "samples": n}
+        yield {
+            "level": fraction,
+            "spearman": every[k],
+            **ends,
+            "explainers": len(scored),
+            "samples": n,
+        }
 
 
 def _on_common_samples(a: Array, b: Array, paired: bool) -> tuple[Array, Array]:

@@ -29,12 +29,16 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     """The readout that counts against the fraction removed, a plot for every method; other readouts are folded."""
     cube = judged.cube
     drawn: dict[str, list[Plot]] = {}
-    for readout in sorted((r for r in READOUTS if r in cube.values), key=lambda r: r != frames.readout(judged)):
+    for readout in sorted(
+        (r for r in READOUTS if r in cube.values), key=lambda r: r != frames.readout(judged)
+    ):
         own = cube.select(measures=[readout], conditions=frames.swept(cube, imputer))
         cells = frames.with_makeup(statistics.summary([own]), own)
         looks = {e: judged.looks[e] for e in order}
         control, words = random_curve(own, imputer, readout), frames.words(judged)
-        made = removal_plots(cells, looks, readout, control, untouched(judged, readout), words.parts)
+        made = removal_plots(
+            cells, looks, readout, control, untouched(judged, readout), words.parts
+        )
         drawn |= {readout.capitalize(): made} if made else {}
     if not drawn:
         return None
@@ -49,15 +53,15 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     caption += "methods is faint. "
     if any(cube.made_of(c).order == "random" for c, _ in swept):
         caption += f"The dotted grey line removes {words.parts} in a random order: only the distance to it counts. "
-    caption += (
-        f"Accuracy is against {against}; the other readouts are of the predicted class. {_realism(judged, imputer)}"
-    )
+    caption += f"Accuracy is against {against}; the other readouts are of the predicted class. {_realism(judged, imputer)}"
     fractions = len({level for _, level in swept if level > 0})
     alt = f"Curves over {fractions} fractions removed for {len(order)} methods, imputer {named}."
     every = frames.imputers(cube)
     title = "Removal curves" if len(every) == 1 else f"Removal curves: {named}"
     (_, plots), *others = drawn.items()
-    key = f"curves-{number}" if (number := every.index(imputer)) else "curves"  # the first has the plain anchor
+    key = (
+        f"curves-{number}" if (number := every.index(imputer)) else "curves"
+    )  # the first has the plain anchor
     return Chart(key, title, caption, alt, plots, dict(others))
 
 
@@ -66,15 +70,12 @@ def _realism(judged: Judged, imputer: str) -> str:
     told = frames.detectability(judged.rows)
     own = told[told["imputer"] == imputer] if len(told) else told
     if own.empty:
-        return (
-            "Whether filled inputs look real to the model was not measured: that takes a random order and 50 samples."
-        )
+        return "Whether filled inputs look real to the model was not measured: that takes a random order and 50 samples."
     areas = [
-        f"{with_interval(r.area, r.low, r.high)} at {100 * r.level:g} %" for r in records(own.sort_values("level"))
+        f"{with_interval(r.area, r.low, r.high)} at {100 * r.level:g} %"
+        for r in records(own.sort_values("level"))
     ]
-    said = (
-        "Do filled inputs look real? A classifier on the model’s own features tells them from real ones, after random "
-    )
+    said = "Do filled inputs look real? A classifier on the model’s own features tells them from real ones, after random "
     return f"{said}removal, with an area under the ROC curve of {listing(areas)}; 0.5 is a guess."
 
 
@@ -97,17 +98,34 @@ def removal_plots(
             own += [Curve(name, marks, look.colour, dash)] if len(rows) else []
         if own:
             chance = _marks(RANDOM, control, "control", "", start)
-            lines.append((look, [*own, *([Curve("", chance, "control", DASHES[2])] if len(control) else [])]))
+            lines.append(
+                (look, [*own, *([Curve("", chance, "control", DASHES[2])] if len(control) else [])])
+            )
     every = [m for _, own in lines for line in own for m in line.marks]
     ends = (0.0, 1.04) if readout in BOUNDED else of_marks(every, 0.0)
     return by_method(lines, ends, f"share of {parts} removed", readout)
 
 
-def _marks(name: str, rows: pd.DataFrame, colour: str, method: str, start: float | None) -> list[Mark]:
+def _marks(
+    name: str, rows: pd.DataFrame, colour: str, method: str, start: float | None
+) -> list[Mark]:
     """The points of one curve, from the untouched input on where its readout is known."""
-    first = [] if start is None or rows.empty else [Mark(name, start, colour=colour, x=0.0, method=method)]
+    first = (
+        []
+        if start is None or rows.empty
+        else [Mark(name, start, colour=colour, x=0.0, method=method)]
+    )
     return first + [
-        Mark(name, r.mean, r.low, r.high, colour, x=r.level, method=method, said=f"{100 * r.level:g} % removed")
+        Mark(
+            name,
+            r.mean,
+            r.low,
+            r.high,
+            colour,
+            x=r.level,
+            method=method,
+            said=f"{100 * r.level:g} % removed",
+        )
         for r in records(rows.sort_values("level"))
     ]
 
@@ -118,10 +136,18 @@ def random_curve(cube: Cube, imputer: str, readout: str) -> pd.DataFrame:
     columns = ["level", "mean", "low", "high"]
     if not wanted or readout not in cube.values:
         return pd.DataFrame(columns=columns)
-    values = np.stack([frames.once(cube.values[readout][:, cube.conditions.index(c)]) for c in wanted])
+    values = np.stack(
+        [frames.once(cube.values[readout][:, cube.conditions.index(c)]) for c in wanted]
+    )
     ends = interval(values, groups=cube.groups)
     frame = pd.DataFrame(
-        dict(zip(columns, ([level for _, level in wanted], mean_of_finite(values), *ends), strict=True))
+        dict(
+            zip(
+                columns,
+                ([level for _, level in wanted], mean_of_finite(values), *ends),
+                strict=True,
+            )
+        )
     )
     return frame[frame["mean"].notna()]
 
@@ -135,4 +161,8 @@ def untouched(judged: Judged, readout: str) -> float | None:
         return None
     if readout == "probability" and known["probability"].notna().any():
         return float(known["probability"].mean())
-    return 1.0 if readout == "accuracy" and judged.settings.get("against", "prediction") == "prediction" else None
+    return (
+        1.0
+        if readout == "accuracy" and judged.settings.get("against", "prediction") == "prediction"
+        else None
+    )

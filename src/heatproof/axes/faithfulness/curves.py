@@ -15,7 +15,11 @@ Readout = Literal["accuracy", "probability", "logit", "margin"]
 
 
 def readouts(
-    logits: Tensor, target: Tensor, truth: Tensor | None = None, task: Task = CLASSES, clean: Tensor | None = None
+    logits: Tensor,
+    target: Tensor,
+    truth: Tensor | None = None,
+    task: Task = CLASSES,
+    clean: Tensor | None = None,
 ) -> dict[Readout, Tensor]:
     """What can be read off a task's table (B, S, K): each (B, S) float64, NaN where it is not finite.
 
@@ -30,13 +34,17 @@ def readouts(
     """
     logits, target = logits.double(), target.to(logits.device)
     if not task.exclusive:
-        return _of_numbers(logits, target, task, logits[:, 0] if clean is None else clean.to(logits))
+        return _of_numbers(
+            logits, target, task, logits[:, 0] if clean is None else clean.to(logits)
+        )
     truth = target if truth is None else truth.to(logits.device)
     at = target[:, None, None].expand(*logits.shape[:2], 1)
     finite = torch.isfinite(logits).all(-1)
     own = logits.gather(-1, at)[..., 0]
     found: dict[Readout, Tensor] = {
-        "accuracy": (logits.argmax(-1) == truth[:, None]).double().masked_fill(truth[:, None] < 0, torch.nan),
+        "accuracy": (logits.argmax(-1) == truth[:, None])
+        .double()
+        .masked_fill(truth[:, None] < 0, torch.nan),
         "probability": task.probability(logits).gather(-1, at)[..., 0],  # type: ignore[union-attr]  # classes have it
         "logit": own,
         "margin": own - logits.scatter(-1, at, -torch.inf).amax(-1),
@@ -50,7 +58,10 @@ def _of_numbers(table: Tensor, target: Tensor, task: Task, clean: Tensor) -> dic
     found: dict[Readout, Tensor] = {"accuracy": same.double(), "logit": at(table, columns)}
     if chance is not None:
         found["probability"] = at(chance, columns)
-    return {name: value.masked_fill(~torch.isfinite(table).all(-1), torch.nan) for name, value in found.items()}
+    return {
+        name: value.masked_fill(~torch.isfinite(table).all(-1), torch.nan)
+        for name, value in found.items()
+    }
 
 
 def area(fractions: Sequence[float], curve: Tensor, start: Tensor) -> Tensor:
@@ -91,7 +102,9 @@ def irof(fractions: Sequence[float], probability: Tensor, start: Tensor) -> Tens
     >>> irof((0.5, 1.0), torch.tensor([[0.5, 0.0]]), torch.tensor([1.0])).tolist()
     [0.5]
     """
-    return 1 - area(fractions, probability / start[:, None].to(probability.device), torch.ones_like(start))
+    return 1 - area(
+        fractions, probability / start[:, None].to(probability.device), torch.ones_like(start)
+    )
 
 
 def summaries(
@@ -118,7 +131,9 @@ def summaries(
     def of(order: str, suffix: str = "") -> None:
         curve = curves[order]
         if sure:
-            found[f"deletion_auc{suffix}"] = area(fractions, curve["probability"], start["probability"])
+            found[f"deletion_auc{suffix}"] = area(
+                fractions, curve["probability"], start["probability"]
+            )
         found[f"pixel_flipping{suffix}"] = area(fractions, curve["logit"], start["logit"])
         found[f"aopc{suffix}"] = aopc(fractions, curve[readout], start[readout])
 
@@ -127,7 +142,9 @@ def summaries(
     if "morf" in curves:
         of("morf")
     if "lerf" in curves and sure:
-        found["insertion_auc"] = area(fractions, curves["lerf"]["probability"], start["probability"])
+        found["insertion_auc"] = area(
+            fractions, curves["lerf"]["probability"], start["probability"]
+        )
     if "random" in curves:
         of("random", "_random")
         if sure:

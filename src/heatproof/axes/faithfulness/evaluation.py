@@ -27,35 +27,125 @@ from heatproof.types import STRICT, Batch, label_of
 
 SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)
 ACCURACY = Measure(
-    "accuracy", "accuracy", "whether the top class stays when a fraction is removed", "neither", "curve", SHARE
+    "accuracy",
+    "accuracy",
+    "whether the top class stays when a fraction is removed",
+    "neither",
+    "curve",
+    SHARE,
 )
 MEASURES = (
-    Measure("road", "ROAD", "mean over fractions of (LeRF − MoRF) / 2", "higher", "headline", chance="zero"),
-    Measure("deletion_auc", "deletion area", "area under the MoRF curve", "lower", "headline", SHARE, "random"),
-    Measure("insertion_auc", "insertion area", "area under LeRF read backwards", "higher", "headline", SHARE, "random"),
-    Measure("aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"),
-    Measure("pixel_flipping", "pixel flipping", "area under MoRF of the logit", "lower", "headline", chance="random"),
-    Measure("irof", "IROF", "area over the curve when segments are removed", "higher", "headline", chance="random"),
-    Measure("faithfulness_correlation", "correlation", "of importance and drop", "higher", "headline", SIGNED, "zero"),
-    Measure("sensitivity_n", "sensitivity-n", "the same over masks of one size", "higher", "headline", SIGNED, "zero"),
-    Measure("infidelity_scaled", "infidelity, scaled", "squared error as a forecast of drops", "lower", "headline"),
-    Measure("infidelity", "infidelity, not scaled", "the same for maps in the logit's unit", "lower", "headline"),
-    Measure("probability", "probability", "of the class predicted for the whole input", "neither", "curve", SHARE),
+    Measure(
+        "road",
+        "ROAD",
+        "mean over fractions of (LeRF − MoRF) / 2",
+        "higher",
+        "headline",
+        chance="zero",
+    ),
+    Measure(
+        "deletion_auc",
+        "deletion area",
+        "area under the MoRF curve",
+        "lower",
+        "headline",
+        SHARE,
+        "random",
+    ),
+    Measure(
+        "insertion_auc",
+        "insertion area",
+        "area under LeRF read backwards",
+        "higher",
+        "headline",
+        SHARE,
+        "random",
+    ),
+    Measure(
+        "aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"
+    ),
+    Measure(
+        "pixel_flipping",
+        "pixel flipping",
+        "area under MoRF of the logit",
+        "lower",
+        "headline",
+        chance="random",
+    ),
+    Measure(
+        "irof",
+        "IROF",
+        "area over the curve when segments are removed",
+        "higher",
+        "headline",
+        chance="random",
+    ),
+    Measure(
+        "faithfulness_correlation",
+        "correlation",
+        "of importance and drop",
+        "higher",
+        "headline",
+        SIGNED,
+        "zero",
+    ),
+    Measure(
+        "sensitivity_n",
+        "sensitivity-n",
+        "the same over masks of one size",
+        "higher",
+        "headline",
+        SIGNED,
+        "zero",
+    ),
+    Measure(
+        "infidelity_scaled",
+        "infidelity, scaled",
+        "squared error as a forecast of drops",
+        "lower",
+        "headline",
+    ),
+    Measure(
+        "infidelity",
+        "infidelity, not scaled",
+        "the same for maps in the logit's unit",
+        "lower",
+        "headline",
+    ),
+    Measure(
+        "probability",
+        "probability",
+        "of the class predicted for the whole input",
+        "neither",
+        "curve",
+        SHARE,
+    ),
     ACCURACY,
     Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
     Measure("margin", "margin", "of that class over the next", "neither", "curve"),
-    Measure("detectability", "detectability", "ROC area: filled inputs told from real ones", "neither", "model", SHARE),
+    Measure(
+        "detectability",
+        "detectability",
+        "ROC area: filled inputs told from real ones",
+        "neither",
+        "model",
+        SHARE,
+    ),
 )
 """What is known of the measures of the axis; the first headline that was asked for speaks for it."""
 
 
-def spans_of_curves(settings: Mapping[str, Any], measured: Collection[str]) -> dict[str, tuple[float, float]]:
+def spans_of_curves(
+    settings: Mapping[str, Any], measured: Collection[str]
+) -> dict[str, tuple[float, float]]:
     """The ends of what is read from curves of probabilities or hits; of logits and margins there are none.
 
     >>> spans_of_curves({"readout": "accuracy"}, ["road", "probability"])["road"]
     (-0.5, 0.5)
     """
-    bounded = settings.get("readout") in (None, "probability", "accuracy") and "probability" in measured
+    bounded = (
+        settings.get("readout") in (None, "probability", "accuracy") and "probability" in measured
+    )
     return {"road": (-0.5, 0.5), "aopc": (-1.0, 1.0)} if bounded else {}
 
 
@@ -147,7 +237,9 @@ class Faithfulness:
         for metric in () if value == "all" else value:
             for order in NEEDS[metric]:
                 if order not in orders:
-                    raise ValueError(f"{metric} needs the order {order!r}, but orders is {list(orders)}")
+                    raise ValueError(
+                        f"{metric} needs the order {order!r}, but orders is {list(orders)}"
+                    )
         if not orders and not value:
             raise ValueError("without orders there must be metrics such as irof")
         return value
@@ -157,7 +249,9 @@ class Faithfulness:
     def _enough(cls, value: int, info: ValidationInfo) -> int:
         sizes = len(info.data.get("subsets", (0,)))
         if not sizes or value < 2 * sizes:
-            raise ValueError(f"{sizes} sizes in subsets need at least {max(2, 2 * sizes)} masks, got {value}")
+            raise ValueError(
+                f"{sizes} sizes in subsets need at least {max(2, 2 * sizes)} masks, got {value}"
+            )
         return value
 
     def suited(self, model: Model, batch: Batch) -> Faithfulness:
@@ -165,7 +259,9 @@ class Faithfulness:
         check_kind(modality(model, batch), self.features)
         axis = self._reading(model.task)._finished(batch.x.shape[1:])
         if axis.against is None:
-            labelled = model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())
+            labelled = (
+                model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())
+            )
             axis = replace(axis, against="label" if labelled else "prediction")
         return axis
 
@@ -182,11 +278,16 @@ class Faithfulness:
         if has_probability(task):
             return replace(self, readout="probability") if self.readout is None else self
         asked = () if self.metrics == "all" else self.metrics
-        lost = [*(m for m in asked if m in OF_PROBABILITY), *(["readout"] if self.readout == "probability" else [])]
+        lost = [
+            *(m for m in asked if m in OF_PROBABILITY),
+            *(["readout"] if self.readout == "probability" else []),
+        ]
         if lost:
             left = ", ".join(m for m in self.wanted if m not in OF_PROBABILITY) or "road"
             line = f"faithfulness: {{readout: logit, metrics: [{left}]}}"
-            raise UserError(f"{lost[0]} is of a probability, and {task.name} has none; what all models have is {line}")
+            raise UserError(
+                f"{lost[0]} is of a probability, and {task.name} has none; what all models have is {line}"
+            )
         kept = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
         return replace(self, readout=self.readout or "logit", metrics=kept)
 
@@ -210,7 +311,12 @@ class Faithfulness:
         """
         axis = self._finished(IMAGE)
         names, baseline = [label_of(imputer) for imputer in axis.imputers], label_of(axis.baseline)
-        listed = [(f"{name} {order}", f) for name in names for order in self.orders for f in self.fractions]
+        listed = [
+            (f"{name} {order}", f)
+            for name in names
+            for order in self.orders
+            for f in self.fractions
+        ]
         if set(SWEPT) & set(self.wanted):
             listed += [(name, 0.0) for name in names]
         if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
@@ -224,7 +330,9 @@ class Faithfulness:
         all where something must be left."""
         kind, axis = KINDS[kind_of(shape, self.features)], self._finished(shape)
         if any(isinstance(imputer, OwnBaseline) for imputer in axis.imputers):
-            raise UserError("own_baseline differs from explainer to explainer, so it is a baseline, not an imputer")
+            raise UserError(
+                "own_baseline differs from explainer to explainer, so it is a baseline, not an imputer"
+            )
         text = isinstance(self.features, Tokens)
         self.features.check((1, *shape))
         if {"irof", *BANKED} & set(self.wanted):
@@ -232,12 +340,16 @@ class Faithfulness:
             axis.segments.check((1, *shape))
         for imputer in (*axis.imputers, axis.baseline):
             if isinstance(imputer, Hidden) != text:
-                raise UserError(f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.instead}")
+                raise UserError(
+                    f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.instead}"
+                )
             if not text and not isinstance(imputer, OwnBaseline):
                 sweeps.try_imputer(imputer, shape)
         if text:
             if not isinstance(axis.segments, Tokens):
-                raise UserError(f"segments of texts are tokens, got {label_of(axis.segments)}; leave segments out")
+                raise UserError(
+                    f"segments of texts are tokens, got {label_of(axis.segments)}; leave segments out"
+                )
             return
         total = self.features.total((1, *shape))
         if total is None or not self.orders:

@@ -45,14 +45,20 @@ def removal_curves(material: Material, width: float) -> Iterator[Piece]:
 
 def retrained_curves(material: Material, width: float) -> Iterator[Piece]:
     """Accuracy of networks retrained on what is left, both orders."""
-    charts = [(judged, chart) for judged in _places(material) if (chart := retraining_chart(judged)) is not None]
+    charts = [
+        (judged, chart)
+        for judged in _places(material)
+        if (chart := retraining_chart(judged)) is not None
+    ]
     yield from drawings(charts, NO_RETRAINING if _swept(material) else NO_REMOVAL, "")
 
 
 def _agreements(material: Material, kind: str) -> pd.DataFrame:
     """Mean rank correlations of one kind, a row for each pair of strategies; by accuracy as in the paper."""
     compared = [consistency(judged.related) for judged in _places(material)]
-    pairs = pd.concat([pairs for pairs in compared if len(pairs)] or [pd.DataFrame(columns=COLUMNS)])
+    pairs = pd.concat(
+        [pairs for pairs in compared if len(pairs)] or [pd.DataFrame(columns=COLUMNS)]
+    )
     return pairs[pairs["level"].isna() & (pairs["kind"] == kind)]
 
 
@@ -61,7 +67,9 @@ def order_table(material: Material, width: float) -> Iterator[Piece]:
     pairs = _agreements(material, "order")
     again = pairs["evaluation"] == RETRAINING.name
     why = "no curves in both orders: add `faithfulness` with orders: [morf, lerf] to the study"
-    yield from _agreement_table("between MoRF and LeRF", {"Retrain": pairs[again], "No-Retrain": pairs[~again]}, why)
+    yield from _agreement_table(
+        "between MoRF and LeRF", {"Retrain": pairs[again], "No-Retrain": pairs[~again]}, why
+    )
 
 
 def retraining_table(material: Material, width: float) -> Iterator[Piece]:
@@ -72,40 +80,60 @@ def retraining_table(material: Material, width: float) -> Iterator[Piece]:
     yield from _agreement_table("with and without retraining", sections, why)
 
 
-def _agreement_table(compared: str, sections: dict[str, pd.DataFrame], nothing: str) -> Iterator[Piece]:
+def _agreement_table(
+    compared: str, sections: dict[str, pd.DataFrame], nothing: str
+) -> Iterator[Piece]:
     sections = {name: rows for name, rows in sections.items() if len(rows)}
     if not sections:
         yield Skipped("", nothing)
         return
     every = pd.concat(sections.values())
     if every["spearman"].isna().all():
-        yield Skipped("", f"fewer than {FEWEST} methods besides controls: rankings cannot be compared")
+        yield Skipped(
+            "", f"fewer than {FEWEST} methods besides controls: rankings cannot be compared"
+        )
         return
     places = list(dict.fromkeys(zip(every["dataset"], every["model"], strict=True)))
     spans: list[tuple[str, int]] = [("", 1)]
     heads, keys = ["Model"], []
     for name, rows in sections.items():
-        own = frames.primary_first(dict.fromkeys(rows["a_imputer"]))[::-1]  # the paper's own last, as in its tables
+        own = frames.primary_first(dict.fromkeys(rows["a_imputer"]))[
+            ::-1
+        ]  # the paper's own last, as in its tables
         spans.append((name, len(own)))
         heads += [escape(imputer) for imputer in own]
         keys += [(name, imputer) for imputer in own]
     body: list[list[Entry]] = []
     for dataset, model in places:
-        line: list[Entry] = [escape(f"{model}, {dataset}" if len({d for d, _ in places}) > 1 else str(model))]
+        line: list[Entry] = [
+            escape(f"{model}, {dataset}" if len({d for d, _ in places}) > 1 else str(model))
+        ]
         for name, imputer in keys:
             rows = sections[name]
-            here = rows[(rows["dataset"] == dataset) & (rows["model"] == model) & (rows["a_imputer"] == imputer)]
-            line.append(Cell(*here.iloc[0][["spearman", "low", "high"]].astype(float)) if len(here) else MISSING)
+            here = rows[
+                (rows["dataset"] == dataset)
+                & (rows["model"] == model)
+                & (rows["a_imputer"] == imputer)
+            ]
+            line.append(
+                Cell(*here.iloc[0][["spearman", "low", "high"]].astype(float))
+                if len(here)
+                else MISSING
+            )
         body.append(line)
     caption = f"Spearman's rank correlation of the methods' rankings {compared} by accuracy, mean over the fractions "
-    caption += f"removed ({int(every['explainers'].max())} methods; controls are left out). Brackets: "
+    caption += (
+        f"removed ({int(every['explainers'].max())} methods; controls are left out). Brackets: "
+    )
     caption += "95 % intervals over samples. Nothing is bold: imputers are not compared by a test."
     yield Table("", caption, Tabular(heads, body, spans=spans))
 
 
 def score_table(material: Material, width: float) -> Iterator[Piece]:
     """Methods by metrics: ROAD first, then what else the run has; bold within each metric."""
-    scored = [judged for judged in material.of(AXIS.name) if frames.best_headline(judged.cube) is not None]
+    scored = [
+        judged for judged in material.of(AXIS.name) if frames.best_headline(judged.cube) is not None
+    ]
     if not scored:
         yield Skipped("", NO_REMOVAL)
     for judged, subject in zip(scored, subjects([judged.cube for judged in scored]), strict=True):
@@ -118,18 +146,21 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
                 means = standings.set_index("explainer")["mean"]
                 best = unbeaten(means, tests, judged.cube.controls, measure.sign)
                 columns.append(
-                    {r.explainer: Cell(r.mean, r.low, r.high, r.explainer in best) for r in records(standings)}
+                    {
+                        r.explainer: Cell(r.mean, r.low, r.high, r.explainer in best)
+                        for r in records(standings)
+                    }
                 )
                 arrow = r"$\uparrow$" if measure.sign > 0 else r"$\downarrow$"
                 told = f" ({escape(line.name)})" if len(lines) > 1 else ""
                 heads.append(f"{escape(frames.short(measure))}{told} {arrow}")
-        caption = (
-            f"Faithfulness by method: {about(judged.cube)}. Arrows point to better. Bold: the best method and all "
-        )
+        caption = f"Faithfulness by method: {about(judged.cube)}. Arrows point to better. Bold: the best method and all "
         caption += "that the paired test with Holm's correction does not separate from it, column by column; "
         caption += "controls are never bold. Brackets: 95 % intervals over samples."
         order = frames.explainer_order(judged.cube)
-        rows: list[list[Entry]] = [[escape(e), *(column.get(e, MISSING) for column in columns)] for e in order]
+        rows: list[list[Entry]] = [
+            [escape(e), *(column.get(e, MISSING) for column in columns)] for e in order
+        ]
         yield Table(subject, caption, Tabular(heads, rows))
 
 

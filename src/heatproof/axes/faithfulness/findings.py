@@ -115,7 +115,9 @@ def findings(judged: Judged) -> Iterator[Finding]:
 def _leaks(judged: Judged) -> Iterator[Finding]:
     measured, used = leakage_rows(judged), frames.imputers(judged.cube)
     if len(measured):
-        leaking = measured[measured["leaks"].astype(bool)].sort_values("mask_bits", ascending=False, kind="stable")
+        leaking = measured[measured["leaks"].astype(bool)].sort_values(
+            "mask_bits", ascending=False, kind="stable"
+        )
         if leaking.empty:
             return
         names = frames.primary_first(dict.fromkeys(leaking["imputer"]))
@@ -139,7 +141,11 @@ def _leaks(judged: Judged) -> Iterator[Finding]:
     retrained = (judged.related["evaluation"] == RETRAINING.name).any()
     if filled and retrained and frames.words(judged) is KINDS["image"]:
         who, other = listing(filled), [imputer for imputer in used if imputer not in filled]
-        rank = f"Rank by {listing(other)}" if other else "Add noisy_linear to the imputers and rank by that"
+        rank = (
+            f"Rank by {listing(other)}"
+            if other
+            else "Add noisy_linear to the imputers and rank by that"
+        )
         yield replace(
             MAY_LEAK,
             axis=judged.axis.name,
@@ -161,16 +167,22 @@ def _rankings(judged: Judged) -> Iterator[Finding]:
     which = "detectability, from 50 samples on, says which filling the model finds the more real"
     if areas is not None:
         which = f"{areas.idxmin()} is the harder to tell from real inputs, with a mean area of {number(areas.min())}"
-    either = "or rank by noisy_linear, which makes the two agree more in the ROAD paper" if paper else "and give both"
+    either = (
+        "or rank by noisy_linear, which makes the two agree more in the ROAD paper"
+        if paper
+        else "and give both"
+    )
     for kind, finding in (("order", ORDERS_DISAGREE), ("imputer", IMPUTERS_DISAGREE)):
         own = pairs[pairs["kind"] == kind]
         if own.empty:
             continue
-        said = some([f"{r.a} and {r.b} {with_interval(r.spearman, r.low, r.high)}" for r in records(own)], 3)
-        seen = (
-            f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same order."
+        said = some(
+            [f"{r.a} and {r.b} {with_interval(r.spearman, r.low, r.high)}" for r in records(own)], 3
         )
-        yield replace(finding.filled({"parts": words.parts, "either": either, "which": which}), seen=seen)
+        seen = f"Spearman’s correlation of the rankings of {own['explainers'].max()} methods: {said}; 1 is the same order."
+        yield replace(
+            finding.filled({"parts": words.parts, "either": either, "which": which}), seen=seen
+        )
 
 
 def _unreal(judged: Judged) -> Iterator[Finding]:
@@ -183,7 +195,9 @@ def _unreal(judged: Judged) -> Iterator[Finding]:
         for imputer, rows in seen.groupby("imputer", sort=False, observed=True):
             low = rows.sort_values("level").iloc[0]
             area = with_interval(low["area"], low["low"], low["high"])
-            items.append(f"{imputer}: area under the ROC curve {area} from {100 * low['level']:g} % removed on")
+            items.append(
+                f"{imputer}: area under the ROC curve {area} from {100 * low['level']:g} % removed on"
+            )
         yield replace(UNREAL, seen="; ".join(items) + ".", means=UNREAL.means.format(parts=parts))
 
 
@@ -204,14 +218,19 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> Iterator[Fi
 
 
 def _controls(judged: Judged, measure: Measure, line: Line) -> Iterator[Finding]:
-    rows, tests = (frame(judged.cube, measure, line) for frame in (frames.standings, frames.comparisons))
+    rows, tests = (
+        frame(judged.cube, measure, line) for frame in (frames.standings, frames.comparisons)
+    )
     methods = rows.loc[~rows["control"], "explainer"].tolist()
     for control in records(frames.seeing_controls(judged, rows)):
         beaten = tuple(m for m in methods if above(tests, control.explainer, m))
         if not beaten:
             continue
         gaps = {name: difference(tests, control.explainer, name) or {} for name in beaten}
-        said = each((n, f"by {with_interval(g['difference'], g['low'], g['high'])}") for n, g in gaps.items())
+        said = each(
+            (n, f"by {with_interval(g['difference'], g['low'], g['high'])}")
+            for n, g in gaps.items()
+        )
         yield replace(
             CONTROL_AHEAD,
             title=f"{control.explainer} is more faithful",

@@ -64,7 +64,10 @@ def better(measure: Measure) -> str:
 
 def words(judged: Judged) -> Kind:
     """The words for the data of an axis; those for images where the manifest does not say."""
-    kind, name = KINDS[judged.task.get("modality", "image")], judged.settings.get("features", {}).get("name")
+    kind, name = (
+        KINDS[judged.task.get("modality", "image")],
+        judged.settings.get("features", {}).get("name"),
+    )
     return replace(kind, parts=name, segments=name) if name == Passages.name else kind
 
 
@@ -82,7 +85,10 @@ def readout(judged: Judged) -> str:
 
 def seeing_controls(judged: Judged, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of controls that see the input; random maps are left out, as theirs is a random order."""
-    names = {explainer: judged.settings_of(explainer).get("name", explainer) for explainer in rows["explainer"]}
+    names = {
+        explainer: judged.settings_of(explainer).get("name", explainer)
+        for explainer in rows["explainer"]
+    }
     return rows[rows["control"] & (rows["explainer"].map(names) != RandomMap.name)]
 
 
@@ -121,14 +127,18 @@ def lines(cube: Cube, measure: Measure) -> list[Line]:
     places = [c for i, c in enumerate(cube.conditions) if np.isfinite(values[:, i]).any()]
     by_name = {name: i for i, name in enumerate(primary_first(dict.fromkeys(c for c, _ in places)))}
     places.sort(key=lambda place: (by_name[place[0]], place[1]))
-    return [Line(c, level, f"{100 * level:g} % removed, {c}" if level else c) for c, level in places]
+    return [
+        Line(c, level, f"{100 * level:g} % removed, {c}" if level else c) for c, level in places
+    ]
 
 
 def standings(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame:
     """explainer, control, mean, low, high, n at one place, the best first; explainers without a number are left out."""
     part = cube.select(measures=[measure.name], conditions=[line.where])
     rows = statistics.summary([part])
-    rows = rows.loc[rows["mean"].notna(), ["explainer", "control", "mean", "low", "high", "retained"]]
+    rows = rows.loc[
+        rows["mean"].notna(), ["explainer", "control", "mean", "low", "high", "retained"]
+    ]
     rows = rows.rename(columns={"retained": "n"})
     return rows.sort_values("mean", ascending=measure.sign < 0, kind="stable", ignore_index=True)
 
@@ -170,7 +180,9 @@ def over_random(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame | None
     scores = cube.values[measure.name][:, cube.conditions.index(line.where)]
     gap = measure.sign * (scores - chance)
     low, high = interval(gap, groups=cube.groups)
-    frame = pd.DataFrame({"explainer": cube.explainers, "control": [e in cube.controls for e in cube.explainers]})
+    frame = pd.DataFrame(
+        {"explainer": cube.explainers, "control": [e in cube.controls for e in cube.explainers]}
+    )
     frame = frame.assign(n=np.isfinite(gap).sum(-1), mean=mean_of_finite(gap), low=low, high=high)
     return frame[frame["n"] > 0].reset_index(drop=True)
 
@@ -189,7 +201,9 @@ def detectability(table: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame()
     keys, found = ["dataset", "model", "evaluation", "imputer", "level"], []
     for key, part in rows.groupby(keys, sort=False, observed=True):
-        values = part.drop_duplicates("sample")["value"].to_numpy(np.float64)  # repeated under every explainer
+        values = part.drop_duplicates("sample")["value"].to_numpy(
+            np.float64
+        )  # repeated under every explainer
         ends = area_and_interval(values, POPULATION)
         found.append([*key, *ends, len(values)])
     return pd.DataFrame(found, columns=[*keys, "area", "low", "high", "samples"]).dropna()
@@ -197,7 +211,9 @@ def detectability(table: pd.DataFrame) -> pd.DataFrame:
 
 def best_headline(cube: Cube) -> tuple[Measure, Line] | None:
     """What explainers are ranked by: ROAD where there is one, else the first headline that has numbers."""
-    return next(((measure, line) for measure in HEADLINES for line in lines(cube, measure)[:1]), None)
+    return next(
+        ((measure, line) for measure in HEADLINES for line in lines(cube, measure)[:1]), None
+    )
 
 
 def explainer_order(cube: Cube) -> list[str]:

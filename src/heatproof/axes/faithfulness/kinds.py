@@ -34,10 +34,18 @@ class Kind:
 
 _TEXT = Kind("text", "tokens", "tokens", Hidden.name, "leave imputers and baseline out")
 KINDS: dict[str, Kind] = {
-    "image": Kind("image", "pixels", "superpixels", NoisyLinear.name, "use noisy_linear, blur or zero"),
-    "volume": Kind("volume", "voxels", "patches", NoisyLinear.name, "use noisy_linear, blur or zero"),
-    "series": Kind("series", "time steps", "windows", NoisyLinear.name, "use noisy_linear, blur or zero"),
-    "table": Kind("row", "columns", "columns", ReferenceMean.name, "use reference_mean, dataset_mean or zero"),
+    "image": Kind(
+        "image", "pixels", "superpixels", NoisyLinear.name, "use noisy_linear, blur or zero"
+    ),
+    "volume": Kind(
+        "volume", "voxels", "patches", NoisyLinear.name, "use noisy_linear, blur or zero"
+    ),
+    "series": Kind(
+        "series", "time steps", "windows", NoisyLinear.name, "use noisy_linear, blur or zero"
+    ),
+    "table": Kind(
+        "row", "columns", "columns", ReferenceMean.name, "use reference_mean, dataset_mean or zero"
+    ),
     "text": _TEXT,
     "token ids": _TEXT,
 }
@@ -50,12 +58,8 @@ NOT_REMOVABLE: dict[str, str] = {
 }
 """Why nothing can be removed from a kind of data."""
 
-NO_TOKENS = (
-    "say which tokens always stay and what hides the others, features: {tokens: {special: [0, 2], mask_token: 4}} "
-)
-NO_TOKENS += (
-    "with tokenizer.all_special_ids and tokenizer.mask_token_id; without mask_token the attention mask hides them"
-)
+NO_TOKENS = "say which tokens always stay and what hides the others, features: {tokens: {special: [0, 2], mask_token: 4}} "
+NO_TOKENS += "with tokenizer.all_special_ids and tokenizer.mask_token_id; without mask_token the attention mask hides them"
 
 
 def kind_of(shape: Sequence[int], features: Any) -> str:
@@ -88,7 +92,9 @@ def check_kind(kind: str, features: Any) -> None:
     if text and not hides:
         raise UserError(f"faithfulness removes tokens of texts: {NO_TOKENS}")
     if hides and not text:
-        raise UserError(f"faithfulness has features: tokens, but the data is {kind} data; leave features out")
+        raise UserError(
+            f"faithfulness has features: tokens, but the data is {kind} data; leave features out"
+        )
 
 
 def usual_windows(steps: int) -> Windows:
@@ -116,7 +122,11 @@ def usual(kind: str, shape: Sequence[int], features: Any) -> dict[str, Any]:
     if kind == "table":
         return {"imputers": (ReferenceMean(),), "segments": Pixels(), "baseline": OwnBaseline()}
     if kind == "series":
-        return {"imputers": (NoisyLinear(),), "segments": usual_windows(shape[-1]), "baseline": OwnBaseline()}
+        return {
+            "imputers": (NoisyLinear(),),
+            "segments": usual_windows(shape[-1]),
+            "baseline": OwnBaseline(),
+        }
     if kind == "volume":
         cubes = Patches(size=max(1, min(shape[1:]) // 4))
         return {"imputers": (NoisyLinear(),), "segments": cubes, "baseline": OwnBaseline()}

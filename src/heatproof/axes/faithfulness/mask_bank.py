@@ -84,7 +84,9 @@ def fill_bank(
     True
     """
     if masks < 2 * len(subsets):
-        raise UserError(f"{len(subsets)} sizes of subsets need at least {2 * len(subsets)} masks, got {masks}")
+        raise UserError(
+            f"{len(subsets)} sizes of subsets need at least {2 * len(subsets)} masks, got {masks}"
+        )
     device = segments.device
     counts = count(segments) if counts is None else counts
     n = int(segments.max()) + 1
@@ -96,19 +98,29 @@ def fill_bank(
     number = torch.arange(masks, device=device).repeat(len(batch))
     values = torch.stack([pool(each.double(), segments, n) for each in maps])
     # The area that a mask removes is the mass of a map of ones.
-    values = torch.cat([values, pool(torch.ones_like(segments, dtype=torch.float64), segments, n)[None]])
+    values = torch.cat(
+        [values, pool(torch.ones_like(segments, dtype=torch.float64), segments, n)[None]]
+    )
     mass = torch.zeros(len(values), len(index), dtype=torch.float64, device=device)
 
     def keep(rows: slice) -> Tensor:
         at = index[rows]
-        gone = random_masks(rand.fold(keys[at], number[rows]), counts[at], sizes[at, number[rows]], n)
+        gone = random_masks(
+            rand.fold(keys[at], number[rows]), counts[at], sizes[at, number[rows]], n
+        )
         for e, value in enumerate(values):
             mass[e, rows] = (value[at] * gone).sum(1)
         return ~gone.gather(1, segments[at].flatten(1)).reshape(len(at), *segments.shape[1:])
 
-    logits = predict_kept(predict, batch, index, keep, imputer, seed).double().reshape(len(batch), masks, -1)
+    logits = (
+        predict_kept(predict, batch, index, keep, imputer, seed)
+        .double()
+        .reshape(len(batch), masks, -1)
+    )
     own = target.to(logits.device)[:, None]
-    drop = clean.double().gather(1, own) - logits.gather(2, own[:, None].expand(-1, masks, 1))[..., 0]
+    drop = (
+        clean.double().gather(1, own) - logits.gather(2, own[:, None].expand(-1, masks, 1))[..., 0]
+    )
     mass = mass.reshape(len(values), len(batch), masks).cpu()
     return Bank(drop, mass[:-1], level, sizes.cpu(), mass[-1])
 
@@ -128,7 +140,11 @@ def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
 
 
 def correlation(
-    mass: Tensor, drop: Tensor, size: Tensor | None = None, scale: Tensor | None = None, area: Tensor | None = None
+    mass: Tensor,
+    drop: Tensor,
+    size: Tensor | None = None,
+    scale: Tensor | None = None,
+    area: Tensor | None = None,
 ) -> Tensor:
     """Pearson's correlation over masks of mass and drop, (B, M) each to (B,); NaN where one of them does not vary.
 
@@ -148,8 +164,12 @@ def correlation(
         c = area - (same @ area[..., None])[..., 0]
         c = c / c.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
         a, b = (v - (v * c).sum(1, keepdim=True) * c for v in (a, b))
-    largest = drop.abs().amax(1) if scale is None else torch.maximum(scale.abs(), drop.abs().amax(1))
-    flat = (a.abs().amax(1) <= RESOLUTION * mass.abs().amax(1)) | (b.abs().amax(1) <= RESOLUTION * largest)
+    largest = (
+        drop.abs().amax(1) if scale is None else torch.maximum(scale.abs(), drop.abs().amax(1))
+    )
+    flat = (a.abs().amax(1) <= RESOLUTION * mass.abs().amax(1)) | (
+        b.abs().amax(1) <= RESOLUTION * largest
+    )
     found = (a * b).sum(1) / ((a * a).sum(1) * (b * b).sum(1)).sqrt()
     return found.clamp(-1, 1).masked_fill(flat, torch.nan)
 
@@ -174,5 +194,7 @@ def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[st
     }
     for level in sorted(set(bank.level.tolist())):
         here = bank.level == level
-        found["sensitivity_n", level] = correlation(mass[:, here], drop[:, here], None, scale, bank.area[:, here])
+        found["sensitivity_n", level] = correlation(
+            mass[:, here], drop[:, here], None, scale, bank.area[:, here]
+        )
     return found

@@ -29,9 +29,16 @@ MOST_MEASURES = 4
 def parts(judged: Judged) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
     order = frames.explainer_order(judged.cube)
-    drawn: list[Chart | Panel | None] = [curve_chart(judged, name, order) for name in frames.imputers(judged.cube)]
+    drawn: list[Chart | Panel | None] = [
+        curve_chart(judged, name, order) for name in frames.imputers(judged.cube)
+    ]
     drawn += [ranking_chart(judged), other_metrics_chart(judged), strip(judged, order)]
-    drawn += [consistency_chart(judged), *leakage_charts(judged), *retraining_charts(judged), cost_panel(judged)]
+    drawn += [
+        consistency_chart(judged),
+        *leakage_charts(judged),
+        *retraining_charts(judged),
+        cost_panel(judged),
+    ]
     return [part for part in drawn if part is not None]
 
 
@@ -109,7 +116,9 @@ _READ_DOTS = "Dots are means, bands their 95 % intervals over samples, dotted li
 _READ_DOTS += "hollow: the interval reaches that mean."
 
 
-def _metric_chart(key: str, title: str, caption: str, shown: list[Measure], judged: Judged) -> Chart:
+def _metric_chart(
+    key: str, title: str, caption: str, shown: list[Measure], judged: Judged
+) -> Chart:
     plots = [plot for measure in shown for plot in metric_plots(judged, measure)]
     alt = f"Dot plots of {len(judged.cube.explainers)} explainers by {', '.join(short(m) for m in shown)}."
     return Chart(key, title, caption, alt, plots)
@@ -125,13 +134,17 @@ def metric_plots(judged: Judged, measure: Measure) -> list[Plot]:
         chance = frames.random_scores(cube, measure, line)
         level = float("nan") if chance is None else float(mean_of_finite(chance))
         known = {
-            r.explainer: mark(judged.looks[r.explainer], r.mean, r.low, r.high, level, said=f"{r.n} samples")
+            r.explainer: mark(
+                judged.looks[r.explainer], r.mean, r.low, r.high, level, said=f"{r.n} samples"
+            )
             for r in records(rows)
         }
         plots[line] = [known[e] for e in order if e in known], level
     every = [m for marks, _ in plots.values() for m in marks]
     low, high = of_marks(every, *(level for _, level in plots.values()))
-    log = min(m.value for m in every) > 0 and max(m.value for m in every) > 50 * min(m.value for m in every)
+    log = min(m.value for m in every) > 0 and max(m.value for m in every) > 50 * min(
+        m.value for m in every
+    )
     low = 0.8 * min(v for m in every for v in (m.value, m.low) if v > 0) if log else low
     return [
         dots(

@@ -47,7 +47,9 @@ def outputs_and_features(model: Model, batch: Batch) -> Tensor:
         taken[:] = [(layer, part.detach()) for part in given[:1]] or taken
 
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
-    hooks = [m.register_forward_pre_hook(keep) for m in model.module.modules() if isinstance(m, kinds)]
+    hooks = [
+        m.register_forward_pre_hook(keep) for m in model.module.modules() if isinstance(m, kinds)
+    ]
     inputs, aux = model.filled_up(model.inputs(batch), batch.aux)
     try:
         with torch.no_grad():
@@ -80,7 +82,11 @@ def discriminate(real: Tensor, filled: Tensor, asked: Sequence[Tensor]) -> list[
     spread = torch.where(spread > 1e-9 * both.abs().amax().clamp(min=1e-30), spread, torch.inf)
     z = (both - centre) / spread
     gram = z @ z.T
-    penalty = RIDGE * gram.diagonal().mean().clamp(min=1e-12) * torch.eye(len(z), dtype=z.dtype, device=z.device)
+    penalty = (
+        RIDGE
+        * gram.diagonal().mean().clamp(min=1e-12)
+        * torch.eye(len(z), dtype=z.dtype, device=z.device)
+    )
     answer = torch.cat([both.new_full((len(real),), -1.0), both.new_ones(len(filled))])
     weight = z.T @ torch.linalg.solve(gram + penalty, answer)
     return [((some.double() - centre) / spread) @ weight for some in asked]
@@ -94,11 +100,18 @@ def folds(ids: Sequence[str], population: Sequence[str], seed: int) -> Tensor:
     """
     place = {sample: i % FOLDS for i, sample in enumerate(population)}
     drawn = (rand.keys(seed, ids, "folds") % FOLDS).tolist()
-    return torch.tensor([place.get(sample, other) for sample, other in zip(ids, drawn, strict=True)])
+    return torch.tensor(
+        [place.get(sample, other) for sample, other in zip(ids, drawn, strict=True)]
+    )
 
 
 def told_apart(
-    real: Tensor, filled: Tensor, ids: Sequence[str], peers: tuple[Tensor, Tensor], names: Sequence[str], seed: int
+    real: Tensor,
+    filled: Tensor,
+    ids: Sequence[str],
+    peers: tuple[Tensor, Tensor],
+    names: Sequence[str],
+    seed: int,
 ) -> Tensor:
     """Each sample's part in the area under the ROC curve, (B,) float64; their mean is the area.
 
@@ -128,7 +141,9 @@ def told_apart(
     return found
 
 
-def area_and_interval(values: NDArray[np.float64], population: int, z: float = 1.96) -> tuple[float, float, float]:
+def area_and_interval(
+    values: NDArray[np.float64], population: int, z: float = 1.96
+) -> tuple[float, float, float]:
     """The area under the ROC curve from the parts of N samples, and its 95 % interval.
 
     The parts compare N samples with R of the population, which are among them, so a sample counts as both: with s²
@@ -145,5 +160,8 @@ def area_and_interval(values: NDArray[np.float64], population: int, z: float = 1
     area = float(values.mean())
     variance = float(values.var(ddof=1)) * (3 / n + 1 / peers)
     answers = min(float(peers), area * (1 - area) / variance if variance > 0 else math.inf)
-    middle, width = area + z * z / (2 * answers), z * math.sqrt(area * (1 - area) / answers + (z / (2 * answers)) ** 2)
+    middle, width = (
+        area + z * z / (2 * answers),
+        z * math.sqrt(area * (1 - area) / answers + (z / (2 * answers)) ** 2),
+    )
     return area, (middle - width) / (1 + z * z / answers), (middle + width) / (1 + z * z / answers)

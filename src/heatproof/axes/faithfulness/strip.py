@@ -18,19 +18,26 @@ SIDE, MOST = 96, 12
 
 def strip(judged: Judged, order: Iterable[str]) -> Panel | None:
     """The first showcase sample as its most relevant pixels go, a row for every explainer."""
-    going = [item for item in judged.exhibits if judged.cube.made_of(item.condition).order == "morf"]
+    going = [
+        item for item in judged.exhibits if judged.cube.made_of(item.condition).order == "morf"
+    ]
     if not going:
         return None
     sample = going[0].sample
     rows = {
-        e: sorted((i for i in going if (i.sample, i.explainer) == (sample, e)), key=lambda i: i.level) for e in order
+        e: sorted(
+            (i for i in going if (i.sample, i.explainer) == (sample, e)), key=lambda i: i.level
+        )
+        for e in order
     }
     rows = {e: items for e, items in rows.items() if any(item.level for item in items)}
     if not rows:
         return None
     kept = [*rows][:MOST]
     names = {e: judged.looks[e].name for e in kept}
-    body = Markup("").join(strip_row(names[e], [_tile(sample, names[e], i) for i in rows[e]]) for e in kept)
+    body = Markup("").join(
+        strip_row(names[e], [_tile(sample, names[e], i) for i in rows[e]]) for e in kept
+    )
     imputer = spoken(judged.cube.made_of(rows[kept[0]][0].condition).imputer, {})
     caption = f"One image ({sample}), filled in by {imputer}, beside what is kept of it in white: what is left when a "
     caption += "given share of its most relevant pixels is gone, and the probability of the class predicted for the "
@@ -49,4 +56,9 @@ def _mask(item: Shown) -> list[str]:
 
 def _tile(sample: str, explainer: str, item: Shown) -> tuple[list[str], str, str, str]:
     title = f"{100 * item.level:g} % gone" if item.level else "whole image"
-    return [photo(item.image, SIDE), *_mask(item)], f"{sample}, {title} by {explainer}: {item.note}", title, item.note
+    return (
+        [photo(item.image, SIDE), *_mask(item)],
+        f"{sample}, {title} by {explainer}: {item.note}",
+        title,
+        item.note,
+    )

@@ -51,7 +51,9 @@ def resolve_imputers(value: Any, known: Mapping[str, Any] = IMPUTERS) -> tuple[A
     found = tuple(resolve_imputer(item, known) for item in given)
     names = [label_of(item) for item in found]
     if not names or len(set(names)) != len(names):
-        raise BadParameter(f"imputers must be different and at least one, got {', '.join(names) or 'none'}")
+        raise BadParameter(
+            f"imputers must be different and at least one, got {', '.join(names) or 'none'}"
+        )
     return found
 
 
@@ -113,7 +115,9 @@ def feature_means(values: Tensor, segments: Tensor, n: int) -> Tensor:
     return pool(values, segments, n) / area.clamp(min=1)
 
 
-def removal_ranks(values: Tensor, counts: Tensor, ids: Sequence[str], order: Order = "morf", seed: int = 0) -> Tensor:
+def removal_ranks(
+    values: Tensor, counts: Tensor, ids: Sequence[str], order: Order = "morf", seed: int = 0
+) -> Tensor:
     """When each feature goes, (B, n) int64 from 0, the first, to counts − 1; features beyond `counts` come last.
 
     `morf` goes from the largest of `values` (B, n) to the smallest, `lerf` is the same order backwards, and `random`
@@ -182,7 +186,9 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
     if not fractions or fractions[-1] == 0:
         raise UserError(f"fractions must hold at least one above 0, got {list(fractions)}")
     if any(b <= a for a, b in pairwise(fractions)):
-        raise UserError(f"fractions must rise without repeats, got {list(fractions)}; try {sorted(set(fractions))}")
+        raise UserError(
+            f"fractions must rise without repeats, got {list(fractions)}; try {sorted(set(fractions))}"
+        )
     return tuple(fractions)
 
 
@@ -197,7 +203,12 @@ def removal_sizes(fractions: Sequence[float], counts: Tensor) -> Tensor:
 
 
 def predict_kept(
-    predict: Predict, batch: Batch, index: Tensor, keep: Callable[[slice], Tensor], imputer: Any, seed: int
+    predict: Predict,
+    batch: Batch,
+    index: Tensor,
+    keep: Callable[[slice], Tensor],
+    imputer: Any,
+    seed: int,
 ) -> Tensor:
     """Logits (R, classes) of versions of the samples: row r is sample index[r] with the pixels of `keep` left.
 
@@ -211,7 +222,9 @@ def predict_kept(
     >>> predict_kept(lambda b: b.x.flatten(1), batch, torch.tensor([0, 0]), lambda r: masks[r], black, 0).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
-    step = max(1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:])))
+    step = max(
+        1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:]))
+    )
     found, places = [], index.cpu()
     for start in range(0, len(index), step):
         rows = slice(start, min(start + step, len(index)))
@@ -224,7 +237,13 @@ def predict_kept(
 
 
 def sweep(
-    predict: Predict, batch: Batch, ranks: Tensor, sizes: Tensor, imputer: Any, seed: int, clean: Tensor
+    predict: Predict,
+    batch: Batch,
+    ranks: Tensor,
+    sizes: Tensor,
+    imputer: Any,
+    seed: int,
+    clean: Tensor,
 ) -> Tensor:
     """Logits (B, S, classes) after the first sizes[b, s] features of `ranks` (B, H, W) are replaced.
 
@@ -288,10 +307,17 @@ def removal(
     n = max(int(counts.max()), int(segments.max()) + 1) if len(counts) else 0
     none = torch.zeros(len(batch), n, dtype=torch.float64, device=segments.device)
     means = none if values is None else feature_means(values, segments, n)
-    at, sizes = torch.arange(len(batch)).repeat(len(orders)), removal_sizes(fractions, counts).repeat(len(orders), 1)
-    ranks = removal_ranks(means, counts, batch.ids, "random" if "random" in orders else "morf", seed)
+    at, sizes = (
+        torch.arange(len(batch)).repeat(len(orders)),
+        removal_sizes(fractions, counts).repeat(len(orders), 1),
+    )
+    ranks = removal_ranks(
+        means, counts, batch.ids, "random" if "random" in orders else "morf", seed
+    )
     ranks = torch.cat([backwards(ranks, counts) if order == "lerf" else ranks for order in orders])
-    ranks = ranks.gather(1, segments.flatten(1).repeat(len(orders), 1)).reshape(-1, *segments.shape[1:])
+    ranks = ranks.gather(1, segments.flatten(1).repeat(len(orders), 1)).reshape(
+        -1, *segments.shape[1:]
+    )
     empty = (sizes >= counts.repeat(len(orders))[:, None]) & needs_kept(imputer)
     logits = sweep(predict, batch[at], ranks, sizes.masked_fill(empty, 0), imputer, seed, clean[at])
     logits = logits.masked_fill(empty.cpu()[..., None], torch.nan)

@@ -19,28 +19,43 @@ def lead(judged: Judged) -> list[str]:
     """Which method is the most faithful, what cannot be separated, what a random order does as well, and limits."""
     best = frames.best_headline(judged.cube)
     if best is None and "accuracy" in judged.cube.values and "road" not in judged.cube.values:
-        return ["Only removal curves were computed; the metric road would rank the methods.", *leak(judged)]
+        return [
+            "Only removal curves were computed; the metric road would rank the methods.",
+            *leak(judged),
+        ]
     if best is None:
         return ["Nothing can be concluded: no map led to a score.", *_undefined(judged, None)]
     measure, line = best
     rows = frames.standings(judged.cube, measure, line)
     tests = frames.comparisons(judged.cube, measure, line)
     read = frames.spoken(judged)
-    said = _verdict(measure, line, rows, tests, f" (of the {read})" if ", in its own units" in read else "")
-    said += _against_random(judged, measure, line) + _controls(judged, rows, tests) + _imputers(judged, measure, rows)
+    said = _verdict(
+        measure, line, rows, tests, f" (of the {read})" if ", in its own units" in read else ""
+    )
+    said += (
+        _against_random(judged, measure, line)
+        + _controls(judged, rows, tests)
+        + _imputers(judged, measure, rows)
+    )
     return [*said, *leak(judged), *_undefined(judged, measure), *_few(judged), LIMIT]
 
 
-def _verdict(measure: Measure, line: Line, rows: pd.DataFrame, tests: pd.DataFrame, units: str) -> list[str]:
+def _verdict(
+    measure: Measure, line: Line, rows: pd.DataFrame, tests: pd.DataFrame, units: str
+) -> list[str]:
     methods = rows[~rows["control"]]
     name = f"{frames.short(measure)} with {line.name}{units}"
     if methods.empty:
-        return [f"Nothing can be concluded: only controls were scored ({listing(rows['explainer'])})."]
+        return [
+            f"Nothing can be concluded: only controls were scored ({listing(rows['explainer'])})."
+        ]
     text = {r.explainer: with_interval(r.mean, r.low, r.high) for r in records(methods)}
     best, *others = methods["explainer"]
     kind = "" if measure.name == "road" else f" ({frames.better(measure)})"
     if not others:
-        return [f"{best} has a {name} of {text[best]}{kind}; no other method was run to compare it with."]
+        return [
+            f"{best} has a {name} of {text[best]}{kind}; no other method was run to compare it with."
+        ]
     tied = [e for e in others if not above(tests, best, e)]
     if tied:
         top = [best, *tied]
@@ -48,7 +63,10 @@ def _verdict(measure: Measure, line: Line, rows: pd.DataFrame, tests: pd.DataFra
         more = f" and {len(top) - LISTED} more" if len(top) > LISTED else ""
         listed = listing(f"{e} {text[e]}" for e in top[:LISTED])
         return [f"{who} cannot be separated as the most faithful. {name}{kind}: {listed}{more}."]
-    return [f"{best} is the most faithful by {name}{kind}: {text[best]}.", ahead_of(tests, best, others[0])]
+    return [
+        f"{best} is the most faithful by {name}{kind}: {text[best]}.",
+        ahead_of(tests, best, others[0]),
+    ]
 
 
 def _against_random(judged: Judged, measure: Measure, line: Line) -> list[str]:
@@ -61,7 +79,9 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> list[str]:
         return []
     if level.empty:
         return ["The intervals of all methods lie above a random order."] if len(known) > 1 else []
-    items = [f"{r.explainer} ({with_interval(r.mean, r.low, r.high)} above it)" for r in records(level)]
+    items = [
+        f"{r.explainer} ({with_interval(r.mean, r.low, r.high)} above it)" for r in records(level)
+    ]
     more = f" and {len(items) - LISTED} more" if len(items) > LISTED else ""
     who = "No method is shown" if len(level) == len(known) > 1 else "Not shown"
     return [f"{who} to do better than a random order: {listing(items[:LISTED])}{more}."]
@@ -74,7 +94,11 @@ def _controls(judged: Judged, rows: pd.DataFrame, tests: pd.DataFrame) -> list[s
         below = [m for m in methods if not above(tests, m, r.explainer)]
         if below:
             none = len(below) == len(methods)
-            who = "no method is" if none else f"{listing(below)} {'is' if len(below) == 1 else 'are'} not"
+            who = (
+                "no method is"
+                if none
+                else f"{listing(below)} {'is' if len(below) == 1 else 'are'} not"
+            )
             scored = with_interval(r.mean, r.low, r.high)
             text = f"The control {r.explainer}, which explains nothing, scores {scored}: "
             said.append(f"{text}{who} shown to do better.")
@@ -92,7 +116,9 @@ def _imputers(judged: Judged, measure: Measure, rows: pd.DataFrame) -> list[str]
         own = own[~own["control"]]
         if len(own) and own.iloc[0]["explainer"] != methods.iloc[0]:
             first = own.iloc[0]
-            other.append(f"{first['explainer']} with {line.name} ({with_interval(*first[['mean', 'low', 'high']])})")
+            other.append(
+                f"{first['explainer']} with {line.name} ({with_interval(*first[['mean', 'low', 'high']])})"
+            )
     return [f"With another imputer another method comes first: {listing(other)}."] if other else []
 
 
@@ -101,8 +127,12 @@ def leak(judged: Judged) -> list[str]:
     measured = leakage_rows(judged)
     if measured.empty or not measured["leaks"].any():
         return []
-    names = frames.primary_first(dict.fromkeys(measured.loc[measured["leaks"].astype(bool), "imputer"]))
-    return [f"{listing(names)} leak{'s' if len(names) == 1 else ''} the class through the shape of what is removed."]
+    names = frames.primary_first(
+        dict.fromkeys(measured.loc[measured["leaks"].astype(bool), "imputer"])
+    )
+    return [
+        f"{listing(names)} leak{'s' if len(names) == 1 else ''} the class through the shape of what is removed."
+    ]
 
 
 def _undefined(judged: Judged, measure: Measure | None) -> list[str]:
@@ -112,8 +142,15 @@ def _undefined(judged: Judged, measure: Measure | None) -> list[str]:
     if lost.empty:
         return []
     reasons = lost["reason"].fillna("").astype(str).replace("", "no reason given")
-    sizes = lost.assign(reason=reasons).groupby(["explainer", "reason"], sort=False, observed=True).size()
-    items = [f"{r.explainer}: {r.times} × {r.reason}" for r in records(sizes.rename("times").reset_index())]
+    sizes = (
+        lost.assign(reason=reasons)
+        .groupby(["explainer", "reason"], sort=False, observed=True)
+        .size()
+    )
+    items = [
+        f"{r.explainer}: {r.times} × {r.reason}"
+        for r in records(sizes.rename("times").reset_index())
+    ]
     more = f"; and {len(items) - LISTED} more" if len(items) > LISTED else ""
     return [f"{len(lost)} maps have no score ({'; '.join(items[:LISTED])}{more})."]
 

@@ -21,13 +21,22 @@ from heatproof.types import STRICT, Batch
 
 _KNOWN = (
     ("relevance_mass", "Relevance mass", "share of the relevance in the region"),
-    ("relevance_rank", "Relevance rank", "share of the k largest values that lie in a region of k places"),
+    (
+        "relevance_rank",
+        "Relevance rank",
+        "share of the k largest values that lie in a region of k places",
+    ),
     ("pointing", "Pointing game", "whether the peak is in the region"),
-    ("region_auc", "Area under ROC", "how surely the region has larger values than the rest; chance is ½"),
+    (
+        "region_auc",
+        "Area under ROC",
+        "how surely the region has larger values than the rest; chance is ½",
+    ),
     ("energy", "Energy", "share of the relevance in the box around the region"),
 )
 MEASURES = tuple(
-    Measure(*known, "higher", "component" if i else "headline", (0.0, 1.0), "column") for i, known in enumerate(_KNOWN)
+    Measure(*known, "higher", "component" if i else "headline", (0.0, 1.0), "column")
+    for i, known in enumerate(_KNOWN)
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
 By = Literal["regions", "mosaics"]
@@ -75,16 +84,22 @@ class Localisation:
     def check(self, shape: Sequence[int]) -> None:
         """Refuse mosaics of what is no picture; `shape` is that of a sample."""
         if self.by == MOSAICS and (len(shape) != 3 or min(shape[1:]) < 2):
-            raise UserError(f"{self.name} makes mosaics of pictures (channels, height, width), got {tuple(shape)}")
+            raise UserError(
+                f"{self.name} makes mosaics of pictures (channels, height, width), got {tuple(shape)}"
+            )
 
     def suited(self, model: Model, batch: Batch) -> Localisation:
         """By regions where the data name them, else by mosaics, where samples are pictures and there are classes."""
         by = self.by or (REGIONS if REGION in batch.aux else MOSAICS)
         if by == REGIONS and REGION not in batch.aux:
-            raise UserError(f"{self.name} needs regions, and the data name none: add regions to them, or by: {MOSAICS}")
+            raise UserError(
+                f"{self.name} needs regions, and the data name none: add regions to them, or by: {MOSAICS}"
+            )
         if by == MOSAICS and (modality(model, batch) != "image" or not model.task.exclusive):
             what = f"mosaics need pictures and classes, which {model.name} has not"
-            raise UserError(f"{self.name} needs the regions of samples, and the data name none; {what}")
+            raise UserError(
+                f"{self.name} needs the regions of samples, and the data name none; {what}"
+            )
         return Localisation(by, self.sign, self.any_class)
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
@@ -94,20 +109,36 @@ class Localisation:
             batch, reason = mosaics(subject)
         else:
             label = target if batch.label is None or self.any_class else batch.label.cpu()
-            reason = [OTHER if wrong else "" for wrong in ((label >= 0) & (label != target)).tolist()]
+            reason = [
+                OTHER if wrong else "" for wrong in ((label >= 0) & (label != target)).tolist()
+            ]
         kind, region = modality(subject.model, batch), batch.aux[REGION].bool().cpu()
         mask = batch.aux.get("mask", batch.aux.get("attention_mask"))
-        there = torch.ones_like(region) if mask is None or mask.shape != region.shape else mask.bool().cpu()
-        sizes = zip(*((part.flatten(1).sum(1).tolist()) for part in (region & there, there)), strict=True)
+        there = (
+            torch.ones_like(region)
+            if mask is None or mask.shape != region.shape
+            else mask.bool().cpu()
+        )
+        sizes = zip(
+            *((part.flatten(1).sum(1).tolist()) for part in (region & there, there)), strict=True
+        )
         blank = ["" if 0 < inside < size else WHOLE if inside else EMPTY for inside, size in sizes]
         for name in subject.explainers:
-            maps = subject.explain(name, batch, subject.target) if self.by == MOSAICS else subject.clean(name)
+            maps = (
+                subject.explain(name, batch, subject.target)
+                if self.by == MOSAICS
+                else subject.clean(name)
+            )
             lost = zip(blank, reason, reasons(maps, "the map"), strict=True)
             why = [empty or other or flat for empty, other, flat in lost]
-            status = torch.tensor([FLIPPED if text == UNSEEN else UNDEFINED if text else OK for text in why])
+            status = torch.tensor(
+                [FLIPPED if text == UNSEEN else UNDEFINED if text else OK for text in why]
+            )
             values = relevance(maps, kind, self.sign)
             if values.shape != region.shape:
                 shapes = f"regions have shape {tuple(region.shape[1:])}, but maps {tuple(values.shape[1:])}"
                 raise UserError(f"{shapes} places")
             for measure, score in scored(values, region, there, kind).items():
-                yield Scores.column(name, measure, self.conditions()[0], score, why, status, missing=NOTHING)
+                yield Scores.column(
+                    name, measure, self.conditions()[0], score, why, status, missing=NOTHING
+                )

@@ -22,7 +22,11 @@ def relevance(maps: Tensor, kind: str, sign: Sign = "positive") -> Tensor:
     """
     values = maps.detach().double().cpu()
     values = values.sum(VECTORS[kind]) if kind in VECTORS and maps.ndim > 2 else values
-    return values.abs() if sign == "absolute" else (values if sign == "positive" else -values).clamp(min=0)
+    return (
+        values.abs()
+        if sign == "absolute"
+        else (values if sign == "positive" else -values).clamp(min=0)
+    )
 
 
 def scored(values: Tensor, region: Tensor, there: Tensor, kind: str = "image") -> dict[str, Tensor]:
@@ -48,7 +52,10 @@ def scored(values: Tensor, region: Tensor, there: Tensor, kind: str = "image") -
     if kind in BOXED:
         found["energy"] = ((amount * boxed).sum(1) / amount.sum(1), boxed.sum(1) / total)
     columns = {name: score for name, (score, _) in found.items()}
-    return columns | {f"{name}_chance": c.masked_fill(~torch.isfinite(s), torch.nan) for name, (s, c) in found.items()}
+    return columns | {
+        f"{name}_chance": c.masked_fill(~torch.isfinite(s), torch.nan)
+        for name, (s, c) in found.items()
+    }
 
 
 def _rank(ranked: Tensor, inside: Tensor) -> Tensor:
@@ -56,14 +63,21 @@ def _rank(ranked: Tensor, inside: Tensor) -> Tensor:
     k = inside.sum(1, keepdim=True)
     last = ranked.sort(1, descending=True).values.gather(1, (k - 1).clamp(min=0))
     above, tied = ranked > last, ranked == last
-    left = (k - above.sum(1, keepdim=True)) * (tied & inside).sum(1, keepdim=True) / tied.sum(1, keepdim=True)
+    left = (
+        (k - above.sum(1, keepdim=True))
+        * (tied & inside).sum(1, keepdim=True)
+        / tied.sum(1, keepdim=True)
+    )
     return (((above & inside).sum(1, keepdim=True) + left) / k)[:, 0]
 
 
 def _auc(ranked: Tensor, inside: Tensor, there: Tensor) -> Tensor:
     """How probably a place of the region has a larger value than one outside; a tie counts half."""
     ordered = ranked.sort(1).values
-    ends = [torch.searchsorted(ordered, ranked.contiguous(), right=side).double() for side in (False, True)]
+    ends = [
+        torch.searchsorted(ordered, ranked.contiguous(), right=side).double()
+        for side in (False, True)
+    ]
     ranks = (ends[0] + ends[1] + 1) / 2 - (~there).sum(1, keepdim=True)
     k, outside = inside.sum(1).double(), (there & ~inside).sum(1)
     return ((ranks * inside).sum(1) - k * (k + 1) / 2) / (k * outside)

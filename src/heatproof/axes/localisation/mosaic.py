@@ -27,9 +27,16 @@ def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
     classes = subject.once(("classes of references",), lambda: task.target(subject.predict(others)))
     key, rows = rand.keys(subject.seed, batch.ids, "mosaic"), torch.arange(len(batch))
     alike = subject.target.cpu()[:, None] == classes.cpu()
-    order = rand.uniform(rand.fold(key, 0), (len(others),)).cpu().masked_fill(alike, torch.inf).argsort(1)
+    order = (
+        rand.uniform(rand.fold(key, 0), (len(others),))
+        .cpu()
+        .masked_fill(alike, torch.inf)
+        .argsort(1)
+    )
     count = (~alike).sum(1, keepdim=True)
-    chosen = order.gather(1, torch.arange(4) % count.clamp(min=1))  # again from the first where there are fewer
+    chosen = order.gather(
+        1, torch.arange(4) % count.clamp(min=1)
+    )  # again from the first where there are fewer
     place = (4 * rand.uniform(rand.fold(key, 1), (1,))).long().cpu()[:, 0]
     without = others.x[chosen.to(others.x.device)].to(batch.x.device)
     whole, tile = without.clone(), torch.zeros(len(batch), 4, 1, *batch.x.shape[-2:])

@@ -14,7 +14,9 @@ from heatproof.drawing.prose import above, each, listing, number, records, some,
 from heatproof.drawing.tables import Row, grid
 
 NOTHING = "Nothing can be concluded: no map of a sample with a region has a score."
-CONTEXT = "A model may rightly look beside the object, so a low score alone does not make a map wrong."
+CONTEXT = (
+    "A model may rightly look beside the object, so a low score alone does not make a map wrong."
+)
 AT_CHANCE = Finding(
     axis="localisation",
     severity="mind",
@@ -32,7 +34,9 @@ def lead(judged: Judged) -> list[str]:
     if not methods:
         return [NOTHING]
     told = [(r.explainer, with_interval(r.score, r.low, r.high)) for r in methods]
-    tied = [pair for pair in told if pair == told[0] or not above(judged.tests, told[0][0], pair[0])]
+    tied = [
+        pair for pair in told if pair == told[0] or not above(judged.tests, told[0][0], pair[0])
+    ]
     said = f"{told[0][0]} points best: {told[0][1]}, ahead of {each(told[1:2])}."
     if len(told) == 1:
         said = f"{told[0][0]} scores {told[0][1]}; no other method was run to compare it with."
@@ -71,8 +75,14 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     """The headline as a chart, and a table of every measure as it is beside its chance."""
     measures = [m for m in judged.axis.measures if m.name in judged.cube.values]
     known = records(judged.summary[judged.summary["mean"].notna()])
-    told = {(r.explainer, r.measure): f"{with_interval(r.mean, r.low, r.high)} ({number(r.chance)})" for r in known}
-    cells = {e: [told.get((e, m.name), "–") for m in measures] for e in dict.fromkeys(r.explainer for r in known)}
+    told = {
+        (r.explainer, r.measure): f"{with_interval(r.mean, r.low, r.high)} ({number(r.chance)})"
+        for r in known
+    }
+    cells = {
+        e: [told.get((e, m.name), "–") for m in measures]
+        for e in dict.fromkeys(r.explainer for r in known)
+    }
     table = [Row([e, *line], e in judged.cube.controls) for e, line in cells.items()]
     caption = "Means with 95 % intervals, and in brackets what chance scores: the share of the area, and ½ for the AUC."
     html = grid(["Explainer", *(m.title for m in measures)], table, "Measures")

@@ -18,7 +18,10 @@ AXIS = Axis(
     condition=title,
     best="’s maps hold best",
     trial={
-        "image": {"perturbations": [{"translation": {"pixels": 2}}, "brightness", "gaussian_noise"], "k": 0.1},
+        "image": {
+            "perturbations": [{"translation": {"pixels": 2}}, "brightness", "gaussian_noise"],
+            "k": 0.1,
+        },
         "series": {"perturbations": ["jitter", "scaling", "time_shift"], "k": 0.1},
         "table": {"perturbations": ["column_noise"], "k": 0.2},
     },

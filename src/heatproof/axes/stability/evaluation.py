@@ -25,17 +25,59 @@ from heatproof.models import Model
 from heatproof.models.batches import beside
 from heatproof.models.modality import modality
 from heatproof.models.tasks import at, has_probability, with_region
-from heatproof.results import CLEAN, FLIPPED, OK, REDRAW, UNDEFINED, Condition, Exhibit, Scores, Subject
+from heatproof.results import (
+    CLEAN,
+    FLIPPED,
+    OK,
+    REDRAW,
+    UNDEFINED,
+    Condition,
+    Exhibit,
+    Scores,
+    Subject,
+)
 from heatproof.types import STRICT, Batch, name_of
 
 UNIT = (0.0, 1.0)
 POOLED = 2**27
 """How many values of perturbed inputs are explained in one go: bounds the memory of a shard with many conditions."""
 MEASURES = (
-    Measure("fass", "FASS", "weighted mean of the others; tables have no ssim", "higher", "headline", UNIT, "column"),
-    Measure("ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", "higher", "component", UNIT, "column"),
-    Measure("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", "higher", "component", UNIT, "column"),
-    Measure("jaccard", "Jaccard", "overlap of the k largest values", "higher", "component", UNIT, "column"),
+    Measure(
+        "fass",
+        "FASS",
+        "weighted mean of the others; tables have no ssim",
+        "higher",
+        "headline",
+        UNIT,
+        "column",
+    ),
+    Measure(
+        "ssim",
+        "SSIM",
+        "structural similarity of maps scaled to [0, 1]",
+        "higher",
+        "component",
+        UNIT,
+        "column",
+    ),
+    Measure(
+        "spearman",
+        "Spearman",
+        "rank correlation ρ, as (ρ + 1) / 2",
+        "higher",
+        "component",
+        UNIT,
+        "column",
+    ),
+    Measure(
+        "jaccard",
+        "Jaccard",
+        "overlap of the k largest values",
+        "higher",
+        "component",
+        UNIT,
+        "column",
+    ),
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
 
@@ -91,7 +133,11 @@ class Stability:
     @field_validator("perturbations")
     @classmethod
     def _resolve(cls, value: Any) -> Any:
-        return value if isinstance(value, str) and value in perturbing.OPEN else perturbing.resolve(value)
+        return (
+            value
+            if isinstance(value, str) and value in perturbing.OPEN
+            else perturbing.resolve(value)
+        )
 
     @field_validator("weights")
     @classmethod
@@ -102,26 +148,36 @@ class Stability:
 
     def suited(self, model: Model, batch: Batch) -> Stability:
         """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
-        checked_kind(modality(model, batch), all(getattr(p, "kind", "") is None for p in self.perturbations))
+        checked_kind(
+            modality(model, batch), all(getattr(p, "kind", "") is None for p in self.perturbations)
+        )
         for of_texts in (p for p in self.perturbations if isinstance(p, perturbing.OfTexts)):
             of_texts.needs(batch)
         if batch.x.ndim == 5 and not (batch.x.min() >= 0 and batch.x.max() <= 1):
             found = f"from {float(batch.x.min()):g} to {float(batch.x.max()):g}"
-            raise UserError(f"volumes are perturbed in [0, 1], and these have values {found}; scale them first")
+            raise UserError(
+                f"volumes are perturbed in [0, 1], and these have values {found}; scale them first"
+            )
         if self.max_drop is not None and not has_probability(model.task):
-            raise UserError(f"max_drop is of a probability, and {model.task.name} has none; leave it out")
+            raise UserError(
+                f"max_drop is of a probability, and {model.task.name} has none; leave it out"
+            )
         return self._for(kind_of_samples(batch.x.shape[1:]))
 
     def _for(self, kind: perturbing.Kind) -> Stability:
         """The axis with what was left open chosen for a kind of data."""
         chosen: dict[str, Any] = {"k": USUAL_K[kind]} if self.k == "usual" else {}
         if isinstance(self.perturbations, str):
-            chosen["perturbations"] = perturbing.KNOWN_PRESETS[perturbing.OPEN[self.perturbations][kind]]
+            chosen["perturbations"] = perturbing.KNOWN_PRESETS[
+                perturbing.OPEN[self.perturbations][kind]
+            ]
         return replace(self, **chosen) if chosen else self
 
     def conditions(self) -> list[Condition]:
         """(condition, level) of each perturbation; left open, of those for images."""
-        return [(perturbing.condition(p), perturbing.level(p)) for p in self._for("image").perturbations]
+        return [
+            (perturbing.condition(p), perturbing.level(p)) for p in self._for("image").perturbations
+        ]
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
@@ -131,9 +187,13 @@ class Stability:
             perturbing.check(perturbation, shape)
         size = math.prod(shape)
         if axis._k >= size:
-            raise UserError(f"stability's k must be below the {size} values of a map, got {axis.k}; try k=0.01")
+            raise UserError(
+                f"stability's k must be below the {size} values of a map, got {axis.k}; try k=0.01"
+            )
         if kind == "table" and not sum(self.weights[1:]):
-            raise UserError(f"stability of a table has no ssim, but weights {list(self.weights)} leave nothing else")
+            raise UserError(
+                f"stability of a table has no ssim, but weights {list(self.weights)} leave nothing else"
+            )
 
     @property
     def _k(self) -> int | float:
@@ -143,12 +203,20 @@ class Stability:
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """One column of scores per explainer, condition and measure, explainer by explainer."""
         axis = self.suited(subject.model, subject.batch)
-        bound = [perturbing.bound(perturbation, subject.references) for perturbation in axis.perturbations]
+        bound = [
+            perturbing.bound(perturbation, subject.references)
+            for perturbation in axis.perturbations
+        ]
         calls = [partial(perturb, subject.batch, subject.seed) for perturb in bound]
         with beside(subject.model.device, calls) as perturbed:
             if subject.model.device.type != "cpu":
-                subject.clean(next(iter(subject.explainers)))  # keeps the device busy while files are compressed
-            pairs = [axis._attempt(subject, *each) for each in zip(axis.perturbations, perturbed, strict=True)]
+                subject.clean(
+                    next(iter(subject.explainers))
+                )  # keeps the device busy while files are compressed
+            pairs = [
+                axis._attempt(subject, *each)
+                for each in zip(axis.perturbations, perturbed, strict=True)
+            ]
         for explainer in subject.explainers:
             yield from axis._judge(subject, explainer, pairs)
 
@@ -159,15 +227,27 @@ class Stability:
         if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
             shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             wanted = tuple(subject.batch.x.shape)
-            raise UserError(f"{name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree")
+            raise UserError(
+                f"{name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
+            )
         batch = subject.batch.with_x(changed) if text is None else text.batch
         if perturbing.is_geometric(perturbation):
             move, known = perturbation.move, (batch.ids, subject.seed)
-            batch = with_region(batch, changed, lambda region: move(region[:, None], *known)[0][:, 0])
-        task, before, after = subject.model.task, subject.predict(subject.batch), subject.predict(batch)
+            batch = with_region(
+                batch, changed, lambda region: move(region[:, None], *known)[0][:, 0]
+            )
+        task, before, after = (
+            subject.model.task,
+            subject.predict(subject.batch),
+            subject.predict(batch),
+        )
         finite = (torch.isfinite(after).all(1) & torch.isfinite(subject.readout)).tolist()
         same, chance = task.same(before, after, subject.target).tolist(), task.probability(after)
-        drop = [0.0] * len(batch) if chance is None else (subject.probability - at(chance, subject.target)).tolist()
+        drop = (
+            [0.0] * len(batch)
+            if chance is None
+            else (subject.probability - at(chance, subject.target)).tolist()
+        )
 
         def verdict(i: int) -> tuple[int, str]:
             if not finite[i]:
@@ -175,7 +255,9 @@ class Stability:
             if text is not None and text.lost[i]:
                 return UNDEFINED, text.lost[i]
             if not same[i]:
-                return FLIPPED, task.change(before[i], after[i], int(subject.target[i]), subject.model.class_name)
+                return FLIPPED, task.change(
+                    before[i], after[i], int(subject.target[i]), subject.model.class_name
+                )
             if self.max_drop is not None and drop[i] > self.max_drop:
                 return FLIPPED, f"probability fell by {drop[i]:.3f}, more than {self.max_drop:g}"
             return OK, ""
@@ -184,7 +266,9 @@ class Stability:
         status = torch.tensor([status for status, _ in verdicts], dtype=torch.int64)
         return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts), text)
 
-    def _judge(self, subject: Subject, explainer: str, pairs: Sequence[Pairs]) -> Iterator[Scores | Exhibit]:
+    def _judge(
+        self, subject: Subject, explainer: str, pairs: Sequence[Pairs]
+    ) -> Iterator[Scores | Exhibit]:
         clean = subject.clean(explainer)
         shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
         for i in shown:
@@ -200,37 +284,60 @@ class Stability:
                 if why:
                     status[i], reason[i] = UNDEFINED, why
             rows = (status == OK).nonzero().flatten()
-            if pair.text is not None:  # word by word, for tokens have other places now, or other numbers
+            if (
+                pair.text is not None
+            ):  # word by word, for tokens have other places now, or other numbers
                 words = pair.text.by_word(maps, pair.text.after)
-                columns, above = self._aligned_columns(subject, explainer, pair.text, clean, words, rows, "")
+                columns, above = self._aligned_columns(
+                    subject, explainer, pair.text, clean, words, rows, ""
+                )
             else:
                 columns, above = self._columns(subject, maps, originals, chance, rows)
             if self.aligned and perturbing.is_geometric(pair.perturbation):
-                moved = self._aligned_columns(subject, explainer, pair.perturbation, clean, maps, rows)
+                moved = self._aligned_columns(
+                    subject, explainer, pair.perturbation, clean, maps, rows
+                )
                 columns, above = columns | moved[0], above | moved[1]
             for measure, value in columns.items():
-                lost = "no other sample to compare with" if measure.endswith("_chance") else "nothing left to compare"
-                column = Scores.column(explainer, measure, pair.where, value, reason, status, rows, lost)
+                lost = (
+                    "no other sample to compare with"
+                    if measure.endswith("_chance")
+                    else "nothing left to compare"
+                )
+                column = Scores.column(
+                    explainer, measure, pair.where, value, reason, status, rows, lost
+                )
                 yield replace(column, by_reference=above.get(measure))
             for i in shown:
-                yield Exhibit.of(explainer, pair.where, pair.batch, i, maps[i] if status[i] == OK else None)
+                yield Exhibit.of(
+                    explainer, pair.where, pair.batch, i, maps[i] if status[i] == OK else None
+                )
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
-        return profile(maps, self._k, self.ties, valid, dims=maps.ndim - 2)  # images 2, series 1, rows of a table 0
+        return profile(
+            maps, self._k, self.ties, valid, dims=maps.ndim - 2
+        )  # images 2, series 1, rows of a table 0
 
     def _score(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
         """The components with FASS, on the CPU."""
-        return {name: value.cpu() for name, value in (scores | {"fass": composite(scores, self.weights)}).items()}
+        return {
+            name: value.cpu()
+            for name, value in (scores | {"fass": composite(scores, self.weights)}).items()
+        }
 
     def _columns(
         self, subject: Subject, maps: Tensor, originals: Profile, references: Profile, rows: Tensor
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The columns, and of those of chance what each reference adds."""
         if not len(rows):
-            return {m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)}, {}
+            return {
+                m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)
+            }, {}
         perturbed = self._profile(_at(maps, rows))
         raw = self._score(compare(_at(originals, rows), perturbed))
-        chance, above = _chance(subject, rows, self._score(compare_all(references, perturbed)), "_chance")
+        chance, above = _chance(
+            subject, rows, self._score(compare_all(references, perturbed)), "_chance"
+        )
         return raw | chance, above
 
     def _aligned_columns(
@@ -244,7 +351,11 @@ class Stability:
         suffix: str = "_aligned",
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         if not len(rows):
-            return {m + suffix + chance: torch.empty(0) for chance in ("", "_chance") for m in _measures(maps)}, {}
+            return {
+                m + suffix + chance: torch.empty(0)
+                for chance in ("", "_chance")
+                for m in _measures(maps)
+            }, {}
         ids = [subject.batch.ids[i] for i in rows.tolist()]
         moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
         perturbed = self._profile(_at(maps, rows), valid)
@@ -255,9 +366,13 @@ class Stability:
         elif perturbation.stochastic:
             each = []
             for reference in references:
-                other, _ = perturbation.move(reference.expand(len(ids), *reference.shape), ids, subject.seed)
+                other, _ = perturbation.move(
+                    reference.expand(len(ids), *reference.shape), ids, subject.seed
+                )
                 each.append(self._score(compare(self._profile(other, valid), perturbed)))
-            others = {measure: torch.stack([scores[measure] for scores in each]) for measure in aligned}
+            others = {
+                measure: torch.stack([scores[measure] for scores in each]) for measure in aligned
+            }
         else:  # every sample moves alike, so a reference is moved once for all of them
             other, _ = perturbation.move(references, subject.references.ids, subject.seed)
             others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
@@ -272,11 +387,23 @@ class Stability:
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
         reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
         rows = torch.tensor([not why for why in reason]).nonzero().flatten()
-        columns = self._score(compare(_at(originals, rows), self._profile(_at(again, rows)))) if len(rows) else {}
+        columns = (
+            self._score(compare(_at(originals, rows), self._profile(_at(again, rows))))
+            if len(rows)
+            else {}
+        )
         for measure in _measures(again):
             value = columns.get(measure, torch.empty(0))
             redraw = (REDRAW, 0.0)
-            yield Scores.column(explainer, measure, redraw, value, reason, rows=rows, missing="nothing left to compare")
+            yield Scores.column(
+                explainer,
+                measure,
+                redraw,
+                value,
+                reason,
+                rows=rows,
+                missing="nothing left to compare",
+            )
 
 
 def _explained(
@@ -299,7 +426,10 @@ def _explained(
         for pair, found, own, made in zip(
             some, status, rows, torch.split(maps, [len(own) for own in rows]), strict=True
         ):
-            reason = [why if found[i] == UNDEFINED != pair.status[i] else pair.reason[i] for i, why in enumerate(blank)]
+            reason = [
+                why if found[i] == UNDEFINED != pair.status[i] else pair.reason[i]
+                for i, why in enumerate(blank)
+            ]
             whole = torch.full_like(clean, torch.nan)
             whole[own.to(whole.device)] = made
             yield pair, found, reason, whole
@@ -322,5 +452,10 @@ def _chance(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Columns of chance (B,) from scores (R, B) against the references, and what each reference adds to them, (R,)."""
     ids = [subject.batch.ids[i] for i in rows.tolist()]
-    found = {m + suffix: over_references(scores, ids, subject.references.ids) for m, scores in others.items()}
-    return {m: level for m, (level, _) in found.items()}, {m: above for m, (_, above) in found.items()}
+    found = {
+        m + suffix: over_references(scores, ids, subject.references.ids)
+        for m, scores in others.items()
+    }
+    return {m: level for m, (level, _) in found.items()}, {
+        m: above for m, (_, above) in found.items()
+    }

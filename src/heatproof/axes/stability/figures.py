@@ -43,7 +43,9 @@ def retained(every: Sequence[Frames]) -> pd.DataFrame:
         order = [position[c] for c in zip(held["condition"], held["level"], strict=True)]
         blocks.append(held.iloc[np.argsort(order)])
     # two evaluations of one model may share a condition, whose predictions are then the same
-    return pd.concat(blocks, ignore_index=True).drop_duplicates(["dataset", "model", "condition", "level"])
+    return pd.concat(blocks, ignore_index=True).drop_duplicates(
+        ["dataset", "model", "condition", "level"]
+    )
 
 
 def method_maps(material: Material, width: float) -> Iterator[Piece]:
@@ -53,8 +55,12 @@ def method_maps(material: Material, width: float) -> Iterator[Piece]:
         if one.cells()["best"].isna().all():
             return None
         kind = "Calibrated FASS" if one.calibrated else "FASS"
-        caption = "0 is chance, 1 an unchanged map; grey cells have no score." if one.calibrated else ""
-        return Chart("map", f"{kind} of every method under every perturbation", caption, "", [cell_plot(one)])
+        caption = (
+            "0 is chance, 1 an unchanged map; grey cells have no score." if one.calibrated else ""
+        )
+        return Chart(
+            "map", f"{kind} of every method under every perturbation", caption, "", [cell_plot(one)]
+        )
 
     every = [(one.judged, chart(one)) for one, _ in frames_of(material)]
     yield from drawings(every, NO_STABILITY, NO_SCORE)
@@ -87,7 +93,9 @@ def component_table(material: Material, width: float) -> Iterator[Piece]:
     yield Table("", caption, Tabular(heads, rows, rules))
 
 
-def _component_rows(cube: Cube, order: Iterable[str], named: Sequence[str], calibrated: bool) -> list[list[Entry]]:
+def _component_rows(
+    cube: Cube, order: Iterable[str], named: Sequence[str], calibrated: bool
+) -> list[list[Entry]]:
     """A row per explainer; the columns are those of the FASS paper's Table 4 and the calibrated score."""
     columns = [_column(cube, m, "raw") if m in cube.values else {} for m in named]
     if calibrated:
@@ -101,7 +109,8 @@ def _column(cube: Cube, measure: str, form: statistics.Form) -> dict[str, Cell]:
     ranked = statistics.ranking([cube], measure, form, better="neither").set_index("explainer")
     best = unbeaten(ranked["score"], statistics.paired_tests([cube], measure, form), cube.controls)
     return {
-        str(e): Cell(float(r["score"]), float(r["low"]), float(r["high"]), str(e) in best) for e, r in ranked.iterrows()
+        str(e): Cell(float(r["score"]), float(r["low"]), float(r["high"]), str(e) in best)
+        for e, r in ranked.iterrows()
     }
 
 
@@ -124,7 +133,10 @@ def family_table(material: Material, width: float) -> Iterator[Piece]:
     for one, subject in every:
         parts = families(one.cube)
         if len(parts) < 2:
-            yield Skipped(subject, "only one kind of perturbation: add others to `perturbations`, such as fass-paper")
+            yield Skipped(
+                subject,
+                "only one kind of perturbation: add others to `perturbations`, such as fass-paper",
+            )
             continue
         named = [m for m in HEADS if m in one.cube.values]
         rows: list[list[Entry]] = []
@@ -133,7 +145,10 @@ def family_table(material: Material, width: float) -> Iterator[Piece]:
             names = ", ".join(dict.fromkeys(title(*c) for c in conditions))
             rules[len(rows)] = escape(f"{family}: {names}")
             own = _component_rows(
-                one.cube.select(conditions=conditions), one.ranking["explainer"], named, one.calibrated
+                one.cube.select(conditions=conditions),
+                one.ranking["explainer"],
+                named,
+                one.calibrated,
             )
             rows += [*own, ["mean over methods", *_means(own, one.ranking)]]
         heads = ["Method", *(HEADS[m] for m in named), *(["Calibrated"] if one.calibrated else [])]
@@ -144,7 +159,9 @@ def family_table(material: Material, width: float) -> Iterator[Piece]:
 
 def _means(rows: list[list[Entry]], ranking: pd.DataFrame) -> list[Entry]:
     methods = [row for row, control in zip(rows, ranking["control"], strict=True) if not control]
-    columns = [[c.value for c in column if isinstance(c, Cell)] for column in zip(*methods, strict=True)][1:]
+    columns = [
+        [c.value for c in column if isinstance(c, Cell)] for column in zip(*methods, strict=True)
+    ][1:]
     return [Cell(float(np.nanmean(c)) if np.isfinite(c).any() else float("nan")) for c in columns]
 
 
@@ -157,7 +174,8 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
         columns = [condition_cells(one, condition) for condition in one.cube.conditions]
         missing = Cell(float("nan"))
         rows: list[list[Entry]] = [
-            [escape(e), *(column.get(e, missing) for column in columns)] for e in one.ranking["explainer"]
+            [escape(e), *(column.get(e, missing) for column in columns)]
+            for e in one.ranking["explainer"]
         ]
         heads = ["Method", *(escape(title(*c)) for c in one.cube.conditions)]
         kind = "Calibrated FASS, aligned where maps can be moved" if one.calibrated else "FASS"
@@ -168,7 +186,9 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
 def condition_cells(one: Frames, condition: Condition) -> dict[str, Cell]:
     """The best available score of every explainer under one condition; bold by the paired tests of that condition."""
     cells = one.cells()
-    here = cells[(cells["condition"] == condition[0]) & (cells["level"] == condition[1])].set_index("explainer")
+    here = cells[(cells["condition"] == condition[0]) & (cells["level"] == condition[1])].set_index(
+        "explainer"
+    )
     tests = statistics.paired_tests([one.cube.select(conditions=[condition])], FASS)
     best = unbeaten(here["best"], tests, one.cube.controls)
     return {
@@ -191,7 +211,10 @@ def retention_tables(material: Material, width: float) -> Iterator[Piece]:
         yield Skipped("datasets", "only one dataset")
     for dataset, rows in held.groupby("dataset", sort=False):
         several = held["dataset"].nunique() > 1
-        yield Table(f"architectures, {dataset}" if several else "architectures", *_by_architecture(str(dataset), rows))
+        yield Table(
+            f"architectures, {dataset}" if several else "architectures",
+            *_by_architecture(str(dataset), rows),
+        )
 
 
 def _by_perturbation(held: pd.DataFrame) -> tuple[str, Tabular]:
@@ -224,9 +247,7 @@ def _by_dataset(held: pd.DataFrame) -> tuple[str, Tabular]:
         [escape(str(d)), Cell(float(v.mean()), percent=True), Cell(float(v.std()), percent=True)]
         for d, v in held.groupby("dataset", sort=False)["share"]
     ]
-    caption = (
-        "Prediction-invariant retention (%) by dataset: mean and standard deviation over models and perturbations."
-    )
+    caption = "Prediction-invariant retention (%) by dataset: mean and standard deviation over models and perturbations."
     return caption, Tabular(["Dataset", "Mean", "Std"], rows)
 
 
@@ -235,7 +256,10 @@ def _by_architecture(dataset: str, held: pd.DataFrame) -> tuple[str, Tabular]:
     missing = Cell(float("nan"))
     rows: list[list[Entry]] = []
     for model, own in held.groupby("model", sort=False):
-        cells = {(r.condition, r.level): Cell(r.share, r.share_low, r.share_high, False, True) for r in records(own)}
+        cells = {
+            (r.condition, r.level): Cell(r.share, r.share_low, r.share_high, False, True)
+            for r in records(own)
+        }
         rows.append([escape(str(model)), *(cells.get(c, missing) for c in conditions)])
     caption = f"Prediction-invariant retention (%) on {dataset}, with exact 95 % intervals."
     return caption, Tabular(["Architecture", *(escape(title(*c)) for c in conditions)], rows)

@@ -14,7 +14,17 @@ from heatproof.axes.stability.findings_pairs import pair_findings
 from heatproof.axes.stability.findings_texts import FAILURES, ORDINAL, SALIENT, finding
 from heatproof.axes.stability.frames import Frames, frames
 from heatproof.axes.stability.perturbations import milder, title
-from heatproof.drawing.prose import above, difference, each, listing, number, plural, records, some, with_interval
+from heatproof.drawing.prose import (
+    above,
+    difference,
+    each,
+    listing,
+    number,
+    plural,
+    records,
+    some,
+    with_interval,
+)
 from heatproof.models.modality import words_of
 
 NEGLIGIBLE = 0.1
@@ -57,7 +67,11 @@ def _at_chance(one: Frames, lost: pd.DataFrame) -> Iterator[Finding]:
     names = lost["explainer"].tolist()
     scores = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(lost))
     words = words_of(one.judged.task)
-    fill = {"sample": words.sample, "samples": words.samples, "milder": texts.MILDER[_modality(one)]}
+    fill = {
+        "sample": words.sample,
+        "samples": words.samples,
+        "milder": texts.MILDER[_modality(one)],
+    }
     seen = f"Over all perturbations the calibrated score is {scores}; 0 is what maps of different samples score."
     yield finding(texts.AT_CHANCE, seen, names, fill=fill | {"smoothing": _smoothing(one, names)})
 
@@ -69,12 +83,18 @@ def _at_chance_under(one: Frames, cells: pd.DataFrame) -> Iterator[Finding]:
     conditions = list(dict.fromkeys(zip(cells["condition"], cells["level"], strict=True)))
     scores = "; ".join(
         f"{title(c, x)}: "
-        + each((r.explainer, with_interval(r.best, r.best_low, r.best_high)) for r in records(cells[here]))
+        + each(
+            (r.explainer, with_interval(r.best, r.best_low, r.best_high))
+            for r in records(cells[here])
+        )
         for c, x in conditions[:3]
         for here in [(cells["condition"] == c) & (cells["level"] == x)]
     )
     sweeps = [s for c, x in conditions if (s := milder(c, x))]
-    fill = {"where": some([title(c, x) for c, x in conditions], 3), "smoothing": _smoothing(one, names)}
+    fill = {
+        "where": some([title(c, x) for c, x in conditions], 3),
+        "smoothing": _smoothing(one, names),
+    }
     fill["sweep"] = texts.SWEEP.format(listing(sweeps[:2])) if sweeps else texts.NO_SWEEP
     seen = f"Calibrated scores under {scores}{_more(conditions[3:])}."
     yield finding(texts.AT_CHANCE_UNDER, seen, names, fill=fill)
@@ -102,15 +122,24 @@ def _controls(one: Frames) -> Iterator[Finding]:
     for control in records(controls):
         if one.registered(control.explainer) == "random":
             continue
-        beaten = [name for name in one.methods["explainer"] if above(one.tests, control.explainer, name)]
+        beaten = [
+            name for name in one.methods["explainer"] if above(one.tests, control.explainer, name)
+        ]
         if not beaten:
             continue
         gaps = {name: difference(one.tests, control.explainer, name) or {} for name in beaten}
-        ahead = each((n, f"by {with_interval(g['difference'], g['low'], g['high'])}") for n, g in gaps.items())
+        ahead = each(
+            (n, f"by {with_interval(g['difference'], g['low'], g['high'])}")
+            for n, g in gaps.items()
+        )
         seen = f"The control {control.explainer}, which explains nothing, scores "
-        seen += f"{with_interval(control.score, control.low, control.high)} and is ahead of {ahead}."
+        seen += (
+            f"{with_interval(control.score, control.low, control.high)} and is ahead of {ahead}."
+        )
         do = texts.BOTH_AXES if _tests_faithfulness(one) else texts.ADD_FAITHFULNESS
-        yield finding(texts.CONTROL_AHEAD, seen, beaten, fill={"control": control.explainer, "do": do})
+        yield finding(
+            texts.CONTROL_AHEAD, seen, beaten, fill={"control": control.explainer, "do": do}
+        )
 
 
 def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
@@ -124,19 +153,31 @@ def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
         if explainer in lost:
             continue
         row = {name: rows.loc[explainer] for name, rows in scores.items()}
-        lowest = min(row, key=lambda name: row[name]["score"] if np.isfinite(row[name]["score"]) else math.inf)
+        lowest = min(
+            row,
+            key=lambda name: row[name]["score"] if np.isfinite(row[name]["score"]) else math.inf,
+        )
         rest = [name for name in row if name != lowest]
-        if row[lowest]["high"] < LOW and all(row[lowest]["high"] < row[name]["low"] for name in rest):
+        if row[lowest]["high"] < LOW and all(
+            row[lowest]["high"] < row[name]["low"] for name in rest
+        ):
             failing.setdefault(lowest, []).append(str(explainer))
     for component, names in failing.items():
         rows = {e: {n: records(part.loc[[e]])[0] for n, part in scores.items()} for e in names[:3]}
         said = "; of ".join(
-            f"{e}: " + ", ".join(f"{one.title_of(n)} {with_interval(r.score, r.low, r.high)}" for n, r in own.items())
+            f"{e}: "
+            + ", ".join(
+                f"{one.title_of(n)} {with_interval(r.score, r.low, r.high)}" for n, r in own.items()
+            )
             for e, own in rows.items()
         )
         said += _more(names[3:])
         k = one.judged.settings.get("k", 100)
-        top = f"the {k} largest values" if isinstance(k, int) else f"the largest {100 * float(k):g} % of the values"
+        top = (
+            f"the {k} largest values"
+            if isinstance(k, int)
+            else f"the largest {100 * float(k):g} % of the values"
+        )
         fill = {"k": top, "others": "the other two" if len(needed) > 2 else "the other"}
         fill["do"] = _remedy(one, component, names)
         yield finding(FAILURES[component], f"Calibrated components of {said}.", names, fill=fill)
@@ -145,11 +186,19 @@ def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
 def _remedy(one: Frames, component: str, names: Sequence[str]) -> str:
     kind, parts = _modality(one), words_of(one.judged.task).parts
     if component == SALIENT:
-        single = texts.NOT_SINGLE.format(plural(names, "This method does", "These methods do"), parts)
-        return texts.READ_REGIONS.format(single) if kind == "image" else texts.READ_MORE.format(parts, single)
+        single = texts.NOT_SINGLE.format(
+            plural(names, "This method does", "These methods do"), parts
+        )
+        return (
+            texts.READ_REGIONS.format(single)
+            if kind == "image"
+            else texts.READ_MORE.format(parts, single)
+        )
     if component == ORDINAL:
         stepped = next((n for n in names if "steps" in one.judged.settings_of(n)), "")
-        return (texts.MORE_STEPS.format(one.registered(stepped)) if stepped else "") + texts.NO_RANKS
+        return (
+            texts.MORE_STEPS.format(one.registered(stepped)) if stepped else ""
+        ) + texts.NO_RANKS
     cut = [r for n in names if (r := one.registered(n)) in ("lime", "kernel_shap", "occlusion")]
     if cut and kind == "image":
         return texts.FIXED_PATCHES.format(cut[0])
@@ -159,7 +208,10 @@ def _remedy(one: Frames, component: str, names: Sequence[str]) -> str:
 def _smoothing(one: Frames, names: Sequence[str]) -> str:
     """How to average the first of the methods that follow gradients over noise."""
     kinds = map(one.registered, names)
-    kind = next((kind for kind in kinds if "gradient" in kind or kind in ("saliency", "deep_lift", "lrp")), "")
+    kind = next(
+        (kind for kind in kinds if "gradient" in kind or kind in ("saliency", "deep_lift", "lrp")),
+        "",
+    )
     return texts.SMOOTHING.format(kind) if kind else ""
 
 
@@ -170,9 +222,14 @@ def _more(rest: Sequence[object]) -> str:
 def _missing_conditions(one: Frames) -> Iterator[Finding]:
     partial = one.ranking[one.ranking["conditions"] < one.ranking["conditions_total"]]
     if len(partial):
-        items = [f"{r.explainer}: {r.conditions} of {r.conditions_total} conditions" for r in records(partial)]
+        items = [
+            f"{r.explainer}: {r.conditions} of {r.conditions_total} conditions"
+            for r in records(partial)
+        ]
         names = partial["explainer"].tolist()
-        seen = f"{some(names)} {plural(names, 'has', 'have')} no score under some of the conditions."
+        seen = (
+            f"{some(names)} {plural(names, 'has', 'have')} no score under some of the conditions."
+        )
         yield finding(texts.MISSING_CONDITIONS, seen, names, items)
 
 
@@ -180,11 +237,13 @@ def _few_references(one: Frames) -> Iterator[Finding]:
     """That the choice of the references is a large part of the error of overall scores."""
     share = one.methods["by_references"].max() if len(one.methods) else 0.0
     if share > LARGE_SHARE:
-        references = len(one.cube.references) or max((v.shape[-1] for v in one.cube.by_reference.values()), default=0)
-        seen = (
-            f"Chance is taken from the maps of {references} other samples, whose choice makes up to {share:.0%} of the "
+        references = len(one.cube.references) or max(
+            (v.shape[-1] for v in one.cube.by_reference.values()), default=0
         )
-        yield finding(texts.FEW_REFERENCES, seen + "variance of a calibrated score; the intervals include it.")
+        seen = f"Chance is taken from the maps of {references} other samples, whose choice makes up to {share:.0%} of the "
+        yield finding(
+            texts.FEW_REFERENCES, seen + "variance of a calibrated score; the intervals include it."
+        )
 
 
 def _not_faithfulness(one: Frames) -> Finding:
@@ -196,7 +255,9 @@ def _not_faithfulness(one: Frames) -> Finding:
 
 def _tests_faithfulness(one: Frames) -> bool:
     asked = (one.judged.manifest.get("study") or {}).get("evaluations") or {}
-    return any((settings or {}).get("name", label) == "faithfulness" for label, settings in asked.items())
+    return any(
+        (settings or {}).get("name", label) == "faithfulness" for label, settings in asked.items()
+    )
 
 
 def _modality(one: Frames) -> str:

@@ -39,7 +39,10 @@ def _draws(one: Frames) -> Iterator[Finding]:
     floors = one.cube.floor.get(FASS)
     if floors is None:
         return
-    mean, (low, high) = mean_of_finite(floors), interval(floors, span=one.cube.span(FASS), groups=one.cube.groups)
+    mean, (low, high) = (
+        mean_of_finite(floors),
+        interval(floors, span=one.cube.span(FASS), groups=one.cube.groups),
+    )
     raw, sample = one.ranking.set_index("explainer"), words_of(one.judged.task).sample
     loud: dict[str, str] = {}
     noisy: dict[str, str] = {}
@@ -69,10 +72,16 @@ def _retention(one: Frames) -> Iterator[Finding]:
     """Conditions under which most predictions change."""
     cells = one.cells().assign(asked=lambda rows: rows["attempted"] - rows["undefined"])
     most = [statistics.exact_share(int(r.retained), int(r.asked))[1] for r in records(cells)]
-    low = records(cells[np.array(most) < statistics.LOWEST_RETENTION].drop_duplicates(["condition", "level"]))
+    low = records(
+        cells[np.array(most) < statistics.LOWEST_RETENTION].drop_duplicates(["condition", "level"])
+    )
     if low:
         sweeps = [s for r in low if (s := milder(r.condition, r.level))]
-        fill = {"milder": f"Use a milder change or a sweep, {sweeps[0]}," if sweeps else "Use a milder change"}
+        fill = {
+            "milder": f"Use a milder change or a sweep, {sweeps[0]},"
+            if sweeps
+            else "Use a milder change"
+        }
         where = [title(r.condition, r.level) for r in low]
         kept = [f"{r.retained} of {r.asked:g} under {t}" for r, t in zip(low, where, strict=True)]
         seen = f"The prediction stayed the same for {some(kept, 3)}."
@@ -82,13 +91,17 @@ def _retention(one: Frames) -> Iterator[Finding]:
 def _few_pairs(one: Frames) -> Iterator[Finding]:
     """Conditions that left few pairs of the many, or less than half of the few, to score."""
     cells = one.cells()
-    lost = (cells["attempted"] >= statistics.FEWEST_PAIRS) | (2 * cells["retained"] < cells["attempted"])
+    lost = (cells["attempted"] >= statistics.FEWEST_PAIRS) | (
+        2 * cells["retained"] < cells["attempted"]
+    )
     few, items = [], []
     for _, rows in cells[lost & (cells["retained"] < statistics.FEWEST_PAIRS)].groupby(
         ["condition", "level", "retained", "attempted"], sort=False
     ):
         r = records(rows)[0]
-        who = "every method" if len(rows) == len(one.cube.explainers) else listing(rows["explainer"])
+        who = (
+            "every method" if len(rows) == len(one.cube.explainers) else listing(rows["explainer"])
+        )
         few.append(title(r.condition, r.level))
         items.append(f"{few[-1]}: {r.retained} of {r.attempted} pairs ({who})")
     if items:
@@ -103,27 +116,44 @@ def _undefined(one: Frames) -> Iterator[Finding]:
         return
     methods = lost[[name not in one.cube.controls for name in lost.index]]
     told = methods if len(methods) else lost
-    counts = each((str(name), f"{int(row['undefined'])} of {int(row['attempted'])}") for name, row in told.iterrows())
+    counts = each(
+        (str(name), f"{int(row['undefined'])} of {int(row['attempted'])}")
+        for name, row in told.iterrows()
+    )
     reasons = one.cube.reasons
-    why = some(dict.fromkeys(str(r) for r in reasons[reasons["explainer"].isin(told.index)]["reason"] if r), 2)
+    why = some(
+        dict.fromkeys(
+            str(r) for r in reasons[reasons["explainer"].isin(told.index)]["reason"] if r
+        ),
+        2,
+    )
     tallies = zip(methods["undefined"], methods["attempted"], strict=True)
     often = any(statistics.exact_share(int(k), int(n))[0] > OFTEN for k, n in tallies)
     cams = [str(n) for n in methods.index if "cam" in one.registered(str(n))]
-    grouped = reasons.groupby(["explainer", "reason"], sort=False, observed=True, dropna=False)["count"].sum()
+    grouped = reasons.groupby(["explainer", "reason"], sort=False, observed=True, dropna=False)[
+        "count"
+    ].sum()
     rows = grouped.rename("times").reset_index()  # a tuple's `count` is a method
     items = [f"{r.explainer}: {r.times} × {r.reason or 'no reason given'}" for r in records(rows)]
     text = replace(texts.UNDEFINED_MAPS, severity="act") if often else texts.UNDEFINED_MAPS
     fill = {"cams": texts.OTHER_LAYER.format(listing(cams)) if cams else ""}
-    yield finding(text, f"Undefined: {counts}{f' ({why})' if why else ''}.", [*methods.index], items, fill)
+    yield finding(
+        text, f"Undefined: {counts}{f' ({why})' if why else ''}.", [*methods.index], items, fill
+    )
 
 
 def _not_aligned(one: Frames) -> Iterator[Finding]:
     cells = one.cells()
-    moved = [(kind := known(c)) is not None and kind.family == "geometric" for c in cells["condition"]]
+    moved = [
+        (kind := known(c)) is not None and kind.family == "geometric" for c in cells["condition"]
+    ]
     bare = cells[np.array(moved, dtype=bool) & cells["mean"].notna() & cells["aligned"].isna()]
     if bare.empty:
         return
     names = list(dict.fromkeys(bare["explainer"][~bare["control"]]))
-    where, words = listing(dict.fromkeys(title(r.condition, r.level) for r in records(bare))), words_of(one.judged.task)
+    where, words = (
+        listing(dict.fromkeys(title(r.condition, r.level) for r in records(bare))),
+        words_of(one.judged.task),
+    )
     fill = {"sample": words.sample, "samples": words.samples}
     yield finding(texts.NOT_ALIGNED, f"There is no aligned score for {where}.", names, fill=fill)

@@ -19,14 +19,20 @@ class Text:
 
 
 def finding(
-    text: Text, seen: str, names: Sequence[str] = (), items: Sequence[str] = (), fill: Mapping[str, str] | None = None
+    text: Text,
+    seen: str,
+    names: Sequence[str] = (),
+    items: Sequence[str] = (),
+    fill: Mapping[str, str] | None = None,
 ) -> Finding:
     """A finding with this text, its braces filled in.
 
     >>> finding(FEW_PAIRS, "8 pairs.", ["lime"]).title
     'Few pairs'
     """
-    title, means, do = (part.format(**(fill or {})).strip() for part in (text.title, text.means, text.do))
+    title, means, do = (
+        part.format(**(fill or {})).strip() for part in (text.title, text.means, text.do)
+    )
     return Finding("stability", text.severity, title, seen, means, do, tuple(names), tuple(items))
 
 
@@ -70,8 +76,12 @@ CONTROL_AHEAD = Text(
     "nothing. A high stability score alone is therefore no reason to choose a method.",
     "{do}",
 )
-BOTH_AXES = "Choose by both axes: the chart of stability against faithfulness has them side by side."
-ADD_FAITHFULNESS = "Add faithfulness to the evaluations; the report then shows both axes side by side."
+BOTH_AXES = (
+    "Choose by both axes: the chart of stability against faithfulness has them side by side."
+)
+ADD_FAITHFULNESS = (
+    "Add faithfulness to the evaluations; the report then shows both axes side by side."
+)
 NOT_FAITHFULNESS = Text(
     "note",
     "Stability is not faithfulness",
@@ -102,9 +112,7 @@ FAILURES = {
         "{do}",
     ),
 }
-READ_REGIONS = (
-    "Read regions and not single spots. If regions are what you show, score them so: k: 0.05 compares the top "
-)
+READ_REGIONS = "Read regions and not single spots. If regions are what you show, score them so: k: 0.05 compares the top "
 READ_REGIONS += "5 %. {}"
 READ_MORE = "Do not read much into the first few {}; k: 0.3 compares more of them. {}"
 NOT_SINGLE = "{} not say which single {} matter."

@@ -49,7 +49,11 @@ class Frames:
     @cached_property
     def components(self) -> dict[str, pd.DataFrame]:
         """The scores of `statistics.ranking` by each of the components that were measured."""
-        return {m: statistics.ranking([self.cube], m, better="neither") for m in COMPONENTS if m in self.cube.values}
+        return {
+            m: statistics.ranking([self.cube], m, better="neither")
+            for m in COMPONENTS
+            if m in self.cube.values
+        }
 
     @property
     def calibrated(self) -> bool:
@@ -82,5 +86,7 @@ class Frames:
 
 def frames(judged: Judged) -> Frames | None:
     """The statistics of one dataset and model; None where FASS was not measured."""
-    known: Frames | None = judged.computed.setdefault("frames", Frames(judged) if FASS in judged.cube.values else None)
+    known: Frames | None = judged.computed.setdefault(
+        "frames", Frames(judged) if FASS in judged.cube.values else None
+    )
     return known

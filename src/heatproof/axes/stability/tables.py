@@ -26,7 +26,11 @@ def tests_panel(frames: Frames) -> Panel | None:
     rows = pair_rows(frames)
     if not rows:
         return None
-    table = grid(["Pair", "Difference", "p (Holm)", "Separated", "Samples"], rows[:MOST_TESTS], "Paired tests")
+    table = grid(
+        ["Pair", "Difference", "p (Holm)", "Separated", "Samples"],
+        rows[:MOST_TESTS],
+        "Paired tests",
+    )
     if len(rows) > MOST_TESTS:
         more = "{} more pairs, further down the ranking, are in <code>heatproof.statistics.paired_tests</code>."
         table += Markup(f'<p class="small">{more}</p>').format(len(rows) - MOST_TESTS)
@@ -44,7 +48,9 @@ def pair_rows(frames: Frames) -> list[Row]:
         tested = pd.notna(t.p_holm)
         answer = "yes" if t.significant else "no" if tested else "–"
         p = p_value(t.p_holm).removeprefix("p ").removeprefix("= ") if tested else "–"
-        rows.append((order[a], order[b], Row([f"{a} − {b}", with_interval(*gap), p, answer, f"{t.n:g}"])))
+        rows.append(
+            (order[a], order[b], Row([f"{a} − {b}", with_interval(*gap), p, answer, f"{t.n:g}"]))
+        )
     return [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
 
 
@@ -54,9 +60,14 @@ def disagreement(frames: Frames) -> Markup:
         return Markup("")
     row = frames.disagreement.iloc[0]
     say = frames.title_of
-    parts = [f"{say(a)} and {say(b)} {100 * row[f'{a}_{b}']:.0f} %" for a, b in combinations(COMPONENTS, 2)]
+    parts = [
+        f"{say(a)} and {say(b)} {100 * row[f'{a}_{b}']:.0f} %"
+        for a, b in combinations(COMPONENTS, 2)
+    ]
     text = f"The three components disagree on which of two methods is better in {row['count']} of {row['compared']}"
-    return Markup("<p>{}</p>").format(f"{text} comparisons ({100 * row['share']:.0f} %): {listing(parts)}.")
+    return Markup("<p>{}</p>").format(
+        f"{text} comparisons ({100 * row['share']:.0f} %): {listing(parts)}."
+    )
 
 
 def floor_panel(frames: Frames) -> Panel | None:
@@ -73,9 +84,16 @@ def floor_panel(frames: Frames) -> Panel | None:
 
 def unchanged(cells: pd.DataFrame) -> pd.DataFrame:
     """Predictions unchanged per condition and level, with an exact interval; no explainer has a say in it."""
-    most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(["condition", "level"])
-    frame = most[["condition", "level", "attempted"]].assign(held=most["attempted"] - most["flipped"])
-    edges = [statistics.exact_share(int(k), int(n)) for k, n in zip(frame["held"], frame["attempted"], strict=True)]
+    most = cells.sort_values("attempted", ascending=False, kind="stable").drop_duplicates(
+        ["condition", "level"]
+    )
+    frame = most[["condition", "level", "attempted"]].assign(
+        held=most["attempted"] - most["flipped"]
+    )
+    edges = [
+        statistics.exact_share(int(k), int(n))
+        for k, n in zip(frame["held"], frame["attempted"], strict=True)
+    ]
     frame["share"] = frame["held"] / frame["attempted"]
     frame["share_low"], frame["share_high"] = [low for low, _ in edges], [high for _, high in edges]
     return frame

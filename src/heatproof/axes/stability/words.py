@@ -15,20 +15,27 @@ def verdict(frames: Frames) -> list[str]:
     if scored.empty:
         return ["Nothing can be concluded: no pair of maps was retained, so there is no score."]
     if methods.empty:
-        return [f"Nothing can be concluded: only controls were scored ({some(scored['explainer'])})."]
+        return [
+            f"Nothing can be concluded: only controls were scored ({some(scored['explainer'])})."
+        ]
     kind = "calibrated score" if frames.calibrated else "score"
     text = {row.explainer: with_interval(row.score, row.low, row.high) for row in records(methods)}
     best, *others = methods["explainer"]
     tied = [name for name in others if not above(frames.tests, best, name)]
     if not others:
-        sentences = [f"{best} has a {kind} of {text[best]}; no other method was run to compare it with."]
+        sentences = [
+            f"{best} has a {kind} of {text[best]}; no other method was run to compare it with."
+        ]
     elif tied:
         top = [best, *tied]
         who = listing(top) if len(top) <= LISTED else f"{len(top)} methods"
         scores = some([f"{name} {text[name]}" for name in top])
         sentences = [f"{who} cannot be separated at the top: {kind} {scores}."]
     else:
-        sentences = [f"{best} holds best: {kind} {text[best]}.", ahead_of(frames.tests, best, others[0])]
+        sentences = [
+            f"{best} holds best: {kind} {text[best]}.",
+            ahead_of(frames.tests, best, others[0]),
+        ]
     return sentences + _against_controls(frames, scored, methods) + _at_chance(frames)
 
 
@@ -47,7 +54,9 @@ def _against_controls(frames: Frames, scored: pd.DataFrame, methods: pd.DataFram
             )
         else:
             text = f"The control {r.explainer}, which explains nothing, scores "
-            sentences.append(f"{text}{with_interval(r.score, r.low, r.high)}: {who} shown to do better.")
+            sentences.append(
+                f"{text}{with_interval(r.score, r.low, r.high)}: {who} shown to do better."
+            )
     return sentences
 
 

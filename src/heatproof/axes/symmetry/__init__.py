@@ -2,10 +2,23 @@
 
 from heatproof.axes.contract import Axis
 from heatproof.axes.symmetry.evaluation import BACK, CONVERGENCE, MEASURES, SYMMETRISED, Symmetry
-from heatproof.axes.symmetry.scores import equivariance, invariance, layer_symmetry, max_sensitivity, model_invariance
+from heatproof.axes.symmetry.scores import (
+    equivariance,
+    invariance,
+    layer_symmetry,
+    max_sensitivity,
+    model_invariance,
+)
 from heatproof.axes.symmetry.symmetrised import Symmetrised
 
-__all__ = ["AXES", "equivariance", "invariance", "layer_symmetry", "max_sensitivity", "model_invariance"]
+__all__ = [
+    "AXES",
+    "equivariance",
+    "invariance",
+    "layer_symmetry",
+    "max_sensitivity",
+    "model_invariance",
+]
 
 AXIS = Axis(
     name="symmetry",

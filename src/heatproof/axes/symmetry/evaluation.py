@@ -17,7 +17,14 @@ from heatproof.axes.symmetry.criterion import Criterion, compare, flaw_text, fla
 from heatproof.axes.symmetry.groups import GROUPS, build
 from heatproof.axes.symmetry.groups.contract import check_inputs, probe
 from heatproof.axes.symmetry.model import ModelInvariance, model_scores
-from heatproof.axes.symmetry.orbit import Estimate, Orbit, explanation_scores, layer_errors, orbit, sensitivities
+from heatproof.axes.symmetry.orbit import (
+    Estimate,
+    Orbit,
+    explanation_scores,
+    layer_errors,
+    orbit,
+    sensitivities,
+)
 from heatproof.axes.symmetry.scores import NO_BALL
 from heatproof.axes.symmetry.symmetrised import symmetrise
 from heatproof.data.graphs import NODES
@@ -31,14 +38,61 @@ from heatproof.types import STRICT, Batch, Categorical, Explainer
 _CHANCE: tuple[Any, ...] = ((None, 1.0), "column")
 _CHANGE = "how far the explained output moves with the input, where unrelated samples differ by 1"
 MEASURES = (
-    Measure("equivariance", "equivariance", "how a map moves with inputs; 1: exactly", "higher", "headline", *_CHANCE),
-    Measure("invariance", "invariance", "how little examples or concepts change", "higher", "headline", *_CHANCE),
-    Measure("max_sensitivity", "max sensitivity", "largest relative change in a small ball", "lower", "component"),
-    Measure("model_invariance", "model invariance", "cosine of moved probabilities", "neither", "model", *_CHANCE),
-    Measure("model_agreement", "model agreement", "share unchanged", "neither", "model", (0.0, 1.0), "column"),
+    Measure(
+        "equivariance",
+        "equivariance",
+        "how a map moves with inputs; 1: exactly",
+        "higher",
+        "headline",
+        *_CHANCE,
+    ),
+    Measure(
+        "invariance",
+        "invariance",
+        "how little examples or concepts change",
+        "higher",
+        "headline",
+        *_CHANCE,
+    ),
+    Measure(
+        "max_sensitivity",
+        "max sensitivity",
+        "largest relative change in a small ball",
+        "lower",
+        "component",
+    ),
+    Measure(
+        "model_invariance",
+        "model invariance",
+        "cosine of moved probabilities",
+        "neither",
+        "model",
+        *_CHANCE,
+    ),
+    Measure(
+        "model_agreement",
+        "model agreement",
+        "share unchanged",
+        "neither",
+        "model",
+        (0.0, 1.0),
+        "column",
+    ),
     Measure("model_change", "model change", _CHANGE, "lower", "model"),
-    Measure("layer_invariance_error", "layer invariance error", "how far a layer is from invariant", "lower", "model"),
-    Measure("layer_equivariance_error", "layer equivariance error", "the same from equivariant", "lower", "model"),
+    Measure(
+        "layer_invariance_error",
+        "layer invariance error",
+        "how far a layer is from invariant",
+        "lower",
+        "model",
+    ),
+    Measure(
+        "layer_equivariance_error",
+        "layer equivariance error",
+        "the same from equivariant",
+        "lower",
+        "model",
+    ),
 )
 """What is known of the measures of the axis; the first that an explanation has speaks for it."""
 
@@ -116,7 +170,9 @@ class Symmetry:
         """Refuse samples that the group or the similarity does not fit; `shape` is that of a sample."""
         self.group.check(tuple(shape))
         if self.similarity == "ssim" and len(shape) != 3:
-            raise UserError(f"ssim compares images (C, H, W), got samples of shape {tuple(shape)}; use cosine")
+            raise UserError(
+                f"ssim compares images (C, H, W), got samples of shape {tuple(shape)}; use cosine"
+            )
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
@@ -129,22 +185,38 @@ class Symmetry:
         for explainer in subject.explainers:
             yield from self._judge(subject, explainer, around, (str(self.group.name), most), model)
             for layer, errors in layers.items():
-                yield from _layer_rows(explainer, (layer, most), errors, around.reasons([""] * len(subject.batch)))
+                yield from _layer_rows(
+                    explainer, (layer, most), errors, around.reasons([""] * len(subject.batch))
+                )
 
     def _judge(
-        self, subject: Subject, explainer: str, around: Orbit, where: Condition, model: ModelInvariance
+        self,
+        subject: Subject,
+        explainer: str,
+        around: Orbit,
+        where: Condition,
+        model: ModelInvariance,
     ) -> Iterator[Scores | Exhibit]:
         item = subject.explainers[explainer]
         criterion = self._criterion(item)
-        for measure, found in (("model_agreement", model.agreement), ("model_invariance", model.cosine)):
+        for measure, found in (
+            ("model_agreement", model.agreement),
+            ("model_invariance", model.cosine),
+        ):
             yield from _estimated(explainer, measure, where, found) if found is not None else ()
         yield from _estimated(explainer, "model_change", where, model.change, NO_OTHER)
         clean = subject.clean(explainer)
         theirs = subject.reference(explainer)
-        others = Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
+        others = (
+            Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
+        )
         explain = partial(subject.explain, explainer)
         pictures = clean.ndim not in (4, 5) or clean.shape[1] in (1, 3)
-        shown = [i for i, sample in enumerate(subject.batch.ids) if criterion.moves and sample in subject.showcase]
+        shown = [
+            i
+            for i, sample in enumerate(subject.batch.ids)
+            if criterion.moves and sample in subject.showcase
+        ]
         shown = shown if pictures else []
         score = explanation_scores(around, explain, clean, subject.target, criterion, others, shown)
         yield from _estimated(explainer, criterion.measure, where, score)
@@ -152,7 +224,9 @@ class Symmetry:
             first = torch.where(around.used, score.each, torch.nan)[:, : int(n)].nanmean(1)
             yield Scores.column(explainer, criterion.measure, (CONVERGENCE, n), first, score.reason)
         if score.back is not None:
-            yield Scores.column(explainer, criterion.measure, (BACK, where[1]), score.back, score.reason)
+            yield Scores.column(
+                explainer, criterion.measure, (BACK, where[1]), score.back, score.reason
+            )
         if item.stochastic:
             again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
             yield _floor(explainer, criterion, again, clean)
@@ -170,19 +244,31 @@ class Symmetry:
             similarity = "agreement" if categorical else "cosine"
         return Criterion(similarity, explainer.kind == "feature", self.delta)
 
-    def _sensitivity(self, subject: Subject, explainer: str, clean: Tensor, radius: float) -> Scores:
+    def _sensitivity(
+        self, subject: Subject, explainer: str, clean: Tensor, radius: float
+    ) -> Scores:
         where, batch = (SENSITIVITY, radius), subject.batch
         if not batch.x.is_floating_point():
             nothing = torch.full((len(batch),), torch.nan)
-            return Scores.column(explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch))
+            return Scores.column(
+                explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch)
+            )
         explain = partial(subject.explain, explainer)
-        changes = sensitivities(explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed)
-        flawed = flaws("cosine", clean) % (3 if clean[0].numel() == 1 else 4)  # a single number is no constant map
+        changes = sensitivities(
+            explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed
+        )
+        flawed = flaws("cosine", clean) % (
+            3 if clean[0].numel() == 1 else 4
+        )  # a single number is no constant map
         why = [flaw_text(flaw) for flaw in flawed.tolist()]
         missing = "the explanation of a perturbed input is not finite"
-        return Scores.column(explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing)
+        return Scores.column(
+            explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing
+        )
 
-    def _repaired(self, subject: Subject, explainer: str, around: Orbit, n: int) -> Iterator[Scores]:
+    def _repaired(
+        self, subject: Subject, explainer: str, around: Orbit, n: int
+    ) -> Iterator[Scores]:
         repaired = symmetrise(subject.explainers[explainer], self.group, n)
         criterion = self._criterion(repaired)
         bench = Workbench(subject.model, subject.model.rows)
@@ -241,16 +327,27 @@ def _gallery(
         moved = replace(moved, aux={**moved.aux, NODES: around.group.move(g, numbers)[..., 0]})
     for row, i in enumerate(shown):
         yield Exhibit.of(explainer, CLEAN, subject.batch, i, clean[i])
-        note = score.reason[i] or f"equivariance {float(score.each[i, worst[row]]):.2f}, the lowest of {len(around)}"
+        note = (
+            score.reason[i]
+            or f"equivariance {float(score.each[i, worst[row]]):.2f}, the lowest of {len(around)}"
+        )
         yield Exhibit.of(explainer, where, moved, row, score.worst[i], note)
 
 
 def _estimated(
-    explainer: str, measure: str, where: Condition, score: Estimate, missing: str = "nothing to compare"
+    explainer: str,
+    measure: str,
+    where: Condition,
+    score: Estimate,
+    missing: str = "nothing to compare",
 ) -> Iterator[Scores]:
     """A score with its bounds, and its chance level where that is known."""
     bounds = (score.low, score.high)
-    yield Scores.column(explainer, measure, where, score.value, score.reason, missing=missing, bounds=bounds)
+    yield Scores.column(
+        explainer, measure, where, score.value, score.reason, missing=missing, bounds=bounds
+    )
     if score.chance is not None:
-        chance = Scores.column(explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER)
+        chance = Scores.column(
+            explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER
+        )
         yield replace(chance, by_reference=score.by_reference)

@@ -8,7 +8,13 @@ from functools import partial
 from heatproof.axes.material import Material, drawings
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.axes.symmetry.frames import Symmetries, paired_tests, symmetries
-from heatproof.axes.symmetry.page import across, box_chart, convergence_chart, repair_chart, sensitivity_chart
+from heatproof.axes.symmetry.page import (
+    across,
+    box_chart,
+    convergence_chart,
+    repair_chart,
+    sensitivity_chart,
+)
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from heatproof.drawing.pieces import Drawing, Item, Piece, Skipped, Table, about, subjects
@@ -23,12 +29,20 @@ NO_BALL = "no sensitivity: set `sensitivity` of `symmetry`: 0.02"
 
 
 def _measured(material: Material) -> list[Symmetries]:
-    return [measured for judged in material.of(Symmetry.name) if (measured := symmetries(judged)) is not None]
+    return [
+        measured
+        for judged in material.of(Symmetry.name)
+        if (measured := symmetries(judged)) is not None
+    ]
 
 
-def charts(chart: Callable[[Symmetries], Chart | None], why: str, material: Material, width: float) -> Iterator[Piece]:
+def charts(
+    chart: Callable[[Symmetries], Chart | None], why: str, material: Material, width: float
+) -> Iterator[Piece]:
     """A chart of every evaluation that has the rows for it; `why` says what the others lack."""
-    yield from drawings([(measured.judged, chart(measured)) for measured in _measured(material)], NO_SYMMETRY, why)
+    yield from drawings(
+        [(measured.judged, chart(measured)) for measured in _measured(material)], NO_SYMMETRY, why
+    )
 
 
 def score_table(material: Material, width: float) -> Iterator[Piece]:
@@ -48,13 +62,25 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
             best = unbeaten(methods.set_index("explainer")["mean"], tests, measured.controls)
             for r in records(methods):
                 score = Cell(r.mean, r.mean_low, r.mean_high, r.explainer in best)
-                rows.append([escape(r.explainer), score, Cell(r.chance), Cell(r.floor), f"{r.n}/{r.attempted}"])
+                rows.append(
+                    [
+                        escape(r.explainer),
+                        score,
+                        Cell(r.chance),
+                        Cell(r.floor),
+                        f"{r.n}/{r.attempted}",
+                    ]
+                )
         caption = f"Symmetry of explanations: {about(measured.judged.cube)}, group {measured.title}; model invariance "
         caption += f"{number(measured.model.value, 3)}. Chance: against the explanations of other samples; floor: the "
         caption += "same input with other random draws. Bold: the best method and all that the paired test with "
-        caption += "Holm's correction does not separate from it; controls are never bold. Brackets: 95 % "
+        caption += (
+            "Holm's correction does not separate from it; controls are never bold. Brackets: 95 % "
+        )
         caption += "intervals over samples."
-        yield Table(subject, caption, Tabular(["Method", "Score", "Chance", "Floor", "Scored"], rows, rules))
+        yield Table(
+            subject, caption, Tabular(["Method", "Score", "Chance", "Floor", "Scored"], rows, rules)
+        )
 
 
 def relaxed(material: Material, width: float) -> Iterator[Piece]:
@@ -65,16 +91,33 @@ def relaxed(material: Material, width: float) -> Iterator[Piece]:
         return
     found = across(every)
     for chart in found:
-        yield Drawing(chart.title.partition(": ")[2] if len(found) > 1 else "", chart.caption, chart.every)
+        yield Drawing(
+            chart.title.partition(": ")[2] if len(found) > 1 else "", chart.caption, chart.every
+        )
     if not found:
         yield Skipped("", "only one model: name models of different invariance under `models`")
 
 
 ITEMS = (
     Item("symmetry-boxes", f"{PAPER}, Figure 3", "figure", partial(charts, box_chart, NO_SCORE)),
-    Item("symmetry-symmetrised", f"{PAPER}, Figure 4", "figure", partial(charts, repair_chart, NO_REPAIR)),
+    Item(
+        "symmetry-symmetrised",
+        f"{PAPER}, Figure 4",
+        "figure",
+        partial(charts, repair_chart, NO_REPAIR),
+    ),
     Item("symmetry-relaxed", f"{PAPER}, Figure 5", "figure", relaxed),
-    Item("symmetry-convergence", f"{PAPER}, Figure 7", "figure", partial(charts, convergence_chart, NO_CURVE)),
-    Item("symmetry-sensitivity", f"{PAPER}, Figure 8", "figure", partial(charts, sensitivity_chart, NO_BALL)),
+    Item(
+        "symmetry-convergence",
+        f"{PAPER}, Figure 7",
+        "figure",
+        partial(charts, convergence_chart, NO_CURVE),
+    ),
+    Item(
+        "symmetry-sensitivity",
+        f"{PAPER}, Figure 8",
+        "figure",
+        partial(charts, sensitivity_chart, NO_BALL),
+    ),
     Item("symmetry-scores", f"{PAPER}, Tables 14 and 15", "table", score_table),
 )

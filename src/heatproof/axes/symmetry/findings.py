@@ -153,7 +153,11 @@ def remedies(measured: Symmetries) -> dict[str, Remedy]:
             do = f"{mend} {_symmetrise(curves[curves['explainer'] == r.explainer])}"
             advised[r.explainer] = Remedy("repair", "below 1 though the model is invariant", do)
         else:
-            why = "model’s invariance is not known" if measured.invariant is None else "model is not invariant itself"
+            why = (
+                "model’s invariance is not known"
+                if measured.invariant is None
+                else "model is not invariant itself"
+            )
             advised[r.explainer] = Remedy("weigh", f"not close to 1, but the {why}", WEIGH)
     return advised
 
@@ -172,7 +176,9 @@ def _mend(settings: Mapping[str, Any], kind: str, layers: Mapping[str, str]) -> 
     verdict = layers.get(str(layer))
     if verdict is None:
         return BY_UNTESTED.format(use=use, layer="its layer" if layer is None else f"layer {layer}")
-    return (BY_INVARIANT if verdict == "invariant" else BY_OTHER).format(layer=layer, verdict=verdict, use=use)
+    return (BY_INVARIANT if verdict == "invariant" else BY_OTHER).format(
+        layer=layer, verdict=verdict, use=use
+    )
 
 
 def _symmetrise(curve: pd.DataFrame) -> str:
@@ -181,7 +187,9 @@ def _symmetrise(curve: pd.DataFrame) -> str:
         return REPAIR_UNTRIED
     enough = curve[curve["mean"] >= HIGH]
     if len(enough):
-        return REPAIR_ENOUGH.format(n=enough["level"].iloc[0], mean=number(enough["mean"].iloc[0], 3))
+        return REPAIR_ENOUGH.format(
+            n=enough["level"].iloc[0], mean=number(enough["mean"].iloc[0], 3)
+        )
     return REPAIR_MORE.format(n=curve["level"].iloc[-1], mean=number(curve["mean"].iloc[-1]))
 
 
@@ -213,11 +221,27 @@ def _broken(measured: Symmetries, low: pd.DataFrame) -> Iterator[Finding]:
     remedy = low["explainer"].map(lambda explainer: advised[explainer].do)
     model = with_interval(measured.model.value, measured.model.low, measured.model.high)
     for (kind, do), rows in low.groupby([low["kind"], remedy], sort=False):
-        names, guideline, measure = tuple(rows["explainer"]), GUIDELINES[str(kind)], rows.iloc[0]["measure"]
-        scores = each((r.explainer, with_interval(r.mean, r.mean_low, r.mean_high)) for r in records(rows))
-        fill: dict[str, Any] = {"breaks": plural(names, "This method breaks", "These methods break"), "model": model}
-        fill |= {"group": measured.title, "measure": measure, "scores": scores, "guideline": guideline}
-        yield BROKEN.filled(fill | {"remedy": do, "how": how + (MOVED_BACK if kind == "feature" else "")}, names)
+        names, guideline, measure = (
+            tuple(rows["explainer"]),
+            GUIDELINES[str(kind)],
+            rows.iloc[0]["measure"],
+        )
+        scores = each(
+            (r.explainer, with_interval(r.mean, r.mean_low, r.mean_high)) for r in records(rows)
+        )
+        fill: dict[str, Any] = {
+            "breaks": plural(names, "This method breaks", "These methods break"),
+            "model": model,
+        }
+        fill |= {
+            "group": measured.title,
+            "measure": measure,
+            "scores": scores,
+            "guideline": guideline,
+        }
+        yield BROKEN.filled(
+            fill | {"remedy": do, "how": how + (MOVED_BACK if kind == "feature" else "")}, names
+        )
 
 
 def _loose_model(measured: Symmetries, low: pd.DataFrame) -> Finding:
@@ -226,7 +250,9 @@ def _loose_model(measured: Symmetries, low: pd.DataFrame) -> Finding:
     if math.isfinite(a.value):
         kept = KEPT.format(share=with_interval(100 * a.value, 100 * a.low, 100 * a.high))
     for r in records(low.nsmallest(1, "mean")):
-        lowest = LOWEST.format(score=with_interval(r.mean, r.mean_low, r.mean_high), method=r.explainer)
+        lowest = LOWEST.format(
+            score=with_interval(r.mean, r.mean_low, r.mean_high), method=r.explainer
+        )
     model = with_interval(m.value, m.low, m.high)
     fill = {"group": measured.title, "model": model, "kept": kept, "lowest": lowest}
     return LOOSE_MODEL.filled(fill, low["explainer"])
@@ -235,7 +261,10 @@ def _loose_model(measured: Symmetries, low: pd.DataFrame) -> Finding:
 def _at_chance(measured: Symmetries) -> Iterator[Finding]:
     level = records(measured.methods[measured.methods["over_chance"] <= 0])
     if level:
-        scores = (f"{with_interval(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})" for r in level)
+        scores = (
+            f"{with_interval(r.mean, r.mean_low, r.mean_high)} (chance {number(r.chance)})"
+            for r in level
+        )
         told = dict(zip((r.explainer for r in level), scores, strict=True))
         yield AT_CHANCE.filled({"scores": each(told.items())}, told)
 

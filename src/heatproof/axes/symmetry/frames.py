@@ -74,15 +74,25 @@ class Symmetries:
         if math.isnan(self.model.value):
             return None
         return not (
-            self.model.value < INVARIANT or self.agreement.value < INVARIANT or self.change.value > CHANGE
+            self.model.value < INVARIANT
+            or self.agreement.value < INVARIANT
+            or self.change.value > CHANGE
         )  # older runs have no change
 
     @property
     def surely(self) -> bool | None:
         """Whether the model is invariant beyond doubt, or surely not; None where the intervals leave it open."""
-        if self.model.high < INVARIANT or self.agreement.high < INVARIANT or self.change.low > CHANGE:
+        if (
+            self.model.high < INVARIANT
+            or self.agreement.high < INVARIANT
+            or self.change.low > CHANGE
+        ):
             return False
-        sure = self.model.low >= INVARIANT and not self.agreement.low < INVARIANT and not self.change.high > CHANGE
+        sure = (
+            self.model.low >= INVARIANT
+            and not self.agreement.low < INVARIANT
+            and not self.change.high > CHANGE
+        )
         return True if sure else None
 
     @property
@@ -105,7 +115,9 @@ class Symmetries:
 def symmetries(judged: Judged) -> Symmetries | None:
     """The frames of an evaluation of symmetry; None when it has no scores of explanations at all."""
     rows = judged.rows.drop_duplicates(["explainer", "sample", "measure", "condition", "level"])
-    rows = rows.assign(**{name: rows[name].astype(str) for name in ("explainer", "sample", "condition")})
+    rows = rows.assign(
+        **{name: rows[name].astype(str) for name in ("explainer", "sample", "condition")}
+    )
     condition = _group_condition(judged, rows)
     here = rows[rows["condition"] == condition]
     if not here["measure"].isin(SCORES).any():
@@ -124,7 +136,19 @@ def symmetries(judged: Judged) -> Symmetries | None:
     title, interpolates = group_words(judged.settings)
     elements, title = int(here["level"].max()), title or condition
     means = _means(judged, scores)
-    return Symmetries(judged, condition, title, interpolates, whole, elements, model, agreement, change, scores, means)
+    return Symmetries(
+        judged,
+        condition,
+        title,
+        interpolates,
+        whole,
+        elements,
+        model,
+        agreement,
+        change,
+        scores,
+        means,
+    )
 
 
 def _group_condition(judged: Judged, rows: pd.DataFrame) -> str:
@@ -138,7 +162,9 @@ def _group_condition(judged: Judged, rows: pd.DataFrame) -> str:
 
 def _scores(judged: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
     once = here[here["measure"].isin(SCORES)].drop_duplicates(["explainer", "sample"])
-    frame = once[["explainer", "sample", "measure", "value", "low", "high", "status", "reason"]].copy()
+    frame = once[
+        ["explainer", "sample", "measure", "value", "low", "high", "status", "reason"]
+    ].copy()
     ok = frame["status"].eq("ok")
     for name in ("value", "low", "high"):
         frame[name] = pd.to_numeric(frame[name]).where(ok)
@@ -146,7 +172,9 @@ def _scores(judged: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFr
 
     def beside(part: pd.DataFrame, *measures: str) -> Array:
         scored = part[part["measure"].isin(measures) & part["status"].eq("ok")]
-        values = scored.drop_duplicates(["explainer", "sample"]).set_index(["explainer", "sample"])["value"]
+        values = scored.drop_duplicates(["explainer", "sample"]).set_index(["explainer", "sample"])[
+            "value"
+        ]
         return values.reindex(at).to_numpy(dtype=np.float64)
 
     frame["chance"] = beside(here, "equivariance_chance", "invariance_chance")
@@ -156,7 +184,10 @@ def _scores(judged: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFr
     frame["model_agreement"] = beside(here, "model_agreement")
     frame["model_change"] = beside(here, "model_change")
     frame["max_sensitivity"] = beside(rows[rows["condition"] == SENSITIVITY], "max_sensitivity")
-    kinds = {e: _kind(judged, e, str(m)) for e, m in zip(frame["explainer"], frame["measure"], strict=True)}
+    kinds = {
+        e: _kind(judged, e, str(m))
+        for e, m in zip(frame["explainer"], frame["measure"], strict=True)
+    }
     frame["kind"] = frame["explainer"].map(kinds)
     return frame.reset_index(drop=True)
 
@@ -166,7 +197,9 @@ def _kind(judged: Judged, explainer: str, measure: str) -> str:
     if measure == "equivariance":
         return "feature"
     settings = judged.settings_of(explainer)
-    while isinstance(settings.get("of"), Mapping):  # a symmetrised explainer is of the kind of the inner one
+    while isinstance(
+        settings.get("of"), Mapping
+    ):  # a symmetrised explainer is of the kind of the inner one
         settings = settings["of"]
     explained_by: Any = EXPLAINERS.get(str(settings.get("name")))
     kind = "" if explained_by is None else explained_by.kind
@@ -178,7 +211,9 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
     for explainer, rows in scores.groupby("explainer", sort=False):
         by_sample = rows.set_index("sample").reindex(judged.cube.samples)
         columns = ("value", "chance", "floor", "back")
-        value, chance, floor, back = (by_sample[name].to_numpy(dtype=np.float64) for name in columns)
+        value, chance, floor, back = (
+            by_sample[name].to_numpy(dtype=np.float64) for name in columns
+        )
         first, groups = rows.iloc[0], judged.cube.groups
         mean = _mean(value, judged.cube.span(str(first["measure"])), groups)
         means.append(
@@ -264,30 +299,48 @@ def repaired(measured: Symmetries, condition: str = SYMMETRISED) -> pd.DataFrame
     With the condition `convergence`, the same of the mean over the first n elements.
     """
     cells = measured.judged.summary
-    cells = cells[(cells["condition"] == condition) & cells["measure"].isin(SCORES) & cells["mean"].notna()]
+    cells = cells[
+        (cells["condition"] == condition) & cells["measure"].isin(SCORES) & cells["mean"].notna()
+    ]
     rows = cells[["explainer", "measure", "level", "mean", "low", "high"]]
     if rows.empty or condition == CONVERGENCE:
         return rows
-    plain = measured.means[measured.means["explainer"].isin(rows["explainer"]) & measured.means["mean"].notna()]
+    plain = measured.means[
+        measured.means["explainer"].isin(rows["explainer"]) & measured.means["mean"].notna()
+    ]
     plain = plain[~plain["explainer"].isin(rows.loc[rows["level"] == 1, "explainer"])]
-    first = plain[["explainer", "measure", "mean"]].assign(level=1.0, low=plain["mean_low"], high=plain["mean_high"])
+    first = plain[["explainer", "measure", "mean"]].assign(
+        level=1.0, low=plain["mean_low"], high=plain["mean_high"]
+    )
     return pd.concat([first, rows]).sort_values("level", kind="stable", ignore_index=True)
 
 
 def layer_verdicts(judged: Judged) -> pd.DataFrame:
     """Per tested layer: the verdict and the largest errors over samples; `equivariance` is NaN where none exists."""
-    rows = judged.rows[judged.rows["measure"].isin(("layer_invariance_error", "layer_equivariance_error"))]
-    tested = {str(layer): errors for layer, errors in rows.groupby(rows["condition"].astype(str), sort=False)}
+    rows = judged.rows[
+        judged.rows["measure"].isin(("layer_invariance_error", "layer_equivariance_error"))
+    ]
+    tested = {
+        str(layer): errors
+        for layer, errors in rows.groupby(rows["condition"].astype(str), sort=False)
+    }
     named = [str(layer) for layer in judged.settings.get("layers") or ()]
     verdicts = []
-    for layer in [*(name for name in named if name in tested), *(name for name in tested if name not in named)]:
+    for layer in [
+        *(name for name in named if name in tested),
+        *(name for name in tested if name not in named),
+    ]:
         errors = tested[layer]
         ok = errors["status"].eq("ok")
         same = errors["measure"] == "layer_invariance_error"
         # NaN is the largest of no errors
-        invariance, equivariance = (float(errors.loc[ok & which, "value"].max()) for which in (same, ~same))
+        invariance, equivariance = (
+            float(errors.loc[ok & which, "value"].max()) for which in (same, ~same)
+        )
         verdict = layer_verdict(invariance, equivariance)
         known = verdict != "neither" or math.isfinite(invariance)
         lost = int(errors.loc[same & ~ok, "sample"].nunique())
         verdicts.append((layer, verdict if known else "unknown", invariance, equivariance, lost))
-    return pd.DataFrame.from_records(verdicts, columns=["layer", "verdict", "invariance", "equivariance", "lost"])
+    return pd.DataFrame.from_records(
+        verdicts, columns=["layer", "verdict", "invariance", "equivariance", "lost"]
+    )

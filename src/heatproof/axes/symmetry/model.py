@@ -44,20 +44,31 @@ def model_scores(
     default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is that
     of the model.
     """
-    task = None if task is None or task.exclusive else task  # classes are compared by their probabilities
+    task = (
+        None if task is None or task.exclusive else task
+    )  # classes are compared by their probabilities
     clean = predict(around.batch)
     there = around.batch if others is None else others
     theirs = clean if others is None else predict(others)
     usual = clean.argmax(1) if task is None else task.target(clean)
     chosen = (usual if target is None else target.to(clean.device))[:, None]
     unrelated = torch.tensor([[a != b for b in there.ids] for a in around.batch.ids])
-    apart = (theirs.T[chosen[:, 0]] - clean.gather(1, chosen)).double().abs().masked_fill(~unrelated, torch.nan)
+    apart = (
+        (theirs.T[chosen[:, 0]] - clean.gather(1, chosen))
+        .double()
+        .abs()
+        .masked_fill(~unrelated, torch.nan)
+    )
     unit = apart.nanmean(1)
     unit = torch.where(unit > 0, unit, torch.nan)
     tables = {name: around.column() for name in ("cosine", "agreement", "change", "chance", "luck")}
 
     def compared(piece: Piece, moved: Tensor) -> None:
-        rows, before, strange = (piece.sample, piece.element), clean[piece.sample], ~unrelated[piece.sample]
+        rows, before, strange = (
+            (piece.sample, piece.element),
+            clean[piece.sample],
+            ~unrelated[piece.sample],
+        )
         gap = (moved - before).double().gather(1, chosen[piece.sample])[:, 0].abs()
         tables["change"][rows] = gap / unit[piece.sample]
         if task is not None:
@@ -71,7 +82,9 @@ def model_scores(
         tables["luck"][rows] = same.masked_fill(strange, torch.nan).nanmean(1)
         alike = cosine(shares, before.double().softmax(1))
         tables["cosine"][rows] = alike
-        tables["agreement"][rows] = torch.where(alike.isfinite(), (top == before.argmax(1)).double(), torch.nan)
+        tables["agreement"][rows] = torch.where(
+            alike.isfinite(), (top == before.argmax(1)).double(), torch.nan
+        )
 
     compared(around.start(), clean[around.whole])
     tables["chance"][around.whole, 0] = tables["luck"][around.whole, 0] = 1.0  # as for explanations
@@ -80,8 +93,12 @@ def model_scores(
     lost = (tables["agreement"].isnan() & around.used).any(1).tolist()
     reason = around.reasons(["the prediction is not finite" if one else "" for one in lost])
     names = ("cosine", "agreement", "change")
-    alike, agreement, change = (estimated(around, tables[name], reason, 0.0, delta) for name in names)
-    bare = change.value if around.exact else torch.full_like(change.value, torch.nan)  # it has no upper end to bound
+    alike, agreement, change = (
+        estimated(around, tables[name], reason, 0.0, delta) for name in names
+    )
+    bare = (
+        change.value if around.exact else torch.full_like(change.value, torch.nan)
+    )  # it has no upper end to bound
     change = replace(change, low=bare, high=bare)
     if task is not None:
         return ModelInvariance(None, agreement, change)

@@ -98,20 +98,34 @@ class Orbit:
     def start(self) -> Piece:
         """The samples whose elements are all there, as the identity, the first of them, leaves them."""
         rows = self.whole.nonzero().flatten()
-        return Piece(rows, torch.zeros_like(rows), self.elements[0, rows.to(self.elements.device)], self.batch[rows])
+        return Piece(
+            rows,
+            torch.zeros_like(rows),
+            self.elements[0, rows.to(self.elements.device)],
+            self.batch[rows],
+        )
 
     def pieces(self, every: bool = False) -> Iterator[Piece]:
         """The rows sample by sample, without the identity of `start` unless `every` row is asked for."""
         used = self.used
         used[:, 0] &= torch.full_like(self.whole, every) | ~self.whole
         values = sum(t[:1].numel() for t in (self.batch.x, *self.batch.aux.values()))
-        for rows in torch.split(used.nonzero(), max(1, VALUES_AT_ONCE // max(1, values))) if used.any() else ():
+        for rows in (
+            torch.split(used.nonzero(), max(1, VALUES_AT_ONCE // max(1, values)))
+            if used.any()
+            else ()
+        ):
             sample, element = rows.unbind(1)
             g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
             moved = self.group.act(g, self.batch[sample])
             # What interpolates would blur the noise; there a score is read beside its floor.
             exact = self.group.exact
-            yield Piece(sample, element, g, replace(moved, moved=Moved(self.group.act, g)) if exact else moved)
+            yield Piece(
+                sample,
+                element,
+                g,
+                replace(moved, moved=Moved(self.group.act, g)) if exact else moved,
+            )
 
     def column(self) -> Tensor:
         """An empty table (B, n)."""
@@ -124,7 +138,10 @@ class Orbit:
 
     def reasons(self, lost: Sequence[str]) -> tuple[str, ...]:
         """Why samples have no score: the group does nothing to them, or what else is given for each."""
-        return tuple(NOTHING_MOVES if one else other for one, other in zip(self.alone.tolist(), lost, strict=True))
+        return tuple(
+            NOTHING_MOVES if one else other
+            for one, other in zip(self.alone.tolist(), lost, strict=True)
+        )
 
 
 def orbit(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
@@ -156,9 +173,13 @@ def explanation_scores(
     name, group = criterion.similarity, around.group
     each, flaw = around.column(), torch.zeros(len(around.batch), len(around), dtype=torch.int64)
     chance = None if others is None else around.column()
-    above = torch.zeros(len(around.batch), 0 if others is None else len(others), dtype=torch.float64)
+    above = torch.zeros(
+        len(around.batch), 0 if others is None else len(others), dtype=torch.float64
+    )
     back = around.column() if criterion.moves and not group.exact else None
-    stirs, could = torch.zeros(2, len(around.batch), dtype=torch.bool)  # whether this map is moved, and any other
+    stirs, could = torch.zeros(
+        2, len(around.batch), dtype=torch.bool
+    )  # whether this map is moved, and any other
     generic = probe(clean.shape[1:]).x.to(clean)
     worst: dict[int, tuple[float, Tensor]] = {}
     for piece, maps in explained(around, explain, clean, target):
@@ -177,35 +198,55 @@ def explanation_scores(
         if criterion.moves:
             there = group.move(piece.g, before)
             any_map = generic.expand_as(before)
-            for moves, a, b in ((stirs, there, before), (could, group.move(piece.g, any_map), any_map)):
+            for moves, a, b in (
+                (stirs, there, before),
+                (could, group.move(piece.g, any_map), any_map),
+            ):
                 moves[piece.sample[(a != b).flatten(1).any(1).cpu()]] = True
             if back is not None:
                 home = group.inverse(piece.g)
                 returned = group.move(home, there)
-                back[rows] = compare(name, viewed(group, home, returned), viewed(group, home, before))
+                back[rows] = compare(
+                    name, viewed(group, home, returned), viewed(group, home, before)
+                )
         _keep_worst(worst, shown, piece.sample, each[rows], maps)
         if others is not None and chance is not None:
             against = [alike(maps, other.expand_as(maps)) for other in others.x.to(maps.device)]
-            pairs = torch.stack(against, 1).masked_fill(itself(piece.batch.ids, others.ids).T, torch.nan).double()
+            pairs = (
+                torch.stack(against, 1)
+                .masked_fill(itself(piece.batch.ids, others.ids).T, torch.nan)
+                .double()
+            )
             chance[rows] = pairs.nanmean(1)
             apart = (pairs - chance[rows][:, None]).nan_to_num() / around.counts[piece.sample, None]
             above.index_add_(0, piece.sample, apart)
     moved = "the explanation of a moved input"
     why = reasons(flaws(name, clean), flaw, moved, (each.isnan() & around.used).any(1))
-    why = tuple(text or (STILL if one else "") for text, one in zip(why, (could & ~stirs).tolist(), strict=True))
+    why = tuple(
+        text or (STILL if one else "")
+        for text, one in zip(why, (could & ~stirs).tolist(), strict=True)
+    )
     scored = estimated(around, each, around.reasons(why), criterion.lowest, criterion.delta)
     scored = replace(scored, worst={i: explanation for i, (_, explanation) in worst.items()})
     scored = replace(scored, back=None if back is None else around.mean(back))
     if chance is None:
         return scored
-    chance[around.whole, 0] = 1.0  # at the identity every explanation agrees with itself, whatever it is worth
+    chance[around.whole, 0] = (
+        1.0  # at the identity every explanation agrees with itself, whatever it is worth
+    )
     missing = (chance.isnan() & around.used).any(1)
     level = torch.where(missing, torch.nan, around.mean(chance))
-    return replace(scored, chance=level, by_reference=above[(level + scored.value).isfinite()].sum(0))
+    return replace(
+        scored, chance=level, by_reference=above[(level + scored.value).isfinite()].sum(0)
+    )
 
 
 def _keep_worst(
-    worst: dict[int, tuple[float, Tensor]], shown: Sequence[int], sample: Tensor, score: Tensor, maps: Tensor
+    worst: dict[int, tuple[float, Tensor]],
+    shown: Sequence[int],
+    sample: Tensor,
+    score: Tensor,
+    maps: Tensor,
 ) -> None:
     """Remember the explanations of `shown` samples that score lower than those before; the worst is no score at all."""
     ordered = score.nan_to_num(nan=-torch.inf).tolist()
@@ -214,7 +255,9 @@ def _keep_worst(
             worst[i] = (ordered[row], maps[row].clone())
 
 
-def explained(around: Orbit, explain: Explain, clean: Tensor, target: Tensor) -> Iterator[tuple[Piece, Tensor]]:
+def explained(
+    around: Orbit, explain: Explain, clean: Tensor, target: Tensor
+) -> Iterator[tuple[Piece, Tensor]]:
     """The explanations of all rows of an orbit; those of the samples as they are exist already."""
     if around.whole.any():
         yield around.start(), clean[around.whole.to(clean.device)]
@@ -222,7 +265,9 @@ def explained(around: Orbit, explain: Explain, clean: Tensor, target: Tensor) ->
         yield piece, explain(piece.batch, target[piece.sample.to(target.device)])
 
 
-def layer_errors(around: Orbit, activate: Callable[[Batch], Tensor]) -> tuple[Tensor, Tensor | None]:
+def layer_errors(
+    around: Orbit, activate: Callable[[Batch], Tensor]
+) -> tuple[Tensor, Tensor | None]:
     """The relative errors (B, n) of invariance and, where the group can move the output, of equivariance."""
     clean = activate(around.batch)
     same = around.column()
@@ -231,7 +276,9 @@ def layer_errors(around: Orbit, activate: Callable[[Batch], Tensor]) -> tuple[Te
         after, before = activate(piece.batch), clean[piece.sample.to(clean.device)]
         same[piece.sample, piece.element] = _relative_error(after, before)
         if moved is not None:
-            moved[piece.sample, piece.element] = _relative_error(after, around.group.move(piece.g, before))
+            moved[piece.sample, piece.element] = _relative_error(
+                after, around.group.move(piece.g, before)
+            )
     for errors in (same, moved) if moved is not None else (same,):
         errors[~around.used] = 0.0
         errors[around.alone] = torch.nan
@@ -255,7 +302,9 @@ def sensitivities(
     for rows in torch.split(torch.arange(len(batch) * n), size):
         sample, draw = rows // n, rows % n
         part = batch[sample]
-        noise = rand.uniform(rand.fold(key[sample], draw).to(part.x.device), part.x.shape[1:]).to(part.x)
+        noise = rand.uniform(rand.fold(key[sample], draw).to(part.x.device), part.x.shape[1:]).to(
+            part.x
+        )
         noise = radius * (2 * noise - 1)
         if "mask" in part.aux:
             real = part.aux["mask"].to(noise)
@@ -266,11 +315,15 @@ def sensitivities(
         if before[0].numel() > 1:
             scale = scale.masked_fill(flaws("cosine", before).to(scale.device) > 0, 0)
         change = (maps.double() - before.double()).flatten(1).norm(dim=1)
-        changes[sample, draw] = torch.where(scale > 0, change / scale if relative else change, torch.nan).cpu()
+        changes[sample, draw] = torch.where(
+            scale > 0, change / scale if relative else change, torch.nan
+        ).cpu()
     return changes
 
 
-def estimated(around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float) -> Estimate:
+def estimated(
+    around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float
+) -> Estimate:
     """The mean of scores (B, n) of at least `lowest` over each sample's elements, with its bounds."""
     value = torch.where(torch.tensor([not why for why in reason]), around.mean(each), torch.nan)
     low, high = value.clone(), value.clone()

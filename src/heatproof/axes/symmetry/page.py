@@ -63,8 +63,13 @@ def box_chart(measured: Symmetries) -> Chart | None:
         return None
     shown, plots = {}, []
     for r in records(rows):
-        own = measured.scores[(measured.scores["explainer"] == r.explainer) & measured.scores["value"].notna()]
-        said = [f"{r.n} of {r.attempted} samples", *(f"{k} {number(v)}" for k, v in _beside(r).items())]
+        own = measured.scores[
+            (measured.scores["explainer"] == r.explainer) & measured.scores["value"].notna()
+        ]
+        said = [
+            f"{r.n} of {r.attempted} samples",
+            *(f"{k} {number(v)}" for k, v in _beside(r).items()),
+        ]
         made = mark(measured.judged.looks[r.explainer], r.mean, r.mean_low, r.mean_high, r.chance)
         cloud = own["value"].iloc[thinned(len(own), dot_limit(len(rows)))].tolist()
         shown[r.explainer] = replace(made, said=", ".join(said), cloud=cloud)
@@ -73,17 +78,36 @@ def box_chart(measured: Symmetries) -> Chart | None:
         # a chance that methods share is a line; where it differs it stands beside each number
         levels = part["chance"].round(3).dropna().unique()
         guides = [("chance", float(levels[0]))] if len(levels) == 1 else []
-        title = f"{str(kind).capitalize()} explanations" if rows["kind"].nunique() > 1 else str(measure).capitalize()
-        plots.append(dots(title, [shown[e] for e in part["explainer"]], ends, str(measure), guides=guides, width=340))
+        title = (
+            f"{str(kind).capitalize()} explanations"
+            if rows["kind"].nunique() > 1
+            else str(measure).capitalize()
+        )
+        plots.append(
+            dots(
+                title,
+                [shown[e] for e in part["explainer"]],
+                ends,
+                str(measure),
+                guides=guides,
+                width=340,
+            )
+        )
     best = measured.means.iloc[0]
     name = measured.judged.looks[best["explainer"]].name
-    alt = f"Scores of {len(rows)} explainers over samples; first {name} with {number(best['mean'])}."
+    alt = (
+        f"Scores of {len(rows)} explainers over samples; first {name} with {number(best['mean'])}."
+    )
     return Chart("boxes", "Scores by method", _box_caption(measured, rows), alt, plots)
 
 
 def _beside(row: Any) -> dict[str, float]:
     """What stands beside a mean, where it was measured."""
-    return {name: value for name, value in (("chance", row.chance), ("floor", row.floor)) if math.isfinite(value)}
+    return {
+        name: value
+        for name, value in (("chance", row.chance), ("floor", row.floor))
+        if math.isfinite(value)
+    }
 
 
 def _box_caption(measured: Symmetries, rows: pd.DataFrame) -> str:
@@ -108,20 +132,22 @@ def repair_chart(measured: Symmetries) -> Chart | None:
     """The score of a method averaged over n elements, from the plain one at n = 1."""
     caption = "The explanation averaged over n elements, at the cost of n explanations; n = 1 is the method as it is. "
     nearly = "nearly " if measured.interpolates else ""
-    caption += (
-        f"Over the whole group the score is {nearly}1 by construction, which says nothing about faithfulness and "
-    )
+    caption += f"Over the whole group the score is {nearly}1 by construction, which says nothing about faithfulness and "
     caption += "is only worth having where the model is invariant. "
     if measured.invariant is False:
         caption += "This model is not: averaging hides what it does differently on moved inputs. "
-    return _by_elements(measured, repaired(measured), "repair", "Symmetrised explanations", "averaged over", caption)
+    return _by_elements(
+        measured, repaired(measured), "repair", "Symmetrised explanations", "averaged over", caption
+    )
 
 
 def convergence_chart(measured: Symmetries) -> Chart | None:
     """The score over the first n elements that were tried, which settles as n grows."""
     caption = "The mean over the first n of the elements that were drawn: where a curve is level, more would not help. "
     rows = repaired(measured, CONVERGENCE)
-    return _by_elements(measured, rows, "convergence", "Convergence of the scores", "tried", caption)
+    return _by_elements(
+        measured, rows, "convergence", "Convergence of the scores", "tried", caption
+    )
 
 
 def _by_elements(
@@ -146,15 +172,15 @@ def _by_elements(
 
 def relaxed_chart(measured: Symmetries) -> Chart | None:
     """The score against the model's own invariance; None where the model is invariant on every sample."""
-    scores = measured.scores[measured.scores["value"].notna() & measured.scores["model_invariance"].notna()]
+    scores = measured.scores[
+        measured.scores["value"].notna() & measured.scores["model_invariance"].notna()
+    ]
     if scores.empty or scores["model_invariance"].min() >= INVARIANT:
         return None
     rows, m = measured.means[measured.means["explainer"].isin(scores["explainer"])], measured.model
     notes = {r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) for r in records(rows)}
     plots = _clouds(measured, scores, "model_invariance", "model invariance", notes, diagonal=True)
-    caption = (
-        f"A dot is a sample; the model’s invariance is {with_interval(m.value, m.low, m.high)} on average, beside each "
-    )
+    caption = f"A dot is a sample; the model’s invariance is {with_interval(m.value, m.low, m.high)} on average, beside each "
     caption += "title the mean of the method. "
     caption += "On the dotted line an explanation is as alike as the predictions are. The relation need not be linear, "
     caption += "nor alike for two methods: a model that is nearly invariant can have explanations that are far from it."
@@ -163,13 +189,21 @@ def relaxed_chart(measured: Symmetries) -> Chart | None:
 
 
 def _clouds(
-    measured: Symmetries, scores: pd.DataFrame, x: str, title: str, notes: Mapping[str, str], diagonal: bool = False
+    measured: Symmetries,
+    scores: pd.DataFrame,
+    x: str,
+    title: str,
+    notes: Mapping[str, str],
+    diagonal: bool = False,
 ) -> list[Plot]:
     """A plot of samples for each method on common scales; the scale of x is logarithmic where it spans much."""
     order = [e for e in measured.means["explainer"] if e in set(scores["explainer"])]
     low, high = float(scores[x].min()), float(scores[x].max())
     log = not diagonal and low > 0 and high > 20 * low
-    ends, across = span(scores["value"], 0.0, 1.0), (low * 0.9, high * 1.1) if log else span([low, high])
+    ends, across = (
+        span(scores["value"], 0.0, 1.0),
+        (low * 0.9, high * 1.1) if log else span([low, high]),
+    )
     plots = []
     for e in order:
         cloud, look = scores[scores["explainer"] == e], measured.judged.looks[e]
@@ -179,14 +213,27 @@ def _clouds(
         ]
         heading = score_title(cloud["measure"])
         plots.append(
-            points(look.name, marks, across, ends, title, heading, notes[e], diagonal=diagonal, small=True, log=log)
+            points(
+                look.name,
+                marks,
+                across,
+                ends,
+                title,
+                heading,
+                notes[e],
+                diagonal=diagonal,
+                small=True,
+                log=log,
+            )
         )
     return plots
 
 
 def sensitivity_chart(measured: Symmetries) -> Chart | None:
     """The score against max-sensitivity, sample by sample, with Spearman's correlation for each method."""
-    scores = measured.scores[measured.scores["value"].notna() & measured.scores["max_sensitivity"].notna()]
+    scores = measured.scores[
+        measured.scores["value"].notna() & measured.scores["max_sensitivity"].notna()
+    ]
     if scores.empty:
         return None
     notes = {
@@ -222,7 +269,9 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> str:
 
 def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:
     """Means of several models of one dataset, a plot per method: the score against the invariance of the model."""
-    measured = [m for one in judged if (m := symmetries(one)) is not None and math.isfinite(m.model.value)]
+    measured = [
+        m for one in judged if (m := symmetries(one)) is not None and math.isfinite(m.model.value)
+    ]
     known = sorted(measured, key=lambda m: m.model.value)
     if len(known) < 2:
         return None
@@ -235,7 +284,12 @@ def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:
         marks = []
         for r in records(every[every["explainer"] == e]):
             m, look = known[r.place], named[e]
-            own = {"x": m.model.value, "x_low": m.model.low, "x_high": m.model.high, "said": m.judged.cube.model}
+            own = {
+                "x": m.model.value,
+                "x_low": m.model.low,
+                "x_high": m.model.high,
+                "said": m.judged.cube.model,
+            }
             marks.append(Mark(look.name, r.mean, r.mean_low, r.mean_high, look.colour, **own))
         lines.append((named[e], [Curve("", marks, named[e].colour)]))
     ends = of_marks([m for _, (own,) in lines for m in own.marks], 0.0, 1.0)

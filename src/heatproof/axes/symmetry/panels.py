@@ -53,14 +53,22 @@ def flow_chart(measured: Symmetries) -> Panel | None:
         for remedy, names in shared.items()
     )
     body = Markup('<ol class="flow">{}</ol><h4>What to do</h4><ul class="advice">{}</ul>')
-    return Panel("flow", "What follows from the scores", FLOW, body.format(_steps(measured, advised), lines))
+    return Panel(
+        "flow", "What follows from the scores", FLOW, body.format(_steps(measured, advised), lines)
+    )
 
 
 def _steps(measured: Symmetries, advised: dict[str, Remedy]) -> Markup:
     """The questions with the answers of this run."""
     m, kinds = measured.model, measured.methods["kind"]
-    value = "not measured" if measured.invariant is None else f"measured {with_interval(m.value, m.low, m.high)}"
-    keep, weigh, repair = ([e for e, r in advised.items() if r.way == way] for way in ("keep", "weigh", "repair"))
+    value = (
+        "not measured"
+        if measured.invariant is None
+        else f"measured {with_interval(m.value, m.low, m.high)}"
+    )
+    keep, weigh, repair = (
+        [e for e, r in advised.items() if r.way == way] for way in ("keep", "weigh", "repair")
+    )
     asked, mended = [], []
     for kind in KINDS[:3]:
         names = measured.methods.loc[kinds.str.contains(kind), "explainer"].tolist()
@@ -69,20 +77,31 @@ def _steps(measured: Symmetries, advised: dict[str, Remedy]) -> Markup:
         remedy += "" if kind == "feature" else f" {_layers(measured)}"
         asked.append(_answer(kind, guideline.score, names))
         mended.append(_answer(kind, remedy, [e for e in names if e in repair]))
-    invariant = _answer("yes", "explanations should keep the symmetry", lit=measured.invariant is True)
+    invariant = _answer(
+        "yes", "explanations should keep the symmetry", lit=measured.invariant is True
+    )
     relaxed = _answer("no", RELAXED, lit=measured.invariant is False)
-    close, far = _answer("yes", "use the method as it is", keep), _answer("no", "go on", [*weigh, *repair])
+    close, far = (
+        _answer("yes", "use the method as it is", keep),
+        _answer("no", "go on", [*weigh, *repair]),
+    )
     last = [_answer("symmetrise", SYMMETRISE, repair), _answer("leave it", LEAVE, weigh)]
     rule = f"mean model invariance ≥ {INVARIANT:g}; {value}"
     steps = [
         ("Is the model invariant to the group?", rule, [invariant, relaxed]),
         ("Which kind of explanation?", "as the method says", asked),
         ("Is the score close to 1?", f"mean score ≥ {HIGH:g}", [close, far]),
-        ("What is it computed from?", "where the model is invariant and the score is not close to 1", mended),
+        (
+            "What is it computed from?",
+            "where the model is invariant and the score is not close to 1",
+            mended,
+        ),
         ("Still below 1?", "only worth it where the model is invariant", last),
     ]
     line = Markup('<li><b>{}</b> <span class="small">{}</span><ul>{}</ul></li>')
-    return Markup("").join(line.format(question, rule, Markup("").join(answers)) for question, rule, answers in steps)
+    return Markup("").join(
+        line.format(question, rule, Markup("").join(answers)) for question, rule, answers in steps
+    )
 
 
 def _layers(measured: Symmetries) -> str:
@@ -108,16 +127,19 @@ def layer_table(judged: Judged) -> Panel | None:
     if rows.empty:
         return None
     body = Markup("").join(
-        Markup('<tr><th scope="row"><span>{}</span> <b>{}</b></th><td>{}</td><td>{}</td></tr>').format(
-            r.layer, r.verdict, error_text(r.invariance), error_text(r.equivariance)
-        )
+        Markup(
+            '<tr><th scope="row"><span>{}</span> <b>{}</b></th><td>{}</td><td>{}</td></tr>'
+        ).format(r.layer, r.verdict, error_text(r.invariance), error_text(r.equivariance))
         for r in records(rows)
     )
     head = Markup("").join(
-        Markup('<th scope="col">{}</th>').format(t) for t in ("Layer", "Invariance error", "Equivariance error")
+        Markup('<th scope="col">{}</th>').format(t)
+        for t in ("Layer", "Invariance error", "Equivariance error")
     )
     head = Markup("<tr>{}</tr>").format(head)
-    table = Markup('<div class="scroll"><table class="layers"><thead>{}</thead><tbody>{}</tbody></table></div>')
+    table = Markup(
+        '<div class="scroll"><table class="layers"><thead>{}</thead><tbody>{}</tbody></table></div>'
+    )
     caption = LAYERS
     lost = int(rows["lost"].sum())
     if lost:

@@ -129,13 +129,20 @@ def invariance(
 
 
 def _score(
-    model: Model, around: Orbit, target: Tensor, explainer: Explainer, seed: int, criterion: Criterion
+    model: Model,
+    around: Orbit,
+    target: Tensor,
+    explainer: Explainer,
+    seed: int,
+    criterion: Criterion,
 ) -> Estimate:
     """The mean over an orbit, with the floor of an explainer that draws random numbers."""
     kind = adopted(explainer).kind
     if (kind == "feature") != criterion.moves:
         other = "equivariance" if kind == "feature" else "invariance"
-        raise UserError(f"{name_of(explainer)} explains by {kind}s, which is judged by symmetry.{other}")
+        raise UserError(
+            f"{name_of(explainer)} explains by {kind}s, which is judged by symmetry.{other}"
+        )
     check_inputs(around.group, around.batch)
     explain = _explain(model, explainer, seed)
     clean = explain(around.batch, target)
@@ -149,20 +156,32 @@ def _score(
 def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
     """The samples on the model's device, after a look at what was given."""
     if not isinstance(model, Model):
-        raise UserError(f"a heatproof.Model is needed, got {type(model).__name__}; wrap the network: Model(net)")
+        raise UserError(
+            f"a heatproof.Model is needed, got {type(model).__name__}; wrap the network: Model(net)"
+        )
     if target is not None and (not isinstance(target, Tensor) or target.shape != (len(batch),)):
         got = tuple(target.shape) if isinstance(target, Tensor) else repr(target)
-        raise UserError(f"target holds one class for each of the {len(batch)} samples, ({len(batch)},); got {got}")
+        raise UserError(
+            f"target holds one class for each of the {len(batch)} samples, ({len(batch)},); got {got}"
+        )
     return batch.to(model.device)
 
 
 def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
     bench = Workbench(model, model.rows)
-    return lambda batch, target: bench.explain(adopted(explainer), type(explainer).__name__, batch, target, seed)
+    return lambda batch, target: bench.explain(
+        adopted(explainer), type(explainer).__name__, batch, target, seed
+    )
 
 
 def layer_symmetry(
-    model: Model, batch: Batch, layer: str, group: Group, n: int = 32, seed: int = 0, tolerance: float = TOLERANCE
+    model: Model,
+    batch: Batch,
+    layer: str,
+    group: Group,
+    n: int = 32,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
 ) -> LayerSymmetry:
     """Whether the layer's output h is invariant, h(g·x) = h(x), equivariant, h(g·x) = g·h(x), or neither.
 
@@ -179,7 +198,9 @@ def layer_symmetry(
     """
     around = orbit(group, _ready(model, batch), n, seed)
     same, moved = layer_errors(around, lambda part: activations(model, part, layer))
-    verdict = layer_verdict(float(same.max()), math.nan if moved is None else float(moved.max()), tolerance)
+    verdict = layer_verdict(
+        float(same.max()), math.nan if moved is None else float(moved.max()), tolerance
+    )
     largest = None if moved is None else moved.amax(1)
     return LayerSymmetry(verdict, same.amax(1), largest, around.elements, around.exact)
 

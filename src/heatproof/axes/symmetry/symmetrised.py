@@ -34,7 +34,9 @@ def _an_explainer(of: Any) -> Any:
     if not callable(of) or isinstance(of, type):
         raise UserError(f"an explainer such as Saliency() is needed, got {of!r}")
     if isinstance(of, Stored):
-        raise UserError(f"{name_of(of)} has maps of the data as they are, and none of moved inputs to average over")
+        raise UserError(
+            f"{name_of(of)} has maps of the data as they are, and none of moved inputs to average over"
+        )
     return adopted(of)
 
 
@@ -97,14 +99,20 @@ class Symmetrised:
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Explanations like the inner explainer's, averaged."""
         n = _count(self.group, batch, self.n)
-        elements, counts = chosen_elements(self.group, batch, n, seed if self.seed is None else self.seed)
+        elements, counts = chosen_elements(
+            self.group, batch, n, seed if self.seed is None else self.seed
+        )
         # Draws that move along belong to one element; over several the average is of different draws.
-        average = _Average(self, model, batch if n == 1 else replace(batch, moved=None), target, seed)
+        average = _Average(
+            self, model, batch if n == 1 else replace(batch, moved=None), target, seed
+        )
         average.add(elements, counts)
         return average.value()
 
 
-def symmetrise(explainer: Any, group: Any, n: int | None = None, seed: int | None = None) -> Symmetrised:
+def symmetrise(
+    explainer: Any, group: Any, n: int | None = None, seed: int | None = None
+) -> Symmetrised:
     """An explainer of the same kind whose output is averaged over `n` elements of a group; see `Symmetrised`.
 
     Over the whole group it respects the symmetry by construction, which says nothing about faithfulness.
@@ -114,7 +122,9 @@ def symmetrise(explainer: Any, group: Any, n: int | None = None, seed: int | Non
     >>> symmetrise(Saliency(), dihedral(4)).kind
     'feature'
     """
-    made: Symmetrised = make(Symmetrised, "symmetrised", {"of": explainer, "group": group, "n": n, "seed": seed})
+    made: Symmetrised = make(
+        Symmetrised, "symmetrised", {"of": explainer, "group": group, "n": n, "seed": seed}
+    )
     return made
 
 
@@ -185,11 +195,15 @@ def symmetrise_curve(
         if symmetrised.kind == "feature":
             expected = group.move(g, expected)
         found = turned.value()
-        alike = "agreement" if symmetrised.categorical or not found.is_floating_point() else "cosine"
+        alike = (
+            "agreement" if symmetrised.categorical or not found.is_floating_point() else "cosine"
+        )
         each = compare(alike, found, expected)
         scores = each.reshape(len(others), len(batch)).nanmean(0)
         whole = n == order <= LISTED
-        points.append(CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole))
+        points.append(
+            CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole)
+        )
         if reach is not None and points[-1].score >= reach:
             break
     return points
@@ -209,14 +223,20 @@ def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tens
     if len(set(sizes)) == 1 and not hasattr(group, "orders"):
         chosen = _chosen(group, batch, n, seed, sizes[0])
         return chosen, torch.full((len(batch),), len(chosen))
-    return side_by_side([_chosen(group, batch[i : i + 1], n, seed, size)[:, 0] for i, size in enumerate(sizes)])
+    return side_by_side(
+        [_chosen(group, batch[i : i + 1], n, seed, size)[:, 0] for i, size in enumerate(sizes)]
+    )
 
 
 def _chosen(group: Group, batch: Batch, n: int, seed: int, order: float) -> Tensor:
     if order > LISTED:
         identity = group.identity(batch)
         first = identity.expand(1, len(batch), *identity.shape)
-        return torch.cat([first, group.sample(batch, n - 1, _seed(seed, "average"))]) if n > 1 else first
+        return (
+            torch.cat([first, group.sample(batch, n - 1, _seed(seed, "average"))])
+            if n > 1
+            else first
+        )
     return group.elements(batch)[_random_order(int(order), batch, seed)[: min(n, int(order))]]
 
 
@@ -255,14 +275,18 @@ def _count(group: Group, batch: Batch, n: int | None) -> int:
 def _steps(ns: Sequence[int], group: Group, batch: Batch) -> list[int]:
     values = list(ns)
     if not values or values[0] < 1 or any(b <= a for a, b in pairwise(values)):
-        raise UserError(f"ns must be rising whole numbers from 1 on, such as (1, 2, 4, 8), got {tuple(ns)}")
+        raise UserError(
+            f"ns must be rising whole numbers from 1 on, such as (1, 2, 4, 8), got {tuple(ns)}"
+        )
     return sorted({_count(group, batch, n) for n in values})
 
 
 class _Average:
     """The running average of one batch's explanations over group elements that come a few at a time."""
 
-    def __init__(self, plan: Symmetrised, model: Model, batch: Batch, target: Tensor, seed: int) -> None:
+    def __init__(
+        self, plan: Symmetrised, model: Model, batch: Batch, target: Tensor, seed: int
+    ) -> None:
         self.plan, self.model, self.seed = plan, model, seed
         self.batch = batch.to(model.device)
         self.target = target.to(model.device)
@@ -281,16 +305,25 @@ class _Average:
                 continue
             g = elements[draw.to(elements.device), image.to(elements.device)].to(self.model.device)
             rows = image.to(self.model.device)
-            maps = self.plan.of(self.model, group.act(g, self.batch[image]), self.target[rows], self.seed).detach()
-            if self.plan.kind != "feature" and (self.plan.categorical or not maps.is_floating_point()):
+            maps = self.plan.of(
+                self.model, group.act(g, self.batch[image]), self.target[rows], self.seed
+            ).detach()
+            if self.plan.kind != "feature" and (
+                self.plan.categorical or not maps.is_floating_point()
+            ):
                 if not len(votes):
                     votes = maps.new_zeros(m, len(self.batch), *maps.shape[1:])
                 votes[draw.to(maps.device), image.to(maps.device)] = maps
                 continue
             maps = maps if maps.is_floating_point() else maps.float()
             if self.plan.kind == "feature":
-                if not self.batch.x.is_floating_point() and maps.shape[1:-1] == self.batch.x.shape[1:]:
-                    maps = maps.sum(-1)  # a token's part is the sum over its vector, and tokens are what moves
+                if (
+                    not self.batch.x.is_floating_point()
+                    and maps.shape[1:-1] == self.batch.x.shape[1:]
+                ):
+                    maps = maps.sum(
+                        -1
+                    )  # a token's part is the sum over its vector, and tokens are what moves
                 maps = group.move(group.inverse(g), maps)
             if not len(self.total):
                 self.total = maps.new_zeros(len(self.batch), *maps.shape[1:])
@@ -317,4 +350,6 @@ def majority(votes: Tensor) -> Tensor:
     >>> majority(torch.tensor([[2, 1], [0, 1], [2, 0], [0, 3]])).tolist()
     [0, 1]
     """
-    return torch.from_numpy(np.asarray(stats.mode(votes.double().cpu().numpy(), axis=0).mode)).to(votes)
+    return torch.from_numpy(np.asarray(stats.mode(votes.double().cpu().numpy(), axis=0).mode)).to(
+        votes
+    )

@@ -7,8 +7,24 @@ import math
 import pandas as pd
 
 from heatproof.axes.contract import Judged
-from heatproof.axes.symmetry.frames import CHANGE, HIGH, INVARIANT, Symmetries, paired_tests, symmetries
-from heatproof.drawing.prose import LISTED, above, ahead_of, listing, number, records, some, with_interval
+from heatproof.axes.symmetry.frames import (
+    CHANGE,
+    HIGH,
+    INVARIANT,
+    Symmetries,
+    paired_tests,
+    symmetries,
+)
+from heatproof.drawing.prose import (
+    LISTED,
+    above,
+    ahead_of,
+    listing,
+    number,
+    records,
+    some,
+    with_interval,
+)
 from heatproof.statistics import FEW_SAMPLES
 
 _BEST = {"equivariance": "moves with the input best", "invariance": "changes least under the group"}
@@ -23,7 +39,9 @@ def lead(judged: Judged) -> list[str]:
     measured = symmetries(judged)
     if measured is None:
         return ["Nothing can be concluded: no explanation was compared under the group."]
-    verdicts = [_verdict(measured, methods) for _, methods in measured.methods.groupby("kind", sort=False)]
+    verdicts = [
+        _verdict(measured, methods) for _, methods in measured.methods.groupby("kind", sort=False)
+    ]
     if not verdicts:
         verdicts = ["Nothing can be concluded: no explanation of a method has a score."]
     trust = [*_chance(measured), *_controls(measured), *_floor(measured), *_limits(measured)]
@@ -43,7 +61,10 @@ def at_chance(*levels: float) -> str:
 def _verdict(measured: Symmetries, methods: pd.DataFrame) -> str:
     """One sentence for the methods of a kind, the best first."""
     kind, measure = methods.iloc[0]["kind"], methods.iloc[0]["measure"]
-    text = {r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) + at_chance(r.chance) for r in records(methods)}
+    text = {
+        r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) + at_chance(r.chance)
+        for r in records(methods)
+    }
     best, *others = methods["explainer"]
     if not others:
         return f"{best} has an {measure} of {text[best]}; no other {kind} method was run to compare it with."
@@ -63,7 +84,9 @@ def _verdict(measured: Symmetries, methods: pd.DataFrame) -> str:
         top = [best, *tied]
         scores = some(f"{e} {text[e]}" for e in top)
         return f"{of}{_names(top)} cannot be separated at the top: {measure} {scores}."
-    return f"{of}{best} {_BEST[measure]}: {measure} {text[best]}. {ahead_of(tests, best, others[0])}"
+    return (
+        f"{of}{best} {_BEST[measure]}: {measure} {text[best]}. {ahead_of(tests, best, others[0])}"
+    )
 
 
 def _names(names: list[str]) -> str:
@@ -74,9 +97,13 @@ def _model(measured: Symmetries) -> str:
     if measured.invariant is None:
         return "Whether the model itself is invariant is not known, so a low score may be the model’s doing."
     m, a, c = measured.model, measured.agreement, measured.change
-    values = f"model {'agreement' if m is a else 'invariance'} {with_interval(m.value, m.low, m.high)}"
+    values = (
+        f"model {'agreement' if m is a else 'invariance'} {with_interval(m.value, m.low, m.high)}"
+    )
     if math.isfinite(c.value):
-        values += f", explained output moved by {100 * c.value:.2g} % of what unrelated samples differ by"
+        values += (
+            f", explained output moved by {100 * c.value:.2g} % of what unrelated samples differ by"
+        )
     if math.isfinite(a.value):
         values += f", {'prediction' if m is a else 'top class'} unchanged for {100 * a.value:.3g} % of moved inputs"
     if measured.invariant:
@@ -93,7 +120,9 @@ def _chance(measured: Symmetries) -> list[str]:
     if not level:
         return []
     items = some(f"{r.explainer} ({number(r.mean)}, chance {number(r.chance)})" for r in level)
-    return [f"Within noise of chance: {items}. Explanations of other samples, moved alike, are as similar."]
+    return [
+        f"Within noise of chance: {items}. Explanations of other samples, moved alike, are as similar."
+    ]
 
 
 def _controls(measured: Symmetries) -> list[str]:
@@ -121,7 +150,9 @@ def _floor(measured: Symmetries) -> list[str]:
 
 
 def _beside(methods: pd.DataFrame, column: str) -> str:
-    return some(f"{r.explainer} {number(r.mean)} ({number(getattr(r, column))})" for r in records(methods))
+    return some(
+        f"{r.explainer} {number(r.mean)} ({number(getattr(r, column))})" for r in records(methods)
+    )
 
 
 def _limits(measured: Symmetries) -> list[str]:
@@ -129,11 +160,17 @@ def _limits(measured: Symmetries) -> list[str]:
     low = measured.methods[measured.methods["excused"] & (measured.methods["mean"] < HIGH)]
     by_floor = low["floor"].notna()
     if by_floor.any():
-        limits.append(f"Below 1, but no worse than two draws on one input: {_beside(low[by_floor], 'floor')}.")
+        limits.append(
+            f"Below 1, but no worse than two draws on one input: {_beside(low[by_floor], 'floor')}."
+        )
     if not by_floor.all():
-        limits.append(f"Below 1, but no worse than a map moved there and back: {_beside(low[~by_floor], 'back')}.")
+        limits.append(
+            f"Below 1, but no worse than a map moved there and back: {_beside(low[~by_floor], 'back')}."
+        )
     if measured.interpolates:
-        limits.append(f"The group interpolates ({measured.title}): scores are approximate, and no method can reach 1.")
+        limits.append(
+            f"The group interpolates ({measured.title}): scores are approximate, and no method can reach 1."
+        )
     if not measured.whole:
         drawn = f"{measured.elements} element{'s were' if measured.elements != 1 else ' was'} drawn"
         error = number(float(measured.means["error"].median()))
@@ -146,11 +183,16 @@ def _limits(measured: Symmetries) -> list[str]:
     if len(lost):
         reasons = lost["reason"].fillna("").astype(str).replace("", "no reason given")
         counted = lost.assign(reason=reasons).groupby(["explainer", "reason"], sort=False).size()
-        items = [f"{r.explainer}: {r.times} × {r.reason}" for r in records(counted.rename("times").reset_index())]
+        items = [
+            f"{r.explainer}: {r.times} × {r.reason}"
+            for r in records(counted.rename("times").reset_index())
+        ]
         more = f"; and {len(items) - LISTED} more" if len(items) > LISTED else ""
         many = f"{len(lost)} of {len(measured.scores)}"
         limits.append(f"{many} scores are undefined ({'; '.join(items[:LISTED])}{more}).")
     n = len(measured.judged.cube.samples)
     if n < FEW_SAMPLES:
-        limits.append(f"Only {n} sample{'s were' if n != 1 else ' was'} tested: intervals are rough.")
+        limits.append(
+            f"Only {n} sample{'s were' if n != 1 else ' was'} tested: intervals are rough."
+        )
     return limits

@@ -18,5 +18,14 @@ quantus = Quantus
 shap = Shap
 zennit = Zennit
 
-__all__ = ["Captum", "Precomputed", "PytorchGradCam", "Quantus", "QuantusMetric", "Shap", "Zennit", "captum"]
+__all__ = [
+    "Captum",
+    "Precomputed",
+    "PytorchGradCam",
+    "Quantus",
+    "QuantusMetric",
+    "Shap",
+    "Zennit",
+    "captum",
+]
 __all__ += ["grad_cam", "library_seed", "precomputed", "quantus", "shap", "zennit"]

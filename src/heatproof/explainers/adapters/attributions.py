@@ -12,7 +12,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError, unknown
-from heatproof.explainers.adapters.foreign import Arguments, Foreign, Object, class_named, library, unwrapped
+from heatproof.explainers.adapters.foreign import (
+    Arguments,
+    Foreign,
+    Object,
+    class_named,
+    library,
+    unwrapped,
+)
 from heatproof.explainers.adapters.isolation import Adapter, check_network, foreign_maps
 from heatproof.explainers.baselines import Baseline
 from heatproof.explainers.cam_layer import find_layer
@@ -20,17 +27,30 @@ from heatproof.explainers.examples.training_set import Examples
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch
 
-DRAWING = {"FeaturePermutation", "GradientShap", "InputBaselineXGradient", "KernelShap", "LayerGradientShap", "Lime"}
+DRAWING = {
+    "FeaturePermutation",
+    "GradientShap",
+    "InputBaselineXGradient",
+    "KernelShap",
+    "LayerGradientShap",
+    "Lime",
+}
 DRAWING |= {"LimeBase", "NeuronGradientShap", "NoiseTunnel", "RandomCAM", "ShapleyValueSampling"}
 """Methods of Captum and pytorch-grad-cam that draw random numbers."""
-ATTRIBUTORS = {"gradient": "Gradient", "smoothgrad": "SmoothGrad", "integrated_gradients": "IntegratedGradients"}
+ATTRIBUTORS = {
+    "gradient": "Gradient",
+    "smoothgrad": "SmoothGrad",
+    "integrated_gradients": "IntegratedGradients",
+}
 
 Attributor = Literal["gradient", "smoothgrad", "integrated_gradients"]
 
 
 def _callable(value: Foreign) -> Foreign:
     if not callable(value.value):
-        raise ValueError(f"a function explain_func(model, inputs, targets) is needed, got {value.value!r}")
+        raise ValueError(
+            f"a function explain_func(model, inputs, targets) is needed, got {value.value!r}"
+        )
     return value
 
 
@@ -70,11 +90,15 @@ class Captum(Adapter):
         """Refuse a model that is no plain network, a layer that it does not have, and an unknown method."""
         check_network(self._label, model)
         if isinstance(self.baseline, str):
-            raise UserError(f"{self._label} needs numbers or samples as its baseline here, got {self.baseline!r}")
+            raise UserError(
+                f"{self._label} needs numbers or samples as its baseline here, got {self.baseline!r}"
+            )
         if self.layer is not None:
             model.layer(self.layer)
         if not callable(self._found()) and not hasattr(self._found(), "attribute"):
-            raise UserError(f"{self._label} is neither a Captum method nor a function that makes one")
+            raise UserError(
+                f"{self._label} is neither a Captum method nor a function that makes one"
+            )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -86,9 +110,13 @@ class Captum(Adapter):
             arguments["baselines"] = self.baseline
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
-            return self._bind(network).attribute(inputs.requires_grad_(), target=classes, **arguments)
+            return self._bind(network).attribute(
+                inputs.requires_grad_(), target=classes, **arguments
+            )
 
-        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
+        return foreign_maps(
+            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False
+        )
 
     def _found(self) -> Any:
         given = self.attribution.value
@@ -97,9 +125,15 @@ class Captum(Adapter):
     def _bind(self, network: nn.Module) -> Any:
         found = self._found()
         if isinstance(found, type) or not hasattr(found, "attribute"):
-            found = found(network) if self.layer is None else found(network, network.get_submodule(self.layer))
+            found = (
+                found(network)
+                if self.layer is None
+                else found(network, network.get_submodule(self.layer))
+            )
             if not hasattr(found, "attribute"):
-                raise UserError(f"{self._label} made {type(found).__name__}, which has no method attribute")
+                raise UserError(
+                    f"{self._label} made {type(found).__name__}, which has no method attribute"
+                )
             return found
         return _rebound(found, network, self._label)
 
@@ -140,9 +174,13 @@ class Quantus(Adapter):
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
             arrays = inputs.cpu().numpy(), classes.cpu().numpy()
-            return self.explain_func.value(model=network, inputs=arrays[0], targets=arrays[1], **arguments)
+            return self.explain_func.value(
+                model=network, inputs=arrays[0], targets=arrays[1], **arguments
+            )
 
-        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.draws, alone=False)
+        return foreign_maps(
+            self._label, compute, model, batch, target, seed, draws=self.draws, alone=False
+        )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -174,7 +212,9 @@ class PytorchGradCam(Adapter):
         """Refuse samples that are no images, a model that is no plain network, and layers that it does not have."""
         check_network(self._label, model)
         if len(shape) != 3:
-            raise UserError(f"{self._label} needs images (channels, height, width), got samples of shape {shape}")
+            raise UserError(
+                f"{self._label} needs images (channels, height, width), got samples of shape {shape}"
+            )
         for path in (self.layer,) if isinstance(self.layer, str) else self.layer or ():
             model.layer(path)
         self._found()
@@ -182,11 +222,17 @@ class PytorchGradCam(Adapter):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, C, H, W) for the classes `target` (B,)."""
         chosen = library("pytorch_grad_cam.utils.model_targets", "grad-cam").ClassifierOutputTarget
-        method, options, arguments = self._found(), unwrapped(self.options), unwrapped(self.arguments)
+        method, options, arguments = (
+            self._found(),
+            unwrapped(self.options),
+            unwrapped(self.arguments),
+        )
         wanted = self.layer if isinstance(self.layer, tuple) else (self.layer,)
         sites = [find_layer(model, batch.x.shape[1:], path) for path in wanted]
         if any(site.side == "input" for site in sites):
-            raise UserError(f"{self._label} reads a layer's output; name one, such as {sites[0].path}'s first norm")
+            raise UserError(
+                f"{self._label} reads a layer's output; name one, such as {sites[0].path}'s first norm"
+            )
         if sites[0].layout != "channels_first":
             options.setdefault("reshape_transform", sites[0].spatial)
 
@@ -197,11 +243,15 @@ class PytorchGradCam(Adapter):
             targets = [chosen(c) for c in classes.tolist()]
             return cam(input_tensor=inputs.requires_grad_(), targets=targets, **arguments)
 
-        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
+        return foreign_maps(
+            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False
+        )
 
     def _found(self) -> Any:
         given = self.method.value
-        return class_named("pytorch_grad_cam", "grad-cam", given) if isinstance(given, str) else given
+        return (
+            class_named("pytorch_grad_cam", "grad-cam", given) if isinstance(given, str) else given
+        )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -245,7 +295,9 @@ class Zennit(Adapter):
             with attributor(network, self._made(), **arguments) as attribute:
                 return attribute(inputs, at_target)[1]
 
-        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False)
+        return foreign_maps(
+            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False
+        )
 
     def _made(self) -> Any:
         given = self.composite.value
@@ -275,9 +327,13 @@ def _rebound(method: Any, network: nn.Module, name: str) -> Any:
     """A copy of a Captum object in which the network, and every layer that it holds, is that of the call."""
     theirs = getattr(method, "forward_func", None)
     if not isinstance(theirs, nn.Module):
-        raise UserError(f"{name} is bound to {theirs!r}, not to a network; give the class or a function that makes it")
+        raise UserError(
+            f"{name} is bound to {theirs!r}, not to a network; give the class or a function that makes it"
+        )
     ours = dict(network.named_modules())
     layers = dict(theirs.named_modules())
     if [(n, type(m)) for n, m in layers.items()] != [(n, type(m)) for n, m in ours.items()]:
-        raise UserError(f"{name} is bound to another network than the model under test; give the class instead")
+        raise UserError(
+            f"{name} is bound to another network than the model under test; give the class instead"
+        )
     return copy.deepcopy(method, {id(layer): ours[path] for path, layer in layers.items()})

@@ -68,7 +68,10 @@ def call_arguments(given: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(given, Mapping):
         raise ValueError(f"arguments are a mapping such as {{'n_steps': 20}}, got {given!r}")
-    return {str(key): value if isinstance(value, PLAIN) else Foreign.of(value) for key, value in given.items()}
+    return {
+        str(key): value if isinstance(value, PLAIN) else Foreign.of(value)
+        for key, value in given.items()
+    }
 
 
 Object = Annotated[Any, BeforeValidator(Foreign.of)]
@@ -110,7 +113,11 @@ def class_named(module: str, install: str, name: str) -> Any:
     heatproof.errors.UserError: unknown class of captum.attr 'Salience'; did you mean 'Saliency'? ...
     """
     found = library(module, install)
-    choices = [key for key, value in vars(found).items() if isinstance(value, type) and not key.startswith("_")]
+    choices = [
+        key
+        for key, value in vars(found).items()
+        if isinstance(value, type) and not key.startswith("_")
+    ]
     if name not in choices:
         raise unknown(f"class of {module}", name, choices)
     return getattr(found, name)
@@ -152,7 +159,11 @@ def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> 
     if isinstance(value, Tensor | np.ndarray):
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
         update(f"|{array.dtype}|{array.shape}|".encode())
-        update(repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes())
+        update(
+            repr(array.tolist()).encode()
+            if array.dtype == object
+            else np.ascontiguousarray(array).tobytes()
+        )
     elif isinstance(value, Mapping):
         for key in sorted(value, key=repr):
             _feed(update, key, seen)
@@ -166,7 +177,14 @@ def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> 
 
 def _function(value: types.FunctionType) -> list[Any]:
     closed = [cell.cell_contents for cell in value.__closure__ or ()]
-    return [value.__module__, value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__, closed]
+    return [
+        value.__module__,
+        value.__qualname__,
+        value.__code__,
+        value.__defaults__,
+        value.__kwdefaults__,
+        closed,
+    ]
 
 
 _PARTS: list[tuple[tuple[type, ...], Callable[[Any], list[Any]]]] = [

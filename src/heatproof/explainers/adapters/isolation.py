@@ -21,7 +21,12 @@ from heatproof.models.network import frozen_copy
 from heatproof.models.precision import weight_type
 from heatproof.types import Batch, Method
 
-FOREIGN_ERRORS: tuple[type[Exception], ...] = (ArithmeticError, AssertionError, AttributeError, ImportError)
+FOREIGN_ERRORS: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+)
 FOREIGN_ERRORS += (LookupError, NameError, OSError, RuntimeError, TypeError, ValueError)
 """What a library raises when it cannot explain; anything else, such as an interruption, is not its answer."""
 Compute = Callable[[nn.Module, Tensor, Tensor], Any]
@@ -39,7 +44,15 @@ class Adapter(Method):
 
 
 def foreign_maps(
-    name: str, compute: Compute, model: Model, batch: Batch, target: Tensor, seed: int, *, draws: bool, alone: bool
+    name: str,
+    compute: Compute,
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    seed: int,
+    *,
+    draws: bool,
+    alone: bool,
 ) -> Tensor:
     """Maps (B, …) of a foreign explainer in the shape of `model.inputs(batch)`.
 
@@ -69,7 +82,9 @@ def foreign_maps(
         with foreign_errors(name, ids), torch.enable_grad(), seeded(number, model.device) as drew:
             maps = compute(network, own, target[rows])
             if not draws and drew():
-                raise UserError(f"{name} draws random numbers; say so with draws=True, so that it is seeded per sample")
+                raise UserError(
+                    f"{name} draws random numbers; say so with draws=True, so that it is seeded per sample"
+                )
         found.append(as_maps(maps, own, name))
     return torch.cat(found)
 
@@ -93,19 +108,27 @@ def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
     (torch.Size([2, 2]), 2)
     """
     network, rows = frozen_copy(model.module), [1]
-    vectors = model.embedding is not None and "inputs_embeds" in signature(network.forward).parameters
+    vectors = (
+        model.embedding is not None and "inputs_embeds" in signature(network.forward).parameters
+    )
 
-    def complete(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def complete(
+        _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         first, *others = given
         rows[0] = len(first)
         given_to_it = {key: value for key, value in aux.items() if not key.startswith("_")}
-        named = named | {key: value.expand(len(first), *value.shape[1:]) for key, value in given_to_it.items()}
+        named = named | {
+            key: value.expand(len(first), *value.shape[1:]) for key, value in given_to_it.items()
+        }
         if vectors and first.is_floating_point():
             return tuple(others), named | {"inputs_embeds": first}
         return given, named
 
     def read(_: nn.Module, __: Any, output: Any) -> Tensor:
-        table = model.read(output, {key: value.expand(rows[0], *value.shape[1:]) for key, value in aux.items()})
+        table = model.read(
+            output, {key: value.expand(rows[0], *value.shape[1:]) for key, value in aux.items()}
+        )
         model.passes += len(table)
         model.gradient_passes += len(table) if table.requires_grad else 0
         return table
@@ -155,7 +178,12 @@ def seeded(number: int, device: torch.device) -> Iterator[Callable[[], bool]]:
 def _states(gpus: Sequence[torch.device]) -> list[Any]:
     legacy: Any = np.random.get_state()  # noqa: NPY002
     of_torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
-    return [random.getstate(), legacy[1].tobytes(), legacy[2:], *(state.numpy().tobytes() for state in of_torch)]
+    return [
+        random.getstate(),
+        legacy[1].tobytes(),
+        legacy[2:],
+        *(state.numpy().tobytes() for state in of_torch),
+    ]
 
 
 @contextmanager
@@ -199,11 +227,15 @@ def as_maps(found: Any, inputs: Tensor, name: str) -> Tensor:
         maps = maps[:, None]
     if maps.ndim == inputs.ndim > 2 and len(maps) == len(inputs):
         size = inputs.shape[2:]
-        if maps.shape[1] not in (1, inputs.shape[1]) or (maps.shape[1] > 1 and maps.shape[2:] != size):
+        if maps.shape[1] not in (1, inputs.shape[1]) or (
+            maps.shape[1] > 1 and maps.shape[2:] != size
+        ):
             maps = maps.sum(1, keepdim=True)
         if maps.shape[2:] != size and maps.ndim in (3, 4):
             mode = "linear" if maps.ndim == 3 else "bilinear"
             maps = F.interpolate(maps, size=size, mode=mode, align_corners=False)
         if maps.shape[2:] == size:
             return maps.expand_as(inputs).clone()
-    raise UserError(f"{name} gave maps of shape {tuple(maps.shape)} for inputs of shape {tuple(inputs.shape)}")
+    raise UserError(
+        f"{name} gave maps of shape {tuple(maps.shape)} for inputs of shape {tuple(inputs.shape)}"
+    )

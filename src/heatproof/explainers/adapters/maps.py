@@ -40,14 +40,20 @@ class MapSource:
         elif isinstance(given, str | Path):
             path = Path(given).expanduser().absolute()
             if not path.is_file():
-                siblings = [p.name for p in path.parent.glob("*.npz")] if path.parent.is_dir() else []
+                siblings = (
+                    [p.name for p in path.parent.glob("*.npz")] if path.parent.is_dir() else []
+                )
                 close = nearest(path.name, siblings)
-                raise UserError(f"no file {str(given)!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+                raise UserError(
+                    f"no file {str(given)!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+                )
             self.given, self.label = path, path.name
             self.digest = hashlib.sha256(path.read_bytes()).hexdigest()
             _read(path, self.digest)  # a file that cannot be read is an error of the plan
         else:
-            raise UserError(f"maps come from an npz file or a mapping of ids to arrays, got {type(given).__name__}")
+            raise UserError(
+                f"maps come from an npz file or a mapping of ids to arrays, got {type(given).__name__}"
+            )
 
     @classmethod
     def of(cls, given: Any) -> MapSource:
@@ -56,7 +62,9 @@ class MapSource:
 
     def read(self) -> tuple[Maps, Mapping[str, int]]:
         """Maps by sample id, and the classes that they explain where the file says so."""
-        return (self.given, {}) if isinstance(self.given, Mapping) else _read(self.given, self.digest)
+        return (
+            (self.given, {}) if isinstance(self.given, Mapping) else _read(self.given, self.digest)
+        )
 
     def __str__(self) -> str:
         return self.label
@@ -92,7 +100,9 @@ class Precomputed(Method):
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Refuse maps that do not have the shape of the samples."""
-        expected = [tuple(shape)] if len(shape) < 2 else [tuple(shape), (1, *shape[1:]), tuple(shape[1:])]
+        expected = (
+            [tuple(shape)] if len(shape) < 2 else [tuple(shape), (1, *shape[1:]), tuple(shape[1:])]
+        )
         for sample, values in self.path.read()[0].items():
             if values.shape not in expected:
                 raise UserError(
@@ -100,7 +110,9 @@ class Precomputed(Method):
                     f"{tuple(shape)}; a map has that shape, or one channel"
                 )
             if not np.issubdtype(values.dtype, np.number):
-                raise UserError(f"the map of {sample!r} in {self.path} holds {values.dtype}, not numbers")
+                raise UserError(
+                    f"the map of {sample!r} in {self.path} holds {values.dtype}, not numbers"
+                )
 
     def check_ids(self, ids: Iterable[str], source: str) -> None:
         """Refuse data with samples that have no map."""

@@ -24,15 +24,33 @@ Background = Literal["references"] | Annotated[float, Field(allow_inf_nan=False)
 _START, _DRAWN = {"baseline": (Baseline, 0.0)}, {"baseline": (Baseline, REFERENCES)}
 _COMPOSITE = {"attributor": (Attributor, "gradient"), "merge_batch_norm": (bool, True)}
 _CAM = {"layer": (str | None, None), "eigen_smooth": (bool, False), "aug_smooth": (bool, False)}
-_CAMS = ("GradCAM", "GradCAMPlusPlus", "HiResCAM", "LayerCAM", "XGradCAM", "ScoreCAM", "AblationCAM", "EigenCAM")
-_EPSILON = ("epsilon_plus", "epsilon_plus_flat", "epsilon_alpha2_beta1", "epsilon_alpha2_beta1_flat")
+_CAMS = (
+    "GradCAM",
+    "GradCAMPlusPlus",
+    "HiResCAM",
+    "LayerCAM",
+    "XGradCAM",
+    "ScoreCAM",
+    "AblationCAM",
+    "EigenCAM",
+)
+_EPSILON = (
+    "epsilon_plus",
+    "epsilon_plus_flat",
+    "epsilon_alpha2_beta1",
+    "epsilon_alpha2_beta1_flat",
+)
 _COMPOSITES = (*_EPSILON, "guided_backprop", "deconvnet", "excitation_backprop")
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "captum": {
         **{name: {} for name in ("InputXGradient", "GuidedBackprop", "Deconvolution", "LRP")},
         **{name: {"layer": (str,)} for name in ("LayerGradCam", "GuidedGradCam")},
         "Saliency": {"abs": (bool, True)},
-        "IntegratedGradients": {"n_steps": (Count, 50), "method": (Quadrature, "gausslegendre"), **_START},
+        "IntegratedGradients": {
+            "n_steps": (Count, 50),
+            "method": (Quadrature, "gausslegendre"),
+            **_START,
+        },
         "DeepLift": _START,
         "DeepLiftShap": _DRAWN,
         "GradientShap": {"n_samples": (Count, 5), "stdevs": (Size, 0.0), **_DRAWN},
@@ -60,7 +78,9 @@ def _kind(of: str, name: str, given: Mapping[str, Any]) -> Any:
     return dataclass(type(name, (), body | defaults), frozen=True, config=STRICT)
 
 
-LIBRARIES = {of: {name: _kind(of, name, given) for name, given in METHODS[of].items()} for of in METHODS}
+LIBRARIES = {
+    of: {name: _kind(of, name, given) for name, given in METHODS[of].items()} for of in METHODS
+}
 
 
 def by_library(of: str, spec: Any) -> Any:
@@ -76,7 +96,9 @@ def by_library(of: str, spec: Any) -> Any:
     name, given = type(chosen).__name__, {f.name: getattr(chosen, f.name) for f in fields(chosen)}
     library(of, INSTALLED_AS.get(of, of))
     changed = {
-        f.name: given[f.name] for f in fields(chosen) if f.name not in OWN and given[f.name] != f.default
+        f.name: given[f.name]
+        for f in fields(chosen)
+        if f.name not in OWN and given[f.name] != f.default
     } or None
     if of == "captum":
         return Captum(name, changed, given.get("layer"), baseline=given.get("baseline"))
@@ -86,4 +108,6 @@ def by_library(of: str, spec: Any) -> Any:
         return Shap(name, given.get("background", 0.0), changed)  # type: ignore[arg-type]
     merge = library("zennit.canonizers", "zennit").SequentialMergeBatchNorm
     made = library("zennit.composites", "zennit").COMPOSITES[name]
-    return Zennit(made(canonizers=[merge()] if given["merge_batch_norm"] else []), given["attributor"])
+    return Zennit(
+        made(canonizers=[merge()] if given["merge_batch_norm"] else []), given["attributor"]
+    )

@@ -15,14 +15,24 @@ from torch import Tensor, nn
 
 from heatproof.errors import UserError
 from heatproof.explainers.adapters.foreign import Arguments, Object, unwrapped
-from heatproof.explainers.adapters.isolation import check_network, foreign_errors, library_seed, own_network, seeded
+from heatproof.explainers.adapters.isolation import (
+    check_network,
+    foreign_errors,
+    library_seed,
+    own_network,
+    seeded,
+)
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
 from heatproof.models.batches import as_inputs
 from heatproof.results import CLEAN, Condition, Scores, Subject
 from heatproof.types import STRICT, Batch
 
-ON_CLEAN_MAPS = ("quantus.metrics.faithfulness", "quantus.metrics.complexity", "quantus.metrics.localisation")
+ON_CLEAN_MAPS = (
+    "quantus.metrics.faithfulness",
+    "quantus.metrics.complexity",
+    "quantus.metrics.localisation",
+)
 """Where Quantus has the metrics that only look at the maps they are given."""
 
 
@@ -54,7 +64,9 @@ class QuantusMetric:
 
     def __post_init__(self) -> None:
         if not callable(self.metric.value) or isinstance(self.metric.value, type):
-            raise UserError(f"a metric is an object such as quantus.PixelFlipping(), got {self.metric.value!r}")
+            raise UserError(
+                f"a metric is an object such as quantus.PixelFlipping(), got {self.metric.value!r}"
+            )
         if self.reexplains is None:
             on_clean_maps = type(self.metric.value).__module__.startswith(ON_CLEAN_MAPS)
             object.__setattr__(self, "reexplains", not on_clean_maps)
@@ -96,7 +108,10 @@ class QuantusMetric:
         # A metric keeps the scores of its calls, so each sample gets one of its own.
         metric = copy.deepcopy(self.metric.value)
         label = f"quantus({self.metric})"
-        with foreign_errors(label, sample.ids), seeded(library_seed(subject.seed, sample.ids[0]), model.device):
+        with (
+            foreign_errors(label, sample.ids),
+            seeded(library_seed(subject.seed, sample.ids[0]), model.device),
+        ):
             returned = metric(
                 model=own_network(model, sample.aux),
                 x_batch=model.inputs(sample).detach().cpu().numpy(),
@@ -125,7 +140,9 @@ def unnormalised(model: Model, inputs: Tensor) -> Tensor:
     """
     for values, is_std in ((model.std, True), (model.mean, False)):
         if values is not None:
-            shaped = torch.tensor(values, device=inputs.device).reshape(1, -1, *[1] * (inputs.ndim - 2))
+            shaped = torch.tensor(values, device=inputs.device).reshape(
+                1, -1, *[1] * (inputs.ndim - 2)
+            )
             inputs = inputs * shaped if is_std else inputs + shaped
     return inputs
 
@@ -138,10 +155,14 @@ def _explain_func(subject: Subject, explainer: str, sample: str) -> Any:
     tested, item = subject.model, subject.explainers[explainer]
 
     def explain_func(model: nn.Module, inputs: Any, targets: Any, device: Any = None) -> Any:
-        wrapped = Model(model, tested.mean, tested.std, tested.classes, name=tested.name, rows=tested.rows)
+        wrapped = Model(
+            model, tested.mean, tested.std, tested.classes, name=tested.name, rows=tested.rows
+        )
         values = torch.as_tensor(np.asarray(inputs), dtype=torch.float32, device=wrapped.device)
         batch = Batch((sample,) * len(values), unnormalised(wrapped, values))
-        classes = torch.as_tensor(np.asarray(targets), dtype=torch.int64, device=wrapped.device).reshape(-1)
+        classes = torch.as_tensor(
+            np.asarray(targets), dtype=torch.int64, device=wrapped.device
+        ).reshape(-1)
         maps = item(wrapped, batch, classes, subject.seed).detach().float()
         return as_inputs(maps, values.shape, explainer).cpu().numpy()
 

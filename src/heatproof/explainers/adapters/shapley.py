@@ -77,18 +77,30 @@ class Shap(Adapter):
         check_network(self._label, model)
         library("shap", "shap")
         if self.method == "tree" and not isinstance(model.module, SklearnNetwork):
-            raise UserError(f"{self._label} explains trees of scikit-learn, and {model.name} is a network")
+            raise UserError(
+                f"{self._label} explains trees of scikit-learn, and {model.name} is a network"
+            )
         if self.method in ("gradient", "deep") and not is_differentiable(model):
-            raise UserError(f"{self._label} reads gradients, and {model.name} gives none; use partition or tree")
+            raise UserError(
+                f"{self._label} reads gradients, and {model.name} gives none; use partition or tree"
+            )
         if self.background == REFERENCES:
-            raise UserError(f"{self._label} has references as its background, which a study knows; give samples here")
+            raise UserError(
+                f"{self._label} has references as its background, which a study knows; give samples here"
+            )
         if model.embedding is not None:
-            raise UserError(f"{self._label} needs numbers that can be replaced, and tokens of {model.name} cannot")
+            raise UserError(
+                f"{self._label} needs numbers that can be replaced, and tokens of {model.name} cannot"
+            )
         if self.method == "partition" and len(shape) not in (1, 3):
-            raise UserError(f"{self._label} takes images (C, H, W) or tables (n,), got samples of shape {tuple(shape)}")
+            raise UserError(
+                f"{self._label} takes images (C, H, W) or tables (n,), got samples of shape {tuple(shape)}"
+            )
         if isinstance(self.background, str):
             if self.method != "partition" or len(shape) != 3:
-                raise UserError(f"a masker such as {self.background!r} is for the partition of images")
+                raise UserError(
+                    f"a masker such as {self.background!r} is for the partition of images"
+                )
         else:
             self._samples(shape)
 
@@ -107,10 +119,14 @@ class Shap(Adapter):
             score = ClassScore(network, int(classes[0])).eval()
             if self.method == "partition":
                 return _partition(shap, score, background, inputs, arguments)
-            explain = (shap.GradientExplainer if self.method == "gradient" else shap.DeepExplainer)(score, background)
+            explain = (shap.GradientExplainer if self.method == "gradient" else shap.DeepExplainer)(
+                score, background
+            )
             return explain.shap_values(inputs, **arguments)[..., 0]
 
-        return foreign_maps(self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=True)
+        return foreign_maps(
+            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=True
+        )
 
     def _samples(self, shape: Sequence[int]) -> Tensor:
         if isinstance(self.background, int | float):
@@ -118,10 +134,14 @@ class Shap(Adapter):
         try:
             samples = torch.as_tensor(self.background.value, dtype=torch.float32)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise UserError(f"the background of {self._label} must be numbers, got {self.background}") from error
+            raise UserError(
+                f"the background of {self._label} must be numbers, got {self.background}"
+            ) from error
         if samples.shape[1:] != torch.Size(shape) or not len(samples):
             expected = f"(n, {', '.join(map(str, shape))})"
-            raise UserError(f"the background of {self._label} has shape {tuple(samples.shape)}, expected {expected}")
+            raise UserError(
+                f"the background of {self._label} has shape {tuple(samples.shape)}, expected {expected}"
+            )
         return samples
 
 
@@ -130,10 +150,14 @@ def _tree(shap: Any, network: Any, inputs: Tensor, target: int) -> Any:
     values = np.asarray(shap.TreeExplainer(network.estimator).shap_values(inputs.cpu().numpy()))
     if values.ndim == 3:
         return values[..., target]
-    return -values if target == 0 and len(getattr(network.estimator, "classes_", ())) == 2 else values
+    return (
+        -values if target == 0 and len(getattr(network.estimator, "classes_", ())) == 2 else values
+    )
 
 
-def _partition(shap: Any, score: nn.Module, background: Any, inputs: Tensor, arguments: dict[str, Any]) -> Any:
+def _partition(
+    shap: Any, score: nn.Module, background: Any, inputs: Tensor, arguments: dict[str, Any]
+) -> Any:
     """Owen values of one sample; SHAP cuts images in two with the channels last."""
     is_image = inputs.ndim == 4
 
@@ -144,7 +168,11 @@ def _partition(shap: Any, score: nn.Module, background: Any, inputs: Tensor, arg
 
     if is_image:
         own = inputs.permute(0, 2, 3, 1).cpu().numpy()
-        fill = background if isinstance(background, str) else background[0].permute(1, 2, 0).cpu().numpy()
+        fill = (
+            background
+            if isinstance(background, str)
+            else background[0].permute(1, 2, 0).cpu().numpy()
+        )
         masker = shap.maskers.Image(fill, own.shape[1:])
     else:
         own = inputs.cpu().numpy()

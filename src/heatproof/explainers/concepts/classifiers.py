@@ -85,7 +85,10 @@ def support_vectors(kernel: Tensor, present: Tensor, penalty: float) -> tuple[Te
     k = kernel.double().cpu().numpy()
     y = np.where(present.cpu().numpy(), 1.0, -1.0)
     own = np.diag(k)
-    alpha, violation = np.zeros(len(y)), y.copy()  # violation is y times the slope of the dual objective
+    alpha, violation = (
+        np.zeros(len(y)),
+        y.copy(),
+    )  # violation is y times the slope of the dual objective
     for _ in range(_PAIRS):
         may_grow = np.where(y > 0, alpha < penalty, alpha > 0)
         may_shrink = np.where(y > 0, alpha > 0, alpha < penalty)
@@ -103,7 +106,9 @@ def support_vectors(kernel: Tensor, present: Tensor, penalty: float) -> tuple[Te
         alpha[j] = (0.0 if y[j] > 0 else penalty) if move == room_j else alpha[j] - y[j] * move
         violation -= move * (k[i] - k[j])
     else:
-        raise UserError(f"the classifier does not settle with penalty={penalty:g}; choose a smaller one")
+        raise UserError(
+            f"the classifier does not settle with penalty={penalty:g}; choose a smaller one"
+        )
     free = (alpha > 0) & (alpha < penalty)
     if free.any():
         bias = float(violation[free].mean())

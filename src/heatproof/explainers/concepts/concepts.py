@@ -164,8 +164,13 @@ def concepts(value: Any, *, folder: str | Path | None = None, allow_code: bool =
     for name, sides in value.items():
         if not isinstance(sides, Mapping) or set(sides) != {"positive", "negative"}:
             got = ", ".join(map(str, sides)) if isinstance(sides, Mapping) else repr(sides)
-            raise BadParameter(f"the concept {name!r} needs the keys positive and negative, got {got}", (name,))
-        opened = {side: examples(given, folder=folder, allow_code=allow_code) for side, given in sides.items()}
+            raise BadParameter(
+                f"the concept {name!r} needs the keys positive and negative, got {got}", (name,)
+            )
+        opened = {
+            side: examples(given, folder=folder, allow_code=allow_code)
+            for side, given in sides.items()
+        }
         found.append(Concept(name, **opened))
     return Concepts(*found)
 

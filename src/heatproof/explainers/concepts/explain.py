@@ -12,7 +12,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
-from heatproof.explainers.concepts.classifiers import logistic_regression, principal_axes, support_vectors
+from heatproof.explainers.concepts.classifiers import (
+    logistic_regression,
+    principal_axes,
+    support_vectors,
+)
 from heatproof.explainers.concepts.concepts import Concept, ConceptsField
 from heatproof.explainers.gradient import slices
 from heatproof.models import Model
@@ -154,7 +158,9 @@ class Cav(_OfConcepts):
     def classifier(self, model: Model, concept: Concept) -> Classifier:
         """The fitted classifier of one of the concepts."""
 
-        def fit(z: Tensor, present: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+        def fit(
+            z: Tensor, present: Tensor
+        ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
             weight, bias = logistic_regression(z, present, self.penalty)
             return lambda at: at @ weight + bias, weight.expand_as
 
@@ -196,7 +202,9 @@ class Car(_OfConcepts):
     def classifier(self, model: Model, concept: Concept) -> Classifier:
         """The fitted classifier of one of the concepts."""
 
-        def fit(z: Tensor, present: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+        def fit(
+            z: Tensor, present: Tensor
+        ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
             coordinates, axes = principal_axes(z, self.components)
             spread = coordinates.var(correction=0) * coordinates.shape[1]
             gamma = 1 / float(spread) if self.gamma == "scale" else self.gamma
@@ -237,7 +245,9 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
     outputs, gradients = [], []
     for rows in slices(len(batch), model.rows):
         part = batch[rows].to(model.device)
-        inputs = model.inputs(part)  # not while the layer is cut, for it may be the embedding that makes them
+        inputs = model.inputs(
+            part
+        )  # not while the layer is cut, for it may be the embedding that makes them
         leaves: list[Tensor] = []
 
         def cut(_: nn.Module, __: Any, output: Any, leaves: list[Tensor] = leaves) -> Any:
@@ -245,7 +255,9 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
             values = list(output) if isinstance(output, tuple | list) else [output]
             at = next((i for i, value in enumerate(values) if isinstance(value, Tensor)), None)
             if at is None or not values[at].is_floating_point():
-                raise UserError(f"layer {layer!r} puts out {type(output).__name__} without a gradient; name another")
+                raise UserError(
+                    f"layer {layer!r} puts out {type(output).__name__} without a gradient; name another"
+                )
             leaves.append(values[at].detach().requires_grad_())
             values[at] = leaves[-1].clone()
             if not isinstance(output, tuple | list):
@@ -256,8 +268,14 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
             logits = model.logits(inputs, part.aux)
             chosen = logits.gather(1, target[rows].to(logits.device)[:, None]).sum()
         if len(leaves) != 1:
-            raise UserError(f"layer {layer!r} ran {len(leaves)} times in one pass; name one that runs once")
-        gradient = torch.autograd.grad(chosen, leaves[0], allow_unused=True)[0] if chosen.requires_grad else None
+            raise UserError(
+                f"layer {layer!r} ran {len(leaves)} times in one pass; name one that runs once"
+            )
+        gradient = (
+            torch.autograd.grad(chosen, leaves[0], allow_unused=True)[0]
+            if chosen.requires_grad
+            else None
+        )
         if gradient is None:
             raise UserError(f"the output of {model.name} does not depend on its layer {layer!r}")
         outputs.append(leaves[0].detach().float())
@@ -266,7 +284,12 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
 
 
 def _fitted(
-    model: Model, concept: Concept, layer: str, held_out: float, parameters: tuple[object, ...], fit: Fit
+    model: Model,
+    concept: Concept,
+    layer: str,
+    held_out: float,
+    parameters: tuple[object, ...],
+    fit: Fit,
 ) -> Classifier:
     def compute() -> Classifier:
         to_fit, to_test = concept.split(held_out)
@@ -275,25 +298,33 @@ def _fitted(
         mean, deviation = seen.mean(0), seen.std(0, correction=0)
         constant = deviation <= _CONSTANT * mean.abs()
         if bool(constant.all()):
-            raise UserError(f"layer {layer!r} puts out the same for all examples of the concept {concept.name!r}")
+            raise UserError(
+                f"layer {layer!r} puts out the same for all examples of the concept {concept.name!r}"
+            )
         scale = torch.where(constant, 1.0, deviation)
         seen = torch.where(constant, 0.0, (seen - mean) / scale)
         decide, slope = fit(seen, present)
         right = int(((decide((new - mean) / scale) > 0) == truth).sum())
         chance = float(truth.double().mean())
-        tested = HeldOut(right / len(truth), *exact_share(right, len(truth)), len(truth), max(chance, 1 - chance))
+        tested = HeldOut(
+            right / len(truth), *exact_share(right, len(truth)), len(truth), max(chance, 1 - chance)
+        )
         return Classifier(mean, scale, decide, slope, tested)
 
     return concept.remember(model, (layer, held_out, parameters), compute)
 
 
-def _labelled(model: Model, concept: Concept, layer: str, sides: tuple[Batch, Batch]) -> tuple[Tensor, Tensor]:
+def _labelled(
+    model: Model, concept: Concept, layer: str, sides: tuple[Batch, Batch]
+) -> tuple[Tensor, Tensor]:
     """Activations (n, p) float64 of positive and negative examples, and which are positive (n,) boolean."""
     parts = [activations(model, side, layer).flatten(1).double() for side in sides]
     _same_size(layer, concept.name, parts[0].shape[1], parts[1])
     seen = torch.cat(parts)
     if not bool(torch.isfinite(seen).all()):
-        raise UserError(f"layer {layer!r} puts out values that are not finite for the concept {concept.name!r}")
+        raise UserError(
+            f"layer {layer!r} puts out values that are not finite for the concept {concept.name!r}"
+        )
     return seen, torch.arange(len(seen), device=seen.device) < len(parts[0])
 
 

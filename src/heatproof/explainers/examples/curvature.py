@@ -32,7 +32,9 @@ ROUNDED_RESIDUAL = 1e-3
 """The relative residual that products in single precision may leave behind."""
 
 
-def dense_curvature(model: Model, train: Examples, layers: Sequence[str], curvature: Curvature) -> Tensor | None:
+def dense_curvature(
+    model: Model, train: Examples, layers: Sequence[str], curvature: Curvature
+) -> Tensor | None:
     """The curvature (P, P) float64 of the mean training loss for one linear layer on vectors; None for anything else.
 
     A layer z = Wh + b is linear in its weights, so a sample contributes h̃h̃ᵀ ⊗ ∂²L/∂z², with h̃ = (h, 1).
@@ -59,7 +61,9 @@ def dense_curvature(model: Model, train: Examples, layers: Sequence[str], curvat
         taken = probes[0].taken.detach().double()
         taken = torch.cat([taken, torch.ones_like(taken[:, :1])], 1) if bias else taken
         rows = by_output.double().unbind(1)
-        added = torch.stack([torch.einsum("bi,bc,bj->icj", taken, row, taken) for row in rows]) / len(train)
+        added = torch.stack(
+            [torch.einsum("bi,bc,bj->icj", taken, row, taken) for row in rows]
+        ) / len(train)
         total = added if total is None else total + added
     assert total is not None
     matrix = total.flatten(2).flatten(0, 1)
@@ -75,7 +79,9 @@ def _output_curvature(scores: Tensor, loss: Tensor, added: Tensor, curvature: Cu
 
     def rows(values: Tensor) -> Tensor:
         found = [
-            torch.autograd.grad(column.sum(), added, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
+            torch.autograd.grad(
+                column.sum(), added, retain_graph=True, allow_unused=True, materialize_grads=True
+            )[0]
             for column in values.unbind(1)
         ]
         return torch.stack(found, 1)
@@ -94,7 +100,9 @@ def solve_dense(curvature: Tensor, gradients: Tensor, damping: float) -> Tensor:
     >>> solve_dense(torch.eye(2).double(), torch.tensor([[8.0, 4.0]]), 3.0).tolist()
     [[2.0, 1.0]]
     """
-    damped = curvature + damping * torch.eye(len(curvature), dtype=curvature.dtype, device=curvature.device)
+    damped = curvature + damping * torch.eye(
+        len(curvature), dtype=curvature.dtype, device=curvature.device
+    )
     factor, failed = torch.linalg.cholesky_ex(damped)
     if int(failed):
         raise indefinite()
@@ -133,10 +141,14 @@ def curvature_products(
     return total
 
 
-def _gauss_newton_product(scores: Tensor, weights: list[Tensor], n: int) -> Callable[[list[Tensor]], Tensor]:
+def _gauss_newton_product(
+    scores: Tensor, weights: list[Tensor], n: int
+) -> Callable[[list[Tensor]], Tensor]:
     """v ↦ Jᵀ(diag p − ppᵀ)Jv / n; Jv is the derivative by u of uᵀJ times v, so backward passes suffice."""
     along = torch.zeros_like(scores, requires_grad=True)
-    pulled = torch.autograd.grad(scores, weights, along, create_graph=True, allow_unused=True, materialize_grads=True)
+    pulled = torch.autograd.grad(
+        scores, weights, along, create_graph=True, allow_unused=True, materialize_grads=True
+    )
     share = scores.detach().softmax(1)
 
     def product(vector: list[Tensor]) -> Tensor:

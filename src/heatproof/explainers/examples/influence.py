@@ -72,7 +72,11 @@ class Influence(ByExamples):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise unless layers, labels and shapes of the training examples fit; no pass is made."""
         check_differentiable(model, self.train, self.layers, shape, self.name)
-        if self.solver == "closed" and self.layers and not (len(self.layers) == 1 and is_linear(model, self.layers[0])):
+        if (
+            self.solver == "closed"
+            and self.layers
+            and not (len(self.layers) == 1 and is_linear(model, self.layers[0]))
+        ):
             raise UserError(
                 f"influence in closed form is for one linear layer, got {', '.join(self.layers)}; use solver='cg'"
             )
@@ -84,7 +88,15 @@ class Influence(ByExamples):
         self.check(model, batch.x.shape[1:])
         layers = self.layers or (head(model, self.train),)
         self._check_size(model, layers)
-        key = ("influence", layers, self.damping, self.solver, self.curvature, self.tolerance, self.iterations)
+        key = (
+            "influence",
+            layers,
+            self.damping,
+            self.solver,
+            self.curvature,
+            self.tolerance,
+            self.iterations,
+        )
         solved = self.train.remember(model, key, lambda: self._solve(model, layers))
         gradients = sample_gradients(model, self.train, batch, target, layers)
         return (gradients.to(solved) @ solved.T).float()
@@ -99,7 +111,9 @@ class Influence(ByExamples):
 
     def _solve(self, model: Model, layers: Sequence[str]) -> Tensor:
         """H⁻¹∇L(xₙ, yₙ) for all training examples, (n, P)."""
-        gradients = sample_gradients(model, self.train, self.train.batch, self.train.labels(self.name), layers)
+        gradients = sample_gradients(
+            model, self.train, self.train.batch, self.train.labels(self.name), layers
+        )
         if self.solver != "cg":
             curvature = dense_curvature(model, self.train, layers, self.curvature)
             if curvature is not None:
@@ -113,7 +127,10 @@ class Influence(ByExamples):
         for block in torch.split(gradients, max(1, _BLOCK // gradients.shape[1])):
             found.append(
                 conjugate_gradients(
-                    lambda v: curvature_products(model, self.train, layers, v, self.curvature) + self.damping * v,
+                    lambda v: (
+                        curvature_products(model, self.train, layers, v, self.curvature)
+                        + self.damping * v
+                    ),
                     block.double(),
                     self.tolerance,
                     self.iterations,
@@ -128,13 +145,17 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 def _one_each(rates: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
     expected = max(1, len(info.data.get("checkpoints", ())))
     if "checkpoints" in info.data and len(rates) not in (0, 1, expected):
-        raise UserError(f"{len(rates)} values for {expected} checkpoints; give one for each, or one for all")
+        raise UserError(
+            f"{len(rates)} values for {expected} checkpoints; give one for each, or one for all"
+        )
     return rates
 
 
 Rates = Annotated[
     tuple[Rate, ...],
-    BeforeValidator(lambda v: (v,) if isinstance(v, int | float) and not isinstance(v, bool) else v),
+    BeforeValidator(
+        lambda v: (v,) if isinstance(v, int | float) and not isinstance(v, bool) else v
+    ),
     AfterValidator(_one_each),
 ]
 
@@ -193,7 +214,9 @@ class TracIn(ByExamples):
 
         def made() -> Iterator[Tensor]:
             for rows in slices(len(self.train), model.rows):
-                yield sample_gradients(model, self.train, self.train.batch[rows], labels[rows], layers, state)
+                yield sample_gradients(
+                    model, self.train, self.train.batch[rows], labels[rows], layers, state
+                )
 
         weights = weights_of(model, layers).values()
         if len(self.train) * sum(p.numel() * p.element_size() for p in weights) > KEPT_BYTES:

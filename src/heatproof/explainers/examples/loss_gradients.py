@@ -40,7 +40,9 @@ class _Network(nn.Module):
         self.model = model
 
     def forward(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Tensor:
-        with self.net.register_forward_hook(lambda *_: None):  # a watched network is never run compiled
+        with self.net.register_forward_hook(
+            lambda *_: None
+        ):  # a watched network is never run compiled
             return self.model.logits(inputs, aux)
 
 
@@ -74,19 +76,27 @@ def _last_linear(model: Model, sample: Batch) -> str:
     linear = _linear_layers(model)
     with torch.no_grad(), ExitStack() as hooks:
         for path, layer in linear.items():
-            hooks.enter_context(layer.register_forward_pre_hook(lambda *_, path=path: ran.append(path)))
+            hooks.enter_context(
+                layer.register_forward_pre_hook(lambda *_, path=path: ran.append(path))
+            )
         class_scores(model, sample, {})
     if not ran:
         raise _no_linear(model)
     return ran[-1]
 
 
-def check_differentiable(model: Model, train: Examples, layers: Sequence[str], shape: Sequence[int], what: str) -> None:
+def check_differentiable(
+    model: Model, train: Examples, layers: Sequence[str], shape: Sequence[int], what: str
+) -> None:
     """Raise for a model, layers or examples that a loss-based method is not defined on; no pass is made."""
     if isinstance(model, Smoothed):
-        raise UserError(f"{what} reads the weights of one network, but {model.name} averages many passes; use its base")
+        raise UserError(
+            f"{what} reads the weights of one network, but {model.name} averages many passes; use its base"
+        )
     if weight_type(model.precision) is not None:
-        raise UserError(f"{what} needs float32 weights, but {model.name} computes in {model.precision}")
+        raise UserError(
+            f"{what} needs float32 weights, but {model.name} computes in {model.precision}"
+        )
     train.check_shape(shape)
     labels = train.labels(what)
     if model.classes is not None and int(labels.max()) >= len(model.classes):
@@ -108,7 +118,9 @@ def weights_of(model: Model, layers: Sequence[str]) -> dict[str, Tensor]:
     for path in layers:
         layer = model.module if path == EVERY_LAYER else model.layer(path)
         prefix = "" if path in ("", EVERY_LAYER) else f"{path}."
-        own = {f"{prefix}{name}": p for name, p in layer.named_parameters() if p.is_floating_point()}
+        own = {
+            f"{prefix}{name}": p for name, p in layer.named_parameters() if p.is_floating_point()
+        }
         if not own:
             raise UserError(f"layer {path!r} of {model.name} has no weights to differentiate by")
         found |= {name: p for name, p in own.items() if id(p) not in known}
@@ -136,7 +148,12 @@ def losses(scores: Tensor, target: Tensor, model: Model, train: Examples) -> Ten
 
 
 def sample_gradients(
-    model: Model, train: Examples, batch: Batch, target: Tensor, layers: Sequence[str], state: State | None = None
+    model: Model,
+    train: Examples,
+    batch: Batch,
+    target: Tensor,
+    layers: Sequence[str],
+    state: State | None = None,
 ) -> Tensor:
     """∇_θ of each sample's loss at its class `target` (B,), as rows (B, P) in the order of `weights_of(model, layers)`.
 
@@ -153,7 +170,11 @@ def sample_gradients(
     rows = []
     for part, classes in parts(model, batch, target):
         found = _linear_gradients(model, train, part, classes, layers, state or {})
-        rows.append(_one_by_one(model, train, part, classes, chosen, state or {}) if found is None else found)
+        rows.append(
+            _one_by_one(model, train, part, classes, chosen, state or {})
+            if found is None
+            else found
+        )
     return torch.cat(rows)
 
 
@@ -165,7 +186,9 @@ class Probe(NamedTuple):
     added: Tensor
 
 
-def probed(model: Model, batch: Batch, layers: Sequence[str], state: State) -> tuple[Tensor, list[Probe]]:
+def probed(
+    model: Model, batch: Batch, layers: Sequence[str], state: State
+) -> tuple[Tensor, list[Probe]]:
     """Class scores, differentiable by a probe at every call of the given layers.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
@@ -176,7 +199,9 @@ def probed(model: Model, batch: Batch, layers: Sequence[str], state: State) -> t
     seen: list[Probe] = []
 
     def keep(path: str) -> Any:
-        def hook(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor) -> Tensor:
+        def hook(
+            _: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor
+        ) -> Tensor:
             added = torch.zeros_like(output, requires_grad=True)
             seen.append(Probe(path, (*args, *kwargs.values())[0], added))
             return output + added
@@ -185,7 +210,9 @@ def probed(model: Model, batch: Batch, layers: Sequence[str], state: State) -> t
 
     with torch.enable_grad(), ExitStack() as hooks:
         for path in layers:
-            hooks.enter_context(model.layer(path).register_forward_hook(keep(path), with_kwargs=True))
+            hooks.enter_context(
+                model.layer(path).register_forward_hook(keep(path), with_kwargs=True)
+            )
         return class_scores(model, batch, state), seen
 
 
@@ -194,7 +221,11 @@ def on_vectors(model: Model, layers: Sequence[str], probes: Sequence[Probe], n: 
     names = [id(p) for _, p in model.module.named_parameters(remove_duplicate=False)]
     alone = all(names.count(id(p)) == 1 for p in weights_of(model, layers).values())
     ran = {probe.path for probe in probes} == set(layers)
-    return alone and ran and all(p.taken.ndim == 2 and p.added.ndim == 2 and len(p.taken) == n for p in probes)
+    return (
+        alone
+        and ran
+        and all(p.taken.ndim == 2 and p.added.ndim == 2 and len(p.taken) == n for p in probes)
+    )
 
 
 def is_linear(model: Model, path: str) -> bool:
@@ -213,44 +244,71 @@ def _linear_gradients(
         return None
     with torch.enable_grad():
         total = losses(scores, target, model, train).sum()
-    gradients = torch.autograd.grad(total, [p.added for p in probes], allow_unused=True, materialize_grads=True)
+    gradients = torch.autograd.grad(
+        total, [p.added for p in probes], allow_unused=True, materialize_grads=True
+    )
     columns = []
     for path in layers:
-        calls = [(g, p.taken.detach()) for g, p in zip(gradients, probes, strict=True) if p.path == path]
-        columns.append(torch.stack([g[:, :, None] * taken[:, None] for g, taken in calls]).sum(0).flatten(1))
+        calls = [
+            (g, p.taken.detach()) for g, p in zip(gradients, probes, strict=True) if p.path == path
+        ]
+        columns.append(
+            torch.stack([g[:, :, None] * taken[:, None] for g, taken in calls]).sum(0).flatten(1)
+        )
         if model.layer(path).bias is not None:
             columns.append(torch.stack([g for g, _ in calls]).sum(0))
     return torch.cat(columns, 1)
 
 
-def _one_by_one(model: Model, train: Examples, batch: Batch, target: Tensor, chosen: State, state: State) -> Tensor:
+def _one_by_one(
+    model: Model, train: Examples, batch: Batch, target: Tensor, chosen: State, state: State
+) -> Tensor:
     leaves = leaves_of(chosen, state)
     rows = []
     for i in range(len(batch)):
         with torch.enable_grad():
             scores = class_scores(model, batch[i : i + 1], {**state, **leaves})
             loss = losses(scores, target[i : i + 1], model, train).sum()
-        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True) if loss.requires_grad else [None]
+        found = (
+            torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+            if loss.requires_grad
+            else [None]
+        )
         if all(g is None for g in found):
             names = ", ".join(list(leaves)[:3])
-            raise UserError(f"the output of {model.name} does not depend on {names}; name layers that run in a pass")
+            raise UserError(
+                f"the output of {model.name} does not depend on {names}; name layers that run in a pass"
+            )
         pairs = zip(found, leaves.values(), strict=True)
-        rows.append(torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs]))
+        rows.append(
+            torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs])
+        )
     return torch.stack(rows)
 
 
 def leaves_of(chosen: State, state: State) -> dict[str, Tensor]:
     """Copies of the chosen weights, or of their values in `state`, that a gradient can be taken by."""
-    return {name: state.get(name, p).detach().to(p).clone().requires_grad_() for name, p in chosen.items()}
+    return {
+        name: state.get(name, p).detach().to(p).clone().requires_grad_()
+        for name, p in chosen.items()
+    }
 
 
 def _linear_layers(model: Model) -> dict[str, nn.Module]:
-    return {path: layer for path, layer in model.module.named_modules() if isinstance(layer, nn.Linear)}
+    return {
+        path: layer for path, layer in model.module.named_modules() if isinstance(layer, nn.Linear)
+    }
 
 
 def _no_linear(model: Model) -> UserError:
-    names = [path for path, layer in model.module.named_modules() if path and any(True for _ in layer.parameters())]
-    return UserError(f"{model.name} has no linear layer that runs; name layers, such as {', '.join(names[-3:])}")
+    names = [
+        path
+        for path, layer in model.module.named_modules()
+        if path and any(True for _ in layer.parameters())
+    ]
+    return UserError(
+        f"{model.name} has no linear layer that runs; name layers, such as {', '.join(names[-3:])}"
+    )
 
 
 def _beyond(label: int, classes: int, model: Model, train: Examples) -> UserError:

@@ -98,15 +98,21 @@ class RepresentationSimilarity(_ByLayer):
 def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int], what: str) -> None:
     """Raise for a model, a layer or examples that a representation-based method is not defined on; no pass is made."""
     if isinstance(model, Smoothed):
-        raise UserError(f"{what} reads one layer, but {model.name} averages many passes; explain what it smooths")
+        raise UserError(
+            f"{what} reads one layer, but {model.name} averages many passes; explain what it smooths"
+        )
     train.check_shape(shape)
     if layer:
         model.layer(layer)
     elif not any(isinstance(module, nn.Linear) for module in model.module.modules()):
-        raise UserError(f"{model.name} has no linear layer, so name the layer that {what} should read")
+        raise UserError(
+            f"{model.name} has no linear layer, so name the layer that {what} should read"
+        )
 
 
-def representations(model: Model, train: Examples, layer: str, batch: Batch, what: str) -> tuple[Tensor, Tensor]:
+def representations(
+    model: Model, train: Examples, layer: str, batch: Batch, what: str
+) -> tuple[Tensor, Tensor]:
     """h of the samples (B, d) and of the training examples (n, d), float64; the latter are kept between calls.
 
     >>> train = Examples(Batch(("a", "b"), torch.zeros(2, 3)))
@@ -117,7 +123,9 @@ def representations(model: Model, train: Examples, layer: str, batch: Batch, wha
     check_layer(model, train, layer, batch.x.shape[1:], what)
     path = layer or head(model, train)
     entering = not layer
-    others = train.remember(model, ("representations", layer), lambda: activations(model, train.batch, path, entering))
+    others = train.remember(
+        model, ("representations", layer), lambda: activations(model, train.batch, path, entering)
+    )
     own = activations(model, batch, path, entering)
     if own.shape[1:] != others.shape[1:]:
         raise UserError(
@@ -144,7 +152,11 @@ def simplex_weights(points: Tensor, targets: Tensor, ridge: float = 1e-7) -> tup
     # Around their mean, products lose no digits to the distance from the origin, and s is the sum of two squares.
     centre = points.double().mean(0)
     around = points.double() - centre
-    products, spread, ones = around @ around.T, around.square().sum(1).mean(), torch.ones_like(around[:, :1])
+    products, spread, ones = (
+        around @ around.T,
+        around.square().sum(1).mean(),
+        torch.ones_like(around[:, :1]),
+    )
     weights, gaps = [], []
     for target in targets.double() - centre:
         cross, square = around @ target, target.square().sum()
@@ -153,7 +165,9 @@ def simplex_weights(points: Tensor, targets: Tensor, ridge: float = 1e-7) -> tup
         gram.diagonal().add_(ridge)
         factor = torch.linalg.cholesky(gram + 1)
         right = torch.linalg.solve_triangular(factor, ones, upper=False)[:, 0]
-        solution, _ = nnls(factor.T.cpu().numpy(), right.cpu().numpy(), maxiter=_STEPS * len(points))
+        solution, _ = nnls(
+            factor.T.cpu().numpy(), right.cpu().numpy(), maxiter=_STEPS * len(points)
+        )
         found = torch.from_numpy(solution / solution.sum()).to(gram)
         image = gram @ found
         weights.append(found)

@@ -50,7 +50,9 @@ class Examples:
             raise UserError(f"Examples(...) needs a heatproof.Batch, got {type(batch).__name__}")
         if not len(batch):
             raise UserError(f"the training examples {name!r} are empty")
-        self.batch = Batch(batch.ids, _own(batch.x), {k: _own(v) for k, v in batch.aux.items()}, _own(batch.label))
+        self.batch = Batch(
+            batch.ids, _own(batch.x), {k: _own(v) for k, v in batch.aux.items()}, _own(batch.label)
+        )
         self.name = name
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._kept_for: ReferenceType[Model] | None = None
@@ -59,7 +61,9 @@ class Examples:
     def fingerprint(self) -> str:
         """sha256 of ids, values, auxiliary tensors and labels, with their types and shapes."""
         digest = hashlib.sha256(repr(self.batch.ids).encode())
-        for name, tensor in sorted({"": self.batch.x, "|label": self.batch.label, **self.batch.aux}.items()):
+        for name, tensor in sorted(
+            {"": self.batch.x, "|label": self.batch.label, **self.batch.aux}.items()
+        ):
             if tensor is not None:
                 digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
                 digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -69,7 +73,9 @@ class Examples:
         """The classes (n,) int64, or an error that says which method needs them."""
         label = self.batch.label
         if label is None:
-            raise UserError(f"{method} needs labelled training examples, but {self.name!r} has no labels")
+            raise UserError(
+                f"{method} needs labelled training examples, but {self.name!r} has no labels"
+            )
         unknown = int((label < 0).sum())
         if unknown:
             raise UserError(
@@ -188,7 +194,9 @@ def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool =
     if isinstance(value, Mapping):
         only_known(value, _OPTIONS, "train")
         if "source" not in value:
-            raise UserError("train is a path or a mapping with the key source, such as {source: train.npz, limit: 200}")
+            raise UserError(
+                "train is a path or a mapping with the key source, such as {source: train.npz, limit: 200}"
+            )
         return open_examples(**value, folder=folder, allow_code=allow_code)
     if isinstance(value, str | Path | Data | tuple | Tensor):
         source = str(value) if isinstance(value, Path) else value

@@ -30,7 +30,9 @@ _SAFE_SINCE = (2, 6)
 """Before this version of torch, reading weights alone from a pickle could be made to run code."""
 
 
-def load_file(path: str, architecture: str | None = None, allow_code: bool = False) -> Parts | Model:
+def load_file(
+    path: str, architecture: str | None = None, allow_code: bool = False
+) -> Parts | Model:
     """The network of an architecture with the weights of a file; names and shapes must agree exactly.
 
     >>> load_file("no/such/weights.safetensors", "torchvision:resnet50")
@@ -50,13 +52,17 @@ def load_file(path: str, architecture: str | None = None, allow_code: bool = Fal
             raise UserError(f"{file.name} holds a whole network; leave its architecture out")
         return Parts(content)
     if architecture is None:
-        raise UserError(f"{file.name} holds weights; name their architecture too, such as torchvision:resnet50")
+        raise UserError(
+            f"{file.name} holds weights; name their architecture too, such as torchvision:resnet50"
+        )
     state = unwrapped(content, file.name)
     checkpoint = Checkpoint(state)
     checkpoint.name = file.name
     parts = bare(architecture, None, allow_code)
     if isinstance(parts, Model):
-        raise UserError(f"{architecture} makes a heatproof.Model; load the weights there, or return the torch module")
+        raise UserError(
+            f"{architecture} makes a heatproof.Model; load the weights there, or return the torch module"
+        )
     wanted = _outputs(parts.module, state)
     if wanted is not None and architecture.partition(":")[0] in BARE:
         parts = bare(architecture, wanted, allow_code)
@@ -71,7 +77,9 @@ def bare(architecture: str, outputs: int | None, allow_code: bool) -> Parts | Mo
         check_allowed(architecture, allow_code)
         made = made_by(rest)
         if not isinstance(made, nn.Module | Model):
-            raise UserError(f"{architecture} gave {type(made).__name__}; a torch.nn.Module was expected")
+            raise UserError(
+                f"{architecture} gave {type(made).__name__}; a torch.nn.Module was expected"
+            )
         return made if isinstance(made, Model) else Parts(made)
     if kind not in BARE:
         raise unknown("kind of architecture", kind, [*BARE, "python"])
@@ -83,7 +91,12 @@ def _outputs(module: nn.Module, found: Mapping[str, Tensor]) -> int | None:
     """How many classes the weights have, where that is not as many as the network has: the rows of its last tensor."""
     own = module.state_dict()
     last = next(reversed(own), None)
-    if last is None or last not in found or not found[last].ndim or len(found[last]) == len(own[last]):
+    if (
+        last is None
+        or last not in found
+        or not found[last].ndim
+        or len(found[last]) == len(own[last])
+    ):
         return None
     return len(found[last])
 
@@ -93,7 +106,9 @@ def _read(file: Path, allow_code: bool) -> Any:
     if file.suffix == SAFE:
         return load_safe(file)
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_SINCE and not allow_code:
-        raise UserError(f"{file.name} is a pickle, which torch {torch.__version__} cannot read safely; use {SAFE}")
+        raise UserError(
+            f"{file.name} is a pickle, which torch {torch.__version__} cannot read safely; use {SAFE}"
+        )
     try:
         with warnings.catch_warnings():  # of a pickle that is refused in the end
             warnings.simplefilter("ignore", UserWarning)
@@ -107,5 +122,7 @@ def _read(file: Path, allow_code: bool) -> Any:
             ) from error
     content = torch.load(file, map_location="cpu", weights_only=False)
     if not isinstance(content, nn.Module | Mapping):
-        raise UserError(f"{file.name} holds {type(content).__name__}; a network or its weights were expected")
+        raise UserError(
+            f"{file.name} holds {type(content).__name__}; a network or its weights were expected"
+        )
     return content

@@ -95,10 +95,17 @@ def from_hf(rest: str, outputs: int | None = None) -> Parts:
 
     name, revision = name_and_revision(rest)
     random = revision == RANDOM or outputs is not None
-    where: dict[str, Any] = {"revision": "main" if revision == RANDOM else revision, "trust_remote_code": False}
-    config = fetched(name, "config.json", lambda: transformers.AutoConfig.from_pretrained(name, **where))
+    where: dict[str, Any] = {
+        "revision": "main" if revision == RANDOM else revision,
+        "trust_remote_code": False,
+    }
+    config = fetched(
+        name, "config.json", lambda: transformers.AutoConfig.from_pretrained(name, **where)
+    )
     reads_text = _reads_text(config, name)
-    kind = getattr(transformers, f"AutoModelFor{'Sequence' if reads_text else 'Image'}Classification")
+    kind = getattr(
+        transformers, f"AutoModelFor{'Sequence' if reads_text else 'Image'}Classification"
+    )
     if outputs is not None:
         config.num_labels = outputs
     if random:
@@ -121,9 +128,14 @@ def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
     from transformers import AutoModelForCausalLM as Kind
 
     name, revision = name_and_revision(rest)
-    files, where = "config.json and model.safetensors", {"revision": revision, "trust_remote_code": False}
+    files, where = (
+        "config.json and model.safetensors",
+        {"revision": revision, "trust_remote_code": False},
+    )
     network = fetched(name, files, lambda: Kind.from_pretrained(name, **where))
-    return decoder(network.float().eval(), tokenizer_of(f"hf:{rest}"), options=options, name=Path(name).name)
+    return decoder(
+        network.float().eval(), tokenizer_of(f"hf:{rest}"), options=options, name=Path(name).name
+    )
 
 
 def _reads_text(config: Any, name: str) -> bool:
@@ -134,11 +146,15 @@ def _reads_text(config: Any, name: str) -> bool:
     text = type(config) in transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     images = type(config) in transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
     if not text and not images:
-        raise UserError(f"{name} is a {config.model_type}; classifiers of images and of text are read")
+        raise UserError(
+            f"{name} is a {config.model_type}; classifiers of images and of text are read"
+        )
     return "SequenceClassification" in named if text and images else text
 
 
-def _normalisation(name: str, where: Mapping[str, Any], optional: bool) -> tuple[Sequence[float] | None, ...]:
+def _normalisation(
+    name: str, where: Mapping[str, Any], optional: bool
+) -> tuple[Sequence[float] | None, ...]:
     """Mean and standard deviation for pixels in [0, 1], from the image processor."""
     from transformers import AutoImageProcessor
 
@@ -147,12 +163,21 @@ def _normalisation(name: str, where: Mapping[str, Any], optional: bool) -> tuple
     except OSError:
         if optional:
             return None, None
-        processor = fetched(name, "preprocessor_config.json", lambda: AutoImageProcessor.from_pretrained(name, **where))
+        processor = fetched(
+            name,
+            "preprocessor_config.json",
+            lambda: AutoImageProcessor.from_pretrained(name, **where),
+        )
     if getattr(processor, "do_flip_channel_order", False):
-        raise UserError(f"{name} reads colours as blue, green, red; reverse them in a function: python:file.py:make")
+        raise UserError(
+            f"{name} reads colours as blue, green, red; reverse them in a function: python:file.py:make"
+        )
     scale = BYTE * processor.rescale_factor if getattr(processor, "do_rescale", True) else BYTE
     offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
-    normalises = getattr(processor, "do_normalize", True) and getattr(processor, "image_mean", None) is not None
+    normalises = (
+        getattr(processor, "do_normalize", True)
+        and getattr(processor, "image_mean", None) is not None
+    )
     if not normalises and abs(scale - 1) < 1e-6 and not offset:
         return None, None
     mean = processor.image_mean if normalises else [0.0] * 3
@@ -173,7 +198,9 @@ def _embedding(module: nn.Module, name: str) -> str | None:
     with torch.no_grad():
         alone = module(ids, attention_mask=torch.ones_like(ids)).logits
         if not _close(module(padded, attention_mask=mask).logits, alone):
-            raise UserError(f"{name} reads the padding of a text; encoders such as BERT, RoBERTa and DistilBERT do not")
+            raise UserError(
+                f"{name} reads the padding of a text; encoders such as BERT, RoBERTa and DistilBERT do not"
+            )
         try:
             by_vectors = module(inputs_embeds=layer(padded), attention_mask=mask).logits
         except (NotImplementedError, TypeError, ValueError):  # it takes ids alone

@@ -68,20 +68,28 @@ def load_model(
         if scheme == "decoder":
             made, classes = from_decoder(rest, classes or ()), None
         else:
-            made = load_file(rest, architecture, allow_code) if scheme == "file" else LOADERS[scheme].load(rest)
+            made = (
+                load_file(rest, architecture, allow_code)
+                if scheme == "file"
+                else LOADERS[scheme].load(rest)
+            )
         name = name or short_name(scheme, rest)
     elif is_estimator(spec):
         made = from_sklearn(spec, classes=classes, name=name, task=task)
         classes = task = None
     if architecture is not None and not (isinstance(spec, str) and spec.startswith("file:")):
-        raise UserError(f"architecture {architecture!r} is for weights in a file: file:weights.safetensors")
+        raise UserError(
+            f"architecture {architecture!r} is for weights in a file: file:weights.safetensors"
+        )
     if isinstance(made, Model):
         if any(value is not None for value in (channels_last, mean, std, classes, embedding, task)):
             what = "mean, std, classes, channels_last, embedding, task"
             raise UserError(f"{made.name} is a heatproof.Model: give {what} where it is made")
         return made if device is None else made.to(device)
     if not isinstance(made, Parts):
-        raise UserError(f"a model is a name, a torch.nn.Module or a heatproof.Model; got {type(made).__name__}")
+        raise UserError(
+            f"a model is a name, a torch.nn.Module or a heatproof.Model; got {type(made).__name__}"
+        )
     return Model(
         made.module,
         mean=made.mean if mean is None else mean,
@@ -107,7 +115,9 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
     scheme, colon, rest = spec.partition(":")
     if not colon or not rest:
         example = f"torchvision:{scheme or 'resnet50'}"
-        raise UserError(f"the model {spec!r} is not kind:name, such as {example}; kinds: {', '.join(sorted(LOADERS))}")
+        raise UserError(
+            f"the model {spec!r} is not kind:name, such as {example}; kinds: {', '.join(sorted(LOADERS))}"
+        )
     if scheme not in LOADERS:
         raise unknown("kind of model", scheme, LOADERS)
     if scheme == "bundled" and rest not in BUNDLED_MODELS:
@@ -120,7 +130,9 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
     if scheme in ("hf", "decoder"):
         return f"{scheme}:{hub_name(rest, folder)}"
     if scheme in ("file", "onnx"):
-        path, at, what = rest.rpartition("@") if rest.endswith(f"@{PROBABILITIES}") else (rest, "", "")
+        path, at, what = (
+            rest.rpartition("@") if rest.endswith(f"@{PROBABILITIES}") else (rest, "", "")
+        )
         return f"{scheme}:{existing(beside(path, folder))}{at}{what}"
     return spec
 
@@ -146,7 +158,9 @@ def from_python(rest: str) -> Parts | Model:
     if is_estimator(made):
         return from_sklearn(made, name=short_name("python", rest))
     if not isinstance(made, nn.Module):
-        raise UserError(f"python:{rest} gave {type(made).__name__}; a torch.nn.Module or heatproof.Model was expected")
+        raise UserError(
+            f"python:{rest} gave {type(made).__name__}; a torch.nn.Module or heatproof.Model was expected"
+        )
     return Parts(made)
 
 

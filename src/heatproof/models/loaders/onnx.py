@@ -19,7 +19,11 @@ from heatproof.errors import UserError, nearest, unknown
 from heatproof.models.network import Parts
 
 PROBABILITIES = "probabilities"
-_TYPES: dict[str, Any] = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+_TYPES: dict[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+}
 _TYPES |= {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 
 
@@ -37,12 +41,20 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         self.path = str(existing(Path(path)))
         digest = content_digest(Path(self.path))
-        self.register_buffer("digest", torch.frombuffer(bytearray(digest), dtype=torch.uint8).clone())
+        self.register_buffer(
+            "digest", torch.frombuffer(bytearray(digest), dtype=torch.uint8).clone()
+        )
         session = _session(self.path, digest)
         names = {out.name: out.type for out in session.get_outputs()}
-        floats = [n for n, kind in names.items() if kind in ("tensor(float)", "tensor(double)", "tensor(float16)")]
+        floats = [
+            n
+            for n, kind in names.items()
+            if kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
+        ]
         if not floats:
-            raise UserError(f"{Path(path).name} puts out {', '.join(map(str, names.values()))}; scores are needed")
+            raise UserError(
+                f"{Path(path).name} puts out {', '.join(map(str, names.values()))}; scores are needed"
+            )
         self.output = "logits" if "logits" in floats else floats[0]
         self.log = probabilities or "prob" in self.output.lower()
 
@@ -59,9 +71,13 @@ class OnnxNetwork(nn.Module):
                     f"{Path(self.path).name} has an input {other.name!r} beside {first.name!r}, which the data lack; "
                     f"they have {', '.join(close) or 'no auxiliary tensors'}"
                 )
-        given = {first.name: _array(x, first)} | {other.name: _array(aux[other.name], other) for other in others}
+        given = {first.name: _array(x, first)} | {
+            other.name: _array(aux[other.name], other) for other in others
+        }
         size = first.shape[0] if first.shape and isinstance(first.shape[0], int) else None
-        scores = torch.from_numpy(_in_sizes(session, self.output, given, len(x), size)).to(x.device, torch.float32)
+        scores = torch.from_numpy(_in_sizes(session, self.output, given, len(x), size)).to(
+            x.device, torch.float32
+        )
         return scores.clamp(min=torch.finfo(torch.float32).tiny).log() if self.log else scores
 
     def extra_repr(self) -> str:
@@ -104,7 +120,9 @@ def external_data(content: bytes) -> list[str]:
     """
     names = []
     for found in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]*[\x00-\x7f])", content):
-        length = sum((byte & 127) << 7 * i for i, byte in enumerate(found[1]))  # as protocol buffers write numbers
+        length = sum(
+            (byte & 127) << 7 * i for i, byte in enumerate(found[1])
+        )  # as protocol buffers write numbers
         names.append(content[found.end() : found.end() + length].decode("utf-8", "replace"))
     return [name for name in dict.fromkeys(names) if "\0" not in name]
 
@@ -117,18 +135,28 @@ def _session(path: str, digest: bytes) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-    problems = (state.Fail, state.InvalidGraph, state.InvalidProtobuf, state.InvalidArgument, state.NotImplemented)
+    problems = (
+        state.Fail,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.InvalidArgument,
+        state.NotImplemented,
+    )
     try:
         return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except (*problems, state.NoSuchFile, state.RuntimeException) as error:
-        raise UserError(f"cannot read {path!r} as an ONNX graph: {str(error).splitlines()[0]}") from error
+        raise UserError(
+            f"cannot read {path!r} as an ONNX graph: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _array(values: Tensor, wanted: Any) -> Any:
     return values.detach().cpu().numpy().astype(_TYPES.get(wanted.type, np.float32), copy=False)
 
 
-def _in_sizes(session: Any, output: str, given: Mapping[str, Any], rows: int, size: int | None) -> Any:
+def _in_sizes(
+    session: Any, output: str, given: Mapping[str, Any], rows: int, size: int | None
+) -> Any:
     """The output for all rows; where the graph has a fixed size, the last part is filled up with copies of its row."""
     step = size or max(1, rows)
     found = []
@@ -136,6 +164,8 @@ def _in_sizes(session: Any, output: str, given: Mapping[str, Any], rows: int, si
         part = {name: values[start : start + step] for name, values in given.items()}
         lacking = 0 if size is None else size - min(step, rows - start)
         if lacking:
-            part = {name: np.concatenate([v, np.repeat(v[-1:], lacking, 0)]) for name, v in part.items()}
+            part = {
+                name: np.concatenate([v, np.repeat(v[-1:], lacking, 0)]) for name, v in part.items()
+            }
         found.append(session.run([output], part)[0][: step - lacking])
     return np.concatenate(found)

@@ -36,7 +36,9 @@ class SklearnNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Class scores (B, classes) or numbers (B, outputs) in float32 on the device of x."""
         if x.requires_grad and torch.is_grad_enabled():
-            raise UserError(f"{type(self.estimator).__name__} is a scikit-learn estimator, which gives no gradient")
+            raise UserError(
+                f"{type(self.estimator).__name__} is a scikit-learn estimator, which gives no gradient"
+            )
         expected = getattr(self.estimator, "n_features_in_", None)
         if x.ndim != 2 or (expected is not None and x.shape[1] != expected):
             columns = "" if self.columns is None else f": {', '.join(self.columns)}"
@@ -70,11 +72,19 @@ def is_estimator(thing: Any) -> bool:
     >>> is_estimator(nn.Linear(1, 1))
     False
     """
-    return not isinstance(thing, type | nn.Module) and hasattr(thing, "fit") and hasattr(thing, "predict")
+    return (
+        not isinstance(thing, type | nn.Module)
+        and hasattr(thing, "fit")
+        and hasattr(thing, "predict")
+    )
 
 
 def from_sklearn(
-    estimator: Any, *, classes: Sequence[str] | None = None, name: str | None = None, task: Any = None
+    estimator: Any,
+    *,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    task: Any = None,
 ) -> Model:
     """A fitted scikit-learn classifier or regressor, or a pipeline that ends in one, as a `Model` of rows (B, F).
 
@@ -99,12 +109,23 @@ def from_sklearn(
         fitted = hasattr(estimator, "n_features_in_")
         if not fitted or not importlib.import_module("sklearn.base").is_regressor(estimator):
             why = "it is neither a classifier nor a regressor" if fitted else "it is not fitted"
-            raise UserError(f"{label} has no classes_, so {why}; give a fitted classifier or regressor")
-        return Model(SklearnNetwork(estimator), classes=classes, name=name or label, task=task or Regression())
+            raise UserError(
+                f"{label} has no classes_, so {why}; give a fitted classifier or regressor"
+            )
+        return Model(
+            SklearnNetwork(estimator),
+            classes=classes,
+            name=name or label,
+            task=task or Regression(),
+        )
     if not (hasattr(estimator, "predict_proba") or hasattr(estimator, "decision_function")):
-        raise UserError(f"{label} has neither predict_proba nor decision_function, so it gives no scores to explain")
+        raise UserError(
+            f"{label} has neither predict_proba nor decision_function, so it gives no scores to explain"
+        )
     if isinstance(estimator.classes_, list):
-        raise UserError(f"{label} predicts {len(estimator.classes_)} outputs at once; give a classifier of one of them")
+        raise UserError(
+            f"{label} predicts {len(estimator.classes_)} outputs at once; give a classifier of one of them"
+        )
     found = [str(c) for c in estimator.classes_] if classes is None else classes
     if task is None and not hasattr(estimator, "predict_proba") and len(found) == 2:
         task = Binary()  # of its decision_function, one column

@@ -15,13 +15,42 @@ import torch  # noqa: F401 (of the example above)
 
 from heatproof.errors import resolve
 from heatproof.models.tasks.classes import Binary, Classification, MultiLabel, Options
-from heatproof.models.tasks.contract import ANSWER, FIXED, REGION, Task, at, has_probability, with_region
+from heatproof.models.tasks.contract import (
+    ANSWER,
+    FIXED,
+    REGION,
+    Task,
+    at,
+    has_probability,
+    with_region,
+)
 from heatproof.models.tasks.values import Answer, Readout, Regression, Segmentation
 
-__all__ = ["ANSWER", "FIXED", "REGION", "TASKS", "Answer", "Binary", "Classification", "MultiLabel", "Options", "Task"]
-__all__ += ["Readout", "Regression", "Segmentation", "as_task", "at", "has_probability", "with_region"]
+__all__ = [
+    "ANSWER",
+    "FIXED",
+    "REGION",
+    "TASKS",
+    "Answer",
+    "Binary",
+    "Classification",
+    "MultiLabel",
+    "Options",
+    "Task",
+]
+__all__ += [
+    "Readout",
+    "Regression",
+    "Segmentation",
+    "as_task",
+    "at",
+    "has_probability",
+    "with_region",
+]
 
-TASKS: dict[str, Any] = {kind.name: kind for kind in (Classification, Binary, MultiLabel, Regression, Segmentation)}
+TASKS: dict[str, Any] = {
+    kind.name: kind for kind in (Classification, Binary, MultiLabel, Regression, Segmentation)
+}
 """Every task by its name in a study."""
 
 

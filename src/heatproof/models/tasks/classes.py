@@ -12,7 +12,17 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
-from heatproof.models.tasks.contract import ANSWER, Aux, Named, Names, Usual, at, everywhere, numbered, rows_in
+from heatproof.models.tasks.contract import (
+    ANSWER,
+    Aux,
+    Named,
+    Names,
+    Usual,
+    at,
+    everywhere,
+    numbered,
+    rows_in,
+)
 from heatproof.types import STRICT
 
 Outputs = Literal["logits", "probabilities"]
@@ -108,7 +118,9 @@ class Binary(Exclusive):
         """The logits (B, 2) of no and yes."""
         scores = rows_in(output)
         if scores.shape[1] != 1:
-            raise UserError(f"binary reads one output, and the network has {scores.shape[1]}; use classification")
+            raise UserError(
+                f"binary reads one output, and the network has {scores.shape[1]}; use classification"
+            )
         return _two_sided(_log_odds(scores[:, 0], self.outputs))
 
 
@@ -126,7 +138,9 @@ class MultiLabel(Exclusive):
     """
 
     name: ClassVar[str] = "multi_label"
-    readout: ClassVar[str] = "half the log-odds of the label, or of its absence where that is predicted"
+    readout: ClassVar[str] = (
+        "half the log-odds of the label, or of its absence where that is predicted"
+    )
     label: int | str
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     outputs: Outputs | None = None

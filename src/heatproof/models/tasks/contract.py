@@ -146,14 +146,18 @@ def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Ba
         return batch.with_x(x)
     places = x.shape[min(x.ndim - 1, 2) :]
     if region.shape[1:] != places:
-        raise UserError(f"regions move with samples of their own size, {tuple(places)}, got {tuple(region.shape[1:])}")
+        raise UserError(
+            f"regions move with samples of their own size, {tuple(places)}, got {tuple(region.shape[1:])}"
+        )
     return replace(batch, x=x, aux={**batch.aux, REGION: move(region.to(x.device).float()) > 0.5})
 
 
 def everywhere(task: str, column: Any, table: Tensor) -> Tensor:
     """The column of (B, K, …) that a task asks for, (B,) times; one that is not there is refused."""
     if not 0 <= int(column) < table.shape[1]:
-        raise UserError(f"{task} reads output {column}, but the network has the outputs 0 to {table.shape[1] - 1}")
+        raise UserError(
+            f"{task} reads output {column}, but the network has the outputs 0 to {table.shape[1] - 1}"
+        )
     return torch.full((len(table),), int(column), device=table.device)
 
 
@@ -166,7 +170,9 @@ def numbered(what: str, output: int | str, classes: Names) -> int:
     if isinstance(output, int):
         return output
     if classes is None:
-        raise UserError(f"{what} {output!r} is a name, and the model's outputs have none: give classes, or a number")
+        raise UserError(
+            f"{what} {output!r} is a name, and the model's outputs have none: give classes, or a number"
+        )
     if output not in classes:
         raise unknown(what, output, classes)
     return list(classes).index(output)

@@ -14,7 +14,18 @@ from torch import Tensor
 from heatproof.errors import UserError
 from heatproof.models.network import scores_in
 from heatproof.models.tasks.classes import Options
-from heatproof.models.tasks.contract import FIXED, REGION, Aux, Named, Names, Usual, at, everywhere, numbered, rows_in
+from heatproof.models.tasks.contract import (
+    FIXED,
+    REGION,
+    Aux,
+    Named,
+    Names,
+    Usual,
+    at,
+    everywhere,
+    numbered,
+    rows_in,
+)
 from heatproof.types import STRICT
 
 SHARE_OF_SPREAD = 0.1
@@ -62,7 +73,9 @@ class Regression(Usual):
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
         """Whether the number moved by at most the tolerance."""
         if self.tolerance is None:
-            raise UserError("without reference samples give task={'regression': {'tolerance': 0.5}}, in its units")
+            raise UserError(
+                "without reference samples give task={'regression': {'tolerance': 0.5}}, in its units"
+            )
         return (at(after, target) - at(before, target)).abs() <= self.tolerance
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
@@ -72,7 +85,11 @@ class Regression(Usual):
 
     def numbered(self, classes: Names) -> Regression:
         """The task with the number of its output."""
-        return self if self.output is None else replace(self, output=numbered("output", self.output, classes))
+        return (
+            self
+            if self.output is None
+            else replace(self, output=numbered("output", self.output, classes))
+        )
 
     def finished(self, table: Tensor) -> Regression:
         """The task with a tolerance."""
@@ -155,7 +172,9 @@ class Segmentation(Usual):
         predicted, classes = maps.argmax(1), torch.arange(maps.shape[1], device=maps.device)
         if self.label is None:
             sizes = (predicted[:, None] == classes[:, None]).sum(2)
-            chosen = sizes.masked_fill(classes == (-1 if self.background is None else self.background), -1).argmax(1)
+            chosen = sizes.masked_fill(
+                classes == (-1 if self.background is None else self.background), -1
+            ).argmax(1)
         else:
             chosen = everywhere(self.name, self.label, maps)
         return (predicted == chosen[:, None]).reshape(len(maps), *scores_in(output).shape[2:])
@@ -165,9 +184,13 @@ class Segmentation(Usual):
         maps = _maps(output)
         region = aux[REGION].to(maps.device).bool().flatten(1)[:, None]
         if region.shape[2] != maps.shape[2]:
-            raise UserError(f"the region has {region.shape[2]} positions, but the network gives {maps.shape[2]}")
+            raise UserError(
+                f"the region has {region.shape[2]} positions, but the network gives {maps.shape[2]}"
+            )
         means = (maps * region).sum(2) / region.sum(2)
-        predicted = maps.argmax(1)[:, None] == torch.arange(maps.shape[1], device=maps.device)[:, None]
+        predicted = (
+            maps.argmax(1)[:, None] == torch.arange(maps.shape[1], device=maps.device)[:, None]
+        )
         overlaps = (predicted & region).sum(2) / (predicted | region).sum(2).clamp(min=1)
         return torch.cat([means, overlaps.to(means)], 1)
 
@@ -192,7 +215,11 @@ class Segmentation(Usual):
 
     def numbered(self, classes: Names) -> Segmentation:
         """The task with the number of its class."""
-        return self if self.label is None else replace(self, label=numbered("label", self.label, classes))
+        return (
+            self
+            if self.label is None
+            else replace(self, label=numbered("label", self.label, classes))
+        )
 
 
 def _maps(output: Any) -> Tensor:
@@ -233,7 +260,9 @@ class Readout(Usual):
         """What `read` gives, (B, K)."""
         found = self.read(output, aux)
         if not isinstance(found, Tensor):
-            raise UserError(f"the readout gave {type(found).__name__}; a tensor (B,) or (B, K) was expected")
+            raise UserError(
+                f"the readout gave {type(found).__name__}; a tensor (B,) or (B, K) was expected"
+            )
         return found[:, None] if found.ndim == 1 else found
 
     def target(self, table: Tensor) -> Tensor:
@@ -245,7 +274,9 @@ class Readout(Usual):
         rows = [table.expand_as(after).reshape(-1, after.shape[-1]) for table in (before, after)]
         kept = self.keeps(*rows)
         if not isinstance(kept, Tensor) or kept.shape != (len(rows[0]),):
-            raise UserError(f"`keeps` of the readout must give a boolean tensor ({len(rows[0])},), got {kept!r:.60}")
+            raise UserError(
+                f"`keeps` of the readout must give a boolean tensor ({len(rows[0])},), got {kept!r:.60}"
+            )
         return kept.bool().reshape(after.shape[:-1])
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:

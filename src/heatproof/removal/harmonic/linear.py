@@ -46,10 +46,14 @@ def interpolated(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
     >>> interpolated(x, keep, 1e-5).round(decimals=5).flatten().tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
-    precision = torch.float32 if tolerance >= _FINEST_SINGLE and x.dtype != torch.float64 else torch.float64
+    precision = (
+        torch.float32 if tolerance >= _FINEST_SINGLE and x.dtype != torch.float64 else torch.float64
+    )
     height, width = x.shape[-2:]
     on_cpu = x.device.type == "cpu"
-    narrow = max(height, width) > COARSEST * min(height, width)  # halving both sides would end in one long row
+    narrow = max(height, width) > COARSEST * min(
+        height, width
+    )  # halving both sides would end in one long row
     limit = float("inf") if narrow else _DIRECT_WORK * height * width if on_cpu else 0
     out, grouped = x.clone(), dict[bool, list[int]]()
     for i, operations in enumerate(_banded_work(keep)):

@@ -46,7 +46,9 @@ class Level:
     solution: Tensor | None = None
 
 
-def fill(x: Tensor, keep: Tensor, tolerance: float, scattered: bool = False) -> tuple[Tensor, Tensor]:
+def fill(
+    x: Tensor, keep: Tensor, tolerance: float, scattered: bool = False
+) -> tuple[Tensor, Tensor]:
     """The images x (n, C, H, W) with the pixels that `keep` (n, H, W) removes filled in; with the iterations (n,).
 
     A channel stops when ‖(b − Au) / D‖ is at most `tolerance` times what it is with the mean of the kept pixels at the
@@ -65,7 +67,9 @@ def fill(x: Tensor, keep: Tensor, tolerance: float, scattered: bool = False) -> 
     levels, (diagonal, _) = _levels(1 - kept, scattered), _weights(*x.shape[2:], x.dtype, x.device)
     known = x * kept
     mean = known.sum((2, 3), keepdim=True) / kept.sum((2, 3), keepdim=True)
-    field = framed(known.addcmul(kept, mean, value=-1))  # a constant is a solution: less is lost to rounding without it
+    field = framed(
+        known.addcmul(kept, mean, value=-1)
+    )  # a constant is a solution: less is lost to rounding without it
     residual = neighbours(field)
     z = residual * levels[0].inverse
     direction = torch.zeros_like(z)
@@ -85,7 +89,9 @@ def fill(x: Tensor, keep: Tensor, tolerance: float, scattered: bool = False) -> 
         residual.addcmul_(step, sums)
         z = residual * levels[0].inverse
         active = active & (_dot(z, z).sqrt() > limit)
-    raise UserError(f"tolerance={tolerance:g} was not reached in {ITERATIONS} iterations; give a larger one")
+    raise UserError(
+        f"tolerance={tolerance:g} was not reached in {ITERATIONS} iterations; give a larger one"
+    )
 
 
 def framed(images: Tensor) -> Tensor:
@@ -164,7 +170,9 @@ def _cycle(levels: list[Level], residual: Tensor, z: Tensor | None = None) -> Te
         return z
     coarse = _cycle(coarser, gathered(neighbours(z).mul_(level.share)))
     moved = torch.addcmul(z, spread(coarse, z.shape), level.share)
-    return torch.addcmul(z, neighbours(moved), level.inverse)  # the last sweep, D⁻¹(r + W(z + P coarse))
+    return torch.addcmul(
+        z, neighbours(moved), level.inverse
+    )  # the last sweep, D⁻¹(r + W(z + P coarse))
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -173,7 +181,9 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _weights(height: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _weights(
+    height: int, width: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """D and τ of images of a size, framed, 1 in place of 0 in the frame; they do not depend on the mask."""
     ones = framed(torch.ones(1, 1, height, width, dtype=dtype, device=device))
     coarse = torch.ones(1, 1, (height + 1) // 2, (width + 1) // 2, dtype=dtype, device=device)
@@ -191,7 +201,9 @@ def _levels(unknown: Tensor, scattered: bool) -> list[Level]:
             contact = (diagonal - neighbours(m)).mul_(m)
         else:
             contact = contact.mul_(m).mul_(SOFTER)
-            diagonal = neighbours(m).add_(contact).sub_(m).add_(1)  # Wm + q where unknown, not zero elsewhere
+            diagonal = (
+                neighbours(m).add_(contact).sub_(m).add_(1)
+            )  # Wm + q where unknown, not zero elsewhere
         inverse = m / diagonal
         if scattered:
             return [Level(inverse)]

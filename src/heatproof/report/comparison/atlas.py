@@ -25,12 +25,24 @@ def headline_scores(run: Run) -> pd.DataFrame:
     study, rows = run.manifest["study"], with_best(run.summary())
     axes = {name: axis_of(name, run.manifest) for name in study["evaluations"]}
     asked = {name: parameters_of(entry) for name, entry in study["evaluations"].items()}
-    alike = {e: json.dumps({k: asked[e][k] for k in asked[e] if k != axes[e].separable}, sort_keys=True) for e in axes}
+    alike = {
+        e: json.dumps({k: asked[e][k] for k in asked[e] if k != axes[e].separable}, sort_keys=True)
+        for e in axes
+    }
     rows = rows[[r.measure in axes[r.evaluation].of_role("headline") for r in records(rows)]]
-    rows = rows.assign(score=rows["best"], low=rows["best_low"], high=rows["best_high"], level=rows["level"].round(6))
+    rows = rows.assign(
+        score=rows["best"],
+        low=rows["best_low"],
+        high=rows["best_high"],
+        level=rows["level"].round(6),
+    )
     tasks, named = study.get("tasks") or {}, [axes[e].name for e in rows["evaluation"]]
-    kinds = [tasks.get(r.dataset, {}).get(r.model, {}).get("modality", "image") for r in records(rows)]
-    return rows.assign(modality=kinds, axis=named, settings=rows["evaluation"].map(alike)).reset_index(drop=True)
+    kinds = [
+        tasks.get(r.dataset, {}).get(r.model, {}).get("modality", "image") for r in records(rows)
+    ]
+    return rows.assign(
+        modality=kinds, axis=named, settings=rows["evaluation"].map(alike)
+    ).reset_index(drop=True)
 
 
 def beside_atlas(run: Run | str | Path) -> pd.DataFrame:
@@ -40,25 +52,56 @@ def beside_atlas(run: Run | str | Path) -> pd.DataFrame:
     own samples, have no value in common, to the four decimals of the table.
     """
     if not TABLE.exists():
-        raise UserError("this version of heatproof comes without the atlas's table: it was not run yet")
+        raise UserError(
+            "this version of heatproof comes without the atlas's table: it was not run yet"
+        )
     own = headline_scores(read(run))
-    both = own.reset_index(names="row").merge(pd.read_parquet(TABLE), on=KEY, suffixes=("", "_there"))
-    both = both.assign(above=both["low"] - both["high_there"] > 1e-4, below=both["low_there"] - both["high"] > 1e-4)
-    asked = {"networks": ("network", "nunique"), "above": ("above", "sum"), "below": ("below", "sum")}
+    both = own.reset_index(names="row").merge(
+        pd.read_parquet(TABLE), on=KEY, suffixes=("", "_there")
+    )
+    both = both.assign(
+        above=both["low"] - both["high_there"] > 1e-4, below=both["low_there"] - both["high"] > 1e-4
+    )
+    asked = {
+        "networks": ("network", "nunique"),
+        "above": ("above", "sum"),
+        "below": ("below", "sum"),
+    }
     asked |= {"least": ("score_there", "min"), "most": ("score_there", "max")}
     found = own.join(both.groupby("row").agg(**asked))
-    return found.assign(**{name: found[name].fillna(0).astype(int) for name in ("networks", "above", "below")})
+    return found.assign(
+        **{name: found[name].fillna(0).astype(int) for name in ("networks", "above", "below")}
+    )
 
 
 def atlas_text(path: Run | str | Path) -> str:
     """`beside_atlas` for a terminal: the scores that have company, then the conditions that the atlas lacks."""
     run, rows, lines = read(path), beside_atlas(path), []
-    named = [axis_of(r.evaluation, run.manifest).condition(r.condition, r.level) for r in records(rows)]
-    shown = rows.assign(condition=named, atlas=[f"{number(r.least)} to {number(r.most)}" for r in records(rows)])
+    named = [
+        axis_of(r.evaluation, run.manifest).condition(r.condition, r.level) for r in records(rows)
+    ]
+    shown = rows.assign(
+        condition=named, atlas=[f"{number(r.least)} to {number(r.most)}" for r in records(rows)]
+    )
     shown["yours"] = [with_interval(r.score, r.low, r.high) for r in records(rows)]
-    columns = ["evaluation", "condition", "explainer", "yours", "atlas", "networks", "above", "below"]
-    lines += [shown.loc[rows["networks"] > 0, columns].to_string(index=False)] if rows["networks"].any() else []
-    for (evaluation, condition), part in shown[rows["networks"] == 0].groupby(columns[:2], sort=False):
+    columns = [
+        "evaluation",
+        "condition",
+        "explainer",
+        "yours",
+        "atlas",
+        "networks",
+        "above",
+        "below",
+    ]
+    lines += (
+        [shown.loc[rows["networks"] > 0, columns].to_string(index=False)]
+        if rows["networks"].any()
+        else []
+    )
+    for (evaluation, condition), part in shown[rows["networks"] == 0].groupby(
+        columns[:2], sort=False
+    ):
         who = listing(part["explainer"].unique())
         lines.append(f"not measured alike in the atlas: {evaluation}, {condition}: {who}")
     return "\n".join([*lines, NOTE])

@@ -48,7 +48,9 @@ class Evaluated:
 
     def measure(self, name: str) -> Measure:
         """What is known of a measure; of one that the axis does not declare nobody says which way is better."""
-        return self.axis.measure(name) or Measure(name, name.replace("_", " "), "", "neither", "component")
+        return self.axis.measure(name) or Measure(
+            name, name.replace("_", " "), "", "neither", "component"
+        )
 
 
 @dataclass
@@ -84,10 +86,14 @@ def common(
     matched = Common(labels=[side.label for side in sides])
     studies = [side.manifest["study"] for side in sides]
     apart = disagreements("seed", [study.get("seed") for study in studies], matched.labels)
-    apart += disagreements("references", [references_of(study) for study in studies], matched.labels)
+    apart += disagreements(
+        "references", [references_of(study) for study in studies], matched.labels
+    )
     matched.same_seed = not apart
     if across_seeds:
-        matched.subject += [f"{line}; scores are raw, as chance comes from other samples" for line in apart]
+        matched.subject += [
+            f"{line}; scores are raw, as chance comes from other samples" for line in apart
+        ]
     else:
         matched.forbidden += apart
     _match_data(matched, sides)
@@ -98,15 +104,23 @@ def common(
     if lost and (not only_shared or (apart and not across_seeds)):
         hints = []
         if apart and not across_seeds:
-            hints.append("--across-seeds compares runs of different seeds or references, by raw scores")
+            hints.append(
+                "--across-seeds compares runs of different seeds or references, by raw scores"
+            )
         if len(lost) > len(apart) or not apart:
-            hints.append("--only-shared leaves out what differs, where the rest does not depend on it")
-        raise UserError("the runs cannot be compared:\n  " + "\n  ".join(lost) + "\n" + "\n".join(hints))
+            hints.append(
+                "--only-shared leaves out what differs, where the rest does not depend on it"
+            )
+        raise UserError(
+            "the runs cannot be compared:\n  " + "\n  ".join(lost) + "\n" + "\n".join(hints)
+        )
     matched.left_out[:0] = lost
     for what in ("datasets", "models", "explainers", "evaluations"):
         if not getattr(matched, what):
             reasons = "".join(f"\n  {line}" for line in matched.left_out)
-            raise UserError(f"the runs have no {what} in common, so there is nothing to compare:{reasons}")
+            raise UserError(
+                f"the runs have no {what} in common, so there is nothing to compare:{reasons}"
+            )
     _tell_versions(matched, sides)
     return matched
 
@@ -130,7 +144,9 @@ def numbered(prints: Sequence[Any]) -> list[str]:
     return [f"no. {seen.index(one) + 1}" for one in prints]
 
 
-def pair_up(sections: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[list[Names], list[list[str]]]:
+def pair_up(
+    sections: Sequence[Mapping[str, Mapping[str, Any]]],
+) -> tuple[list[Names], list[list[str]]]:
     """What is named alike in every run, then what each run has just one more of by its kind; and what is left of each.
 
     >>> pair_up([{"lime": {"name": "lime"}}, {"lime(samples=9)": {"name": "lime"}, "random": {"name": "random"}}])
@@ -142,19 +158,29 @@ def pair_up(sections: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[list[N
     rest = [[name for name in section if name not in alike] for section in sections]
     for kind in dict.fromkeys(first[name].get("name") for name in rest[0]):
         places = zip(sections, rest, strict=True)
-        same = [[name for name in names if section[name].get("name") == kind] for section, names in places]
+        same = [
+            [name for name in names if section[name].get("name") == kind]
+            for section, names in places
+        ]
         if all(len(names) == 1 for names in same):
             pairs.append(tuple(names[0] for names in same))
-            rest = [[name for name in names if name not in taken] for names, taken in zip(rest, same, strict=True)]
+            rest = [
+                [name for name in names if name not in taken]
+                for names, taken in zip(rest, same, strict=True)
+            ]
     return pairs, rest
 
 
-def _tell_rest(matched: Common, sides: Sequence[Side], what: str, rest: Sequence[Sequence[str]]) -> None:
+def _tell_rest(
+    matched: Common, sides: Sequence[Side], what: str, rest: Sequence[Sequence[str]]
+) -> None:
     where: dict[str, list[str]] = {}
     for side, names in zip(sides, rest, strict=True):
         for name in names:
             where.setdefault(name, []).append(side.label)
-    matched.left_out += [f"{what} {name}: only in {' and '.join(labels)}" for name, labels in where.items()]
+    matched.left_out += [
+        f"{what} {name}: only in {' and '.join(labels)}" for name, labels in where.items()
+    ]
 
 
 def _match_data(matched: Common, sides: Sequence[Side]) -> None:
@@ -168,17 +194,24 @@ def _match_data(matched: Common, sides: Sequence[Side]) -> None:
     for name in rest[0]:
         if all(name in others for others in rest):
             held = numbered([o[name].get("fingerprint") for o in rest])
-            held = [f"{number} ({o[name].get('samples')} samples)" for number, o in zip(held, rest, strict=True)]
+            held = [
+                f"{number} ({o[name].get('samples')} samples)"
+                for number, o in zip(held, rest, strict=True)
+            ]
             matched.forbidden += disagreements(f"datasets.{name}: other data", held, matched.labels)
             for others in rest[1:]:
                 del others[name]
             rest[0] = {key: value for key, value in rest[0].items() if key != name}
     _tell_rest(matched, sides, "data", [list(others) for others in rest])
     renamed = [names for names in matched.datasets if len(set(names)) > 1]
-    matched.subject += [f"data: {shown(names)} is the same data under several names" for names in renamed]
+    matched.subject += [
+        f"data: {shown(names)} is the same data under several names" for names in renamed
+    ]
 
 
-def _same_data(name: str, entry: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _same_data(
+    name: str, entry: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
+) -> str | None:
     print_ = entry.get("fingerprint")
     alike = [other for other, its in others.items() if print_ and its.get("fingerprint") == print_]
     return name if name in alike else alike[0] if alike else None
@@ -189,16 +222,24 @@ def _match_models(matched: Common, sides: Sequence[Side]) -> None:
     if all(len(section) == 1 for section in sections):
         matched.models = [tuple(next(iter(section)) for section in sections)]
     else:
-        matched.models = [(n,) * len(sides) for n in sections[0] if all(n in other for other in sections[1:])]
+        matched.models = [
+            (n,) * len(sides) for n in sections[0] if all(n in other for other in sections[1:])
+        ]
         kept = {names[0] for names in matched.models}
-        _tell_rest(matched, sides, "model", [[n for n in section if n not in kept] for section in sections])
+        _tell_rest(
+            matched, sides, "model", [[n for n in section if n not in kept] for section in sections]
+        )
     for names in matched.models:
         entries = [dict(section[name]) for section, name in zip(sections, names, strict=True)]
         if len(set(names)) > 1:
             matched.subject += disagreements("model", list(names), matched.labels)
-        for entry, weights in zip(entries, numbered([e.pop("fingerprint", None) for e in entries]), strict=True):
+        for entry, weights in zip(
+            entries, numbered([e.pop("fingerprint", None) for e in entries]), strict=True
+        ):
             entry["weights"] = weights
-        matched.subject += disagreements("" if len(matched.models) == 1 else shown(names), entries, matched.labels)
+        matched.subject += disagreements(
+            "" if len(matched.models) == 1 else shown(names), entries, matched.labels
+        )
 
 
 def _match_explainers(matched: Common, sides: Sequence[Side]) -> None:
@@ -216,21 +257,28 @@ def _match_explainers(matched: Common, sides: Sequence[Side]) -> None:
     _tell_rest(matched, sides, "explainer", rest)
 
 
-def _match_evaluations(matched: Common, sides: Sequence[Side], wanted: Sequence[str] | None) -> None:
+def _match_evaluations(
+    matched: Common, sides: Sequence[Side], wanted: Sequence[str] | None
+) -> None:
     sections: list[Mapping[str, Mapping[str, Any]]] = [side.study("evaluations") for side in sides]
     if wanted is not None:
         known = dict.fromkeys(name for section in sections for name in section)
         for name in wanted:
             if name not in known:
                 raise unknown("evaluation", name, known)
-        sections = [{name: entry for name, entry in section.items() if name in wanted} for section in sections]
+        sections = [
+            {name: entry for name, entry in section.items() if name in wanted}
+            for section in sections
+        ]
     pairs, rest = pair_up(sections)
     one_version = len({side.manifest.get("heatproof") for side in sides}) == 1
     for names in pairs:
         entries = [section[name] for section, name in zip(sections, names, strict=True)]
         axis = axis_of(names[0], sides[0].manifest, _measured(sides, names))
         if not axis.of_role("headline"):
-            matched.left_out.append(f"evaluation {shown(names)}: none of its measures ranks explanations")
+            matched.left_out.append(
+                f"evaluation {shown(names)}: none of its measures ranks explanations"
+            )
             continue
         order = tuple(dict.fromkeys(str(name) for name, _ in entries[0].get("conditions") or ()))
         parameters = [parameters_of(entry) for entry in entries]
@@ -249,8 +297,13 @@ def _match_evaluations(matched: Common, sides: Sequence[Side], wanted: Sequence[
 
 def _measured(sides: Sequence[Side], names: Names) -> list[str]:
     """The measures that any of the runs has of an evaluation."""
-    tables = [side.table[side.table["evaluation"] == name] for side, name in zip(sides, names, strict=True)]
-    return list(dict.fromkeys(str(measure) for table in tables for measure in table["measure"].unique()))
+    tables = [
+        side.table[side.table["evaluation"] == name]
+        for side, name in zip(sides, names, strict=True)
+    ]
+    return list(
+        dict.fromkeys(str(measure) for table in tables for measure in table["measure"].unique())
+    )
 
 
 def shared_conditions(
@@ -283,5 +336,8 @@ def _tell_versions(matched: Common, sides: Sequence[Side]) -> None:
     versions = [side.manifest.get("versions") or {} for side in sides]
     matched.subject += disagreements("versions", versions, matched.labels)
     sessions = [side.manifest.get("sessions") or [] for side in sides]
-    devices = [", ".join(sorted({str(d) for session in own for d in session.get("devices") or []})) for own in sessions]
+    devices = [
+        ", ".join(sorted({str(d) for session in own for d in session.get("devices") or []}))
+        for own in sessions
+    ]
     matched.subject += disagreements("devices", devices, matched.labels)

@@ -57,8 +57,13 @@ class Comparison:
     @cached_property
     def _marks(self) -> dict[str, dict[str, str]]:
         """Run -> explainer -> the word with which all its models mark it, such as *blind*."""
-        every = {s.label: [*marked(arrange(s.table, s.manifest), s.manifest).values()] for s in self.runs}
-        return {run: {e: w for e, w in found[0].items() if all(e in f for f in found)} for run, found in every.items()}
+        every = {
+            s.label: [*marked(arrange(s.table, s.manifest), s.manifest).values()] for s in self.runs
+        }
+        return {
+            run: {e: w for e, w in found[0].items() if all(e in f for f in found)}
+            for run, found in every.items()
+        }
 
     def named(self, row: Any) -> str:
         """The explainer of a row of `differences`, with what either run marks it with."""
@@ -109,7 +114,13 @@ def compare(
         raise UserError(f"a comparison needs at least two runs, got {len(runs)}")
     if not 0 < level < 1:
         raise UserError(f"level must be between 0 and 1, got {level:g}")
-    chosen = [evaluations] if isinstance(evaluations, str) else None if evaluations is None else list(evaluations)
+    chosen = (
+        [evaluations]
+        if isinstance(evaluations, str)
+        else None
+        if evaluations is None
+        else list(evaluations)
+    )
     sides = open_sides(runs)
     shared = common(sides, only_shared, across_seeds, chosen)
     return Comparison(tuple(sides), paired_differences(sides, shared, level), shared, level)
@@ -122,9 +133,14 @@ def open_sides(runs: Sequence[Any]) -> list[Side]:
     for i, place in enumerate(places):
         if place in places[:i]:
             raise UserError(f"{opened[i].path} is given twice")
-    labels = names([str(run.packed.with_suffix("") if run.packed else run.path.resolve()) for run in opened])
+    labels = names(
+        [str(run.packed.with_suffix("") if run.packed else run.path.resolve()) for run in opened]
+    )
     sides = zip(labels, opened, strict=True)
-    return [Side(label, str(run.path), run.manifest, run.compact(), run.samples()) for label, run in sides]
+    return [
+        Side(label, str(run.path), run.manifest, run.compact(), run.samples())
+        for label, run in sides
+    ]
 
 
 def names(paths: Sequence[str]) -> list[str]:
@@ -139,6 +155,13 @@ def names(paths: Sequence[str]) -> list[str]:
     for i, path in enumerate(paths):
         parts = path.strip("/").split("/")
         ends = ("/".join(parts[-n:]) for n in range(1, len(parts) + 1))
-        alone = next((end for end in ends if not any(f"/{o}".endswith(f"/{end}") for o in paths if o != path)), path)
+        alone = next(
+            (
+                end
+                for end in ends
+                if not any(f"/{o}".endswith(f"/{end}") for o in paths if o != path)
+            ),
+            path,
+        )
         found.append(f"run {i + 1}" if parts[-1].startswith("heatproof-") else alone)
     return found

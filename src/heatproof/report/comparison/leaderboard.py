@@ -64,7 +64,11 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
             boards.setdefault(key, (about, []))[1].append(entry)
     place = {axis.name: i for i, axis in enumerate(AXES)}
     chosen = sorted(boards.items(), key=lambda item: place.get(item[1][0]["axis"], len(place)))
-    made = {"schema": SCHEMA, "heatproof": metadata.version("heatproof"), "runs": [run_facts(side) for side in sides]}
+    made = {
+        "schema": SCHEMA,
+        "heatproof": metadata.version("heatproof"),
+        "runs": [run_facts(side) for side in sides],
+    }
     return {**made, "boards": [_board(key, about, entries) for key, (about, entries) in chosen]}
 
 
@@ -95,7 +99,9 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
                 "seed": side.manifest["study"].get("seed"),
                 "references": references_of(side.manifest["study"]),
                 "parameters": parameters_of(evaluation),
-                "conditions": list(dict.fromkeys(str(name) for name, _ in evaluation.get("conditions") or ())),
+                "conditions": list(
+                    dict.fromkeys(str(name) for name, _ in evaluation.get("conditions") or ())
+                ),
             }
             for explainer in cube.explainers:
                 part = cube.counted().select(explainers=[explainer], measures=[headline])
@@ -146,7 +152,9 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
         row["conditions"] = _by_condition(summary[summary["explainer"] == name], conditions)
         rows.append(row)
     sign = measure.sign or 1
-    rows.sort(key=lambda r: (r["rank"] is None, r["rank"] or 0, -sign * (r["score"] or 0), r["run"]))
+    rows.sort(
+        key=lambda r: (r["rank"] is None, r["rank"] or 0, -sign * (r["score"] or 0), r["run"])
+    )
     name = hashlib.sha256(key.encode()).hexdigest()[:12]
     return {"id": name, **{k: v for k, v in about.items() if k != "conditions"}, "rows": rows}
 
@@ -170,7 +178,12 @@ def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
         for m, sums in entry.cube.by_reference.items():  # rows of a board share their references
             by_reference.setdefault(m, np.zeros((*size[:2], sums.shape[-1])))[i, rows] = sums[0]
     names = [str(i) for i in range(len(entries))]
-    parts: dict[str, Any] = {"explainers": names, "conditions": conditions, "samples": samples, "values": values}
+    parts: dict[str, Any] = {
+        "explainers": names,
+        "conditions": conditions,
+        "samples": samples,
+        "values": values,
+    }
     parts |= {"by_reference": by_reference, "status": status, "asked": asked, "floor": {}}
     whole = replace(entries[0].cube, **parts)
     known = pd.concat([entry.side.samples.assign(dataset=whole.dataset) for entry in entries])
@@ -183,11 +196,18 @@ def _why_unranked(entry: Entry, i: int, cube: Cube) -> str:
         return "not declared which way is better"
     if set(entry.cube.explainers) <= entry.cube.controls:
         return "a control"
-    seen, all_samples = int((cube.status[i] >= 0).any(0).sum()), max(entry.expected, len(cube.samples))
+    seen, all_samples = (
+        int((cube.status[i] >= 0).any(0).sum()),
+        max(entry.expected, len(cube.samples)),
+    )
     if seen < all_samples:
         return f"unfinished: {seen} of {all_samples} samples attempted"
     scored = np.isfinite(cube.values[entry.measure.name][i]).any(-1)
-    lost = [f"{name} {level:g}" for (name, level), ok in zip(cube.conditions, scored, strict=True) if not ok]
+    lost = [
+        f"{name} {level:g}"
+        for (name, level), ok in zip(cube.conditions, scored, strict=True)
+        if not ok
+    ]
     return f"no score under {', '.join(lost)}" if lost else ""
 
 
@@ -196,9 +216,19 @@ def _by_condition(summary: pd.DataFrame, conditions: list[Condition]) -> list[di
     cells = []
     for name, level in conditions:
         r = rows.get((name, level))
-        cell: dict[str, Any] = {"condition": name, "level": level, "score": None, "low": None, "high": None}
+        cell: dict[str, Any] = {
+            "condition": name,
+            "level": level,
+            "score": None,
+            "low": None,
+            "high": None,
+        }
         if r is not None:
-            cell |= {"score": _number(r.best), "low": _number(r.best_low), "high": _number(r.best_high)}
+            cell |= {
+                "score": _number(r.best),
+                "low": _number(r.best_low),
+                "high": _number(r.best_high),
+            }
             cell |= {"retained": int(r.retained), "attempted": int(r.attempted)}
         cells.append(cell)
     return cells
@@ -215,7 +245,9 @@ def run_facts(side: Side) -> dict[str, Any]:
         "heatproof": manifest.get("heatproof"),
         "versions": dict(manifest.get("versions") or {}),
         "models": {name: entry.get("fingerprint") for name, entry in side.study("models").items()},
-        "datasets": {name: entry.get("fingerprint") for name, entry in side.study("datasets").items()},
+        "datasets": {
+            name: entry.get("fingerprint") for name, entry in side.study("datasets").items()
+        },
     }
 
 

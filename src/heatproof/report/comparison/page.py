@@ -21,11 +21,27 @@ from heatproof.report.comparison.common import Common
 from heatproof.report.comparison.compare import Comparison
 from heatproof.report.comparison.leaderboard import run_facts
 from heatproof.report.comparison.pairs import OVERALL
-from heatproof.report.comparison.words import ALL_CONDITIONS, cautions, condition_title, legend, outcome
+from heatproof.report.comparison.words import (
+    ALL_CONDITIONS,
+    cautions,
+    condition_title,
+    legend,
+    outcome,
+)
 from heatproof.report.page import embed
 from heatproof.runs.manifest import references_of
 
-COLUMNS = ["Explainer", "Condition", "Measure", "Pair", "Earlier", "Later", "Difference", "p (Holm)", "Better"]
+COLUMNS = [
+    "Explainer",
+    "Condition",
+    "Measure",
+    "Pair",
+    "Earlier",
+    "Later",
+    "Difference",
+    "p (Holm)",
+    "Better",
+]
 COLUMNS += ["Joined", "Flipped", "Undefined", "Absent", "Unreadable"]
 MOST_ROWS = 400
 PACKAGE = "heatproof.report.comparison"
@@ -44,7 +60,8 @@ def comparison_page(comparison: Comparison) -> str:
         "tables": _tables(comparison),
         "left_out": comparison.left_out,
         "runs": [
-            run_facts(side) | {"facts": {"seed": study.get("seed"), "references": references_of(study)}}
+            run_facts(side)
+            | {"facts": {"seed": study.get("seed"), "references": references_of(study)}}
             for side in comparison.runs
             for study in [side.manifest["study"]]
         ],
@@ -57,7 +74,11 @@ def comparison_page(comparison: Comparison) -> str:
 
 def look(*script: str) -> dict[str, Markup]:
     """The report's style with what these pages add, and their script with what one of them adds."""
-    style = shared_style() + template("heatproof.report", "style.css") + template(PACKAGE, "comparison.css")
+    style = (
+        shared_style()
+        + template("heatproof.report", "style.css")
+        + template(PACKAGE, "comparison.css")
+    )
     scripts = shared_script() + "".join(template(PACKAGE, name) for name in ("shared.js", *script))
     return {"style": Markup(style), "script": Markup(scripts)}
 
@@ -71,29 +92,50 @@ def forests(comparison: Comparison) -> list[Chart]:
     leading = differences[differences["family"].isin([OVERALL, "conditions", "controls"])]
     place = ["dataset", "model", "evaluation", "measure"]
     several = {name: leading[name].nunique() > 1 for name in place[:2]}
-    known = looks(leading["explainer"], set(leading.loc[leading["family"] == "controls", "explainer"]))
+    known = looks(
+        leading["explainer"], set(leading.loc[leading["family"] == "controls", "explainer"])
+    )
     words = {r.explainer: comparison.named(r).removeprefix(r.explainer) for r in records(leading)}
     named = {e: replace(look, name=look.name + words.get(e, "")) for e, look in known.items()}
     for i, (key, rows) in enumerate(leading.groupby(place, sort=False)):
         if not rows["joined"].any():
             continue
         overall, ends = rows[rows["condition"] == OVERALL], _span(rows)
-        plots = [_forest("All conditions", overall, common, named, ends)] if overall["joined"].any() else []
+        plots = (
+            [_forest("All conditions", overall, common, named, ends)]
+            if overall["joined"].any()
+            else []
+        )
         conditions = rows[rows["condition"] != OVERALL].groupby(["condition", "level"], sort=False)
         parts = [part for _, part in conditions if part["joined"].any()]
-        plots += [_forest(condition_title(records(part)[0], common), part, common, named, ends) for part in parts]
+        plots += [
+            _forest(condition_title(records(part)[0], common), part, common, named, ends)
+            for part in parts
+        ]
         dataset, model, evaluation, measure = map(str, key)
         measured = common.evaluation(evaluation).measure(measure)
         title = f"{evaluation.capitalize()}: difference in {measured.title}"
         title += f", {model}" if several["model"] else ""
         title += f" on {dataset}" if several["dataset"] else ""
         alt = f"Forest plot of {len(overall)} differences, {int(overall['separated'].sum())} of them separated; the "
-        drawn.append(Chart(f"forest-{i}", title, _caption(rows, measured), f"{alt}numbers are in the table.", plots))
+        drawn.append(
+            Chart(
+                f"forest-{i}",
+                title,
+                _caption(rows, measured),
+                f"{alt}numbers are in the table.",
+                plots,
+            )
+        )
     return drawn
 
 
 def _forest(
-    title: str, rows: pd.DataFrame, common: Common, named: Mapping[str, Look], ends: tuple[float, float]
+    title: str,
+    rows: pd.DataFrame,
+    common: Common,
+    named: Mapping[str, Look],
+    ends: tuple[float, float],
 ) -> Plot:
     """A row for every difference, hollow where it is not separated from zero."""
     several, marks = not _is_one_pair(rows), []
@@ -103,12 +145,16 @@ def _forest(
         tested = p_value(r.p_holm) if r.joined else "not tested"
         said = f"{tested}, {r.joined} of {r.samples} samples, {outcome(r)}"
         kind = "filled" if r.separated else "hollow"
-        marks.append(Mark(name, r.difference, r.low, r.high, look.colour, kind, said, method=look.name))
+        marks.append(
+            Mark(name, r.difference, r.low, r.high, look.colour, kind, said, method=look.name)
+        )
     return dots(title, marks, ends, "difference")
 
 
 def _caption(rows: pd.DataFrame, measure: Measure) -> str:
-    later, earlier = rows[["b", "a"]].iloc[0] if _is_one_pair(rows) else ("the later run", "the earlier one")
+    later, earlier = (
+        rows[["b", "a"]].iloc[0] if _is_one_pair(rows) else ("the later run", "the earlier one")
+    )
     side = {
         "higher": f"Right of zero {later} is better, left of it {earlier}.",
         "lower": f"Less is better: left of zero {later} is better, right of it {earlier}.",
@@ -147,7 +193,11 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
             if all(row[1] == ALL_CONDITIONS for row in cells):
                 heads[1] = ""
             kept = [i for i, name in enumerate(heads) if name]
-            about = {"title": f"{title}: {heading}", "columns": [heads[i] for i in kept], "open": family == OVERALL}
+            about = {
+                "title": f"{title}: {heading}",
+                "columns": [heads[i] for i in kept],
+                "open": family == OVERALL,
+            }
             shown = [Row([row[i] for i in kept]) for row in cells]
             tables.append({**about, "rows": shown, "left_out": max(0, len(rows) - MOST_ROWS)})
     return tables
@@ -159,7 +209,12 @@ def _cells(r: Any, comparison: Comparison) -> list[str]:
     measure = common.evaluation(r.evaluation).measure(r.measure)
     cells = [comparison.named(r), condition_title(r, common), measure.title, f"{r.b} − {r.a}"]
     digits = digits_of(r.difference, r.low, r.high)
-    cells += [number(r.mean_a, digits), number(r.mean_b, digits), with_interval(r.difference, r.low, r.high), p]
+    cells += [
+        number(r.mean_a, digits),
+        number(r.mean_b, digits),
+        with_interval(r.difference, r.low, r.high),
+        p,
+    ]
     cells.append(outcome(r))
     counts = [r.flipped, r.undefined, r.absent, r.unreadable]
     return [*cells, f"{r.joined}/{r.samples}", *(str(n) if n else "–" for n in counts)]

@@ -27,7 +27,18 @@ from heatproof.statistics.forms import Form, forms_of
 
 OVERALL = "overall"
 FAMILIES = (OVERALL, "conditions", "measures", "controls")
-COLUMNS = ["dataset", "model", "evaluation", "kind", "explainer", "measure", "condition", "level", "family", "form"]
+COLUMNS = [
+    "dataset",
+    "model",
+    "evaluation",
+    "kind",
+    "explainer",
+    "measure",
+    "condition",
+    "level",
+    "family",
+    "form",
+]
 COLUMNS += ["a", "b", "explainer_a", "explainer_b", "mean_a", "mean_b", "difference", "low", "high"]
 COLUMNS += ["p", "p_holm", "separated", "better"]
 COLUMNS += ["samples", "joined", "flipped", "undefined", "absent", "unreadable"]
@@ -68,9 +79,13 @@ def paired_differences(sides: Sequence[Side], common: Common, level: float = 0.9
         table.loc[here, "p_holm"] = holm(table.loc[here, "p"].to_numpy(dtype=np.float64))
     table["separated"] = table["p_holm"] < 1 - level
     measured = zip(table["evaluation"], table["measure"], strict=True)
-    signs = np.array([common.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured])
+    signs = np.array(
+        [common.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured]
+    )
     gain = table["difference"].to_numpy() * signs
-    table["better"] = np.where(~table["separated"] | (signs == 0), "", np.where(gain > 0, table["b"], table["a"]))
+    table["better"] = np.where(
+        ~table["separated"] | (signs == 0), "", np.where(gain > 0, table["b"], table["a"])
+    )
     return table[COLUMNS]
 
 
@@ -78,7 +93,9 @@ def _rows(
     pair: tuple[Side, Side], common: Common, dataset: Names, model: Names, places: tuple[int, int]
 ) -> Iterator[Row]:
     data, nets = ([names[i] for i in places] for names in (dataset, model))
-    read = [_known(side, *key) for side, key in zip(pair, zip(data, nets, strict=True), strict=True)]
+    read = [
+        _known(side, *key) for side, key in zip(pair, zip(data, nets, strict=True), strict=True)
+    ]
     universe = sorted({str(sample) for frame in read for sample in frame.index})
     lost = np.zeros(len(universe), dtype=bool)
     for frame in read:
@@ -93,13 +110,19 @@ def _rows(
             known = pd.concat(read).reset_index().assign(dataset=d)
             cubes.append(replace(cube, groups=groups_of(cube, known)))
         if len(cubes) == 2:
-            key = {"dataset": shown(dataset), "model": shown(model), "evaluation": shown(evaluated.names)}
+            key = {
+                "dataset": shown(dataset),
+                "model": shown(model),
+                "evaluation": shown(evaluated.names),
+            }
             key |= {"kind": evaluated.axis.name, "a": pair[0].label, "b": pair[1].label}
             for explainer in common.explainers:
                 label, earlier, later = shown(explainer), explainer[places[0]], explainer[places[1]]
                 if all(label in cube.explainers for cube in cubes):
                     about = key | {"explainer": label, "explainer_a": earlier, "explainer_b": later}
-                    yield from _explainer_rows(about, evaluated, (cubes[0], cubes[1]), lost, common.same_seed)
+                    yield from _explainer_rows(
+                        about, evaluated, (cubes[0], cubes[1]), lost, common.same_seed
+                    )
 
 
 def _known(side: Side, dataset: str, model: str) -> pd.DataFrame:
@@ -108,11 +131,20 @@ def _known(side: Side, dataset: str, model: str) -> pd.DataFrame:
 
 
 def _cube(
-    side: Side, dataset: str, model: str, evaluation: str, names: dict[str, str], universe: Sequence[str]
+    side: Side,
+    dataset: str,
+    model: str,
+    evaluation: str,
+    names: dict[str, str],
+    universe: Sequence[str],
 ) -> Cube | None:
     """The scores of one run for the explainers in common, under their common names, with all samples in order."""
     table = side.table
-    here = (table["dataset"] == dataset) & (table["model"] == model) & (table["evaluation"] == evaluation)
+    here = (
+        (table["dataset"] == dataset)
+        & (table["model"] == model)
+        & (table["evaluation"] == evaluation)
+    )
     rows = table[here & table["explainer"].isin(list(names))]
     if rows.empty:
         return None
@@ -129,7 +161,11 @@ def _cube(
 
 
 def _explainer_rows(
-    key: dict[str, Any], evaluated: Evaluated, cubes: tuple[Cube, Cube], lost: NDArray[np.bool_], calibrated: bool
+    key: dict[str, Any],
+    evaluated: Evaluated,
+    cubes: tuple[Cube, Cube],
+    lost: NDArray[np.bool_],
+    calibrated: bool,
 ) -> Iterator[Row]:
     a, b = cubes
     conditions = [c for c in a.conditions if c in b.conditions and c[0] != IDENTITY]
@@ -160,14 +196,22 @@ def _explainer_rows(
 
 
 def _condition_row(
-    key: dict[str, Any], cubes: tuple[Cube, Cube], condition: Condition, lost: NDArray[np.bool_], best: Form
+    key: dict[str, Any],
+    cubes: tuple[Cube, Cube],
+    condition: Condition,
+    lost: NDArray[np.bool_],
+    best: Form,
 ) -> Row | None:
     explainer, measure = key["explainer"], key["measure"]
-    sides = [(cube, cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes]
+    sides = [
+        (cube, cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes
+    ]
     if not all(cube.asked[measure][e, c] for cube, e, c in sides):
         return None
     status = np.stack([cube.status[e, c] for cube, e, c in sides])
-    for score, chance, form in forms_of(measure, best, lambda column: all(column in cube.values for cube in cubes)):
+    for score, chance, form in forms_of(
+        measure, best, lambda column: all(column in cube.values for cube in cubes)
+    ):
         both = np.asarray(np.isfinite([cube.values[score][e, c] for cube, e, c in sides]).all(0))
         if chance is not None and not both.any():
             continue
@@ -189,7 +233,9 @@ def _condition_row(
 def _overall(rows: list[Row], family: str) -> Row:
     """The mean over conditions, each condition's levels first, of the scores on the samples that both runs retain."""
     names = [row.key["condition"] for row in rows]
-    earlier, later = (stacked([getattr(r, who) for r in rows]).nested(names) for who in ("earlier", "later"))
+    earlier, later = (
+        stacked([getattr(r, who) for r in rows]).nested(names) for who in ("earlier", "later")
+    )
     fate = np.stack([row.fate for row in rows])
     merged = np.where((fate == JOINED).any(0), JOINED, fate.max(0)).astype(np.int8)
     forms = dict.fromkeys(row.key["form"] for row in rows)
@@ -208,7 +254,9 @@ def _tested(rows: list[Row], level: float) -> pd.DataFrame:
         some = rows[i : i + AT_ONCE]
         apart = stacked([row.later for row in some]).minus(stacked([row.earlier for row in some]))
         parts.append((*apart.interval(level, np.inf), apart.p()))
-    frame["low"], frame["high"], frame["p"] = (np.concatenate(column) for column in zip(*parts, strict=True))
+    frame["low"], frame["high"], frame["p"] = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
     frame["samples"] = len(rows[0].fate)
     for code, name in enumerate(FATES):
         frame[name] = [int((row.fate == code).sum()) for row in rows]

@@ -22,7 +22,12 @@ ALL_CONDITIONS = "all conditions"
 SENTENCES = 6
 HIGH_LOSS = 0.5
 SURE = 0.001  # below which p-values are not told apart
-FEW, LOST, OTHER, MOVED = "Few samples", "Many samples fell out", "Other predictions", "Controls differ"
+FEW, LOST, OTHER, MOVED = (
+    "Few samples",
+    "Many samples fell out",
+    "Other predictions",
+    "Controls differ",
+)
 TEXTS = {
     FEW: f"Intervals from fewer than {FEW_SAMPLES} joined samples are rough, and small differences go unseen.",
     LOST: "Only samples that both runs retain are compared. Where less than half remain, the difference is about those "
@@ -57,8 +62,13 @@ def verdict(comparison: Comparison) -> list[str]:
         largest = max(records(tested), key=lambda r: abs(r.difference))
         title = comparison.common.evaluation(largest.evaluation).measure(largest.measure).title
         what = f"{largest.explainer} ({largest.evaluation}, {title}){_place(largest, rows)}"
-        nearest = f"The largest difference, {largest.b} − {largest.a} for {what}, is {_gap(largest, 1)}."
-        return [f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.", nearest]
+        nearest = (
+            f"The largest difference, {largest.b} − {largest.a} for {what}, is {_gap(largest, 1)}."
+        )
+        return [
+            f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.",
+            nearest,
+        ]
     ordered = sorted(records(apart), key=lambda r: (max(r.p_holm, SURE), -abs(r.difference)))
     first, *others = (_sentence(row, rows, comparison.common) for row in ordered[:SENTENCES])
     sentences = [f"{first}; {count}.", *(f"{sentence}." for sentence in others)]
@@ -75,7 +85,9 @@ def _sentence(row: Any, rows: pd.DataFrame, common: Common) -> str:
     evaluated = common.evaluation(row.evaluation)
     measure = evaluated.measure(row.measure)
     ends = ((row.b, row.explainer_b), (row.a, row.explainer_a))
-    (first, method), (second, other) = ends if row.difference * (measure.sign or 1) > 0 else ends[::-1]
+    (first, method), (second, other) = (
+        ends if row.difference * (measure.sign or 1) > 0 else ends[::-1]
+    )
     place = _place(row, rows)
     how = evaluated.axis.verb if measure.sign else f"scores higher in {row.evaluation} than"
     lower = ", where less is better" if measure.better == "lower" else ""
@@ -111,7 +123,9 @@ def cautions(comparison: Comparison) -> list[Finding]:
     """What not to conclude: few or lost samples, other predictions, controls that differ."""
     common, every, rows = comparison.common, comparison.differences, main_rows(comparison)
     few = rows[(rows["joined"] > 0) & (rows["joined"] < FEW_SAMPLES)]
-    lost = every[(every["family"] == "conditions") & (every["joined"] < HIGH_LOSS * every["samples"])]
+    lost = every[
+        (every["family"] == "conditions") & (every["joined"] < HIGH_LOSS * every["samples"])
+    ]
     moved = every[(every["family"] == "controls") & every["separated"]]
     items = {
         FEW: [],
@@ -176,14 +190,26 @@ def text(comparison: Comparison) -> str:
         lines += ["", *_grid(rows, comparison)]
     warned = cautions(comparison)
     if warned:
-        lines += ["", _wrapped("Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + ".")]
+        lines += [
+            "",
+            _wrapped("Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + "."),
+        ]
     if comparison.left_out:
         lines += ["", "Not compared", *(_wrapped(line) for line in comparison.left_out)]
     return "\n".join(lines)
 
 
 def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
-    head = ("evaluation", "explainer", "pair", "scores", "difference", "p (Holm)", "better", "joined")
+    head = (
+        "evaluation",
+        "explainer",
+        "pair",
+        "scores",
+        "difference",
+        "p (Holm)",
+        "better",
+        "joined",
+    )
     cells = [head]
     for r in records(rows):
         p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
@@ -191,7 +217,16 @@ def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
         both = f"{number(r.mean_b, digits)} − {number(r.mean_a, digits)}"
         gap = with_interval(r.difference, r.low, r.high)
         cells.append(
-            (r.evaluation, comparison.named(r), f"{r.b} − {r.a}", both, gap, p, outcome(r), f"{r.joined}/{r.samples}")
+            (
+                r.evaluation,
+                comparison.named(r),
+                f"{r.b} − {r.a}",
+                both,
+                gap,
+                p,
+                outcome(r),
+                f"{r.joined}/{r.samples}",
+            )
         )
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
@@ -199,8 +234,12 @@ def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
 
 def outcome(row: Any) -> str:
     """Which run is better in a row, as a word."""
-    return str(row.better) or ("differs" if row.separated else "–" if not row.joined else "not separated")
+    return str(row.better) or (
+        "differs" if row.separated else "–" if not row.joined else "not separated"
+    )
 
 
 def _wrapped(sentence: str) -> str:
-    return textwrap.fill(sentence, WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+    return textwrap.fill(
+        sentence, WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False
+    )

@@ -16,6 +16,15 @@ from heatproof.runs.executors.worker import FromStudy, Pickled, WorkerError, pic
 from heatproof.runs.plan import Job, Plan
 from heatproof.runs.storage import Place
 
-__all__ = ["Executor", "FromStudy", "Pickled", "Processes", "Ray", "WorkerError", "import_ray", "pickled"]
+__all__ = [
+    "Executor",
+    "FromStudy",
+    "Pickled",
+    "Processes",
+    "Ray",
+    "WorkerError",
+    "import_ray",
+    "pickled",
+]
 
 Executor = Callable[[Plan, Place, list[Job], Tick], dict[str, Any]]

@@ -52,12 +52,16 @@ class Ray:
             if connected:
                 ray.shutdown()
 
-    def _carry_out(self, ray: Any, plan: Plan, root: Place, jobs: list[Job], tick: Tick) -> dict[str, Any]:
+    def _carry_out(
+        self, ray: Any, plan: Plan, root: Place, jobs: list[Job], tick: Tick
+    ) -> dict[str, Any]:
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         room, needs = seats(alive, wants_gpu=self.recipe.study().device != "cpu")
         count = min(room, len(jobs), self.workers or room)
         given = (self.recipe, str(root), plan.shard_size)
-        crew = _Crew(ray, ray.remote(ShardActor).options(**needs), given, deque(jobs), Tally("ray", count))
+        crew = _Crew(
+            ray, ray.remote(ShardActor).options(**needs), given, deque(jobs), Tally("ray", count)
+        )
         try:
             for _ in range(count):
                 crew.start()
@@ -101,7 +105,9 @@ def seats(nodes: list[dict[str, float]], wants_gpu: bool) -> tuple[int, dict[str
         return gpus, {"num_gpus": 1, "num_cpus": 1}
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
     if not cpus:
-        raise UserError("no node of the Ray cluster offers a core; start some with `ray start --num-cpus`")
+        raise UserError(
+            "no node of the Ray cluster offers a core; start some with `ray start --num-cpus`"
+        )
     each = min(CORES, *cpus)
     return sum(n // each for n in cpus), {"num_cpus": each}
 
@@ -113,7 +119,9 @@ class ShardActor:
         """Make the plan in this process; separate from the making of the actor, so that a mistake is told as such."""
         expect(place(root))
         if not (place(root) / "manifest.json").is_file():
-            raise UserError(f"a node of the Ray cluster does not see {root}; a run needs a path that all nodes share")
+            raise UserError(
+                f"a node of the Ray cluster does not see {root}; a run needs a path that all nodes share"
+            )
         self.worker = Worker(recipe, place(root), shard_size, 0)
 
     def run(self, job: Job) -> Done:
@@ -153,11 +161,15 @@ class _Crew:
             errors = self.ray.exceptions
             try:
                 done = self.ray.get(reference)
-            except errors.RayTaskError as error:  # our code or the user's failed, and would fail elsewhere
+            except (
+                errors.RayTaskError
+            ) as error:  # our code or the user's failed, and would fail elsewhere
                 if isinstance(error.cause, UserError):
                     raise UserError(str(error.cause)) from error
                 place = f" at {shard_name(job)}" if job else ""
-                raise WorkerError(f"a worker failed{place}; what is finished is kept.\n{error}") from error
+                raise WorkerError(
+                    f"a worker failed{place}; what is finished is kept.\n{error}"
+                ) from error
             except errors.RayError as error:  # the process, its node or the way to it is gone
                 self._replace(actor, job, error)
                 continue
@@ -175,7 +187,9 @@ class _Crew:
         if job is None:
             self.failed_starts += 1
             if self.failed_starts >= MOST_FAILED_STARTS:
-                raise WorkerError(f"{self.failed_starts} workers in a row were lost before they were ready: {error}")
+                raise WorkerError(
+                    f"{self.failed_starts} workers in a row were lost before they were ready: {error}"
+                )
         else:
             self.tally.lose(job, why)
             self.waiting.appendleft(job)

@@ -24,7 +24,14 @@ import torch
 
 from heatproof.errors import UserError
 from heatproof.runs.engine import Tick
-from heatproof.runs.executors.worker import MOST_LOSSES, Recipe, Tally, Worker, WorkerError, shard_name
+from heatproof.runs.executors.worker import (
+    MOST_LOSSES,
+    Recipe,
+    Tally,
+    Worker,
+    WorkerError,
+    shard_name,
+)
 from heatproof.runs.plan import Job, Plan
 from heatproof.runs.storage import Place, expect, must_be_shared
 
@@ -88,7 +95,9 @@ class _Team:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         given = (theirs, self.recipe, self.root, self.plan.shard_size, number, self.threads)
-        process = context.Process(target=_serve, args=given, name=f"heatproof-worker-{number}", daemon=True)
+        process = context.Process(
+            target=_serve, args=given, name=f"heatproof-worker-{number}", daemon=True
+        )
         with _deaf_to_interrupts():
             process.start()
         theirs.close()  # so that our end says when the worker is gone
@@ -100,7 +109,11 @@ class _Team:
                 return
             if member.ready and member.job is None:
                 job = self.waiting.popleft()
-                member.job, member.due, member.ticked = job, self.plan.work(self.root, [job]), Counter()
+                member.job, member.due, member.ticked = (
+                    job,
+                    self.plan.work(self.root, [job]),
+                    Counter(),
+                )
                 try:
                     connection.send(job)
                 except OSError:
@@ -129,7 +142,9 @@ class _Team:
             raise UserError(content)
         else:
             place = f" at {shard_name(member.job)}" if member.job else ""
-            raise WorkerError(f"worker {member.number} failed{place}; what is finished is kept.\n{content}")
+            raise WorkerError(
+                f"worker {member.number} failed{place}; what is finished is kept.\n{content}"
+            )
 
     def _replace(self, connection: Connection) -> None:
         """A worker's pipe ended: take back its shard and start another worker."""
@@ -137,8 +152,14 @@ class _Team:
         connection.close()
         member.process.join(PATIENCE)
         code = member.process.exitcode
-        why = f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with exit code {code}"
-        logging.getLogger("heatproof").warning("worker %d is lost: %s; another takes its place", member.number, why)
+        why = (
+            f"it was ended by signal {-code}"
+            if code is not None and code < 0
+            else f"it ended with exit code {code}"
+        )
+        logging.getLogger("heatproof").warning(
+            "worker %d is lost: %s; another takes its place", member.number, why
+        )
         if not member.ready:
             self.failed_starts += 1
             if (code is not None and code > 0) or self.failed_starts >= MOST_LOSSES:
@@ -186,14 +207,18 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _serve(connection: Connection, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int) -> None:
+def _serve(
+    connection: Connection, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int
+) -> None:
     """What a worker process does."""
 
     def say(kind: str, content: Any) -> None:
         try:
             connection.send((kind, content))
         except OSError as error:
-            raise SystemExit(0) from error  # the parent is gone; whatever starts next finds the finished parts
+            raise SystemExit(
+                0
+            ) from error  # the parent is gone; whatever starts next finds the finished parts
 
     expect(root)
     try:

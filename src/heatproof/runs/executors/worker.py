@@ -159,7 +159,9 @@ def shard_name(job: Job) -> str:
 class Worker:
     """A plan made in this process, compared with the run it is for, and the shards that it does."""
 
-    def __init__(self, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int | None = None
+    ) -> None:
         keep_freed_memory()
         if threads is not None:
             torch.set_num_threads(threads)

@@ -75,28 +75,42 @@ def _hf(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
     (folder / "data").mkdir(parents=True)
     written = write_tables(run, folder / "data", "parquet")
     # Not .json: without the card, `datasets` would take it for data.
-    (folder / "README.md").write_text(dataset_card(study_facts(run, gaps), folder / "data"), encoding="utf-8")
+    (folder / "README.md").write_text(
+        dataset_card(study_facts(run, gaps), folder / "data"), encoding="utf-8"
+    )
     return {f"data/{name}": rows for name, rows in written.items()} | {"README.md": None}
 
 
 def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
     folder.mkdir()
     study, samples, written = run.manifest["study"], run.samples(), dict[str, int | None]()
-    for dataset, model, explainer in product(study["datasets"], study["models"], study["explainers"]):
+    for dataset, model, explainer in product(
+        study["datasets"], study["models"], study["explainers"]
+    ):
         maps = read_maps(run.path, dataset, model, explainer)
         if not maps:
             continue
-        told = [name for name, of in ((dataset, "datasets"), (model, "models")) if len(study[of]) > 1]
+        told = [
+            name for name, of in ((dataset, "datasets"), (model, "models")) if len(study[of]) > 1
+        ]
         stem = "-".join(map(slug, (*told, explainer)))
-        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)].set_index("sample")["predicted"]
-        arrays = {"ids": np.array(list(maps)), "maps": np.stack(list(maps.values())), "targets": own[list(maps)]}
+        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)].set_index(
+            "sample"
+        )["predicted"]
+        arrays = {
+            "ids": np.array(list(maps)),
+            "maps": np.stack(list(maps.values())),
+            "targets": own[list(maps)],
+        }
         np.savez_compressed(folder / f"{stem}.npz", **arrays)
         written[f"{stem}.npz"] = len(maps)
         for sample, values in maps.items():
             if values.ndim == 3:
                 white = np.full((*values.shape[1:], 3), 255, dtype=np.uint8)
                 (folder / stem).mkdir(exist_ok=True)
-                picture = Image.fromarray(laid(white, values.sum(0), signed=bool((values < 0).any())))
+                picture = Image.fromarray(
+                    laid(white, values.sum(0), signed=bool((values < 0).any()))
+                )
                 picture.save(folder / stem / f"{slug(sample)}.png")
     if not written:
         raise UserError(f"{run.path} holds no maps; {ADVICE}")
@@ -113,17 +127,23 @@ FORMATS: dict[str, Callable[[Run, Path, list[str]], dict[str, int | None]]] = {
 
 
 def _target(run: Place, packed: Path | None, to: str, out: str | Path | None) -> Path:
-    beside = run.resolve() if isinstance(run, Path) else Path(run.name)  # a run of a store goes to where one is
+    beside = (
+        run.resolve() if isinstance(run, Path) else Path(run.name)
+    )  # a run of a store goes to where one is
     if packed is not None:
         beside = packed.resolve().with_suffix("")
     ending = ".zip" if to == "zip" else f"-{to}"
     target = beside.with_name(beside.name + ending) if out is None else place(out)
     if not isinstance(target, Path):
-        raise UserError(f"an export goes to a local path, got {out}; copy it to the store afterwards")
+        raise UserError(
+            f"an export goes to a local path, got {out}; copy it to the store afterwards"
+        )
     if target.exists() or target.is_symlink():
         raise UserError(f"{target} is there already; remove it or give another place with --out")
     if isinstance(run, Path) and target.resolve().is_relative_to(run.resolve()):
-        raise UserError(f"{target} is inside the run directory, which holds nothing else; give another place")
+        raise UserError(
+            f"{target} is inside the run directory, which holds nothing else; give another place"
+        )
     return target
 
 
@@ -133,7 +153,9 @@ def _new(target: Path) -> Iterator[Path]:
     folder = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.mkdtemp(prefix=f".{target.name[:60]}.{this_host()}-{os.getpid()}.", dir=target.parent)
+        folder = tempfile.mkdtemp(
+            prefix=f".{target.name[:60]}.{this_host()}-{os.getpid()}.", dir=target.parent
+        )
         temporary = Path(folder) / target.name
         yield temporary
         if target.exists():

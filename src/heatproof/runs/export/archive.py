@@ -32,7 +32,9 @@ def write_zip(run: Run, path: Path) -> list[str]:
     """
     held = {MANIFEST: run.path / MANIFEST}
     for folder, suffix in FOLDERS.items():
-        found = parts(run.path / folder) if suffix == ".parquet" else files(run.path / folder, suffix)
+        found = (
+            parts(run.path / folder) if suffix == ".parquet" else files(run.path / folder, suffix)
+        )
         held |= {within(file, run.path): file for file in found}
     names = sorted(held)
     with zipfile.ZipFile(path, "x", allowZip64=True) as archive:
@@ -94,14 +96,24 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     names = {entry.filename for entry in entries}
     if len(names) < len(entries):
         raise UserError(f"{path} holds a name twice")
-    tops = [name[: -len(MANIFEST)] for name in names if re.fullmatch(rf"([^/]+/)?{re.escape(MANIFEST)}", name)]
+    tops = [
+        name[: -len(MANIFEST)]
+        for name in names
+        if re.fullmatch(rf"([^/]+/)?{re.escape(MANIFEST)}", name)
+    ]
     if len(tops) != 1:
         raise UserError(f"{path} holds no run: it has {'several' if tops else 'no'} {MANIFEST}")
-    members = {entry.filename[len(tops[0]) :]: entry for entry in entries if entry.filename.startswith(tops[0])}
+    members = {
+        entry.filename[len(tops[0]) :]: entry
+        for entry in entries
+        if entry.filename.startswith(tops[0])
+    }
     members = {name: entry for name, entry in members.items() if _belongs(name)}
     whole = sum(entry.file_size for entry in members.values())
     if whole > LARGEST_GROWTH * path.stat().st_size:
-        raise UserError(f"{path} would unpack to {whole:,} bytes, {LARGEST_GROWTH} times its size or more")
+        raise UserError(
+            f"{path} would unpack to {whole:,} bytes, {LARGEST_GROWTH} times its size or more"
+        )
     return members
 
 
@@ -114,7 +126,9 @@ def _belongs(name: str) -> bool:
     parts = PurePosixPath(name).parts
     if len(parts) == 1:
         return name in (MANIFEST, REPORT)
-    return name.endswith(FOLDERS.get(parts[0], "\0")) and not any(part.startswith(".") for part in parts)
+    return name.endswith(FOLDERS.get(parts[0], "\0")) and not any(
+        part.startswith(".") for part in parts
+    )
 
 
 def _check(path: Path, entry: zipfile.ZipInfo) -> None:

@@ -15,7 +15,13 @@ ABOUT = {
     "samples": "one row per sample: label, prediction and probability, or why it could not be read",
     "summary": "mean scores with 95 % intervals, chance, calibrated and aligned scores, and retention",
 }
-KINDS = {pa.string(): "string", pa.float64(): "float64", pa.int64(): "int64", pa.int32(): "int32", pa.bool_(): "bool"}
+KINDS = {
+    pa.string(): "string",
+    pa.float64(): "float64",
+    pa.int64(): "int64",
+    pa.int32(): "int32",
+    pa.bool_(): "bool",
+}
 
 
 def dataset_card(facts: Mapping[str, Any], folder: Path) -> str:
@@ -29,7 +35,10 @@ def dataset_card(facts: Mapping[str, Any], folder: Path) -> str:
         "pretty_name": "heatproof run",
         "tags": ["heatproof", "explainability", "feature-attribution"],
         "configs": [
-            {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}.parquet"}]}
+            {
+                "config_name": name,
+                "data_files": [{"split": "train", "path": f"data/{name}.parquet"}],
+            }
             | ({"default": True} if name == "scores" else {})
             for name in names
         ],
@@ -50,14 +59,27 @@ def _page(facts: Mapping[str, Any]) -> str:
     study, gaps = facts["study"], facts["missing"]
     lines = ["# How well explanations hold", "", f"Measured by heatproof {facts['heatproof']}.", ""]
     if gaps:
-        lines += [f"**Unfinished**: {len(gaps)} parts are missing, the first is {_code(gaps[0])}.", ""]
+        lines += [
+            f"**Unfinished**: {len(gaps)} parts are missing, the first is {_code(gaps[0])}.",
+            "",
+        ]
     lines += ["| | |", "|---|---|"]
-    for title, section in (("models", "models"), ("data", "datasets"), ("explainers", "explainers")):
+    for title, section in (
+        ("models", "models"),
+        ("data", "datasets"),
+        ("explainers", "explainers"),
+    ):
         lines.append(f"| {title} | {', '.join(_code(name) for name in study[section])} |")
     lines.append(f"| evaluations | {', '.join(_code(name) for name in study['evaluations'])} |")
     lines += [f"| command | {_code(facts['command'])} |", f"| run | {_code(facts['run'])} |", ""]
     lines += [f"- `{name}`: {text}" for name, text in ABOUT.items()]
-    lines += ["", "```python", 'scores = datasets.load_dataset(FOLDER, "scores", split="train")', "```", ""]
+    lines += [
+        "",
+        "```python",
+        'scores = datasets.load_dataset(FOLDER, "scores", split="train")',
+        "```",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -68,5 +90,13 @@ def _code(text: Any) -> str:
     '<code>a&#124;b&#96;&lt;c&gt; d</code>'
     """
     plain = " ".join(str(text).split())
-    swaps = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "`": "&#96;", "*": "&#42;", "[": "&#91;"}
+    swaps = {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        "|": "&#124;",
+        "`": "&#96;",
+        "*": "&#42;",
+        "[": "&#91;",
+    }
     return f"<code>{''.join(swaps.get(letter, letter) for letter in plain)}</code>"

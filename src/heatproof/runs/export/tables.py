@@ -30,7 +30,10 @@ def tables(run: Run) -> dict[str, pa.Table]:
 
 def study_facts(run: Run, gaps: list[str]) -> dict[str, Any]:
     """What was measured, with what, from which run, and what is missing: plain data that goes with every export."""
-    facts = {key: run.manifest.get(key) for key in ("heatproof", "created", "command", "versions", "study")}
+    facts = {
+        key: run.manifest.get(key)
+        for key in ("heatproof", "created", "command", "versions", "study")
+    }
     return {"run": fingerprint(run), **facts, "missing": gaps}
 
 
@@ -76,7 +79,9 @@ WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
 
 
 def _arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata()
+    return pa.Table.from_pandas(
+        frame, schema=schema, preserve_index=False
+    ).replace_schema_metadata()
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

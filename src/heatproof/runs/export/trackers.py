@@ -66,7 +66,9 @@ class Payload:
     missing: list[str]
 
 
-def push(run: Run | str | Place, to: str, project: str | None = None, uri: str | None = None) -> Pushed:
+def push(
+    run: Run | str | Place, to: str, project: str | None = None, uri: str | None = None
+) -> Pushed:
     """Send a run to a tracker, or bring the run that is there up to date.
 
     `to` is "mlflow" or "wandb"; `project` is the experiment of MLflow or the project of W&B, "heatproof" by default;
@@ -81,7 +83,10 @@ def push(run: Run | str | Place, to: str, project: str | None = None, uri: str |
     package, opened = _package(to), read(run)
     content = payload(opened)
     with scratch() as folder:
-        names = [*write_tables(opened, folder, "parquet"), *write_study(opened, folder, content.missing)]
+        names = [
+            *write_tables(opened, folder, "parquet"),
+            *write_study(opened, folder, content.missing),
+        ]
         opened.report(folder / "report.html")
         files = [folder / name for name in ("report.html", *names)]
         where, updated = TRACKERS[to](package, content, project or PROJECT, uri, files)
@@ -108,13 +113,18 @@ def payload(run: Run) -> Payload:
         "heatproof.created": str(run.manifest.get("created", "")),
     }
     for section in ("models", "datasets"):
-        tags |= {f"heatproof.{section}.{name}": str(facts["fingerprint"]) for name, facts in study[section].items()}
+        tags |= {
+            f"heatproof.{section}.{name}": str(facts["fingerprint"])
+            for name, facts in study[section].items()
+        }
     return Payload(
         name=named[:LONGEST_NAME],
         fingerprint=tags[RUN_TAG],
         when=_last_moment(run.manifest),
         metrics=_allowed(dict(_metrics(run))),
-        params={name: text[:LONGEST_VALUE] for name, text in _allowed(dict(_params(study))).items()},
+        params={
+            name: text[:LONGEST_VALUE] for name, text in _allowed(dict(_params(study))).items()
+        },
         tags={name: text[:LONGEST_VALUE] for name, text in _allowed(tags).items()},
         missing=gaps,
     )
@@ -129,7 +139,9 @@ def _metrics(run: Run) -> Iterator[tuple[str, float]]:
                 name = f"{cube.evaluation}/{measure}/{row['explainer']}"
                 name += f"/{cube.model}/{cube.dataset}" if several else ""
                 ends = {name: row["score"], f"{name}/low": row["low"], f"{name}/high": row["high"]}
-                yield from ((key, float(value)) for key, value in ends.items() if math.isfinite(value))
+                yield from (
+                    (key, float(value)) for key, value in ends.items() if math.isfinite(value)
+                )
 
 
 def _params(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -152,20 +164,32 @@ def _allowed(named: Mapping[str, Any]) -> dict[str, Any]:
     """
     short = {name: _cleaned(name) for name in named}
     taken = Counter(short.values())
-    marks = {name: hashlib.sha256(name.encode()).hexdigest()[:6] for name, plain in short.items() if taken[plain] > 1}
-    return {f"{short[name]}-{marks[name]}" if name in marks else short[name]: named[name] for name in named}
+    marks = {
+        name: hashlib.sha256(name.encode()).hexdigest()[:6]
+        for name, plain in short.items()
+        if taken[plain] > 1
+    }
+    return {
+        f"{short[name]}-{marks[name]}" if name in marks else short[name]: named[name]
+        for name in named
+    }
 
 
 def _cleaned(name: str) -> str:
     """Letters, digits, _ . - and, between parts that are not empty, a slash."""
-    parts = (re.sub(r"[^\w.-]+", "_", part, flags=re.ASCII).strip("_. ") for part in name.split("/"))
+    parts = (
+        re.sub(r"[^\w.-]+", "_", part, flags=re.ASCII).strip("_. ") for part in name.split("/")
+    )
     plain = "/".join(part or "unnamed" for part in parts)
     mark = hashlib.sha256(name.encode()).hexdigest()[:6]
     return plain if len(plain) <= LONGEST_NAME else f"{plain[:LONGEST_NAME]}-{mark}"
 
 
 def _last_moment(manifest: Mapping[str, Any]) -> int:
-    times = [manifest.get("created"), *(session.get("started") for session in manifest.get("sessions", []))]
+    times = [
+        manifest.get("created"),
+        *(session.get("started") for session in manifest.get("sessions", [])),
+    ]
     moments = [datetime.fromisoformat(text).timestamp() for text in times if text]
     return int(1000 * max(moments, default=time.time()))
 
@@ -177,19 +201,27 @@ def _package(name: str) -> Any:
         raise UserError(f"pushing to {name} needs it: pip install 'heatproof[{name}]'") from error
 
 
-def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> tuple[str, bool]:
+def _to_mlflow(
+    mlflow: Any, content: Payload, project: str, uri: str | None, files: list[Path]
+) -> tuple[str, bool]:
     entities = mlflow.entities
     _check_reachable(uri or mlflow.get_tracking_uri())
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(project)
         experiment = known.experiment_id if known else client.create_experiment(project)
-        known_runs = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{content.fingerprint}'", max_results=1)
+        known_runs = client.search_runs(
+            [experiment], f"tags.`{RUN_TAG}` = '{content.fingerprint}'", max_results=1
+        )
         target = (
-            known_runs[0] if known_runs else client.create_run(experiment, tags=content.tags, run_name=content.name)
+            known_runs[0]
+            if known_runs
+            else client.create_run(experiment, tags=content.tags, run_name=content.name)
         )
         identifier = target.info.run_id
-        for metrics in _chunks([entities.Metric(k, v, content.when, 0) for k, v in content.metrics.items()], 500):
+        for metrics in _chunks(
+            [entities.Metric(k, v, content.when, 0) for k, v in content.metrics.items()], 500
+        ):
             client.log_batch(identifier, metrics=metrics)
         for params in _chunks([entities.Param(k, v) for k, v in content.params.items()], 90):
             client.log_batch(identifier, params=params)
@@ -210,8 +242,12 @@ def _to_mlflow(mlflow: Any, content: Payload, project: str, uri: str | None, fil
     return where, bool(known_runs)
 
 
-def _to_wandb(wandb: Any, content: Payload, project: str, uri: str | None, files: list[Path]) -> tuple[str, bool]:
-    settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, **({"base_url": uri} if uri else {}))
+def _to_wandb(
+    wandb: Any, content: Payload, project: str, uri: str | None, files: list[Path]
+) -> tuple[str, bool]:
+    settings = wandb.Settings(
+        console="off", silent=True, x_disable_stats=True, **({"base_url": uri} if uri else {})
+    )
     identifier = content.fingerprint[:16]
     try:
         tracked = wandb.init(
@@ -224,10 +260,14 @@ def _to_wandb(wandb: Any, content: Payload, project: str, uri: str | None, files
             settings=settings,
         )
     except wandb.errors.Error as error:
-        raise UserError(f"W&B does not take the run: {error}; `wandb login`, or set WANDB_MODE=offline") from error
+        raise UserError(
+            f"W&B does not take the run: {error}; `wandb login`, or set WANDB_MODE=offline"
+        ) from error
     updated = bool(tracked.resumed)
     tracked.summary.update(content.metrics)
-    artefact = wandb.Artifact(f"heatproof-{identifier}", type="heatproof-run", metadata=content.tags)
+    artefact = wandb.Artifact(
+        f"heatproof-{identifier}", type="heatproof-run", metadata=content.tags
+    )
     for path in files:
         artefact.add_file(str(path))
     tracked.log_artifact(artefact)
@@ -250,12 +290,20 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 def _check_reachable(uri: str) -> None:
     """Say at once that nothing answers at an address; the client itself goes on trying for minutes."""
     parts = urlsplit(uri)
-    if parts.scheme not in ("http", "https") or parts.hostname is None or parts.scheme in getproxies():
+    if (
+        parts.scheme not in ("http", "https")
+        or parts.hostname is None
+        or parts.scheme in getproxies()
+    ):
         return
     try:
-        socket.create_connection((parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme]), 10).close()
+        socket.create_connection(
+            (parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme]), 10
+        ).close()
     except OSError as error:
-        raise UserError(f"nothing answers at {_without_password(uri)}: {error}; is the server running?") from error
+        raise UserError(
+            f"nothing answers at {_without_password(uri)}: {error}; is the server running?"
+        ) from error
 
 
 def _without_password(uri: str) -> str:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from heatproof.runs.plan import Plan, make_plan
 
-EXPLAINERS = [{"integrated_gradients": {"steps": 8}}, "gradient_shap", "grad_cam", {"lime": {"samples": 32}}, "random"]
+EXPLAINERS = [
+    {"integrated_gradients": {"steps": 8}},
+    "gradient_shap",
+    "grad_cam",
+    {"lime": {"samples": 32}},
+    "random",
+]
 EXPLAINERS += ["sobel", "weight_noise"]
 EVALUATIONS = [
     {"stability": {"perturbations": "fass-paper"}},

@@ -31,17 +31,51 @@ from heatproof.runs.study import registry
 from heatproof.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
 from heatproof.types import STRICT
 
-SETTINGS = ("seed", "limit", "device", "precision", "compile", "batch_size", "shard_size", "references", "keep_maps")
+SETTINGS = (
+    "seed",
+    "limit",
+    "device",
+    "precision",
+    "compile",
+    "batch_size",
+    "shard_size",
+    "references",
+    "keep_maps",
+)
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
-MODEL_KEYS = ("source", "name", "mean", "std", "classes", "channels_last", "embedding", "task", "architecture")
-DATA_KEYS = ("source", "name", "size", "resize", "shape", "limit", "length", "vocabulary", "split", "label", "regions")
+MODEL_KEYS = (
+    "source",
+    "name",
+    "mean",
+    "std",
+    "classes",
+    "channels_last",
+    "embedding",
+    "task",
+    "architecture",
+)
+DATA_KEYS = (
+    "source",
+    "name",
+    "size",
+    "resize",
+    "shape",
+    "limit",
+    "length",
+    "vocabulary",
+    "split",
+    "label",
+    "regions",
+)
 LARGEST_FILE = 1_000_000
 
 
 def _from(least: int) -> BeforeValidator:
     def check(value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"{info.field_name} must be a whole number of at least {least}, got {value!r}")
+            raise UserError(
+                f"{info.field_name} must be a whole number of at least {least}, got {value!r}"
+            )
         return value
 
     return BeforeValidator(check)
@@ -80,18 +114,26 @@ class Study:
         data = {}
         for name, settings in self.data.items():
             options = {**settings, "limit": self.limit or settings.get("limit")}
-            data[name] = open_data(options.pop("source"), name=name, allow_code=allow_code, **options)
+            data[name] = open_data(
+                options.pop("source"), name=name, allow_code=allow_code, **options
+            )
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         models = {}
         for name, settings in self.models.items():
             options = dict(settings)
-            model = load_model(options.pop("source"), device=device, allow_code=allow_code, **options)
+            model = load_model(
+                options.pop("source"), device=device, allow_code=allow_code, **options
+            )
             # Without a name in the study, code knows what it made better than the name of its function does.
-            unnamed = settings["source"].startswith("python:") and name == _short_name(settings["source"])
+            unnamed = settings["source"].startswith("python:") and name == _short_name(
+                settings["source"]
+            )
             model.name = model.name if unnamed else name
             models[model.name] = model
         given = {key: getattr(self, key) for key in SETTINGS if key not in ("limit", "device")}
-        return make_plan(models, data, self.explainers, self.evaluations, study_file=self.text, **given)
+        return make_plan(
+            models, data, self.explainers, self.evaluations, study_file=self.text, **given
+        )
 
 
 def read_study(
@@ -102,13 +144,19 @@ def read_study(
     if not file.is_file():
         siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
         guess = nearest(file.name, siblings)
-        raise UserError(f"no study file {str(file)!r}" + (f"; did you mean {guess[0]!r}?" if guess else ""))
+        raise UserError(
+            f"no study file {str(file)!r}" + (f"; did you mean {guess[0]!r}?" if guess else "")
+        )
     if file.stat().st_size > LARGEST_FILE:
-        raise UserError(f"{file} is larger than {LARGEST_FILE} bytes; a study file is a page of YAML")
+        raise UserError(
+            f"{file} is larger than {LARGEST_FILE} bytes; a study file is a page of YAML"
+        )
     try:
         text = tried(file, partial(file.read_text, encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise UserError(
+            f"{file} is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         check_unfolded(root, str(file))
@@ -121,13 +169,20 @@ def read_study(
         hint = "; indent with spaces, not with tabs" if "'\\t'" in problem else ""
         raise UserError(f"{file}{line}: this is not YAML: {problem}{hint}") from error
     try:
-        return replace(parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code), text=text)
+        return replace(
+            parse(content, file.parent, seed=seed, limit=limit, allow_code=allow_code), text=text
+        )
     except BadParameter as error:
         raise UserError(f"{file}, line {line_of(root, error.keys)}: {error}") from error
 
 
 def parse(
-    content: Any, folder: Path, *, seed: int | None = None, limit: int | None = None, allow_code: bool = False
+    content: Any,
+    folder: Path,
+    *,
+    seed: int | None = None,
+    limit: int | None = None,
+    allow_code: bool = False,
 ) -> Study:
     """Check the content of a study file; relative paths are relative to `folder`."""
     if not isinstance(content, Mapping):
@@ -140,11 +195,20 @@ def parse(
         if key not in content:
             raise BadParameter(f"the study names no {key}", ())
     settings = {key: content[key] for key in SETTINGS if content.get(key) is not None}
-    settings |= {key: value for key, value in (("seed", seed), ("limit", limit)) if value is not None}
-    models = _sources(content[which], which, MODEL_KEYS, lambda source: check_model_name(source, folder))
-    data = _sources(content["data"], "data", DATA_KEYS, lambda source: check_data_name(source, folder))
+    settings |= {
+        key: value for key, value in (("seed", seed), ("limit", limit)) if value is not None
+    }
+    models = _sources(
+        content[which], which, MODEL_KEYS, lambda source: check_model_name(source, folder)
+    )
+    data = _sources(
+        content["data"], "data", DATA_KEYS, lambda source: check_data_name(source, folder)
+    )
 
-    parts = {"models": _checked_models(models, which, folder), "data": _with_vocabularies(data, folder)}
+    parts = {
+        "models": _checked_models(models, which, folder),
+        "data": _with_vocabularies(data, folder),
+    }
     with inside("explainers"):
         specs = _with_code(content["explainers"], folder, allow_code)
         parts["explainers"] = registry.explainers(_with_files(specs, folder, allow_code))
@@ -155,7 +219,9 @@ def parse(
     return study
 
 
-def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]) -> dict[str, dict[str, Any]]:
+def _sources(
+    given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]
+) -> dict[str, dict[str, Any]]:
     """Names to {source, options}, from a string, a mapping, or a list of these."""
     found: dict[str, dict[str, Any]] = {}
     entries = given if isinstance(given, list) else [given]
@@ -163,7 +229,9 @@ def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[s
         place: tuple[str | int, ...] = (section, number) if isinstance(given, list) else (section,)
         options = {"source": entry} if isinstance(entry, str) else entry
         if not isinstance(options, Mapping) or not isinstance(options.get("source"), str):
-            raise BadParameter(f"{section} needs a name or a mapping with the key source, got {entry!r}", place)
+            raise BadParameter(
+                f"{section} needs a name or a mapping with the key source, got {entry!r}", place
+            )
         source = options["source"]
         with inside(*place):
             only_known(options, keys, f"an entry of {section}")
@@ -171,14 +239,18 @@ def _sources(given: Any, section: str, keys: tuple[str, ...], check: Callable[[s
             checked = {**options, "source": check(source)}
         name = str(checked.pop("name", None) or _short_name(source))
         if name in found:
-            raise BadParameter(f"{section} has two entries named {name!r}; give one of them another name", place)
+            raise BadParameter(
+                f"{section} has two entries named {name!r}; give one of them another name", place
+            )
         found[name] = checked
     if not found:
         raise BadParameter(f"{section} is empty", (section,))
     return found
 
 
-def _checked_models(models: dict[str, dict[str, Any]], section: str, folder: Path) -> dict[str, dict[str, Any]]:
+def _checked_models(
+    models: dict[str, dict[str, Any]], section: str, folder: Path
+) -> dict[str, dict[str, Any]]:
     """The models with tasks made and architectures checked; a Python file is relative to the study file."""
     for options in models.values():
         if options.get("task") is not None:
@@ -202,7 +274,9 @@ def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[st
             options["vocabulary"] = f"hf:{hub_name(path.removeprefix('hf:'), folder)}"
             continue
         if not isinstance(path, str) or not (folder / path).is_file():
-            raise BadParameter(f"the vocabulary of {name} must be the path of a JSON file, got {path!r}", ("data",))
+            raise BadParameter(
+                f"the vocabulary of {name} must be the path of a JSON file, got {path!r}", ("data",)
+            )
         options["vocabulary"] = str(folder / path)
     return data
 
@@ -216,17 +290,35 @@ def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
     """Explainers or evaluations with those of the form python:module:name made."""
     if isinstance(spec, str) and spec.startswith("python:"):
         return load_object(spec, folder, allow_code=allow_code)
-    entries = enumerate(spec) if isinstance(spec, list) else spec.items() if isinstance(spec, Mapping) else ()
+    entries = (
+        enumerate(spec)
+        if isinstance(spec, list)
+        else spec.items()
+        if isinstance(spec, Mapping)
+        else ()
+    )
     found = {}
     for place, item in entries:
         with inside(place):
             found[place] = _with_code(item, folder, allow_code)
-    return list(found.values()) if isinstance(spec, list) else found if isinstance(spec, Mapping) else spec
+    return (
+        list(found.values())
+        if isinstance(spec, list)
+        else found
+        if isinstance(spec, Mapping)
+        else spec
+    )
 
 
 def _with_files(spec: Any, folder: Path, allow_code: bool) -> Any:
     """Explainers with the training data, concepts and checkpoints that they name opened, relative to the study file."""
-    entries = enumerate(spec) if isinstance(spec, list) else spec.items() if isinstance(spec, Mapping) else ()
+    entries = (
+        enumerate(spec)
+        if isinstance(spec, list)
+        else spec.items()
+        if isinstance(spec, Mapping)
+        else ()
+    )
     found: dict[Any, Any] = {}
     for key, value in entries:
         samples = (isinstance(value, str) and value not in ("random", REFERENCES)) or (
@@ -234,16 +326,26 @@ def _with_files(spec: Any, folder: Path, allow_code: bool) -> Any:
         )
         with inside(key):
             try:
-                if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (key == "baseline" and samples):
+                if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (
+                    key == "baseline" and samples
+                ):
                     found[key] = examples(value, folder=folder, allow_code=allow_code)
                 elif key == "path" and isinstance(value, str):
                     found[key] = str(folder / value)
                 elif key == "concepts":
                     found[key] = concepts(value, folder=folder, allow_code=allow_code)
                 elif key == "checkpoints" and isinstance(value, list):
-                    found[key] = [str(folder / path) if isinstance(path, str) else path for path in value]
+                    found[key] = [
+                        str(folder / path) if isinstance(path, str) else path for path in value
+                    ]
                 else:
                     found[key] = _with_files(value, folder, allow_code)
             except TypeError as error:  # an option that such samples do not have
                 raise UserError(str(error)) from error
-    return list(found.values()) if isinstance(spec, list) else found if isinstance(spec, Mapping) else spec
+    return (
+        list(found.values())
+        if isinstance(spec, list)
+        else found
+        if isinstance(spec, Mapping)
+        else spec
+    )

@@ -24,7 +24,9 @@ WHY = {
 """Candidates in their order: the first three that suit, never two of layers, and the controls."""
 
 
-def recommended(made: Mapping[str, Any], models: Mapping[str, Model], first: Batch) -> dict[str, str]:
+def recommended(
+    made: Mapping[str, Any], models: Mapping[str, Model], first: Batch
+) -> dict[str, str]:
     """Which of the candidates of `WHY`, `made` for such data, suit all models and samples such as the first, and why.
 
     >>> import torch
@@ -35,7 +37,9 @@ def recommended(made: Mapping[str, Any], models: Mapping[str, Model], first: Bat
     """
     found: dict[str, str] = {}
     for name, why in WHY.items():
-        spare = (name == "grad_cam" and "chefer" in found) or (len(found) > 2 and not made[name].control)
+        spare = (name == "grad_cam" and "chefer" in found) or (
+            len(found) > 2 and not made[name].control
+        )
         if not spare and all(_suits(made[name], model, first) for model in models.values()):
             found[name] = f"recommended: {name} {why} ({terms_of(name)})"
     return found
@@ -47,5 +51,7 @@ def _suits(explainer: Any, model: Model, first: Batch) -> bool:
         explainer.check(model, first.x.shape[1:])
     except UserError:
         return False
-    blind = why_undefined(explainer.name, modality(model, first)) or why_not_explainable(explainer, model)
+    blind = why_undefined(explainer.name, modality(model, first)) or why_not_explainable(
+        explainer, model
+    )
     return not blind and (attends or explainer.name != "chefer")

@@ -26,10 +26,14 @@ from heatproof.runs.study.recommended import RECOMMENDED
 from heatproof.types import adopted as adopted_explainer
 from heatproof.types import label_of, name_of
 
-EXPLAINERS: dict[str, Any] = {**METHODS, **{kind.name: kind for axis in AXES for kind in axis.explainers}}
+EXPLAINERS: dict[str, Any] = {
+    **METHODS,
+    **{kind.name: kind for axis in AXES for kind in axis.explainers},
+}
 """Every explainer by its name in a study, those that only one axis can make included."""
 REGISTRIES: dict[str, dict[str, Any]] = {
-    "explainers": EXPLAINERS | {f"{of}: {name}": kind for of in LIBRARIES for name, kind in LIBRARIES[of].items()},
+    "explainers": EXPLAINERS
+    | {f"{of}: {name}": kind for of in LIBRARIES for name, kind in LIBRARIES[of].items()},
     "evaluations": EVALUATIONS,
     "groups": GROUPS,
     "features": GROUPINGS,
@@ -51,9 +55,15 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     """
     if what in REGISTRIES:
         terms = {name: f"; {terms_of(name)}" for name in EXPLAINERS} if what == "explainers" else {}
-        return [(name, _summary(kind) + terms.get(name, "")) for name, kind in REGISTRIES[what].items()]
+        return [
+            (name, _summary(kind) + terms.get(name, "")) for name, kind in REGISTRIES[what].items()
+        ]
     if what == "perturbations":
-        kinds = {"series": perturbations.FOR_SERIES, "table": perturbations.FOR_TABLES, "text": perturbations.FOR_TEXTS}
+        kinds = {
+            "series": perturbations.FOR_SERIES,
+            "table": perturbations.FOR_TABLES,
+            "text": perturbations.FOR_TEXTS,
+        }
         made_for = {name: f"{kind}, " for kind, names in kinds.items() for name in names}
         return [
             (name, f"{made_for.get(name, '')}{kind.family}; {_summary(kind)}")
@@ -102,7 +112,12 @@ def build(what: str, known: Mapping[str, Any], spec: Any) -> Any:
     >>> build("explainer", EXPLAINERS, {"smoothgrad": {"of": "input_x_gradient"}}).of
     InputXGradient()
     """
-    if isinstance(spec, Mapping) and len(spec) == 1 and (of := next(iter(spec))) in LIBRARIES and what == "explainer":
+    if (
+        isinstance(spec, Mapping)
+        and len(spec) == 1
+        and (of := next(iter(spec))) in LIBRARIES
+        and what == "explainer"
+    ):
         with inside(of):
             return by_library(of, spec[of])
     if isinstance(spec, Mapping):
@@ -128,7 +143,10 @@ def explainers(specs: Any) -> dict[str, Any]:
     """
     if specs in (RECOMMENDED, [RECOMMENDED], {RECOMMENDED: RECOMMENDED}):
         return {RECOMMENDED: RECOMMENDED}
-    return {label: adopted_explainer(item) for label, item in _labelled("explainer", EXPLAINERS, specs).items()}
+    return {
+        label: adopted_explainer(item)
+        for label, item in _labelled("explainer", EXPLAINERS, specs).items()
+    }
 
 
 def evaluations(specs: Any) -> dict[str, Any]:
@@ -137,7 +155,10 @@ def evaluations(specs: Any) -> dict[str, Any]:
     >>> list(evaluations(["stability"]))
     ['stability']
     """
-    return {label: adopted(item, label) for label, item in _labelled("evaluation", EVALUATIONS, specs).items()}
+    return {
+        label: adopted(item, label)
+        for label, item in _labelled("evaluation", EVALUATIONS, specs).items()
+    }
 
 
 def models_of(model: Any, device: str | None) -> dict[str, Model]:
@@ -191,12 +212,16 @@ def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]
         spec = {key: given} if bare else given
         renamed = isinstance(spec, Mapping) and "as" in spec
         with inside(key):
-            item = build(what, known, {k: v for k, v in spec.items() if k != "as"} if renamed else spec)
+            item = build(
+                what, known, {k: v for k, v in spec.items() if k != "as"} if renamed else spec
+            )
             _check_role(what, known, item)
             usual = key if by_label else name_of(item) if what == "evaluation" else label_of(item)
             label = str(spec["as"] if renamed else usual)
             if label in items:
-                raise BadParameter(f"{what} {label!r} is given twice; give one of them another label with `as`")
+                raise BadParameter(
+                    f"{what} {label!r} is given twice; give one of them another label with `as`"
+                )
         items[label] = item
     if not items:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(known))}")
@@ -206,7 +231,9 @@ def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]
 def _check_role(what: str, known: Mapping[str, Any], item: Any) -> None:
     """Refuse an explainer for an evaluation and the reverse, and an explainer that cannot be called as one."""
     if hasattr(item, "conditions") != (what == "evaluation"):
-        raise BadParameter(f"{name_of(item)} is not an {what}; allowed are {', '.join(sorted(known))}")
+        raise BadParameter(
+            f"{name_of(item)} is not an {what}; allowed are {', '.join(sorted(known))}"
+        )
     if what == "explainer":
         try:
             inspect.signature(item).bind(None, None, None, 0)

@@ -41,7 +41,9 @@ def check_unfolded(root: yaml.Node | None, name: str = "the file", most: int = M
                 raise UserError(f"{name} has more than {most} entries with its aliases written out")
         elif id(node) not in sizes:
             if id(node) in open_nodes:
-                raise UserError(f"{name}, line {node.start_mark.line + 1}: an alias refers to what contains it")
+                raise UserError(
+                    f"{name}, line {node.start_mark.line + 1}: an alias refers to what contains it"
+                )
             open_nodes.add(id(node))
             stack.append((node, True))
             stack.extend((part, False) for part in parts)
@@ -59,7 +61,9 @@ def check_keys_once(node: Any, file: str) -> None:
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
-                    raise UserError(f"{file}, line {key.start_mark.line + 1}: {key.value!r} is given twice")
+                    raise UserError(
+                        f"{file}, line {key.start_mark.line + 1}: {key.value!r} is given twice"
+                    )
                 seen.add(key.value)
             check_keys_once(value, file)
     elif isinstance(node, yaml.SequenceNode):
@@ -81,7 +85,9 @@ def line_of(node: Any, place: Iterable[str | int]) -> int:
                 break
             key, node = match[0]
             line = key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        elif (
+            isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value)
+        ):
             node = node.value[step]
             line = node.start_mark.line + 1
         else:

@@ -23,6 +23,21 @@ from heatproof.axes.certificate.boolean.expansions import (
     monotone,
 )
 
-__all__ = ["Basis", "containment", "degrees", "difference", "fourier", "from_fourier", "from_function"]
-__all__ += ["from_monotone", "hard_radius", "instability_bound", "instability_weight", "masking", "masks"]
+__all__ = [
+    "Basis",
+    "containment",
+    "degrees",
+    "difference",
+    "fourier",
+    "from_fourier",
+    "from_function",
+]
+__all__ += [
+    "from_monotone",
+    "hard_radius",
+    "instability_bound",
+    "instability_weight",
+    "masking",
+    "masks",
+]
 __all__ += ["monotone", "prediction_bound", "prediction_rate", "restrict", "stability_rate"]

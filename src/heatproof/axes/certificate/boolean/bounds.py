@@ -98,7 +98,9 @@ def containment(m: int, k: int, r: int) -> float:
         raise UserError(f"k must lie in [0, m] with m = {m}, got {k}")
     _check_radius(r)
     last = min(r, m)
-    return sum(math.comb(m - k, j - k) for j in range(k, last + 1)) / sum(math.comb(m, j) for j in range(last + 1))
+    return sum(math.comb(m - k, j - k) for j in range(k, last + 1)) / sum(
+        math.comb(m, j) for j in range(last + 1)
+    )
 
 
 def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
@@ -119,7 +121,9 @@ def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
     return monotone(values).abs() @ values.new_tensor(chance)[added.to(values.device)]
 
 
-def instability_bound(values: Tensor, alpha: Subset, r: int, gamma: float, keep: float = 1.0) -> Tensor:
+def instability_bound(
+    values: Tensor, alpha: Subset, r: int, gamma: float, keep: float = 1.0
+) -> Tensor:
     """Upper bound Q′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
 
     Q′ is that of M_λh on the supersets of α, `restrict(masking(values, λ), alpha)` at ∅: every set T counts λ^|T|, and
@@ -197,4 +201,6 @@ def _check_gamma(gamma: float) -> None:
 
 def _check_classes(scores: Tensor) -> None:
     if scores.ndim < 2 or scores.shape[-2] < 2:
-        raise UserError(f"scores must be (..., classes, 2^n) with two classes or more, got shape {tuple(scores.shape)}")
+        raise UserError(
+            f"scores must be (..., classes, 2^n) with two classes or more, got shape {tuple(scores.shape)}"
+        )

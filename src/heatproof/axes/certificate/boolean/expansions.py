@@ -69,8 +69,14 @@ def from_function(f: Callable[[Tensor], Tensor], n: int, rows: int = 1024) -> Te
         chunk = every[start : start + rows]
         values = f(chunk)
         if not isinstance(values, Tensor) or values.shape[:1] != chunk.shape[:1]:
-            got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-            raise UserError(f"the function must return a tensor ({len(chunk)}, ...) for {len(chunk)} masks, got {got}")
+            got = (
+                f"shape {tuple(values.shape)}"
+                if isinstance(values, Tensor)
+                else type(values).__name__
+            )
+            raise UserError(
+                f"the function must return a tensor ({len(chunk)}, ...) for {len(chunk)} masks, got {got}"
+            )
         parts.append(values.detach().to(torch.float64))
     return as_values(torch.cat(parts).movedim(0, -1))
 
@@ -130,7 +136,9 @@ def masking(h: Tensor, keep: float, basis: Basis = "values", p: float = 0.5) -> 
     if basis not in ("values", "fourier", "monotone"):
         raise unknown("basis", basis, ("values", "fourier", "monotone"))
     if basis != "fourier" and p != 0.5:
-        raise UserError(f"p = {p:g} is the bias of the Fourier basis; the basis asked for is {basis!r}")
+        raise UserError(
+            f"p = {p:g} is the bias of the Fourier basis; the basis asked for is {basis!r}"
+        )
     s = _deviation(p)
     matrices: dict[Basis, Matrix] = {
         "values": ((1.0, 0.0), (1 - keep, keep)),
@@ -187,7 +195,9 @@ def check_features(n: int) -> None:
     """
     if not 0 <= n <= MOST_FEATURES:
         closest = max(0, min(n, MOST_FEATURES))
-        raise UserError(f"functions of 0 to {MOST_FEATURES} features are expanded exactly, got n = {n}; use {closest}")
+        raise UserError(
+            f"functions of 0 to {MOST_FEATURES} features are expanded exactly, got n = {n}; use {closest}"
+        )
 
 
 def check_share(name: str, value: float) -> None:
@@ -198,7 +208,9 @@ def check_share(name: str, value: float) -> None:
     heatproof.errors.UserError: keep must lie in [0, 1], got 1.5; the nearest is 1
     """
     if not 0 <= value <= 1:
-        raise UserError(f"{name} must lie in [0, 1], got {value:g}; the nearest is {1 if value > 1 else 0}")
+        raise UserError(
+            f"{name} must lie in [0, 1], got {value:g}; the nearest is {1 if value > 1 else 0}"
+        )
 
 
 def _deviation(p: float) -> float:

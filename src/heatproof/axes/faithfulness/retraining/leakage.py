@@ -49,7 +49,11 @@ class Removed:
 
 
 def probe_classes(
-    train: Removed, test: Removed, classes: int, seed: int, trainer: Callable[[int], Trainer] | None = None
+    train: Removed,
+    test: Removed,
+    classes: int,
+    seed: int,
+    trainer: Callable[[int], Trainer] | None = None,
 ) -> Iterator[tuple[str, Tensor]]:
     """For each probe, how much its held-out probabilities say of the true class: (name, log₂ p and hit, (N, 2)).
 
@@ -60,14 +64,18 @@ def probe_classes(
         # No augmentation, for a mask's place is its message.
         build = partial(small_net, images.shape[1], classes)
         usual = ImageTrainer(build, epochs=12, batch_size=64, rate=0.05, augment=False)
-        net = (trainer(images.shape[1]) if trainer else usual)(TensorDataset(images, train.label), seed)
+        net = (trainer(images.shape[1]) if trainer else usual)(
+            TensorDataset(images, train.label), seed
+        )
         logits = scores(net, test.seen(probe)).cpu()
         truth = test.label.cpu()[:, None]
         surprise = logits.log_softmax(1).gather(1, truth)[:, 0] / math.log(2)
         yield probe, torch.stack([surprise.double(), (logits.argmax(1) == truth[:, 0]).double()], 1)
 
 
-def probe_pixels(train: Removed, test: Removed, seed: int, steps: int = 300, batch_size: int = 64) -> Tensor:
+def probe_pixels(
+    train: Removed, test: Removed, seed: int, steps: int = 300, batch_size: int = 64
+) -> Tensor:
     """The share of each held-out image's pixels whose removal a three-layer network tells right, (N,) float64.
 
     Removed and kept pixels count alike: it is the mean of the shares among the two, ½ for a guess.
@@ -89,9 +97,13 @@ def probe_pixels(train: Removed, test: Removed, seed: int, steps: int = 300, bat
     share = train.keep.double().mean().clamp(1e-6, 1 - 1e-6)
     balance = ((1 - share) / share).float()
     for _ in range(steps):
-        rows = torch.randint(0, len(train.x), (min(batch_size, len(train.x)),), generator=draw).to(train.x.device)
+        rows = torch.randint(0, len(train.x), (min(batch_size, len(train.x)),), generator=draw).to(
+            train.x.device
+        )
         kept = train.keep[rows].float()
-        loss = F.binary_cross_entropy_with_logits(net(train.x[rows])[:, 0], kept, pos_weight=balance)
+        loss = F.binary_cross_entropy_with_logits(
+            net(train.x[rows])[:, 0], kept, pos_weight=balance
+        )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -126,7 +138,10 @@ def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
     entries = []
     keys = ["dataset", "model", "evaluation", "explainer", "condition", "imputer", "order", "level"]
     for key, part in rows.groupby(keys, sort=False, observed=True):
-        columns = {name: values["value"].to_numpy() for name, values in part.groupby("measure", observed=True)}
+        columns = {
+            name: values["value"].to_numpy()
+            for name, values in part.groupby("measure", observed=True)
+        }
         entry: dict[str, Any] = dict(zip(keys, key, strict=True))
         counts = part.loc[part["measure"] == PRIOR, "value"].value_counts().tolist()
         classes, prior = max(2, len(counts)), entropy([int(n) for n in counts])
@@ -143,6 +158,8 @@ def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
         if len(estimate) == len(PROBES):
             entry["leak"] = estimate["imputed"] - estimate["both"] + estimate["mask"]
         entry["pixels"] = float(columns[PIXELS].mean()) if PIXELS in columns else math.nan
-        entry["leaks"] = bool(entry.get("mask_bits", 0.0) > LEAK_BITS and entry["pixels"] > TELLTALE)
+        entry["leaks"] = bool(
+            entry.get("mask_bits", 0.0) > LEAK_BITS and entry["pixels"] > TELLTALE
+        )
         entries.append(entry)
     return pd.DataFrame(entries)

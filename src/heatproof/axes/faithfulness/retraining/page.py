@@ -23,7 +23,9 @@ def lead(judged: Judged) -> list[str]:
     if judged.axis.name == LEAKAGE.name:
         return leak(judged) or ["No imputer was shown to leak the class."]
     if judged.axis.name == FIDELITY.name:
-        return ["One network per imputer was tuned to random removals and asked of what is left of the test images."]
+        return [
+            "One network per imputer was tuned to random removals and asked of what is left of the test images."
+        ]
     return ["Networks were retrained, but nothing was removed from the inputs of the model itself."]
 
 
@@ -88,7 +90,11 @@ def seconds_spent(manifest: Mapping[str, Any], evaluation: str) -> float:
     >>> seconds_spent({"sessions": [{"durations": {"road": 3.0}}, {}, {"durations": {"road": 1.0}}]}, "road")
     4.0
     """
-    spent = [s["durations"][evaluation] for s in manifest.get("sessions") or [] if evaluation in s.get("durations", {})]
+    spent = [
+        s["durations"][evaluation]
+        for s in manifest.get("sessions") or []
+        if evaluation in s.get("durations", {})
+    ]
     return float(sum(spent)) if spent else math.nan
 
 
@@ -107,14 +113,15 @@ def cost_panel(judged: Judged) -> Panel | None:
     entries = [entry for entry in entries if math.isfinite(entry[1]) and entry[2]]
     if not entries:
         return None
-    rows = [Row([n, f"{_seconds(s)} s", f"{k} {what}", f"{_seconds(s / k)} s"]) for n, s, k, what in entries]
+    rows = [
+        Row([n, f"{_seconds(s)} s", f"{k} {what}", f"{_seconds(s / k)} s"])
+        for n, s, k, what in entries
+    ]
     table = grid(["", "Time", "For", "Each"], rows, "Cost")
     caption = "A point is one method, order, imputer and fraction. "
     if len(entries) == 2 and entries[0][1] > 0:
         ratio = (entries[1][1] / entries[1][2]) / (entries[0][1] / entries[0][2])
-        caption += (
-            f"Here a point costs {_count(ratio)} times as much with retraining. The time without it includes every "
-        )
+        caption += f"Here a point costs {_count(ratio)} times as much with retraining. The time without it includes every "
         caption += "other metric of this evaluation. "
     if (judged.related["evaluation"] == LEAKAGE.name).any():
         caption += "The probes of the leak are not counted. "

@@ -35,7 +35,9 @@ def described(trainer: Any) -> str:
     >>> described(lambda dataset, seed: None) == described(lambda dataset, seed: 3)
     False
     """
-    inside = [getattr(trainer, f.name) for f in fields(trainer)] if is_dataclass(trainer) else [trainer]
+    inside = (
+        [getattr(trainer, f.name) for f in fields(trainer)] if is_dataclass(trainer) else [trainer]
+    )
     digest = blake2b(digest_size=6)
     for part in inside:
         for code in _codes(part):
@@ -93,7 +95,9 @@ class ImageTrainer:
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1:
-            raise UserError(f"epochs and batch_size must be at least 1, got {self.epochs} and {self.batch_size}")
+            raise UserError(
+                f"epochs and batch_size must be at least 1, got {self.epochs} and {self.batch_size}"
+            )
         if not 0 < self.validation < 1:
             raise UserError(
                 f"validation is the share of images that chooses the epoch, in (0, 1), got {self.validation}"
@@ -112,7 +116,9 @@ class ImageTrainer:
         net = seeded(self.build, seed).to(device)
         if device.type == "cuda":
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        optimiser = torch.optim.SGD(net.parameters(), self.rate, 0.9, weight_decay=self.weight_decay, nesterov=True)
+        optimiser = torch.optim.SGD(
+            net.parameters(), self.rate, 0.9, weight_decay=self.weight_decay, nesterov=True
+        )
         steps = self.epochs * -(-len(train) // self.batch_size)
         best, chosen = -1.0, copy.deepcopy(net.state_dict())
         step = 0
@@ -128,7 +134,11 @@ class ImageTrainer:
                 if len(rows) == 1 and len(order) > 1:  # batch norm has no variance of one image
                     continue
                 start = at * self.batch_size
-                images = x[rows] if moves is None else shifted(x[rows], moves[:, start : start + len(rows)])
+                images = (
+                    x[rows]
+                    if moves is None
+                    else shifted(x[rows], moves[:, start : start + len(rows)])
+                )
                 if device.type == "cuda":
                     images = images.contiguous(memory_format=torch.channels_last)
                 with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
@@ -158,7 +168,9 @@ def drawn_moves(n: int, draw: torch.Generator) -> Tensor:
     >>> drawn_moves(5, torch.Generator().manual_seed(0)).amax(1) <= torch.tensor([8, 8, 1])
     tensor([True, True, True])
     """
-    return torch.cat([torch.randint(0, 9, (2, n), generator=draw), torch.randint(0, 2, (1, n), generator=draw)])
+    return torch.cat(
+        [torch.randint(0, 9, (2, n), generator=draw), torch.randint(0, 2, (1, n), generator=draw)]
+    )
 
 
 def shifted(images: Tensor, moves: Tensor) -> Tensor:
@@ -190,7 +202,10 @@ def scores(net: nn.Module, x: Tensor, batch_size: int = 256) -> Tensor:
     """Class scores (N, classes) in float32 on the network's device; the network is left in eval mode."""
     net.eval()
     device = next((p.device for p in net.parameters()), x.device)
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+    with (
+        torch.no_grad(),
+        torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"),
+    ):
         return torch.cat([net(part.to(device)).float() for part in torch.split(x, batch_size)])
 
 
@@ -201,6 +216,12 @@ def small_net(channels: int, classes: int, width: int = 32) -> nn.Module:
     torch.Size([2, 10])
     """
     layers: list[Any] = []
-    for into, out, stride in ((channels, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)):
+    for into, out, stride in (
+        (channels, width, 1),
+        (width, 2 * width, 2),
+        (2 * width, 4 * width, 2),
+    ):
         layers += [nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes)
+    )

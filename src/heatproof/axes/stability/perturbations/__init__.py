@@ -36,14 +36,56 @@ from heatproof.axes.stability.perturbations.photometric import (
 )
 from heatproof.axes.stability.perturbations.series import Jitter, Scaling, TimeShift
 from heatproof.axes.stability.perturbations.tables import ColumnNoise, ColumnSwap
-from heatproof.axes.stability.perturbations.texts import Case, OfTexts, PassageOrder, Reworded, Synonyms, WhiteSpace
+from heatproof.axes.stability.perturbations.texts import (
+    Case,
+    OfTexts,
+    PassageOrder,
+    Reworded,
+    Synonyms,
+    WhiteSpace,
+)
 from heatproof.errors import BadParameter, inside, make, unknown
 from heatproof.types import Kind
 
-__all__ = ["FOR_SERIES", "FOR_TABLES", "INSTEAD", "KNOWN", "KNOWN_PRESETS", "OPEN", "PERTURBATIONS", "PRESETS"]
-__all__ += ["Brightness", "ColumnNoise", "ColumnSwap", "Contrast", "Elastic", "GaussianBlur", "GaussianNoise"]
-__all__ += ["Geometric", "Identity", "Jitter", "Jpeg", "Kind", "OccludingPatch", "Perturbation", "Rotation"]
-__all__ += ["Scaling", "TimeShift", "Translation", "adopted", "bound", "check", "condition", "describe"]
+__all__ = [
+    "FOR_SERIES",
+    "FOR_TABLES",
+    "INSTEAD",
+    "KNOWN",
+    "KNOWN_PRESETS",
+    "OPEN",
+    "PERTURBATIONS",
+    "PRESETS",
+]
+__all__ += [
+    "Brightness",
+    "ColumnNoise",
+    "ColumnSwap",
+    "Contrast",
+    "Elastic",
+    "GaussianBlur",
+    "GaussianNoise",
+]
+__all__ += [
+    "Geometric",
+    "Identity",
+    "Jitter",
+    "Jpeg",
+    "Kind",
+    "OccludingPatch",
+    "Perturbation",
+    "Rotation",
+]
+__all__ += [
+    "Scaling",
+    "TimeShift",
+    "Translation",
+    "adopted",
+    "bound",
+    "check",
+    "condition",
+    "describe",
+]
 __all__ += ["is_geometric", "known", "level", "milder", "resolve", "title"]
 __all__ += ["FOR_TEXTS", "Case", "OfTexts", "PassageOrder", "Reworded", "Synonyms", "WhiteSpace"]
 
@@ -67,11 +109,20 @@ KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
     **PRESETS,
     "series-mild": (Jitter(sigma=0.1), Scaling(factor=1.1), TimeShift(steps=2)),
     "table-mild": (ColumnNoise(sigma=0.05), ColumnNoise(sigma=0.1)),
-    "volume-mild": (Rotation(5.0), Translation(1), Brightness(1.1), GaussianNoise(0.05), GaussianBlur(0.5)),
+    "volume-mild": (
+        Rotation(5.0),
+        Translation(1),
+        Brightness(1.1),
+        GaussianNoise(0.05),
+        GaussianBlur(0.5),
+    ),
 }
 """The presets of any data."""
 _MILD: dict[Kind, str] = {"volume": "volume-mild", "series": "series-mild", "table": "table-mild"}
-OPEN: dict[str, dict[Kind, str]] = {"usual": {"image": "fass-paper", **_MILD}, "mild": {"image": "fass-mild", **_MILD}}
+OPEN: dict[str, dict[Kind, str]] = {
+    "usual": {"image": "fass-paper", **_MILD},
+    "mild": {"image": "fass-mild", **_MILD},
+}
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
 """The levels at which perturbations change next to nothing; 0 for the others."""
@@ -141,12 +192,16 @@ def resolve(spec: Any) -> tuple[Perturbation, ...]:
     """
     found = tuple(_flatten(spec))
     if not found:
-        raise BadParameter("no perturbations were given; name at least one, for example 'fass-paper'")
+        raise BadParameter(
+            "no perturbations were given; name at least one, for example 'fass-paper'"
+        )
     seen = set()
     for perturbation in found:
         key = condition(perturbation), level(perturbation)
         if key in seen:
-            raise BadParameter(f"the perturbation {key[0]!r} at level {key[1]:g} is given twice; each may occur once")
+            raise BadParameter(
+                f"the perturbation {key[0]!r} at level {key[1]:g} is given twice; each may occur once"
+            )
         seen.add(key)
     return found
 
@@ -155,7 +210,9 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
     if isinstance(spec, str):
         yield from _named(spec)
     elif isinstance(spec, type):
-        raise BadParameter(f"got the class {spec.__name__} as a perturbation; pass an object: {spec.__name__}()")
+        raise BadParameter(
+            f"got the class {spec.__name__} as a perturbation; pass an object: {spec.__name__}()"
+        )
     elif isinstance(spec, Mapping):
         for name, values in spec.items():
             with inside(name):
@@ -188,11 +245,15 @@ def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
     if name not in KNOWN:
         raise BadParameter(str(unknown("perturbation", name, KNOWN)))
     if not isinstance(values, Mapping):
-        raise BadParameter(f"{name}: expected a mapping of parameters {_example(name)}, got {values!r}")
+        raise BadParameter(
+            f"{name}: expected a mapping of parameters {_example(name)}, got {values!r}"
+        )
     lists = (list, tuple, range, np.ndarray)
     swept = [key for key, value in values.items() if isinstance(value, lists)]
     if len(swept) > 1:
-        raise BadParameter(f"{name}: only one parameter may be a list, got {' and '.join(swept)}", (swept[1],))
+        raise BadParameter(
+            f"{name}: only one parameter may be a list, got {' and '.join(swept)}", (swept[1],)
+        )
     if not swept:
         yield make(KNOWN[name], name, values)
         return
@@ -205,4 +266,8 @@ def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
 
 def _example(name: str) -> str:
     defaults = {f.name: f.default for f in fields(KNOWN[name])}
-    return "such as {" + ", ".join(f"{key}: {value}" for key, value in list(defaults.items())[:1]) + "}"
+    return (
+        "such as {"
+        + ", ".join(f"{key}: {value}" for key, value in list(defaults.items())[:1])
+        + "}"
+    )

@@ -14,11 +14,26 @@ from heatproof.errors import UserError
 from heatproof.types import KIND_BY_DIMENSIONS, Batch, Kind, label_of, name_of
 
 Family = Literal[
-    "geometric", "photometric", "compression", "occlusion", "noise", "scale", "exchange", "wording", "other", "control"
+    "geometric",
+    "photometric",
+    "compression",
+    "occlusion",
+    "noise",
+    "scale",
+    "exchange",
+    "wording",
+    "other",
+    "control",
 ]
-_SHAPES: dict[Kind, str] = {"image": "images (B, C, H, W)", "series": "series (B, C, T)", "table": "rows (B, F)"}
+_SHAPES: dict[Kind, str] = {
+    "image": "images (B, C, H, W)",
+    "series": "series (B, C, T)",
+    "table": "rows (B, F)",
+}
 _SHAPES["volume"] = "volumes (B, C, D, H, W)"
-OF_VOLUMES = frozenset({"rotation", "translation", "elastic", "brightness", "contrast", "gaussian_noise"})
+OF_VOLUMES = frozenset(
+    {"rotation", "translation", "elastic", "brightness", "contrast", "gaussian_noise"}
+)
 OF_VOLUMES |= {"gaussian_blur", "occluding_patch"}
 """Perturbations of images that volumes (B, C, D, H, W) take too: rotation and elastic move each plane (H, W) alike."""
 INSTEAD: dict[Kind, str] = {
@@ -35,13 +50,17 @@ Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 
 def _not_of_bytes(sigma: float) -> float:
     if sigma > 1:
-        raise ValueError(f"pixels are in [0, 1], so sigma must be at most 1; {sigma:g} of 255 is {sigma / 255:.2g}")
+        raise ValueError(
+            f"pixels are in [0, 1], so sigma must be at most 1; {sigma:g} of 255 is {sigma / 255:.2g}"
+        )
     return sigma
 
 
 def _not_in_percent(factor: float) -> float:
     if factor > MOST_FACTOR:
-        raise ValueError(f"factor must be at most {MOST_FACTOR:g}, got {factor:g}; {factor:g} % is {factor / 100:g}")
+        raise ValueError(
+            f"factor must be at most {MOST_FACTOR:g}, got {factor:g}; {factor:g} % is {factor / 100:g}"
+        )
     return factor
 
 
@@ -106,7 +125,9 @@ class Own:
     unit: str = ""
     magnitude_field: str = ""
     stochastic: bool = True
-    move: Callable[..., tuple[Tensor, Tensor]] | None = None  # None says that it is not `Geometric`, and so on
+    move: Callable[..., tuple[Tensor, Tensor]] | None = (
+        None  # None says that it is not `Geometric`, and so on
+    )
     check: Callable[[Sequence[int]], None] | None = None
     bound: Callable[[Batch], Callable[[Batch, int], Tensor]] | None = None
 
@@ -128,7 +149,11 @@ def adopted(perturbation: Any) -> Perturbation:
     """
     if isinstance(perturbation, Perturbation):
         return perturbation
-    said = {f.name: getattr(perturbation, f.name) for f in fields(Own)[1:] if hasattr(perturbation, f.name)}
+    said = {
+        f.name: getattr(perturbation, f.name)
+        for f in fields(Own)[1:]
+        if hasattr(perturbation, f.name)
+    }
     return Own(perturbation, **said)
 
 
@@ -204,11 +229,15 @@ def values_of(perturbation: Perturbation, batch: Batch) -> Tensor:
     images = perturbation.kind == "image"
     if not batch.x.is_floating_point():
         what, more = ("pixels in [0, 1]", "; divide by 255 first") if images else ("numbers", "")
-        raise UserError(f"{name_of(perturbation)} needs floating-point {what}, got {batch.x.dtype}{more}")
+        raise UserError(
+            f"{name_of(perturbation)} needs floating-point {what}, got {batch.x.dtype}{more}"
+        )
     return batch.x.float() if images else batch.x
 
 
 def check_maps(perturbation: Perturbation, maps: Tensor, ids: Sequence[str]) -> None:
     check(perturbation, maps.shape[1:])
     if len(maps) != len(ids):
-        raise UserError(f"{name_of(perturbation)} was asked to move {len(maps)} maps with {len(ids)} ids")
+        raise UserError(
+            f"{name_of(perturbation)} was asked to move {len(maps)} maps with {len(ids)} ids"
+        )

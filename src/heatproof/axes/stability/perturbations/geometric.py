@@ -73,11 +73,15 @@ class Translation(Usual):
         """Refuse a sample shape (C, H, W) or (C, D, H, W) of which nothing would remain."""
         dim, what = _ALONG[self.axis]
         if len(shape) <= -dim:
-            raise UserError(f"a translation along {what} is for volumes (C, D, H, W), got {tuple(shape)}")
+            raise UserError(
+                f"a translation along {what} is for volumes (C, D, H, W), got {tuple(shape)}"
+            )
         side = shape[dim]
         if abs(self.pixels) >= side:
             told = f"{what} {side}; give fewer"
-            raise UserError(f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {told}")
+            raise UserError(
+                f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {told}"
+            )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         return self.move(values_of(self, batch), batch.ids, seed)[0]
@@ -120,7 +124,12 @@ class Elastic(Usual):
 
 @lru_cache(maxsize=4)
 def _fields(
-    seed: int, ids: tuple[str, ...], smoothness: float, height: int, width: int, device: torch.device
+    seed: int,
+    ids: tuple[str, ...],
+    smoothness: float,
+    height: int,
+    width: int,
+    device: torch.device,
 ) -> Tensor:
     """Fields of amplitude 1, kept since every explainer, and chance for every reference, asks for the same ones."""
     return elastic_offsets(keys(seed, ids, "elastic").to(device), 1.0, smoothness, height, width)

@@ -20,7 +20,9 @@ NOT_PERTURBED: dict[str, str] = {
     "text": _TOKENS,
     "token ids": _TOKENS,
     "set": _ELEMENTS.format("sets, whose elements have no order to be moved in", "permutation"),
-    "graph": _ELEMENTS.format("graphs, where a moved node takes its edges along", "node_permutation"),
+    "graph": _ELEMENTS.format(
+        "graphs, where a moved node takes its edges along", "node_permutation"
+    ),
 }
 """Why stability is not defined on a kind of data."""
 
@@ -44,7 +46,9 @@ def kind_of_samples(shape: Sequence[int]) -> Kind:
     ('image', 'series', 'table')
     """
     if len(shape) not in KIND_BY_DIMENSIONS:
-        raise UserError(f"stability perturbs images, volumes, series and tables; got samples of shape {tuple(shape)}")
+        raise UserError(
+            f"stability perturbs images, volumes, series and tables; got samples of shape {tuple(shape)}"
+        )
     return KIND_BY_DIMENSIONS[len(shape)]
 
 

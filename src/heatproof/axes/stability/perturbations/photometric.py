@@ -17,7 +17,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from heatproof.axes.stability.perturbations.contract import Factor, Family, NonNegative, PixelSigma, Usual, values_of
+from heatproof.axes.stability.perturbations.contract import (
+    Factor,
+    Family,
+    NonNegative,
+    PixelSigma,
+    Usual,
+    values_of,
+)
 from heatproof.errors import UserError
 from heatproof.rand import keys, normal, uniform
 from heatproof.types import STRICT, Batch, Kind
@@ -158,9 +165,13 @@ class Jpeg(Usual):
         out = torch.from_numpy(np.stack(decoded)) if decoded else pixels.permute(0, 2, 3, 1)
         return out.permute(0, 3, 1, 2).to(x.device, torch.float32).contiguous() / 255
 
-    def _round_trip(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def _round_trip(
+        self, picture: np.ndarray[Any, np.dtype[np.uint8]]
+    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
         file = io.BytesIO()
-        Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture).save(file, "JPEG", quality=self.quality)
+        Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture).save(
+            file, "JPEG", quality=self.quality
+        )
         with Image.open(file) as image:
             return np.array(image).reshape(picture.shape)
 

@@ -9,7 +9,14 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.axes.stability.perturbations.contract import Factor, Family, NonNegative, Usual, check_maps, values_of
+from heatproof.axes.stability.perturbations.contract import (
+    Factor,
+    Family,
+    NonNegative,
+    Usual,
+    check_maps,
+    values_of,
+)
 from heatproof.errors import UserError
 from heatproof.maps.warping import shift
 from heatproof.rand import keys, normal
@@ -81,7 +88,9 @@ class TimeShift(Usual):
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a sample shape (C, T) of which nothing would remain."""
         if abs(self.steps) >= shape[-1]:
-            raise UserError(f"a time shift by {self.steps} steps leaves nothing of series of {shape[-1]}; give fewer")
+            raise UserError(
+                f"a time shift by {self.steps} steps leaves nothing of series of {shape[-1]}; give fewer"
+            )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)

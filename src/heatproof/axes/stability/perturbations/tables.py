@@ -69,7 +69,9 @@ class ColumnNoise(Usual):
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)
         if self.scale is None:
-            raise UserError("column_noise needs rows to measure its columns by: call bound(rows) first, or give scale")
+            raise UserError(
+                "column_noise needs rows to measure its columns by: call bound(rows) first, or give scale"
+            )
         z = normal(keys(seed, batch.ids, "column_noise").to(x.device), x.shape[1:]).to(x.dtype)
         return x + self.sigma * x.new_tensor(self.scale) * z
 

@@ -70,12 +70,18 @@ class OfTexts(Usual):
     def needs(self, batch: Batch) -> None:
         """Refuse samples that are no token ids, or whose tokenizer is not known."""
         if batch.x.is_floating_point():
-            raise UserError(f"{name_of(self)} changes texts, which are token ids, and these samples are numbers")
+            raise UserError(
+                f"{name_of(self)} changes texts, which are token ids, and these samples are numbers"
+            )
         if not isinstance(self, PassageOrder) and not hasattr(batch.tokenizer, "decode"):
             said = "open_data(texts, vocabulary=tokenizer) and heatproof.prompts(tokenizer, …) bring it"
-            raise UserError(f"{name_of(self)} needs the tokenizer of the texts, with encode and decode: {said}")
+            raise UserError(
+                f"{name_of(self)} needs the tokenizer of the texts, with encode and decode: {said}"
+            )
         if isinstance(self, Synonyms) and not self.words:
-            raise UserError("synonyms need words: {synonyms: {words: {film: [movie]}}}, or the path of a JSON file")
+            raise UserError(
+                "synonyms need words: {synonyms: {words: {film: [movie]}}}, or the path of a JSON file"
+            )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -114,8 +120,15 @@ class WhiteSpace(OfTexts):
         """The words of a text, each with the blanks before it."""
         said = [i for i, word in enumerate(words) if word] or [0]
         if self.to == "trimmed":
-            words = [w.lstrip() if i == said[0] else w.rstrip() if i == said[-1] else w for i, w in enumerate(words)]
-        pattern, by = {"doubled": (r"(\s)", r"\1\1"), "lines": (r"\s+", "\n"), "trimmed": (r"\s+", " ")}[self.to]
+            words = [
+                w.lstrip() if i == said[0] else w.rstrip() if i == said[-1] else w
+                for i, w in enumerate(words)
+            ]
+        pattern, by = {
+            "doubled": (r"(\s)", r"\1\1"),
+            "lines": (r"\s+", "\n"),
+            "trimmed": (r"\s+", " "),
+        }[self.to]
         return [re.sub(pattern, by, word) for word in words]
 
     def __call__(self, batch: Batch, seed: int) -> Reworded:
@@ -125,7 +138,11 @@ class WhiteSpace(OfTexts):
 def _listed(words: Any) -> Any:
     read = isinstance(words, str | Path)
     given = as_object(as_text(unpacked(Path(words)), str(words)), str(words)) if read else words
-    return {str(word).lower(): meant for word, meant in given.items()} if isinstance(given, dict) else given
+    return (
+        {str(word).lower(): meant for word, meant in given.items()}
+        if isinstance(given, dict)
+        else given
+    )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -142,7 +159,9 @@ class Synonyms(OfTexts):
 
     def change(self, words: list[str], sample: str, seed: int = 0) -> list[str]:
         """The words of a text; a first capital stays one."""
-        draws = iter(integers(keys(seed, [sample], self.name), (sum(map(len, words)),), 1 << 30)[0].tolist())
+        draws = iter(
+            integers(keys(seed, [sample], self.name), (sum(map(len, words)),), 1 << 30)[0].tolist()
+        )
 
         def other(found: re.Match[str]) -> str:
             word, meant = str(found[0]), self.words.get(found[0].lower(), [found[0]])
@@ -174,13 +193,26 @@ class PassageOrder(OfTexts):
     def __call__(self, batch: Batch, seed: int) -> Reworded:
         self.needs(batch)
         texts, width = list[list[Token]](), batch.x.shape[1]
-        known = keys(seed, batch.ids, self.name), batch.x.tolist(), self.features.segments(batch).tolist()
+        known = (
+            keys(seed, batch.ids, self.name),
+            batch.x.tolist(),
+            self.features.segments(batch).tolist(),
+        )
         for key, row, number in zip(*known, strict=True):
-            places = [[at for at, other in enumerate(number) if other == n] for n in sorted(set(number) - {0})]
+            places = [
+                [at for at, other in enumerate(number) if other == n]
+                for n in sorted(set(number) - {0})
+            ]
             order = permutation(key[None], len(places))[0].tolist()
-            turns = iter(order if order != sorted(order) else order[::-1])  # never the one that it has
+            turns = iter(
+                order if order != sorted(order) else order[::-1]
+            )  # never the one that it has
             begin = {own[0] for own in places}
-            runs = [places[next(turns)] if n else [at] for at, n in enumerate(number) if not n or at in begin]
+            runs = [
+                places[next(turns)] if n else [at]
+                for at, n in enumerate(number)
+                if not n or at in begin
+            ]
             texts.append([(row[at], at, at) for run in runs for at in run])
         return _rebuilt(self, batch, texts, [list(range(width))] * len(batch))
 
@@ -190,7 +222,9 @@ def _reworded(of: OfTexts, batch: Batch, change: Callable[[list[str], str], list
     of.needs(batch)
     encode, special = encoder(batch.tokenizer), set(getattr(batch.tokenizer, "all_special_ids", ()))
     texts, before = list[list[Token]](), list[list[int]]()
-    for sample, row, real in zip(batch.ids, batch.x.tolist(), _attended(batch).tolist(), strict=True):
+    for sample, row, real in zip(
+        batch.ids, batch.x.tolist(), _attended(batch).tolist(), strict=True
+    ):
         end = max((i + 1 for i, there in enumerate(real) if there), default=0)
         plain = [real[i] and row[i] not in special for i in range(end)]
         words = _words(batch.tokenizer, row, plain)
@@ -199,7 +233,10 @@ def _reworded(of: OfTexts, batch: Batch, change: Callable[[list[str], str], list
         for n, (own, old, said) in enumerate(changed):
             tokens = [row[i] for i in own] if said == old else _tokens(encode, said)
             new += [(token, n if plain[own[0]] else -1, own[0]) for token in tokens]
-        texts, before = [*texts, new], [*before, [n if plain[i] else -1 for n, own in enumerate(words) for i in own]]
+        texts, before = (
+            [*texts, new],
+            [*before, [n if plain[i] else -1 for n, own in enumerate(words) for i in own]],
+        )
     return _rebuilt(of, batch, texts, before)
 
 
@@ -237,12 +274,18 @@ def _tokens(encode: Callable[[str], Sequence[int]], text: str) -> list[int]:
     return list(encode(text)) if text else []
 
 
-def _rebuilt(of: OfTexts, batch: Batch, texts: Sequence[list[Token]], before: Sequence[list[int]]) -> Reworded:
+def _rebuilt(
+    of: OfTexts, batch: Batch, texts: Sequence[list[Token]], before: Sequence[list[int]]
+) -> Reworded:
     """Changed texts in the width of the batch, with what stands beside their tokens; one that does not fit is lost."""
     width, rows, lost, shift = batch.x.shape[1], list[list[Token]](), list[str](), list[list[int]]()
     words = [[*word, *[-1] * (width - len(word))] for word in before]
     for row, word, old, new in zip(batch.x.tolist(), words, before, texts, strict=True):
-        why = f"{name_of(of)} changes nothing in it" if [t for t, *_ in new] == row[: len(old)] else ""
+        why = (
+            f"{name_of(of)} changes nothing in it"
+            if [t for t, *_ in new] == row[: len(old)]
+            else ""
+        )
         if len(new) > width:
             why = f"it would have {len(new)} tokens, and texts have {width} here; open them with a larger length"
         lost, shift = [*lost, why], [*shift, [0 if why else len(new) - len(old)]]
@@ -252,7 +295,9 @@ def _rebuilt(of: OfTexts, batch: Batch, texts: Sequence[list[Token]], before: Se
     aux = {key: held.gather(1, place.clamp(min=0)).masked_fill(place < 0, 0) if held.shape == x.shape else held
            for key, held in batch.aux.items()}  # fmt: skip
     if ANSWER in aux:  # right behind the prompt, wherever that ends now
-        at = torch.arange(aux[ANSWER].shape[1], device=x.device) - torch.tensor(shift, device=x.device)
+        at = torch.arange(aux[ANSWER].shape[1], device=x.device) - torch.tensor(
+            shift, device=x.device
+        )
         inside = at.clamp(0, at.shape[1] - 1)
         aux[ANSWER] = aux[ANSWER].gather(1, inside).masked_fill(at != inside, IGNORED)
     known = torch.tensor(words, device=x.device).masked_fill(~_attended(batch), -1)

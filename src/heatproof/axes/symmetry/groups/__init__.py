@@ -14,21 +14,70 @@ from heatproof.axes.symmetry.groups.continuous import Rotations, Scalings, Space
 from heatproof.axes.symmetry.groups.contract import Group, plan_elements
 from heatproof.axes.symmetry.groups.custom import Own
 from heatproof.axes.symmetry.groups.finite import Cyclic, Dihedral, Octahedral, Torus
-from heatproof.axes.symmetry.groups.permutations import NodePermutation, PassagePermutation, Permutation
+from heatproof.axes.symmetry.groups.permutations import (
+    NodePermutation,
+    PassagePermutation,
+    Permutation,
+)
 from heatproof.axes.symmetry.groups.products import Product
 from heatproof.errors import BadParameter, make, resolve
 from heatproof.types import Batch
 
-_FINITE: Any = (Cyclic, Torus, Dihedral, Octahedral, Permutation, PassagePermutation, NodePermutation, Product, Own)
+_FINITE: Any = (
+    Cyclic,
+    Torus,
+    Dihedral,
+    Octahedral,
+    Permutation,
+    PassagePermutation,
+    NodePermutation,
+    Product,
+    Own,
+)
 _CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
 GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
-__all__ = ["GROUPS", "Cyclic", "Dihedral", "Group", "NodePermutation", "Octahedral", "Own", "PassagePermutation"]
-__all__ += ["Permutation", "Product", "Torus", "build", "cyclic", "dihedral", "node_permutation", "own", "permutation"]
-__all__ += ["Rotations", "Scalings", "SpaceRotations", "plan_elements", "product", "scale", "so2", "so3", "torus"]
+__all__ = [
+    "GROUPS",
+    "Cyclic",
+    "Dihedral",
+    "Group",
+    "NodePermutation",
+    "Octahedral",
+    "Own",
+    "PassagePermutation",
+]
+__all__ += [
+    "Permutation",
+    "Product",
+    "Torus",
+    "build",
+    "cyclic",
+    "dihedral",
+    "node_permutation",
+    "own",
+    "permutation",
+]
+__all__ += [
+    "Rotations",
+    "Scalings",
+    "SpaceRotations",
+    "plan_elements",
+    "product",
+    "scale",
+    "so2",
+    "so3",
+    "torus",
+]
 
 
-cyclic, torus, dihedral, permutation, node_permutation = Cyclic, Torus, Dihedral, Permutation, NodePermutation
+cyclic, torus, dihedral, permutation, node_permutation = (
+    Cyclic,
+    Torus,
+    Dihedral,
+    Permutation,
+    NodePermutation,
+)
 so2, scale, so3 = Rotations, Scalings, SpaceRotations
 """The groups by the names of study files."""
 
@@ -59,7 +108,13 @@ def own(
     Traceback (most recent call last):
     heatproof.errors.UserError: own: move is no group action: 2 after 2 is none of the 2 elements
     """
-    fields = {"acting": act, "moving": move, "members": elements, "interpolating": interpolating, "title": title}
+    fields = {
+        "acting": act,
+        "moving": move,
+        "members": elements,
+        "interpolating": interpolating,
+        "title": title,
+    }
     return cast(Own, make(Own, "own", fields))
 
 
@@ -73,7 +128,11 @@ def build(spec: Any) -> Group:
     heatproof.errors.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
     """
     functions = spec[Own.name] if isinstance(spec, Mapping) and Own.name in spec else None
-    named = isinstance(spec, str | Mapping) and Own.name in ((spec,) if isinstance(spec, str) else spec)
+    named = isinstance(spec, str | Mapping) and Own.name in (
+        (spec,) if isinstance(spec, str) else spec
+    )
     if named and not (isinstance(functions, Mapping) and callable(functions.get("acting"))):
-        raise BadParameter("own: a group of your own is made of functions, in Python: groups.own(act, move, …)")
+        raise BadParameter(
+            "own: a group of your own is made of functions, in Python: groups.own(act, move, …)"
+        )
     return cast(Group, resolve("group", GROUPS, spec, lambda group: isinstance(group, Group)))

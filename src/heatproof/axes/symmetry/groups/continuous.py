@@ -13,7 +13,14 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from heatproof import rand
-from heatproof.axes.symmetry.groups.contract import Additive, Moving, aligned, draw_keys, listed, shape_text
+from heatproof.axes.symmetry.groups.contract import (
+    Additive,
+    Moving,
+    aligned,
+    draw_keys,
+    listed,
+    shape_text,
+)
 from heatproof.errors import UserError
 from heatproof.maps.warping import resample
 from heatproof.types import STRICT, Batch
@@ -62,11 +69,15 @@ class _Planar(_Sampled, Moving, Additive):
 
     def _resampled(self, g: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
         if maps.ndim not in (3, 4) or not maps.is_floating_point():
-            raise UserError(f"{self.name} moves floating-point maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}")
+            raise UserError(
+                f"{self.name} moves floating-point maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}"
+            )
         height, width = maps.shape[-2:]
         axes = [torch.arange(n, dtype=torch.float64) - (n - 1) / 2 for n in (height, width)]
         grid = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
-        matrices = self.matrices(aligned(self.name, g, self.rank, len(maps), torch.device("cpu")).reshape(-1))
+        matrices = self.matrices(
+            aligned(self.name, g, self.rank, len(maps), torch.device("cpu")).reshape(-1)
+        )
         offsets = (matrices @ grid - grid).reshape(-1, 2, height, width)
         moved, inside = resample(maps.reshape(len(maps), -1, height, width), offsets)
         return moved.reshape(maps.shape), inside if maps.ndim == 4 else inside[:, 0]
@@ -143,7 +154,9 @@ class SpaceRotations(_Sampled):
     exact: ClassVar[bool] = True
     rank: ClassVar[int] = 2
     maps: Literal["vector", "scalar"] = "vector"
-    columns: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 1, 2)
+    columns: tuple[
+        Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]
+    ] = (0, 1, 2)
 
     @property
     def title(self) -> str:
@@ -154,7 +167,9 @@ class SpaceRotations(_Sampled):
         """Refuse samples that are not points (N, F) with the coordinates."""
         if len(shape) != 2 or shape[1] <= max(self.columns) or len(set(self.columns)) < 3:
             columns = f"three different columns below F, got {self.columns}"
-            raise UserError(f"so3 needs points (B, N, F) with {columns} for shape {shape_text(shape)}")
+            raise UserError(
+                f"so3 needs points (B, N, F) with {columns} for shape {shape_text(shape)}"
+            )
 
     def identity(self, batch: Batch) -> Tensor:
         """I, (3, 3)."""
@@ -162,9 +177,13 @@ class SpaceRotations(_Sampled):
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Uniform rotations, from normal quaternions, (n, B, 3, 3)."""
-        key = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
+        key = rand.fold(
+            draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None]
+        )
         drawn = rand.normal(key.flatten(), (4,)).reshape(n, len(batch), 4).double()
-        matrices = Rotation.from_quat(drawn.roll(-1, -1).reshape(-1, 4).cpu().numpy()).as_matrix()  # scipy has w last
+        matrices = Rotation.from_quat(
+            drawn.roll(-1, -1).reshape(-1, 4).cpu().numpy()
+        ).as_matrix()  # scipy has w last
         return torch.from_numpy(matrices).to(drawn).reshape(n, len(batch), 3, 3)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
@@ -186,11 +205,17 @@ class SpaceRotations(_Sampled):
 
     def view(self, g: Tensor, maps: Tensor) -> Tensor:
         """Vector maps as they are; of scalar ones the sum over a point's coordinates, (B, N)."""
-        return maps if self.maps == "vector" or maps.ndim < 3 else maps[..., list(self.columns)].sum(-1)
+        return (
+            maps
+            if self.maps == "vector" or maps.ndim < 3
+            else maps[..., list(self.columns)].sum(-1)
+        )
 
     def _turned(self, g: Tensor, x: Tensor) -> Tensor:
         if x.ndim != 3:
-            raise UserError(f"so3 turns vectors (B, N, F), got maps of {tuple(x.shape)}; use maps: scalar")
+            raise UserError(
+                f"so3 turns vectors (B, N, F), got maps of {tuple(x.shape)}; use maps: scalar"
+            )
         g = aligned(self.name, g, self.rank, len(x), x.device)
         places, out = list(self.columns), x.clone()
         out[..., places] = (x[..., places].double() @ g.double().mT).to(x.dtype)

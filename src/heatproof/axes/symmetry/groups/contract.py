@@ -150,17 +150,25 @@ def axis(name: str, dim: int, shape: Sequence[int]) -> int:
     if not 1 <= index < len(shape):
         other = "the batch" if index == 0 else "not there"
         allowed = f"1 to {len(shape) - 1} or -1 to {1 - len(shape)}" if len(shape) > 1 else "none"
-        raise UserError(f"{name}: dim {dim} of tensors of shape {shape_text(shape[1:])} is {other}; allowed: {allowed}")
+        raise UserError(
+            f"{name}: dim {dim} of tensors of shape {shape_text(shape[1:])} is {other}; allowed: {allowed}"
+        )
     return index
 
 
 def aligned(name: str, g: Tensor, rank: int, samples: int, device: torch.device) -> Tensor:
     """The elements on a device, after a check that they are (*e) or (B, *e)."""
-    if not isinstance(g, Tensor) or g.ndim not in (rank, rank + 1) or (g.ndim > rank and len(g) not in (1, samples)):
+    if (
+        not isinstance(g, Tensor)
+        or g.ndim not in (rank, rank + 1)
+        or (g.ndim > rank and len(g) not in (1, samples))
+    ):
         got = tuple(g.shape) if isinstance(g, Tensor) else repr(g)
         one = "()" if rank == 0 else "(k,)"
         many = f"({samples},)" if rank == 0 else f"({samples}, k)"
-        raise UserError(f"{name}: an element is a tensor of shape {one}, or {many} for one per sample; got {got}")
+        raise UserError(
+            f"{name}: an element is a tensor of shape {one}, or {many} for one per sample; got {got}"
+        )
     return g.to(device)
 
 
@@ -179,7 +187,9 @@ def take(x: Tensor, dim: int, source: Tensor) -> Tensor:
     return x.gather(dim, source.reshape(shape).expand(size))
 
 
-def take_along(name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source: Tensor) -> dict[str, Tensor]:
+def take_along(
+    name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source: Tensor
+) -> dict[str, Tensor]:
     """The auxiliary tensors with those named in `keys`, each (B, n, …), rearranged like the input."""
     moved = dict(aux)
     for key in keys:
@@ -199,7 +209,9 @@ def listed(name: str, order: float) -> int:
     """The order of a group that is small enough to be listed."""
     if order > ENUMERABLE:
         many = order_text(order)
-        raise UserError(f"{name} has {many} elements here, too many to list (at most {ENUMERABLE}); use sample()")
+        raise UserError(
+            f"{name} has {many} elements here, too many to list (at most {ENUMERABLE}); use sample()"
+        )
     return int(order)
 
 
@@ -252,7 +264,9 @@ def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
     [3, 3]
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise UserError(f"the number of group elements must be a whole number from 1 on, got {limit!r}")
+        raise UserError(
+            f"the number of group elements must be a whole number from 1 on, got {limit!r}"
+        )
     sizes = orders(group, batch)
     whole = torch.tensor([size <= limit for size in sizes])
     if not isinstance(group, BySample):
@@ -260,7 +274,9 @@ def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
         elements = every.expand(-1, len(batch), *every.shape[2:])
         return Plan(elements, torch.full((len(batch),), len(elements)), whole)
     drawn = group.sample(batch, limit, seed)
-    columns = [group.elements(batch[i : i + 1]) if w else drawn[:, i] for i, w in enumerate(whole.tolist())]
+    columns = [
+        group.elements(batch[i : i + 1]) if w else drawn[:, i] for i, w in enumerate(whole.tolist())
+    ]
     return Plan(*side_by_side(columns), whole)
 
 

@@ -28,7 +28,9 @@ _PROJECTIONS = 32
 def _checked(members: Any) -> Sequence[Any]:
     n = len(members) if isinstance(members, Sized) else None
     if n is None or not 1 <= n <= _LARGEST:
-        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {repr(members) if n is None else n}")
+        raise UserError(
+            f"a list of 1 to {_LARGEST} elements is needed, got {repr(members) if n is None else n}"
+        )
     return members  # type: ignore[no-any-return]
 
 
@@ -59,7 +61,9 @@ class Own(Numbered):
     name: ClassVar[str] = "own"
     acting: Callable[[Any, Batch], Any]
     moving: Callable[[Any, Tensor], Tensor]
-    members: Annotated[Any, AfterValidator(lambda given: given if callable(given) else _checked(given))]
+    members: Annotated[
+        Any, AfterValidator(lambda given: given if callable(given) else _checked(given))
+    ]
     interpolating: bool = False
     title: str = "a group of your own"
 
@@ -85,7 +89,10 @@ class Own(Numbered):
         """The element that moves maps like g after h."""
         table = self._table("compose")
         g, h = g + 0 * h, h + 0 * g
-        products = [table.products(a, b)[0] for a, b in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)]
+        products = [
+            table.products(a, b)[0]
+            for a, b in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)
+        ]
         return torch.tensor(products, device=g.device).reshape(g.shape)
 
     def inverse(self, g: Tensor) -> Tensor:
@@ -131,9 +138,17 @@ class Own(Numbered):
     def _acted(self, members: Sequence[Any], index: int, batch: Batch) -> Batch:
         out = self.acting(_member(members, index), batch)
         out = batch.with_x(out) if isinstance(out, Tensor) else out
-        if not isinstance(out, Batch) or out.x.shape != batch.x.shape or set(out.aux) != set(batch.aux):
-            got = f"x of shape {tuple(out.x.shape)}" if isinstance(out, Batch) else type(out).__name__
-            raise UserError(f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}")
+        if (
+            not isinstance(out, Batch)
+            or out.x.shape != batch.x.shape
+            or set(out.aux) != set(batch.aux)
+        ):
+            got = (
+                f"x of shape {tuple(out.x.shape)}" if isinstance(out, Batch) else type(out).__name__
+            )
+            raise UserError(
+                f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}"
+            )
         return out
 
     def check_inputs(self, batch: Batch) -> None:
@@ -144,7 +159,9 @@ class Own(Numbered):
         self.check(shape)
         one = batch[:1]
         if not _same(self._acted(members, 0, one), one):
-            raise UserError(f"own: the first element, {members[0]!r}, must act as the identity but changes the input")
+            raise UserError(
+                f"own: the first element, {members[0]!r}, must act as the identity but changes the input"
+            )
         table = self._memo[shape]
         images = {k: self._acted(members, k, one) for k in table.tried}
         if len(images) > 1 and all(_same(image, one) for image in images.values()):
@@ -153,11 +170,19 @@ class Own(Numbered):
         two = two.with_x(torch.cat([one.x, one.x.flip(tuple(range(1, one.x.ndim)))]))
         for k, image in images.items():
             if not _same(self._acted(members, k, two)[:1], image):
-                raise UserError(f"own: act moves samples differently in company: {members[k]!r} on one and on two")
+                raise UserError(
+                    f"own: act moves samples differently in company: {members[k]!r} on one and on two"
+                )
         if self.exact:
             for g, h in table.pairs:
-                if g < h and _same(images[g], images[h]) and table.near(table.marks[g], table.marks[h]):
-                    raise UserError(f"own: {members[g]!r} and {members[h]!r} are the same element; list each once")
+                if (
+                    g < h
+                    and _same(images[g], images[h])
+                    and table.near(table.marks[g], table.marks[h])
+                ):
+                    raise UserError(
+                        f"own: {members[g]!r} and {members[h]!r} are the same element; list each once"
+                    )
                 both = self._acted(members, g, images[h])
                 products = table.products(g, h)
                 images |= {k: self._acted(members, k, one) for k in products if k not in images}
@@ -181,7 +206,9 @@ class Own(Numbered):
     def _table(self, what: str) -> _Table:
         tables = list(self._memo.values())
         if not tables:
-            raise UserError(f"own: {what} needs to know the shape of the inputs; call check(shape) first")
+            raise UserError(
+                f"own: {what} needs to know the shape of the inputs; call check(shape) first"
+            )
         if callable(self.members) and len(tables) > 1:
             raise UserError(
                 f"own: {what} is ambiguous, for the elements depend on the input and the group was used on inputs of "
@@ -204,11 +231,15 @@ class _Table:
 
     def __init__(self, group: Own, shape: tuple[int, ...]) -> None:
         self.group = group
-        self.start = probe(shape).x - 0.5  # centred, so that what falls off the border counts for little
+        self.start = (
+            probe(shape).x - 0.5
+        )  # centred, so that what falls off the border counts for little
         self.members = group._list(probe(shape))
         key = rand.keys(0, [str(i) for i in range(_PROJECTIONS)], "own group")
         self.directions = rand.normal(key, (self.start.numel(),)).T.double()
-        self.marks = torch.cat([self.mark(self.moved(k, self.start)) for k in range(len(self.members))])
+        self.marks = torch.cat(
+            [self.mark(self.moved(k, self.start)) for k in range(len(self.members))]
+        )
         n = len(self.members)
         self.pairs = [(g, h) for g in range(n) for h in range(n)]
         if n * n > _TRIED:
@@ -225,15 +256,21 @@ class _Table:
 
     def check_a_few(self) -> None:
         if not self.near(self.marks[:1], self.mark(self.start)):
-            raise UserError(f"own: the first element, {self.members[0]!r}, must be the identity but moves maps")
+            raise UserError(
+                f"own: the first element, {self.members[0]!r}, must be the identity but moves maps"
+            )
         other = self.start.flip(tuple(range(1, self.start.ndim))).square() - 0.3
         both = torch.cat([self.start, other])
         for g in self.tried:
             alone = [self.moved(g, maps) for maps in (self.start, other)]
             if not _close(self.moved(g, both), torch.cat(alone)):
-                raise UserError(f"own: move mixes maps of different samples: {self.members[g]!r} on one map and on two")
+                raise UserError(
+                    f"own: move mixes maps of different samples: {self.members[g]!r} on one map and on two"
+                )
             if not _close(self.moved(g, self.start + other), alone[0] + alone[1]):
-                raise UserError(f"own: move is not linear, so maps cannot be averaged: {self.members[g]!r} of a sum")
+                raise UserError(
+                    f"own: move is not linear, so maps cannot be averaged: {self.members[g]!r} of a sum"
+                )
         if not self.group.exact:
             return
         for g, h in self.pairs:
@@ -269,16 +306,22 @@ class _Table:
 
     @cached_property
     def inverses(self) -> Tensor:
-        return torch.cat([self.inverse_of(part) for part in torch.split(torch.arange(len(self.members)), 64)])
+        return torch.cat(
+            [self.inverse_of(part) for part in torch.split(torch.arange(len(self.members)), 64)]
+        )
 
     def inverse_of(self, indices: Tensor) -> Tensor:
         away = torch.cat([self.moved(g, self.start) for g in indices.tolist()])
         home = self.mark(self.start)
-        gaps = torch.stack([self.gap(self.mark(self.moved(k, away)), home) for k in range(len(self.members))])
+        gaps = torch.stack(
+            [self.gap(self.mark(self.moved(k, away)), home) for k in range(len(self.members))]
+        )
         best, nearest = gaps.min(0)
         if self.group.exact and bool((best > _CLOSE).any()):
             lost = int(indices[int((best > _CLOSE).nonzero()[0])])
-            raise UserError(f"own: element {self.members[lost]!r} has no inverse among the {len(self.members)}")
+            raise UserError(
+                f"own: element {self.members[lost]!r} has no inverse among the {len(self.members)}"
+            )
         return nearest
 
 
@@ -293,4 +336,8 @@ def _same(a: Batch, b: Batch) -> bool:
 
 
 def _close(u: Tensor, v: Tensor) -> bool:
-    return torch.allclose(u, v, atol=1e-5, equal_nan=True) if u.is_floating_point() else torch.equal(u, v)
+    return (
+        torch.allclose(u, v, atol=1e-5, equal_nan=True)
+        if u.is_floating_point()
+        else torch.equal(u, v)
+    )

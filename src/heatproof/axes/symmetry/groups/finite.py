@@ -82,7 +82,9 @@ class Cyclic(Numbered, Additive):
 
 def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
     if not dims or len(set(dims)) != len(dims):
-        raise UserError(f"one or more different dimensions are needed, such as (-2, -1), got {dims}")
+        raise UserError(
+            f"one or more different dimensions are needed, such as (-2, -1), got {dims}"
+        )
     return dims
 
 
@@ -128,7 +130,10 @@ class Torus(Moving, Additive):
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Uniform shifts, (n, B, k)."""
         key = draw_keys(seed, batch, self.name)
-        shifts = [rand.integers(rand.fold(key, i), (n,), size).T for i, size in enumerate(self._sizes(batch))]
+        shifts = [
+            rand.integers(rand.fold(key, i), (n,), size).T
+            for i, size in enumerate(self._sizes(batch))
+        ]
         return torch.stack(shifts, 2)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
@@ -143,7 +148,9 @@ class Torus(Moving, Additive):
     def _axes(self, shape: Sequence[int]) -> list[int]:
         axes = [axis(self.name, dim, shape) for dim in self.dims]
         if len(set(axes)) != len(axes):
-            raise UserError(f"torus: dims {self.dims} name a dimension of {shape_text(shape[1:])} twice")
+            raise UserError(
+                f"torus: dims {self.dims} name a dimension of {shape_text(shape[1:])} twice"
+            )
         return axes
 
     def _sizes(self, batch: Batch) -> list[int]:
@@ -192,7 +199,9 @@ class Dihedral(Moving, Numbered):
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that are no images or volumes, and turned ones that are not square."""
         if len(shape) != 3 and not (len(shape) == 4 and self.exact):
-            raise UserError(f"dihedral({self.n}) needs images (B, C, H, W) or volumes, got shape {shape_text(shape)}")
+            raise UserError(
+                f"dihedral({self.n}) needs images (B, C, H, W) or volumes, got shape {shape_text(shape)}"
+            )
         self._check_square(shape[-2], shape[-1])
 
     def order(self, batch: Batch) -> int:
@@ -203,7 +212,9 @@ class Dihedral(Moving, Numbered):
         """Rotations add up, with the second one reversed by a reflection in the first."""
         turn, mirror = g % self.n, g // self.n
         other_turn, other_mirror = h % self.n, h // self.n
-        return (turn + (1 - 2 * mirror) * other_turn) % self.n + self.n * ((mirror + other_mirror) % 2)
+        return (turn + (1 - 2 * mirror) * other_turn) % self.n + self.n * (
+            (mirror + other_mirror) % 2
+        )
 
     def inverse(self, g: Tensor) -> Tensor:
         """A rotation turns back; a reflection is its own inverse."""
@@ -212,10 +223,14 @@ class Dihedral(Moving, Numbered):
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Maps (B, C, H, W) or (B, H, W), or those of volumes, turned and mirrored alike."""
         if maps.ndim not in (3, 4, 5):
-            raise UserError(f"dihedral({self.n}) moves maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}")
+            raise UserError(
+                f"dihedral({self.n}) moves maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}"
+            )
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
         if bool(((g < 0) | (g >= 2 * self.n)).any()):
-            raise UserError(f"dihedral({self.n}) has the elements 0 to {2 * self.n - 1}, got {g.tolist()}")
+            raise UserError(
+                f"dihedral({self.n}) has the elements 0 to {2 * self.n - 1}, got {g.tolist()}"
+            )
         self._check_square(maps.shape[-2], maps.shape[-1])
         return self._permuted(g, maps) if self.exact else self._interpolated(g, maps)
 
@@ -234,9 +249,13 @@ class Dihedral(Moving, Numbered):
 
     def _interpolated(self, g: Tensor, maps: Tensor) -> Tensor:
         if not maps.is_floating_point():
-            raise UserError(f"dihedral({self.n}) interpolates and needs floating-point images, got {maps.dtype}")
+            raise UserError(
+                f"dihedral({self.n}) interpolates and needs floating-point images, got {maps.dtype}"
+            )
         mirrored = (g >= self.n).reshape(-1, *[1] * (maps.ndim - 1))
-        return Rotations().move((g % self.n) * (360 / self.n), torch.where(mirrored, maps.flip(-1), maps))
+        return Rotations().move(
+            (g % self.n) * (360 / self.n), torch.where(mirrored, maps.flip(-1), maps)
+        )
 
     def _check_square(self, height: int, width: int) -> None:
         if self.n > 2 and height != width:
@@ -246,14 +265,21 @@ class Dihedral(Moving, Numbered):
             )
 
 
-_MOVES = [(order, flips) for order in permutations((-3, -2, -1)) for flips in product((False, True), repeat=3)]
+_MOVES = [
+    (order, flips)
+    for order in permutations((-3, -2, -1))
+    for flips in product((False, True), repeat=3)
+]
 """Element k of the octahedral group: the order that it puts the axes in, and which of them it then mirrors."""
 
 
 def _sources(sides: tuple[int, ...], n: int) -> Tensor:
     """Where every place of a volume comes from under the first n elements, (n, D·H·W)."""
     places = torch.arange(math.prod(sides)).reshape(sides)
-    moved = [places.permute(order).flip([i for i in range(3) if flips[i]]).flatten() for order, flips in _MOVES[:n]]
+    moved = [
+        places.permute(order).flip([i for i in range(3) if flips[i]]).flatten()
+        for order, flips in _MOVES[:n]
+    ]
     return torch.stack(moved)
 
 
@@ -284,15 +310,21 @@ class Octahedral(Moving, Numbered):
     @property
     def title(self) -> str:
         """The group in words."""
-        return "quarter turns and reflections of volumes" if self.turns else "reflections of volumes"
+        return (
+            "quarter turns and reflections of volumes" if self.turns else "reflections of volumes"
+        )
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that are no volumes (C, D, H, W), and turned ones that are no cubes."""
         if len(shape) != 4:
-            raise UserError(f"octahedral needs volumes (B, C, D, H, W), got shape {shape_text(shape)}")
+            raise UserError(
+                f"octahedral needs volumes (B, C, D, H, W), got shape {shape_text(shape)}"
+            )
         if self.turns and len(set(shape[1:])) > 1:
             instead = "octahedral: {turns: false} has the reflections alone, dihedral the turns of square planes"
-            raise UserError(f"octahedral needs cubes, got {'×'.join(map(str, shape[1:]))}; {instead}")
+            raise UserError(
+                f"octahedral needs cubes, got {'×'.join(map(str, shape[1:]))}; {instead}"
+            )
 
     def order(self, batch: Batch) -> int:
         """48, or 8."""
@@ -310,6 +342,10 @@ class Octahedral(Moving, Numbered):
         """Maps (B, C, D, H, W) or (B, D, H, W) turned and mirrored alike."""
         self.check((1, *maps.shape[-3:]))
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
-        source = _sources(tuple(maps.shape[-3:]), self.order(Batch((), maps[:0]))).to(maps.device)[g]
+        source = _sources(tuple(maps.shape[-3:]), self.order(Batch((), maps[:0]))).to(maps.device)[
+            g
+        ]
         flat = maps.reshape(len(maps), -1, source.shape[-1])
-        return flat.gather(2, source.reshape(-1, 1, source.shape[-1]).expand(flat.shape)).reshape(maps.shape)
+        return flat.gather(2, source.reshape(-1, 1, source.shape[-1]).expand(flat.shape)).reshape(
+            maps.shape
+        )

@@ -56,21 +56,29 @@ class _Orders:
         """All orders, (m!, n), of samples whose free positions are the same."""
         free = self._free(batch)
         if not bool((free == free[:1]).all()):
-            raise UserError(f"{self.name}: the samples have padding at different places; list those of one")
+            raise UserError(
+                f"{self.name}: the samples have padding at different places; list those of one"
+            )
         listed(self.name, self.order(batch))
         places = free[0].nonzero().flatten()
-        orders = torch.tensor(list(permutations(range(len(places)))), dtype=torch.int64, device=batch.x.device)
+        orders = torch.tensor(
+            list(permutations(range(len(places)))), dtype=torch.int64, device=batch.x.device
+        )
         every = self.identity(batch).repeat(len(orders), 1)
         every[:, places] = places[orders]
         return every
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Uniform orders, (n, B, positions)."""
-        keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None])
+        keys = rand.fold(
+            draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None]
+        )
         free = self._free(batch)
         words = rand.bits(keys.flatten(), free.shape[1]).reshape(n, *free.shape)
         last = torch.iinfo(torch.int64).max
-        shuffled = words.masked_fill(~free, last).argsort(dim=2, stable=True)  # free ones, then those that stay
+        shuffled = words.masked_fill(~free, last).argsort(
+            dim=2, stable=True
+        )  # free ones, then those that stay
         places = (~free).long().argsort(dim=1, stable=True).expand_as(shuffled)
         return torch.empty_like(shuffled).scatter_(2, places, shuffled)
 
@@ -143,14 +151,18 @@ class Permutation(_Orders):
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The samples permuted, with their masks."""
         if "adjacency" in batch.aux:
-            raise UserError("permutation moves elements but not the edges in aux['adjacency']; use node_permutation()")
+            raise UserError(
+                "permutation moves elements but not the edges in aux['adjacency']; use node_permutation()"
+            )
         return super().act(g, batch)
 
     def _free(self, batch: Batch) -> Tensor:
         free = super()._free(batch)
         if batch.x.is_floating_point() or not self.special:
             return free
-        return free & ~torch.isin(batch.x, torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device))
+        return free & ~torch.isin(
+            batch.x, torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device)
+        )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -185,26 +197,40 @@ class PassagePermutation(_Orders):
         """All orders, (m!, L), of samples whose passages stand at the same places."""
         numbers = self.features.segments(batch)
         if not bool((numbers == numbers[:1]).all()):
-            raise UserError(f"{self.name}: the samples have passages at different places; list those of one")
+            raise UserError(
+                f"{self.name}: the samples have passages at different places; list those of one"
+            )
         listed(self.name, self.order(batch))
         every = list(permutations(range(int(numbers.max()))))
-        return self._placed(numbers[:1].expand(len(every), -1), torch.tensor(every, device=numbers.device).double())
+        return self._placed(
+            numbers[:1].expand(len(every), -1), torch.tensor(every, device=numbers.device).double()
+        )
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Uniform orders, (n, B, L)."""
         numbers = self.features.segments(batch).repeat(n, 1)
-        keys = rand.fold(draw_keys(seed, batch, self.name), torch.arange(n, device=numbers.device)[:, None])
-        return self._placed(numbers, rand.uniform(keys.flatten(), (int(numbers.max()),))).reshape(n, *batch.x.shape)
+        keys = rand.fold(
+            draw_keys(seed, batch, self.name), torch.arange(n, device=numbers.device)[:, None]
+        )
+        return self._placed(numbers, rand.uniform(keys.flatten(), (int(numbers.max()),))).reshape(
+            n, *batch.x.shape
+        )
 
     def _placed(self, numbers: Tensor, wanted: Tensor) -> Tensor:
         """Orders of tokens (N, L) in which the passages, numbered from 1 in (N, L), stand as `wanted` (N, m) rises."""
         begins = F.pad(numbers.diff(dim=1) != 0, (1, 0), value=True)
         turn = begins.cumsum(1).double()
-        slots = torch.full((len(turn), wanted.shape[1] + 1), torch.inf, dtype=turn.dtype, device=turn.device)
+        slots = torch.full(
+            (len(turn), wanted.shape[1] + 1), torch.inf, dtype=turn.dtype, device=turn.device
+        )
         slots = slots.scatter_reduce(1, numbers, turn, "amin")[:, 1:]
         if bool(((begins & (numbers > 0)).sum(1) != slots.isfinite().sum(1)).any()):
-            raise UserError(f"{self.name} moves passages in one piece, and one stands in several; number them apart")
-        rank = wanted.masked_fill(slots.isinf(), torch.inf).argsort(1).argsort(1)  # of those that are there come first
+            raise UserError(
+                f"{self.name} moves passages in one piece, and one stands in several; number them apart"
+            )
+        rank = (
+            wanted.masked_fill(slots.isinf(), torch.inf).argsort(1).argsort(1)
+        )  # of those that are there come first
         new = F.pad(slots.sort(1).values.gather(1, rank), (1, 0)).gather(1, numbers)
         return torch.where(numbers > 0, new, turn).argsort(dim=1, stable=True)
 
@@ -231,7 +257,9 @@ class NodePermutation(_Orders):
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that are not node features (N, F)."""
         if len(shape) != 2:
-            raise UserError(f"node_permutation needs node features (B, N, F), got shape {shape_text(shape)}")
+            raise UserError(
+                f"node_permutation needs node features (B, N, F), got shape {shape_text(shape)}"
+            )
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The graphs with their nodes renamed."""
@@ -241,8 +269,14 @@ class NodePermutation(_Orders):
         for key in self.edges:
             n, shape = source.shape[-1], aux[key].shape if key in aux else ()
             if len(shape) < 3 or not shape[1] == shape[2] == n:
-                found = f"it has shape {shape_text(shape[1:])}" if shape else f"the batch has {sorted(aux)}"
-                raise UserError(f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); {found}")
+                found = (
+                    f"it has shape {shape_text(shape[1:])}"
+                    if shape
+                    else f"the batch has {sorted(aux)}"
+                )
+                raise UserError(
+                    f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); {found}"
+                )
             order = source.to(aux[key].device)
             aux[key] = take(take(aux[key], 1, order), 2, order)
         return replace(moved, aux=aux)

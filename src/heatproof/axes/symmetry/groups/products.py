@@ -13,7 +13,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
-from heatproof.axes.symmetry.groups.contract import Group, aligned, check_inputs, listed, orders, probe
+from heatproof.axes.symmetry.groups.contract import (
+    Group,
+    aligned,
+    check_inputs,
+    listed,
+    orders,
+    probe,
+)
 from heatproof.errors import UserError
 from heatproof.types import STRICT, Batch
 
@@ -29,7 +36,9 @@ def _built(factors: tuple[Any, ...]) -> tuple[Group, ...]:
     groups = tuple(build(factor) for factor in factors)
     for group in groups:
         if group.rank > 1:
-            raise UserError(f"a factor's elements must be numbers or vectors; those of {group.name} are not")
+            raise UserError(
+                f"a factor's elements must be numbers or vectors; those of {group.name} are not"
+            )
     return groups
 
 
@@ -69,7 +78,9 @@ class Product:
         """Refuse a sample shape that a factor refuses, and factors that do not commute on it."""
         for factor in self.factors:
             factor.check(shape)
-        self._check_commuting(probe(shape), lambda factor, g, sample: sample.with_x(factor.move(g, sample.x)))
+        self._check_commuting(
+            probe(shape), lambda factor, g, sample: sample.with_x(factor.move(g, sample.x))
+        )
 
     def check_inputs(self, batch: Batch) -> None:
         """Refuse factors that are no action on these samples, or that do not commute on the first of them."""
@@ -80,7 +91,10 @@ class Product:
     def _check_commuting(self, one: Batch, moved: Callable[[Group, Tensor, Batch], Batch]) -> None:
         for first, second in combinations(self.factors, 2):
             for g, h in product(_a_few(first, one), _a_few(second, one)):
-                a, b = moved(first, g, moved(second, h, one)), moved(second, h, moved(first, g, one))
+                a, b = (
+                    moved(first, g, moved(second, h, one)),
+                    moved(second, h, moved(first, g, one)),
+                )
                 same = [bool(torch.isclose(a.x.double(), b.x.double(), atol=1e-5).all())]
                 same += [torch.equal(a.aux[key], b.aux[key]) for key in a.aux]
                 if not all(same):
@@ -95,7 +109,10 @@ class Product:
 
     def orders(self, batch: Batch) -> list[float]:
         """|G₁| ⋯ |G_k| for each sample."""
-        return [math.prod(each) for each in zip(*(orders(factor, batch) for factor in self.factors), strict=True)]
+        return [
+            math.prod(each)
+            for each in zip(*(orders(factor, batch) for factor in self.factors), strict=True)
+        ]
 
     def identity(self, batch: Batch) -> Tensor:
         """The identities of all factors, one vector."""
@@ -105,15 +122,23 @@ class Product:
         """All combinations, (|G|, k + lengths)."""
         listed(self.name, self.order(batch))
         parts = [factor.elements(batch) for factor in self.factors]
-        rows = torch.meshgrid(*(torch.arange(len(p), device=p.device) for p in parts), indexing="ij")
+        rows = torch.meshgrid(
+            *(torch.arange(len(p), device=p.device) for p in parts), indexing="ij"
+        )
         chosen = [part[row.flatten()] for part, row in zip(parts, rows, strict=True)]
-        return _join([(part, factor.rank) for part, factor in zip(chosen, self.factors, strict=True)])
+        return _join(
+            [(part, factor.rank) for part, factor in zip(chosen, self.factors, strict=True)]
+        )
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Independent uniform elements of all factors, (n, B, k + lengths)."""
-        seeds = rand.keys(seed, [str(i) for i in range(len(self.factors))], "group product").tolist()
+        seeds = rand.keys(
+            seed, [str(i) for i in range(len(self.factors))], "group product"
+        ).tolist()
         drawn = [factor.sample(batch, n, s) for factor, s in zip(self.factors, seeds, strict=True)]
-        return _join([(part, factor.rank) for part, factor in zip(drawn, self.factors, strict=True)])
+        return _join(
+            [(part, factor.rank) for part, factor in zip(drawn, self.factors, strict=True)]
+        )
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """Part by part."""
@@ -122,7 +147,12 @@ class Product:
 
     def inverse(self, g: Tensor) -> Tensor:
         """Part by part."""
-        return _join([(f.inverse(part), f.rank) for f, part in zip(self.factors, self._parts(g), strict=True)])
+        return _join(
+            [
+                (f.inverse(part), f.rank)
+                for f, part in zip(self.factors, self._parts(g), strict=True)
+            ]
+        )
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
         """The samples moved by every factor."""
@@ -142,9 +172,13 @@ class Product:
         k = len(self.factors)
         lengths = g.reshape(-1, g.shape[-1])[0, :k].tolist()
         if len(lengths) != k or k + sum(lengths) != g.shape[-1]:
-            raise UserError(f"product: {g.tolist()} is no element of a product of {k} groups; use elements or sample")
+            raise UserError(
+                f"product: {g.tolist()} is no element of a product of {k} groups; use elements or sample"
+            )
         parts = torch.split_with_sizes(g[..., k:], lengths, -1)
-        return [part if f.rank else part[..., 0] for f, part in zip(self.factors, parts, strict=True)]
+        return [
+            part if f.rank else part[..., 0] for f, part in zip(self.factors, parts, strict=True)
+        ]
 
 
 def _join(parts: list[tuple[Tensor, int]]) -> Tensor:
