@@ -69,6 +69,12 @@ def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
     ]
 
 
+def assert_one_to_rounding(rows: pd.DataFrame) -> None:
+    """The two maps are computed in different batches, and some processors round those differently."""
+    scored = rows[rows.status == "ok"]
+    assert len(scored) and np.allclose(scored.value, 1.0, rtol=0, atol=1e-5)
+
+
 def test_every_explainer_perturbation_and_evaluation_is_under_law():
     stored = {"precomputed"}  # it has maps of given samples only; see explainers/test_adapters.py
     assert set(SMALL) | set(OTHER_KINDS) | set(OF_ATTENTION) | stored == set(EXPLAINERS)
@@ -121,7 +127,7 @@ def test_the_laws_hold_for_explainers_of_transformers():
     assert_same_table(*tables)
     same = tables[0][(tables[0].condition == "identity") & ~tables[0].measure.str.contains("_")]
     assert set(same[same.status == "ok"].explainer) == set(OF_ATTENTION)
-    assert (same[same.status == "ok"].value == 1.0).all()
+    assert_one_to_rounding(same)
 
 
 def test_one_row_per_attempted_pair_and_measure():
@@ -142,10 +148,10 @@ def test_one_row_per_attempted_pair_and_measure():
     assert (table[table.status == "ok"].reason == "").all()
 
 
-def test_the_identity_scores_one_exactly(reference):
+def test_the_identity_scores_one(reference):
     same = reference[(reference.condition == "identity") & ~reference.measure.str.contains("_")]
     assert set(same.explainer) == set(ALL)
-    assert (same[same.status == "ok"].value == 1.0).all()
+    assert_one_to_rounding(same)
     defined = same[same.status == "ok"].explainer.unique()
     assert set(defined) == set(ALL), "an explainer that is never defined proves nothing"
 

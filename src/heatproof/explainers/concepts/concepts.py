@@ -50,6 +50,12 @@ class Concept:
         content = (self.name, self.positive.fingerprint, self.negative.fingerprint)
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
+    @property
+    def name_digest(self) -> str:
+        """A short digest of the name and of both sides that is the same on every processor."""
+        content = (self.name, self.positive.name_digest, self.negative.name_digest)
+        return hashlib.sha256(repr(content).encode()).hexdigest()
+
     def split(self, held_out: float) -> tuple[tuple[Batch, Batch], tuple[Batch, Batch]]:
         """(positive, negative) examples to fit and (positive, negative) to test, the share `held_out` of each side.
 
@@ -97,7 +103,7 @@ class Concept:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"Concept({self.name}, {len(self.positive)}+{len(self.negative)}, {self.fingerprint[:12]})"
+        return f"Concept({self.name}, {len(self.positive)}+{len(self.negative)}, {self.name_digest[:12]})"
 
 
 class Concepts:

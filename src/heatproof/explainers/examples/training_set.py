@@ -34,13 +34,13 @@ _T = TypeVar("_T")
 class Examples:
     """Training samples with their labels, `batch` on the CPU, for explainers that say which of them matter.
 
-    Two sets are equal when ids, values and labels are; the text form is short and names the content, so a manifest can
-    store it. What a model makes of the examples (representations, gradients) may be kept here between calls, for one
+    Two sets are equal when ids, values and labels are. The text form is short and names the content, so that a manifest
+    can store it. What a model makes of the examples (representations, gradients) may be kept here between calls, for one
     model at a time, up to 1 GiB, until its weights change; no result shows it.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3), label=torch.tensor([0, 1]))
     >>> Examples(batch, name="pairs")
-    Examples(2 of pairs, 04425447)
+    Examples(2 of pairs, ec1e50f3)
     >>> Examples(batch) == Examples(batch, name="other"), len(Examples(batch))
     (True, 2)
     """
@@ -66,6 +66,26 @@ class Examples:
         ):
             if tensor is not None:
                 digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+                digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def name_digest(self) -> str:
+        """A short digest for names that is the same on every processor.
+
+        The last bits of a float may depend on the machine that computed it, and a run must keep its name when it is
+        resumed elsewhere. So float tensors enter with the mean and the standard deviation of each sample to four
+        significant digits; ids, whole numbers, types and shapes enter as they are.
+        """
+        digest = hashlib.sha256(repr(self.batch.ids).encode())
+        tensors = {"": self.batch.x, "|label": self.batch.label, **self.batch.aux}
+        for name, tensor in sorted(tensors.items()):
+            if tensor is None:
+                continue
+            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+            if tensor.is_floating_point():
+                digest.update(_rounded_moments(tensor).encode())
+            else:
                 digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
@@ -128,7 +148,7 @@ class Examples:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"Examples({len(self)} of {self.name}, {self.fingerprint[:8]})"
+        return f"Examples({len(self)} of {self.name}, {self.name_digest[:8]})"
 
     def __str__(self) -> str:
         return self.name
@@ -187,7 +207,7 @@ def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool =
     Relative paths are relative to `folder`; names that run code need `allow_code`.
 
     >>> examples(Batch(("a",), torch.zeros(1, 3)))
-    Examples(1 of train, af2d375d)
+    Examples(1 of train, 6f0bf9e6)
     """
     if isinstance(value, Batch):
         return Examples(value)
@@ -216,6 +236,15 @@ class ByExamples(Method):
 
 def _own(tensor: Any) -> Any:
     return None if tensor is None else tensor.detach().cpu().contiguous().clone()
+
+
+def _rounded_moments(tensor: Tensor) -> str:
+    """Mean and standard deviation of each sample, to four significant digits."""
+    rows = tensor.reshape(len(tensor), -1).double()
+    if not rows.shape[1]:
+        return ""
+    moments = torch.stack([rows.mean(1), rows.std(1, correction=0)], dim=1)
+    return " ".join(f"{value:.3e}" for value in moments.flatten().tolist())
 
 
 def _bytes(value: Any) -> int:
