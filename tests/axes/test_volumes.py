@@ -226,26 +226,24 @@ def test_what_does_not_fit_volumes_is_refused_before_any_pass():
     for axis, why in (
         (
             heatproof.Stability(perturbations="jpeg"),
-            r"jpeg needs images .*for volumes there are rotation",
+            r"jpeg.*volumes.*rotation",
         ),
         (
             heatproof.Stability(perturbations={"translation": {"pixels": 12, "axis": "depth"}}),
-            "images of depth 12",
+            r"12.*depth",
         ),
-        (heatproof.Symmetry(group={"dihedral": {"n": 8}}), "or volumes, got shape"),
-        (heatproof.Certificate(features={"superpixels": {}}), "patches and slic for volumes"),
+        (heatproof.Symmetry(group={"dihedral": {"n": 8}}), r"dihedral.8.*1, 12, 12, 12"),
+        (heatproof.Certificate(features={"superpixels": {}}), r"patches.*slic"),
         (
             heatproof.Certificate(features={"patches": {"size": 12}}),
-            "one feature of a 12×12×12 image",
+            r"12×12×12",
         ),
     ):
         with pytest.raises(UserError, match=why):
             heatproof.evaluate(model, x, ["saliency"], axis)
-    with pytest.raises(
-        UserError, match=r"perturbed in \[0, 1\], and these have values from .* to 400; scale"
-    ):
+    with pytest.raises(UserError, match=r"\[0, 1\].*400"):
         heatproof.evaluate(model, torch.where(x > 0.5, 400.0, x), ["saliency"], "stability")
-    with pytest.raises(UserError, match=r"along depth is for volumes"):
+    with pytest.raises(UserError, match=r"depth.*volumes.*3, 8, 8"):
         heatproof.evaluate(
             nn.Flatten(),
             torch.rand(2, 3, 8, 8),

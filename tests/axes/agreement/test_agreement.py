@@ -70,7 +70,7 @@ def test_a_method_agrees_with_itself_and_noise_with_nobody():
     one, two, noise = (found.explainers.index(name) for name in copies)
     assert found.mean[one, two] == 1 and abs(found.mean[one, noise]) < 0.05
     assert found.clusters[one] == found.clusters[two] != found.clusters[noise]
-    assert "In one cluster: one and two." in " ".join(run.text().split())
+    assert "one and two" in " ".join(run.text().split())
 
 
 def test_no_extra_pass_beside_another_axis():
@@ -108,7 +108,7 @@ def test_a_run_cut_off_while_one_is_added_is_finished_all_the_same(run, tmp_path
 
 def test_one_explainer_is_refused_before_any_pass():
     net = model()
-    with pytest.raises(UserError, match="compares explainers with each other, and there is one"):
+    with pytest.raises(UserError, match=r"agreement.*explainers.* one"):
         heatproof.evaluate(net, pictures(2), "saliency", [AXIS])
     assert net.passes == 0
 
@@ -123,7 +123,7 @@ def test_rows_of_tables_and_a_constant_map():
         net, torch.rand(5, 12), ["saliency", "input_x_gradient", flat], ["agreement"]
     )
     rows = run.table()[lambda t: t.condition == "flat"]
-    assert set(rows.status) == {"undefined"} and set(rows.reason) == {"flat: the map is constant"}
+    assert set(rows.status) == {"undefined"} and rows.reason.str.contains(r"flat.*constant").all()
 
 
 def test_a_single_method_is_a_cluster_and_none_is_none():

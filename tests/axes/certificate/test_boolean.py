@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -394,69 +393,69 @@ def test_every_public_name_is_there():
     [
         (
             lambda: boolean.fourier(torch.zeros(6)),
-            "2^n numbers, got 6; the nearest power of two is 8",
+            r"6.*8",
         ),
-        (lambda: boolean.monotone(torch.zeros(3, 0)), "2^n numbers, got 0"),
-        (lambda: boolean.monotone(torch.tensor(1.0)), "2^n numbers, got 0"),
-        (lambda: boolean.fourier(torch.tensor([0.0, math.nan])), "not finite"),
-        (lambda: boolean.fourier(torch.zeros(2**17)), "got n = 17; use 16"),
-        (lambda: boolean.from_function(lambda mask: mask.sum(1), 17), "got n = 17; use 16"),
-        (lambda: boolean.from_function(lambda mask: mask.sum(1), -1), "got n = -1; use 0"),
+        (lambda: boolean.monotone(torch.zeros(3, 0)), r"2\^n.*0"),
+        (lambda: boolean.monotone(torch.tensor(1.0)), r"2\^n.*0"),
+        (lambda: boolean.fourier(torch.tensor([0.0, math.nan])), "finite"),
+        (lambda: boolean.fourier(torch.zeros(2**17)), r"17.*16"),
+        (lambda: boolean.from_function(lambda mask: mask.sum(1), 17), r"17.*16"),
+        (lambda: boolean.from_function(lambda mask: mask.sum(1), -1), r"-1.*0"),
         (
             lambda: boolean.from_function(lambda mask: mask.sum(), 2),
-            "return a tensor (4, ...) for 4 masks",
+            r"4 masks",
         ),
-        (lambda: boolean.from_function(lambda mask: mask.sum(1) * math.inf, 2), "not finite"),
-        (lambda: boolean.from_function(lambda mask: 1.0, 2), "got float"),
+        (lambda: boolean.from_function(lambda mask: mask.sum(1) * math.inf, 2), "finite"),
+        (lambda: boolean.from_function(lambda mask: 1.0, 2), "float"),
         (
             lambda: boolean.from_function(lambda mask: mask.sum(1), 2, rows=0),
-            "rows must be at least 1, got 0",
+            r"rows.*0",
         ),
-        (lambda: boolean.fourier(AND, p=0), "p must lie strictly between 0 and 1, got 0"),
-        (lambda: boolean.from_fourier(AND, p=1), "p must lie strictly between 0 and 1, got 1"),
-        (lambda: boolean.masking(AND, 1.5), "keep must lie in [0, 1], got 1.5; the nearest is 1"),
-        (lambda: boolean.masking(AND, 0.5, "furier"), "did you mean 'fourier'?"),
+        (lambda: boolean.fourier(AND, p=0), r"p .*0"),
+        (lambda: boolean.from_fourier(AND, p=1), r"p .*1"),
+        (lambda: boolean.masking(AND, 1.5), r"keep.*1\.5.*1"),
+        (lambda: boolean.masking(AND, 0.5, "furier"), r"'furier'.*'fourier'"),
         (
             lambda: boolean.masking(AND, 0.5, "monotone", p=0.3),
-            "p = 0.3 is the bias of the Fourier basis",
+            r"p = 0\.3.*'monotone'",
         ),
         (
             lambda: boolean.stability_rate(AND, 4, 1, 0.5),
-            "alpha must lie in [0, 3] for 2 features, got 4",
+            r"alpha.*\[0, 3\].*4",
         ),
         (
             lambda: boolean.hard_radius(AND, -1, 0.5),
-            "alpha must lie in [0, 3] for 2 features, got -1",
+            r"alpha.*\[0, 3\].*-1",
         ),
         (
             lambda: boolean.restrict(AND, torch.ones(3) > 0),
-            "boolean mask of shape (2,), got torch.bool of shape (3,)",
+            r"\(2,\).*\(3,\)",
         ),
-        (lambda: boolean.stability_rate(AND, 0, -1, 0.5), "r must be at least 0, got -1"),
-        (lambda: boolean.instability_weight(AND, 0, -1), "r must be at least 0, got -1"),
-        (lambda: boolean.stability_rate(AND, 0, 1, 0), "gamma must be a positive number, got 0"),
+        (lambda: boolean.stability_rate(AND, 0, -1, 0.5), r"r .*-1"),
+        (lambda: boolean.instability_weight(AND, 0, -1), r"r .*-1"),
+        (lambda: boolean.stability_rate(AND, 0, 1, 0), r"gamma.*0"),
         (
             lambda: boolean.instability_bound(AND, 0, 1, -0.5),
-            "gamma must be a positive number, got -0.5",
+            r"gamma.*-0\.5",
         ),
-        (lambda: boolean.hard_radius(AND, 0, math.nan), "gamma must be a positive number, got nan"),
+        (lambda: boolean.hard_radius(AND, 0, math.nan), r"gamma.*nan"),
         (
             lambda: boolean.instability_bound(AND, 0, 1, 0.5, keep=1.1),
-            "keep must lie in [0, 1], got 1.1",
+            r"keep.*1\.1",
         ),
         (
             lambda: boolean.difference(AND, 0b10, 0b01),
-            "beta must contain alpha, got alpha = 0b10 and beta = 0b1",
+            r"beta.*alpha.*0b10.*0b1",
         ),
-        (lambda: boolean.containment(2, 1, -1), "r must be at least 0, got -1"),
-        (lambda: boolean.containment(2, 3, 1), "k must lie in [0, m] with m = 2, got 3"),
-        (lambda: boolean.prediction_rate(AND, 0, 1), "two classes or more, got shape (4,)"),
+        (lambda: boolean.containment(2, 1, -1), r"r .*-1"),
+        (lambda: boolean.containment(2, 3, 1), r"k .*m = 2.*3"),
+        (lambda: boolean.prediction_rate(AND, 0, 1), r"classes.*\(4,\)"),
         (
             lambda: boolean.prediction_bound(AND[None], 0, 1),
-            "two classes or more, got shape (1, 4)",
+            r"classes.*\(1, 4\)",
         ),
     ],
 )
 def test_bad_input_is_one_clear_error(call, message):
-    with pytest.raises(UserError, match=re.escape(message)):
+    with pytest.raises(UserError, match=message):
         call()

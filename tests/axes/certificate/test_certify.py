@@ -17,6 +17,8 @@ from heatproof.axes.certificate.sequential import estimate_rule
 from heatproof.axes.certificate.strata import (
     all_supersets,
     drawn_strata,
+    exact_radius,
+    log_sizes,
     random_supersets,
     supersets,
 )
@@ -215,6 +217,19 @@ def test_all_supersets_give_the_rate_itself(known) -> None:
     torch.testing.assert_close(exact.rate, truth)
 
 
+def test_numbers_of_supersets_are_those_of_listing_them() -> None:
+    for m in (1, 4, 9):
+        listed = [
+            sum(1 for k in range(r + 1) for _ in combinations(range(m), k)) for r in range(12)
+        ]
+        assert [supersets(m, r) for r in range(12)] == listed
+        logarithms = log_sizes(torch.tensor([m]), 11)[0].numpy()
+        np.testing.assert_allclose(logarithms, np.log(listed))
+        for most in (1, 2, 5, 10, 11, 500):
+            fits = [r for r in range(m + 1) if listed[r] <= most]
+            assert exact_radius(m, most) == max(fits)
+
+
 @pytest.mark.parametrize(("m", "r"), [(1, 1), (1, 4), (2, 1), (5, 2), (5, 5), (5, 9), (6, 3)])
 def test_draws_are_uniform_on_the_supersets(m: int, r: int) -> None:
     mask = torch.tensor([[False] * m + [True]])
@@ -378,12 +393,10 @@ class Uneven:
 
 def test_an_empty_batch_and_margins_without_probabilities_are_refused() -> None:
     batch, mask = explanations(3)
-    with pytest.raises(UserError, match="the batch has no samples to certify"):
+    with pytest.raises(UserError, match="no samples"):
         certify(linear(), batch[:0], mask[:0], Pixels())
     values = Model(linear().module, task={"regression": {"tolerance": 0.5, "output": 0}})
-    with pytest.raises(
-        UserError, match="class probabilities, and regression has none; use 'argmax'"
-    ):
+    with pytest.raises(UserError, match=r"regression.*argmax"):
         certify(values, batch, mask, Pixels(), agreement="margin", margin=0.1)
 
 
@@ -400,7 +413,7 @@ def test_samples_with_different_numbers_of_features() -> None:
     torch.testing.assert_close(alone.rate[0], result.rate[1, [0, 3]])
     assert result.rate[1, 4] == result.rate[1, 3]
     mask[1, 5] = True
-    with pytest.raises(UserError, match="does not have"):
+    with pytest.raises(UserError, match=r"'b'.*5"):
         certify(model, batch, mask, Uneven())
 
 
@@ -433,38 +446,38 @@ def bad(mask: Tensor, row: int, value: bool) -> Tensor:
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda m: m[:, 1:], {}, "mask has 13 columns, but the samples have 14 features"),
-        (lambda m: m[1:], {}, "mask has 2 rows for 3 samples"),
-        (lambda m: m.float(), {}, "mask must be a boolean tensor"),
-        (lambda m: bad(m, 1, False), {}, "mask is empty for sample 's1'"),
-        (lambda m: bad(m, 2, True), {}, "all features selected for sample 's2'"),
-        (None, {"radii": (1, -1)}, "radii must be whole numbers of features, 0 or more, got -1"),
-        (None, {"radii": (1.5,)}, "radii must be whole numbers"),
-        (None, {"radii": ()}, "radii is empty"),
-        (None, {"radii": "al"}, "did you mean 'all'"),
-        (None, {"delta": 0.0}, "delta must be a number between 0 and 1"),
-        (None, {"delta": 1.0}, "delta must be"),
-        (None, {"epsilon": 0}, "epsilon must be"),
-        (None, {"epsilon": 1.2}, "epsilon must be"),
-        (None, {"threshold": 1.0}, "threshold must be"),
-        (None, {"method": "clopper"}, "did you mean 'clopper-pearson'"),
-        (None, {"mode": "decid"}, "did you mean 'decide'"),
-        (None, {"agreement": "argmx"}, "did you mean 'argmax'"),
+        (lambda m: m[:, 1:], {}, r"mask.*13.*14"),
+        (lambda m: m[1:], {}, r"mask.*2.*3"),
+        (lambda m: m.float(), {}, r"mask.*float32"),
+        (lambda m: bad(m, 1, False), {}, r"mask.*'s1'"),
+        (lambda m: bad(m, 2, True), {}, r"mask.*'s2'"),
+        (None, {"radii": (1, -1)}, r"radii.*-1"),
+        (None, {"radii": (1.5,)}, r"radii.*1\.5"),
+        (None, {"radii": ()}, "radii"),
+        (None, {"radii": "al"}, r"'al'.*'all'"),
+        (None, {"delta": 0.0}, r"delta.*0\.0"),
+        (None, {"delta": 1.0}, r"delta.*1\.0"),
+        (None, {"epsilon": 0}, r"epsilon.* 0"),
+        (None, {"epsilon": 1.2}, r"epsilon.*1\.2"),
+        (None, {"threshold": 1.0}, r"threshold.*1\.0"),
+        (None, {"method": "clopper"}, r"'clopper'.*'clopper-pearson'"),
+        (None, {"mode": "decid"}, r"'decid'.*'decide'"),
+        (None, {"agreement": "argmx"}, r"'argmx'.*'argmax'"),
         (
             None,
             {"mode": "hard", "method": "hoeffding"},
-            "method='hoeffding' is for mode='estimate'",
+            r"hoeffding.*hard",
         ),
-        (None, {"margin": 0.1}, "needs agreement='margin'"),
-        (None, {"fill": "zeros"}, "did you mean 'zero'"),
-        (None, {"fill": float("inf")}, "finite"),
-        (None, {"fill": float("nan")}, "finite"),
-        (None, {"budget": 0}, "budget must be a whole number"),
-        (None, {"budget": 2.5}, "budget must be a whole number"),
-        (None, {"budget": "9"}, "budget must be a whole number"),
-        (None, {"radii": 3}, "radii must be a sequence"),
-        (None, {"target": torch.tensor([0, 1, 3])}, "target must lie in 0 … 2"),
-        (None, {"target": torch.tensor([0, 1])}, "3 classes, one per sample"),
+        (None, {"margin": 0.1}, r"0\.1.*agreement='margin'"),
+        (None, {"fill": "zeros"}, r"'zeros'.*'zero'"),
+        (None, {"fill": float("inf")}, r"fill.*inf"),
+        (None, {"fill": float("nan")}, r"fill.*nan"),
+        (None, {"budget": 0}, r"budget.* 0"),
+        (None, {"budget": 2.5}, r"budget.*2\.5"),
+        (None, {"budget": "9"}, r"budget.*9"),
+        (None, {"radii": 3}, r"radii.* 3"),
+        (None, {"target": torch.tensor([0, 1, 3])}, r"target.*2.*0, 1, 3"),
+        (None, {"target": torch.tensor([0, 1])}, r"target.* 3 .*0, 1"),
         (None, {"features": Patches(2)}, "images"),
     ],
 )
@@ -573,7 +586,7 @@ def test_texts_are_certified_token_by_token(classifier, tokens: Tokens) -> None:
 def test_a_text_without_any_token_left_is_refused(classifier) -> None:
     _, batch = classifier
     kept = torch.zeros(batch.x.shape, dtype=torch.bool)
-    with pytest.raises(UserError, match="attends to all of them"):
+    with pytest.raises(UserError, match="token"):
         Tokens().hide(batch.x, batch.aux, kept)
     with pytest.raises(UserError, match="mask_token"):
         Tokens().fixed(Batch(batch.ids, batch.x))

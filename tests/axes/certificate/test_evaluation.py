@@ -230,13 +230,13 @@ def test_the_prediction_on_the_whole_input_can_be_the_anchor():
     assert rows["full"]["rate"] == truth.rate[:, 0].tolist() != rows["explanation"]["rate"]
     assert rows["full"]["sufficient"] == rows["explanation"]["sufficient"] == same
     assert 0 < sum(same) < 12, "otherwise the two anchors are one"
-    with pytest.raises(ValueError, match="anchor 'full' is for agreement 'argmax'"):
+    with pytest.raises(ValueError, match=r"full.*argmax"):
         Certificate(agreement="margin", anchor="full")
 
 
 def test_all_radii_and_several_fractions():
     sweep = Certificate(radii="all", features=Patches(8), fraction=(0.75, 0.5), epsilon=0.3)
-    with pytest.raises(UserError, match="when the data are known"):
+    with pytest.raises(UserError, match="data"):
         sweep.conditions()
     done = run(3, sweep)
     table = done.table()
@@ -253,9 +253,9 @@ def test_all_radii_and_several_fractions():
     same = rates[(rates.condition == "fraction=0.5") & (rates.level == 3)].set_index(keys).value
     pd.testing.assert_series_equal(same, one[one.measure == "rate"].set_index(keys).value)
     assert "fraction = 0.75, radius 8" in done.report().read_text()
-    with pytest.raises(UserError, match="same number of features"):
+    with pytest.raises(UserError, match="number of features"):
         run(3, Certificate(radii="all", features=Superpixels()))
-    with pytest.raises(ValueError, match="different"):
+    with pytest.raises(ValueError, match="fraction"):
         Certificate(fraction=(0.5, 0.5))
 
 
@@ -366,26 +366,26 @@ def test_other_data_has_no_pictures_and_lone_features_a_reason():
     ).table()
     by_sample = table.groupby("sample").status.agg(set).tolist()
     assert by_sample == [{"undefined"}, {"ok"}]
-    assert set(table.reason) == {"", "with 1 features none is left to be added"}
+    assert set(table.reason) - {""} and not table.reason[table.status == "ok"].any()
 
 
 def test_what_cannot_work_is_refused_before_any_pass():
     subject = model()
-    with pytest.raises(UserError, match="make one feature"):
+    with pytest.raises(UserError, match="32"):
         heatproof.evaluate(subject, pictures(2), "saliency", Certificate(features=Patches(32)))
-    with pytest.raises(UserError, match="selects all 4 features"):
+    with pytest.raises(UserError, match=r"0\.9.* 4 "):
         heatproof.evaluate(
             subject, pictures(2), "saliency", Certificate(features=Patches(16), fraction=0.9)
         )
     flat = Certificate(features=Pixels(), fill="blur")
-    with pytest.raises(UserError, match="volumes and series"):
+    with pytest.raises(UserError, match=r"blur.*4,"):
         heatproof.evaluate(torch.nn.Linear(4, 2), torch.rand(2, 4), "saliency", flat)
     assert subject.passes == 0
     for options, message in (
-        ({"radii": (1, 1)}, "different"),
-        ({"mode": "decide", "method": "betting"}, "its own exact rule"),
-        ({"mode": "hard", "threshold": 0.8}, "for mode 'decide'"),
-        ({"fill": float("nan")}, "finite"),
+        ({"radii": (1, 1)}, "radii"),
+        ({"mode": "decide", "method": "betting"}, r"mode.*'decide'"),
+        ({"mode": "hard", "threshold": 0.8}, r"threshold.*decide"),
+        ({"fill": float("nan")}, r"fill.*nan"),
     ):
         with pytest.raises(ValueError, match=message):
             Certificate(**options)

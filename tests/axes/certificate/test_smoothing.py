@@ -173,12 +173,12 @@ def test_the_plan_says_what_no_number_of_samples_can_show():
     notes = make_plan(
         subject, rows_of_numbers(labelled=False), ["random"], {"smoothing": vacuous}
     ).notes()
-    assert [note.split(" with")[0] for note in notes] == [
-        "hard_radius_bernoulli is 0 for every sample at λ = 0.125",
-        "hard_radius is 0 for every sample at λ = 0.5",
-        "hard_radius_bernoulli is 0 for every sample at λ = 0.5",
-    ]
-    assert "votes: true may" in notes[0] and "1000 classes" in notes[0]
+    expected = [("hard_radius_bernoulli", "0.125"), ("hard_radius", "0.5")]
+    expected.append(("hard_radius_bernoulli", "0.5"))
+    for note, (measure, keep) in zip(notes, expected, strict=True):
+        assert note.startswith(f"{measure} ")
+        assert f"λ = {keep}" in note
+    assert "votes: true" in notes[0] and "1000" in notes[0]
     voting = Smoothing(keeps=(0.125,), samples=16, masks="bernoulli", votes=True, features=Pixels())
     assert (
         make_plan(
@@ -337,14 +337,14 @@ def test_pictures_and_texts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keeps": ()}, "at least one"),
-        ({"keeps": (0.5, 0.5)}, "different"),
-        ({"keeps": (0.0,)}, "greater than 0"),
-        ({"keeps": (0.3,), "samples": 64}, "nearest keep is 0.296875"),
+        ({"keeps": ()}, "keeps"),
+        ({"keeps": (0.5, 0.5)}, r"keeps.*0\.5"),
+        ({"keeps": (0.0,)}, "keeps"),
+        ({"keeps": (0.3,), "samples": 64}, r"0\.3.*0\.296875"),
         ({"masks": "bernouli"}, "bernoulli"),
-        ({"radii": (1, 1)}, "different"),
-        ({"mode": "hard", "method": "hoeffding"}, "its own exact rule"),
-        ({"threshold": 0.5}, "for mode 'decide'"),
+        ({"radii": (1, 1)}, "radii"),
+        ({"mode": "hard", "method": "hoeffding"}, r"mode.*'hard'"),
+        ({"threshold": 0.5}, r"threshold.*decide"),
     ],
 )
 def test_mistakes_are_named(options, message):
@@ -354,15 +354,15 @@ def test_mistakes_are_named(options, message):
 
 def test_features_that_differ_between_samples_are_refused_before_any_pass():
     subject = shapes()
-    with pytest.raises(UserError, match="change with what is left of an input"):
+    with pytest.raises(UserError, match="superpixels"):
         heatproof.evaluate(
             subject, pictures(2), "saliency", {"smoothing": Smoothing(features=Superpixels())}
         )
-    with pytest.raises(UserError, match="make one feature"):
+    with pytest.raises(UserError, match="32"):
         heatproof.evaluate(
             subject, pictures(2), InputXGradient(), {"smoothing": Smoothing(features=Patches(32))}
         )
     everything = Smoothing(features=Patches(16), fraction=0.9)
-    with pytest.raises(UserError, match="selects all 4 features"):
+    with pytest.raises(UserError, match=r"0\.9.* 4 "):
         heatproof.evaluate(subject, pictures(2), InputXGradient(), {"smoothing": everything})
     assert subject.passes == 0

@@ -63,7 +63,7 @@ def test_every_condition_that_is_announced_has_rows_for_every_sample_and_no_othe
         "faithfulness_correlation",
     } <= set(others[others.condition == "own_baseline"].measure)
     told = table.measure == "detectability"
-    assert set(table[told].reason) == {"the data set has fewer than 50 samples"}
+    assert table[told].reason.str.contains("50 samples").all()
     table = table[~told]
     ok = table.status == "ok"
     assert ok.mean() > 0.95
@@ -254,7 +254,7 @@ def test_accuracy_is_against_the_prediction_or_the_label():
         unlabelled[(unlabelled.measure == "accuracy") & (unlabelled.level == 0)].value == 1
     ).all()
     none = run(Faithfulness(against="label", **first), data=images, methods=["saliency"]).table()
-    assert set(none[none.measure == "accuracy"].reason) == {"the sample has no label"}
+    assert none[none.measure == "accuracy"].reason.str.contains("no label").all()
     assert set(none[none.measure != "accuracy"].status) == {"ok"}
 
 
@@ -274,7 +274,7 @@ def test_a_network_that_breaks_on_removed_pixels_is_undefined_there():
     ).table()
     rows = rows[rows.measure != "detectability"]
     late = (rows.level == 0.6) | (rows.measure == "road")
-    assert set(rows[late].reason) == {"the prediction is not finite"}
+    assert rows[late].reason.str.contains("not finite").all()
     assert set(rows[~late].status) == {"ok"}
 
 
@@ -290,7 +290,7 @@ def test_a_prediction_that_is_not_finite_is_undefined_and_stops_no_other():
     images, _ = pictures(3)
     images[1, 0, 0, 0] = 1.0
     rows = run(data=Batch(("a", "b", "c"), images), methods=["random"], subject=Picky()).table()
-    assert set(rows[rows["sample"] == "b"].reason) == {"the prediction is not finite"}
+    assert rows[rows["sample"] == "b"].reason.str.contains("not finite").all()
     assert (rows[rows["sample"] != "b"].status == "ok").mean() > 0.9
 
 
@@ -302,7 +302,7 @@ def test_an_image_of_one_segment_has_no_irof_and_no_correlation():
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 3))
     rows = run(axis, methods=["random"], subject=net, data=images).table()
     first, second = (rows[rows["sample"] == s] for s in sorted(rows["sample"].unique()))
-    assert set(first.reason) == {"the image is one segment"}
+    assert first.reason.str.contains("one segment").all()
     assert set(second.status) == {"ok"}
 
 
@@ -361,26 +361,26 @@ def test_imputers_and_groupings_by_name_as_a_study_file_gives_them():
     [
         (
             {"imputers": ["noise_linear"]},
-            "faithfulness.imputers: unknown imputer 'noise_linear'; did you mean",
+            r"faithfulness\.imputers.*'noise_linear'.*'noisy_linear'",
         ),
-        ({"baseline": "blak"}, "faithfulness.baseline: unknown imputer"),
+        ({"baseline": "blak"}, r"faithfulness\.baseline.*'blak'"),
         (
             {"fractions": [0.5, 1.2]},
-            r"faithfulness.fractions: fractions must lie in \[0, 1\], got 1.2",
+            r"faithfulness\.fractions.*1\.2",
         ),
-        ({"fractions": [0.5, 0.2]}, "must rise without repeats"),
-        ({"fractions": [0.2, 0.2]}, "must rise without repeats"),
-        ({"orders": ["morf", "mofr"]}, "faithfulness.orders"),
-        ({"orders": ["morf", "morf"]}, "not name anything twice"),
-        ({"orders": ["morf"], "metrics": ["road"]}, "road needs the order 'lerf'"),
+        ({"fractions": [0.5, 0.2]}, r"fractions.*0\.5, 0\.2"),
+        ({"fractions": [0.2, 0.2]}, r"fractions.*0\.2, 0\.2"),
+        ({"orders": ["morf", "mofr"]}, r"faithfulness\.orders.*mofr"),
+        ({"orders": ["morf", "morf"]}, r"orders.*twice"),
+        ({"orders": ["morf"], "metrics": ["road"]}, r"road.*'lerf'"),
         (
             {"metrics": ["deletion"]},
-            "faithfulness.metrics: unknown metric 'deletion'; did you mean 'deletion_auc'",
+            r"faithfulness\.metrics.*'deletion'.*'deletion_auc'",
         ),
-        ({"masks": 2}, "need at least 4 masks"),
+        ({"masks": 2}, r"4 masks.*2"),
         ({"subsets": [1.5]}, "faithfulness.subsets"),
-        ({"fraction": 0.5}, "did you mean 'fractions'"),
-        ({"orders": [], "metrics": []}, "without orders there must be metrics such as irof"),
+        ({"fraction": 0.5}, r"'fraction'.*'fractions'"),
+        ({"orders": [], "metrics": []}, r"orders.*metrics"),
     ],
 )
 def test_bad_parameters_are_named(given, message):
@@ -390,20 +390,18 @@ def test_bad_parameters_are_named(given, message):
 
 def test_what_cannot_work_is_refused_before_any_pass():
     subject = model()
-    with pytest.raises(UserError, match="fills in from what is kept; leave that fraction out"):
+    with pytest.raises(UserError, match=r"fraction 1 .*noisy_linear"):
         run(Faithfulness(fractions=(0.5, 1.0)), subject=subject)
-    with pytest.raises(UserError, match="mean has 2 numbers, not one for each of 3 channels"):
+    with pytest.raises(UserError, match=r"mean.*2 .*3 channels"):
         run(Faithfulness(imputers={"dataset_mean": {"mean": (0.1, 0.2)}}), subject=subject)
-    with pytest.raises(UserError, match="make one feature"):
+    with pytest.raises(UserError, match="32"):
         run(Faithfulness(features=Patches(32)), subject=subject)
-    with pytest.raises(UserError, match="own_baseline differs from explainer to explainer"):
+    with pytest.raises(UserError, match="own_baseline"):
         run(Faithfulness(imputers=["own_baseline"]), subject=subject)
     assert subject.passes == 0
-    with pytest.raises(
-        UserError, match=r"segments of texts are tokens, got patches\(size=2\); leave segments out"
-    ):
+    with pytest.raises(UserError, match=r"segments.*patches\(size=2\)"):
         Faithfulness(features=Tokens(), segments=Patches(2), metrics=["road"]).check((6,))
-    with pytest.raises(UserError, match="removes pixels of images"):
+    with pytest.raises(UserError, match=r"2, 3, 4, 5, 6"):
         Faithfulness().check((2, 3, 4, 5, 6))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -54,5 +55,13 @@ def test_edges_and_mistakes() -> None:
     assert round(fano(0.8, 10), 2) == 1.97
     assert entropy([1, 1, 2]) == 1.5 and entropy([]) == 0.0
     for accuracy, classes in ((1.2, 3), (-0.1, 3), (0.5, 1)):
-        with pytest.raises(UserError, match=r"must lie in|at least 2"):
+        wrong = str(accuracy) if classes > 1 else str(classes)
+        with pytest.raises(UserError, match=re.escape(wrong)):
             fano(accuracy, classes)
+
+
+def test_hellman_and_raviv_take_two_bits_for_an_error_of_one() -> None:
+    for accuracy, classes in ((0.8, 10), (0.5, 2), (0.34, 3)):
+        expected = max(0.0, math.log2(classes) - 2 * (1 - accuracy))
+        assert hellman_raviv(accuracy, classes) == pytest.approx(expected)
+    assert hellman_raviv(0.9, 3, 1.2) == pytest.approx(1.2 - 0.2)

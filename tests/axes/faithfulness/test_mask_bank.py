@@ -204,7 +204,7 @@ def test_two_features_are_enough_and_too_few_masks_are_refused():
         lambda b: b.x.flatten(1), batch.x[:, 0][None], batch, masks=4, subsets=(0.1, 0.9)
     )
     assert (bank.size == 1).all()
-    with pytest.raises(UserError, match="at least 4 masks, got 3"):
+    with pytest.raises(UserError, match=r"4 masks.*3"):
         filled(lambda b: b.x.flatten(1), batch.x[:, 0][None], batch, masks=3)
 
 

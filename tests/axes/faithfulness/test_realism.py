@@ -117,7 +117,6 @@ def test_fills_like_the_data_are_not_told_and_black_is_and_no_batch_changes_it()
 
 def test_fewer_than_fifty_samples_are_too_few() -> None:
     table = told(49)
-    assert set(table.status) == {"undefined"} and set(table.reason) == {
-        "the data set has fewer than 50 samples"
-    }
+    assert set(table.status) == {"undefined"}
+    assert table.reason.str.contains("50 samples").all()
     assert detectability(table).empty

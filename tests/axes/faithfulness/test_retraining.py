@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import ndimage, stats
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -21,7 +24,15 @@ from heatproof.axes.faithfulness.retraining.leakage import (
     probe_classes,
     probe_pixels,
 )
-from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy, small_net
+from heatproof.axes.faithfulness.retraining.trainer import (
+    ImageTrainer,
+    accuracy,
+    described,
+    drawn_moves,
+    one_cycle,
+    shifted,
+    small_net,
+)
 from heatproof.errors import UserError
 from heatproof.removal import IMPUTERS
 from heatproof.runs.plan import make_plan
@@ -90,7 +101,7 @@ def test_leakage_may_be_measured_at_some_fractions_only(tmp_path: Path) -> None:
     run = roar(tmp_path / "run", leakage=[0.9])
     found = leakage_summary(run.table())
     assert found.level.tolist() == [0.9] and 0 <= found.pixels.iloc[0] <= 1
-    with pytest.raises(UserError, match="must be among"):
+    with pytest.raises(UserError, match=r"leakage.*0\.5"):
         roar(tmp_path / "other", leakage=[0.5])
 
 
@@ -99,7 +110,7 @@ def test_a_trainer_that_fails_midway_loses_nothing(tmp_path: Path) -> None:
     BROKEN.append(1)
     with pytest.raises(
         UserError,
-        match=r"saliency, zero morf, fraction 0.9, repeat 0: RuntimeError: the disk is full",
+        match=r"saliency, zero morf.*0\.9.*the disk is full",
     ):
         roar(tmp_path / "run")
     BROKEN.clear()
@@ -131,7 +142,7 @@ def test_it_joins_a_run_without_retraining(tmp_path: Path) -> None:
         <= session["seconds"] + 0.05
     )
     assert session["seconds"] <= elapsed
-    with pytest.raises(UserError, match="holds another study"):
+    with pytest.raises(UserError, match="study"):
         retrain(
             model(),
             TRAIN,
@@ -164,12 +175,12 @@ def test_removing_nothing_of_a_random_order_leaves_the_training_images(tmp_path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"fractions": [0.5, 1.5]}, "lie in"),
+        ({"fractions": [0.5, 1.5]}, r"1\.5"),
         ({"imputers": ["zreo"]}, "zero"),
         ({"orders": ["most"]}, "morf"),
-        ({"repeats": 0}, "at least 1"),
+        ({"repeats": 0}, r"repeats.*0"),
         ({"trainer": 3}, "train"),
-        ({"trainer": lambda dataset, seed: "net"}, "torch.nn.Module was expected"),
+        ({"trainer": lambda dataset, seed: "net"}, r"torch\.nn\.Module"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -223,7 +234,7 @@ def test_the_accuracy_is_that_of_the_retrained_network(tmp_path: Path) -> None:
 def test_a_training_that_diverged_is_undefined(tmp_path: Path) -> None:
     table = ruled(tmp_path / "run", float("nan"))
     assert set(table.status) == {"undefined"} and table.value.isna().all()
-    assert set(table.reason) == {"the retrained network's scores are not finite"}
+    assert table.reason.str.contains("not finite").all()
 
 
 def test_the_epoch_that_diverged_is_not_chosen() -> None:
@@ -238,9 +249,7 @@ def test_training_and_test_images_must_differ_whatever_they_are_called(tmp_path:
         torch.cat([TEST[0][:39], TRAIN[0][7:8]]),
         label=TEST[1],
     )
-    with pytest.raises(
-        UserError, match=r"1 of the 40 test images are training images too, the first is 'other-39'"
-    ):
+    with pytest.raises(UserError, match=r"1 of .*40 test images.*'other-39'"):
         retrain(model(), TRAIN, mixed, ["saliency"], quick, tmp_path / "run", imputers=["zero"])
     assert not (tmp_path / "run").exists()
 
@@ -315,9 +324,9 @@ def test_a_changed_lambda_is_another_trainer(tmp_path: Path) -> None:
 
     roar(tmp_path / "run", trainer=trainer(4), fractions=[0.9])
     roar(tmp_path / "run", trainer=trainer(4), fractions=[0.9])
-    with pytest.raises(UserError, match="trainer: the run has"):
+    with pytest.raises(UserError, match="trainer"):
         roar(tmp_path / "run", trainer=trainer(8), fractions=[0.9])
-    with pytest.raises(UserError, match="trainer: the run has"):
+    with pytest.raises(UserError, match="trainer"):
         roar(tmp_path / "run", trainer=lambda d, s: quick(d, s + 1), fractions=[0.9])
 
 
@@ -347,7 +356,7 @@ def test_f_fidelity_tunes_one_network_to_random_removals_and_asks_it_of_every_ce
     assert len(seen) == 2 and set(both.evaluation) == {"f_fidelity", "retraining"}
     again = both[both.evaluation == "f_fidelity"].reset_index(drop=True)
     assert again.value.tolist() == alone.value.tolist()
-    with pytest.raises(UserError, match="there must be a tuner"):
+    with pytest.raises(UserError, match="tuner"):
         roar(tmp_path / "none", trainer=None)
 
 
@@ -395,7 +404,7 @@ def test_what_a_trainer_refuses_and_maps_without_an_order_are_told_as_they_are(
 
     with pytest.raises(UserError, match=r"^use the licence$"):
         roar(tmp_path / "run", trainer=refuses)
-    with pytest.raises(UserError, match="nowhere gives a map of 'train: 0000' that is not finite"):
+    with pytest.raises(UserError, match=r"nowhere.*'train: 0000'.*finite"):
         roar(tmp_path / "other", explainers={"nowhere": nowhere})
 
 
@@ -403,9 +412,7 @@ def test_unreadable_images_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(b"no picture")
-    with pytest.raises(
-        UserError, match=r"2 images of .* cannot be read, the first is \('a/1.png', "
-    ):
+    with pytest.raises(UserError, match=r"2 images.*a/1\.png"):
         retrain(
             model(),
             heatproof.open_data(tmp_path, size=32),
@@ -417,7 +424,7 @@ def test_unreadable_images_are_refused(tmp_path: Path) -> None:
 
 
 def test_unlabelled_images_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="label for every image"):
+    with pytest.raises(UserError, match="label"):
         retrain(model(), TRAIN[0], TEST, ["saliency"], quick, tmp_path / "run")
 
 
@@ -483,8 +490,78 @@ def test_the_trainer_is_deterministic_and_leaves_the_global_state_alone() -> Non
         dataset, 0
     )
     assert accuracy(better, *TEST, batch_size=40) > 0.5
-    with pytest.raises(UserError, match="too few"):
+    with pytest.raises(UserError, match=r"1 images"):
         quick(TensorDataset(TRAIN[0][:1], TRAIN[1][:1]), 0)
+
+
+def test_the_rate_rises_for_a_quarter_of_the_training_and_falls_to_zero() -> None:
+    rates = [one_cycle(share) for share in np.linspace(0, 1, 101)]
+    assert max(rates) == rates[25] == 1.0
+    assert rates[-1] == 0.0
+    assert rates[0] > 0, "the first step moves the weights"
+    assert np.all(np.diff(rates[:26]) >= 0)
+    assert np.allclose(np.diff(rates[25:]), -1 / 75)
+
+
+def test_augmentation_shifts_by_up_to_four_pixels_and_mirrors() -> None:
+    images = torch.rand(3, 2, 5, 6, generator=torch.Generator().manual_seed(0)).numpy()
+    moves = torch.tensor([[0, 8, 4], [3, 0, 8], [0, 1, 1]])
+    found = shifted(torch.from_numpy(images), moves).numpy()
+    for i, (down, right, mirror) in enumerate(moves.T.tolist()):
+        expected = ndimage.shift(images[i], (0, 4 - down, 4 - right), order=0)
+        expected = expected[:, :, ::-1] if mirror else expected
+        np.testing.assert_array_equal(found[i], expected)
+    drawn = drawn_moves(400, torch.Generator().manual_seed(1))
+    assert drawn.amin(1).tolist() == [0, 0, 0] and drawn.amax(1).tolist() == [8, 8, 1]
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [({"epochs": 0}, "0"), ({"batch_size": 0}, "0"), ({"validation": 1.0}, "1.0")],
+)
+def test_a_trainer_that_cannot_train_is_refused(given: dict[str, Any], value: str) -> None:
+    with pytest.raises(UserError, match=rf"{next(iter(given))}.*{value}"):
+        ImageTrainer(lambda: small_net(1, 2), **given)
+
+
+def test_another_network_is_another_trainer() -> None:
+    same = [described(partial(small_net, 1, classes)) for classes in (2, 2, 3)]
+    assert same[0] == same[1] != same[2]
+
+
+def leakage_rows(hits: dict[str, list[bool]], n: int = 40) -> pd.DataFrame:
+    """What probes say of n samples of two classes, with a cross-entropy of half a bit."""
+    columns: dict[str, Any] = {"prior": np.arange(n) % 2, "pixels": np.full(n, 0.95)}
+    for probe, right in hits.items():
+        columns[f"{probe}_hit"] = np.array(right, dtype=float)
+        columns[f"{probe}_log2"] = np.full(n, -0.5)
+    rows = pd.DataFrame(
+        [
+            {"measure": measure, "value": float(value), "sample": f"s{i}"}
+            for measure, values in columns.items()
+            for i, value in enumerate(values)
+        ]
+    )
+    place = {"dataset": "d", "model": "m", "evaluation": "leakage", "explainer": "e"}
+    where = {"condition": "zero morf", "imputer": "zero", "order": "morf", "level": 0.5}
+    return rows.assign(**place, **where, status="ok")
+
+
+def test_bits_are_those_of_the_lower_confidence_limit_of_the_accuracy() -> None:
+    hits = {probe: [i >= 4 for i in range(40)] for probe in ("mask", "imputed", "both")}
+    summary = leakage_summary(leakage_rows(hits)).iloc[0]
+    # Each of two bounds fails with probability δ / 2 = 2.5 %, and has two sides.
+    low = stats.binomtest(36, 40).proportion_ci(0.975).low
+    bits = 1 - stats.entropy([low, 1 - low], base=2)
+    for probe in hits:
+        assert summary[f"{probe}_accuracy"] == pytest.approx(0.9)
+        assert summary[f"{probe}_bits"] == pytest.approx(bits, abs=1e-4)
+        assert summary[f"{probe}_indicated"] == pytest.approx(1 - 2 * 0.1)
+    assert summary["leak"] == pytest.approx(0.5), "1 bit of the class less a cross-entropy of ½"
+    assert summary["leaks"]
+    loose = leakage_summary(leakage_rows({"mask": hits["mask"]}), delta=0.5).iloc[0]
+    assert loose["mask_bits"] > summary["mask_bits"]
+    assert "leak" not in loose, "the leak needs all three probes"
 
 
 def test_a_task_without_classes_is_refused_before_any_pass(tmp_path: Path) -> None:
@@ -493,9 +570,7 @@ def test_a_task_without_classes_is_refused_before_any_pass(tmp_path: Path) -> No
 
     numbers = heatproof.Model(net(), task="regression")
     x, y = torch.rand(8, 1, 4, 4), torch.arange(8) % 2
-    with pytest.raises(
-        UserError, match=r"retrain counts right classes, and regression, the task of .*, has none"
-    ):
+    with pytest.raises(UserError, match=r"retrain.*classes.*regression"):
         retrain(
             numbers,
             (x[:4], y[:4]),
@@ -514,8 +589,7 @@ def test_the_plan_says_what_a_task_leaves_out() -> None:
         for judged in (numbers, model())
     )
     assert any(
-        "deletion_auc, insertion_auc, irof" in note and "regression has none" in note
-        for note in notes
+        "deletion_auc, insertion_auc, irof" in note and "regression" in note for note in notes
     )
-    assert any("sufficient" in note and "regression has no classes" in note for note in notes)
+    assert any("sufficient" in note and "regression" in note for note in notes)
     assert none == []

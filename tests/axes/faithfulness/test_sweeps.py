@@ -83,7 +83,7 @@ def test_features_that_a_sample_lacks_go_last_and_neighbours_do_not_matter():
         alone = removal_ranks(values[:1, :3], torch.tensor([3]), ["a"], order)
         assert torch.equal(both[:1, :3], alone)
         assert sorted(both[0, :3].tolist()) == [0, 1, 2]
-    with pytest.raises(UserError, match="did you mean 'morf'"):
+    with pytest.raises(UserError, match=r"'mrf'.*'morf'"):
         removal_ranks(values, torch.tensor([3, 5]), ["a", "b"], "mrf")
 
 
@@ -103,13 +103,13 @@ def test_sizes_are_exact_and_masks_nested_even_when_everything_ties():
 @pytest.mark.parametrize(
     ("fractions", "message"),
     [
-        ((-0.1, 0.5), "got -0.1"),
-        ((0.5, 1.5), "got 1.5"),
-        ((0.5, float("nan")), "got nan"),
-        ((0.5, 0.2), r"try \[0.2, 0.5\]"),
-        ((0.2, 0.2), r"try \[0.2\]"),
-        ((), "at least one above 0"),
-        ((0.0,), "at least one above 0"),
+        ((-0.1, 0.5), r"-0\.1"),
+        ((0.5, 1.5), r"1\.5"),
+        ((0.5, float("nan")), "nan"),
+        ((0.5, 0.2), r"\[0\.2, 0\.5\]"),
+        ((0.2, 0.2), r"\[0\.2\]"),
+        ((), r"fractions.*0"),
+        ((0.0,), r"fractions.*0"),
     ],
 )
 def test_fractions_that_make_no_sense_are_refused(fractions, message):
@@ -247,12 +247,12 @@ def test_imputers_by_name_and_what_they_need():
     assert named[1].sigma == 0.05 and named[2] is black
     assert [needs_kept(item) for item in named] == [False, True, False]
     for bad, message in [
-        ("noise_linear", "did you mean 'noisy_linear'"),
-        ({"zero": {}, "blur": {}}, "one name with its parameters"),
-        (3, "by name or as objects"),
-        ([], "at least one"),
-        (["zero", "zero"], "different"),
-        ({"noisy_linear": {"sigme": 1}}, "did you mean 'sigma'"),
+        ("noise_linear", r"'noise_linear'.*'noisy_linear'"),
+        ({"zero": {}, "blur": {}}, "zero"),
+        (3, "imputers"),
+        ([], "imputers"),
+        (["zero", "zero"], "zero, zero"),
+        ({"noisy_linear": {"sigme": 1}}, r"'sigme'.*'sigma'"),
         ({"noisy_linear": {"sigma": -1}}, "noisy_linear.sigma"),
     ]:
         with pytest.raises(UserError, match=message):

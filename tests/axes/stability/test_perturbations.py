@@ -150,7 +150,7 @@ def test_no_global_random_state_is_read_or_changed(name: str) -> None:
 def test_one_pixel_images(name: str) -> None:
     batch = batch_of(3, 1, 1)
     if name == "translation":
-        with pytest.raises(UserError, match="leaves nothing"):
+        with pytest.raises(UserError, match="3 pixels"):
             SAMPLES[name](batch, seed=0)
         return
     out = SAMPLES[name](batch, seed=0)
@@ -163,11 +163,9 @@ def test_only_images_are_perturbed(name: str) -> None:
     if name == "identity":
         assert SAMPLES[name](series, seed=0) is series.x
         return
-    with pytest.raises(
-        UserError, match=rf"{name} needs images \(B, C, H, W\), got shape \(B, 16\)"
-    ):
+    with pytest.raises(UserError, match=rf"{name}.*\(B, 16\)"):
         SAMPLES[name](series, seed=0)
-    with pytest.raises(UserError, match=r"torch\.uint8; divide by 255"):
+    with pytest.raises(UserError, match=r"uint8.*255"):
         SAMPLES[name](Batch(ids=("a",), x=torch.zeros(1, 3, 16, 16, dtype=torch.uint8)), seed=0)
 
 
@@ -259,9 +257,9 @@ def test_a_broken_pixel_spoils_only_its_neighbours(name: str, place: tuple[int, 
 
 @MOVING
 def test_maps_and_ids_must_match(name: str) -> None:
-    with pytest.raises(UserError, match=f"{name} was asked to move 2 maps with 1 ids"):
+    with pytest.raises(UserError, match=f"{name}.*2 maps.*1 ids"):
         SAMPLES[name].move(torch.rand(2, 1, 9, 9), ["a"], seed=0)
-    with pytest.raises(UserError, match="needs images"):
+    with pytest.raises(UserError, match=r"B, 9, 9"):
         SAMPLES[name].move(torch.rand(2, 9, 9), ["a", "b"], seed=0)
 
 
@@ -322,11 +320,9 @@ def test_translation_is_an_exact_shift(pixels: int, axis: str) -> None:
 
 
 def test_translation_refuses_to_empty_the_image() -> None:
-    with pytest.raises(
-        UserError, match="by 20 pixels leaves nothing of images of width 16; give fewer"
-    ):
+    with pytest.raises(UserError, match=r"20 pixels.*width 16"):
         Translation(pixels=20)(batch_of(3, 32, 16), seed=0)
-    with pytest.raises(UserError, match="by -32 pixels leaves nothing of images of height 32"):
+    with pytest.raises(UserError, match=r"-32 pixels.*height 32"):
         Translation(pixels=-32, axis="vertical")(batch_of(3, 32, 64), seed=0)
     assert Translation(pixels=15)(batch_of(3, 32, 16), seed=0)[..., 15].gt(0).all()
 
@@ -445,7 +441,7 @@ def test_jpeg_is_pillows_round_trip(channels: int, quality: int) -> None:
 
 
 def test_jpeg_refuses_other_channel_counts() -> None:
-    with pytest.raises(UserError, match="jpeg needs images of 1 or 3 channels, got 4"):
+    with pytest.raises(UserError, match=r"jpeg.*1 or 3 channels.*4"):
         Jpeg()(batch_of(4, 8, 8), seed=0)
 
 
@@ -473,9 +469,7 @@ def test_patches_are_squares_of_the_right_size_at_uniform_places() -> None:
 
 
 def test_a_patch_that_does_not_fit_is_refused_with_the_largest_that_does() -> None:
-    with pytest.raises(
-        UserError, match=r"fraction 0.6 has side 9 and does not fit into images of 8 × 16; .* 0.5"
-    ):
+    with pytest.raises(UserError, match=r"0\.6.*8 × 16.*0\.5"):
         OccludingPatch(fraction=0.6)(batch_of(3, 8, 16), seed=0)
     largest = OccludingPatch(fraction=0.5)(batch_of(3, 8, 16), seed=0)
     assert bool((largest == 0.5).all(1).sum((1, 2)).eq(64).all())
@@ -552,83 +546,54 @@ def test_resolve_takes_names_objects_mappings_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "facts"),
     [
-        (
-            "rotatoin",
-            "unknown perturbation or preset 'rotatoin'; did you mean 'rotation'? Allowed: beyond-paper, ",
-        ),
-        ("fass_paper", "unknown perturbation or preset 'fass_paper'; did you mean 'fass-paper'?"),
-        ({"jpg": {"quality": 3}}, "unknown perturbation 'jpg'; did you mean 'jpeg'?"),
-        (
-            {"rotation": {"degree": 5}},
-            "rotation has no parameter 'degree'; did you mean 'degrees'? Allowed: degrees",
-        ),
-        ({"translation": {"foo": 5}}, "translation has no parameter 'foo'. Allowed: pixels, axis"),
-        ({"identity": {"foo": 5}}, "identity has no parameter 'foo'. Allowed: none"),
-        (
-            {"rotation": 5},
-            "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 5",
-        ),
-        (
-            {"rotation": 0},
-            "rotation: expected a mapping of parameters such as {degrees: 15.0}, got 0",
-        ),
-        (
-            {"fass-paper": {"quality": 5}},
-            "the preset 'fass-paper' takes no parameters, got {'quality': 5}",
-        ),
-        ({"jpeg": {"quality": 0}}, "jpeg.quality must be greater than or equal to 1, got 0"),
-        (
-            {"jpeg": {"quality": [40, 101]}},
-            "jpeg.quality must be less than or equal to 100, got 101",
-        ),
-        (
-            {"gaussian_noise": {"sigma": -0.1}},
-            "gaussian_noise.sigma must be greater than or equal to 0, got -0.1",
-        ),
-        ({"brightness": {"factor": 0}}, "brightness.factor must be greater than 0, got 0"),
-        ({"contrast": {"factor": math.inf}}, "contrast.factor must be a finite number, got inf"),
-        ({"rotation": {"degrees": math.nan}}, "rotation.degrees must be a finite number, got nan"),
-        ({"rotation": {"degrees": True}}, "rotation.degrees must be a valid number, got True"),
-        ({"rotation": {"degrees": "15"}}, "rotation.degrees must be a valid number, got '15'"),
+        ("rotatoin", ("'rotatoin'", "'rotation'", "beyond-paper")),
+        ("fass_paper", ("'fass_paper'", "'fass-paper'")),
+        ({"jpg": {"quality": 3}}, ("'jpg'", "'jpeg'")),
+        ({"rotation": {"degree": 5}}, ("rotation", "'degree'", "'degrees'")),
+        ({"translation": {"foo": 5}}, ("translation", "'foo'", "pixels", "axis")),
+        ({"identity": {"foo": 5}}, ("identity", "'foo'")),
+        ({"rotation": 5}, ("rotation", "degrees", "5")),
+        ({"rotation": 0}, ("rotation", "degrees", "0")),
+        ({"fass-paper": {"quality": 5}}, ("'fass-paper'", "{'quality': 5}")),
+        ({"jpeg": {"quality": 0}}, ("jpeg.quality", "1", "0")),
+        ({"jpeg": {"quality": [40, 101]}}, ("jpeg.quality", "100", "101")),
+        ({"gaussian_noise": {"sigma": -0.1}}, ("gaussian_noise.sigma", "-0.1")),
+        ({"gaussian_noise": {"sigma": 1.5}}, ("sigma", "1.5", "0.0059")),  # 1.5 of 255
+        ({"brightness": {"factor": 20.5}}, ("factor", "20.5", "0.205")),  # 20.5 %
+        ({"brightness": {"factor": 0}}, ("brightness.factor", "0")),
+        ({"contrast": {"factor": math.inf}}, ("contrast.factor", "inf")),
+        ({"rotation": {"degrees": math.nan}}, ("rotation.degrees", "nan")),
+        ({"rotation": {"degrees": True}}, ("rotation.degrees", "True")),
+        ({"rotation": {"degrees": "15"}}, ("rotation.degrees", "'15'")),
         (
             {"translation": {"axis": "up"}},
-            "translation.axis must be 'horizontal', 'vertical' or 'depth', got 'up'",
+            ("translation.axis", "'horizontal'", "'vertical'", "'depth'", "'up'"),
         ),
-        (
-            {"occluding_patch": {"fraction": 1}},
-            "occluding_patch.fraction must be less than 1, got 1",
-        ),
-        ({"elastic": {"smoothness": 0}}, "elastic.smoothness must be greater than 0, got 0"),
-        (
-            {"elastic": {"amplitude": -1, "smoothness": 0}},
-            "elastic.amplitude must be greater than or equal to 0, got -1",
-        ),
+        ({"occluding_patch": {"fraction": 1}}, ("occluding_patch.fraction", "1")),
+        ({"elastic": {"smoothness": 0}}, ("elastic.smoothness", "0")),
+        ({"elastic": {"amplitude": -1, "smoothness": 0}}, ("elastic.amplitude", "-1")),
         (
             {"elastic": {"amplitude": [1, 2], "smoothness": [3, 4]}},
-            "elastic: only one parameter may be a list, got amplitude and smoothness",
+            ("elastic", "amplitude", "smoothness"),
         ),
-        ({"rotation": {"degrees": []}}, "rotation: the list for degrees is empty"),
-        (
-            {"rotation": {"degrees": [5, 5.0]}},
-            "the perturbation 'rotation' at level 5 is given twice",
-        ),
-        (["fass-paper", "jpeg"], "the perturbation 'jpeg' at level 40 is given twice"),
-        ([], "no perturbations were given"),
-        ({}, "no perturbations were given"),
-        (
-            None,
-            "a perturbation must be a name, an object, a mapping {name: {parameter: value}} or a list of these, got",
-        ),
-        ([Rotation], "got the class Rotation as a perturbation; pass an object: Rotation()"),
+        ({"rotation": {"degrees": []}}, ("rotation", "degrees")),
+        ({"rotation": {"degrees": [5, 5.0]}}, ("'rotation'", "5", "twice")),
+        (["fass-paper", "jpeg"], ("'jpeg'", "40", "twice")),
+        ([], ("fass-paper",)),
+        ({}, ("fass-paper",)),
+        (None, ("None",)),
+        ([Rotation], ("Rotation()",)),
     ],
 )
-def test_resolve_explains_mistakes(spec: object, message: str) -> None:
+def test_resolve_explains_mistakes(spec: object, facts: tuple[str, ...]) -> None:
     with pytest.raises(UserError) as caught:
         resolve(spec)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
+    message = str(caught.value)
+    for fact in facts:
+        assert fact in message
+    assert "\n" not in message
 
 
 @ALL
@@ -667,7 +632,7 @@ def test_ones_own_perturbations_need_nothing_but_a_call() -> None:
     ], "in any process"
     for perturbation in own:
         check(perturbation, (16,))
-    with pytest.raises(UserError, match="'upside_down' at level 0 is given twice"):
+    with pytest.raises(UserError, match=r"'upside_down'.*twice"):
         resolve([upside_down, upside_down])
 
 

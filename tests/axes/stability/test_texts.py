@@ -268,8 +268,8 @@ def test_wrong_uses_are_refused_before_any_pass(tmp_path: Any) -> None:
     model, batch, _ = made()
     bare = replace(batch, tokenizer=None)
     cases = [
-        (bare, "case", "case needs the tokenizer of the texts"),
-        (batch, "synonyms", "synonyms need words"),
+        (bare, "case", r"case.*tokenizer"),
+        (batch, "synonyms", r"synonyms.*words"),
         (batch, {"case": {"to": "uper"}}, "upper"),
         (batch, {"synonyms": {"words": {"film": []}}}, "synonyms"),
         (batch, {"synonyms": {"words": str(tmp_path / "none.json")}}, "none.json"),
@@ -281,7 +281,7 @@ def test_wrong_uses_are_refused_before_any_pass(tmp_path: Any) -> None:
                 model, data, ["input_x_gradient"], [{"stability": {"perturbations": perturbation}}]
             )
         assert model.passes == 0
-    with pytest.raises(UserError, match="white_space changes texts, which are token ids"):
+    with pytest.raises(UserError, match=r"white_space.*token ids"):
         heatproof.evaluate(
             nn.Flatten(),
             torch.rand(3, 4),

@@ -203,5 +203,5 @@ def test_a_baseline_of_samples_stays_where_it_is_and_costs_the_symmetry():
 
 def test_a_pool_for_padded_samples_is_refused():
     model, batch = sets()
-    with pytest.raises(UserError, match="places do not correspond"):
+    with pytest.raises(UserError, match="pool"):
         GradientShap(baseline=batch)(model, batch, torch.zeros(2).long(), seed=0)

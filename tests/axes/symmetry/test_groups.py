@@ -352,9 +352,7 @@ def test_large_orders_are_numbers_and_are_not_listed():
     batch = random_batch(60, 3)
     assert permutation().order(batch) == math.factorial(60) > ENUMERABLE
     assert permutation().sample(batch, 2, seed=0).shape == (2, 3, 60)
-    with pytest.raises(
-        UserError, match=r"permutation has about 10\^81 elements here, too many to list"
-    ):
+    with pytest.raises(UserError, match=r"permutation.*10\^81"):
         permutation().elements(batch)
 
 
@@ -370,7 +368,7 @@ def test_plan_elements_takes_all_or_draws():
     assert not whole.any() and torch.equal(elements, cyclic().sample(batch, 5, seed=7))
     assert plan_elements(torus(), random_batch(1, 2, 2), 4, seed=0)[0].shape == (4, 3, 2)
     for wrong in (0, 2.5, True):
-        with pytest.raises(UserError, match=f"whole number from 1 on, got {wrong}"):
+        with pytest.raises(UserError, match=f"elements.*{wrong}"):
             plan_elements(cyclic(), batch, wrong, seed=0)
 
 
@@ -404,9 +402,9 @@ def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
         assert torch.equal(moved.x.sort(1).values, ids.sort(1).values)
     listed = {tuple(group.act(g, batch[:1]).x[0].tolist()) for g in group.elements(batch[:1])}
     assert listed == {(101, *p, 102, 0) for p in itertools.permutations((5, 6, 7))}
-    with pytest.raises(UserError, match="padding at different places"):
+    with pytest.raises(UserError, match="padding"):
         group.elements(batch)
-    with pytest.raises(ValueError, match=r"greater than or equal to 1"):
+    with pytest.raises(ValueError, match="-1"):
         permutation(-1)  # which dimension that is depends on whether a map has vectors
 
 
@@ -416,26 +414,26 @@ def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
         (
             cyclic(3),
             (2, 5),
-            r"cyclic: dim 3 of tensors of shape \(B, 2, 5\) is not there; allowed: 1 to 2 or -1",
+            r"cyclic.*dim 3.*2, 5.*1 to 2",
         ),
-        (cyclic(0), (2, 5), "dim 0 .* is the batch"),
-        (cyclic(-3), (2, 5), "dim -3 .* is the batch"),
-        (torus(), (7,), "torus: dim -2"),
-        (torus((1, -2)), (4, 4), r"name a dimension of \(B, 4, 4\) twice"),
+        (cyclic(0), (2, 5), r"dim 0.*2, 5"),
+        (cyclic(-3), (2, 5), r"dim -3.*2, 5"),
+        (torus(), (7,), r"torus.*-2"),
+        (torus((1, -2)), (4, 4), r"torus.*1, -2"),
         (
             dihedral(4),
             (3, 4, 5),
-            "turns images by 90° and needs square ones, got 4×5; dihedral.2. has",
+            r"dihedral.4.*4×5.*dihedral.2",
         ),
-        (dihedral(8), (3, 4, 5), "needs square ones"),
-        (dihedral(1), (3, 4), r"needs images \(B, C, H, W\) or volumes, got shape \(B, 3, 4\)"),
-        (dihedral(8), (1, 4, 4, 4), "or volumes, got shape"),
-        (Octahedral(), (3, 4, 4), r"needs volumes \(B, C, D, H, W\), got shape \(B, 3, 4, 4\)"),
-        (Octahedral(), (1, 2, 3, 3), "needs cubes, got 2×3×3; octahedral: {turns: false}"),
-        (permutation(2), (4,), "permutation: dim 2"),
-        (node_permutation(), (4,), r"needs node features \(B, N, F\), got shape \(B, 4\)"),
-        (product(cyclic(-1), dihedral(4)), (1, 6, 6), "cyclic and dihedral do not commute"),
-        (product(cyclic(-1), cyclic(7)), (1, 6), "cyclic: dim 7"),
+        (dihedral(8), (3, 4, 5), "4×5"),
+        (dihedral(1), (3, 4), r"dihedral.1.*3, 4\)"),
+        (dihedral(8), (1, 4, 4, 4), r"dihedral.8.*1, 4, 4, 4"),
+        (Octahedral(), (3, 4, 4), r"octahedral.*3, 4, 4"),
+        (Octahedral(), (1, 2, 3, 3), r"2×3×3.*turns: false"),
+        (permutation(2), (4,), r"permutation.*dim 2"),
+        (node_permutation(), (4,), r"node_permutation.*B, 4\)"),
+        (product(cyclic(-1), dihedral(4)), (1, 6, 6), r"cyclic.*dihedral.*commute"),
+        (product(cyclic(-1), cyclic(7)), (1, 6), r"cyclic.*7"),
     ],
 )
 def test_a_shape_that_does_not_fit_is_refused(group, shape, message):
@@ -448,43 +446,41 @@ def test_a_shape_that_does_not_fit_is_refused(group, shape, message):
 
 def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
     batch = random_batch(4, 2)
-    with pytest.raises(UserError, match=r"or \(3,\) for one per sample; got \(2,\)"):
+    with pytest.raises(UserError, match=r"\(3,\).*\(2,\)"):
         cyclic().act(torch.tensor([1, 2]), batch)
-    with pytest.raises(UserError, match="got 3"):
+    with pytest.raises(UserError, match=r"cyclic.*3"):
         cyclic().act(3, batch)
-    with pytest.raises(UserError, match="holds 2 shifts, got 3"):
+    with pytest.raises(UserError, match=r"torus.*2.*3"):
         torus((1, 2)).move(torch.tensor([1, 2, 3]), batch.x)
-    with pytest.raises(UserError, match="elements 0 to 7, got 8"):
+    with pytest.raises(UserError, match=r"0 to 7.*8"):
         dihedral(4).move(torch.tensor(8), torch.rand(1, 1, 3, 3))
-    with pytest.raises(UserError, match="needs floating-point images"):
+    with pytest.raises(UserError, match="int64"):
         dihedral(8).move(torch.tensor(1), torch.ones(1, 1, 3, 3, dtype=torch.int64))
-    with pytest.raises(UserError, match="permutation of 3 positions cannot move dimension 1"):
+    with pytest.raises(UserError, match=r"permutation.*3.*dimension 1"):
         permutation().move(torch.tensor([2, 1, 0]), batch.x)
-    with pytest.raises(UserError, match="no element of a product"):
+    with pytest.raises(UserError, match=r"product.*1, 2"):
         product(cyclic(1), cyclic(2)).move(torch.tensor([1, 2]), batch.x)
-    with pytest.raises(
-        UserError, match=r"aux\['mask'\] has shape \(B, 9\) but moves with 4 positions"
-    ):
+    with pytest.raises(UserError, match=r"'mask'.*9.*4"):
         permutation().act(torch.arange(4), random_batch(4, 2, mask=torch.ones(3, 9)))
-    with pytest.raises(UserError, match="use node_permutation"):
+    with pytest.raises(UserError, match="node_permutation"):
         permutation().act(torch.arange(4), graphs())
-    with pytest.raises(UserError, match=r"needs aux\['adjacency'\]"):
+    with pytest.raises(UserError, match="adjacency"):
         node_permutation().act(torch.arange(4), batch)
-    with pytest.raises(UserError, match=r"dihedral\(4\) moves maps .* got \(1, 3\)"):
+    with pytest.raises(UserError, match=r"dihedral\(4\).*1, 3"):
         dihedral(4).move(torch.tensor(1), torch.rand(1, 3))
     for maps in (torch.rand(1, 3), torch.ones(1, 3, 3, dtype=torch.int64)):
         with pytest.raises(
             UserError,
-            match=f"so2 moves floating-point maps .* got {re.escape(str(tuple(maps.shape)))}",
+            match=f"so2.*{re.escape(str(tuple(maps.shape)))}",
         ):
             so2().move(torch.tensor(1.0), maps)
-    with pytest.raises(UserError, match="own: elements are numbered 0 to 1, got 2"):
+    with pytest.raises(UserError, match=r"own.*0 to 1.*2"):
         own(lambda g, b: g * b.x, lambda g, m: g * m, [1, -1]).move(torch.tensor(2), batch.x)
     numbers = torch.tensor([[1, 1, 2, 2], [1, 2, 2, 2], [1, 1, 2, 2]])
     apart = Batch(("a", "b", "c"), tokens().x, {**tokens().aux, "_passages": numbers})
-    with pytest.raises(UserError, match="passages at different places; list those of one"):
+    with pytest.raises(UserError, match="passages"):
         PassagePermutation().elements(apart)
-    with pytest.raises(UserError, match=r"of shape \(B, 4, 4\); it has shape \(B, 4, 5\)"):
+    with pytest.raises(UserError, match=r"4, 4\).*4, 5"):
         node_permutation().act(torch.arange(4), random_batch(4, 2, adjacency=torch.ones(3, 4, 5)))
 
 
@@ -493,16 +489,16 @@ def test_wrong_elements_maps_and_auxiliary_tensors_are_refused():
     [
         (
             lambda: build({"torus": {"dims": []}}),
-            r"different dimensions are needed, such as \(-2, -1\), got \(\)",
+            r"dimensions.*\(\)",
         ),
         (
             lambda: build({"torus": {"dims": [1, 1]}}),
-            r"different dimensions are needed, .* got \(1, 1\)",
+            r"dimensions.*1, 1",
         ),
-        (product, "at least one factor is needed"),
+        (product, "factor"),
         (
             lambda: product(so3()),
-            "a factor's elements must be numbers or vectors; those of so3 are not",
+            "so3",
         ),
     ],
 )
@@ -519,18 +515,18 @@ def test_groups_by_name():
     )
     assert build(dihedral(2)) == Dihedral(2)
     for bad, message in [
-        ("permutations", "did you mean 'permutation'"),
-        ({"cyclic": {"axis": 1}}, "cyclic has no parameter 'axis'"),
-        ({"dihedral": {"n": 3}}, "dihedral.n must be 1, 2, 4 or 8, got 3"),
-        ({"dihedral": 4}, "parameters are a mapping"),
-        ({"cyclic": {}, "torus": {}}, "one name with its parameters"),
-        (Cyclic, r"make one: Cyclic\(\)"),
-        ({"torus": {"dims": [1, 1]}}, "different dimensions"),
-        ({"product": {"factors": []}}, "at least one factor"),
-        ({"product": {"factors": ["cyclik"]}}, "did you mean 'cyclic'"),
-        ("own", "made of functions, in Python"),
-        ({"own": None}, "made of functions, in Python"),
-        ({"own": {"members": [1, -1]}}, "made of functions, in Python"),
+        ("permutations", r"'permutations'.*'permutation'"),
+        ({"cyclic": {"axis": 1}}, r"cyclic.*'axis'"),
+        ({"dihedral": {"n": 3}}, r"dihedral\.n.*1, 2, 4.*8.*3"),
+        ({"dihedral": 4}, r"dihedral.*4"),
+        ({"cyclic": {}, "torus": {}}, r"cyclic.*torus"),
+        (Cyclic, r"Cyclic\(\)"),
+        ({"torus": {"dims": [1, 1]}}, r"1, 1"),
+        ({"product": {"factors": []}}, "factor"),
+        ({"product": {"factors": ["cyclik"]}}, r"'cyclik'.*'cyclic'"),
+        ("own", "Python"),
+        ({"own": None}, "Python"),
+        ({"own": {"members": [1, -1]}}, "Python"),
     ]:
         with pytest.raises(BadParameter, match=message):
             build(bad)
@@ -559,7 +555,7 @@ def test_the_list_of_an_own_group_may_depend_on_the_input():
         lambda g, maps: maps.roll(int(g), -1),
         lambda batch: range(batch.x.shape[-1]),
     )
-    with pytest.raises(UserError, match="call check"):
+    with pytest.raises(UserError, match="check"):
         group.inverse(torch.tensor(1))
     group.check((2, 5))
     assert group.inverse(torch.tensor([0, 1, 2])).tolist() == [0, 4, 3]
@@ -567,7 +563,7 @@ def test_the_list_of_an_own_group_may_depend_on_the_input():
         group.move(torch.tensor(1), torch.arange(5)[None]), torch.tensor([[4, 0, 1, 2, 3]])
     )
     group.check((2, 7))
-    with pytest.raises(UserError, match="inverse is ambiguous"):
+    with pytest.raises(UserError, match="inverse"):
         group.inverse(torch.tensor(1))
 
 
@@ -590,36 +586,36 @@ def by_x(function: Any) -> Any:
             shifted,
             shifted,
             [0, 1, 2],
-            "move is no group action: 1 after 2 is none of the 3 elements",
+            r"move.*1 after 2.*3 elements",
         ),
-        (shifted, shifted, [1, 0], "the first element, 1, must be the identity but moves maps"),
+        (shifted, shifted, [1, 0], r"1, .*identity.*maps"),
         (
             shifted,
             identity,
             [1, 0],
-            "the first element, 1, must act as the identity but changes the input",
+            r"1, .*identity.*input",
         ),
         (
             shifted,
             identity,
             [0, 1, 2],
-            "act is no group action, or not that of move: 1 after 2 is not what",
+            r"act.*1 after 2",
         ),
-        (lambda g, x: x * 0.5 if g else x, identity, [0, 1], "1 after 1 is not what 0 or 1 does"),
+        (lambda g, x: x * 0.5 if g else x, identity, [0, 1], r"1 after 1.*0 or 1"),
         (
             lambda g, x: x.roll(-2 * g, -1),
             lambda g, m: m.roll(g * g, -1),
             range(5),
-            "1 after 1 is none of the 5",
+            r"1 after 1.* 5 ",
         ),
         (
             shifted,
             lambda g, m: m[..., :1],
             [0],
-            r"move must return maps of shape \(1, 5\), got \(1, 1\)",
+            r"move.*1, 5\).*1, 1\)",
         ),
-        (lambda g, x: x[..., :1], identity, [0], r"act must return a Batch like the given one"),
-        (lambda g, x: None, identity, [0], r"act must return a Batch .* got NoneType"),
+        (lambda g, x: x[..., :1], identity, [0], r"act.*Batch"),
+        (lambda g, x: None, identity, [0], r"act.*Batch.*NoneType"),
     ],
 )
 def test_functions_that_are_no_action_are_refused_before_a_run(act, move, elements, message):
@@ -628,19 +624,30 @@ def test_functions_that_are_no_action_are_refused_before_a_run(act, move, elemen
         own(by_x(act), move, elements).act(torch.tensor(0), batch)
 
 
+def test_an_own_group_that_leaves_the_input_alone_is_refused():
+    flipped = own(lambda g, b: b.x, lambda g, m: m.flip(1) if g else m, [0, 1])
+    with pytest.raises(UserError, match=r"act.*input"):
+        flipped.act(torch.tensor(1), random_batch(4))
+
+
+def test_scalar_maps_of_points_need_to_be_asked_for():
+    with pytest.raises(UserError, match=r"so3.*2, 3.*maps: scalar"):
+        build("so3").move(torch.eye(3), torch.rand(2, 3))
+
+
 def test_an_element_without_an_inverse_is_refused():
     def project(g: int, maps: Tensor) -> Tensor:
         return maps * torch.tensor([1.0, 1.0 - g])
 
-    with pytest.raises(UserError, match="element 1 has no inverse among the 2"):
+    with pytest.raises(UserError, match=r"element 1 .*inverse.* 2"):
         own(by_x(project), project, [0, 1]).check((2,))
 
 
 def test_an_empty_or_unlisted_own_group_is_refused():
     for elements in ([], 7, range(5000)):
-        with pytest.raises(UserError, match="a list of 1 to 4096 elements is needed"):
+        with pytest.raises(UserError, match=r"1 to 4096"):
             own(by_x(shifted), shifted, elements)
-    with pytest.raises(UserError, match="numbered 0 to 4, got 5"):
+    with pytest.raises(UserError, match=r"0 to 4.*5"):
         roll(5).move(torch.tensor(5), torch.rand(1, 5))
 
 
@@ -651,7 +658,7 @@ def test_a_made_up_text_may_have_as_many_passages_as_places():
 def test_of_a_large_own_group_some_pairs_are_tried_and_that_is_enough_to_refuse_one():
     shifts = own(lambda g, b: b.x.roll(g, -1), lambda g, m: m.roll(g, -1), list(range(20)))
     shifts.check((20,))  # 400 pairs, of which 256 are tried
-    with pytest.raises(UserError, match="none of the 20 elements"):
+    with pytest.raises(UserError, match=r"20 elements"):
         shifts.check((40,))
 
 

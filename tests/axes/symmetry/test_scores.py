@@ -305,8 +305,8 @@ def test_maps_without_a_direction_have_no_score():
 
     found = equivariance(model, batch, top(model, batch), broken, group, n=12)
     assert found.value.isnan().tolist() == [True, True, False]
-    assert found.reason[0] == "the explanation is zero"
-    assert found.reason[1] == "the explanation of a moved input is not finite"
+    assert "zero" in found.reason[0]
+    assert "moved" in found.reason[1] and "not finite" in found.reason[1]
     assert found.reason[2] == "" and float(found.value[2]) == pytest.approx(1)
     sampled = equivariance(model, batch, top(model, batch), broken, group, n=5)
     assert sampled.low.isnan().tolist() == sampled.high.isnan().tolist() == [True, True, False]
@@ -398,7 +398,7 @@ def test_a_layer_that_shrinks_pads_or_flattens_is_neither():
         found = layer_symmetry(model, batch, layer, Torus(), n=8)
         assert found.verdict == "neither", layer
         assert (found.equivariance_error is not None) == (layer == "features.0"), layer
-    with pytest.raises(UserError, match="no layer 'feature'"):
+    with pytest.raises(UserError, match="'feature'"):
         layer_symmetry(model, batch, "feature", Torus())
 
 
@@ -452,13 +452,13 @@ def test_padding_is_not_perturbed_and_a_larger_ball_changes_more():
 def test_what_cannot_work_is_an_error():
     model, batch, group = series()
     target = top(model, batch)
-    with pytest.raises(UserError, match="did you mean 'cosine'"):
+    with pytest.raises(UserError, match=r"'cosin'.*'cosine'"):
         equivariance(model, batch, target, Saliency(), group, similarity="cosin")
-    with pytest.raises(UserError, match="whole number from 1 on"):
+    with pytest.raises(UserError, match=r"elements.* 0"):
         equivariance(model, batch, target, Saliency(), group, n=0)
-    with pytest.raises(UserError, match="radius"):
+    with pytest.raises(UserError, match=r"radius.*0\.0"):
         max_sensitivity(model, batch, target, Saliency(), radius=0.0)
-    with pytest.raises(UserError, match="delta"):
+    with pytest.raises(UserError, match=r"delta.*1\.0"):
         equivariance(model, batch, target, Saliency(), group, n=3, delta=1.0)
     words, ids, _ = texts()
     with pytest.raises(UserError, match="token ids"):
@@ -489,7 +489,7 @@ def test_a_group_of_one_element_says_nothing():
     model, batch = Model(nn.Sequential(nn.Flatten(), nn.Linear(2, 3))), named(draw(3, 2, 1))
     found = equivariance(model, batch, top(model, batch), Saliency(), Cyclic())
     assert found.value.isnan().all() and found.low.isnan().all()
-    assert set(found.reason) == {"the group has a single element here, which moves nothing"}
+    assert all("single element" in reason for reason in found.reason)
     alike = model_invariance(model, batch, Cyclic())
     assert all(part.value.isnan().all() for part in alike)
     assert layer_symmetry(model, batch, "1", Cyclic()).invariance_error.isnan().all()

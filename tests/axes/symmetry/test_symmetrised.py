@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import ClassVar
 
@@ -392,28 +393,28 @@ def test_undefined_samples_do_not_spoil_the_curve():
 
 def test_what_cannot_be_symmetrised_is_refused():
     batch, inner = batch_of(20), Lopsided(20)
-    huge = r"permutation has about 10\^18 elements here, too many to average over \(at most 1024\); give n"
+    huge = r"permutation.*10\^18.*1024.* n"
     with pytest.raises(UserError, match=huge):
         symmetrise(inner, permutation())(model(), batch, TARGET, 0)
     with pytest.raises(UserError, match=huge):
         symmetrise(inner, permutation()).check(model(), (20,))
     symmetrise(inner, permutation(), n=4).check(model(), (20,))
-    with pytest.raises(UserError, match="needs square ones"):
+    with pytest.raises(UserError, match="3×4"):
         symmetrise(inner, dihedral(4)).check(model(), (1, 3, 4))
-    with pytest.raises(UserError, match="window 16 is larger"):
+    with pytest.raises(UserError, match=r"window 16"):
         symmetrise(Occlusion(), cyclic()).check(model(), (1, 8))
-    with pytest.raises(UserError, match=r"symmetrised.n must be greater than or equal to 1, got 0"):
+    with pytest.raises(UserError, match=r"symmetrised\.n.* 0"):
         symmetrise(inner, cyclic(), n=0)
-    with pytest.raises(UserError, match="an explainer such as"):
+    with pytest.raises(UserError, match=r"Saliency\(\)"):
         symmetrise(Saliency, cyclic())
-    with pytest.raises(UserError, match="did you mean 'cyclic'"):
+    with pytest.raises(UserError, match=r"'cyclc'.*'cyclic'"):
         symmetrise(Saliency(), "cyclc")
     for ns in ((), (0, 1), (2, 2), (4, 1)):
-        with pytest.raises(UserError, match="rising whole numbers"):
+        with pytest.raises(UserError, match=re.escape(str(ns))):
             curve(cyclic(), batch, inner, ns=ns)
-    with pytest.raises(UserError, match="single element"):
+    with pytest.raises(UserError, match="cyclic"):
         curve(cyclic(), batch_of(1), Lopsided(1))
-    with pytest.raises(UserError, match="fresh must be at least 1"):
+    with pytest.raises(UserError, match=r"fresh.*0"):
         curve(cyclic(), batch, inner, fresh=0)
 
 
@@ -421,6 +422,3 @@ def test_it_is_a_parameter_object_like_any_explainer():
     repaired = symmetrise(Saliency(), "cyclic", n=4)
     assert repaired == Symmetrised(of=Saliency(), group=cyclic(), n=4)
     assert label_of(repaired) == "symmetrised(of=saliency, group=cyclic, n=4)"
-    assert "by construction" in (symmetrise.__doc__ or "") and "faithfulness" in (
-        Symmetrised.__doc__ or ""
-    )
