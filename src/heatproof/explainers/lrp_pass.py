@@ -58,7 +58,9 @@ _PASSING = _named(
 _AVERAGING = _named(
     *(f"{kind}{n}d" for kind in ("avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)), "mean", "sum"
 )
-_ADDING, _SUBTRACTING = _named("add"), _named("sub")
+_ADDING = _named("add")
+_SUBTRACTING_FROM = {torch.rsub, Tensor.__rsub__}
+_SUBTRACTING = _named("sub") - _SUBTRACTING_FROM
 _MULTIPLYING, _BILINEAR = _named("mul"), _named("matmul", "bmm", "einsum")
 _SOFTMAX = _named("softmax")
 _LETTING_THROUGH = _named(
@@ -200,7 +202,8 @@ class Relevance(TorchFunctionMode):
             (_PASSING, partial(self._pass, func)),
             (_AVERAGING, partial(self._average, func)),
             (_ADDING, self._add),
-            (_SUBTRACTING, lambda a, b: self._add(a, -torch.as_tensor(b))),
+            (_SUBTRACTING, self._subtract),
+            (_SUBTRACTING_FROM, lambda a, b, **options: self._subtract(b, a, **options)),
             (_MULTIPLYING, self._multiply),
             (_BILINEAR, partial(self._bilinear, func)),
             (_SOFTMAX, self._softmax),
@@ -291,15 +294,22 @@ class Relevance(TorchFunctionMode):
         return _through(z.detach(), pullback, x)
 
     def _add(self, a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-        parts = [torch.as_tensor(a), torch.as_tensor(b) * alpha]
-        value = (parts[0] + parts[1]).detach()
-        fixed = [part.detach() for part in parts]
+        """a + alpha · b, of which each of the two receives its share of the sum."""
+        parts = [torch.as_tensor(a), torch.as_tensor(b)]
+        summands = [parts[0].detach(), parts[1].detach() * alpha]
+        value = summands[0] + summands[1]
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
             share = relevance / stabilised(value, self.epsilon)
-            return tuple((part * share).sum_to_size(part.shape) for part in fixed)
+            return tuple(
+                (summand * share).sum_to_size(part.shape)
+                for summand, part in zip(summands, parts, strict=True)
+            )
 
         return _through(value, pullback, *parts)
+
+    def _subtract(self, a: Any, b: Any, *, alpha: float = 1) -> Tensor:
+        return self._add(a, b, alpha=-alpha)
 
     def _multiply(self, a: Any, b: Any) -> Tensor:
         """A gate, which is smaller, gets nothing; of two of a size each gets half; a constant gets nothing."""
