@@ -260,21 +260,21 @@ def test_clear_errors() -> None:
         FeatureAblation(features=Patches(size=2)).check(model, (3, 9))
     with pytest.raises(UserError, match=r"elements .* sets and graphs"):
         FeatureAblation(features=Elements()).check(model, (3, 9, 9))
-    with pytest.raises(ValidationError, match="changes nothing of pixels"):
+    with pytest.raises(ValidationError, match="pixels"):
         FeatureAblation(fill="mean")
     with pytest.raises(ValidationError, match="draws"):
         FeaturePermutation(draws=0)
-    with pytest.raises(UserError, match=r"have shape \(7,\), but the samples"):
+    with pytest.raises(UserError, match=r"\(7,\)"):
         FeaturePermutation(pool=batch_of(5, 7).x).check(model, (3, 9, 9))
     text = Model(seeded(BagOfWords))
     with pytest.raises(UserError, match="Tokens"):
         FeatureAblation()(text, texts(), TARGET, seed=0)
     model, padded, _ = case("set")
     for method in (FeatureAblation(), FeaturePermutation()):
-        with pytest.raises(UserError, match="use features=elements"):
+        with pytest.raises(UserError, match="elements"):
             method(model, padded, TARGET, seed=0)
     pooled = FeaturePermutation(features=Elements(), pool=torch.zeros(4, 6, 3))
-    with pytest.raises(UserError, match="different sizes"):
+    with pytest.raises(UserError, match="sizes"):
         pooled(model, padded, TARGET, seed=0)
 
 

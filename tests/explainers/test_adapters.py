@@ -84,9 +84,7 @@ def test_what_draws_depends_on_seed_and_sample_only_and_leaves_global_states_alo
 
 def test_one_that_says_it_draws_nothing_and_does_is_refused(model, batch, target):
     before = states()
-    with pytest.raises(
-        UserError, match=r"quantus\(noisy\) draws random numbers; say so with draws=True"
-    ):
+    with pytest.raises(UserError, match=r"noisy.*draws=True"):
         adapters.quantus(noisy, draws=False)(model, batch, target, seed=0)
     assert states() == before
 
@@ -98,9 +96,7 @@ def test_an_error_names_the_adapter_and_the_sample_and_leaves_no_hooks(model, ba
         model[0] = nn.Identity()
         raise KeyError("no such method")
 
-    with pytest.raises(
-        UserError, match=r"quantus\(failing\) failed on sample ant: KeyError: 'no such method'"
-    ) as error:
+    with pytest.raises(UserError, match=r"failing.*ant.*KeyError.*no such method") as error:
         adapters.quantus(failing)(model, batch, target, seed=0)
     assert isinstance(error.value.__cause__, KeyError)
     first = model.module[0]
@@ -130,7 +126,7 @@ def test_maps_of_layers_are_summed_and_enlarged_and_other_shapes_refused(model, 
     values = layer(None, batch.x, target).sum(1, keepdim=True)
     expected = nn.functional.interpolate(values, size=(8, 8), mode="bilinear", align_corners=False)
     assert torch.equal(maps, expected.expand(3, 3, 8, 8))
-    with pytest.raises(UserError, match=r"gave maps of shape \(2, 8\)"):
+    with pytest.raises(UserError, match=r"\(2, 8\)"):
         adapters.quantus(lambda model, inputs, targets: torch.zeros(2, 8), draws=False)(
             model, batch, target, 0
         )
@@ -171,12 +167,12 @@ def test_auxiliary_tensors_go_to_every_version_of_their_sample():
 
 def test_models_that_are_no_plain_network_are_refused_at_plan_time(model, batch):
     smoothed = Smoothed(model, keep=0.5, samples=4, features=Patches(4))
-    with pytest.raises(UserError, match="is a Smoothed, which computes its predictions itself"):
+    with pytest.raises(UserError, match="Smoothed"):
         heatproof.evaluate(
             smoothed, batch, [adapters.quantus(noisy)], Stability(perturbations="jpeg", k=10)
         )
     half = Model(network()).use("bfloat16")
-    with pytest.raises(UserError, match="needs weights in float32, but Sequential uses bfloat16"):
+    with pytest.raises(UserError, match=r"float32.*bfloat16"):
         adapters.quantus(noisy).check(half, (3, 8, 8))
 
 
@@ -194,15 +190,11 @@ def test_labels_and_manifests_name_code_by_content_not_by_address():
 
 def test_unknown_names_and_missing_libraries_say_what_to_do(model):
     pytest.importorskip("captum", reason="it is the library that is asked")
-    with pytest.raises(
-        UserError, match=r"unknown class of captum.attr 'Salience'; did you mean 'Saliency'"
-    ):
+    with pytest.raises(UserError, match=r"'Salience'.*'Saliency'"):
         adapters.captum("Salience").check(model, (3, 8, 8))
-    with pytest.raises(UserError, match="Sequential has no layer '7'; the nearest are"):
+    with pytest.raises(UserError, match=r"Sequential.*'7'"):
         adapters.captum("LayerGradCam", layer="7").check(model, (3, 8, 8))
-    with pytest.raises(
-        UserError, match="surely_not_there is not installed: pip install surely-not-there"
-    ):
+    with pytest.raises(UserError, match=r"surely_not_there.*surely-not-there"):
         library("surely_not_there.attr", "surely-not-there")
 
 
@@ -244,9 +236,7 @@ def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_j
     judged = run.table().groupby("evaluation")["explainer"].unique().map(set).to_dict()
     assert judged == {"stability": {"saliency"}, "faithfulness": {"given", "saliency"}}
     why = run.manifest["study"]["evaluations"]["stability"]["left_out"]
-    assert why == {
-        "given": "stability explains changed inputs anew, and given only has maps of the data as they are"
-    }
+    assert list(why) == ["given"]
     assert run.manifest["study"]["evaluations"]["faithfulness"]["left_out"] == {}
 
 
@@ -255,9 +245,9 @@ def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_j
     [
         (
             {"shape": (1, 4, 4)},
-            r"the map of 'ant' in maps.npz has shape \(1, 4, 4\), but samples have shape \(3, 8, 8\)",
+            r"'ant'.*\(1, 4, 4\).*\(3, 8, 8\)",
         ),
-        ({"ids": ("ant", "bee", "cow")}, "maps.npz has no map for 1 samples of .*; 'cat'"),
+        ({"ids": ("ant", "bee", "cow")}, r"1 sample.*'cat'"),
     ],
 )
 def test_wrong_maps_are_found_before_any_pass(tmp_path, model, batch, change, message):
@@ -274,16 +264,14 @@ def test_wrong_maps_are_found_before_any_pass(tmp_path, model, batch, change, me
 
 def test_a_study_of_precomputed_maps_alone_has_nothing_to_perturb(tmp_path, model, batch):
     saved(tmp_path / "maps.npz")
-    with pytest.raises(
-        UserError, match="stability has nothing to judge: stability explains changed inputs anew"
-    ):
+    with pytest.raises(UserError, match="stability"):
         heatproof.evaluate(
             model,
             batch,
             [adapters.precomputed(tmp_path / "maps.npz")],
             Stability(perturbations="jpeg"),
         )
-    with pytest.raises(ValidationError, match="none of moved inputs to average over"):
+    with pytest.raises(ValidationError, match="moved"):
         heatproof.Symmetrised(of=adapters.precomputed(tmp_path / "maps.npz"))
     assert model.passes == 0
 
@@ -293,7 +281,7 @@ def test_maps_of_another_class_than_the_predicted_are_refused(tmp_path, model, b
     adapters.precomputed(tmp_path / "maps.npz")(model, batch, target, seed=0)
     with pytest.raises(
         UserError,
-        match=r"the map of 'ant' in maps.npz explains class ., but Sequential predicts class",
+        match=r"'ant'.*maps\.npz.*Sequential",
     ):
         adapters.precomputed(tmp_path / "maps.npz")(model, batch, (target + 1) % 3, seed=0)
 
@@ -303,10 +291,10 @@ def test_files_that_are_no_maps_are_refused(tmp_path):
     np.savez(tmp_path / "objects.npz", ant=np.array([{"pickled": True}], dtype=object))
     saved(tmp_path / "twice.npz", ids=("ant", "ant"))
     for name, message in (
-        ("text.npz", "is not an npz file of plain arrays"),
-        ("objects.npz", "is not an npz file of plain arrays"),
-        ("twice.npz", "names a sample twice"),
-        ("texts.npz", "did you mean 'text.npz'"),
+        ("text.npz", r"text\.npz"),
+        ("objects.npz", r"objects\.npz"),
+        ("twice.npz", "twice"),
+        ("texts.npz", r"'text\.npz'"),
     ):
         with pytest.raises(ValidationError, match=message):
             adapters.precomputed(tmp_path / name)
@@ -344,9 +332,7 @@ def test_a_study_names_precomputed_maps_and_code_only_with_leave(tmp_path):
     )
     saved(tmp_path / "maps.npz", ids=("0000", "0001"))
     (tmp_path / "study.yaml").write_text(STUDY)
-    with pytest.raises(
-        UserError, match=r"study.yaml, line 6: 'python:nets.py:noisy' runs code .*--allow-code"
-    ):
+    with pytest.raises(UserError, match=r"line 6.*'python:nets\.py:noisy'.*--allow-code"):
         read_study(tmp_path / "study.yaml")
     study = read_study(tmp_path / "study.yaml", allow_code=True)
     assert list(study.explainers) == [

@@ -154,15 +154,15 @@ class TestCaptum:
     def test_objects_of_another_network_are_refused(self, model, batch, target):
         captum = imported("captum.attr")
         other = captum.Saliency(nn.Sequential(nn.Flatten(), nn.Linear(3072, 4)))
-        with pytest.raises(UserError, match="bound to another network than the model under test"):
+        with pytest.raises(UserError, match="another network"):
             adapters.captum(other)(model, batch, target, seed=0)
-        with pytest.raises(UserError, match="not to a network; give the class"):
+        with pytest.raises(UserError, match="give the class"):
             adapters.captum(captum.Saliency(lambda x: x.sum((1, 2, 3))[:, None]))(
                 model, batch, target, seed=0
             )
         with pytest.raises(
             UserError,
-            match=r"captum\(Occlusion\) failed on samples a, b, c: TypeError: .*sliding_window",
+            match=r"Occlusion.*a, b, c.*sliding_window",
         ):
             adapters.captum("Occlusion")(model, batch, target, seed=0)
 
@@ -237,7 +237,7 @@ class TestZennit:
         assert close(
             adapter(model, batch, target, seed=0), one_by_one(model, batch, target, smoothed)
         )
-        with pytest.raises(UserError, match="unknown composite 'epsilon_pluss'; did you mean"):
+        with pytest.raises(UserError, match=r"'epsilon_pluss'.*'epsilon_plus'"):
             adapters.zennit("epsilon_pluss").check(model, (3, 32, 32))
 
 
@@ -291,7 +291,7 @@ class TestShap:
 
     def test_a_background_of_another_shape_is_refused(self, model):
         imported("shap")
-        with pytest.raises(UserError, match=r"has shape \(2, 3, 8, 8\), expected \(n, 3, 32, 32\)"):
+        with pytest.raises(UserError, match=r"2, 3, 8, 8.*3, 32, 32"):
             adapters.shap("deep", torch.zeros(2, 3, 8, 8)).check(model, (3, 32, 32))
 
 
@@ -348,9 +348,7 @@ class TestQuantus:
     def test_several_numbers_for_a_sample_are_refused_or_averaged(self, model, batch):
         quantus = imported("quantus")
         curve = quantus.PixelFlipping(features_in_step=512, disable_warnings=True)
-        with pytest.raises(
-            UserError, match="gave 6 numbers for one sample; ask the metric for one"
-        ):
+        with pytest.raises(UserError, match="6 numbers"):
             heatproof.evaluate(model, batch, ["saliency"], QuantusMetric(curve))
         assert (
             len(
@@ -400,9 +398,9 @@ def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
     assert (
         len(road(net, inputs, target.numpy(), a_batch=gradient(net, inputs, target.numpy()))) == 3
     )
-    with pytest.raises(UserError, match="fass needs explain_func, as it explains other inputs too"):
+    with pytest.raises(UserError, match=r"fass.*explain_func"):
         fass(net, inputs, classes, a_batch=inputs)
-    with pytest.raises(UserError, match="unknown measure 'roads'; did you mean 'road'"):
+    with pytest.raises(UserError, match=r"'roads'.*'road'"):
         heatproof.QuantusStyle(road.evaluation, "roads", MEAN, STD)(
             net, inputs, classes, a_batch=inputs
         )

@@ -13,7 +13,7 @@ from torch import nn
 import heatproof
 from heatproof import Batch, Model, Stability, UserError
 from heatproof.explainers.adapters import foreign
-from heatproof.explainers.adapters.named import INSTALLED_AS, LIBRARIES, METHODS
+from heatproof.explainers.adapters.named import EXTRAS, LIBRARIES, METHODS
 from heatproof.runs.plan import make_plan
 from heatproof.runs.study.file import read_study
 from heatproof.runs.study.registry import build, catalogue, explainers
@@ -62,25 +62,18 @@ def test_a_study_names_them_without_code(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "facts"),
     [
-        (
-            "captum: DeepLiftSharp",
-            "line 8: unknown method of captum 'DeepLiftSharp'; did you mean 'DeepLiftShap'",
-        ),
-        (
-            "captum: {IntegratedGradients: {n_steps: 0}}",
-            "line 8: IntegratedGradients.n_steps must be greater than",
-        ),
-        ("captum: {DeepLiftShap: {steps: 3}}", "line 8: DeepLiftShap has no parameter 'steps'"),
-        ("captum: {LayerGradCam: {}}", "line 8: LayerGradCam.layer is needed"),
+        ("captum: DeepLiftSharp", r"line 8.*'DeepLiftSharp'.*'DeepLiftShap'"),
+        ("captum: {IntegratedGradients: {n_steps: 0}}", r"line 8.*IntegratedGradients\.n_steps"),
+        ("captum: {DeepLiftShap: {steps: 3}}", r"line 8.*DeepLiftShap.*'steps'"),
+        ("captum: {LayerGradCam: {}}", r"line 8.*LayerGradCam\.layer"),
     ],
 )
-def test_mistakes_are_named_with_their_line(tmp_path, line, message):
+def test_mistakes_are_named_with_their_line(tmp_path, line, facts):
     (tmp_path / "study.yaml").write_text(STUDY.format(line=line))
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=facts):
         read_study(tmp_path / "study.yaml")
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("of", METHODS)
@@ -90,9 +83,7 @@ def test_a_library_that_is_not_there_is_named_with_its_command(of, monkeypatch):
 
     monkeypatch.setattr(foreign, "import_module", absent)
     name = "LayerGradCam" if of == "captum" else next(iter(METHODS[of]))
-    with pytest.raises(
-        UserError, match=f"{of} is not installed: pip install {INSTALLED_AS.get(of, of)}"
-    ):
+    with pytest.raises(UserError, match=rf"{of}.*heatproof\[{EXTRAS.get(of, of)}\]"):
         build("explainer", {}, {of: {name: {"layer": "0"}} if of == "captum" else name})
 
 
@@ -100,7 +91,7 @@ def test_every_method_is_listed_with_the_package_that_it_needs():
     listed = dict(catalogue("explainers"))
     for of, methods in METHODS.items():
         for name in methods:
-            assert f"pip install {INSTALLED_AS.get(of, of)}" in listed[f"{of}: {name}"]
+            assert f"heatproof[{EXTRAS.get(of, of)}]" in listed[f"{of}: {name}"]
 
 
 @pytest.mark.parametrize("of", ["captum", "zennit", "pytorch_grad_cam"])
@@ -154,7 +145,7 @@ def test_trees_have_exact_values_that_sum_to_their_own_output(kind):
     else:
         own = sign * (forest.decision_function(samples.numpy()) - explain.expected_value)
     np.testing.assert_allclose(found.sum(1).numpy(), own, rtol=1e-4, atol=1e-5)
-    with pytest.raises(UserError, match="trees of scikit-learn"):
+    with pytest.raises(UserError, match="scikit-learn"):
         maps({"shap": "tree"}, Model(nn.Linear(4, 2)), samples)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heatproof import AttentionRollout, Batch, Chefer, Model, UserError
+from heatproof.explainers import attention_parts
+from support.fixed import normal
 from support.vit_shapes import Swin, TimmViT, TorchvisionViT, TransformersViT, seeded_vit
 
 TARGET = torch.tensor([0, 1, 2])
@@ -149,13 +154,11 @@ def test_what_has_no_attention_is_refused_by_name():
     convolutional = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)
     )
-    with pytest.raises(
-        UserError, match=r"chefer needs attention among all tokens .* has no attention"
-    ):
+    with pytest.raises(UserError, match=r"chefer.*attention"):
         Chefer()(Model(convolutional), IMAGES, TARGET, 0)
-    with pytest.raises(UserError, match=r"tokens of .* do not lie"):
+    with pytest.raises(UserError, match="tokens"):
         AttentionRollout()(Model(Swin(permute=True)), IMAGES, TARGET, 0)
-    with pytest.raises(UserError, match="images or of texts"):
+    with pytest.raises(UserError, match=r"images.*texts"):
         Chefer()(Model(nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), TARGET[:1], 0)
 
 
@@ -198,3 +201,69 @@ def test_the_networks_of_transformers_return_the_attention_that_is_rolled_out():
     model = Model(net, embedding="bert.embeddings.word_embeddings")
     torch.testing.assert_close(AttentionRollout()(model, batch, TARGET, 0), joint[:, 0].detach())
     assert bool((Chefer()(model, batch, TARGET, 0)[1, 6:] == 0).all())
+
+
+def test_attention_taken_apart() -> None:
+    q, k, v = (normal(2, 4, 5, 3, seed=i) for i in range(3))
+    product, softmax, scaled = torch.matmul, lambda s: s.softmax(-1), torch.mul
+    mask = torch.zeros(5, 5).masked_fill(
+        torch.ones(5, 5).triu(2).bool(), -torch.inf
+    ) + 0.3 * torch.eye(5)
+    for options in (
+        {},
+        {"is_causal": True},
+        {"attn_mask": mask},
+        {"attn_mask": mask > -1},
+        {"scale": 0.2},
+    ):
+        wanted = nn.functional.scaled_dot_product_attention(q, k, v, **options)
+        assert torch.allclose(
+            attention_parts.attend(product, softmax, scaled, q, k, v, **options), wanted, atol=1e-5
+        )
+    few = attention_parts.attend(product, softmax, scaled, q, k[:, :2], v[:, :2], enable_gqa=True)
+    repeated = (t[:, :2].repeat_interleave(2, 1) for t in (k, v))
+    assert torch.allclose(few, nn.functional.scaled_dot_product_attention(q, *repeated), atol=1e-5)
+    layer = nn.MultiheadAttention(6, 2)
+    for i, weight in enumerate(layer.parameters()):
+        weight.data.copy_(normal(*weight.shape, seed=i))
+    x = normal(4, 3, 6)
+    padded = torch.tensor([[0, 0, 0, 1], [0] * 4, [0, 1, 0, 1]]).bool()
+    whole = functools.partial(attention_parts.attend, product, softmax, scaled)
+    heads = functools.partial(attention_parts.attend_heads, nn.functional.linear, whole, "no")
+    given: tuple[Any, ...] = (
+        6,
+        2,
+        layer.in_proj_weight,
+        layer.in_proj_bias,
+        None,
+        None,
+        False,
+        0.0,
+    )
+    given += (layer.out_proj.weight, layer.out_proj.bias)
+    each, reference = normal(6, 4, 4, seed=9), nn.functional.multi_head_attention_forward
+    hidden = torch.zeros(3, 4).masked_fill(padded, -torch.inf)
+    for mask, gone in (
+        (None, None),
+        (None, hidden),
+        (each, None),
+        (each, hidden),
+        (each[0], hidden),
+    ):
+        options = {"attn_mask": mask, "key_padding_mask": gone}
+        wanted = reference(x, x, x, *given, training=False, need_weights=False, **options)[0]
+        assert torch.allclose(heads(x, x, x, *given, **options)[0], wanted, atol=1e-5)
+        if gone is not None:
+            options["key_padding_mask"] = padded
+            assert torch.allclose(heads(x, x, x, *given, **options)[0], wanted, atol=1e-5)
+    for wrong in ({"use_separate_proj_weight": True}, {"bias_k": x}, {"add_zero_attn": True}):
+        positional = [
+            *given[:4],
+            wrong.get("bias_k"),
+            None,
+            wrong.get("add_zero_attn", False),
+            *given[7:],
+        ]
+        rest = {key: value for key, value in wrong.items() if key == "use_separate_proj_weight"}
+        with pytest.raises(UserError, match="no"):
+            heads(x, x, x, *positional, **rest)

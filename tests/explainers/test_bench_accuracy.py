@@ -105,6 +105,6 @@ def test_passes_for_an_error_are_read_off_the_line(bench):
 
 @pytest.mark.parametrize("part", ["shapley", "ig", "expected", "stability"])
 def test_the_benchmark_runs(bench, part, capsys):
-    pytest.importorskip("skimage", reason="the bundled photographs are not installed")
+    pytest.importorskip("efficientnet_lite_pytorch", reason="the extra `demo` is not installed")
     bench.main(["--only", part, "--photographs", "2"])
     assert "passes" in capsys.readouterr().out or part == "ig"

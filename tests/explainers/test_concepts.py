@@ -16,13 +16,14 @@ from heatproof.explainers.concepts.classifiers import (
     principal_axes,
     support_vectors,
 )
-from heatproof.explainers.concepts.concepts import Concept, Concepts, concepts
+from heatproof.explainers.concepts.concepts import Concept, Concepts, concepts, row_digests
 from heatproof.explainers.concepts.explain import Car, Cav, layer_gradient
 from heatproof.models import Model
 from heatproof.models.layers import activations
 from heatproof.models.smoothed import Smoothed
 from heatproof.statistics import exact_share
 from heatproof.types import Batch, label_of, parameters
+from support.fixed import normal
 from support.small import model as shapes_model
 from support.small import pictures
 
@@ -240,7 +241,7 @@ def test_layer_gradient_survives_work_in_place_and_tuples() -> None:
     first, gradient = layer_gradient(model, batch, target, "first")
     torch.testing.assert_close(first, net.first(batch.x).detach())
     torch.testing.assert_close(gradient, 6 * net.last.weight.detach()[target])
-    with pytest.raises(UserError, match="does not depend on its layer 'unused'"):
+    with pytest.raises(UserError, match="'unused'"):
         layer_gradient(model, batch, target, "unused")
 
 
@@ -342,7 +343,7 @@ def test_sets_of_any_size_on_a_layer_behind_the_pooling_and_not_before_it() -> N
         torch.testing.assert_close(
             explainer(model, moved, target, seed=0), clean, rtol=1e-3, atol=1e-4
         )
-    with pytest.raises(UserError, match=r"36 values .* 30 .*behind the pooling"):
+    with pytest.raises(UserError, match=r"36.*30"):
         Cav(high, layer="each")(model, batch, target, seed=0)
 
 
@@ -413,9 +414,7 @@ def test_concepts_from_files(tmp_path: Any) -> None:
     relative = {"disc": {side: {"source": folder, "size": 32} for side, folder in SIDES.items()}}
     assert concepts(relative, folder=tmp_path) == explainer.concepts
     explainer.check(shapes_model(), (3, 32, 32))
-    with pytest.raises(
-        UserError, match=r"shape \(3, 32, 32\), but the samples have shape \(3, 16, 16\)"
-    ):
+    with pytest.raises(UserError, match=r"\(3, 32, 32\).*\(3, 16, 16\)"):
         explainer.check(shapes_model(), (3, 16, 16))
 
 
@@ -424,23 +423,21 @@ SIDES = {"positive": "disc", "negative": "other"}
 
 def test_clear_errors(tmp_path: Any) -> None:
     x, y = torch.randn(12, 4, generator=generator()), torch.randn(12, 4, generator=generator(1))
-    with pytest.raises(UserError, match="'c' has 9 negative examples; at least 10"):
+    with pytest.raises(UserError, match=r"'c'.*9 negative.*10"):
         Concept("c", x, y[:9])
-    with pytest.raises(UserError, match="'c' has 9 different positive examples"):
+    with pytest.raises(UserError, match=r"'c'.*9.*positive"):
         Concept("c", torch.cat([x[:9], x[:3]]), y).split(0.25)
-    with pytest.raises(
-        UserError, match="1 positive examples of the concept 'c' are negative ones too, '0003'"
-    ):
+    with pytest.raises(UserError, match=r"1 positive.*'c'.*'0003'"):
         Cav(Concept("c", x, torch.cat([y, x[3:4]])), layer="0").check(
             Model(nn.Sequential(nn.Linear(4, 2))), (4,)
         )
     with pytest.raises(UserError, match="no concept"):
         concepts([])
-    with pytest.raises(UserError, match="given twice"):
+    with pytest.raises(UserError, match="twice"):
         concepts([Concept("c", x, y), Concept("c", y, x)])
-    with pytest.raises(UserError, match="positive and negative, got positive, negatve"):
+    with pytest.raises(UserError, match="negatve"):
         concepts({"c": {"positive": x, "negatve": y}})
-    with pytest.raises(BadParameter, match=r"cav.concepts.*no parameter 'sze'"):
+    with pytest.raises(BadParameter, match=r"cav.concepts.*'sze'"):
         make(
             Cav,
             "cav",
@@ -463,29 +460,71 @@ def test_clear_errors(tmp_path: Any) -> None:
         )
     with pytest.raises(ValidationError, match="output"):
         Cav(Concept("c", x, y), layer="0", output="sensitive")
-    with pytest.raises(
-        UserError, match=r"concepts are Concept objects or a mapping {name: .* got 3"
-    ):
+    with pytest.raises(UserError, match=r"concepts.*3"):
         concepts(3)
-    with pytest.raises(
-        UserError, match=r"examples of the concept 'c' are a Batch, a tensor, a path or .* got 3"
-    ):
+    with pytest.raises(UserError, match=r"'c'.*3"):
         Concept("c", 3, y)
     endless = Model(nn.Sequential(nn.Threshold(1e9, torch.inf), nn.Linear(4, 2)))
-    with pytest.raises(
-        UserError, match="layer '0' puts out values that are not finite for the concept 'c'"
-    ):
+    with pytest.raises(UserError, match=r"'0'.*finite.*'c'"):
         Cav(Concept("c", x, y), layer="0").accuracy(endless)
     model = Model(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), name="two layers")
-    with pytest.raises(UserError, match="two layers has no layer '3'; the nearest are"):
+    with pytest.raises(UserError, match=r"two layers.*'3'"):
         Cav(Concept("c", x, y), layer="3").check(model, (4,))
-    with pytest.raises(UserError, match=r"shape \(4,\), but the samples have shape \(3, 4\)"):
+    with pytest.raises(UserError, match=r"\(4,\).*\(3, 4\)"):
         Cav(Concept("c", x, y), layer="0").check(model, (3, 4))
-    with pytest.raises(UserError, match="averages over masked inputs"):
+    with pytest.raises(UserError, match="masked"):
         Cav(Concept("c", x, y), layer="0").check(Smoothed(model, keep=0.5, samples=4), (4,))
     dead = Model(nn.Sequential(nn.Linear(4, 3), nn.Threshold(1e9, 0.0), nn.Linear(3, 2)))
     for kind in (Cav, Car):
-        with pytest.raises(
-            UserError, match="layer '1' puts out the same for all examples of the concept 'c'"
-        ):
+        with pytest.raises(UserError, match=r"'1'.*'c'"):
             kind(Concept("c", x, y), layer="1").accuracy(dead)
+
+
+def unequal_concepts() -> Any:
+    x = normal(60, 3, seed=8)
+    sides = {
+        "large": {"positive": x[x.norm(dim=1) > 1.6], "negative": x[x.norm(dim=1) <= 1.6]},
+        "right": {"positive": x[x[:, 0] > 0.1][:12], "negative": x[x[:, 0] < -0.1][:25]},
+    }
+    return concepts(sides)
+
+
+def test_concepts_are_split_by_content() -> None:
+    given = unequal_concepts()
+    large = next(iter(given))
+    (fit, _), (test, other) = large.split(0.25)
+    n = len(large.positive)
+    assert (
+        len(test) == round(0.25 * n)
+        and len(fit) == n - len(test)
+        and len(other) == round(0.25 * len(large.negative))
+    )
+    assert not set(fit.ids) & set(test.ids)
+    doubled = Concept("c", torch.cat([normal(10, 3)] * 2), normal(12, 3, seed=1))
+    (fit, _), (test, _) = doubled.split(0.5)
+    assert (len(fit), len(test)) == (5, 5)
+    with pytest.raises(UserError, match=r"9.*positive"):
+        Concept("c", torch.cat([normal(10, 3)[:9]] * 2), normal(12, 3, seed=1)).split(0.5)
+    with pytest.raises(UserError, match="negative"):
+        Concept("c", normal(10, 3), normal(10, 3)).split(0.5)
+    with pytest.raises(UserError, match=r"9.*negative"):
+        Concept("c", normal(10, 3), normal(9, 3))
+    texts = [
+        row_digests(Batch(("a",), normal(1, 3), aux))[0]
+        for aux in ({}, {"m": torch.ones(1, 2)}, {"m": torch.zeros(1, 2)})
+    ]
+    assert len(set(texts)) == 3 and given.names == ("large", "right") and len(given) == 2
+
+
+def test_presence_is_a_category_and_the_sign_of_the_decision() -> None:
+    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))
+    model, batch = Model(seeded(lambda: net)), Batch(("a", "b"), normal(2, 3, seed=41))
+    target = torch.tensor([2, 0])
+    for kind in (Cav, Car):
+        decided, present = (
+            kind(unequal_concepts(), layer="1", output=output)
+            for output in ("decision", "presence")
+        )
+        assert present.categorical and not decided.categorical
+        there = decided(model, batch, target, 0) > 0
+        assert torch.equal(present(model, batch, target, 0) > 0, there)

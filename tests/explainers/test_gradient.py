@@ -333,7 +333,7 @@ class TestRules:
         assert maps.tolist() == [[0.0, 0.0]]
 
     def test_guided_backprop_refuses_a_model_without_relu(self):
-        with pytest.raises(UserError, match=r"Named has none.*saliency or input_x_gradient"):
+        with pytest.raises(UserError, match=r"Named.*saliency"):
             GuidedBackprop()(Model(cnn(nn.GELU), name="Named"), SMALL, TARGET, 0)
 
     def test_deep_lift_of_a_linear_model_is_the_product(self):
@@ -346,7 +346,7 @@ class TestRules:
             def forward(self, x: Tensor) -> Tensor:
                 return (x * x).flatten(1)[:, :4] * 5
 
-        with pytest.raises(UserError, match="Square, which is not linear"):
+        with pytest.raises(UserError, match="Square"):
             DeepLift()(Model(Square()), SMALL, TARGET, 0)
 
     def test_deep_lift_refuses_another_path_for_the_baseline(self):
@@ -355,7 +355,7 @@ class TestRules:
                 x = x.flatten(1)[:, :4]
                 return F.relu(x) if bool((x > 0).any()) else x
 
-        with pytest.raises(UserError, match="Branching calls other functions"):
+        with pytest.raises(UserError, match="Branching"):
             DeepLift()(Model(Branching()), SMALL, TARGET, 0)
 
 
@@ -421,7 +421,7 @@ class TestSmoothing:
         assert not VarGrad()(model, SMALL, TARGET, 0).any()
 
     def test_the_inner_explainer_is_checked(self):
-        with pytest.raises(ValueError, match="needs a feature explainer"):
+        with pytest.raises(ValueError, match="feature explainer"):
             SmoothGrad(of="saliency")
         with pytest.raises(UserError, match="nearest"):
             SmoothGrad(of=GradCAM(layer="9")).check(MODEL, (3, 12, 12))
@@ -483,7 +483,7 @@ class TestControls:
         grey = torch.einsum("bchw,c->bhw", batch.x, torch.tensor([0.299, 0.587, 0.114]))
         theirs = torch.stack([torch.from_numpy(sobel(image.numpy())) for image in grey])
         assert_close(ours, theirs[:, None].expand_as(ours) / 2**0.5, 1e-5)
-        with pytest.raises(UserError, match="needs images"):
+        with pytest.raises(UserError, match="images"):
             SobelEdges().check(MODEL, (3, 100))
 
 
@@ -575,7 +575,7 @@ def test_integer_inputs_are_refused(explainer):
 
 
 def test_riemann_rules_need_two_steps():
-    with pytest.raises(UserError, match="at least 2 steps"):
+    with pytest.raises(UserError, match="2 steps"):
         IntegratedGradients(steps=1, method="riemann_left")(MODEL, SMALL, TARGET, 0)
 
 
@@ -614,7 +614,7 @@ class TestExpectedGradients:
         plan = make_plan(Model(self.net), self.batch, kinds, "stability")
         for explainer in plan.explainers.values():
             assert sorted(explainer.baseline.batch.ids) == ["a", "b"]
-        with pytest.raises(UserError, match="expected_gradients has references as its baseline"):
+        with pytest.raises(UserError, match=r"expected_gradients.*references"):
             ExpectedGradients()(Model(self.net), self.batch, self.target, 0)
-        with pytest.raises(UserError, match="has 2 of them"):
+        with pytest.raises(UserError, match="2"):
             make_plan(Model(self.net), {"one": self.batch, "two": self.batch}, kinds, "stability")

@@ -171,7 +171,7 @@ def test_the_table_says_the_error_reached_and_does_not_depend_on_batch_and_shard
 
 @pytest.mark.parametrize("wrong", [0, 1.5, -0.1, True, "small", float("nan")])
 def test_what_is_no_error_is_refused(wrong):
-    with pytest.raises(ValueError, match="error is a number between 0 and 1"):
+    with pytest.raises(ValueError, match=r"error.*0 and 1"):
         Lime(error=wrong)
 
 
@@ -181,7 +181,7 @@ def test_a_drawn_baseline_promises_nothing():
 
 
 def test_too_many_features_for_any_rung_are_refused():
-    with pytest.raises(UserError, match="at most 4096"):
+    with pytest.raises(UserError, match="4096"):
         KernelShap(error=0.1, features=Patches(1))(
             Model(torch.nn.Flatten()),
             Batch(("a",), torch.rand(1, 3, 128, 128)),

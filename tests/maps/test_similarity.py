@@ -215,7 +215,7 @@ def test_an_impossible_k_is_named(k):
 def test_maps_of_two_shapes_are_refused_and_not_stretched(measure):
     one, three = torch.rand(1, 1, 12, 12), torch.rand(3, 1, 12, 12)
     for pair in ((one, three), (three, one), (three, three[:, 0])):
-        with pytest.raises(UserError, match=r"two maps of one shape \(B, …\) are needed"):
+        with pytest.raises(UserError, match="shape"):
             measure(*pair)
 
 

@@ -42,13 +42,11 @@ def test_activations_are_those_of_the_layer_whatever_the_batch() -> None:
 
 def test_layers_that_are_missing_or_run_twice_are_refused() -> None:
     model, batch = Model(Twice()), Batch(("a",), torch.rand(1, 3))
-    with pytest.raises(UserError, match="no layer 'onec'; the nearest are once"):
+    with pytest.raises(UserError, match=r"'onec'.*once"):
         activations(model, batch, "onec")
-    with pytest.raises(UserError, match="ran 2 times"):
+    with pytest.raises(UserError, match="2 times"):
         activations(model, batch, "twice")
-    with pytest.raises(
-        UserError, match="layer 'twice' ran 2 times in one pass; name one that runs once"
-    ):
+    with pytest.raises(UserError, match=r"'twice'.*2"):
         layer_gradient(model, batch, torch.tensor([0]), "twice")
 
 
@@ -83,13 +81,11 @@ def test_layers_without_a_row_for_each_input_are_refused() -> None:
     model, batch, target = Model(Odd()), Batch(("a", "b"), torch.rand(2, 3)), torch.tensor([0, 1])
     with pytest.raises(
         UserError,
-        match=r"layer 'turned' puts out a tensor of shape \(6,\) for 2 inputs; name one whose",
+        match=r"'turned'.*\(6,\).*2 inputs",
     ):
         activations(model, batch, "turned")
-    with pytest.raises(UserError, match="layer 'named' puts out dict, not a tensor"):
+    with pytest.raises(UserError, match=r"'named'.*dict"):
         activations(model, batch, "named")
     for layer, given in (("named", "dict"), ("counted", "Tensor")):
-        with pytest.raises(
-            UserError, match=f"layer '{layer}' puts out {given} without a gradient; name another"
-        ):
+        with pytest.raises(UserError, match=f"'{layer}'.*{given}.*gradient"):
             layer_gradient(model, batch, target, layer)

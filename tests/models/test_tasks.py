@@ -178,32 +178,30 @@ def test_stability_keeps_what_the_task_calls_unchanged(task):
     )
     if task == "regression":
         kept = (before - after)[:, 1].abs() <= 0.5
-        words = "the prediction moved from"
+        words = "moved"
     elif task == "multi_label":
         odds = np.log(0.7 / 0.3)
         raw = [model.module(v)[:, 1] > odds for v in (x, pushed(x))]
-        kept, words = raw[0] == raw[1], "top-1 changed from"
+        kept, words = raw[0] == raw[1], "top-1"
     elif task == "binary":
         kept, words = (
             (model.module(x) > 0)[:, 0] == (model.module(pushed(x)) > 0)[:, 0],
-            "top-1 changed from class",
+            "top-1",
         )
     elif task == "classification":
-        kept, words = before.argmax(1) == after.argmax(1), "top-1 changed from class"
+        kept, words = before.argmax(1) == after.argmax(1), "top-1"
     elif task == "segmentation":
         was, now = (model.module(v)["out"].argmax(1) == 1 for v in (x, pushed(x)))
         kept = (was & now).flatten(1).sum(1) / (was | now).flatten(1).sum(1) >= 0.55
-        words = "the region of class 1 keeps an overlap of"
+        words = "class 1"
     else:
         kept, words = (
             (before - after).abs()[:, 0] < 0.5,
-            "the prediction changed: the score of the box went from",
+            "the score of the box",
         )
     assert (pairs["status"] == "ok").tolist() == kept.tolist()
     flipped = pairs[pairs["status"] == "flipped"]
-    assert 0 < len(flipped) < len(pairs) and all(
-        reason.startswith(words) for reason in flipped["reason"]
-    )
+    assert 0 < len(flipped) < len(pairs) and all(words in reason for reason in flipped["reason"])
 
 
 def test_every_task_goes_through_certificates_and_says_what_it_cannot():
@@ -226,20 +224,18 @@ def test_every_task_goes_through_certificates_and_says_what_it_cannot():
         ),
         (
             heatproof.Stability(max_drop=0.1),
-            "max_drop is of a probability, and regression has none",
+            "max_drop.*regression",
         ),
         (
             heatproof.Faithfulness(metrics=("irof",)),
-            "irof is of a probability, and regression has none",
+            "irof.*regression",
         ),
-        (heatproof.Faithfulness(readout="margin"), "readout: margin is for classes"),
-        (heatproof.Faithfulness(against="label"), "against: label is for classes"),
+        (heatproof.Faithfulness(readout="margin"), "margin"),
+        (heatproof.Faithfulness(against="label"), "label"),
     ):
         with pytest.raises(UserError, match=why):
             heatproof.evaluate(model, x, [exact], axis)
-    with pytest.raises(
-        UserError, match="mfaba: it reads class probabilities, and regression has none"
-    ):
+    with pytest.raises(UserError, match=r"mfaba.*regression"):
         heatproof.evaluate(model, x, ["mfaba"], ROAD)
 
 
@@ -294,7 +290,7 @@ def test_regression_on_a_real_table():
             seen["probability"].isna().all()
             and seen["predicted_name"].iloc[0] == f"{seen['readout'].iloc[0]:.4g}"
         )
-        assert "prediction moved from" in run.table().query("status == 'flipped'").reason.iloc[0]
+        assert "moved" in run.table().query("status == 'flipped'").reason.iloc[0]
         found[name] = ranks
         run.text()
     np.testing.assert_allclose(
@@ -334,49 +330,49 @@ class Softly(nn.Module):
 
 
 WRONG = [
-    (lambda: Model(linear(1)), "single output.*'binary'.*'regression'"),
-    (Softly, "outputs of Softly are probabilities.*'outputs': 'probabilities'"),
+    (lambda: Model(linear(1)), "'binary'.*'regression'"),
+    (Softly, "Softly.*'probabilities'"),
     (
         lambda: Model(linear(3), task="regresion"),
-        "unknown task 'regresion'; did you mean 'regression'",
+        "'regresion'.*'regression'",
     ),
-    (lambda: Model(linear(3), task={"regression": {"tolerence": 1}}), "did you mean 'tolerance'"),
+    (lambda: Model(linear(3), task={"regression": {"tolerence": 1}}), "'tolerance'"),
     (
         lambda: Model(linear(3), task={"regression": {"tolerance": -1}}),
-        "greater than or equal to 0, got -1",
+        "-1",
     ),
-    (lambda: Model(linear(3), task={"multi_label": {"label": "dog"}}), "label 'dog' is a name"),
-    (lambda: Model(linear(3), classes="abc", task="binary"), "list of names"),
+    (lambda: Model(linear(3), task={"multi_label": {"label": "dog"}}), "'dog'"),
+    (lambda: Model(linear(3), classes="abc", task="binary"), "list"),
     (
         lambda: Model(
             linear(3), classes=["cat", "dog", "fox"], task={"multi_label": {"label": "dgo"}}
         ),
-        "unknown label 'dgo'; did you mean 'dog'",
+        "'dgo'.*'dog'",
     ),
-    (lambda: Model(linear(3), task=tasks.Regression), r"make one: Regression\(\)"),
-    (lambda: Model(linear(3), task="regression"), "predicts 3 numbers; say which one"),
+    (lambda: Model(linear(3), task=tasks.Regression), r"Regression\(\)"),
+    (lambda: Model(linear(3), task="regression"), "3 numbers"),
     (
         lambda: Model(linear(3), task={"multi_label": {"label": 7}}),
-        "reads output 7, .*outputs 0 to 2",
+        "7.*0 to 2",
     ),
     (
         lambda: Model(linear(3), task={"regression": {}, "binary": {}}),
-        "task: expected one name with its parameters, got the keys regression, binary",
+        "regression, binary",
     ),
-    (lambda: Model(linear(3), task="binary"), "binary reads one output, and the network has 3"),
-    (lambda: Model(linear(3), task="segmentation"), r"outputs \(B, classes, …\), got"),
-    (lambda: Model(Boxes(), task="classification"), "cannot find the class scores.*type list"),
+    (lambda: Model(linear(3), task="binary"), "binary.*3"),
+    (lambda: Model(linear(3), task="segmentation"), "segmentation"),
+    (lambda: Model(Boxes(), task="classification"), "list"),
     (
         lambda: Model(linear(1), task=tasks.Readout(lambda o, a: [1], lambda b, a: b)),
-        "the readout gave list",
+        "list",
     ),
     (
         lambda: Model(linear(1), task=tasks.Readout(lambda o, a: o, lambda before, after: True)),
-        r"`keeps` of the readout must give a boolean tensor \(\d+,\), got True",
+        "keeps.*True",
     ),
     (
         lambda: Model(nn.Sequential(linear(1), nn.Threshold(1e9, 0.0)), task="regression"),
-        r"the predictions for the \d+ reference samples do not vary",
+        "reference",
     ),
 ]
 
@@ -389,13 +385,11 @@ def test_wrong_tasks_are_refused_with_a_way_out(make, message):
 
 def test_what_a_task_has_not_got_is_said():
     table = torch.zeros(2, 1)
-    with pytest.raises(
-        UserError, match=r"without reference samples give task={'regression': {'tolerance': 0.5}}"
-    ):
+    with pytest.raises(UserError, match=r"regression.*tolerance"):
         tasks.Regression().same(table, table, torch.zeros(2).long())
-    with pytest.raises(UserError, match="regression fixes nothing on the sample as it is"):
+    with pytest.raises(UserError, match="regression"):
         tasks.Regression().fix(table, {})
-    with pytest.raises(UserError, match="the region has 9 positions, but the network gives 16"):
+    with pytest.raises(UserError, match=r"9.*16"):
         tasks.Segmentation().table(torch.zeros(1, 2, 4, 4), {"_region": torch.ones(1, 3, 3)})
 
 
@@ -421,15 +415,13 @@ def test_a_study_file_names_the_task_and_a_wrong_one_has_its_line(tmp_path):
     plan = read_study(file).plan(allow_code=True)
     assert next(iter(plan.models.values())).task == tasks.Regression(tolerance=0.5)
     file.write_text(text.format("regresion"))
-    with pytest.raises(
-        UserError, match="line 1: unknown task 'regresion'; did you mean 'regression'"
-    ):
+    with pytest.raises(UserError, match=r"line 1.*'regresion'.*'regression'"):
         read_study(file)
 
 
 def test_a_readout_needs_what_is_fixed_and_the_network_does_not_see_it():
     model, x = MODELS["segmentation"]()
-    with pytest.raises(UserError, match=r"pass model.fixed\(batch\) on"):
+    with pytest.raises(UserError, match=r"model\.fixed"):
         model.logits(x)
     batch = model.fixed(Batch(tuple(map(str, range(len(x)))), x))
     table = model.logits(x, batch.aux)
@@ -461,33 +453,31 @@ class TwoScores(nn.Module):
 
 def test_networks_are_refused_for_inputs_and_outputs_that_do_not_fit_before_any_pass():
     net = TwoInputs()
-    with pytest.raises(UserError, match=r"TwoInputs takes depth beside its first input.*aux_depth"):
+    with pytest.raises(UserError, match=r"TwoInputs.*depth"):
         heatproof.evaluate(net, rows(6), ["saliency"], ROAD)
     batch = Batch(tuple("abcdef"), rows(6), {"depht": torch.ones(6, 8), "depth": torch.ones(6, 8)})
-    with pytest.raises(UserError, match="the data bring depht, and TwoInputs takes depth beside x"):
+    with pytest.raises(UserError, match=r"depht.*TwoInputs.*depth"):
         heatproof.evaluate(net, batch, ["saliency"], ROAD)
     good = Batch(batch.ids, batch.x, {"depth": torch.ones(6, 8)})
     assert set(
         heatproof.evaluate(net, good, ["saliency"], ROAD).table().query("measure == 'road'").status
     ) == {"ok"}
-    with pytest.raises(
-        UserError, match=r"dict without logits \(features \(4, 8\), classes \(4, 3\)\)"
-    ):
+    with pytest.raises(UserError, match=r"logits.*\(4, 8\).*\(4, 3\)"):
         Model(TwoScores()).logits(rows(4))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         script = torch.jit.script(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
     for method in ("grad_cam", "deep_lift"):
-        with pytest.raises(UserError, match=f"{method}: it watches the layers.*before torch.jit"):
+        with pytest.raises(UserError, match=rf"{method}.*torch\.jit"):
             heatproof.evaluate(script, torch.rand(3, 3, 8, 8), [method], ROAD)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"gaussian_noise": {"sigma": 25}}, r"at most 1; 25 of 255 is 0.098"),
-        ({"brightness": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
-        ({"contrast": {"factor": 150}}, r"at most 20, got 150; 150 % is 1.5"),
+        ({"gaussian_noise": {"sigma": 25}}, r"25.*0\.098"),
+        ({"brightness": {"factor": 150}}, r"150.*1\.5"),
+        ({"contrast": {"factor": 150}}, r"150.*1\.5"),
     ],
 )
 def test_parameters_far_outside_the_range_of_pixels_are_refused(spec, message):
@@ -506,7 +496,7 @@ def test_grad_cam_of_series_and_volumes_is_the_formula(dims):
     weights = net[4].weight[[2, 0]] / features[0, 0].numel()  # the gradient of a mean is even
     expected = torch.einsum("bc,bc...->b...", weights, features).relu()
     torch.testing.assert_close(maps, expected[:, None].expand_as(x).detach())
-    with pytest.raises(UserError, match="grad_cam reads a map of a convolutional network"):
+    with pytest.raises(UserError, match="grad_cam"):
         heatproof.GradCAM().check(Model(nn.Linear(12, 2)), (2, 12))
 
 
@@ -524,22 +514,17 @@ class Sigmoids(nn.Module):
 def test_sigmoids_and_a_missing_normalisation_are_findings():
     run = heatproof.evaluate(Sigmoids(), rows(24), ["saliency"], ROAD)
     titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
-    assert "The scores look like probabilities" in titles
+    assert any("probabilities" in title for title in titles)
     plain = linear(3)
     run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
     titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
-    assert not {
-        "The scores look like probabilities",
-        "The model was given without its normalisation",
-    } & set(titles)
+    assert not any("probabilities" in title or "normalisation" in title for title in titles)
     plain.pretrained_cfg = {"mean": (0.5,), "std": (0.25,)}  # as timm keeps it
     run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
     (card,) = (
-        f
-        for f in findings(run.table(), run.samples(), run.manifest)
-        if "without its normalisation" in f.title
+        f for f in findings(run.table(), run.samples(), run.manifest) if "normalisation" in f.title
     )
-    assert "mean=(0.5,), std=(0.25,)" in card.seen
+    assert "0.5" in card.seen and "0.25" in card.seen
     known = heatproof.evaluate(Model(plain, mean=0.5, std=0.25), rows(24), ["saliency"], ROAD)
     assert known.manifest["study"]["models"]["Linear"]["unnormalised"] is None
 
@@ -565,8 +550,7 @@ def test_symmetry_of_a_number_is_what_the_task_calls_unchanged():
         assert value == pytest.approx(
             float((turned[:, i] - turned[0, i]).abs().mean() / unit), rel=1e-4
         )
-    assert "model agreement" in run.text() and "prediction unchanged" in run.text()
-    assert model.task.name == "regression" and run.report().read_text().count("model agreement")
+    assert "model agreement" in run.text() and "model agreement" in run.report().read_text()
 
 
 def test_the_region_of_a_segmentation_moves_with_the_sample():
@@ -610,7 +594,7 @@ def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
         passes = [net.passes for net in nets.values()]
         with pytest.raises(
             UserError,
-            match=r"what all models have is faithfulness: \{readout: logit, metrics: \[road",
+            match=r"logit.*road",
         ):
             heatproof.evaluate(nets, rows, ["input_x_gradient"], replace(axis, **asked))
         assert passes == [net.passes for net in nets.values()]

@@ -65,127 +65,127 @@ FRAME = pd.DataFrame({"age": [1.0, 2.0], "kind": ["a", "b"]})
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a network with two inputs": (
         judged(TwoStreams(), PICTURES),
-        r"TwoStreams takes flow beside its first input.*'flow'",
+        "TwoStreams.*flow",
     ),
     "a network of edges": (
         judged(GraphNet(), X),
-        r"takes edge_index and batch .*graphs come dense, as adjacency",
+        "edge_index.*adjacency",
     ),
     "inputs that nobody takes": (
         judged(Never(), open_data({"x": X, "depth": X})),
-        "the data bring depth, and Never takes nothing",
+        "depth.*Never",
     ),
     "a softmax at the end": (
         lambda: Model(nn.Sequential(nn.Linear(8, 2), nn.Softmax(1))),
-        "ends in a softmax.*leave it off",
+        "softmax",
     ),
-    "one output, no task": (judged(nn.Linear(8, 1), X), "single output.*'binary'.*'regression'"),
+    "one output, no task": (judged(nn.Linear(8, 1), X), "'binary'.*'regression'"),
     "an unknown task": (
         lambda: Model(nn.Linear(8, 2), task="regresion"),
-        "did you mean 'regression'",
+        "'regression'",
     ),
     "a label of no class": (
         lambda: Model(
             nn.Linear(8, 2), classes=["cat", "dog"], task={"multi_label": {"label": "dgo"}}
         ),
-        "unknown label 'dgo'; did you mean 'dog'",
+        "'dgo'.*'dog'",
     ),
-    "no network": (lambda: Model("resnet50"), "needs a torch.nn.Module, got str"),
+    "no network": (lambda: Model("resnet50"), "str"),
     "a scripted network for grad_cam": (
         judged(scripted(), PICTURES, "grad_cam"),
-        "watches the layers.*before torch.jit",
+        r"torch\.jit",
     ),
     "grad_cam of a table": (judged(nn.Linear(8, 2), X, "grad_cam"), "grad_cam"),
-    "noise of bytes": (shaken({"gaussian_noise": {"sigma": 25}}), "at most 1; 25 of 255 is 0.098"),
+    "noise of bytes": (shaken({"gaussian_noise": {"sigma": 25}}), r"25.*0\.098"),
     "brightness in percent": (
         shaken({"brightness": {"factor": 150}}),
-        "at most 20, got 150; 150 % is 1.5",
+        r"150.*1\.5",
     ),
-    "an unknown perturbation": (shaken(["noise"]), "unknown perturbation or preset 'noise'"),
+    "an unknown perturbation": (shaken(["noise"]), "'noise'"),
     "jpeg of volumes": (
         shaken("jpeg", VOLUMES),
-        "jpeg needs images .*for volumes there are rotation",
+        "jpeg.*images.*rotation",
     ),
     "volumes in units of their own": (
         shaken("usual", 400 * VOLUMES),
-        r"perturbed in \[0, 1\].*scale them first",
+        r"\[0, 1\]",
     ),
     "a shift out of the picture": (
         shaken({"translation": {"pixels": 16}}),
-        "leaves nothing of images of width 16",
+        "16",
     ),
     "a depth that pictures lack": (
         shaken({"translation": {"pixels": 1, "axis": "depth"}}),
-        "is for volumes",
+        "volumes",
     ),
     "turns of no cubes": (
         symmetric("octahedral", VOLUMES[:, :, :4]),
-        "needs cubes, got 4×8×8; octahedral: {turns: false}",
+        "4×8×8.*octahedral",
     ),
     "a group of volumes on pictures": (
         symmetric("octahedral", PICTURES),
-        r"needs volumes \(B, C, D, H, W\)",
+        "volumes",
     ),
     "an unknown group": (
         lambda: heatproof.Symmetry(group="octaedral"),
-        "did you mean 'octahedral'",
+        "'octahedral'",
     ),
     "pixels of bytes": (lambda: open_data(torch.full((2, 3, 8, 8), 200.0)), r"\[0, 1\]|255"),
     "rows that are pictures": (
         lambda: open_data(torch.rand(3, 784)),
-        r"look like flattened pictures.*shape=\[1, 28, 28\]",
+        r"\[1, 28, 28\]",
     ),
     "values that are not finite": (
         lambda: open_data(torch.tensor([[1.0, torch.nan]])),
-        "not finite",
+        "finite",
     ),
     "a network of other inputs": (
         lambda: Workbench(Model(nn.Linear(3, 2)), 4).predict(Batch(("a",), torch.rand(1, 5))),
-        r"Linear cannot predict samples of shape \(5,\): mat1 and mat2",
+        r"Linear.*\(5,\)",
     ),
     "an explainer without a tensor": (
         lambda: heatproof.explain(
             nn.Linear(5, 2), torch.rand(2, 5), lambda model, batch, target, seed: batch.x.tolist()
         ),
-        "explainer '.*' returned list; a tensor in the shape of the inputs is needed",
+        "explainer.*list",
     ),
     "a folder as a checkpoint": (
         lambda: Checkpoint("."),
-        "is a file with a state dict, but '.*' is a folder",
+        "folder",
     ),
     "a frame without the label": (
         lambda: open_data(FRAME, label="kid"),
-        "unknown column of the DataFrame 'kid'",
+        "'kid'",
     ),
     "a frame of dates": (
         lambda: open_data(FRAME.assign(at=pd.Timestamp(0))),
-        "column 'at' holds times",
+        "'at'",
     ),
     "inputs of other lengths": (
         lambda: open_data({"x": X, "depth": X[:2]}),
-        "6 samples but 2 of depth",
+        "6.*2.*depth",
     ),
     "a dict without x": (
         lambda: open_data({"image": np.ones(3)}),
-        "cannot read data from dict; .*more inputs by name",
+        "dict",
     ),
     "pictures that are not there": (
         lambda: open_data(["no/where.png"]),
-        "there is no file or folder",
+        "'no'",
     ),
     "texts without a vocabulary": (
         lambda: open_data(["a text", "another"]),
-        "texts need a vocabulary",
+        "vocabulary",
     ),
     "regions of another size": (
         lambda: open_data(VOLUMES, regions=np.ones((4, 8, 8), bool)).load([0]),
-        r"a region of shape \(8, 8\) does not fit samples of \(1, 8, 8, 8\)",
+        r"\(8, 8\).*\(1, 8, 8, 8\)",
     ),
     "regions that cannot move": (
         lambda: groups.Dihedral(4).act(
             torch.tensor(1), Batch(("a",), PICTURES[:1], {"_region": torch.ones(1, 8, 8)})
         ),
-        r"regions move with samples of their own size, \(16, 16\), got \(8, 8\)",
+        r"\(16, 16\).*\(8, 8\)",
     ),
 }
 

@@ -15,7 +15,6 @@ from heatproof.features import superpixels as segment
 from heatproof.kernels import depthwise, quickshift, ssim
 from heatproof.maps import ssim as windows
 from heatproof.maps.similarity import compare, compare_all, profile
-from support.recorded import constants, recorded
 
 runs_kernels = pytest.mark.skipif(not kernels.AVAILABLE, reason="Triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
@@ -166,11 +165,3 @@ def test_the_shape_of_filtered_images_is_known_without_them():
         found = depthwise.depthwise(torch.empty(2, 4, 7, 9), torch.empty(4, 1, 3, 6), None, [0, 2])
     wanted = F.conv2d(torch.zeros(2, 4, 7, 9), torch.zeros(4, 1, 3, 6), padding=(0, 2), groups=4)
     assert found.shape == wanted.shape and found.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_constants_of_kernels():
-    depthwise._empty(
-        torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1), [0, 0]
-    )  # so that it is known which files these are
-    quickshift._squares(torch.ones(1), 1)
-    recorded("kernels/constants", [constants(module) for module in (depthwise, quickshift)], atol=0)

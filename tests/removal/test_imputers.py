@@ -308,22 +308,14 @@ def test_the_registry_is_complete_and_takes_plain_parameters():
 def test_mistakes_are_named():
     x, keep = pictures(2, 3, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
     cases = {
-        "keep must be boolean.*float32": lambda: removal.Zero()(x, keep.float()),
-        "keep is on meta but x on cpu; move one": lambda: removal.Zero()(x, keep.to("meta")),
-        r"keep has shape \(2, 5, 4\).*needs \(2, 4, 5\)": lambda: removal.Blur()(
-            x, keep.transpose(1, 2)
-        ),
-        r"keep has shape \(2, 3, 4, 5\)": lambda: removal.UniformNoise()(
-            x, keep[:, None].expand_as(x)
-        ),
-        "ids has 1 names but x holds 2": lambda: removal.NoisyLinear()(x, keep, ids=("a",)),
-        r"floats.*int64 of shape \(2, 3, 4, 5\)": lambda: removal.ImageMean()(x.long(), keep),
-        r"images \(B, C, H, W\), volumes .* or series.*\(2, 3\)": lambda: removal.Zero()(
-            x[..., 0, 0], keep[:, 0, 0]
-        ),
-        "2 numbers, not one for each of 3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(
-            x, keep
-        ),
+        "keep.*float32": lambda: removal.Zero()(x, keep.float()),
+        "meta.*cpu": lambda: removal.Zero()(x, keep.to("meta")),
+        r"\(2, 5, 4\).*\(2, 4, 5\)": lambda: removal.Blur()(x, keep.transpose(1, 2)),
+        r"keep.*\(2, 3, 4, 5\)": lambda: removal.UniformNoise()(x, keep[:, None].expand_as(x)),
+        "ids.*1.*2": lambda: removal.NoisyLinear()(x, keep, ids=("a",)),
+        r"int64.*\(2, 3, 4, 5\)": lambda: removal.ImageMean()(x.long(), keep),
+        r"images.*series.*\(2, 3\)": lambda: removal.Zero()(x[..., 0, 0], keep[:, 0, 0]),
+        "2.*3 channels": lambda: removal.DatasetMean(mean=(0.1, 0.2))(x, keep),
     }
     for message, call in cases.items():
         with pytest.raises(UserError, match=message):
@@ -336,7 +328,7 @@ def test_mistakes_are_named():
 def test_nothing_kept_is_an_error_that_names_the_sample():
     x, keep = pictures(3, 3, 8, 8), torch.ones(3, 8, 8, dtype=torch.bool)
     keep[1] = False
-    with pytest.raises(UserError, match="nothing is kept of sample 'dog'"):
+    with pytest.raises(UserError, match="'dog'"):
         removal.NoisyLinear()(x, keep, ids=("cat", "dog", "eel"))
     assert (removal.Zero()(x, keep)[1] == 0).all()
 

@@ -1,4 +1,4 @@
-"""Imputers and their solvers as they were found and looked at; the other file says what is right."""
+"""Parts of the imputers: draws in parts, refusals, own baselines, and which solver takes which mask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from heatproof.removal import contextual, imputers
 from heatproof.removal.harmonic import linear, multigrid, volumes
 from heatproof.types import Batch
 from support.fixed import fixed
-from support.recorded import recorded
 
 
 def kept(*shape: int, share: float = 0.5, seed: int = 1) -> Tensor:
@@ -30,27 +29,21 @@ SHAPES = {"image": (2, 2, 5, 6), "series": (2, 2, 11), "volume": (2, 1, 3, 4, 3)
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_every_imputer_with_its_defaults(kind: str) -> None:
+@pytest.mark.parametrize("name", removal.IMPUTERS)
+def test_what_is_kept_stays_on_data_of_every_shape(name: str, kind: str) -> None:
     x = fixed(*SHAPES[kind])
     keep = kept(*(x.shape if kind == "row" else (2, *x.shape[2:])))
-    found: dict[str, Any] = {}
-    for name, make in removal.IMPUTERS.items():
-        imputer = make(mean=(0.5,)) if name == "dataset_mean" else make()
-        if kind == "row" and name in (
-            "image_mean",
-            "blur",
-            "noisy_linear",
-            "noisy_linear_published",
-        ):
-            with pytest.raises(UserError, match="columns of a table"):
-                imputer(x, keep)
-            continue
-        filled = imputer(x, keep, ("a", "b"), 3)
-        where = keep if kind == "row" else keep[:, None].expand_as(x)
-        assert torch.equal(filled[where], x[where])
-        found[str(imputer)] = filled[0] if x.ndim == 2 else filled[1, -1]
-        assert torch.equal(imputer(x, keep), imputer(x, keep, ("0", "1"), 0))
-    recorded(f"removal/{kind}", found)
+    parameters = {"mean": (0.5,)} if name == "dataset_mean" else {}
+    imputer = removal.IMPUTERS[name](**parameters)
+    neighbours = ("image_mean", "blur", "noisy_linear", "noisy_linear_published")
+    if kind == "row" and name in neighbours:
+        with pytest.raises(UserError, match=name):
+            imputer(x, keep)
+        return
+    filled = imputer(x, keep, ("a", "b"), 3)
+    where = keep if kind == "row" else keep[:, None].expand_as(x)
+    assert torch.equal(filled[where], x[where]) and bool(filled.isfinite().all())
+    assert torch.equal(imputer(x, keep), imputer(x, keep, ("0", "1"), 0))
 
 
 def test_draws_some_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,50 +112,48 @@ def test_imputers_that_need_more_than_the_sample() -> None:
         )
 
 
-def test_the_baseline_that_an_explainer_measures_against() -> None:
+@pytest.mark.parametrize(
+    ("explainer", "value"),
+    [
+        (IntegratedGradients(baseline=2.0), 2.0),
+        (IntegratedGradients(), 0.0),
+        (GradCAM(), 0.0),
+        (Lime(features=Patches(2), fill="mean"), 0.0),
+        (Occlusion(fill=0.7), 0.7),
+        (SmoothGrad(of=IntegratedGradients(baseline=3)), 3.0),
+    ],
+    ids=str,
+)
+def test_the_baseline_of_an_explainer_is_measured_in_units_of_the_data(
+    explainer: Any, value: float
+) -> None:
     ask = contextual.OwnBaseline().of
-    found = {}
-    for explainer in (
-        IntegratedGradients(baseline=2.0), IntegratedGradients(), GradCAM(),
-        Lime(features=Patches(2), fill=0.3), Lime(features=Patches(2), fill="mean"), Occlusion(fill=0.7),
-        SmoothGrad(of=IntegratedGradients(baseline=3)),
-    ):  # fmt: skip
-        for mean, std in ((None, None), ([0.5, 0.4], [0.25]), ([0.5], [0.2, 0.1])):
-            found[f"{explainer} {mean} {std}"] = ask(explainer, mean, std).mean
-    recorded("removal/own_baseline", found)
+    assert ask(explainer, None, None).mean == pytest.approx((value,))
+    for mean, std in (([0.5, 0.4], [0.25, 0.25]), ([0.5, 0.5], [0.2, 0.1])):
+        wanted = [m + s * value for m, s in zip(mean, std, strict=True)]
+        assert ask(explainer, mean, std).mean == pytest.approx(wanted)
+    assert ask(explainer, [0.5], [0.2, 0.1]).mean == pytest.approx(
+        [0.5 + 0.2 * value, 0.5 + 0.1 * value]
+    )
 
 
-def test_every_part_of_the_multigrid_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = kept(2, 19, 22, share=0.15)
-    levels = multigrid._levels((~keep)[:, None].double(), False)
-    residual = multigrid.framed(fixed(2, 2, 19, 22).double() * (~keep)[:, None])
-    found: dict[str, Any] = {"levels": len(levels)}
-    for number, level in enumerate(levels):
-        parts = {"inverse": level.inverse, "share": level.share, "solution": level.solution}
-        found[str(number)] = {
-            name: part[1].flatten()[::29] for name, part in parts.items() if part is not None
-        }
-    found["cycle"] = multigrid._cycle(levels, residual)[1, 1, ::5]
-    assert len(multigrid._levels((~keep)[:, None].double(), True)) == 1
-    found["weights"] = [
-        part[0, 0] for part in multigrid._weights(3, 4, torch.float64, torch.device("cpu"))
-    ]
-    values = fixed(1, 1, 5, 4).double()
-    frame = multigrid.framed(values)
-    found["taps"] = [
-        multigrid.neighbours(frame),
-        multigrid.gathered(frame),
-        multigrid.pixels(frame, values[..., :2, :3]),
-    ]
-    found["spread"] = multigrid.spread(multigrid.gathered(frame), frame.shape)
-    recorded("removal/multigrid", found)
-    _, iterations = multigrid.fill(fixed(2, 2, 19, 22).double(), keep, 1e-6)
-    assert iterations.shape == (2,) and 4 <= int(iterations.min()) <= int(iterations.max()) <= 12
-    few = multigrid.fill(fixed(2, 2, 19, 22).double(), keep, 1e-2)[1]
-    assert int(few.max()) < int(iterations.min())
+def test_a_fill_given_as_a_number_is_in_units_of_the_data_already() -> None:
+    ask = contextual.OwnBaseline().of
+    explainer = Lime(features=Patches(2), fill=0.3)
+    for mean, std in ((None, None), ([0.5, 0.4], [0.25]), ([0.5], [0.2, 0.1])):
+        assert ask(explainer, mean, std).mean == pytest.approx((0.3,))
+
+
+def test_a_strict_tolerance_takes_more_steps_and_too_few_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, keep = fixed(2, 2, 19, 22).double(), kept(2, 19, 22, share=0.15)
+    _, iterations = multigrid.fill(x, keep, 1e-6)
+    assert iterations.shape == (2,) and int(iterations.min()) >= 2
+    assert int(multigrid.fill(x, keep, 1e-2)[1].max()) < int(iterations.min())
     monkeypatch.setattr(multigrid, "ITERATIONS", int(iterations.min()) - 1)
-    with pytest.raises(UserError, match="not reached"):
-        multigrid.fill(fixed(2, 2, 19, 22).double(), keep, 1e-6)
+    with pytest.raises(UserError, match=str(int(iterations.min()) - 1)):
+        multigrid.fill(x, keep, 1e-6)
 
 
 def test_the_coarsest_level_is_solved_exactly() -> None:
@@ -244,4 +235,3 @@ def test_volumes_are_solved_as_written() -> None:
     assert float(left.abs().max()) < 1e-6
     rough = volumes.interpolated_volumes(x, keep, 0.3)
     assert not torch.allclose(rough.double(), solved, atol=1e-4)
-    recorded("removal/volumes", [rough[1, 0], solved[0, 1]])

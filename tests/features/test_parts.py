@@ -1,4 +1,4 @@
-"""Groupings, fills and superpixels as they were found and looked at; the other file says what is right."""
+"""Parts of groupings: which shapes fit, what is hidden of texts, fills, moved samples, links of superpixels."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 from torch import Tensor, nn
 
 from heatproof import Model, features
 from heatproof.errors import UserError
 from heatproof.features import fill, superpixels
 from heatproof.types import Batch, Moved
-from support.recorded import recorded
 
 
 def batch(*shape: int, aux: dict[str, Tensor] | None = None, seed: int = 0) -> Batch:
@@ -34,22 +34,30 @@ def scene() -> Tensor:
     ).clamp(0, 1)
 
 
-def test_labels_of_every_grouping_and_its_defaults() -> None:
-    found: dict[str, Any] = {str(kind()): None for kind in features.GROUPINGS.values()}
-    for grouping, shape in (
-        (features.Pixels(), (2, 3, 2, 3)), (features.Pixels(), (2, 4)), (features.Pixels(), (1, 2, 5)),
-        (features.Patches(2), (1, 3, 5, 4)), (features.Patches(3), (1, 1, 4, 3, 7)), (features.Windows(3), (2, 2, 7)),
-        (features.Windows(2), (1, 5)), (features.Elements(), (1, 3, 2)),
-    ):  # fmt: skip
-        labels = grouping.segments(batch(*shape))
-        assert grouping.total(shape) == int(labels.max()) + 1 and torch.equal(labels[0], labels[-1])
-        found[f"{grouping} {shape}"] = labels[0]
+@pytest.mark.parametrize(
+    ("grouping", "shape", "expected"),
+    [
+        (features.Patches(3), (1, 1, 4, 3, 7), lambda z, y, x: (z // 3 * 1 + y // 3) * 3 + x // 3),
+        (features.Patches(2), (2, 3, 5, 4), lambda y, x: y // 2 * 2 + x // 2),
+        (features.Windows(3), (2, 2, 7), lambda x: x // 3),
+        (features.Elements(), (2, 3, 2), lambda element, value: element),
+        (features.Pixels(), (2, 3, 2, 3), lambda y, x: 3 * y + x),
+    ],
+    ids=str,
+)
+def test_labels_are_numbered_by_the_cell_of_each_place(
+    grouping: Any, shape: tuple[int, ...], expected: Any
+) -> None:
+    labels = grouping.segments(batch(*shape))
+    assert grouping.total(shape) == int(labels.max()) + 1
+    for at in np.ndindex(*labels.shape[1:]):
+        assert labels[(slice(None), *at)].tolist() == [expected(*at)] * shape[0]
+
+
+def test_columns_of_a_table_may_share_a_feature() -> None:
     columns = torch.tensor([[0, 0, 1, 2]])
-    assert (
-        features.Pixels().segments(batch(1, 4, aux={"_columns": columns})).tolist()
-        == columns.tolist()
-    )
-    recorded("features/labels", found)
+    grouped = features.Pixels().segments(batch(1, 4, aux={"_columns": columns}))
+    assert torch.equal(grouped, columns)
 
 
 @pytest.mark.parametrize(
@@ -78,85 +86,113 @@ def test_shapes_that_just_fit_and_those_that_do_not(
             grouping.check(shape)
 
 
-def test_tokens_and_passages() -> None:
-    ids = torch.tensor([[1, 7, 2, 8, 2, 9, 0], [1, 7, 8, 9, 2, 0, 0]])
-    attended = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0]])
-    found: dict[str, Any] = {}
-    for grouping, aux in (
-        (features.Tokens((1,)), {"attention_mask": attended}),
-        (features.Tokens((1, 2), 5), {}),
-        (features.Passages(special=(1,), separators=(2,)), {"attention_mask": attended}),
-        (
-            features.Passages(mask_token=5),
-            {"_passages": torch.tensor([[0, 1, 1, 2, 2, 3, 3], [0, 1, 1, 1, 1, 2, 0]])},
-        ),
-    ):
-        texts = Batch(("a", "b"), ids, aux)
-        segments, always = grouping.segments(texts), grouping.fixed(texts)
-        n = always.shape[1]
-        kept = always | (torch.arange(n) % 2 == 0)
-        hidden, beside = grouping.hide(ids, aux, kept)
-        found[str(grouping)] = {
-            "segments": segments,
-            "fixed": always.int(),
-            "hidden": hidden,
-            "aux": beside,
-        }
-        found[str(grouping)]["changeable"] = fill.changeable(grouping, texts, n).int()
-    recorded("features/tokens", found)
-    with pytest.raises(UserError, match="without any token"):
-        features.Tokens().hide(
-            ids, {"attention_mask": attended}, torch.zeros(2, 7, dtype=torch.bool)
-        )
-    with pytest.raises(UserError, match="integer token ids"):
+IDS = torch.tensor([[1, 7, 2, 8, 2, 9, 0], [1, 7, 8, 9, 2, 0, 0]])
+ATTENDED = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0]])
+
+
+def test_hidden_tokens_lose_the_attention_or_become_the_mask_token() -> None:
+    texts = Batch(("a", "b"), IDS, {"attention_mask": ATTENDED})
+    plain = features.Tokens((1,))
+    fixed = plain.fixed(texts)
+    assert fixed.tolist() == ((IDS == 1) | (ATTENDED == 0)).tolist()
+    kept = fixed | (torch.arange(7) % 2 == 0)
+    hidden, beside = plain.hide(IDS, {"attention_mask": ATTENDED}, kept)
+    assert torch.equal(hidden, IDS)
+    assert torch.equal(beside["attention_mask"].bool(), kept & ATTENDED.bool())
+    masking = features.Tokens((1, 2), 5)
+    fixed = masking.fixed(Batch(("a", "b"), IDS))
+    assert fixed.tolist() == ((IDS == 1) | (IDS == 2)).tolist()
+    kept = fixed | (torch.arange(7) % 2 == 0)
+    hidden, _ = masking.hide(IDS, {}, kept)
+    assert torch.equal(hidden, torch.where(kept, IDS, 5))
+    assert fill.changeable(masking, Batch(("a", "b"), IDS), 7).tolist() == (~fixed).tolist()
+
+
+def test_passages_end_with_their_separator_and_are_hidden_whole() -> None:
+    texts = Batch(("a", "b"), IDS, {"attention_mask": ATTENDED})
+    passages = features.Passages(special=(1,), separators=(2,))
+    assert passages.segments(texts).tolist() == [[0, 1, 1, 2, 2, 0, 0], [0, 1, 1, 1, 1, 0, 0]]
+    kept = passages.fixed(texts) | torch.tensor([False, False, True])
+    _, beside = passages.hide(IDS, {"attention_mask": ATTENDED}, kept)
+    assert beside["attention_mask"].tolist() == [[1, 0, 0, 1, 1, 1, 0], [1, 0, 0, 0, 0, 0, 0]]
+
+
+def test_numbered_passages_become_the_mask_token() -> None:
+    numbers = torch.tensor([[0, 1, 1, 2, 2, 3, 3], [0, 1, 1, 1, 1, 2, 0]])
+    passages = features.Passages(mask_token=5)
+    assert torch.equal(passages.segments(Batch(("a", "b"), IDS, {"_passages": numbers})), numbers)
+    kept = torch.tensor([[True, False, True, False]] * 2)
+    hidden, _ = passages.hide(IDS, {"_passages": numbers}, kept)
+    gone = (numbers == 1) | (numbers == 3)
+    assert torch.equal(hidden, torch.where(gone, 5, IDS))
+
+
+def test_texts_without_any_token_and_floats_in_place_of_ids_are_refused() -> None:
+    nothing = torch.zeros(2, 7, dtype=torch.bool)
+    with pytest.raises(UserError, match="token"):
+        features.Tokens().hide(IDS, {"attention_mask": ATTENDED}, nothing)
+    with pytest.raises(UserError, match="token ids"):
         features.Tokens().segments(batch(1, 3))
-    plain = Batch(("a", "b"), ids, {"attention_mask": attended})
-    assert fill.changeable(features.Windows(2), plain, 7).tolist() == attended.bool().tolist()
-    assert (
-        fill.changeable(features.Windows(2), plain, 4).all()
-        and fill.changeable(features.Pixels(), batch(1, 3), 3).all()
-    )
+
+
+def test_padding_cannot_be_changed() -> None:
+    plain = Batch(("a", "b"), IDS, {"attention_mask": ATTENDED})
+    assert fill.changeable(features.Windows(2), plain, 7).tolist() == ATTENDED.bool().tolist()
+    assert fill.changeable(features.Windows(2), plain, 4).all()
+    assert fill.changeable(features.Pixels(), batch(1, 3), 3).all()
 
 
 def test_what_takes_the_place_of_features() -> None:
     model, pictures = Model(nn.Flatten(), mean=0.5, std=0.25), batch(2, 2, 4, 6)
     inputs, segments = model.inputs(pictures), features.Patches(2).segments(pictures)
-    found = {
-        str(kind): fill.filled(kind, model, pictures, inputs, segments)[1]
+    made = {
+        kind: fill.filled(kind, model, pictures, inputs, segments)
         for kind in ("zero", "mean", "blur", 0.75)
     }
-    found["long"] = fill.blurred(batch(1, 1, 40).x)
-    found["volume"] = fill.blurred(batch(1, 1, 2, 3, 4).x)
-    found["smoothed"] = fill.smoothed(batch(1, 1, 3, 7).x, 1.5, 2, 3)
+    assert not made["zero"].any()
+    assert torch.equal(made[0.75], torch.ones_like(inputs))
+    means = nn.functional.avg_pool2d(inputs, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
+    torch.testing.assert_close(made["mean"], means)
+    torch.testing.assert_close(made["blur"], fill.blurred(inputs))
+    for wrong in (True, "black", float("nan"), None):
+        with pytest.raises(UserError):
+            fill.filled(wrong, model, pictures, inputs, segments)
+
+
+def test_only_what_is_kept_is_left_of_the_inputs() -> None:
+    model, pictures = Model(nn.Flatten(), mean=0.5, std=0.25), batch(2, 2, 4, 6)
+    inputs, segments = model.inputs(pictures), features.Patches(2).segments(pictures)
     kept = torch.as_tensor(np.arange(12).reshape(2, 6) % 5 < 2)
     made = fill.ground("lime", features.Patches(2), 0.25, model, pictures)
     assert torch.equal(made.inputs, inputs) and torch.equal(made.segments, segments)
-    both = fill.kept_only(features.Patches(2), inputs, made.fill, {"a": inputs}, kept, segments)
-    found["kept"], wanted = (
-        both[0][1],
-        torch.stack(
-            [
-                features.keep(inputs[i], made.fill[i], kept[i : i + 1], segments[i])[0]
-                for i in range(2)
-            ]
-        ),
+    found, aux = fill.kept_only(
+        features.Patches(2), inputs, made.fill, {"a": inputs}, kept, segments
     )
-    assert torch.equal(both[0], wanted) and list(both[1]) == ["a"]
-    recorded("features/fills", found)
-    for kind in (True, "black", float("nan"), None):
-        with pytest.raises(UserError):
-            fill.filled(kind, model, pictures, inputs, segments)
-    with pytest.raises(UserError, match="token ids have none"):
-        fill.ground(
-            "lime",
-            features.Windows(2),
-            "zero",
-            Model(nn.Flatten()),
-            Batch(("a",), torch.tensor([[1, 2, 3]])),
-        )
-    for shape in ((2, 4), (1, 1, 1, 1, 1, 1)):
-        with pytest.raises(UserError, match="blur"):
-            fill.blurred(torch.zeros(shape))
+    there = kept.gather(1, segments.flatten(1)).reshape(2, 1, 4, 6)
+    assert torch.equal(found, torch.where(there, inputs, made.fill)) and list(aux) == ["a"]
+
+
+def test_token_ids_have_no_fill() -> None:
+    ids = Batch(("a",), torch.tensor([[1, 2, 3]]))
+    with pytest.raises(UserError, match=r"lime.*windows"):
+        fill.ground("lime", features.Windows(2), "zero", Model(nn.Flatten()), ids)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 40), (1, 1, 32, 48), (1, 1, 16, 24, 20)])
+def test_a_blur_is_a_gaussian_filter_of_scipy(shape: tuple[int, ...]) -> None:
+    x = batch(*shape).x
+    wanted = x.double().numpy()
+    for axis, length in enumerate(shape[2:], start=2):
+        sigma = length / 16
+        reach = int(np.ceil(3 * sigma))
+        wanted = ndimage.gaussian_filter1d(wanted, sigma, axis, mode="nearest", radius=reach)
+    np.testing.assert_allclose(fill.blurred(x).numpy(), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (1, 1, 1, 1, 1, 1)])
+def test_tables_have_no_blur(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="blur"):
+        fill.blurred(torch.zeros(shape))
 
 
 def test_sets_are_told_from_series() -> None:
@@ -192,20 +228,7 @@ def test_where_features_of_moved_samples_come_from() -> None:
     assert fill.origins(moved, torn, 4).tolist() == [[0, 1, 2, 3], [3, 2, 1, 0]]
 
 
-def test_colours_and_superpixels() -> None:
-    colours = superpixels.lab(torch.cat([scene()[:1, :, :2, :3], torch.full((1, 3, 2, 3), 0.02)]))
-    found: dict[str, Any] = {"lab": colours, "grey": superpixels.lab(scene()[:1, :1, :1, :4])}
-    ours = 0.2 * superpixels.lab(scene())
-    density = superpixels._density(ours, 1.0, 3)
-    found["density"] = density[0, ::3]
-    found["parent"], found["distance"] = superpixels._links(ours.contiguous(), density, 3)
-    for kernel, far, ratio in ((1.0, 10.0, 0.2), (0.5, 1.5, 0.2), (1.0, 10.0, 1.0)):
-        found[f"{kernel} {far} {ratio}"] = superpixels._segments(
-            ratio * superpixels.lab(scene()), kernel, far
-        )
-        again = superpixels.quickshift(scene(), kernel, far, ratio)
-        assert torch.equal(again, found[f"{kernel} {far} {ratio}"])
-    recorded("features/superpixels", found)
+def test_superpixels_take_their_parameters() -> None:
     usual = superpixels.quickshift(scene() * 0.3)
     assert torch.equal(usual, superpixels.quickshift(scene() * 0.3, 4.0, 200.0, 0.2))
     assert torch.equal(usual, features.Superpixels().segments(Batch(("a", "b"), scene() * 0.3)))
@@ -249,7 +272,7 @@ def test_links_are_those_of_brute_force(radius: int) -> None:
             assert int(parent[picture, y * width + x]) == place
 
 
-def test_slic_has_the_defaults_that_it_says() -> None:
+def test_slic_takes_its_parameters_and_volumes() -> None:
     pytest.importorskip("skimage")
     pictures = batch(1, 3, 20, 20)
     labels = features.Slic().segments(pictures)
@@ -258,19 +281,3 @@ def test_slic_has_the_defaults_that_it_says() -> None:
     )
     assert not torch.equal(labels, superpixels.slic(pictures.x, 50, 20.0))
     assert superpixels.slic(batch(1, 1, 4, 8, 8).x, 5).shape == (1, 4, 8, 8)
-
-
-def test_pooled_and_averaged_maps() -> None:
-    x, segments = batch(2, 3, 4, 4).x, features.Patches(3).segments(batch(2, 3, 4, 4))
-    pooled = features.pool(x, segments, 5)
-    for i, label in np.ndindex(2, 5):
-        assert float(pooled[i, label]) == pytest.approx(
-            float(x[i][:, segments[i] == label].sum()), rel=1e-5
-        )
-    means = features.segment_means(x, segments)
-    for i, c, label in np.ndindex(2, 3, 4):
-        assert torch.allclose(
-            means[i, c][segments[i] == label], x[i, c][segments[i] == label].mean()
-        )
-    flat = features.pool(x[:, 0], segments, 4)
-    assert torch.allclose(features.spread(flat, segments)[0, 0, 0], x[0, 0, :3, :3].sum())
