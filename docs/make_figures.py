@@ -33,7 +33,7 @@ from heatproof.runs.study.registry import EXPLAINERS, build
 FIGURES = Path(__file__).parent / "figures"
 INCHES, WIDE = 8.5, 1800
 SIDE, GAP, WORDS = 128, 8, 18
-PHOTOGRAPH = "chelsea"
+PHOTOGRAPH = "cat"
 PATCHES = {"patches": {"size": 28}}
 FAMILIES: dict[str, list[Any]] = {
     "gradients": [

@@ -22,7 +22,7 @@ import heatproof
 from heatproof import rand
 from heatproof.data import open_data
 
-NAMES = ("skimage/coffee.png", "skimage/chelsea.png", "skimage/rocket.jpg", "sklearn/flower.jpg")
+NAMES = ("espresso.jpg", "cat.jpg", "rocket.jpg", "dahlia.jpg")
 PHOTOGRAPHS, SQUARE, SHOWN = len(NAMES), 16, 0.3
 
 

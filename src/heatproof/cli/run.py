@@ -13,6 +13,7 @@ from heatproof.cli.read import print_summary, say
 from heatproof.errors import UserError
 
 if TYPE_CHECKING:
+    from heatproof.models import Model
     from heatproof.models.precision import Precision
     from heatproof.runs.executors import Executor
     from heatproof.runs.plan import Plan
@@ -34,16 +35,74 @@ WORTH_A_TRIAL = 200
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("demo-run"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the run goes; by default demo-run, and demo-quick with --quick.",
+            show_default=False,
+        ),
+    ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", help="How many photographs to use, 1 to 28.")
-    ] = 14,
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many photographs to use, 1 to 16. By default 14, and 4 with --quick.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Run a small part in about half a minute: three methods, the controls, stability and faithfulness.",
+        ),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Use another ImageNet classifier, named as in a study file, such as timm:mobilenetv3_small_100.",
+            show_default=False,
+        ),
+    ] = None,
+    architecture: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The network of a file:… model, such as torchvision:resnet18.",
+            show_default=False,
+        ),
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R,G,B", help="Replace the mean that the model's inputs are shifted by."
+        ),
+    ] = None,
+    std: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R,G,B", help="Replace the deviation that the model's inputs are divided by."
+        ),
+    ] = None,
+    allow_code: AllowCode = False,
 ) -> None:
-    """Judge five explainers on real photographs; write a report."""
-    _check_count("--limit", limit, most=28)
-    from heatproof.runs.study.demo import demo_plan
+    """Put four methods and three controls through all six tests on real photographs; write a report.
 
-    _carry_out(demo_plan(limit), out)
+    The report also says how far the methods agree. The photographs are part of heatproof. Its classifier,
+    EfficientNet-Lite0, needs the extra `demo`; --model takes another one.
+    """
+    from heatproof.data.bundled import photograph_credits
+    from heatproof.runs.study import demo as plans
+
+    _check_count("--limit", limit, most=len(photograph_credits()))
+    network = _demo_model(model, architecture, mean, std, allow_code)
+    planned = plans.demo_plan(limit, quick=quick, model=network)
+    if quick:
+        say(plans.QUICK_NOTE)
+    target = out or Path("demo-quick" if quick else "demo-run")
+    _carry_out(planned, target)
 
 
 def run(
@@ -189,6 +248,40 @@ def merge(
         say(f"heatproof run STUDY --out {out} finishes them", err=True)
         raise typer.Exit(1)
     _present(joined)
+
+
+def _demo_model(
+    name: str | None,
+    architecture: str | None,
+    mean: str | None,
+    std: str | None,
+    allow_code: bool,
+) -> Model | str:
+    """The model that the demo is asked to use, or the name of its own."""
+    from heatproof.models.loaders import load_model
+    from heatproof.runs.study.demo import MODEL
+
+    if name is None:
+        unused = {"--architecture": architecture, "--mean": mean, "--std": std}
+        for option, value in unused.items():
+            if value is not None:
+                raise UserError(f"{option} is for another model: add --model NAME")
+        return MODEL
+    return load_model(
+        name,
+        architecture=architecture,
+        mean=None if mean is None else _numbers("--mean", mean),
+        std=None if std is None else _numbers("--std", std),
+        allow_code=allow_code,
+    )
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    """The numbers of an option such as 0.485,0.456,0.406."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"{option} is numbers such as 0.485,0.456,0.406; got {text!r}") from None
 
 
 def _settled(

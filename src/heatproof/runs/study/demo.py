@@ -1,18 +1,21 @@
-"""The embedded default: a real ImageNet classifier and real photographs, all from the package registry."""
+"""The plan of `heatproof demo`: an ImageNet classifier and photographs that come with heatproof."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from heatproof.models import Model
 from heatproof.runs.plan import Plan, make_plan
 
-EXPLAINERS = [
+MODEL, DATA = "bundled:efficientnet-lite0", "bundled:photographs"
+METHODS: list[Any] = [
     {"integrated_gradients": {"steps": 8}},
     "gradient_shap",
     "grad_cam",
     {"lime": {"samples": 32}},
-    "random",
 ]
-EXPLAINERS += ["sobel", "weight_noise"]
-EVALUATIONS = [
+CONTROLS = ["random", "sobel", "weight_noise"]
+EVALUATIONS: list[Any] = [
     {"stability": {"perturbations": "fass-paper"}},
     {"certificate": {"radii": [1, 5, 10], "features": {"patches": {"size": 32}}, "epsilon": 0.2}},
     {"symmetry": {"group": {"dihedral": {"n": 1}}}},
@@ -23,8 +26,33 @@ EVALUATIONS = [
 ]
 PHOTOGRAPHS = 14
 
+# The quick demo leaves out LIME, which needs the most passes of all methods, and every test but the two that readers
+# look at first. All controls stay: without them a score says little.
+QUICK_METHODS = METHODS[:3]
+QUICK_EVALUATIONS: list[Any] = [
+    {"stability": {"perturbations": "fass-paper"}},
+    {"faithfulness": {"fractions": [0.1, 0.5, 0.9], "metrics": ["road"]}},
+]
+QUICK_PHOTOGRAPHS = 4
+QUICK_NOTE = (
+    "quick demo: 2 of 6 tests (stability and faithfulness), 3 of 4 methods (not LIME), few photographs; "
+    "`heatproof demo` runs everything"
+)
 
-def demo_plan(limit: int = PHOTOGRAPHS) -> Plan:
-    """Seven explainers on every axis: FASS' perturbations, certificates, mirrors, ROAD, random weights, mosaics."""
-    model, data = "bundled:efficientnet-lite0", "bundled:photographs"
-    return make_plan(model, data, EXPLAINERS, EVALUATIONS, limit=limit, shard_size=8)
+
+def demo_plan(limit: int | None = None, *, quick: bool = False, model: Model | str = MODEL) -> Plan:
+    """Return the plan of the six tests and of agreement for four methods and three controls, or the quick part of it.
+
+    `limit` is the number of photographs; by default 14, and 4 for the quick part.
+    """
+    methods = QUICK_METHODS if quick else METHODS
+    evaluations = QUICK_EVALUATIONS if quick else EVALUATIONS
+    photographs = QUICK_PHOTOGRAPHS if quick else PHOTOGRAPHS
+    return make_plan(
+        model,
+        DATA,
+        [*methods, *CONTROLS],
+        evaluations,
+        limit=photographs if limit is None else limit,
+        shard_size=8,
+    )
