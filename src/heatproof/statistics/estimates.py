@@ -173,9 +173,10 @@ def nested_weights(scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
     >>> nested_weights(np.array([True, True, True, False]), ["rotation", "rotation", "jpeg", "noise"]).tolist()
     [0.25, 0.25, 0.5, 0.0]
     """
-    member = np.array(
-        [[name == group for name in names] for group in dict.fromkeys(names)], dtype=np.float64
-    )
+    groups_of_levels = list(dict.fromkeys(names))
+    member = np.zeros((len(groups_of_levels), len(names)))
+    for row, group in enumerate(groups_of_levels):
+        member[row] = [name == group for name in names]
     levels = scored @ member.T
     groups = (levels > 0).sum(-1, keepdims=True)
     per_level = np.divide(1.0, levels * groups, out=np.zeros_like(levels), where=levels > 0)
