@@ -237,9 +237,10 @@ class Picture:
         from matplotlib.image import BboxImage
         from matplotlib.transforms import Bbox
 
-        return BboxImage(
-            Bbox.from_bounds(self.x, self.y, self.width, self.height), data=self.pixels[::-1]
-        )
+        # A TransformedBbox keeps its edges in order when the sheet's downward y is flipped, so the pixels must not be
+        # flipped as well: row 0 is the top here and there.
+        box = Bbox.from_bounds(self.x, self.y, self.width, self.height)
+        return BboxImage(box, origin="upper", data=self.pixels)
 
 
 Piece = Stroke | Box | Dot | Words | Picture
@@ -297,8 +298,10 @@ class Sheet:
                 f'data-{name.replace("_", "-")}="{escape(value)}"' for name, value in data.items()
             )
             parts.append(f'<g class="mark" {carried}>{body}</g>' if data else body)
-        spaced = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
-        style = f"<style>{css()}text{{font:12px sans-serif}}</style>" if alone else ""
+        # The font is an attribute of the root, for a rule for `text` would override the size and weight of each text.
+        root = ' xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
+        spaced = root if alone else ""
+        style = f"<style>{css()}</style>" if alone else ""
         return Markup(
             f"<svg{spaced} {about}>{style}{''.join(parts)}</svg>"
         )  # all text in it was escaped
@@ -342,7 +345,7 @@ def need_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise UserError(
-            "figures as PDF or PNG need matplotlib: pip install 'heatproof[figures]'"
+            'figures as PDF or PNG need matplotlib: pip install "heatproof[figures]"'
         ) from error
 
 
