@@ -79,14 +79,9 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
 
 
-def _wide(t: Tables, network: str, measure: str, condition: str) -> pd.DataFrame:
-    """Samples by methods, without controls."""
-    rows = t.values[
-        (t.values["network"] == network)
-        & (t.values["measure"] == measure)
-        & (t.values["condition"] == condition)
-    ]
-    rows = rows[~rows["base"].isin(CONTROLS)]
+def _wide(values: pd.DataFrame, condition: str) -> pd.DataFrame:
+    """Samples by methods under one condition, without controls."""
+    rows = values[(values["condition"] == condition) & ~values["base"].isin(CONTROLS)]
     return rows.pivot_table(index="sample", columns="explainer", values="value", observed=True)
 
 
@@ -99,8 +94,13 @@ def rank_agreement(a: pd.DataFrame, b: pd.DataFrame) -> tuple[float, float, floa
     x, y = a.loc[samples, methods].to_numpy(), b.loc[samples, methods].to_numpy()
     random = np.random.default_rng(0)
     drawn = [random.integers(0, len(x), len(x)) for _ in range(DRAWS)]
-    found = [_correlation(x[i].mean(0), y[i].mean(0)) for i in drawn]
-    low, high = np.quantile(found, [0.025, 0.975])
+    # The ranks of all draws at once, (DRAWS, methods), centred: Pearson's correlation of ranks is Spearman's.
+    ranks = [
+        rankdata(np.stack([scores[i].mean(0) for i in drawn]), axis=1) - (len(methods) + 1) / 2
+        for scores in (x, y)
+    ]
+    scale = np.sqrt((ranks[0] ** 2).sum(1) * (ranks[1] ** 2).sum(1))
+    low, high = np.quantile((ranks[0] * ranks[1]).sum(1) / scale, [0.025, 0.975])
     return _correlation(x.mean(0), y.mean(0)), float(low), float(high)
 
 
@@ -186,7 +186,7 @@ def imputers_agree(t: Tables) -> Found:
     found = []
     for network, part in held.groupby("network", sort=False, observed=True):
         for a, b in combinations(part["condition"].unique(), 2):
-            row = rank_agreement(_wide(t, network, "road", a), _wide(t, network, "road", b))
+            row = rank_agreement(_wide(part, a), _wide(part, b))
             if np.isfinite(row[0]):
                 found.append(Part(f"{network}, {base(a)} and {base(b)}", *row))
     return Found(

@@ -73,7 +73,7 @@ def test_the_reference_has_every_public_name():
 
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings_handlers.python"):
-        pytest.importorskip(package, reason="the extra `docs` is not installed")
+        pytest.importorskip(package, reason=f"{package} is not installed")
     # without --quiet, which keeps warnings from being counted
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}

@@ -35,11 +35,16 @@ SWEEP = (("rotation", 5.0), ("rotation", 15.0), ("translation", 20.0), ("jpeg", 
 NASTY = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 FORMULA = "=HYPERLINK(1)"
 QUALITY = {"grad_cam": 0.5, NASTY: 0.3, FORMULA: 0.1, "random": 0.0}
-TITLE = "heatproof report: mobilenet on photos"
 DRAWN = "document.querySelector('.proof .map') && [...document.querySelectorAll('.proof img')].every((i) => i.naturalWidth)"
 
 
 NASTY_FINDING = Finding("", "act", NASTY, NASTY, NASTY, NASTY, items=(NASTY,) * 4)
+
+
+def titled_as_it_should(browser: Chromium) -> bool:
+    """Whether the title names the run, and no hostile name has set another."""
+    title = browser.run("document.title")
+    return "mobilenet" in title and "photos" in title and "owned" not in title
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +105,7 @@ def test_everything_draws_and_nothing_complains(
         browser.run("document.querySelector('[data-numbers] tbody th').textContent") == "Grad-CAM"
     )
     assert browser.run("document.documentElement.scrollWidth") == width
-    assert browser.run("document.title") == TITLE
+    assert titled_as_it_should(browser)
     assert browser.run("document.querySelectorAll('img[onerror]').length") == 0
     assert browser.complaints() == []
     assert browser.requests() == [report.as_uri()]
@@ -217,7 +222,7 @@ def test_samples_are_picked_outlined_enlarged_and_saved(
     assert colours.shape[1] > 2000 and len(np.unique(colours.reshape(-1, 3)[::97], axis=0)) > 200, (
         "maps are in it"
     )
-    assert browser.run("document.title") == TITLE and browser.complaints() == []
+    assert titled_as_it_should(browser) and browser.complaints() == []
 
 
 def arrived(path: Path) -> bytes:

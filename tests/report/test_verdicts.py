@@ -1,50 +1,55 @@
-"""What is concluded from runs with known truths: the sheet's sentence, its limits and findings."""
+"""What is concluded from runs with known truths: which methods lead, and that the sentence names them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from heatproof.report.findings import findings
-from heatproof.report.proof_sheet import proof_sheets
+from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from support import synthetic
-from support.recorded import recorded
 
 SHORT = (("rotation", 15.0), ("jpeg", 40.0))
-CASES: dict[str, dict[str, Any]] = {
-    "winner": {"quality": {"grad_cam": 0.8, "saliency": 0.3, "lime": 0.2, "sobel": 0.1}},
-    "plural": {"quality": {"integrated_gradients": 0.8, "saliency": 0.3, "random": 0.0}},
-    "two lead": {"quality": {"grad_cam": 0.7, "saliency": 0.7, "lime": 0.1, "sobel": 0.9}},
-    "four lead": {
-        "quality": {
-            **dict.fromkeys(("grad_cam", "saliency", "deep_lift", "rise"), 0.6),
-            "lime": 0.0,
-        }
-    },
-    "none apart": {"quality": {"grad_cam": 0.5, "saliency": 0.5, "sobel": 0.5}},
-    "chance": {"quality": {"grad_cam": 0.0, "saliency": 0.0, "random": 0.0}},
-    "alone": {"quality": {"grad_cam": 0.6, "sobel": 0.2}},
-    "perfect": {"quality": {"grad_cam": 1.0, "saliency": 0.4}},
-    "few": {"quality": {"grad_cam": 0.8, "saliency": 0.3}, "samples": 6},
-    "lost": {"quality": {"grad_cam": 0.8, "saliency": 0.3}, "flip": 0.85, "undefined": 0.1},
-    "undefined": {"quality": {"grad_cam": 0.8, "saliency": 0.3}, "flip": 0.0, "undefined": 0.6},
-}
+FOUR = ("grad_cam", "saliency", "deep_lift", "rise")
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_concluded(name: str) -> None:
-    given = {"conditions": SHORT, "samples": 16, **CASES[name]}
-    table, samples = (
-        synthetic.table(**given),
-        synthetic.samples(given["samples"], unreadable=len(name) % 3),
-    )
-    judged = synthetic.judged_of(table)
-    (proof,) = proof_sheets([judged], samples)
-    found: dict[str, Any] = {"sentence": proof.sentence, "chips": proof.chips}
-    found["columns"] = [[column.verdict, column.chance, column.leaders] for column in proof.columns]
-    found["findings"] = [
-        asdict(finding) for finding in findings(table, samples, synthetic.manifest())
-    ]
-    recorded(f"verdicts/{name.replace(' ', '-')}", found)
+def proof_of(quality: dict[str, float], samples: int = 16, **options: Any) -> ProofSheet:
+    given = {"conditions": SHORT, "samples": samples, "seed": 0, **options}
+    judged = synthetic.judged_of(synthetic.table(quality, **given))
+    (proof,) = proof_sheets([judged], synthetic.samples(samples))
+    return proof
+
+
+@pytest.mark.parametrize(
+    ("quality", "leaders"),
+    [
+        ({"grad_cam": 0.8, "saliency": 0.3, "lime": 0.2, "sobel": 0.1}, {"grad_cam"}),
+        ({"grad_cam": 0.4, "saliency": 1.0}, {"saliency"}),
+        ({"grad_cam": 0.7, "saliency": 0.7, "lime": 0.1, "sobel": 0.9}, {"grad_cam", "saliency"}),
+        ({**dict.fromkeys(FOUR, 0.6), "lime": 0.0}, set(FOUR)),
+        ({"grad_cam": 0.5, "saliency": 0.5, "sobel": 0.5}, {"grad_cam", "saliency"}),
+    ],
+)
+def test_methods_that_lead_are_those_made_best_and_never_a_control(
+    quality: dict[str, float], leaders: set[str]
+) -> None:
+    proof = proof_of(quality)
+    assert proof.lead is not None and set(proof.lead.leaders) == leaders
+    if len(leaders) == 1:
+        (leader,) = leaders
+        assert proof.looks[leader].name in proof.sentence
+        assert not any(look.name in proof.sentence for look in proof.looks.values() if look.control)
+
+
+def test_methods_at_chance_are_not_said_to_lead() -> None:
+    sentence = proof_of({"grad_cam": 0.0, "saliency": 0.0, "random": 0.0}).sentence
+    assert "chance" in sentence or "random" in sentence
+    assert "Grad-CAM" not in sentence and "Saliency" not in sentence
+
+
+def test_the_number_of_samples_and_of_unreadable_ones_stands_beside_the_sentence() -> None:
+    judged = synthetic.judged_of(synthetic.table({"grad_cam": 0.8, "saliency": 0.3}, SHORT, 6))
+    (proof,) = proof_sheets([judged], synthetic.samples(6, unreadable=2))
+    limits = [text for text, _ in proof.chips]
+    assert any(text.startswith("6 ") for text in limits)
+    assert any(text.startswith("2 ") for text in limits)

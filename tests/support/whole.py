@@ -1,7 +1,6 @@
 """Two whole small runs as zips, every axis in them: for tests of what is read, drawn, compared and written.
 
-They are files, because a run rounds differently from processor to processor, and a test of words must not depend on
-that. `python tests/support/whole.py` runs them anew; renew tests/recorded then too.
+They are files, because such a run takes minutes. `python tests/support/whole.py` runs them anew.
 """
 
 from __future__ import annotations

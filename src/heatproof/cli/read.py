@@ -118,7 +118,11 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
         line = f"{name:<{width}}  {text}"
         if columns is not None and columns > width + 30:
             line = textwrap.fill(
-                line, columns, subsequent_indent=" " * (width + 2), break_long_words=False
+                line,
+                columns,
+                subsequent_indent=" " * (width + 2),
+                break_long_words=False,
+                break_on_hyphens=False,  # a name such as heatproof[grad-cam] can be copied
             )
         say(line)
 
