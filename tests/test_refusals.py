@@ -60,12 +60,12 @@ CHANGING = Smoothed(net(3, 8, 8), 0.5, 4, Superpixels())
 LONG = group_of({"torus": {"dims": [-2, -1]}})
 CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "k of agreement": (lambda: Agreement(k=100_000).check((3, 8, 8)), "k"),
-    "accuracy": (lambda: fano(1.5, 3), r"accuracy must lie in \[0, 1\], got 1.5"),
-    "classes": (lambda: hellman_raviv(0.5, 1), "needs at least 2 classes, got 1"),
-    "maps of a shift": (lambda: TimeShift(steps=1).move(torch.ones(2, 1, 5), ["a"], 0), "2 maps with 1 ids"),
+    "accuracy": (lambda: fano(1.5, 3), r"accuracy.*1\.5"),
+    "classes": (lambda: hellman_raviv(0.5, 1), "2 classes.* 1"),
+    "maps of a shift": (lambda: TimeShift(steps=1).move(torch.ones(2, 1, 5), ["a"], 0), "2 maps.*1 id"),
     "synonyms without words": (lambda: Synonyms({"film": ["movie"]})(TEXTS, 0), "tokenizer"),
-    "order of numbers": (lambda: PassageOrder()(ROWS, 0), "changes texts, which are token ids"),
-    "points turned": (lambda: group_of("so3").act(torch.eye(3), FLAT), "so3 needs points"),
+    "order of numbers": (lambda: PassageOrder()(ROWS, 0), "token ids"),
+    "points turned": (lambda: group_of("so3").act(torch.eye(3), FLAT), "so3.*points"),
     "maps of a square": (lambda: group_of("dihedral").move(torch.tensor([1]), torch.ones(1, 3, 4, 5)), "square"),
     "maps of a cube": (lambda: group_of("octahedral").move(torch.tensor([1]), torch.ones(1, 3, 4, 5)), "cubes"),
     "all shifts": (lambda: LONG.elements(Batch(("a",), torch.zeros(1, 1, 4096, 4096))), "elements"),
@@ -73,34 +73,34 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: group_of({"product": {"factors": [LONG, "cyclic"]}}).elements(
             Batch(("a",), torch.zeros(1, 1, 101, 101))
         ),
-        "product has .* elements here, too many to list",
+        "product.*elements",
     ),
     "all orders of passages": (
         lambda: group_of({"passage_permutation": {"features": {"passages": {"mask_token": 0}}}}).elements(
             Batch(("a",), torch.ones(1, 14).long(), {"_passages": torch.arange(1, 15)[None]})
         ),
-        "passage_permutation has .* elements here, too many to list",
+        "passage_permutation.*elements",
     ),
-    "texts of passages": (lambda: group_of("passage_permutation").check((3, 8)), "tokens are features of token ids"),
+    "texts of passages": (lambda: group_of("passage_permutation").check((3, 8)), "token ids"),
     "ablation": (lambda: FeatureAblation(features=Patches(3)).check(net(4), (4,)), "patches"),
     "permutation": (lambda: FeaturePermutation(features=Patches(3)).check(net(4), (4,)), "patches"),
     "pool of a permutation": (called(FeaturePermutation(pool=train(5)), ROWS), "shape"),
-    "sobel": (called(SobelEdges(), ROWS), "sobel needs images"),
-    "occlusion": (called(Occlusion(window=9, stride=2)), "occlusion window 9 is larger"),
-    "rise": (called(Rise(samples=4, grid=9)), "rise grid 9 is finer"),
+    "sobel": (called(SobelEdges(), ROWS), "sobel.*images"),
+    "occlusion": (called(Occlusion(window=9, stride=2)), "occlusion window.* 9"),
+    "rise": (called(Rise(samples=4, grid=9)), "rise grid.* 9"),
     "lime": (called(Lime(samples=4, features=Patches(9))), "patches"),
-    "kernel shap": (called(KernelShap(samples=3, features=Patches(2))), "cannot tell 16 patches apart"),
+    "kernel shap": (called(KernelShap(samples=3, features=Patches(2))), "16 patches"),
     "baselines": (lambda: starting_points("mine", train(5), net(4), ROWS, 0), "shape"),
     "layers of influence": (called(influence.Influence(train=train(5)), ROWS), "shape"),
     "layers of TracIn": (called(influence.TracIn(train=train(5)), ROWS), "shape"),
     "representations": (lambda: representations(net(4), train(5), "", ROWS, "simplex"), "shape"),
-    "keys of train": (lambda: examples({"source": "x.npz", "limits": 3}), "limits.*did you mean 'limit'"),
-    "elements of rows": (lambda: Elements().total((1, 4)), "elements are features of sets and graphs"),
-    "elements of a sample": (lambda: Elements().segments(ROWS), "elements are features of sets and graphs"),
-    "tokens of pictures": (lambda: Tokens().total((1, 3, 8, 8)), "tokens are features of token ids"),
-    "tokens of a sample": (lambda: Tokens().segments(PICTURES), "tokens are features of token ids"),
+    "keys of train": (lambda: examples({"source": "x.npz", "limits": 3}), "limits.*'limit'"),
+    "elements of rows": (lambda: Elements().total((1, 4)), "sets and graphs"),
+    "elements of a sample": (lambda: Elements().segments(ROWS), "sets and graphs"),
+    "tokens of pictures": (lambda: Tokens().total((1, 3, 8, 8)), "token ids"),
+    "tokens of a sample": (lambda: Tokens().segments(PICTURES), "token ids"),
     "delta of radii": (lambda: SMOOTH.radii(PICTURES, delta=1.5), "delta"),
-    "features of radii": (lambda: CHANGING.radii(PICTURES), "superpixels change with what is left"),
+    "features of radii": (lambda: CHANGING.radii(PICTURES), "superpixels"),
     "mask of a value": (lambda: Value()(torch.ones(1, 3, 4, 4), torch.ones(1, 5, 4).bool()), "keep"),
     "mask of a mean": (lambda: DatasetMean(mean=(0.5,))(torch.ones(1, 3, 4, 4), torch.ones(1, 5, 4).bool()), "keep"),
     "delta of a mean": (lambda: bounds.mean_interval(torch.ones(1, 4), 0.0, 1.0, 1.0), "delta"),
@@ -109,11 +109,11 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "delta of a size": (lambda: bounds.sample_size(0.1, 2.0), "delta"),
     "delta of bounds": (lambda: bounds.clopper_pearson(1, 2, 0.0), "delta"),
     "delta of a gap": (lambda: radii.bernoulli_gap(torch.ones(1, 16, 3), -0.1), "delta"),
-    "size of graphs": (lambda: open_data([GRAPH, GRAPH], size=8), "size and shape are for"),
-    "size of texts": (lambda: open_data(WORDS, vocabulary=Vocabulary(("good",)), size=8), "size and shape are for"),
+    "size of graphs": (lambda: open_data([GRAPH, GRAPH], size=8), "size"),
+    "size of texts": (lambda: open_data(WORDS, vocabulary=Vocabulary(("good",)), size=8), "size"),
     "memory of one process": (
         lambda: Processes(lambda: None, 2)(None, place("memory://run"), [], lambda *_: None),  # type: ignore[arg-type]
-        "is the memory of one process",
+        "memory",
     ),
 }  # fmt: skip
 
@@ -137,7 +137,7 @@ def test_influence_over_too_many_weights_of_a_head_that_nobody_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(influence, "LARGEST_SOLUTION", 10)
-    with pytest.raises(UserError, match="needs more than 1 GiB; take at most"):
+    with pytest.raises(UserError, match="1 GiB"):
         called(influence.Influence(train=train(4)), ROWS)()
 
 
@@ -145,16 +145,16 @@ def test_what_files_of_texts_and_tables_do_not_offer(tmp_path: Path) -> None:
     vocabulary = Vocabulary(("good",))
     text = tmp_path / "a.jsonl"
     text.write_text('{"text": "good"}\n')
-    with pytest.raises(UserError, match="size and shape are for pictures"):
+    with pytest.raises(UserError, match="size"):
         open_data(text, vocabulary=vocabulary, size=8)
-    with pytest.raises(UserError, match="split='test' does not fit"):
+    with pytest.raises(UserError, match=r"split.*'test'"):
         open_data(text, vocabulary=vocabulary, split="test")
     import pandas as pd
 
     pd.DataFrame({"text": ["good"]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="size and shape are for pictures"):
+    with pytest.raises(UserError, match="size"):
         open_data(tmp_path / "a.parquet", vocabulary=vocabulary, size=8)
-    with pytest.raises(UserError, match="split='test' does not fit"):
+    with pytest.raises(UserError, match=r"split.*'test'"):
         open_data(tmp_path / "a.parquet", split="test")
 
 
@@ -168,5 +168,5 @@ def test_what_files_of_texts_and_tables_do_not_offer(tmp_path: Path) -> None:
 )
 def test_keys_given_twice_at_every_depth(tmp_path: Path, study: str, line: int) -> None:
     (tmp_path / "study.yaml").write_text(study)
-    with pytest.raises(UserError, match=rf"study\.yaml, line {line}: '\w+' is given twice"):
+    with pytest.raises(UserError, match=rf"study\.yaml, line {line}: .*twice"):
         read_study(tmp_path / "study.yaml")

@@ -168,7 +168,12 @@ def test_exported_csv_has_every_row_and_number(whole, tmp_path):
     done = command("export", whole, "--to", "csv", "--out", tmp_path / "csv")
     assert done.code == 0, done.err
     table = heatproof.read(whole).table()
-    exported = pd.read_csv(tmp_path / "csv" / "scores.csv", keep_default_na=False, na_values=[""])
+    exported = pd.read_csv(
+        tmp_path / "csv" / "scores.csv",
+        keep_default_na=False,
+        na_values=[""],
+        float_precision="round_trip",
+    )
     assert len(exported) == len(table)
     keys = ["evaluation", "explainer", "condition", "level", "measure", "sample"]
     left = table.sort_values(keys)["value"].to_numpy()

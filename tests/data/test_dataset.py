@@ -102,8 +102,8 @@ def test_tensor_is_resized_only_on_request() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "divide by 255"),
-        (torch.full((2, 3, 4, 4), 200.0), "divide by 255"),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "255"),
+        (torch.full((2, 3, 4, 4), 200.0), "255"),
         (torch.full((2, 3, 4, 4), -1.5), r"Model\(mean=…, std=…\)"),
         (torch.zeros(2, 8, 8, 3), r"permute\(0, 3, 1, 2\)"),
         (torch.zeros(2, 5, 8, 8), "1 or 3 channels, got 5"),
@@ -113,12 +113,12 @@ def test_tensor_is_resized_only_on_request() -> None:
         (torch.zeros(2, 7, dtype=torch.int64), "floating-point"),
         (torch.zeros(5), "first axis"),
         (torch.zeros(0, 3, 4, 4), "is empty"),
-        (np.array(["a", "b"]), "array of numbers"),
-        ((torch.zeros(3, 2), torch.zeros(2)), "2 labels were given"),
-        ((torch.zeros(2, 2), torch.tensor([0.5, 1])), "one whole number"),
+        (np.array(["a", "b"]), "numbers"),
+        ((torch.zeros(3, 2), torch.zeros(2)), "2 labels"),
+        ((torch.zeros(2, 2), torch.tensor([0.5, 1])), r"0\.5"),
         (Batch(("a", "a"), torch.zeros(2, 3)), "repeats 'a'"),
-        ({"x": 1}, "cannot read data from dict"),
-        (3.5, "cannot read data from float"),
+        ({"x": 1}, "dict"),
+        (3.5, "float"),
         (DataLoader(TensorDataset(torch.zeros(2, 2))), r"its \.dataset"),
     ],
 )
@@ -132,18 +132,18 @@ def test_shape_says_what_a_row_is() -> None:
     assert open_data(x, shape=(3, 32, 32)).kind == "image"
     assert open_data(x, shape=[3072]).kind == "array"
     assert open_data(pixels(2, 5, 4, 4), shape=(5, 4, 4)).shape == (5, 4, 4)
-    with pytest.raises(UserError, match="does not fit"):
+    with pytest.raises(UserError, match="31, 31"):
         open_data(x, shape=(3, 31, 31))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 0}, "size must be"),
-        ({"size": "big"}, "size must be"),
-        ({"resize": "squish"}, "did you mean 'squash'"),
-        ({"limit": 0}, "limit must be at least 1"),
-        ({"labels": [1]}, "1 labels were given"),
+        ({"size": 0}, "size.* 0"),
+        ({"size": "big"}, "size.*big"),
+        ({"resize": "squish"}, "'squish'.*'squash'"),
+        ({"limit": 0}, "limit.* 0"),
+        ({"labels": [1]}, "1 label"),
     ],
 )
 def test_bad_options(options: dict[str, object], message: str) -> None:
@@ -210,7 +210,7 @@ def test_dataset_ids_of_its_own() -> None:
     items.ids = ["left", "right"]  # type: ignore[attr-defined]
     assert open_data(items).ids == ("left", "right")
     items.ids = ["left"]  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="2 items but 1 ids"):
+    with pytest.raises(UserError, match=r"2 items.*1 id"):
         open_data(items)
 
 
@@ -253,12 +253,12 @@ def test_a_mistake_in_the_code_of_a_dataset_is_not_hidden() -> None:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ("text", "holds str"),
-        ({"picture": 1}, "has keys picture"),
-        ((), "item 0 of Items is empty"),
-        ((torch.zeros(3, 4, 4), "cat"), "label of item 0 of Items must be one whole number"),
+        ("text", r"\bstr\b"),
+        ({"picture": 1}, "picture"),
+        ((), "item 0 of Items"),
+        ((torch.zeros(3, 4, 4), "cat"), "label of item 0 of Items.*cat"),
         (torch.zeros(4, 4, 3), r"permute"),
-        (torch.full((3, 4, 4), 255.0), "divide by 255"),
+        (torch.full((3, 4, 4), 255.0), "255"),
     ],
 )
 def test_items_of_the_wrong_kind_are_explained(item: object, message: str) -> None:
@@ -275,13 +275,13 @@ def test_items_must_share_a_shape() -> None:
 def test_limits_and_groups_that_do_not_fit_are_refused() -> None:
     data = open_data(torch.zeros(3, 4))
     for limit, message in (
-        (True, "a whole number, got True"),
-        (2.5, "whole number, got 2.5"),
-        (0, "at least 1, got 0"),
+        (True, "limit.*True"),
+        (2.5, r"limit.*2\.5"),
+        (0, "limit.* 0"),
     ):
         with pytest.raises(UserError, match=message):
             data.limit(limit)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="has 3 samples but 2 groups were given"):
+    with pytest.raises(UserError, match=r"3 samples.*2 groups"):
         data.grouped(["a", "b"])
 
 
@@ -296,7 +296,7 @@ def test_pictures_too_large_to_read_are_recorded(tmp_path: Path) -> None:
         in loaded.errors["huge.png"]
     )
     wide = Image.new("1", (images.MAX_PIXELS // 1000 + 1, 1000))
-    with pytest.raises(Image.DecompressionBombError, match=f"{wide.width}×1000 pixels"):
+    with pytest.raises(Image.DecompressionBombError, match=f"{wide.width}.*1000"):
         images.decode(wide, 8)
 
 
@@ -308,7 +308,7 @@ def test_iterable_datasets_are_refused() -> None:
         def __iter__(self) -> Iterator[int]:
             return iter([1])
 
-    with pytest.raises(UserError, match="cannot read data from Stream"):
+    with pytest.raises(UserError, match="Stream"):
         open_data(Stream())
 
 
@@ -399,7 +399,7 @@ def test_modes_survive_files(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("picture", [Image.new("I", (4, 4), 70_000), Image.new("F", (4, 4), 200.0)])
 def test_grey_without_a_known_range_is_refused(picture: Image.Image) -> None:
-    with pytest.raises(ValueError, match="outside the range"):
+    with pytest.raises(ValueError, match="range"):
         images.decode(picture, None)
 
 
@@ -496,7 +496,7 @@ def test_native_sizes_must_agree(tmp_path: Path) -> None:
     photo(0, (9, 8)).save(tmp_path / "b.png")
     data = open_data(tmp_path, size=None)
     assert data.shape == (3, 8, 8) and data.load([0]).batch.x.shape == (1, 3, 8, 8)
-    with pytest.raises(UserError, match=r"'b.png' has \(3, 8, 9\); for pictures give a size"):
+    with pytest.raises(UserError, match=r"'b\.png'.*\(3, 8, 9\).*size"):
         data.load([0, 1])
 
 
@@ -547,15 +547,15 @@ def test_broken_files_are_recorded_and_the_rest_is_read(tmp_path: Path) -> None:
 
 
 def test_folders_without_pictures_and_wrong_paths(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no pictures"):
+    with pytest.raises(UserError, match="no pictures"):
         open_data(tmp_path)
     (tmp_path / "photos").mkdir()
     (tmp_path / "table.xlsx").write_text("a,b")
-    with pytest.raises(UserError, match="did you mean photos"):
+    with pytest.raises(UserError, match="photos"):
         open_data(tmp_path / "fotos")
-    with pytest.raises(UserError, match="did you mean photos"):
+    with pytest.raises(UserError, match="photos"):
         open_data(tmp_path / "potos" / "cats")
-    with pytest.raises(UserError, match=r"cannot read .*table.xlsx"):
+    with pytest.raises(UserError, match=r"table\.xlsx"):
         open_data(tmp_path / "table.xlsx")
 
 
@@ -621,7 +621,7 @@ def test_npz_of_jpeg_blobs(tmp_path: Path) -> None:
     assert loaded.batch.label is not None and loaded.batch.label.tolist() == [0, 2]
     assert torch.equal(loaded.batch.x[0], images.decode(blobs[2], None))
     np.savez(tmp_path / "k.npz", jpeg=jpeg, offsets=offsets[::-1])
-    with pytest.raises(UserError, match="rising positions"):
+    with pytest.raises(UserError, match="offsets"):
         open_data(tmp_path / "k.npz")
 
 
@@ -632,8 +632,8 @@ def test_npz_that_cannot_be_used(tmp_path: Path) -> None:
     blob = np.frombuffer(encoded(photo(0, (10, 10))), np.uint8)
     np.savez(tmp_path / "ids.npz", jpeg=blob, offsets=[0, len(blob)], ids=["a", "b"])
     np.savez(tmp_path / "offsets.npz", jpeg=blob, offsets=[len(blob), 0])
-    cases = [("other", "has arrays weights"), ("objects", "plain arrays"), ("text", "plain arrays")]
-    cases += [("ids", "has 1 pictures but 2 ids"), ("offsets", "`offsets` rising positions")]
+    cases = [("other", "weights"), ("objects", "objects.npz"), ("text", "text.npz")]
+    cases += [("ids", "1 picture.*2 ids"), ("offsets", "`offsets`")]
     for name, message in cases:
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / f"{name}.npz")
@@ -694,9 +694,9 @@ def test_parquet_that_cannot_be_used(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": ["text"]}), tmp_path / "type.parquet")
     (tmp_path / "text.parquet").write_text("no parquet here")
     for name, message in (
-        ("name", "has columns depiction"),
-        ("type", "`image` is string"),
-        ("text", "as Parquet"),
+        ("name", "depiction"),
+        ("type", "image.*string"),
+        ("text", "text.parquet"),
     ):
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / f"{name}.parquet")
@@ -797,5 +797,5 @@ def test_samples_have_the_shape_that_was_said_or_that_of_the_first():
     unknown = replace(data, shape=None)
     assert unknown.load([2, 0]).batch.x.shape == (2, 3, 8, 8)
     assert unknown.load([2, 0]).batch.ids == ("0002", "0000")
-    with pytest.raises(UserError, match=r"'noise' has \(3, 9, 9\) but '0001' has \(3, 8, 8\)"):
+    with pytest.raises(UserError, match=r"\(3, 9, 9\).*'0001'.*\(3, 8, 8\)"):
         replace(data, shape=(3, 9, 9)).load([1])

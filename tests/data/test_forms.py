@@ -90,9 +90,7 @@ def test_cifar10_in_torchvisions_folder(tmp_path: Path, protocol: int) -> None:
     assert train.shape == (3, 16, 16) and train.labels == (0, 9, 1, 9, 2, 9, 3, 9, 4, 9)
     one = open_data(tmp_path / "cifar-10-batches-py" / "test_batch")
     assert one.fingerprint == test.fingerprint != train.fingerprint
-    with pytest.raises(
-        UserError, match="holds the splits test, train; choose one, such as split='test'"
-    ):
+    with pytest.raises(UserError, match="test, train"):
         open_data(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(UserError, match="lacks data_batch_3"):
@@ -123,10 +121,10 @@ def test_cifar_of_python_2(tmp_path: Path) -> None:
         (data.load([0, 1]).batch.x.numpy() * 255).round().reshape(2, -1), pixels
     )
     (tmp_path / "c" / "test_batch").write_bytes(python2_pickle(pixels.tobytes()[1:]))
-    with pytest.raises(UserError, match=r"says \(2, 3072\) but holds 6143 values"):
+    with pytest.raises(UserError, match=r"\(2, 3072\).*6143"):
         open_data(tmp_path / "c" / "test_batch")
     (tmp_path / "c" / "test_batch").write_bytes(python2_pickle(pixels.tobytes(), b"K\x03K\x0a"))
-    with pytest.raises(UserError, match=r"the label 10, but batches\.meta names 10 classes"):
+    with pytest.raises(UserError, match=r"label 10.*10 classes"):
         open_data(tmp_path / "c" / "test_batch")
 
 
@@ -167,23 +165,23 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([1, 2], "holds list; a dictionary was expected"),
-        ({b"data": [1], b"labels": [0]}, "`data` is not an array of bytes with rows of 3072"),
+        ([1, 2], "list.*dictionary"),
+        ({b"data": [1], b"labels": [0]}, "data.*3072"),
         (
             {b"data": pixels_of(2)[:, :9], b"labels": [0, 1]},
-            "`data` is not an array of bytes with rows of 3072",
+            "data.*3072",
         ),
         (
             {b"data": pixels_of(2), b"labels": [0]},
-            "labels or fine_labels is not a list of 2 whole numbers",
+            "labels or fine_labels.* 2 ",
         ),
         (
             {b"data": pixels_of(2), b"labels": [0, b"1"]},
-            "labels or fine_labels is not a list of 2 whole numbers",
+            "labels or fine_labels.* 2 ",
         ),
         (
             {b"data": pixels_of(2).astype("float32"), b"labels": [0, 1]},
-            r"an array of f4; bytes \(u1\) were expected",
+            "f4.*u1",
         ),
     ],
 )
@@ -199,28 +197,24 @@ def test_pickles_of_something_else_are_explained(
 def test_cifar_without_names_or_in_two_folders_is_explained(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     shutil.copytree(tmp_path / "cifar-10-batches-py", tmp_path / "cifar-10-copy")
-    with pytest.raises(
-        UserError, match="has cifar-10-batches-py, cifar-10-copy; give the path of one"
-    ):
+    with pytest.raises(UserError, match="cifar-10-batches-py, cifar-10-copy"):
         open_data(tmp_path)
     lone = b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87Rs."
     late = b"\x80\x02}U\x04datac_codecs\nencode\nX\x01\x00\x00\x00aX\x06\x00\x00\x00latin1\x86R}bs."
     for stream, message in (
-        (lone, "an array that is not as NumPy writes it"),
-        (late, "changes bytes after they are"),
+        (lone, "test_batch.*array"),
+        (late, "test_batch.*bytes"),
     ):
         (tmp_path / "cifar-10-copy" / "test_batch").write_bytes(stream)
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / "cifar-10-copy" / "test_batch")
     with (tmp_path / "cifar-10-copy" / "test_batch").open("wb") as file:
         file.truncate(2**30 + 1)  # a hole: it takes no room
-    with pytest.raises(
-        UserError, match="has more than 1073741824 bytes, which no file of CIFAR has"
-    ):
+    with pytest.raises(UserError, match="1073741824"):
         open_data(tmp_path / "cifar-10-copy" / "test_batch")
     shutil.copy(tmp_path / "cifar-10-batches-py" / "test_batch", tmp_path / "cifar-10-copy")
     (tmp_path / "cifar-10-copy" / "batches.meta").write_bytes(pickle.dumps({b"label_names": 3}, 2))
-    with pytest.raises(UserError, match="has no list label_names of the names of the classes"):
+    with pytest.raises(UserError, match="label_names"):
         open_data(tmp_path / "cifar-10-copy", split="test")
 
 
@@ -248,12 +242,10 @@ def test_cifar100_and_both_binary_versions(tmp_path: Path) -> None:
         np.testing.assert_array_equal(
             (data.load([2]).batch.x.numpy() * 255).round().reshape(-1), pixels[2]
         )
-    with pytest.raises(
-        UserError, match="unknown label of cifar-100-binary 'course'; did you mean 'coarse'"
-    ):
+    with pytest.raises(UserError, match=r"'course'.*'coarse'"):
         open_data(binary, label="course")
     (binary / "test.bin").write_bytes(records.tobytes()[:-1])
-    with pytest.raises(UserError, match="no whole number of records of 3074 bytes"):
+    with pytest.raises(UserError, match="3074"):
         open_data(binary)
 
 
@@ -284,20 +276,20 @@ def test_imagenet_folders_keep_the_order_of_the_whole_list(tmp_path: Path) -> No
         index.write_text(text)
         with pytest.raises(
             UserError,
-            match=r'imagenet_class_index.json\' is not {"0": \["n01440764", "tench"\], …}',
+            match=r"imagenet_class_index\.json",
         ):
             open_data(tmp_path / "val")
     index.unlink()
     meta = tmp_path / "ILSVRC2012_devkit_t12" / "data" / "meta.mat"
     meta.parent.mkdir(parents=True)
     meta.write_bytes(b"no matrix" * 40)
-    with pytest.raises(UserError, match=r"cannot read the classes in .*meta\.mat"):
+    with pytest.raises(UserError, match=r"meta\.mat"):
         open_data(tmp_path / "val")
     shutil.rmtree(tmp_path / "ILSVRC2012_devkit_t12")
     (tmp_path / "LOC_synset_mapping.txt").write_text("n01440764 tench\n")
-    with pytest.raises(UserError, match="n01443537, which the list of 1 classes lacks"):
+    with pytest.raises(UserError, match=r"n01443537.*1 class"):
         open_data(tmp_path / "val")
-    with pytest.raises(UserError, match="holds the splits train, val"):
+    with pytest.raises(UserError, match="train, val"):
         open_data(tmp_path)
 
 
@@ -316,7 +308,7 @@ def test_flat_validation_pictures_with_either_ground_truth(tmp_path: Path) -> No
     ]
     solution = tmp_path / "LOC_val_solution.csv"
     solution.write_text("\n".join(rows))
-    with pytest.raises(UserError, match="ImageId,PredictionString was expected"):
+    with pytest.raises(UserError, match="ImageId,PredictionString"):
         open_data(val)
     solution.write_text(
         "\n".join([*rows[:2], "ILSVRC2012_val_00000001,n01484850 5 6 7 8 n01484850 1 1 2 2"])
@@ -345,7 +337,7 @@ def test_flat_validation_pictures_with_either_ground_truth(tmp_path: Path) -> No
         "kit fox",
     )  # by WordNet id, not by the kit's number
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n9\n2\n")
-    with pytest.raises(UserError, match="has '9'; numbers of the 2 classes"):
+    with pytest.raises(UserError, match=r"'9'.*2 classes"):
         open_data(val)
 
 
@@ -392,18 +384,16 @@ def test_coco_needs_a_choice_of_label(tmp_path: Path) -> None:
     dog = open_data(file, label="dog")
     assert dog.labels == (1, 0, 0) and dog.class_names == ("no dog", "dog")
     assert open_data(file, label="none").labels is None
-    with pytest.raises(
-        UserError, match="names several objects in a picture, so the label must be chosen"
-    ):
+    with pytest.raises(UserError, match="label"):
         open_data(tmp_path)
-    with pytest.raises(UserError, match="got 'parson' \\(did you mean 'person'\\?\\)"):
+    with pytest.raises(UserError, match=r"'parson'.*'person'"):
         open_data(tmp_path, label="parson")
     write_coco(tmp_path, "train2017")
     assert (
         open_data(tmp_path, split="val", label="first").fingerprint
         == open_data(file, label="first").fingerprint
     )
-    with pytest.raises(UserError, match="holds the splits train2017, val2017"):
+    with pytest.raises(UserError, match="train2017, val2017"):
         open_data(tmp_path, label="first")
 
 
@@ -414,24 +404,24 @@ def test_coco_that_cannot_be_used(tmp_path: Path) -> None:
     assert list(open_data(file, label="none").load(range(3)).errors) == ["000000000001.jpg"]
     content["images"][1]["file_name"] = "../secret.jpg"
     file.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"names the picture '\.\./secret\.jpg', which is not in"):
+    with pytest.raises(UserError, match=r"'\.\./secret\.jpg'"):
         open_data(file, label="none")
     del content["images"][1]["file_name"]
     file.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"entry 1 of images has no file_name \(str\)"):
+    with pytest.raises(UserError, match=r"entry 1 of images.*file_name"):
         open_data(file, label="none")
     del content["categories"]
     content["images"] = []
     file.write_text(json.dumps(content))
     with pytest.raises(
         UserError,
-        match="has no list 'categories'; images, annotations and categories were expected",
+        match="categories",
     ):
         open_data(file, label="none")
     shutil.rmtree(tmp_path / "val2017")
     write_coco(tmp_path)
     (tmp_path / "val2017").rename(tmp_path / "pictures")
-    with pytest.raises(UserError, match=r"looked in val2017, images/val2017, images"):
+    with pytest.raises(UserError, match="val2017, images/val2017, images"):
         open_data(file, label="none")
 
 
@@ -493,13 +483,13 @@ def test_folders_of_save_to_disk(tmp_path: Path) -> None:
     )
     with pytest.raises(
         UserError,
-        match="holds the splits train, validation; choose one, such as split='validation'",
+        match="train, validation",
     ):
         open_data(tmp_path / "pets")
     (tmp_path / "pets" / "train" / "state.json").write_text(
         '{"_data_files": [{"filename": "../validation/x.arrow"}]}'
     )
-    with pytest.raises(UserError, match="no file beside it"):
+    with pytest.raises(UserError, match="file"):
         open_data(tmp_path / "pets" / "train")
 
 
@@ -514,7 +504,7 @@ def test_arrow_with_false_offsets_is_recorded_and_the_rest_is_read(tmp_path: Pat
     loaded = open_data(tmp_path / "set", size=8).load([0, 1, 2])
     assert loaded.batch.ids == ("0000", "0002") and "cannot be read" in loaded.errors["0001"]
     broken.write_bytes(content[:100])
-    with pytest.raises(UserError, match=r"cannot read .* as Arrow"):
+    with pytest.raises(UserError, match="Arrow"):
         open_data(tmp_path / "set")
 
 
@@ -536,16 +526,14 @@ def test_parquet_files_of_one_split_belong_together(tmp_path: Path) -> None:
     pq.write_table(pa.table({"img": blobs[:1]}), tmp_path / "data" / "train-00001-of-00002.parquet")
     with pytest.raises(
         UserError,
-        match=r"train-00001-of-00002.parquet' has other columns than .*00000-of-00002.*: img",
+        match=r"train-00001-of-00002\.parquet.*00000-of-00002.*img",
     ):
         open_data(tmp_path, split="train")
     two = hub_schema(
         img={"_type": "Image"}, kind={"_type": "ClassLabel"}, breed={"_type": "ClassLabel"}
     )
     pq.write_table(pa.Table.from_pylist([], schema=two), tmp_path / "two.parquet")
-    with pytest.raises(
-        UserError, match="has the labels kind, breed; choose one, such as label='kind'"
-    ):
+    with pytest.raises(UserError, match="kind, breed"):
         open_data(tmp_path / "two.parquet")
     odd = pa.table({"face": blobs[:2], "age": [3, 4]}).replace_schema_metadata(
         {b"huggingface": b"{"}
@@ -559,22 +547,20 @@ def test_parquet_files_of_one_split_belong_together(tmp_path: Path) -> None:
     assert open_data(tmp_path / "tags.parquet").labels is None
     breed = open_data(tmp_path / "tags.parquet", label="breed")
     assert breed.labels == (0, -1) and breed.class_names == ("pug",)
-    with pytest.raises(UserError, match="`tags` holds several labels per row"):
+    with pytest.raises(UserError, match="`tags`"):
         open_data(tmp_path / "tags.parquet", label="tags")
-    with pytest.raises(UserError, match="did you mean 'breed'"):
+    with pytest.raises(UserError, match="'breed'"):
         open_data(tmp_path / "tags.parquet", label="bred")
 
 
 def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("hf:../pets", "hf:a b", "hf:"):
-        with pytest.raises(UserError, match="is not hf:owner/name"):
+        with pytest.raises(UserError, match="hf:owner/name"):
             open_data(name)
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore] # noqa: F401
     except ImportError:
-        with pytest.raises(
-            UserError, match=r'needs datasets: pip install "heatproof\[datasets\]"; .* save_to_disk'
-        ):
+        with pytest.raises(UserError, match=r'pip install "heatproof\[datasets\]".*save_to_disk'):
             open_data("hf:owner/pets@train")
         return
     blobs = [png(i) for i in range(2)]
@@ -584,7 +570,7 @@ def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     pq.write_table(table, tmp_path / "owner" / "pets" / "data" / "train-00000-of-00001.parquet")
     monkeypatch.chdir(tmp_path)
     check_pictures(open_data("hf:owner/pets@train", size=None), blobs, [1, 1])
-    with pytest.raises(UserError, match="names the split 'train', but split='test' was given"):
+    with pytest.raises(UserError, match=r"'train'.*'test'"):
         open_data("hf:owner/pets@train", split="test")
 
 
@@ -627,14 +613,14 @@ def test_shards_by_pattern_folder_and_name(tmp_path: Path) -> None:
     )  # of a/1.5.png the key is a/1, and its .5.cls is no label
     assert open_data(tmp_path, size=None).fingerprint == data.fingerprint
     assert open_data(tmp_path / "pets-train-002.tar", label="breed").class_names == ("pug",)
-    with pytest.raises(UserError, match=r"no member \.bread and no key 'bread'"):
+    with pytest.raises(UserError, match="bread"):
         open_data(tmp_path / "pets-train-002.tar", label="bread")
-    with pytest.raises(UserError, match=r"there is no file or folder 'pets-train-003\.tar'"):
+    with pytest.raises(UserError, match=r"pets-train-003\.tar"):
         open_data(tmp_path / "pets-train-{000..003}.tar")
     write_shard(tmp_path / "pets-val-000.tar", sample("a/0", 5, "cat") + sample("z", 6, "ant"))
     val = open_data(tmp_path, split="val")
     assert val.labels == (1, 0) and val.class_names == ("ant", "cat")
-    with pytest.raises(UserError, match="holds the splits pets-train, pets-val"):
+    with pytest.raises(UserError, match="pets-train, pets-val"):
         open_data(tmp_path)
     both = open_data(tmp_path / "pets-{train,val}-000.tar", label="none")
     assert both.ids == (
@@ -703,40 +689,38 @@ def test_a_member_that_claims_ten_gigabytes(tmp_path: Path) -> None:
 
 def test_shards_that_cannot_be_used(tmp_path: Path) -> None:
     write_shard(tmp_path / "a.tar", [("1.txt", b"x"), ("1.npy", b"y")])
-    with pytest.raises(UserError, match=r"no picture .*found 0 among \.txt, \.npy"):
+    with pytest.raises(UserError, match=r"no picture.*\.txt, \.npy"):
         open_data(tmp_path / "a.tar")
     write_shard(tmp_path / "b.tar", [("1.png", png(0)), ("1.json", b'{"label": [1, 2]}')])
-    with pytest.raises(
-        UserError, match=r"'1' has several labels, \[1, 2\]; one target must be chosen"
-    ):
+    with pytest.raises(UserError, match=r"'1'.*\[1, 2\]"):
         open_data(tmp_path / "b.tar")
     assert open_data(tmp_path / "b.tar", label="none").labels is None
     (tmp_path / "c.tar").write_bytes(b"\x1f\x8b" + b"x" * 1000)
     (tmp_path / "d.tar.gz").write_bytes(b"\x1f\x8b" + b"x" * 1000)
     for name in ("c.tar", "d.tar.gz"):
-        with pytest.raises(UserError, match="compressed; unpack it"):
+        with pytest.raises(UserError, match=f"{name}.*compressed"):
             open_data(tmp_path / name)
     write_shard(
         tmp_path / "e.tar",
         [("1.png", png(0)), ("1.cls", b"1" * (2**20 + 1)), ("2.png", png(1)), ("2.cls", b"1")],
     )
     long = open_data(tmp_path / "e.tar", size=None)
-    assert ".cls has 1048577 bytes; at most 1048576 are read" in long.load([0, 1]).errors["1"]
+    assert "1048577" in long.load([0, 1]).errors["1"]
     (tmp_path / "e.tar").unlink()
     assert set(long.load([1]).errors) == {"2"}, "a shard that is gone is an error of each sample"
     patterns = (
-        ("a-{3..1}.tar", "a rising range"),
-        ("a-{x}.tar", r"{000..012} or {a,b} was"),
-        ("a{.tar", "no file or"),
+        ("a-{3..1}.tar", "3 to 1"),
+        ("a-{x}.tar", r"{x}.*{000\.\.012}"),
+        ("a{.tar", r"a{\.tar"),
     )
     for pattern, message in patterns:
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / pattern)
     for name in ("p-0.csv", "p-1.csv"):
         (tmp_path / name).write_text("1,2\n")
-    with pytest.raises(UserError, match=r"several files may be .tar, .parquet or .arrow, not .csv"):
+    with pytest.raises(UserError, match=r"\.csv"):
         open_data(tmp_path / "p-{0..1}.csv")
-    with pytest.raises(UserError, match="stands for more than 100000 files"):
+    with pytest.raises(UserError, match="100000"):
         open_data(tmp_path / ("{0..99}" * 3 + ".tar"))
 
 
@@ -773,15 +757,15 @@ def test_csv_of_series_with_and_without_a_header(tmp_path: Path) -> None:
     none = open_data(tmp_path / "first.csv", label="none", shape=(2, 2))
     assert none.labels is None and none.load([1]).batch.x.tolist() == [[[1, 2], [3, 7]]]
     for options, message in (
-        ({"label": "klass"}, "did you mean 'class'"),
-        ({"shape": [5]}, "rows of 2 numbers"),
+        ({"label": "klass"}, "'klass'.*'class'"),
+        ({"shape": [5]}, "2 numbers"),
     ):
         with pytest.raises(UserError, match=message):
             open_data(tmp_path / "head.csv", **options)
-    with pytest.raises(UserError, match="has no header, so label='class' names no column"):
+    with pytest.raises(UserError, match=r"header.*'class'"):
         open_data(tmp_path / "first.csv", label="class")
     (tmp_path / "words.csv").write_text("good film,1\nbad film,0\n")
-    with pytest.raises(UserError, match="to read it as text give a vocabulary"):
+    with pytest.raises(UserError, match="vocabulary"):
         open_data(tmp_path / "words.csv")
 
 
@@ -805,9 +789,9 @@ def test_texts_in_tables(tmp_path: Path) -> None:
     assert open_data(tmp_path / "t.csv", vocabulary=vocabulary, label="stars").labels == (5, 1)
     assert open_data(rows, vocabulary=vocabulary).labels == (1, 0)
     pq.write_table(pa.table({"text": ["a film", None]}), tmp_path / "gap.parquet")
-    with pytest.raises(UserError, match="row 1 of text is not text"):
+    with pytest.raises(UserError, match="row 1"):
         open_data(tmp_path / "gap.parquet", vocabulary=vocabulary)
-    with pytest.raises(UserError, match="for the texts in `sentence` give a vocabulary"):
+    with pytest.raises(UserError, match=r"`sentence`.*vocabulary"):
         open_data(tmp_path / "t.parquet")
 
 
@@ -820,12 +804,12 @@ def test_a_choice_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.png").write_bytes(png(0))
     for source, options, message in (
-        (tmp_path / "a.npz", {"split": "test"}, "it has no parts to choose from"),
-        (tmp_path / "a.npz", {"label": "aeg"}, "did you mean 'age'"),
-        (tmp_path, {"split": "test"}, "no folders of splits"),
-        (tmp_path, {"label": "cat"}, "not a matter of choice"),
-        (torch.zeros(2, 3), {"split": "test"}, "does not fit 'Tensor'"),
-        ((torch.zeros(2, 3), torch.zeros(2, 4)), {}, "got several: .*; choose the target"),
+        (tmp_path / "a.npz", {"split": "test"}, "split"),
+        (tmp_path / "a.npz", {"label": "aeg"}, "'aeg'.*'age'"),
+        (tmp_path, {"split": "test"}, "splits"),
+        (tmp_path, {"label": "cat"}, "label"),
+        (torch.zeros(2, 3), {"split": "test"}, "Tensor"),
+        ((torch.zeros(2, 3), torch.zeros(2, 4)), {}, "several"),
     ):
         with pytest.raises(UserError, match=message):
             open_data(source, **options)
@@ -874,7 +858,7 @@ def test_groups_come_from_a_column_a_folder_or_a_dataset(tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"patent.*patient"):
         open_data(tmp_path / "beats.csv", groups="patent")
     (tmp_path / "bare.csv").write_text("0,1,2\n1,3,4")
-    with pytest.raises(UserError, match="no header, so groups='patient' names no column"):
+    with pytest.raises(UserError, match=r"header.*'patient'"):
         open_data(tmp_path / "bare.csv", groups="patient")
     table = {"image": [png(i) for i in range(3)], "label": [0, 1, 0], "patient": [7, 7, 9]}
     pq.write_table(pa.table(table), tmp_path / "scans.parquet")
@@ -882,7 +866,7 @@ def test_groups_come_from_a_column_a_folder_or_a_dataset(tmp_path: Path) -> None
     assert scans.groups == ("7", "7", "9") and scans.limit(2).groups == ("7", "7")
     with pytest.raises(UserError, match=r"patent.*patient"):
         open_data(tmp_path / "scans.parquet", groups="patent")
-    with pytest.raises(UserError, match=r"names a column, and .* has none to name; give a list"):
+    with pytest.raises(UserError, match=r"column.*list"):
         open_data(torch.rand(2, 3, 8, 8), groups="patient")
     for name in ("ann/1", "ann/2", "bob/1"):
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import os
@@ -69,11 +68,9 @@ def test_a_copy_on_disk_needs_no_further_package(
     monkeypatch.chdir(tmp_path)
     check_pets(open_data("hf:owner/pets@train", size=None))
     assert check_data_name("hf:pets@train", tmp_path / "owner") == f"hf:{folder.resolve()}@train"
-    with pytest.raises(UserError, match="names the split 'train', but split='test' was given"):
+    with pytest.raises(UserError, match=r"'train'.*'test'"):
         open_data("hf:owner/pets@train", split="test")
-    with pytest.raises(
-        UserError, match="nor hf:folder or hf:folder@split with a folder that is there"
-    ):
+    with pytest.raises(UserError, match=r"hf:../no/such/folder"):
         open_data("hf:../no/such/folder@train")
 
 
@@ -86,22 +83,15 @@ def test_open_data_takes_the_names_of_a_study(tmp_path: Path) -> None:
         repr(heatproof.open_data(spec, allow_code=True, limit=2))
         == "Data(noise, 2 samples of shape (3, 8, 8))"
     )
-    with pytest.raises(UserError, match="add --allow-code"):
+    with pytest.raises(UserError, match="--allow-code"):
         heatproof.open_data(spec)
-    with pytest.raises(UserError, match="did you mean 'bundled'"):
+    with pytest.raises(UserError, match="'bundled'"):
         heatproof.open_data("bundle:photographs")
-    with pytest.raises(UserError, match="did you mean 'photographs'"):
+    with pytest.raises(UserError, match="'photographs'"):
         heatproof.open_data("bundled:photos")
 
 
 def test_the_photographs_of_the_demo_by_name() -> None:
-    missing = [
-        package
-        for package in ("foolbox", "skimage", "sklearn")
-        if importlib.util.find_spec(package) is None
-    ]
-    if missing:
-        pytest.skip(f"the demo extra is not installed: {missing}")
     data = heatproof.open_data("bundled:photographs", size=32, limit=3)
     assert data.shape == (3, 32, 32) and data.load([0]).batch.ids == data.ids[:1]
 
@@ -132,11 +122,9 @@ def test_what_the_datasets_package_saves(tmp_path: Path, monkeypatch: pytest.Mon
     found = open_data(f"hf:{tmp_path}/films@train", vocabulary=Vocabulary(("a", "film", "good")))
     assert found.load([0, 1]).batch.x.tolist() == [[2, 4, 3], [2, 3, 0]]
     assert (found.labels, found.class_names) == ((1, 0), ("-", "+"))
-    with pytest.raises(
-        UserError, match="holds the splits test, train; choose one, such as split='test'"
-    ):
+    with pytest.raises(UserError, match="test, train"):
         open_data(f"hf:{tmp_path}/films", vocabulary=Vocabulary(("a",)))
-    with pytest.raises(UserError, match="for the texts in `text` give a vocabulary"):
+    with pytest.raises(UserError, match=r"`text`.*vocabulary"):
         open_data(f"hf:{tmp_path}/films@test")
     copy_of_the_hubs(tmp_path / "owner" / "pets")
     monkeypatch.chdir(tmp_path)
@@ -158,6 +146,5 @@ def test_without_a_network_the_error_says_what_to_put_where(tmp_path: Path) -> N
         text=True,
         check=False,
     )
-    assert (
-        "save_to_disk('folder')" in done.stderr and "name it: hf:path/to/folder@test" in done.stderr
-    )
+    assert "save_to_disk('folder')" in done.stderr
+    assert "hf:path/to/folder@test" in done.stderr

@@ -39,9 +39,9 @@ def test_arrays_and_mappings_go_to_their_samples():
     assert torch.equal(regions(by_id), masks), "a sample without a region has an empty one"
     assert open_data(x).fingerprint != data.fingerprint
     assert open_data(x, regions=~masks).fingerprint != data.fingerprint
-    with pytest.raises(UserError, match="3 samples but 2 regions"):
+    with pytest.raises(UserError, match=r"3 samples.*2 regions"):
         open_data(x, regions=masks[:2])
-    with pytest.raises(UserError, match=r"region of shape \(8, 7\) does not fit"):
+    with pytest.raises(UserError, match=r"\(8, 7\)"):
         regions(open_data(torch.rand(1, 3, 8, 6), regions=masks[:1, :, :7]))
 
 
@@ -72,11 +72,11 @@ def test_folders_of_masks_are_resized_as_their_pictures_are(tmp_path, resize, sh
     # The pictures are their own masks: wherever one is bright its region is.
     assert torch.equal(loaded.aux[REGION], loaded.x[:, 0] >= 0.5)
     assert loaded.aux[REGION][0].float().mean() == share
-    with pytest.raises(UserError, match="is named like a sample"):
+    with pytest.raises(UserError, match="sample"):
         open_data(
             str(tmp_path / "pictures"), **{**options, "regions": str(tmp_path / "masks" / "cat")}
         )
-    with pytest.raises(UserError, match="must name a folder of masks"):
+    with pytest.raises(UserError, match=r"nowhere|folder of masks"):
         open_data(str(tmp_path / "pictures"), **{**options, "regions": "nowhere"})
 
 
@@ -137,15 +137,13 @@ def test_coco_gives_the_objects_of_the_label(tmp_path):
     inside = of("dog", "masks")
     assert 0.4 < inside[:, 20:].mean() < 0.6 and not inside[:, :20].any()
     assert np.array_equal(of("none", "boxes"), box | square())
-    with pytest.raises(UserError, match="did you mean 'boxes'"):
+    with pytest.raises(UserError, match=r"'boxs'.*'boxes'"):
         open_data(root, label="largest", regions="boxs")
     file = tmp_path / "annotations" / "instances_val2017.json"
     content = json.loads(file.read_text())
     content["annotations"][1]["segmentation"]["counts"] = "packed"
     file.write_text(json.dumps(content))
-    with pytest.raises(
-        UserError, match=r"the mask of an object in 'a.jpg' is compressed; take regions: boxes"
-    ):
+    with pytest.raises(UserError, match=r"'a\.jpg'.*boxes"):
         open_data(root, label="largest", regions="masks", size=40).load([0])
     assert np.array_equal(of("largest", "boxes"), square())
 

@@ -22,6 +22,7 @@ from heatproof.runs.table import KEY
 from heatproof.types import Explainer
 from support.laws import ALL, AXES, EVERY_KIND, OF_ATTENTION, OTHER_KINDS, SMALL, undeclared
 from support.small import drawn, model, pictures
+from support.tables import assert_one_to_rounding, assert_same_table
 from support.vit_shapes import seeded_vit
 
 
@@ -45,34 +46,6 @@ def reference() -> pd.DataFrame:
 
 RUNS = ((64, 50), (3, 5))
 """Sizes of batches and of shards."""
-ROUNDED, MOST_ROUNDED = 5e-3, 0.03
-
-
-def assert_same_table(a: pd.DataFrame, b: pd.DataFrame) -> None:
-    """1e-5 on continuous measures, one swapped element on Jaccard, no status changed.
-
-    A batch of another size is rounded differently, by as much as the processor likes. Where an activation is within
-    rounding of a kink, or activations tie in a max-pool as in the flat blocks of a JPEG, that decides which of them a
-    gradient goes to. It concerns one unit of thousands and every measure of its map: three rows in a hundred may
-    differ, by up to 5e-3.
-    """
-    a, b = (frame.sort_values(KEY, ignore_index=True) for frame in (a, b))
-    pd.testing.assert_frame_equal(a[[*KEY, "status", "reason"]], b[[*KEY, "status", "reason"]])
-    difference = (a.value - b.value).abs().fillna(0)
-    swapped = 2 / 51  # one element of fifty changes sides
-    jaccard, fass = a.measure.str.startswith("jaccard"), a.measure.str.startswith("fass")
-    tolerance = np.where(jaccard, swapped, np.where(fass, swapped / 3, 1e-5))
-    over = difference > tolerance
-    assert over.mean() <= MOST_ROUNDED, a[over]
-    assert (difference <= np.maximum(tolerance, ROUNDED)).all(), a.loc[
-        (difference - tolerance).idxmax()
-    ]
-
-
-def assert_one_to_rounding(rows: pd.DataFrame) -> None:
-    """The two maps are computed in different batches, and some processors round those differently."""
-    scored = rows[rows.status == "ok"]
-    assert len(scored) and np.allclose(scored.value, 1.0, rtol=0, atol=1e-5)
 
 
 def test_every_explainer_perturbation_and_evaluation_is_under_law():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -112,8 +113,8 @@ def test_an_axis_is_one_folder_and_one_name(tmp_path):
         (room / f"{name}.py").write_text(text.lstrip(), encoding="utf-8")
     listing = package / "axes" / "__init__.py"
     before = listing.read_text(encoding="utf-8")
-    after = before.replace('"agreement")\n"""The folders', '"agreement", "depth")\n"""The folders')
-    assert after != before
+    after, changes = re.subn(r'"agreement",?\s*\)', '"agreement", "depth")', before)
+    assert changes == 1
     listing.write_text(after, encoding="utf-8")
 
     here = {**os.environ, "PYTHONPATH": str(tmp_path)}

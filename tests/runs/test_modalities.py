@@ -70,9 +70,7 @@ def test_probabilities_come_back(named: bool) -> None:
     with pytest.raises(UserError, match="no gradient"):
         heatproof.Saliency()(model, Batch(("a",), x32[:1]), torch.tensor([0]), 0)
     columns = ": age, income, debt, noise" if named else ""
-    with pytest.raises(
-        UserError, match=f"rows of 4 columns{columns}; the data has samples of shape"
-    ):
+    with pytest.raises(UserError, match=rf"4 columns{columns}.*\(3,\)"):
         model.logits(x32[:, :3])
 
 
@@ -89,15 +87,13 @@ def test_what_is_no_classifier() -> None:
     from sklearn.svm import LinearSVC
 
     x, y = table()
-    with pytest.raises(UserError, match="LogisticRegression has no classes_, so it is not fitted"):
+    with pytest.raises(UserError, match=r"LogisticRegression.*not fitted"):
         load_model(LogisticRegression())
-    with pytest.raises(
-        UserError, match=r"KMeans has no classes_, .* neither a classifier nor a regressor"
-    ):
+    with pytest.raises(UserError, match=r"KMeans.*classifier.*regressor"):
         from_sklearn(KMeans(2, n_init=1).fit(x))
-    with pytest.raises(UserError, match="LinearRegression has no classes_, so it is not fitted"):
+    with pytest.raises(UserError, match=r"LinearRegression.*not fitted"):
         from_sklearn(LinearRegression())
-    with pytest.raises(UserError, match="got str"):
+    with pytest.raises(UserError, match=r"\bstr\b"):
         from_sklearn("model.pkl")
     margins = from_sklearn(svm := LinearSVC().fit(x, y)).logits(
         torch.tensor(x, dtype=torch.float32)
@@ -129,20 +125,20 @@ def test_a_study_of_a_table(tmp_path: Path) -> None:
         (
             "[saliency]",
             CERTIFICATE,
-            "saliency: it reads gradients, and this model gives none; use lime",
+            "saliency.*gradients.*lime",
         ),
-        ("[smoothgrad: {samples: 2}]", CERTIFICATE, "it reads gradients"),
+        ("[smoothgrad: {samples: 2}]", CERTIFICATE, "smoothgrad.*gradients"),
         (
             "[cav: {layer: a, concepts: {c: {positive: rows.npz, negative: rows.npz}}}]",
             CERTIFICATE,
-            "at least 10",
+            "10",
         ),
         (
             "[random]",
             "evaluations: [stability: {perturbations: jpeg}]\n",
-            "for tables there are column_noise",
+            "tables.*column_noise",
         ),
-        ("[grad_cam]", CERTIFICATE, "grad_cam: it reads a map of a convolutional network"),
+        ("[grad_cam]", CERTIFICATE, "grad_cam.*convolutional"),
     ):
         with pytest.raises(UserError, match=why):
             read_study(study(tmp_path, f"{base}explainers: {explainers}\n{evaluation}")).plan(

@@ -64,7 +64,9 @@ def test_within_a_step_time_goes_by_and_a_new_axis_is_guessed_by_explainer() -> 
     clock.tick("b of lime", 0)
     time_.now += 30
     assert clock.left() == 70.0
-    assert clock.words() == (pytest.approx(100 / 170), "59 % done, about 70 s left, now b of lime")
+    share, words = clock.words()
+    assert share == pytest.approx(100 / 170)
+    assert all(fact in words for fact in ("59", "70 s", "b of lime"))
 
 
 def test_a_run_ticks_exactly_what_it_planned() -> None:
@@ -109,9 +111,7 @@ def test_off_a_terminal_there_is_a_line_a_minute(capsys: pytest.CaptureFixture[s
                 time.sleep(0.01)
                 said += capsys.readouterr().err
     first = said.splitlines()[0]
-    assert re.fullmatch(
-        r"heatproof: explaining, \d+ % done, about \d+ s left, now stability of lime", first
-    ), first
+    assert re.search(r"explaining.*\d+ %.*\d+ s.*stability of lime", first), first
     with progress({"a of b": 1}, "explaining", show=False) as tick:
         tick("a of b", 1)
     assert capsys.readouterr().err == ""
@@ -126,6 +126,6 @@ def test_a_run_shows_itself_in_a_notebook() -> None:
     )
     shown = run._repr_html_()
     best = run.ranking().iloc[0]
-    assert "Complete." in shown and ">Saliency<" in shown
+    assert ">Saliency<" in shown
     assert with_interval(best["score"], best["low"], best["high"]) in shown
     assert shown.count("<tr") == 1 + len(run.ranking())

@@ -120,13 +120,11 @@ def test_one_evaluation_or_measure_may_be_named(several):
     component = several.tests("jpeg", "ssim")
     assert set(component.measure) == {"ssim"} and set(component.evaluation) == {"jpeg"}
     assert several.ranking("spread", "height")["rank"].isna().all()
-    with pytest.raises(UserError, match="unknown evaluation 'jpg'; did you mean 'jpeg'"):
+    with pytest.raises(UserError, match=r"'jpg'.*'jpeg'"):
         several.ranking("jpg")
-    with pytest.raises(
-        UserError, match="unknown measure 'insertion'; did you mean 'insertion_auc'"
-    ):
+    with pytest.raises(UserError, match=r"'insertion'.*'insertion_auc'"):
         several.tests(measure="insertion")
-    with pytest.raises(UserError, match="unknown measure 'insertion_auc'"):
+    with pytest.raises(UserError, match="'insertion_auc'"):
         several.ranking("jpeg", "insertion_auc")
 
 

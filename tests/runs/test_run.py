@@ -345,7 +345,7 @@ def changed_weights() -> Model:
 CHANGES = {
     "a perturbation more": (
         lambda: {"evaluation": Stability(perturbations=["jpeg", "rotation"], k=50)},
-        ["evaluations.stability.perturbations", "adds rotation(degrees=15.0"],
+        ["evaluations.stability.perturbations", "rotation(degrees=15.0"],
     ),
     "another magnitude": (
         lambda: {"evaluation": Stability(perturbations={"jpeg": {"quality": 41}}, k=50)},
@@ -353,22 +353,22 @@ CHANGES = {
     ),
     "another k": (
         lambda: {"evaluation": Stability(perturbations="jpeg", k=51)},
-        ["evaluations.stability.k: the run has 50, this study says 51"],
+        ["evaluations.stability.k", " 50", " 51"],
     ),
-    "another seed": (lambda: {"seed": 7}, ["seed: the run has 0, this study says 7"]),
-    "other weights": (lambda: {"model": changed_weights()}, ["models.shapes: other weights"]),
+    "another seed": (lambda: {"seed": 7}, ["seed", " 0", " 7"]),
+    "other weights": (lambda: {"model": changed_weights()}, ["models.shapes", "weights"]),
     "another mean": (
         lambda: {"model": Model(model().module, mean=0.4, std=(0.5,) * 3, name="shapes")},
-        ["models.shapes.mean: the run has [0.5, 0.5, 0.5], this study says"],
+        ["models.shapes.mean", "[0.5, 0.5, 0.5]", "0.4"],
     ),
-    "other data": (lambda: {"data": pictures(5, seed=9)[0]}, ["datasets.data: other samples"]),
+    "other data": (lambda: {"data": pictures(5, seed=9)[0]}, ["datasets.data: "]),
     "fewer samples": (
         lambda: {"limit": 3},
-        ["datasets.data.samples: the run has 5, this study says 3"],
+        ["datasets.data.samples", " 5", " 3"],
     ),
     "another parameter under the same label": (
         lambda: {"explainers": {"saliency": Saliency(absolute=False)}},
-        ["explainers.saliency.absolute: the run has true, this study says false"],
+        ["explainers.saliency.absolute", "true", "false"],
     ),
 }
 
@@ -384,7 +384,7 @@ def test_another_study_in_the_same_directory_is_refused_with_the_difference(fini
     change, words = CHANGES[what]
     options = {"model": model(), **change()}
     passes = options["model"].passes
-    with pytest.raises(UserError, match="holds another study") as caught:
+    with pytest.raises(UserError, match="another study") as caught:
         run(out=finished, **options)
     assert str(finished) in str(caught.value)
     for word in words:
@@ -396,20 +396,20 @@ def test_another_study_in_the_same_directory_is_refused_with_the_difference(fini
 def test_a_run_of_another_version_is_refused(tmp_path):
     run(out=tmp_path)
     edit_json(tmp_path / "manifest.json", lambda content: content.update(heatproof="0.0.1"))
-    with pytest.raises(UserError, match=r'heatproof: the run has "0\.0\.1"'):
+    with pytest.raises(UserError, match=r'heatproof.*"0\.0\.1"'):
         run(out=tmp_path)
 
 
 def test_a_directory_of_something_else_is_refused_and_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("dear to me")
     net = model()
-    with pytest.raises(UserError, match="is not empty and holds no heatproof run"):
+    with pytest.raises(UserError, match="not empty"):
         run(out=tmp_path, model=net)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
-    with pytest.raises(UserError, match="is a file; a run needs a directory"):
+    with pytest.raises(UserError, match=r"thesis\.tex.*file"):
         run(out=tmp_path / "thesis.tex", model=net)
     (tmp_path / "manifest.json").write_text('{"name": "web app"}')
-    with pytest.raises(UserError, match="not the manifest of a heatproof run"):
+    with pytest.raises(UserError, match="manifest"):
         run(out=tmp_path, model=net)
     assert net.passes == 0
 
@@ -419,46 +419,46 @@ def two_at_a_time(model, batch):
 
 
 MISTAKES = {
-    "batch_size=0": ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-    "batch_size=2.5": ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
-    "shard_size=0": ({"shard_size": 0}, "shard_size must be at least 1, got 0"),
-    "seed": ({"seed": "lucky"}, "seed must be a whole number, got 'lucky'"),
-    "limit=0": ({"limit": 0}, "limit must be at least 1, got 0"),
-    "device": ({"device": "gpu"}, "unknown device 'gpu'; use cpu"),
-    "unknown explainer": ({"explainers": ["sailency"]}, "did you mean 'saliency'"),
-    "no explainer": ({"explainers": []}, "no explainer is given"),
-    "a class": ({"explainers": [Saliency]}, r"make one: Saliency\(\)"),
-    "a class as evaluation": ({"evaluation": Stability}, r"make one: Stability\(\)"),
-    "the same twice": ({"explainers": ["saliency", Saliency()]}, "'saliency' is given twice"),
-    "unknown parameter": ({"explainers": [{"lime": {"sample": 3}}]}, "did you mean 'samples'"),
+    "batch_size=0": ({"batch_size": 0}, "batch_size.* 0"),
+    "batch_size=2.5": ({"batch_size": 2.5}, r"batch_size.* 2\.5"),
+    "shard_size=0": ({"shard_size": 0}, "shard_size.* 0"),
+    "seed": ({"seed": "lucky"}, "seed.*'lucky'"),
+    "limit=0": ({"limit": 0}, "limit.* 0"),
+    "device": ({"device": "gpu"}, "'gpu'.*cpu"),
+    "unknown explainer": ({"explainers": ["sailency"]}, "'sailency'.*'saliency'"),
+    "no explainer": ({"explainers": []}, "no explainer"),
+    "a class": ({"explainers": [Saliency]}, r"Saliency\(\)"),
+    "a class as evaluation": ({"evaluation": Stability}, r"Stability\(\)"),
+    "the same twice": ({"explainers": ["saliency", Saliency()]}, "'saliency'.*twice"),
+    "unknown parameter": ({"explainers": [{"lime": {"sample": 3}}]}, "lime.*'sample'.*'samples'"),
     "bad parameter": ({"explainers": [{"lime": {"samples": -3}}]}, "lime.samples"),
-    "an evaluation as explainer": ({"explainers": [Stability()]}, "stability is not an explainer"),
-    "an explainer as evaluation": ({"evaluation": [Saliency()]}, "saliency is not an evaluation"),
-    "unknown evaluation": ({"evaluation": "stabilty"}, "did you mean 'stability'"),
+    "an evaluation as explainer": ({"explainers": [Stability()]}, "stability.*explainer"),
+    "an explainer as evaluation": ({"evaluation": [Saliency()]}, "saliency.*evaluation"),
+    "unknown evaluation": ({"evaluation": "stabilty"}, "'stabilty'.*'stability'"),
     "unknown perturbation": (
         {"evaluation": {"s": {"stability": {"perturbations": "jpg"}}}},
-        "did you mean 'jpeg'",
+        "'jpg'.*'jpeg'",
     ),
-    "k too large": ({"evaluation": Stability(k=3072)}, "k must be below the 3072 values"),
+    "k too large": ({"evaluation": Stability(k=3072)}, "k.*3072"),
     "a translation out of the image": (
         {"evaluation": Stability(perturbations={"translation": {"pixels": 40}})},
-        "translation by 40 pixels leaves nothing",
+        "translation.*40",
     ),
     "pixels to 255": ({"data": pictures(2)[0] * 255}, "0, 1|255"),
     "pixels below 0": ({"data": pictures(2)[0] * 2 - 1}, "0, 1"),
     "not a number": ({"data": torch.full((2, 3, 32, 32), torch.nan)}, "finite"),
     "no samples": ({"data": torch.zeros(0, 3, 32, 32)}, "empty"),
-    "one channel": ({"data": pictures(2)[0][:, :1]}, "3 channels, but samples of data have shape"),
-    "not images": ({"data": torch.rand(4, 20)}, "jpeg needs images"),
-    "no path": ({"data": "no/such/folder"}, "there is no file or folder 'no'"),
-    "no data": ({"data": {}}, "no data is given"),
+    "one channel": ({"data": pictures(2)[0][:, :1]}, r"3 channels.*\(1, 32, 32\)"),
+    "not images": ({"data": torch.rand(4, 20)}, "jpeg.*images"),
+    "no path": ({"data": "no/such/folder"}, "'no'"),
+    "no data": ({"data": {}}, "no data"),
     "a function of two": (
         {"explainers": [two_at_a_time]},
-        r"two_at_a_time cannot be called as an explainer, \(model,",
+        "two_at_a_time.*model",
     ),
     "nothing of the kind": (
         {"explainers": [RepresentationSimilarity(train=Batch(("a",), pictures(1)[0]), layer="0")]},
-        "stability judges feature explanations, and no explainer gives them",
+        "stability.*feature explanations",
     ),
 }
 
@@ -476,19 +476,15 @@ def test_a_mistake_is_found_before_any_model_pass_and_leaves_no_directory(what, 
 def test_data_of_which_nothing_can_be_read_are_a_mistake(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no picture")
     net, data = model(), heatproof.open_data(tmp_path, size=32)
-    with pytest.raises(
-        UserError, match=r"no sample of .* could be read; the first is \('a.png', 'not a picture"
-    ):
+    with pytest.raises(UserError, match=r"a.png.*not a picture"):
         run(model=net, data=data)
-    with pytest.raises(
-        UserError, match=r"no sample of .* could be read; the first error is not a picture"
-    ):
+    with pytest.raises(UserError, match="not a picture"):
         load_references(data, 0)
     assert net.passes == 0
 
 
 def test_no_model_and_a_model_that_is_none_are_mistakes():
-    with pytest.raises(UserError, match="no model is given"):
+    with pytest.raises(UserError, match="no model"):
         run(model={})
     with pytest.raises(UserError, match="model"):
         run(model=3)
@@ -497,15 +493,13 @@ def test_no_model_and_a_model_that_is_none_are_mistakes():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_a_mistake():
     net = model()
-    with pytest.raises(
-        UserError, match="'cuda' was asked for, but torch sees no GPU here; use cpu"
-    ):
+    with pytest.raises(UserError, match=r"cuda.*cpu"):
         run(device="cuda", model=net)
     assert net.passes == 0
 
 
 def test_reading_what_is_no_run_is_a_mistake(tmp_path):
-    with pytest.raises(UserError, match="is not a run directory"):
+    with pytest.raises(UserError, match=str(tmp_path)):
         heatproof.read(tmp_path)
 
 

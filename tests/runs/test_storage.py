@@ -48,9 +48,9 @@ def test_paths_and_addresses_are_told_apart(tmp_path):
         place(Path("s3://bucket/run")) == place("s3://bucket/run/") == StorePath("s3://bucket/run")
     )
     assert isinstance(place("C:/runs/x"), Path)
-    with pytest.raises(UserError, match="did you mean 's3'"):
+    with pytest.raises(UserError, match="'s3'"):
         place("s33://bucket/run")
-    with pytest.raises(UserError, match="names no place"):
+    with pytest.raises(UserError, match="s3://"):
         place("s3://")
 
 
@@ -147,19 +147,19 @@ def test_a_store_is_begun_once_and_refused_to_others():
     root = fresh()
     manifest.begin(root, STUDY, 32, "first")
     assert manifest.begin(root, STUDY, 16, "again")["shard_size"] == 32
-    with pytest.raises(UserError, match="holds another study"):
+    with pytest.raises(UserError, match="seed"):
         manifest.begin(root, {**STUDY, "seed": 1}, 32, "other")
     other = fresh()
     (other / "thesis.pdf").write_bytes(b"")
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match=str(other)):
         manifest.begin(other, STUDY, 32, "first")
 
 
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(UserError, match="pip install s3fs"):
+    with pytest.raises(UserError, match=r"heatproof\[s3\]"):
         storage.place("s3://heatproof-no-such/run").is_file()
-    with pytest.raises(UserError, match="memory of one process"):
+    with pytest.raises(UserError, match=r"memory.*process"):
         storage.must_be_shared(fresh())
 
 
@@ -182,7 +182,7 @@ class TestEvaluate:
         )
         with pytest.raises(
             UserError,
-            match=r"memory://.* is in a store; name the directory for its figures with out",
+            match=r"memory://.*out",
         ):
             write(there, formats=("svg",))
         joined = merging.merge(fresh(), [there.path, here.path])
@@ -276,7 +276,5 @@ def test_two_workers_write_to_s3_what_one_process_writes_to_disk(s3, tmp_path):
         "sessions"
     ][1].get("workers")
     assert (stored.path / "report.html").is_file()
-    with pytest.raises(
-        UserError, match="bucket does not exist; check the address, its bucket and your keys"
-    ):
+    with pytest.raises(UserError, match="bucket"):
         manifest.begin(place("s3://no-such-bucket/run"), STUDY, 32, "first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,7 @@ def test_a_write_that_fails_leaves_no_file(tmp_path, monkeypatch, step):
         raise OSError("disk full")
 
     monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), fail)
-    with pytest.raises(UserError, match=r"part\.parquet cannot be written: disk full"):
+    with pytest.raises(UserError, match=r"part\.parquet.*disk full"):
         write_atomically(tmp_path / "folder" / "part.parquet", b"content")
     assert list((tmp_path / "folder").iterdir()) == []
 
@@ -107,7 +108,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     write_atomically(path, b"old")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
-        with pytest.raises(UserError, match=r"manifest\.json cannot be written: disk full"):
+        with pytest.raises(UserError, match=r"manifest\.json.*disk full"):
             write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     write_atomically(path, b"new")
@@ -182,7 +183,7 @@ def test_a_pair_that_occurs_twice_is_refused_by_its_key(tmp_path):
             "d", "m", "stability", "method", ["cat.jpg", f"{shard}"], [scores([0.1, 0.2])]
         )
         table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
-    with pytest.raises(UserError, match="1 duplicate row") as caught:
+    with pytest.raises(UserError, match="1 duplicate") as caught:
         table.read_scores(tmp_path)
     for word in ("cat.jpg", "saliency", "rotation", "fass", "15.0"):
         assert word in str(caught.value)
@@ -199,17 +200,17 @@ def test_differences_name_the_place_and_both_values():
         "models": {"net": {"fingerprint": "bb"}},
         "explainers": {"a": {"name": "lime", "samples": 20}},
     }
-    assert differences(old, new) == [
-        "seed: the run has 0, this study says 1",
-        "models.net: other weights than those that the run was begun with",
-        "explainers.a.samples: the run has 10, this study says 20",
-    ]
+    seed, weights, samples = differences(old, new)
+    assert re.search("seed.*0.*1", seed)
+    assert re.search(r"models\.net.*weights", weights)
+    assert re.search(r"explainers\.a\.samples.*10.*20", samples)
 
 
 def test_more_explainers_are_no_difference():
     assert differences({"explainers": {"a": {"k": 1}}}, {"explainers": {"b": {"k": 2}}}) == []
     assert differences({"a": [1, 2]}, {"a": (1, 2)}) == []
-    assert differences({"a": None}, {"a": 0}) == ["a: the run has null, this study says 0"]
+    (line,) = differences({"a": None}, {"a": 0})
+    assert re.search(r"\ba\b.*null.*0", line)
 
 
 def test_differences_of_long_lists_say_which_entry():
@@ -220,18 +221,16 @@ def test_differences_of_long_lists_say_which_entry():
     base = [turn(5.0), turn(10.0), turn(15.0), noise]
     where = "evaluations.stability.perturbations"
     assert differences(base, list(base), where) == []
-    assert differences(base, [*base[:2], turn(20.0), noise], where) == [
-        f"{where}: the run has rotation(degrees=15.0, fill=0.0), this study says rotation(degrees=20.0, fill=0.0)"
-    ]
-    assert differences(base, [*base, turn(20.0)], where) == [
-        f"{where}: this study adds rotation(degrees=20.0, fill=0.0)"
-    ]
-    assert differences(base, base[:3], where) == [
-        f"{where}: the run has gaussian_noise(sigma=0.15), this study does not"
-    ]
-    assert differences(base, base[::-1], where) == [
-        f"{where}: the same entries in another order or number"
-    ]
+    (changed,) = differences(base, [*base[:2], turn(20.0), noise], where)
+    assert re.search(r"degrees=15\.0.*degrees=20\.0", changed)
+    assert "degrees=5.0" not in changed
+    (added,) = differences(base, [*base, turn(20.0)], where)
+    assert "degrees=20.0" in added
+    (gone,) = differences(base, base[:3], where)
+    assert "gaussian_noise" in gone
+    (reordered,) = differences(base, base[::-1], where)
+    assert "order" in reordered
+    assert all(line.startswith(where) for line in (changed, added, gone, reordered))
 
 
 def test_a_long_value_is_cut():
@@ -242,20 +241,19 @@ def test_a_long_value_is_cut():
 @pytest.mark.parametrize("content", ["not json", "[]", "{}", '{"name": "my web app", "icons": []}'])
 def test_a_manifest_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match="is not the manifest of a heatproof run"):
+    with pytest.raises(UserError, match="manifest"):
         table.read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("form", [{}, {"format": 2}, {"format": 4}])
-def test_a_run_of_another_format_is_refused_in_one_sentence(tmp_path, form):
+@pytest.mark.parametrize("form", [{}, {"format": 2}, {"format": table.FORMAT + 1}])
+def test_a_run_of_another_format_is_refused_with_both_formats_and_the_version(tmp_path, form):
     table.write_manifest(
         tmp_path, {**form, "heatproof": "0.1.0", "study": {"seed": 0}, "shard_size": 3}
     )
-    with pytest.raises(UserError) as caught:
+    facts = rf"{form.get('format', 1)} .*0\.1\.0.* {table.FORMAT}"
+    with pytest.raises(UserError, match=facts):
         heatproof.read(tmp_path)
-    said = f"was written in format {form.get('format', 1)} by heatproof 0.1.0, and this version reads format 3"
-    assert str(caught.value) == f"{tmp_path} {said}; run the study again"
-    with pytest.raises(UserError, match="run the study again"):
+    with pytest.raises(UserError, match=facts):
         heatproof.evaluate(torch.nn.Flatten(), torch.rand(2, 3, 32, 32), "random", out=tmp_path)
 
 
@@ -267,7 +265,7 @@ def test_a_manifest_round_trips(tmp_path):
         "explainers": {},
         "evaluations": {},
     }
-    manifest = {"format": 3, "heatproof": "1", "study": study, "shard_size": 3}
+    manifest = {"format": table.FORMAT, "heatproof": "1", "study": study, "shard_size": 3}
     table.write_manifest(tmp_path, manifest)
     assert table.read_manifest(tmp_path) == manifest
 
@@ -275,12 +273,12 @@ def test_a_manifest_round_trips(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda m: m["study"].pop("datasets"), r"study\.datasets: Field required"),
+        (lambda m: m["study"].pop("datasets"), r"study\.datasets"),
         (
             lambda m: m["study"]["datasets"].update(d={"samples": "3"}),
-            r"study\.datasets\.d\.samples: .* valid integer",
+            r"study\.datasets\.d\.samples",
         ),
-        (lambda m: m["study"]["datasets"].update(d={"samples": 10**18}), "promises .* shards of d"),
+        (lambda m: m["study"]["datasets"].update(d={"samples": 10**18}), " d"),
         (
             lambda m: m["study"]["evaluations"].update(e={"conditions": [["jpeg"]]}),
             r"conditions\.0",
@@ -290,7 +288,7 @@ def test_a_manifest_round_trips(tmp_path):
 )
 def test_a_manifest_that_was_written_by_hand_is_refused_with_the_place(tmp_path, change, words):
     study = {"seed": 0, "models": {}, "datasets": {}, "explainers": {}, "evaluations": {}}
-    change(manifest := {"format": 3, "heatproof": "1", "study": study, "shard_size": 3})
+    change(manifest := {"format": table.FORMAT, "heatproof": "1", "study": study, "shard_size": 3})
     table.write_manifest(tmp_path, manifest)
     with pytest.raises(UserError, match=words):
         missing(tmp_path)
@@ -330,6 +328,51 @@ def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
     assert (shown["zero"].map == 0).all()
 
 
+GRAPH = {
+    "adjacency": torch.diag(torch.ones(3), 1),
+    "mask": torch.tensor([True, True, True, False]),
+}
+TEXT = {"attention_mask": torch.tensor([1, 1, 0])}
+INPUTS = {
+    # what it is: (input, other tensors, kind, shape of what is kept, shape of its map)
+    "large picture": (torch.rand(1, 300, 150), {}, "image", (128, 64, 3), (128, 64)),
+    "volume": (torch.rand(1, 6, 7, 8), {}, "volume", (14, 15, 3), (14, 15)),
+    "series": (torch.rand(2, 12), {}, "series", (2, 12), (12,)),
+    "long series": (torch.rand(1, 1001), {}, "series", (1, 400), (400,)),
+    "row": (torch.rand(5), {}, "table", (1, 5), (5,)),
+    "text": (torch.tensor([2, 3, 0]), TEXT, "text", (1, 2), (2,)),
+    "set": (torch.rand(4, 3), {"mask": GRAPH["mask"]}, "set", (3, 2), (3,)),
+    "graph": (torch.rand(4, 2), GRAPH, "graph", (3, 5), (3,)),
+}
+
+
+@pytest.mark.parametrize("what", INPUTS)
+def test_an_input_of_every_kind_is_kept_without_padding_and_with_its_map(what):
+    x, aux, kind, shape, shape_of_map = INPUTS[what]
+    exhibit = Exhibit("e", "c", 2.0, what, x, torch.rand(x.shape) + 0.1, "n", aux)
+    rows = pictures.exhibit_rows("d", "m", "stability", [exhibit])
+    shown = pictures._shown(rows.to_pylist()[0])
+    assert shown.kind == kind
+    assert shown.image.shape == shape
+    assert shown.map.shape == shape_of_map
+    assert shown.map.max() == 1
+
+
+def test_the_edges_of_a_graph_and_the_words_of_a_text_are_kept():
+    class Known:
+        columns = ()
+        tokenizer = heatproof.data.Vocabulary(("a", "film"))
+
+    exhibits = [
+        Exhibit("e", "c", 2.0, "graph", torch.rand(4, 2), None, "", GRAPH),
+        Exhibit("e", "c", 2.0, "text", torch.tensor([2, 3, 0]), None, "", TEXT),
+    ]
+    rows = pictures.exhibit_rows("d", "m", "stability", exhibits, Known())
+    graph, text = map(pictures._shown, rows.to_pylist())
+    assert graph.image[:, 2:].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    assert list(text.words) == ["a", "film"]
+
+
 def test_a_picture_that_cannot_be_shown_is_damage(tmp_path):
     rows = pictures.exhibit_rows(
         "d", "m", "stability", [Exhibit("a", "jpeg", 40.0, "s", torch.rand(3, 9, 9), None)]
@@ -337,7 +380,7 @@ def test_a_picture_that_cannot_be_shown_is_damage(tmp_path):
     image = rows.column_names.index("image")
     rows = rows.set_column(image, rows.schema.field(image), [[b"no picture"]])
     table.write_part(table.exhibits_path(tmp_path, "d", "m", "stability", "a", 0), rows)
-    with pytest.raises(UserError, match="holds a picture that cannot be shown"):
+    with pytest.raises(UserError, match=r"parquet.*picture"):
         pictures.read_exhibits(tmp_path)
 
 

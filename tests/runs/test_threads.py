@@ -123,7 +123,7 @@ def test_an_error_of_the_reader_comes_up_and_what_was_done_before_it_is_kept(tmp
             for i, r in zip(positions, own, strict=True)
         ]
 
-    with pytest.raises(UserError, match=r"must share one shape.*'0015' has \(3, 8, 8\)"):
+    with pytest.raises(UserError, match=r"'0015'.*\(3, 8, 8\)"):
         run(replace(whole, readers=readers), tmp_path)
     assert is_done(tmp_path, "e", 0) and not is_done(tmp_path, "e", 1)
     asked: list[str] = []
@@ -148,7 +148,7 @@ def test_a_part_that_cannot_be_written_raises_and_the_run_resumes(tmp_path, lost
         obstacle.parent.mkdir(parents=True, exist_ok=True)
         obstacle.write_text("a file where a folder is needed: what root cannot write to either")
 
-    with pytest.raises(UserError, match=f"{obstacle}.* cannot be"):
+    with pytest.raises(UserError, match=str(obstacle)):
         run(drawn(), tmp_path / "run", **names | {"a": obstruct})
     assert is_done(tmp_path / "run", "a", 0) and not is_done(tmp_path / "run", "a", 1)
     obstacle.unlink()

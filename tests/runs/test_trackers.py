@@ -110,13 +110,13 @@ def test_the_payload_is_the_scores_with_their_intervals(run):
 
 def test_a_missing_package_and_a_dead_server_are_one_sentence(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UserError, match=r"pip install 'heatproof\[mlflow\]'"):
+    with pytest.raises(UserError, match=r"heatproof\[mlflow\]"):
         push(run, "mlflow")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://me:secret@127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setattr(trackers, "getproxies", dict)
-    with pytest.raises(UserError, match=r"nothing answers at http://127\.0\.0\.1") as said:
+    with pytest.raises(UserError, match=r"http://127\.0\.0\.1") as said:
         trackers._check_reachable(address)
     assert "secret" not in str(said.value)
 

@@ -99,7 +99,7 @@ def test_a_worker_says_what_went_wrong(tmp_path: Path) -> None:
     manifest.begin(tmp_path, describe(made), 2, "test")
     other = served(tmp_path, lambda number: plan(weights=2), made.jobs()[0])
     assert [kind for kind, _ in other] == ["mistake"]
-    assert "came to something else" in other[0][1] and "models.drawn: other weights" in other[0][1]
+    assert "models.drawn" in other[0][1]
     ((kind, text),) = served(tmp_path, lambda number: 1 // 0)
     assert kind == "error" and text.startswith("Traceback") and "ZeroDivisionError" in text
     assert [
@@ -114,9 +114,7 @@ def test_a_shard_that_loses_three_workers_is_given_up() -> None:
     tally.lose(("photos", "net", 4), "it was ended")
     tally.lose(job, "it was ended")
     assert tally.session()["workers"]["lost"] == [f"shard {i} of photos on net" for i in (3, 4, 3)]
-    with pytest.raises(
-        WorkerError, match="shard 3 of photos on net lost 3 workers, the last because of thirst"
-    ):
+    with pytest.raises(WorkerError, match=r"shard 3 of photos on net.*3 workers.*thirst"):
         tally.lose(job, "of thirst")
 
 

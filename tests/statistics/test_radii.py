@@ -106,6 +106,14 @@ def test_the_radius_of_every_mask_counts_what_a_feature_can_reach() -> None:
     ).tolist() == [0, 0]
 
 
+def test_a_lead_that_rounding_could_have_made_is_none() -> None:
+    nowhere, anything = torch.zeros(2, 3).bool(), torch.ones(1, 3).bool()
+    for ahead, radius in ((1.5e-6, 3), (0.9e-6, 0)):
+        lead = torch.full((1, 2, 1), ahead)
+        assert radii.per_mask_radius(lead, nowhere, anything).tolist() == [radius]
+    assert radii.per_mask_radius(lead[:0], nowhere, anything[:0]).shape == (0,)
+
+
 def wrong_votes(shares: list[float], n: int, delta: float) -> float:
     """The exact probability that the bound of the first class is wrong: for more than half of the votes it is alone."""
     lows = bounds.clopper_pearson_low(torch.arange(n + 1), n, delta / 2).numpy()
@@ -149,7 +157,7 @@ def test_a_thousand_classes_leave_nothing_to_probabilities_and_three_features_to
 
 
 def test_gaps_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(UserError, match="got nan"):
+    with pytest.raises(UserError, match="nan"):
         radii.mus_radius(torch.tensor([0.1, torch.nan]), 0.5)
 
 

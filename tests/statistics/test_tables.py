@@ -1,0 +1,325 @@
+"""Tables of a run as cubes, their groups, defaults and edges, ranks and the bootstrap against brute force."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from heatproof import statistics as st
+from heatproof.maps.chance import packed
+from heatproof.statistics import bootstrap, cubes, estimates, intervals, pairs, ranks
+
+SPANS: dict[str, Any] = {
+    "unit": (0.0, 1.0),
+    "half": (None, 1.0),
+    "none": None,
+    "signed": (-1.0, 1.0),
+}
+
+
+def scores(kind: str, n: int) -> np.ndarray:
+    """Scores of a shape that asks for another rule each."""
+    u = np.random.default_rng(n).permutation((np.arange(n) + 0.37) / n)
+    drawn = {
+        "middle": 0.3 + 0.4 * u + 0.03 * np.sin(9 * u),
+        "skewed": 1 - 0.7 * u**6,
+        "other": 0.7 * u**6,
+        "alike": 0.9 + 0.001 * u,
+        "shares": (u < 0.7).astype(float),
+        "ones": np.ones(n),
+    }
+    return drawn[kind]
+
+
+KINDS = ("middle", "skewed", "other", "alike", "shares", "ones")
+
+
+def test_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.stack([scores(kind, 9) for kind in KINDS])
+    rows[1, 4] = np.nan
+    seen = [
+        replace(estimates.of_means(rows, span), paired=paired)
+        for span in SPANS.values()
+        for paired in (0, 1)
+    ]
+    whole = [(each.bound(0.9, True)[0], each.p(), *each.interval(widest=np.inf)) for each in seen]
+    one_by_one = [
+        [
+            (each[i].bound(0.9, True)[0], each[i].p(), *each[i].interval(widest=np.inf))
+            for i in range(len(rows))
+        ]
+        for each in seen
+    ]
+    for found, wanted in zip(one_by_one, whole, strict=True):
+        np.testing.assert_allclose(np.array(found, dtype=float).T, wanted, rtol=1e-9)
+    monkeypatch.setattr(intervals, "ENTRIES", 20)
+    for each, wanted in zip(seen, whole, strict=True):
+        pieces = (each.bound(0.9, True)[0], each.p(), *each.interval(widest=np.inf))
+        np.testing.assert_allclose(np.array(pieces), np.array(wanted), rtol=1e-9)
+
+
+def test_the_probability_below_zero_is_that_of_two_exponentials() -> None:
+    """P(a E₁ ≤ b E₂) = b / (a + b), within what Lugannani and Rice's form leaves."""
+    weights = np.array(
+        [[a, -b] for a in (0.2, 1.0, 3.0) for b in (0.5, 1.0, 2.5)] + [[1.0, 2.0], [-1.0, -2.0]]
+    )
+    found = intervals._below_zero(weights)
+    exact = [b / (a + b) for a in (0.2, 1.0, 3.0) for b in (0.5, 1.0, 2.5)]
+    np.testing.assert_allclose(found[:-2], exact, atol=0.02)
+    assert found[-2:].tolist() == [0.0, 1.0]
+    # Σa = 0, where the form has a limit: P(2 E₁ ≤ E₂ + E₃) = 1 − 1 / 1.5²
+    near = intervals._below_zero(np.array([[2.0, -1.0, -1.0], [-2.0, 1.0, 1.0]]))
+    np.testing.assert_allclose(near, [1 - 1 / 1.5**2, 1 / 1.5**2], atol=0.005)
+
+
+def rows_of_a_run() -> pd.DataFrame:
+    """Two datasets, a sweep, a geometric condition, the identity, redraws, repeats, a control, and references."""
+    generator = np.random.default_rng(3)
+    records = []
+    conditions = [("turn", 10.0), ("turn", 5.0), ("noise", 0.1), ("identity", 0.0), ("redraw", 0.0)]
+    for dataset, (e, explainer) in itertools.product(
+        ("one", "two"), enumerate(("cam", "lime", "edges", "ig"))
+    ):
+        for (condition, level), s in itertools.product(conditions, range(9)):
+            if condition == "redraw" and explainer != "lime":
+                continue
+            status = "ok"
+            if (s + e) % 7 == 3 and condition in ("turn", "noise"):
+                status = "flipped" if s % 2 else "undefined"
+            if (dataset, explainer, condition) == ("one", "ig", "noise"):
+                status = "undefined"
+            measures = {}
+            suffixes = [
+                "",
+                "_chance",
+                *(["_aligned", "_aligned_chance"] if condition == "turn" else []),
+            ]
+            for name, suffix in itertools.product(("depth", "width"), suffixes):
+                base = (
+                    0.35
+                    if "chance" in suffix
+                    else 0.5 + 0.08 * e + 0.05 * (name == "width") * (-1) ** e
+                )
+                measures[name + suffix] = min(
+                    1.0, base + 0.07 * generator.random() + 0.1 * (suffix == "_aligned")
+                )
+            for name, value in measures.items():
+                if condition == "redraw" and "_" in name:
+                    continue
+                record = {
+                    "dataset": dataset,
+                    "model": "net",
+                    "evaluation": "calm",
+                    "explainer": explainer,
+                }
+                record |= {
+                    "sample": f"s{8 - s}",
+                    "measure": name,
+                    "condition": condition,
+                    "level": level,
+                }
+                record |= {
+                    "value": value if status == "ok" else np.nan,
+                    "status": status,
+                    "references": None,
+                }
+                record |= {
+                    "reason": "constant map" if status == "undefined" and e else "",
+                    "imputer": f"by {condition}",
+                }
+                record |= {
+                    "role": "control" if explainer == "edges" else "method",
+                    "order": "",
+                    "share": level / 100,
+                }
+                if name.endswith("_chance") and s in (2, 6) and dataset == "one":
+                    record["references"] = packed(torch.as_tensor(generator.normal(0, 0.3, 4)))
+                records.append(record)
+                if s == 5 and condition == "noise":
+                    records.append({**record, "value": 0.25, "references": None})  # a repeat
+    table = pd.DataFrame(records)
+    lost = (
+        (table["explainer"] == "ig")
+        & (table["measure"].str.startswith("width"))
+        & (table["dataset"] == "two")
+    )
+    return table[~lost].reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def run() -> pd.DataFrame:
+    return rows_of_a_run()
+
+
+def known(cube: cubes.Cube) -> cubes.Cube:
+    """With what a run knows besides the table."""
+    spans = {"depth": (0.0, 1.0)}
+    groups = np.array([0, 0, 1, 2, 3, 4, 5, 6, 6])
+    there = (
+        {"references": ("s0", "s3", "other", "s8"), "groups": groups}
+        if cube.dataset == "one"
+        else {}
+    )
+    return replace(cube, spans=spans, **there)
+
+
+def assert_equal_cubes(one: cubes.Cube, other: cubes.Cube) -> None:
+    for field in fields(cubes.Cube):
+        found, expected = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(expected, pd.DataFrame):
+            found, expected = found.to_dict("list"), expected.to_dict("list")
+        np.testing.assert_equal(found, expected)
+
+
+def test_a_cube_holds_the_values_of_the_table(run: pd.DataFrame) -> None:
+    made = cubes.arrange(run, ("width", "depth"))
+    assert [cube.dataset for cube in made] == ["one", "two"]
+    chosen = run[
+        (run["explainer"] == "lime") & (run["condition"] == "turn") & (run["level"] == 5.0)
+    ]
+    for cube in made:
+        own = chosen[chosen["dataset"] == cube.dataset]
+        part = cube.select(["lime"], [("turn", 5.0)], ["depth"])
+        values = own[own["measure"] == "depth"].set_index("sample")["value"]
+        np.testing.assert_array_equal(
+            part.values["depth"].squeeze(), values.reindex(list(part.samples)).to_numpy()
+        )
+
+
+def test_the_status_of_a_pair_is_that_of_its_headline(run: pd.DataFrame) -> None:
+    few = run[run["sample"].isin(["s0", "s3", "s5"])].copy()
+    lost = (few["sample"] == "s5") & (few["measure"] == "depth")
+    few.loc[lost, ["value", "status"]] = [np.nan, "undefined"]
+    by_depth, by_last = (
+        cubes.arrange(few, headlines)[0].status[0, 0].tolist() for headlines in (("depth",), ())
+    )
+    assert by_depth == [0, 0, 2]
+    assert by_last == [0, 0, 1]
+
+
+def test_a_form_of_a_measure_has_the_span_of_the_measure(run: pd.DataFrame) -> None:
+    cube = cubes.arrange(run)[0]
+    assert cube.span("depth") is None
+    assert known(cube).span("depth_aligned_chance") == (0.0, 1.0)
+    assert known(cube).span("width") is None
+    assert cube.made_of("turn") == cubes.Makeup("by turn", "", 0.1)
+
+
+def test_categorical_columns_give_the_same_cubes(run: pd.DataFrame) -> None:
+    names = ("dataset", "explainer", "condition", "measure", "sample")
+    categories = run.astype(dict.fromkeys(names, "category"))
+    pairs_of_cubes = zip(
+        cubes.arrange(run, ("width", "depth")),
+        cubes.arrange(categories, ("width", "depth")),
+        strict=True,
+    )
+    for one, other in pairs_of_cubes:
+        assert_equal_cubes(one, other)
+
+
+def test_rows_without_a_name_are_in_no_cube(run: pd.DataFrame) -> None:
+    few = run[run["sample"].isin(["s0", "s3"])].copy()
+    few.loc[few["dataset"] == "two", "model"] = None
+    assert [cube.dataset for cube in cubes.arrange(few)] == ["one"]
+    assert cubes.arrange(few.iloc[:0]) == [] and cubes.arrange(()) == []
+    column = pd.Series(["b", None, "a", "b"])
+    for kind, by_name in itertools.product((object, "category"), (False, True)):
+        numbers, names = cubes.numbered(column.astype(kind), by_name)
+        assert names == (["a", "b"] if by_name else ["b", "a"])
+        assert numbers.tolist() == ([1, -1, 0, 1] if by_name else [0, -1, 1, 0])
+
+
+def test_groups_by_the_samples_table(run: pd.DataFrame) -> None:
+    cube, other = cubes.arrange(run)
+    frame = pd.DataFrame(
+        {"dataset": "one", "sample": [f"s{i}" for i in range(9)], "group": list("pq") * 4 + [None]}
+    )
+    assert cubes.groups_of(cube, frame).tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 2]
+    assert cubes.groups_of(other, frame) is None and cubes.groups_of(cube, None) is None
+    assert cubes.groups_of(cube, frame.drop(columns="group")) is None
+    assert cubes.groups_of(cube, frame.assign(group="")) is None
+
+
+@pytest.fixture(scope="module")
+def made(run: pd.DataFrame) -> list[cubes.Cube]:
+    return [known(cube) for cube in cubes.arrange(run, ("depth",))]
+
+
+def test_an_empty_table_has_the_columns_of_a_full_one(made: list[cubes.Cube]) -> None:
+    assert list(st.summary([])) == list(st.summary(made))
+    assert list(st.retention([])) == list(st.retention(made))
+    assert list(st.ranking([], "x")) == list(st.ranking(made, "depth"))
+    assert list(st.paired_tests([], "x")) == list(st.paired_tests(made, "depth"))
+    for frame in (
+        st.ranking(made, "x"),
+        st.paired_tests(made, "x"),
+        st.disagreement(made, ["depth", "x"]),
+    ):
+        assert frame.empty
+
+
+def test_defaults_of_levels_and_forms(run: pd.DataFrame) -> None:
+    made = [known(cube) for cube in cubes.arrange(run)][:1]
+    for ask in (st.retention, st.summary):
+        pd.testing.assert_frame_equal(ask(made), ask(made, 0.95))
+    for ask in (st.ranking, st.paired_tests):
+        pd.testing.assert_frame_equal(ask(made, "depth"), ask(made, "depth", "best", 0.95))
+    pd.testing.assert_frame_equal(
+        st.ranking(made, "depth"), st.ranking(made, "depth", better="higher")
+    )
+    tests = st.paired_tests(made, "depth")
+    pd.testing.assert_frame_equal(st.ranking(made, "depth"), st.ranking(made, "depth", tests=tests))
+    nothing = st.ranking(made, "depth", tests=tests.assign(significant=False))
+    assert nothing["rank_low"].dropna().eq(1).all() and nothing["rank_high"].dropna().eq(3).all()
+    assert st.exact_share(3, 4) == st.exact_share(3, 4, 0.95)
+
+
+def test_pairs_in_pieces_are_the_same(run: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [known(cube) for cube in cubes.arrange(run)]
+    wanted = st.paired_tests(made, "depth")
+    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", 18)
+    pd.testing.assert_frame_equal(st.paired_tests(made, "depth"), wanted)
+
+
+def test_a_draw_that_takes_one_sample_too_often_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class AlwaysTheFirst:
+        def integers(self, low: int, high: int, n: int) -> np.ndarray:
+            return np.zeros(n, dtype=np.int64)
+
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: AlwaysTheFirst())
+    assert bootstrap.bootstrap_counts.__wrapped__(255, 1, 0)[0, 0] == 255
+    with pytest.raises(OverflowError):
+        bootstrap.bootstrap_counts.__wrapped__(256, 1, 0)
+
+
+def test_the_bootstrap() -> None:
+    counts = bootstrap.bootstrap_counts(6, 40, 2)
+    assert (counts.sum(1) == 6).all() and not counts.flags.writeable
+    values = np.stack([scores("middle", 6), scores("skewed", 6), np.full(6, np.nan)])
+    values[1, [0, 2, 3, 4]] = np.nan  # so few that a draw can miss them all
+    means = bootstrap.resampled_means(values, counts)
+    by_hand = [np.nanmean(np.repeat(values[0], row)) for row in counts]
+    np.testing.assert_allclose(means[:, 0], by_hand, rtol=1e-6)
+    assert np.isnan(means[:, 1]).any() and np.isnan(means[:, 2]).all()
+    low, high = bootstrap.percentiles(means, 0.8)
+    np.testing.assert_allclose([low[1], high[1]], np.nanquantile(means[:, 1], [0.1, 0.9]))
+
+
+def test_ranks_and_rank_correlations() -> None:
+    values = np.array(
+        [[1.0, 2.0, 2.0, 5.0], [4.0, 1.0, 0.0, 0.5], [1.0, 1.0, 1.0, 1.0], [np.nan, 1.0, 2.0, 3.0]]
+    )
+    found = ranks.spearman(values, values[[1, 0, 0, 0]])
+    np.testing.assert_allclose(found[:2], pd.DataFrame(values[:2]).T.corr("spearman").iloc[0, 1])
+    assert np.isnan(found[2:]).all()
+    ahead = np.zeros((4, 4), dtype=bool)
+    ahead[0, 1:] = ahead[1, 3] = True
+    assert [ends.tolist() for ends in ranks.rank_ranges(ahead)] == [[1, 2, 2, 3], [1, 3, 4, 4]]
