@@ -43,7 +43,7 @@ def scene() -> Tensor:
         (features.Elements(), (2, 3, 2), lambda element, value: element),
         (features.Pixels(), (2, 3, 2, 3), lambda y, x: 3 * y + x),
     ],
-    ids=str,
+    ids=["patches of a volume", "patches", "windows", "elements", "pixels"],
 )
 def test_labels_are_numbered_by_the_cell_of_each_place(
     grouping: Any, shape: tuple[int, ...], expected: Any
