@@ -15,13 +15,19 @@ import time
 import zipfile
 from pathlib import Path
 
-PAGES = (
-    "drawing/templates/head.html",
-    "report/templates/report.html",
-    "report/comparison/templates/comparison.html",
-)
-NEEDED = ("heatproof/py.typed", "heatproof/__init__.pyi", "heatproof/drawing/templates/charts.js")
-NEEDED += tuple(f"heatproof/{page}" for page in PAGES)
+NEEDED = {
+    "heatproof/py.typed",
+    "heatproof/__init__.pyi",
+    "heatproof/drawing/templates/charts.js",
+    "heatproof/drawing/templates/head.html",
+    "heatproof/report/templates/report.html",
+    "heatproof/report/comparison/templates/comparison.html",
+    "heatproof/report/comparison/atlas.parquet",
+    "heatproof/data/photographs/credits.json",
+    "heatproof/data/photographs/imagenet_names.txt",
+}
+LICENCES = {"LICENSE", "NOTICE.md"}
+FEWEST_PHOTOGRAPHS = 12
 HEAVY = {"torch", "pandas", "numpy", "pyarrow", "scipy", "matplotlib", "pydantic"}
 LONGEST = 20
 USER = '''"""A user's script: what an editor and a type checker see of the package."""
@@ -57,14 +63,18 @@ def check_files(built: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert set(NEEDED) <= names, set(NEEDED) - names
+    assert names >= NEEDED, NEEDED - names
+    photographs = [name for name in names if name.startswith("heatproof/data/photographs/")]
+    assert sum(name.endswith(".jpg") for name in photographs) >= FEWEST_PHOTOGRAPHS
+    licences = {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name}
+    assert licences == LICENCES, licences
     strays = [name for name in names if not name.startswith(("heatproof/", "heatproof-"))]
     assert not strays, f"the wheel installs {strays}"
     with tarfile.open(source) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     lost = {f"src/{name}" for name in names if name.startswith("heatproof/")} - inside
     assert not lost, f"the source archive lacks {lost}"
-    assert {"LICENSE", "README.md", "pyproject.toml"} <= inside
+    assert LICENCES | {"README.md", "pyproject.toml"} <= inside
 
 
 def check_surface() -> None:
@@ -77,8 +87,9 @@ def check_surface() -> None:
     )
     missing = [name for name in heatproof.__all__ if getattr(heatproof, name, None) is None]
     assert not missing and len(set(heatproof.__all__)) == len(heatproof.__all__), missing
-    extras = importlib.metadata.metadata("heatproof").get_all("Provides-Extra") or []
-    assert {"demo", "ray", "figures"} <= set(extras), extras
+    extras = set(importlib.metadata.metadata("heatproof").get_all("Provides-Extra") or [])
+    assert {"demo", "ray", "figures"} <= extras, extras
+    assert not {"dev", "docs", "ecosystem"} & extras, "tools of the repository are no extras"
 
 
 def check_commands() -> None:

@@ -109,9 +109,9 @@ def missing_skimage() -> UserError:
     """The error for SLIC without scikit-image.
 
     >>> print(missing_skimage())
-    SLIC superpixels need scikit-image: pip install heatproof[superpixels]
+    SLIC superpixels need scikit-image: pip install "heatproof[superpixels]"
     """
-    return UserError("SLIC superpixels need scikit-image: pip install heatproof[superpixels]")
+    return UserError('SLIC superpixels need scikit-image: pip install "heatproof[superpixels]"')
 
 
 def _segments(colours: Tensor, kernel_size: float, max_dist: float) -> Tensor:

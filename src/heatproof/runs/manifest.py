@@ -11,7 +11,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
@@ -108,9 +108,7 @@ def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) 
     storage.forget_listings()
     _write_first(root, study, shard_size, command)
     manifest = agreeing(root, study)
-    manifest["session"] = (
-        f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
-    )
+    manifest["session"] = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
     manifest["adds"] = {
         section: _beyond(manifest["study"].get(section, {}), study.get(section, {}))
         for section in SECTIONS
@@ -212,4 +210,4 @@ def this_command() -> str:
 
 def now() -> str:
     """The time in UTC, as ISO 8601 writes it."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")

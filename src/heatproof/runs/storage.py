@@ -33,6 +33,8 @@ STORES = {
     "memory": "fsspec",
 }
 """The stores in which a put is atomic, and the package through which fsspec reaches each."""
+EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure"}
+"""The extra of heatproof that installs such a package."""
 FRESH = (0.5, 5.0)
 """Seconds for which a listing of a directory, and of a store, answers whether parts are there."""
 AWAY = (5.0, 10.0, 20.0, 30.0)
@@ -317,5 +319,7 @@ def _connect(base: str) -> tuple[Any, str]:
         fsspec = importlib.import_module("fsspec")
         found, path = fsspec.core.url_to_fs(base)
     except ImportError as error:
-        raise UserError(f"{base} needs {STORES[scheme]}: pip install {STORES[scheme]}") from error
+        package = STORES[scheme]
+        install = f'"heatproof[{EXTRAS[package]}]"' if package in EXTRAS else package
+        raise UserError(f"{base} needs {package}: pip install {install}") from error
     return found, str(path).rstrip("/")

@@ -207,7 +207,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
     yield from _draws(measured)
     if measured.interpolates:
         yield replace(INTERPOLATES, seen=INTERPOLATES.seen.format(group=measured.title))
-    error = float(measured.methods["error"].median())
+    error = float(measured.methods["error"].dropna().median())
     if not measured.whole and error > TOO_ROUGH:
         fill = {"n": measured.elements, "error": number(error), "more": 4 * measured.elements}
         yield FEW_ELEMENTS.filled(fill, measured.methods["explainer"])

@@ -232,7 +232,7 @@ def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
                 "back": float(mean_of_finite(back)),
                 "excused": any(_reaches(value - level, groups) for level in (floor, back)),
                 "over_chance": _mean(value - chance, None, groups).low,
-                "error": ((rows["high"] - rows["low"]) / 2).median(),
+                "error": ((rows["high"] - rows["low"]) / 2).dropna().median(),
             }
         )
     frame = pd.DataFrame(means)

@@ -123,7 +123,7 @@ def _box_caption(measured: Symmetries, rows: pd.DataFrame) -> str:
         caption += "Grey methods are controls. "
     if measured.whole:
         return f"{caption}All {measured.elements} elements of the group were tried, so there is no Monte-Carlo error."
-    error = number(float(rows["error"].median()))
+    error = number(float(rows["error"].dropna().median()))
     caption += f"{measured.elements} elements were drawn for each sample: a dot is known to ±{error} (median bound), "
     return caption + "and the intervals of the means include that error."
 

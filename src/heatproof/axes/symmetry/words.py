@@ -173,7 +173,7 @@ def _limits(measured: Symmetries) -> list[str]:
         )
     if not measured.whole:
         drawn = f"{measured.elements} element{'s were' if measured.elements != 1 else ' was'} drawn"
-        error = number(float(measured.means["error"].median()))
+        error = number(float(measured.means["error"].dropna().median()))
         share = 100 * (1 - float(measured.judged.settings.get("delta", 0.05)))
         limits.append(
             f"For each sample {drawn} from a larger group. That leaves the score of one sample uncertain by ±{error} "

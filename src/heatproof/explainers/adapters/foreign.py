@@ -89,12 +89,12 @@ def unwrapped(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     return {k: v.value if isinstance(v, Foreign) else v for k, v in (arguments or {}).items()}
 
 
-def library(module: str, install: str) -> Any:
-    """A module of a library that may not be installed.
+def library(module: str, extra: str) -> Any:
+    """A module of a library that may not be installed; `extra` of heatproof installs it.
 
-    >>> library("no_such_library.attr", "no-such-library")
+    >>> library("no_such_library.attr", "no-such-extra")
     Traceback (most recent call last):
-    heatproof.errors.UserError: no_such_library is not installed: pip install no-such-library
+    heatproof.errors.UserError: no_such_library is not installed: pip install "heatproof[no-such-extra]"
     """
     try:
         return import_module(module)
@@ -102,17 +102,17 @@ def library(module: str, install: str) -> Any:
         top = module.partition(".")[0]
         if error.name != top:
             raise  # the library is there, but something that it needs is not
-        raise UserError(f"{top} is not installed: pip install {install}") from error
+        raise UserError(f'{top} is not installed: pip install "heatproof[{extra}]"') from error
 
 
-def class_named(module: str, install: str, name: str) -> Any:
+def class_named(module: str, extra: str, name: str) -> Any:
     """A class of a library's module by its name, or an error with the nearest names.
 
     >>> class_named("captum.attr", "captum", "Salience")
     Traceback (most recent call last):
     heatproof.errors.UserError: unknown class of captum.attr 'Salience'; did you mean 'Saliency'? ...
     """
-    found = library(module, install)
+    found = library(module, extra)
     choices = [
         key
         for key, value in vars(found).items()

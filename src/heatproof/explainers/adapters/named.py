@@ -67,12 +67,13 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
 """library -> method -> parameter -> (type, default); a type alone is of one that must be given."""
 OWN = ("layer", "baseline", "background", "attributor", "merge_batch_norm")
 """Parameters of the adapters; the others are arguments of the library's own call, where they differ from its own."""
-INSTALLED_AS = {"pytorch_grad_cam": "grad-cam"}
+EXTRAS = {"pytorch_grad_cam": "grad-cam"}
+"""The extra of heatproof that installs a library, where its name is another."""
 
 
 def _kind(of: str, name: str, given: Mapping[str, Any]) -> Any:
     """A frozen parameter object with these fields, which says what it needs."""
-    says = {"__doc__": f"needs pip install {INSTALLED_AS.get(of, of)}"}
+    says = {"__doc__": f'needs pip install "heatproof[{EXTRAS.get(of, of)}]"'}
     body = {"__annotations__": {key: kind for key, (kind, *_) in given.items()}, **says}
     defaults = {key: default[0] for key, (_, *default) in given.items() if default}
     return dataclass(type(name, (), body | defaults), frozen=True, config=STRICT)
@@ -94,7 +95,7 @@ def by_library(of: str, spec: Any) -> Any:
     """
     chosen = resolve(f"method of {of}", LIBRARIES[of], spec, lambda _: False)
     name, given = type(chosen).__name__, {f.name: getattr(chosen, f.name) for f in fields(chosen)}
-    library(of, INSTALLED_AS.get(of, of))
+    library(of, EXTRAS.get(of, of))
     changed = {
         f.name: given[f.name]
         for f in fields(chosen)

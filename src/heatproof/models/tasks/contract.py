@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,9 +12,6 @@ from torch import Tensor
 from heatproof.errors import UserError, unknown
 from heatproof.models.network import scores_in
 from heatproof.types import Batch
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Aux = Mapping[str, Tensor]
 Names = Sequence[str] | None

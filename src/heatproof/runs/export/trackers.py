@@ -198,7 +198,7 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"pushing to {name} needs it: pip install 'heatproof[{name}]'") from error
+        raise UserError(f'pushing to {name} needs it: pip install "heatproof[{name}]"') from error
 
 
 def _to_mlflow(
