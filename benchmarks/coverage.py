@@ -1,13 +1,10 @@
-"""How often intervals, bounds and tests keep their promise: everything the product prints, on known superpopulations.
+"""How often tests, intervals and bounds are wrong, on drawn scores whose truth is known.
 
-Every cell draws samples anew from a stated distribution, and references too where chance has a part in the score, calls
-the product's own functions, and counts how often the truth was covered. Usage:
+Every cell draws studies anew, calls the functions that reports and gates call, and counts. Usage:
 
-    python benchmarks/coverage.py [intervals] [families] [evaluate] [--jobs 16] [--replicates N] [--quick] [--out FILE]
+    python benchmarks/coverage.py [--replicates 4000] [--quick] [--out docs/coverage.md]
 
-Each part writes its own table into OUT, docs/coverage.md if nothing is said, and leaves the others as they are; without
-a name all are done. Replicates are 2,000 for intervals, 5,000 for families and 200 through `evaluate` unless said
-otherwise. `--quick` is a trial of a few cells.
+Each part writes its table into OUT between marks of its own, and leaves the text around it alone.
 """
 
 from __future__ import annotations
@@ -17,505 +14,579 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
-import math
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import stats
 
-from heatproof import statistics
-from heatproof.axes.faithfulness.consistency import agreement
-from heatproof.axes.faithfulness.retraining.leakage import leakage_summary
-from heatproof.statistics.bounds_of_means import guaranteed
-from heatproof.statistics.cubes import Cube
-from heatproof.statistics.estimates import calibrated, column, of_means
-from heatproof.statistics.ranks import rank_ranges
+from heatproof.statistics.bounds import mean_interval
+from heatproof.statistics.bounds_of_means import bet_on_calibrated
+from heatproof.statistics.cubes import Cube, Span
+from heatproof.statistics.estimates import Estimate, estimates, of_means, sample_totals
+from heatproof.statistics.pairs import paired_tests
+from heatproof.statistics.sign_flips import sign_flips, simultaneous_tests
 
-SIZES = (5, 8, 14, 30, 100, 400)
-UNIT = (0.0, 1.0)
-ABOUT = {
-    "intervals": """Shares of replicates in which the truth was covered: two-sided intervals at 95 %, bounds (one-sided)
-at 95 %. In brackets the mean width, and the width of a betting interval, which is a guarantee for any bounded scores. A
-dash in place of the width: no interval shorter than half of the scale holds, so none is printed.""",
-    "families": """Five methods under five conditions. *Family of tests*: the share of replicates in which any of the
-ten pairs of methods with equal means was called different at 5 % after Holm's correction. *Ranks*: the share in which
-the ranks of any method, of means 0.60, 0.60, 0.63, 0.66 and 0.70, left out a true one; in brackets how many ranks are
-open to a method on average. *No ends*: the scale has no declared ends, so that rare
-failures which no sample showed cannot be allowed for.""",
-    "evaluate": """The interval of whole runs of a small network on drawn images against the score of one large run,
-with references drawn anew each time; in brackets the mean width.""",
-}
-TITLES = {
-    "intervals": "Intervals and bounds",
-    "families": "Families of tests, and ranks",
-    "evaluate": "Whole runs",
-}
-REPLICATES = {"intervals": 2000, "families": 5000, "evaluate": 200}
+Array = NDArray[np.float64]
 Generator = np.random.Generator
+
+SIZES = (8, 14, 30, 100, 400)
+FEW = (2, 3, 5)
+METHODS = 6
+PAIRS = np.array(list(combinations(range(METHODS), 2)))
+ALPHA = 0.05
+UNIT = (0.0, 1.0)
+FLIPS = 2_000
+"""Flips of each test here, beyond 14 samples. A test with random flips keeps its level with any number of them."""
+ENTRIES = 4_000_000
+"""How many scores are held at once."""
+
+
+# What scores are drawn from
 
 
 @dataclass(frozen=True)
 class Population:
-    """Scores of samples: how to draw (times, n) of them, their mean, the ends of the scale, and what is promised."""
+    """Scores (studies, methods, conditions, samples) of methods that all have the same mean.
 
-    draw: Callable[[Generator, tuple[int, int]], Any]
+    `draw` takes a generator, the number of studies and methods, and n. `is_new` says that no part of the methods was
+    chosen by looking at it, `is_exchangeable` that all methods have the same distribution, not only the same mean.
+    """
+
+    draw: Callable[[Generator, int, int, int], Array]
     mean: float
-    kind: str
-    span: tuple[float | None, float | None] | None = UNIT
+    span: Span | None = UNIT
+    rate: bool = False
+    in_groups: bool = False
+    is_new: bool = False
+    is_exchangeable: bool = True
 
 
-def beta(
-    a: float, b: float, kind: str = "smooth", low: float = 0.0, high: float = 1.0
-) -> Population:
-    mean = low + (high - low) * a / (a + b)
-    return Population(
-        lambda g, shape: low + (high - low) * g.beta(a, b, shape), mean, kind, (low, high)
+def alike(draw: Callable[[Generator, tuple[int, ...]], Array]) -> Callable[..., Array]:
+    """Independent scores of one distribution, under one condition."""
+    return lambda g, studies, methods, n: draw(g, (studies, methods, 1, n))
+
+
+def shared_and_beta(g: Generator, studies: int, methods: int, n: int) -> Array:
+    difficulty = g.beta(2, 2, (studies, 1, 1, n))
+    return 0.3 * difficulty + 0.7 * g.beta(8, 2, (studies, methods, 1, n))
+
+
+def failures(share: float) -> Callable[[Generator, tuple[int, ...]], Array]:
+    """Scores between .9 and 1, but for a share of failures between 0 and .2."""
+    return lambda g, shape: np.where(
+        g.random(shape) < share, 0.2 * g.random(shape), 0.9 + 0.1 * g.random(shape)
     )
 
 
-def mixture(high: float, low: float, rare: float, spread: float) -> Population:
-    """Scores near `high`, and a rare share of failures near `low`."""
-
-    def draw(g: Generator, shape: tuple[int, int]) -> Any:
-        return np.where(g.random(shape) < rare, low, high) + spread * g.uniform(-1, 1, shape)
-
-    return Population(draw, (1 - rare) * high + rare * low, "rare failures")
+def zero_inflated_beta(g: Generator, shape: tuple[int, ...]) -> Array:
+    return np.where(g.random(shape) < 0.3, 0.0, g.beta(5, 2, shape))
 
 
-def values(points: list[float], weights: list[float], kind: str) -> Population:
-    return Population(
-        lambda g, shape: g.choice(points, shape, p=weights), float(np.dot(points, weights)), kind
-    )
+def ratings(g: Generator, shape: tuple[int, ...]) -> Array:
+    return g.choice([0.0, 0.25, 0.5, 0.75, 1.0], shape, p=[0.05, 0.05, 0.1, 0.3, 0.5])
+
+
+def bimodal(g: Generator, shape: tuple[int, ...]) -> Array:
+    return np.where(g.random(shape) < 0.5, g.beta(20, 80, shape), g.beta(80, 20, shape))
+
+
+def of_unequal_spread(g: Generator, studies: int, methods: int, n: int) -> Array:
+    """Normal scores; each method has 1.6 times the spread of the one before."""
+    spread = 0.02 * 1.6 ** np.arange(methods)[:, None, None]
+    return 0.5 + spread * g.standard_normal((studies, methods, 1, n))
+
+
+def of_unequal_skewness(g: Generator, studies: int, methods: int, n: int) -> Array:
+    """Every other method is skewed to the right instead of to the left."""
+    skewed = g.beta(8, 2, (studies, methods, 1, n)) - 0.8
+    return 0.5 + np.where(np.arange(methods)[:, None, None] % 2, -skewed, skewed)
+
+
+def correlated_conditions(g: Generator, studies: int, methods: int, n: int) -> Array:
+    """Four conditions, each like the one before (correlation .7), and a fifth of the scores missing."""
+    shape = (studies, methods, n)
+    noise = g.standard_normal(shape)
+    rows = []
+    for _ in range(4):
+        noise = 0.7 * noise + np.sqrt(1 - 0.7**2) * g.standard_normal(shape)
+        rows.append(noise)
+    scores = 0.5 + 0.1 * np.stack(rows, 2) + 0.1 * g.standard_normal((studies, 1, 1, n))
+    return np.where(g.random(scores.shape) < 0.2, np.nan, scores)
+
+
+def groups_of(n: int) -> NDArray[np.int64]:
+    """The group of every sample: n groups of 1 to 8 samples."""
+    return np.repeat(np.arange(n), 1 + np.arange(n) % 8)
+
+
+def in_unequal_groups(g: Generator, studies: int, methods: int, n: int) -> Array:
+    groups = groups_of(n)
+    own = 0.12 * g.standard_normal((studies, methods, 1, n))[..., groups]
+    return 0.5 + own + 0.1 * g.standard_normal((studies, methods, 1, len(groups)))
 
 
 POPULATIONS = {
-    "mean: Beta(6, 4)": beta(6, 4),
-    "mean: Beta(12, 8)": beta(12, 8),
-    "mean: Beta(20, 5)": beta(20, 5),
-    "mean: Beta(8, 2)": beta(8, 2),
-    "mean: uniform": beta(1, 1),
-    "mean: Beta(8, 1)": beta(8, 1, "near the end"),
-    "mean: Beta(57, 3)": beta(57, 3, "near the end"),
-    "mean: 90 % near .95, 10 % near .3": mixture(0.95, 0.3, 0.1, 0.03),
-    "mean: 95 % near .95, 5 % near .3": mixture(0.95, 0.3, 0.05, 0.03),
-    "mean: 90 % near .8, 10 % near .2": mixture(0.8, 0.2, 0.1, 0.05),
-    "ties: 0, ½ and 1": values([1.0, 0.5, 0.0], [0.9, 0.05, 0.05], "ties"),
-    "ties: six steps": values([0, 0.2, 0.4, 0.6, 0.8, 1], [0.02, 0.08, 0.2, 0.3, 0.3, 0.1], "ties"),
-    # declared without a lower end, as in the product
-    "equivariance: 1 − small errors": replace(
-        beta(90, 1, "without ends", -1.0, 1.0), span=(None, 1.0)
-    ),
-    "certified rate: U-shaped": beta(3, 0.5, "near the end"),
-    "ROAD: within ± ½": beta(9, 6, "smooth", -0.5, 0.5),
-    "AUC of a curve": beta(5, 7),
-}
-RATES = (0.5, 0.8, 0.9, 0.97)
+    "uniform": Population(alike(lambda g, shape: g.random(shape)), 0.5),
+    "shared difficulty + beta": Population(shared_and_beta, 0.15 + 0.56),
+    "beta(½, 2)": Population(alike(lambda g, shape: g.beta(0.5, 2, shape)), 0.2),
+    "exponential tail": Population(alike(lambda g, shape: g.exponential(0.2, shape)), 0.2, None),
+    "binary ½, a rate": Population(alike(lambda g, shape: 1.0 * (g.random(shape) < 0.5)), 0.5, rate=True),
+    "binary .9, a rate": Population(alike(lambda g, shape: 1.0 * (g.random(shape) < 0.9)), 0.9, rate=True),
+    "normal": Population(alike(lambda g, shape: g.standard_normal(shape)), 0.0, None),
+    "t, 3 degrees of freedom": Population(alike(lambda g, shape: g.standard_t(3, shape)), 0.0, None),
+    "lognormal ¾": Population(alike(lambda g, shape: g.lognormal(0, 0.75, shape)), np.exp(0.75**2 / 2), None),
+    "10 % failures": Population(alike(failures(0.1)), 0.9 * 0.95 + 0.1 * 0.1),
+    "5 % failures": Population(alike(failures(0.05)), 0.95 * 0.95 + 0.05 * 0.1, is_new=True),
+    "zero-inflated beta": Population(alike(zero_inflated_beta), 0.7 * 5 / 7, is_new=True),
+    "ratings, five levels": Population(alike(ratings), 0.7875, is_new=True),
+    "bimodal": Population(alike(bimodal), 0.5, is_new=True),
+    "correlated conditions, 20 % missing": Population(correlated_conditions, 0.5, None, is_new=True),
+    "groups of 1 to 8 samples": Population(in_unequal_groups, 0.5, None, in_groups=True, is_new=True),
+    "unequal spread": Population(of_unequal_spread, 0.5, None, is_new=True, is_exchangeable=False),
+    "unequal skewness": Population(of_unequal_skewness, 0.5, is_new=True, is_exchangeable=False),
+}  # fmt: skip
 
 
-def seed_of(*key: Any) -> Generator:
+OF_POWER = (
+    "uniform",
+    "shared difficulty + beta",
+    "binary ½, a rate",
+    "zero-inflated beta",
+    "ratings, five levels",
+)
+OF_GATE = (
+    "uniform",
+    "shared difficulty + beta",
+    "10 % failures",
+    "5 % failures",
+    "zero-inflated beta",
+    "bimodal",
+)
+
+
+def generator_of(*key: object) -> Generator:
     return np.random.default_rng(zlib.crc32(repr(key).encode()))
 
 
-def cell(
-    name: str, kind: str, n: int, times: int, covered: Any, width: Any = math.nan, **more: Any
-) -> dict[str, Any]:
-    """One line of the table; where no interval was given, its replicate counts for nothing."""
-    given = (
-        np.isfinite(np.broadcast_to(width, np.shape(covered)))
-        if np.ndim(width)
-        else np.full(np.shape(covered), True)
-    )
-    share = float(np.mean(np.asarray(covered)[given])) if given.any() else math.nan
-    line = {
-        "what": name,
-        "kind": kind,
-        "n": n,
-        "replicates": times,
-        "covered": share,
-        "given": float(given.mean()),
-    }
-    return line | {
-        "width": float(np.nanmean(width)) if given.any() and np.ndim(width) else None,
-        **more,
-    }
-
-
-def of_population(name: str, n: int, times: int) -> list[dict[str, Any]]:
-    """Two-sided interval, one-sided bounds at 95 %, and the width of a betting interval beside it."""
+def studies_of(
+    name: str, n: int, replicates: int, methods: int, part: str
+) -> Iterator[tuple[Array, NDArray[np.int64] | None]]:
+    """Scores (studies, methods, conditions, samples) with the groups of samples, a block of studies at a time."""
     population = POPULATIONS[name]
-    scores = population.draw(seed_of(name, n), (times, n))
-    found = of_means(scores, population.span)
-    low, high = found.interval()
-    wide_low, wide_high = found.interval(widest=np.inf)
-    truth = population.mean
-    some = slice(0, 20)
-    bets = [
-        [guaranteed(row[None], population.span, ["x"], 0.975, side).bound for side in (True, False)]
-        for row in scores[some]
-        if population.span is not None and None not in population.span
-    ]
-    betting = float(np.mean([b - a for a, b in bets])) if bets else math.nan
-    held = (wide_low <= truth) & (truth <= wide_high)
-    lines = [cell(name, population.kind, n, times, held, high - low, betting=betting)]
-    lines[0]["covered"] = float(held.mean())
-    for side in (True, False):
-        bound, _ = found.bound(0.95, side)
-        missed = bound > truth if side else bound < truth
-        label = f"{'lower' if side else 'upper'} bound of {name}"
-        lines.append(cell(label, f"bound, {population.kind}", n, times, ~missed))
-    return lines
+    g = generator_of(part, name, n)
+    rows_of_a_study = max(len(PAIRS), methods) * 4
+    step = max(1, ENTRIES // (rows_of_a_study * n))
+    for start in range(0, replicates, step):
+        scores = population.draw(g, min(step, replicates - start), methods, n)
+        yield scores, groups_of(n) if population.in_groups else None
 
 
-def of_rate(rate: float, n: int, times: int) -> list[dict[str, Any]]:
-    """Retention, as the report prints it, and the gate's bounds of a share."""
-    hits = seed_of("rate", rate, n).binomial(n, rate, times)
-    ends = {k: statistics.exact_share(int(k), n) for k in set(hits)}
-    low, high = np.array([ends[k] for k in hits]).T
-    name = f"retention {rate:g}"
-    lines = [cell(name, "rate", n, times, (low <= rate) & (rate <= high), high - low)]
-    once = sorted(set(hits))
-    bounds = of_means(np.array([[1.0] * k + [0.0] * (n - k) for k in once]), UNIT).bound(
-        0.95, True
-    )[0]
-    by_hits = dict(zip(once, bounds, strict=True))
-    return [
-        *lines,
-        cell(
-            f"lower bound of {name}",
-            "bound, rate",
-            n,
-            times,
-            np.array([by_hits[k] <= rate for k in hits]),
-        ),
-    ]
+def names_of(scores: Array) -> list[str]:
+    return [f"c{i}" for i in range(scores.shape[-2])]
 
 
-def studies(g: Generator, times: int, n: int, r: int, strength: float, column_: str) -> Cube:
-    """Many studies side by side, as if they were explainers: scores, and chance levels from r of their n samples.
+# Tests of all pairs of methods
 
-    A sample has an effect as the map that is looked for and one as a reference, and they are related, as maps that look
-    like every other map are. The truth of the calibrated score is (0.75 − 0.5) / (1 − 0.5).
+
+def flips_of(n: int) -> Array:
+    """The flips of a product's test of n samples, but no more than `FLIPS` where they are drawn at random."""
+    rows = np.concatenate(list(sign_flips(n)))
+    return (rows if n <= 14 else rows[:FLIPS]).astype(np.float32)
+
+
+def significant_pairs(totals: Array, flips: Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of the totals (studies, K, n) are significant: by the largest statistic of each flip, and by Holm.
+
+    This is `simultaneous_tests` for many studies at once, in single precision.
     """
-    own = 0.05 * g.standard_normal((times, n))
-    as_reference = 0.7 * own + 0.05 * strength * g.standard_normal((times, n))
-    scores = np.clip(0.75 + 0.6 * own + 0.08 * g.standard_normal((times, n)), 0, 1)
-    pairs = (
-        0.5
-        + 0.5 * own[:, None]
-        + as_reference[:, :r, None]
-        + 0.05 * g.standard_normal((times, r, n))
+    rounding = 1e-5
+    length = np.sqrt((totals**2).sum(-1))
+    unit = totals / np.where(length > 1e-9, length, np.inf)[..., None]
+    studies, k, n = unit.shape
+    statistic = np.abs(unit.sum(-1)).astype(np.float32)
+    flipped = np.abs(flips @ unit.reshape(-1, n).T.astype(np.float32)).reshape(-1, studies, k)
+
+    allowed = int(np.floor(ALPHA * len(flips)))
+    critical = -np.partition(-flipped.max(2), allowed, axis=0)[allowed]
+    by_largest = statistic > critical[:, None] + rounding
+
+    p = (flipped >= statistic - rounding).mean(0)
+    order = p.argsort(1)
+    steps = np.take_along_axis(p, order, 1) * (k - np.arange(k))
+    holm = np.empty_like(p)
+    np.put_along_axis(holm, order, np.maximum.accumulate(steps, 1), 1)
+    return by_largest, holm <= ALPHA
+
+
+def totals_of_pairs(scores: Array, groups: NDArray[np.int64] | None = None) -> Array:
+    first, second = PAIRS.T
+    apart = of_means(scores[:, first] - scores[:, second], groups=groups)
+    return sample_totals(apart, names_of(scores))[0]
+
+
+def in_blocks(totals: Array, flips: Array) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    step = max(1, 5 * ENTRIES // (len(flips) * totals.shape[1]))
+    for start in range(0, len(totals), step):
+        yield significant_pairs(totals[start : start + step], flips)
+
+
+def family_wise_errors(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """The share of studies with any significant pair among six methods of equal mean."""
+    rows = {}
+    for name in POPULATIONS:
+        row: dict[str, str] = {}
+        for n in FEW:
+            errors = 0
+            for scores, groups in studies_of(name, n, min(replicates, 200), METHODS, "few"):
+                first, second = PAIRS.T
+                apart = of_means(scores[:, first] - scores[:, second], groups=groups)
+                for totals, shares in zip(*sample_totals(apart, names_of(scores)), strict=True):
+                    errors += bool(simultaneous_tests(totals, shares).significant.any())
+            row[f"n = {n}"] = f"{errors / min(replicates, 200):.3f}"
+        for n in sizes:
+            errors, flips = 0, flips_of(n)
+            for scores, groups in studies_of(name, n, replicates, METHODS, "tests"):
+                for by_largest, _ in in_blocks(totals_of_pairs(scores, groups), flips):
+                    errors += int(by_largest.any(1).sum())
+            row[f"n = {n}"] = f"{errors / replicates:.3f}{too_many(errors, replicates)}"
+        rows[label(name)] = row
+    return pd.DataFrame(rows).T
+
+
+def too_many(errors: int, replicates: int, allowed: float = ALPHA) -> str:
+    """A star where the 99 % lower limit of the share of errors is above what is allowed."""
+    limit = stats.beta.ppf(0.01, errors, replicates - errors + 1) if errors else 0.0
+    return "*" if limit > allowed else ""
+
+
+def label(name: str) -> str:
+    population = POPULATIONS[name]
+    return name + (" †" if population.is_new else "") + ("" if population.is_exchangeable else " ‡")
+
+
+def power(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Three methods are better than three others: the share of the nine true differences that is found.
+
+    The difference is three quarters of the standard deviation of a score.
+    """
+    rows = {}
+    better = np.arange(METHODS) >= METHODS // 2
+    is_true = better[PAIRS[:, 0]] != better[PAIRS[:, 1]]
+    for name in OF_POWER:
+        row = {}
+        spread = POPULATIONS[name].draw(generator_of("spread", name), 1000, 1, 100).std()
+        for n in sizes:
+            found, flips = np.zeros(2), flips_of(n)
+            for scores, groups in studies_of(name, n, replicates, METHODS, "power"):
+                shift = 0.75 * spread * better[:, None, None]
+                if POPULATIONS[name].rate:
+                    g = generator_of("power", name, n, len(scores))
+                    shift = (g.random(scores.shape) < 0.75) & better[:, None, None] & (scores == 0)
+                for decided in in_blocks(totals_of_pairs(scores + shift, groups), flips):
+                    found += [each[:, is_true].sum() for each in decided]
+            share = found / (replicates * is_true.sum())
+            row[f"n = {n}"] = f"{share[0]:.2f} / {share[1]:.2f}"
+        rows[label(name)] = row
+    return pd.DataFrame(rows).T
+
+
+def contradictions(studies: int) -> dict[str, int]:
+    """Random studies with 0 to 30 % of the scores missing: pairs whose interval and test disagree."""
+    g = generator_of("contradictions")
+    counted = {"studies": studies, "pairs": 0, "significant": 0, "contradictions": 0}
+    names = [name for name, population in POPULATIONS.items() if not population.in_groups]
+    for _ in range(studies):
+        n, methods = int(g.integers(2, 41)), int(g.integers(2, METHODS + 1))
+        scores = POPULATIONS[str(g.choice(names))].draw(g, 1, methods, n)[0]
+        scores = scores + g.choice([0.0, 0.1, 0.3]) * np.arange(methods)[:, None, None]
+        scores[g.random(scores.shape) < g.uniform(0, 0.3)] = np.nan
+        first, second = np.array(list(combinations(range(methods), 2))).T
+        apart = of_means(scores[first] - scores[second])
+        found = simultaneous_tests(*sample_totals(apart, names_of(scores)))
+        has_interval = ~np.isnan(found.low)
+        excludes_zero = (found.low > 0) | (found.high < 0)
+        counted["pairs"] += int(has_interval.sum())
+        counted["significant"] += int(found.significant.sum())
+        disagree = (excludes_zero != found.significant) | (excludes_zero != (found.p <= ALPHA))
+        counted["contradictions"] += int(disagree[has_interval].sum())
+    return counted
+
+
+# Intervals
+
+
+def coverage_of_means(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """How often the 95 % interval of a mean holds the true one, and its median width."""
+    rows = {}
+    for name, population in POPULATIONS.items():
+        if not population.is_exchangeable:
+            continue
+        row = {}
+        for n in sizes:
+            held, widths = 0, []
+            for scores, groups in studies_of(name, n, replicates, 1, "means"):
+                found = of_means(scores, population.span, groups, population.rate)
+                low, high = found.nested(names_of(scores)).interval()
+                held += int(((low <= population.mean) & (population.mean <= high)).sum())
+                widths.append((high - low).ravel())
+            width = np.concatenate(widths)
+            width = width[np.isfinite(width)]  # a sample may have lost all of its scores
+            row[f"n = {n}"] = f"{held / len(width):.3f} ({np.median(width):.2g})"
+        rows[label(name)] = row
+    return pd.DataFrame(rows).T
+
+
+@dataclass(frozen=True)
+class ChanceLevel:
+    """Maps of one method are alike by `base` on average, and `spread` says how much samples differ in that."""
+
+    base: float
+    spread: float
+
+
+CHANCES = {"chance .4": ChanceLevel(0.4, 0.06), "chance .8": ChanceLevel(0.8, 0.03)}
+CALIBRATED = 0.6
+
+
+def calibrated_cube(
+    g: Generator, level: ChanceLevel, rows: int, n: int, references: int, among: bool
+) -> tuple[Cube, Array]:
+    """Studies as the explainers of a cube: their scores, and chance from references drawn anew for every study.
+
+    A map is like another by base + own part + the other's part + noise; a reference that is a sample has one part.
+    Beside the cube stands the calibrated score for the references of each study, not among the samples.
+    """
+    parts = level.spread * (g.gamma(2, 1, (rows, n + references)) - 2) / np.sqrt(2)
+    of_samples = parts[:, :n]
+    of_references = of_samples[:, :references] if among else parts[:, n:]
+    pairs = level.base + of_samples[:, None] + of_references[:, :, None]
+    pairs = pairs + 0.3 * level.spread * g.standard_normal(pairs.shape)
+    if among:
+        own = np.arange(references)
+        pairs[:, own, own] = np.nan  # no map is compared with itself
+    chance = np.nanmean(pairs, 1)
+    above = np.nansum(pairs - chance[:, None], 2)
+
+    mean_score = level.base + CALIBRATED * (1 - level.base)
+    room = 1 - mean_score
+    score = 1 - 2 * room * g.beta(2, 2, (rows, n))  # between 1 − 2 · room and 1
+    samples = [f"s{i}" for i in range(n)]
+    names = samples[:references] if among else [f"r{i}" for i in range(references)]
+    cube = cube_of(
+        {"score": score[:, None], "score_chance": chance[:, None]},
+        samples,
+        references=tuple(names),
+        by_reference={"score_chance": above[:, None]},
     )
-    pairs[:, np.arange(r), np.arange(r)] = np.nan
-    level = np.nanmean(pairs, 1)
-    data = {column_: scores[:, None], f"{column_}_chance": level[:, None]}
-    ids = [f"{i:04d}" for i in range(n)]
-    asked = {name: np.ones((times, 1), dtype=bool) for name in data}
-    status = np.zeros((times, 1, n), dtype=np.int8)
-    names = [str(i) for i in range(times)]
-    cube = Cube(
-        "d",
-        "m",
-        "s",
-        names,
-        [("jpeg", 1.0)],
-        ids,
-        data,
-        status,
-        {},
-        pd.DataFrame(),
-        asked,
-        spans={"fass": UNIT},
+    chance_of_references = level.base + of_references.mean(1)
+    return cube, (mean_score - chance_of_references) / (1 - chance_of_references)
+
+
+def cube_of(values: dict[str, Array], samples: list[str], **more: object) -> Cube:
+    rows, conditions, n = next(iter(values.values())).shape
+    return Cube(
+        dataset="d",
+        model="m",
+        evaluation="e",
+        explainers=[f"e{i}" for i in range(rows)],
+        conditions=[(f"c{i}", 0.0) for i in range(conditions)],
+        samples=samples,
+        values=values,
+        status=np.zeros((rows, conditions, n), dtype=np.int8),
+        floor={},
+        reasons=pd.DataFrame(),
+        asked={name: np.ones((rows, conditions), dtype=bool) for name in values},
+        **more,  # type: ignore[arg-type]
     )
-    above = np.nansum(pairs - level[:, None], 2)[:, None]
-    return replace(cube, references=tuple(ids[:r]), by_reference={f"{column_}_chance": above})
 
 
-def of_calibrated(
-    aligned: bool, strength: float, r: int, n: int, times: int
-) -> list[dict[str, Any]]:
-    g, name, r = (
-        seed_of("calibrated", aligned, strength, r, n),
-        "fass_aligned" if aligned else "fass",
-        min(r, n),
-    )
-    found = []
-    for start in range(0, times, step := max(1, 4_000_000 // (n * r))):
-        cube = studies(g, min(step, times - start), n, r, strength, name)
-        scores = calibrated(column(cube, name), column(cube, f"{name}_chance"))[:, 0]
-        low, high = scores.interval(widest=np.inf)
-        found.append(np.stack([low, high, scores.bound(0.95, True)[0], scores.share_of_references]))
-    low, high, bound, share = np.concatenate(found, 1)
-    truth = 0.5
-    what = f"{'aligned, ' if aligned else ''}calibrated, {r} references, effect × {strength:g}"
-    held = (low <= truth) & (truth <= high)
-    line = cell(what, "calibrated", n, times, held, high - low, by_references=float(share.mean()))
-    return [line, cell(f"lower bound of {what}", "bound, calibrated", n, times, bound <= truth)]
+def references_for(n: int) -> int:
+    """As many as a run takes: an eighth of the samples on top of 8, at most 32."""
+    return min(n, 8 + n // 8, 32)
 
 
-def of_difference(n: int, times: int) -> list[dict[str, Any]]:
-    """Two runs of the same samples, as `compare` joins them: a paired difference of correlated scores."""
-    g = seed_of("difference", n)
-    shared = g.beta(6, 4, (times, n))
-    first = np.clip(shared + 0.05 * g.standard_normal((times, n)), 0, 1)
-    second = np.clip(shared - 0.04 + 0.08 * g.standard_normal((times, n)), 0, 1)
-    many = seed_of("difference, truth")
-    base = many.beta(6, 4, 2_000_000)
-    truth = np.clip(base - 0.04 + 0.08 * many.standard_normal(len(base)), 0, 1).mean()
-    truth -= np.clip(base + 0.05 * many.standard_normal(len(base)), 0, 1).mean()
-    low, high = of_means(second, UNIT).minus(of_means(first, UNIT)).interval(widest=np.inf)
-    return [
-        cell(
-            "difference in compare",
-            "smooth",
-            n,
-            times,
-            (low <= truth) & (truth <= high),
-            high - low,
-        )
-    ]
-
-
-def of_correlation(n: int, times: int) -> list[dict[str, Any]]:
-    """Spearman's correlation of the mean scores of six methods by two ways of removal; its truth is 1."""
-    g = seed_of("correlation", n)
-    quality = np.linspace(0, 0.5, 6)[:, None]
-    held = []
-    for _ in range(min(times, 100)):  # a bootstrap of its own, which is slow
-        a, b = (quality + g.normal(0, 0.3, (6, n)) for _ in range(2))
-        low, high = agreement(a, b, resamples=400)[1:]
-        held.append(low <= 1 <= high)
-    return [cell("rank correlation of removals", "correlation", n, len(held), np.array(held))]
-
-
-def of_leakage(n: int, times: int) -> list[dict[str, Any]]:
-    """Bits of class information in masks: the guaranteed lower bound from a probe's hits, where masks know nothing."""
-    n += n % 2  # as many of one class as of the other
-    hits = seed_of("leakage", n).binomial(n, 0.5, times)
-    once = sorted(set(hits))
-    place = {
-        "dataset": "d",
-        "model": "m",
-        "evaluation": "leakage",
-        "condition": "zero morf",
-        "imputer": "zero",
-    }
-    place |= {"order": "morf", "level": 0.5, "status": "ok"}
-    blocks = []
-    for k in once:
-        for measure, column_ in (
-            ("prior", np.arange(n) % 2),
-            ("mask_hit", np.arange(n) < k),
-            ("mask_log2", np.full(n, -1.0)),
-        ):
-            blocks.append(
-                pd.DataFrame(
-                    {
-                        **place,
-                        "explainer": str(k),
-                        "measure": measure,
-                        "value": column_.astype(float),
-                    }
+def calibrated_scores(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Coverage of calibrated scores; family-wise error of four equal methods that share their references."""
+    rows = {}
+    for name, level in CHANCES.items():
+        for among in (True, False):
+            row = {}
+            for n in sizes:
+                references = references_for(n)
+                g = generator_of("calibrated", name, among, n)
+                held, widths = 0, []
+                step = max(1, ENTRIES // (n * references))
+                for start in range(0, replicates, step):
+                    number = min(step, replicates - start)
+                    cube, _ = calibrated_cube(g, level, number, n, references, among)
+                    low, high = estimates(cube, "score").nested(["c0"]).interval()
+                    held += int(((low <= CALIBRATED) & (high >= CALIBRATED)).sum())
+                    widths.append(high - low)
+                errors = calibrated_errors(g, level, replicates, n, references, among)
+                row[f"n = {n}"] = (
+                    f"{held / replicates:.3f} ({np.median(np.concatenate(widths)):.2g}); "
+                    f"{errors / replicates:.3f}{too_many(errors, replicates)}"
                 )
+            where = "among the samples" if among else "not among them"
+            rows[f"{name}, references {where}"] = row
+    return pd.DataFrame(rows).T
+
+
+def calibrated_errors(
+    g: Generator, level: ChanceLevel, replicates: int, n: int, references: int, among: bool
+) -> int:
+    """In how many studies any pair of four equal methods is significant."""
+    methods = 4
+    pairs = np.array(list(combinations(range(methods), 2)))
+    flips = flips_of(n + (0 if among else references))
+    errors, step = 0, max(1, ENTRIES // (n * references * len(pairs)))
+    for start in range(0, replicates, step):
+        number = min(step, replicates - start)
+        cube, _ = calibrated_cube(g, level, number * methods, n, references, among)
+        place = methods * np.arange(number)[:, None]
+        first, second = (estimates(cube, "score", e=(place + side).ravel()) for side in pairs.T)
+        totals = sample_totals(first.minus(second), ["c0"])[0].reshape(number, len(pairs), -1)
+        errors += sum(int(shown.any(1).sum()) for shown, _ in in_blocks(totals, flips))
+    return errors
+
+
+# Bounds
+
+
+def hits_less_chance(g: Generator, shape: tuple[int, ...]) -> Array:
+    """Pointing by luck: a hit as often as the object's share of the picture, which is chance."""
+    share = g.beta(1, 6, shape)
+    return (g.random(shape) < share) - share
+
+
+SKEWED = {
+    "uniform": (lambda g, shape: g.random(shape) - 0.5, (-0.5, 0.5)),
+    "exponential, long tail above": (lambda g, shape: g.exponential(0.2, shape) - 0.2, None),
+    "exponential, long tail below": (lambda g, shape: 0.2 - g.exponential(0.2, shape), None),
+    "lognormal ¾": (lambda g, shape: g.lognormal(0, 0.75, shape) - np.exp(0.75**2 / 2), None),
+    "beta(½, 2)": (lambda g, shape: g.beta(0.5, 2, shape) - 0.2, (-0.2, 0.8)),
+    "10 % far above": (lambda g, shape: 0.1 - failures(0.1)(g, shape) + 0.765, None),
+    "10 % far below": (lambda g, shape: failures(0.1)(g, shape) - 0.865, None),
+    "5 % far below †": (lambda g, shape: failures(0.05)(g, shape) - 0.9075, None),
+    "zero-inflated beta †": (lambda g, shape: zero_inflated_beta(g, shape) - 0.5, (-0.5, 0.5)),
+    "pointing by luck †": (hits_less_chance, None),
+}  # fmt: skip
+
+
+def false_claims_above_chance(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Six methods exactly at chance: the share of studies in which any is claimed to be above.
+
+    By the one-sided bound at α / 6, as `ranking` gives it; and by sign flips, which assume symmetric scores.
+    """
+    rows = {}
+    for name, (draw, span) in SKEWED.items():
+        row = {}
+        for n in sizes:
+            g, flips = generator_of("claims", name, n), flips_of(n)
+            claims = np.zeros(2)
+            step = max(1, ENTRIES // (METHODS * n))
+            for start in range(0, replicates, step):
+                scores = draw(g, (min(step, replicates - start), METHODS, n))
+                bound, _ = of_means(scores, span).bound(1 - ALPHA / METHODS, lower=True)
+                claims[0] += (bound > 0).any(1).sum()
+                block = max(1, 5 * ENTRIES // (len(flips) * METHODS))
+                for i in range(0, len(scores), block):
+                    some = scores[i : i + block]
+                    shown, _ = significant_pairs(some, flips)
+                    claims[1] += (shown & (some.mean(-1) > 0)).any(1).sum()
+            star = too_many(int(claims[0]), replicates)
+            row[f"n = {n}"] = f"{claims[0] / replicates:.3f}{star} / {claims[1] / replicates:.3f}"
+        rows[name] = row
+    return pd.DataFrame(rows).T
+
+
+def gate(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """False passes at 95 %, the threshold just above the mean, and passes that are due, .1 below it."""
+    rows = {}
+    for name in OF_GATE:
+        mean = POPULATIONS[name].mean
+        row = {}
+        for n in sizes:
+            passes = np.zeros((2, 2))
+            for scores, _ in studies_of(name, n, replicates, 1, "gate"):
+                flat = scores[:, 0, 0]
+                usual = of_means(flat, UNIT).bound(1 - ALPHA, lower=True)[0]
+                bets = mean_interval(torch.as_tensor(flat), *UNIT, 2 * ALPHA)[0].numpy()
+                for i, bound in enumerate((usual, bets)):
+                    passes[i] += (bound > mean).sum(), (bound > mean - 0.1).sum()
+            share = passes / replicates
+            star = [too_many(int(number), replicates) for number in passes[:, 0]]
+            row[f"n = {n}"] = (
+                f"{share[1, 0]:.3f}{star[1]}, {share[1, 1]:.2f} / {share[0, 0]:.3f}{star[0]}, {share[0, 1]:.2f}"
             )
-    bits = leakage_summary(pd.concat(blocks)).set_index("explainer")["mask_bits"]
-    return [
-        cell(
-            "leakage bits, truth 0",
-            "bound, rate",
-            n,
-            times,
-            np.array([bits[str(k)] <= 1e-9 for k in hits]),
-        )
-    ]
+        rows[label(name)] = row
+    for name, level in CHANCES.items():
+        rows[f"calibrated, {name}"] = {
+            f"n = {n}": calibrated_gate(name, level, max(1, replicates // 4), n) for n in sizes
+        }
+    return pd.DataFrame(rows).T
 
 
-KINDS = ("exchangeable", "unequal skew and variance")
-MEANS = np.array([0.0, 0.0, 0.03, 0.06, 0.1])
-"""What the means of methods that are not alike have more than 0.6: their true ranks are 4 to 5, twice, 3, 2 and 1."""
-TRUE_RANKS = rank_ranges(MEANS[:, None] > MEANS + 1e-9)
-AT_ONCE = 500
-"""Replicates of one task."""
+def calibrated_gate(name: str, level: ChanceLevel, replicates: int, n: int) -> str:
+    """The same for a calibrated score, for the references of each study: the truth is theirs."""
+    references = references_for(n)
+    g = generator_of("calibrated gate", name, n)
+    passes = np.zeros((2, 2))
+    cube, truth = calibrated_cube(g, level, replicates, n, references, among=False)
+    seen: Estimate = estimates(cube, "score").nested(["c0"])
+    usual = seen.bound(1 - ALPHA, lower=True)[0]
+    scores, chances = cube.values["score"][:, 0], cube.values["score_chance"][:, 0]
+    for k in range(replicates):
+        bet = bet_on_calibrated(scores[k], chances[k], UNIT, 1 - ALPHA, lower=True).bound
+        passes[0] += usual[k] > CALIBRATED, usual[k] > CALIBRATED - 0.1
+        passes[1] += bet > truth[k], bet > truth[k] - 0.1
+    share = passes / replicates
+    star = [too_many(int(number), replicates) for number in passes[:, 0]]
+    return f"{share[1, 0]:.3f}{star[1]}, {share[1, 1]:.2f} / {share[0, 0]:.3f}{star[0]}, {share[0, 1]:.2f}"
 
 
-def drawn_scores(g: Generator, kind: str, times: int, n: int) -> Any:
-    """Scores (times, 5 methods, 5 conditions, n) with a mean of 0.6."""
-    noise = g.normal(0, 0.02, (times, 5, 5, n))
-    if kind == "exchangeable":
-        return 0.6 + g.normal(0, 0.05, (times, 1, 1, n)) + 4 * noise
-    # Equal means; left and right skew, narrow, wide, and rare failures of whole samples.
-    skew = g.beta(8, 2, (2, times, n)) - 0.8
-    rare = np.where(g.random((times, n)) < 0.1, -0.54, 0.06)
-    narrow, wide = g.normal(0, 0.01, (times, n)), g.normal(0, 0.1, (times, n))
-    return 0.6 + np.stack([skew[0], -skew[1], narrow, wide, rare], 1)[:, :, None] + noise
+# Time
 
 
-def family(kind: str, n: int, times: int, ends: bool = True, part: int = 0) -> list[dict[str, Any]]:
-    """Holm's tests between five methods under five conditions: how often any pair, or any rank, is wrongly decided."""
-    g, wrong, missed, room = seed_of("family", kind, n, part), 0, 0, 0.0
-    a, b = np.triu_indices(5, 1)
-    for start in range(0, times, step := max(1, 100_000 // n)):
-        scores = drawn_scores(g, kind, min(step, times - start), n)
-        for means in (0.0, MEANS):
-            found = of_means(scores + np.reshape(means, (-1, 1, 1)), UNIT if ends else None)
-            overall = found.nested([f"c{i}" for i in range(5)])
-            apart = overall[:, a].minus(overall[:, b])
-            shown = np.stack([statistics.holm(row) for row in apart.p()]) < 0.05
-            if means is not MEANS:
-                wrong += int(shown.any(1).sum())
-                continue
-            ahead = np.zeros((len(scores), 5, 5), dtype=bool)
-            ahead[:, a, b], ahead[:, b, a] = shown & (apart.value > 0), shown & (apart.value < 0)
-            low, high = rank_ranges(ahead)
-            missed += int(((low > TRUE_RANKS[0]) | (high < TRUE_RANKS[1])).any(1).sum())
-            room += float((high - low + 1).mean(1).sum())
-    more = "" if ends else ", no ends"
-    tests = {"what": f"family of tests, {kind}{more}", "error": wrong / times}
-    ranks = {"what": f"ranks, {kind}{more}", "error": missed / times, "width": room / times}
-    return [
-        {"kind": "family", "n": n, "replicates": times, "width": None} | line
-        for line in (tests, ranks)
-    ]
+def seconds_of_a_large_study(methods: int, conditions: int, samples: int) -> float:
+    """The tests of all pairs of methods, of a table that is arranged already."""
+    scores = generator_of("large").random((methods, conditions, samples))
+    cube = cube_of({"score": scores}, [f"s{i}" for i in range(samples)])
+    begun = time.process_time()
+    paired_tests([cube], "score")
+    return time.process_time() - begun
 
 
-WHOLE = {
-    "calibrated FASS": {
-        "stability": {"perturbations": {"gaussian_noise": {"sigma": 0.1}}, "k": 10}
-    },
-    "dependence": {"dependence": {"draws": 1, "classes": 0, "k": 10}},
-    "calibrated agreement": {"agreement": {"k": 10}},
+# The page
+
+Table = Callable[[int, Sequence[int]], pd.DataFrame]
+PARTS: dict[str, Table] = {
+    "family-wise error": family_wise_errors,
+    "means": coverage_of_means,
+    "calibrated scores": calibrated_scores,
+    "above chance": false_claims_above_chance,
+    "gate": gate,
+    "power": power,
 }
 
 
-def through_evaluate(what: str, n: int, times: int, many: int) -> list[dict[str, Any]]:
-    """A small network on drawn images: does the interval of a run cover the score of a large one?"""
-    import torch
-
-    import heatproof
-
-    torch.set_num_threads(1)
-    make = torch.Generator().manual_seed(0)
-    net = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 64, 3)
-    )
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=make) * 0.2)
-    asked = {"s": WHOLE[what]}
-    methods = ["saliency", "input_x_gradient"]
-
-    def images(key: int, count: int) -> Any:
-        g = torch.Generator().manual_seed(key)
-        spots = torch.rand(count, 1, 3, 3, generator=g)
-        smooth = torch.nn.functional.interpolate(spots, size=(12, 12), mode="bilinear")
-        return (smooth + 0.1 * torch.rand(count, 1, 12, 12, generator=g)).clamp(0, 1)
-
-    def run(key: int, count: int, **more: Any) -> pd.DataFrame:
-        seed = key if what == "calibrated FASS" else 0  # random networks, for one, stay the same
-        done = heatproof.evaluate(
-            net, images(key, count), methods, asked, seed=seed, show_progress=False, **more
-        )
-        return done.ranking().set_index("explainer")
-
-    truth = run(10**6, many, references=many // 8, shard_size=500)["score"]
-    held: dict[str, list[bool]] = {name: [] for name in methods}
-    width: dict[str, list[float]] = {name: [] for name in methods}
-    for key in range(times):
-        found = run(key + 1, n)
-        for name in methods:
-            low, high = found.loc[name, ["low", "high"]].astype(float)
-            held[name].append(bool(low <= truth[name] <= high))
-            width[name].append(high - low)
-    return [
-        cell(f"{what} of {m}", "evaluate", n, times, np.array(held[m]), np.array(width[m]))
-        for m in methods
+def markdown(table: pd.DataFrame) -> str:
+    lines = [
+        "| scores | " + " | ".join(table.columns) + " |",
+        "|---" * (len(table.columns) + 1) + "|",
     ]
-
-
-Task = tuple[Callable[..., list[dict[str, Any]]], tuple[Any, ...]]
-
-
-def cells(part: str, times: int, quick: bool) -> Iterable[Task]:
-    """Every cell of a part as a function and its arguments, the slow ones first."""
-    sizes = (8, 30) if quick else SIZES
-    if part == "evaluate":
-        for n in (100, 30)[quick:]:
-            yield from (
-                (through_evaluate, (what, n, times, 200 if quick else 3000)) for what in WHOLE
-            )
-    if part == "families":
-        for n in sizes[::-1]:
-            for kind in KINDS:
-                for start in range(0, times, AT_ONCE):
-                    many = min(AT_ONCE, times - start)
-                    yield from ((family, (kind, n, many, ends, start)) for ends in (True, False))
-    if part == "intervals":
-        for aligned, strength, r in (
-            (False, 1.0, 8),
-            (False, 1.0, 32),
-            (False, 3.0, 8),
-            (True, 1.0, 8),
-        ):
-            for n in sizes:
-                yield of_calibrated, (aligned, strength, r, n, times)
-        for n in sizes:
-            yield from ((of_population, (name, n, times)) for name in POPULATIONS)
-            yield from ((of_rate, (rate, n, times)) for rate in RATES)
-            yield of_difference, (n, times)
-            yield of_correlation, (n, times)
-            yield of_leakage, (n, times)
-
-
-def work(task: Task) -> list[dict[str, Any]]:
-    function, arguments = task
-    return function(*arguments)
-
-
-def merged(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lines of one cell that several tasks did, as one: shares weighted by their replicates."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for line in lines:
-        key = line["what"], line["n"]
-        if key not in found:
-            found[key] = dict(line)
-            continue
-        whole, both = found[key], found[key]["replicates"] + line["replicates"]
-        for name in ("error", "covered", "given", "width"):
-            if whole.get(name) is not None:
-                whole[name] = (
-                    whole[name] * whole["replicates"] + line[name] * line["replicates"]
-                ) / both
-        whole["replicates"] = both
-    return list(found.values())
-
-
-def markdown(part: str, lines: list[dict[str, Any]], seconds: float, jobs: int) -> str:
-    """The table of a part, one row per kind of number and one column per number of samples."""
-    most = max(line["replicates"] for line in lines)
-    text = [
-        f"## {TITLES[part]}",
-        "",
-        f"`python benchmarks/coverage.py {part}`: {len(lines)} cells of up to {most:,} ",
-    ]
-    text[-1] += f"replicates in {seconds:.0f} s on {jobs} cores. {ABOUT[part]}"
-    sizes = sorted({line["n"] for line in lines})
-    text += [
-        "",
-        "| what | " + " | ".join(f"n = {n}" for n in sizes) + " |",
-        "|---|" + "---|" * len(sizes),
-    ]
-    for what in sorted(
-        {line["what"] for line in lines}, key=[line["what"] for line in lines].index
-    ):
-        row = {line["n"]: line for line in lines if line["what"] == what}
-        text.append(f"| {what} | " + " | ".join(_shown(row.get(n)) for n in sizes) + " |")
-    return "\n".join(text)
+    for name, row in table.iterrows():
+        lines.append(f"| {name} | " + " | ".join(str(cell) for cell in row) + " |")
+    return "\n".join(lines)
 
 
 def put(path: Path, part: str, text: str) -> None:
@@ -530,47 +601,35 @@ def put(path: Path, part: str, text: str) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def _shown(line: dict[str, Any] | None) -> str:
-    if line is None:
-        return ""
-    if "error" in line:
-        return f"{line['error']:.3f}" + (
-            f" ({line['width']:.1f})" if line["width"] is not None else ""
-        )
-    compared = math.isfinite(line.get("betting", math.nan))
-    width = "" if line["width"] is None else f" ({line['width']:.2f}" + ("" if compared else ")")
-    if compared:
-        width = f"{width or ' (–'}; {line['betting']:.2f})"
-    return f"{line['covered']:.3f}{width}"
-
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(TITLES))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--replicates", type=int)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.md"
-    )
-    given = parser.parse_args()
-    if not set(given.parts) <= set(TITLES):
-        parser.error(f"parts are {', '.join(TITLES)}; got {', '.join(given.parts)}")
-    for part in given.parts or TITLES:
-        begun = time.perf_counter()
-        times = given.replicates or (
-            (3 if part == "evaluate" else 60) if given.quick else REPLICATES[part]
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    parser.add_argument("--replicates", type=int, default=4000)
+    parser.add_argument("--quick", action="store_true", help="a trial: n = 8 and 30, 40 replicates")
+    page = Path(__file__).parents[1] / "docs" / "coverage.md"
+    parser.add_argument("--out", type=Path, default=page)
+    given = parser.parse_args(arguments)
+    replicates, sizes = (40, (8, 30)) if given.quick else (given.replicates, SIZES)
+
+    for part in given.parts or PARTS:
+        begun = time.process_time()
+        table = PARTS[part](replicates, sizes)
+        seconds = time.process_time() - begun
+        about = f"{replicates:,} replicates a cell, {seconds:.0f} s of one core."
+        put(given.out, part, f"{markdown(table)}\n\n{about}")
+        print(f"{part}: {seconds:.0f} s\n{table.to_string()}\n", flush=True)
+    if not given.parts:
+        counted = contradictions(50 if given.quick else 1000)
+        size = (5, 4, 200) if given.quick else (20, 20, 5000)
+        seconds = seconds_of_a_large_study(*size)
+        text = (
+            f"{counted['studies']:,} random studies: {counted['pairs']:,} pairs with an interval, "
         )
-        tasks = list(cells(part, times, given.quick))
-        if given.jobs == 1:
-            found = [work(task) for task in tasks]
-        else:
-            with ProcessPoolExecutor(given.jobs) as pool:
-                found = list(pool.map(work, tasks))
-        lines = merged(line for each in found for line in each)
-        seconds = time.perf_counter() - begun
-        put(given.out, part, markdown(part, lines, seconds, given.jobs))
-        print(f"{part}: {len(lines)} cells in {seconds:.0f} s: {given.out}")
+        text += f"{counted['significant']:,} significant, {counted['contradictions']} contradictions.\n\n"
+        text += "{} methods × {} conditions × {:,} samples: ".format(*size)
+        text += f"{seconds:.1f} s of one core for the tests of all pairs."
+        put(given.out, "contradictions", text)
+        print(text)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from heatproof.drawing.prose import LISTED
 from heatproof.models.tasks import Regression
 from heatproof.report.comparison.common import Common, _tell_versions
 from heatproof.statistics.bounds import sample_size
-from heatproof.testing.check import _guaranteed
+from heatproof.testing.check import _strict_bet
 from heatproof.testing.requirement import parse
 from support.whole import BASE
 
@@ -75,7 +75,7 @@ def test_a_layer_of_another_shape_does_not_move_with_the_group() -> None:
 def test_no_strict_bound_without_ends(span: Any) -> None:
     wish = parse("stability.fass >= 0.5")
     with pytest.raises(UserError, match="strict"):
-        _guaranteed(SimpleNamespace(groups=None), np.zeros((1, 3)), span, ["a"], wish)  # type: ignore[arg-type]
+        _strict_bet(SimpleNamespace(groups=None), np.zeros((1, 3)), span, ["a"], wish)  # type: ignore[arg-type]
 
 
 def test_a_betting_rule_ends_about_where_hoeffding_does() -> None:

@@ -384,7 +384,7 @@ def _end(value: float) -> str:
 def unbeaten(t: Tables) -> pd.DataFrame:
     """Per axis and method of images: on how many networks it was asked, beats another, and is beaten by one.
 
-    By the paired tests of the bench (Holm within a network, 5 %), without controls and measures without a direction.
+    By the paired tests of the table (corrected within a network, 5 %), without controls and measures without a direction.
     """
     rows = t.pairs[~t.pairs["sweep"]].merge(t.networks[["network", "modality"]], on="network")
     rows = rows[rows["modality"] == "image"]

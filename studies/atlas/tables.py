@@ -6,7 +6,7 @@
 | runs.csv | a run directory: what was asked of whom, on how many samples, and what it cost |
 | cells.parquet | the mean of a measure over the samples, with its interval, under one condition |
 | ranking.parquet | the overall score of an explainer on an axis, its rank and the ranks that tests leave open |
-| pairs.parquet | a paired test between two explainers, p with Holm's correction |
+| pairs.parquet | a paired test between two explainers, p corrected for all pairs of a study |
 | values.parquet | the headline of one sample; conditions are left out, the last first, until the file is small enough |
 
 Columns of cells have the names and the meaning of `Run.summary`, but for `network` (its model), `severity` (its level)
@@ -186,10 +186,8 @@ def settings(run: heatproof.Run, evaluation: str) -> str:
 
 def pairs(run: heatproof.Run) -> pd.DataFrame:
     """The paired tests in the columns of `PAIRS`."""
-    found = (
-        run.tests().assign(axis=lambda t: t["evaluation"].map(axis_names(run))).drop(columns=["p"])
-    )
-    return found.rename(columns={"model": "network", "a": "first", "b": "second", "p_holm": "p"})
+    found = run.tests().assign(axis=lambda t: t["evaluation"].map(axis_names(run)))
+    return found.rename(columns={"model": "network", "a": "first", "b": "second"})
 
 
 def ranking(run: heatproof.Run) -> pd.DataFrame:

@@ -121,7 +121,7 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
         ignore_index=True,
     )
     samples = table.drop_duplicates(["dataset", "model", "sample"])[["dataset", "model", "sample"]]
-    samples = samples.assign(error="", group=[i % 3 for i in range(len(samples))])
+    samples = samples.assign(error="", group=[i % 8 for i in range(len(samples))])
     study = {"datasets": {"photos": {"references": ["s00", "s01"]}}}
     every = judge(table, samples, [], {"study": study})
 
@@ -131,7 +131,7 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
     ]
     for one in every:
         assert one.marks == {"sobel": "blind"}
-        assert one.groups == 3
+        assert one.groups == 8
         assert len(one.samples) == 8
         wanted = ("s00", "s01") if one.cube.dataset == "photos" else ()
         assert one.cube.references == wanted

@@ -334,7 +334,6 @@ def test_a_report_in_text_names_every_method_and_is_not_written(main):
 LIMITS = [
     # A requirement that the run meets, and the option with which it fails.
     ("stability.fass{explainer=grad_cam, condition=jpeg} >= 0.3", ("--min-samples", 20)),
-    ("stability.retention{explainer=grad_cam} >= 0.3", ("--strict",)),
 ]
 
 
@@ -389,7 +388,7 @@ def test_plan_says_what_a_study_would_do_and_could_tell_apart(tmp_path):
     done = CliRunner().invoke(cli.app, asked)
     assert done.exit_code == 0, done.output
     assert re.search(r"stability.*3 conditions.*3 explainers", done.output)
-    assert re.search(r"6 samples, 2 methods.*0\.\d+", done.output)
+    assert re.search(r"6 samples, 2 methods.*\b8\b", done.output)
     passes = int(re.search(r"about (\d+) passes", done.output)[1])
     again = CliRunner().invoke(cli.app, [*asked, "--no-trial"]).output
     assert "passes" not in again

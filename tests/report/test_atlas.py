@@ -502,7 +502,7 @@ def test_claims_and_pictures_are_those_of_the_runs(study, exported, tmp_path):
         )
         apart = (wide["grad_cam"] - wide["saliency"]).dropna().groupby("sample").mean()
         assert r.value == pytest.approx(apart.mean(), abs=1e-3)
-        assert r.low < r.value < r.high
+        assert np.isnan(r.low) or r.low < r.value < r.high
     judged = [study.claims.judge(claim, tables) for claim in study.claims.all_claims()]
     (tmp_path / "figures").mkdir()
     pictures = study.page.pictures_of(tables, judged, tables.split, tmp_path)
@@ -751,7 +751,7 @@ ASKED = {"stability": {"stability": {"perturbations": ["jpeg", {"rotation": {"de
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory) -> heatproof.Run:
-    x, _ = small.pictures(12)
+    x, _ = small.pictures(30)
     out = tmp_path_factory.mktemp("own") / "mine"
     return heatproof.evaluate(
         small.model(), {"shapes": x}, ["saliency", "random"], ASKED, out, show_progress=False

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image, ImageColor
 
-from heatproof.drawing import forms, latex, methods, pictures, prose, tables
+from heatproof.drawing import forms, latex, methods, pictures, plots, prose, tables
 from heatproof.drawing.plots import (
     Curve,
     Mark,
@@ -343,6 +343,21 @@ def test_p_values_below_a_thousandth_are_told_as_such() -> None:
     assert "0.05" in prose.p_value(0.05)
 
 
+def test_an_interval_without_width_is_told_as_identical_scores() -> None:
+    assert "identical" in prose.with_interval(1.0, 1.0, 1.0, n=14)
+    assert "14" in prose.with_interval(1.0, 1.0, 1.0, n=14)
+    assert "identical" not in prose.with_interval(0.5, 0.4, 0.6, n=14)
+    assert "identical" not in prose.with_interval(0.5, math.nan, math.nan, n=3)
+
+
+def test_a_dot_is_filled_only_where_its_interval_is_clear_of_chance() -> None:
+    look = methods.looks(["saliency"])["saliency"]
+    assert plots.mark(look, 0.5, 0.4, 0.6, chance=0.0).kind == "filled"
+    assert plots.mark(look, 0.5, -0.1, 1.1, chance=0.0).kind == "hollow"
+    assert plots.mark(look, 0.5, chance=0.0).kind == "hollow", "three samples have no interval"
+    assert plots.mark(look, 0.5).kind == "hollow"
+
+
 def test_a_list_names_the_first_and_counts_the_rest() -> None:
     for n in range(1, 12):
         names = list("abcdefghijkl"[:n])
@@ -353,7 +368,7 @@ def test_a_list_names_the_first_and_counts_the_rest() -> None:
 
 def test_a_difference_turns_its_sign_with_its_order() -> None:
     test = {"a": "x", "b": "y", "difference": 0.2, "low": 0.1, "high": 0.3, "n": 9}
-    test |= {"score_a": 0.5, "score_b": 0.3, "p_holm": 0.01, "significant": True}
+    test |= {"score_a": 0.5, "score_b": 0.3, "p": 0.01, "significant": True}
     tests = pd.DataFrame([test])
     there, back = prose.difference(tests, "x", "y"), prose.difference(tests, "y", "x")
     assert there is not None and back is not None
@@ -421,7 +436,7 @@ def test_bold_are_methods_that_none_beats_significantly() -> None:
             "significant": [True, False, False],
         }
     )
-    tests = tests.assign(score_a=0.5, score_b=0.3, n=9, p_holm=0.01)
+    tests = tests.assign(score_a=0.5, score_b=0.3, n=9, p=0.01)
     means = pd.Series({"x": 0.6, "y": 0.4, "z": 0.4, "control": 0.9})
     assert set(latex.unbeaten(means, tests, {"control"}, 1)) == {"x", "z"}
 

@@ -19,7 +19,7 @@ from heatproof.axes.stability.words import verdict
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
 from heatproof.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
-from heatproof.drawing.prose import number
+from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Dot, Words
 from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
@@ -358,7 +358,7 @@ def test_verdict_names_the_winner_with_its_interval() -> None:
     found = frames_of({"grad_cam": 0.55, "ig": 0.3, "random": 0.0})
     row = found.ranking.iloc[0]
     first, *others = verdict(found)
-    assert "grad_cam" in first and f"{row.score:.2f} [{row.low:.2f}, {row.high:.2f}]" in first
+    assert "grad_cam" in first and with_interval(row.score, row.low, row.high) in first
     assert "0.2" in others[0] and "p < 0.001" in others[0]
 
 
@@ -377,7 +377,7 @@ def test_verdict_tells_chance_and_controls() -> None:
         verdict(frames_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4))
     )
     assert re.search(r"\bnoise_like\b[^.]* random\b", said)
-    assert re.search(r"\bsobel\b.* 0\.7\d \[", said)
+    assert re.search(r"\bsobel\b.* 0\.7\d+ \[", said)
     assert re.search(r"chance", said) and not re.search(r"chance: a\b", said)
 
 

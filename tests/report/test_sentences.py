@@ -184,8 +184,6 @@ def test_other_axes_reconcile_too() -> None:
 def test_nothing_is_best_by_nothing() -> None:
     base = spread(0.7)
     small = {"a": base + 3e-4 + spread(0, width=1e-5, seed=2), "b": base}
-    said = verdict(framed(scores(small)))[0]
-    assert "a" in said.split() and "b" in said.split(), "one unseen sample would turn it"
     unending = st.paired_tests(scores(small, "infidelity", "mine"), "infidelity")
     assert above(unending, "a", "b")
     _, own, other, gap, low, _ = told_apart(ahead_of(unending, "a", "b"), "a", "b")

@@ -32,7 +32,7 @@ needs_wandb = pytest.mark.skipif(
 
 
 def measure(out, explainers):
-    images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,69 +12,7 @@ import torch
 
 from heatproof import statistics as st
 from heatproof.maps.chance import packed
-from heatproof.statistics import bootstrap, cubes, estimates, intervals, pairs, ranks
-
-SPANS: dict[str, Any] = {
-    "unit": (0.0, 1.0),
-    "half": (None, 1.0),
-    "none": None,
-    "signed": (-1.0, 1.0),
-}
-
-
-def scores(kind: str, n: int) -> np.ndarray:
-    """Scores of a shape that asks for another rule each."""
-    u = np.random.default_rng(n).permutation((np.arange(n) + 0.37) / n)
-    drawn = {
-        "middle": 0.3 + 0.4 * u + 0.03 * np.sin(9 * u),
-        "skewed": 1 - 0.7 * u**6,
-        "other": 0.7 * u**6,
-        "alike": 0.9 + 0.001 * u,
-        "shares": (u < 0.7).astype(float),
-        "ones": np.ones(n),
-    }
-    return drawn[kind]
-
-
-KINDS = ("middle", "skewed", "other", "alike", "shares", "ones")
-
-
-def test_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.stack([scores(kind, 9) for kind in KINDS])
-    rows[1, 4] = np.nan
-    seen = [
-        replace(estimates.of_means(rows, span), paired=paired)
-        for span in SPANS.values()
-        for paired in (0, 1)
-    ]
-    whole = [(each.bound(0.9, True)[0], each.p(), *each.interval(widest=np.inf)) for each in seen]
-    one_by_one = [
-        [
-            (each[i].bound(0.9, True)[0], each[i].p(), *each[i].interval(widest=np.inf))
-            for i in range(len(rows))
-        ]
-        for each in seen
-    ]
-    for found, wanted in zip(one_by_one, whole, strict=True):
-        np.testing.assert_allclose(np.array(found, dtype=float).T, wanted, rtol=1e-9)
-    monkeypatch.setattr(intervals, "ENTRIES", 20)
-    for each, wanted in zip(seen, whole, strict=True):
-        pieces = (each.bound(0.9, True)[0], each.p(), *each.interval(widest=np.inf))
-        np.testing.assert_allclose(np.array(pieces), np.array(wanted), rtol=1e-9)
-
-
-def test_the_probability_below_zero_is_that_of_two_exponentials() -> None:
-    """P(a E₁ ≤ b E₂) = b / (a + b), within what Lugannani and Rice's form leaves."""
-    weights = np.array(
-        [[a, -b] for a in (0.2, 1.0, 3.0) for b in (0.5, 1.0, 2.5)] + [[1.0, 2.0], [-1.0, -2.0]]
-    )
-    found = intervals._below_zero(weights)
-    exact = [b / (a + b) for a in (0.2, 1.0, 3.0) for b in (0.5, 1.0, 2.5)]
-    np.testing.assert_allclose(found[:-2], exact, atol=0.02)
-    assert found[-2:].tolist() == [0.0, 1.0]
-    # Σa = 0, where the form has a limit: P(2 E₁ ≤ E₂ + E₃) = 1 − 1 / 1.5²
-    near = intervals._below_zero(np.array([[2.0, -1.0, -1.0], [-2.0, 1.0, 1.0]]))
-    np.testing.assert_allclose(near, [1 - 1 / 1.5**2, 1 / 1.5**2], atol=0.005)
+from heatproof.statistics import bootstrap, cubes, pairs, ranks
 
 
 def rows_of_a_run() -> pd.DataFrame:
@@ -283,7 +220,7 @@ def test_defaults_of_levels_and_forms(run: pd.DataFrame) -> None:
 def test_pairs_in_pieces_are_the_same(run: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [known(cube) for cube in cubes.arrange(run)]
     wanted = st.paired_tests(made, "depth")
-    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", 18)
+    monkeypatch.setattr(pairs, "SCORES_AT_ONCE", 1)
     pd.testing.assert_frame_equal(st.paired_tests(made, "depth"), wanted)
 
 
@@ -303,7 +240,7 @@ def test_a_draw_that_takes_one_sample_too_often_is_reported(
 def test_the_bootstrap() -> None:
     counts = bootstrap.bootstrap_counts(6, 40, 2)
     assert (counts.sum(1) == 6).all() and not counts.flags.writeable
-    values = np.stack([scores("middle", 6), scores("skewed", 6), np.full(6, np.nan)])
+    values = np.stack([np.linspace(0.3, 0.7, 6), np.linspace(0, 1, 6) ** 6, np.full(6, np.nan)])
     values[1, [0, 2, 3, 4]] = np.nan  # so few that a draw can miss them all
     means = bootstrap.resampled_means(values, counts)
     by_hand = [np.nanmean(np.repeat(values[0], row)) for row in counts]

@@ -73,7 +73,7 @@ def arrange(
     manifest: Mapping[str, Any] | None = None,
     samples: pd.DataFrame | None = None,
 ) -> list[Cube]:
-    """`statistics.arrange` with what the axes know: which measure decides about a pair, spans, and what is set aside.
+    """`statistics.arrange` with what the axes know: which measure decides about a pair, spans, rates, what is aside.
 
     The manifest names the samples that serve as references, `samples` the group of each; both belong in the errors.
 
@@ -94,10 +94,15 @@ def arrange(
             for measure in (*every, *axis.measures)
             if measure.span is not None
         }
+        rates = frozenset(measure.name for measure in (*every, *axis.measures) if measure.rate)
         spans |= axis.spans(asked.get(cube.evaluation) or {}, cube.values)
         cubes.append(
             replace(
-                cube, spans=spans, references=references, groups=statistics.groups_of(cube, samples)
+                cube,
+                spans=spans,
+                rates=rates,
+                references=references,
+                groups=statistics.groups_of(cube, samples),
             )
         )
     return cubes

@@ -40,7 +40,8 @@ class Measure:
     "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
     model alone, and "cost". `span` are the ends of its range, None for one that it lacks. `chance` says what a map
     without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
-    the measure for a random order (`_random`), "zero", or nothing where nobody knows.
+    the measure for a random order (`_random`), "zero", or nothing where nobody knows. `rate` declares that every score
+    is 0 or 1, so that the interval of its mean is that of a proportion.
 
     >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
     -1
@@ -53,6 +54,7 @@ class Measure:
     role: Role
     span: Span | None = None
     chance: Literal["column", "zero", "random", ""] = ""
+    rate: bool = False
 
     @property
     def sign(self) -> int:

@@ -57,9 +57,15 @@ def mark(
     chance: float = math.nan,
     said: str = "",
 ) -> Mark:
-    """The mark of a method in its colour, hollow where its interval reaches chance, open for a second setting."""
-    reached = low <= chance <= high or value == chance
-    kind = "hollow" if reached else "open" if look.open else "filled"
+    """The mark of a method in its colour, open for a second setting.
+
+    It is hollow where nothing shows that it differs from chance: without an interval, or where the interval reaches chance.
+    """
+    has_interval = math.isfinite(low) and math.isfinite(high)
+    reaches_chance = low <= chance <= high or value == chance
+    kind = "open" if look.open else "filled"
+    if reaches_chance or not has_interval:
+        kind = "hollow"
     return Mark(look.name, value, low, high, look.colour, kind, said, method=look.name)
 
 

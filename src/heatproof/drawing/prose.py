@@ -49,15 +49,21 @@ def digits_of(value: float, low: float, high: float) -> int:
     return min(max(math.ceil(-math.log10(width / 5) - 1e-9), 0), MOST_DIGITS)
 
 
-def with_interval(value: float, low: float, high: float) -> str:
+def with_interval(value: float, low: float, high: float, n: int | None = None) -> str:
     """A number with its interval, or the words that there is none; the width says how many digits they have.
+
+    An interval without width says nothing of uncertainty: it means that all `n` samples have the same score.
 
     >>> with_interval(0.61, 0.58, 0.64), with_interval(0.0031, 0.0012, 0.0049)
     ('0.61 [0.58, 0.64]', '0.0031 [0.0012, 0.0049]')
+    >>> with_interval(1, 1, 1, n=14)
+    '1.00 (identical on all 14 samples)'
     """
     digits = digits_of(value, low, high)
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{number(value)} (no interval)"
+    if n is not None and low == value == high:
+        return f"{number(value, digits)} (identical on all {n} samples)"
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
 
 
@@ -129,7 +135,7 @@ def ahead_of(tests: pd.DataFrame, a: str, b: str) -> str:
     own, other = (number(row[score], digits_of(*gap)) for score in ("score_a", "score_b"))
     return (
         f"On the {row['n']:g} samples of both, {a} scores {own} and {b} {other}: "
-        f"ahead by {with_interval(*gap)}, {p_value(row['p_holm'])}."
+        f"ahead by {with_interval(*gap)}, {p_value(row['p'])}."
     )
 
 

@@ -76,7 +76,7 @@ def _ranking(judged: Judged, width: int) -> list[Line]:
             rank = "–" if math.isnan(r.rank) else f"{r.rank:.0f}"
             if math.isfinite(r.rank_low) and r.rank_low != r.rank_high:
                 rank += f" ({r.rank_low:.0f}–{r.rank_high:.0f})"
-            score = with_interval(r.score, r.low, r.high)
+            score = with_interval(r.score, r.low, r.high, r.samples)
             style = "dim" if r.control else "green" if r.rank_low == 1 else ""
             raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
             note = "control" if r.control else ""

@@ -199,7 +199,7 @@ class Run:
         for r in self.ranking().to_dict("records"):
             r |= {
                 "explainer": named[r["explainer"]].name,
-                "score": prose.with_interval(r["score"], r["low"], r["high"]),
+                "score": prose.with_interval(r["score"], r["low"], r["high"], r["samples"]),
             }
             r["rank"] = "–" if pd.isna(r["rank"]) else f"{r['rank']:.0f}"
             rows.append(tables.Row([str(r[column]) for column in columns]))

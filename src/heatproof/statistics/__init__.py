@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from heatproof.statistics.cubes import arrange, groups_of
 from heatproof.statistics.forms import Form, with_best
+from heatproof.statistics.intervals import FEWEST
 from heatproof.statistics.means import (
     FEW_SAMPLES,
     FEWEST_PAIRS,
@@ -22,10 +23,11 @@ from heatproof.statistics.means import (
     retention,
     summary,
 )
-from heatproof.statistics.pairs import disagreement, holm, paired_tests
+from heatproof.statistics.pairs import disagreement, paired_tests
 from heatproof.statistics.ranks import ranking
 
 __all__ = [
+    "FEWEST",
     "FEWEST_PAIRS",
     "FEW_SAMPLES",
     "LOWEST_RETENTION",
@@ -34,6 +36,5 @@ __all__ = [
     "disagreement",
     "exact_share",
     "groups_of",
-    "holm",
 ]
 __all__ += ["paired_tests", "ranking", "retention", "summary", "with_best"]

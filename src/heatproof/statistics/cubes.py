@@ -40,9 +40,10 @@ class Cube:
     attempted. The redraws of stochastic explainers are kept apart in `floor`: base measure to (explainers, samples).
     `reasons` counts why maps are undefined, and `asked` says for each measure which (explainers, conditions) the table
     has rows of. `controls` are the explainers that do not look at the model, `makeup` says what a condition is made of,
-    and conditions `aside` take no part in overall scores. `spans` has the ends of the scale of a measure, `groups` (N,)
-    the number of the group each sample belongs to, where samples are not independent. `references` are the samples that
-    chance was taken from, and `by_reference` has for each column of chance what each of them scored above the mean of
+    and conditions `aside` take no part in overall scores. `spans` has the ends of the scale of a measure, `rates` the
+    names of those that are 0 or 1, `groups` (N,) the number of the group each sample belongs to, where samples are not
+    independent. `references` are the samples that chance was taken from, and `by_reference` has for each column of
+    chance what each of them scored above the mean of
     all, summed over samples: (explainers, conditions, references).
     """
 
@@ -61,6 +62,7 @@ class Cube:
     makeup: Mapping[str, Makeup] = field(default_factory=dict)
     aside: frozenset[str] = frozenset({IDENTITY})
     spans: Mapping[str, Span] = field(default_factory=dict)
+    rates: frozenset[str] = frozenset()
     groups: NDArray[np.int64] | None = None
     references: tuple[str, ...] = ()
     by_reference: Mapping[str, Array] = field(default_factory=dict)

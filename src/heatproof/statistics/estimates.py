@@ -1,4 +1,4 @@
-"""Scores with what each sample adds to their error: the one form from which intervals, tests, ranks and bounds come.
+"""Scores with what each sample adds to their error: the form from which intervals, tests, ranks and bounds come.
 
 Every score that is printed is a smooth function of means over samples, so its error is about Σψ_i with one part per
 sample. For a mean m of n scores s_i, ψ_i = (s_i − m)/n; for a calibrated score with mean chance c,
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Array, Cube, Span
 from heatproof.statistics.forms import Form, best_columns
-from heatproof.statistics.intervals import WIDEST, Errors, intervals, lower_bounds, p_values
+from heatproof.statistics.intervals import EXACT, STUDENT, Errors, intervals, lower_bounds
 
 NOBODY = np.empty(0, dtype=np.int64)
 
@@ -31,21 +31,22 @@ NOBODY = np.empty(0, dtype=np.int64)
 class Estimate:
     """Scores of any shape (…) with their errors.
 
-    `parts` (…, N) is what each sample, or group of samples, adds to the error, NaN where it has no say; `drawn` (…, R)
-    what each reference adds, of which `places` (R,) says which sample it is, −1 for none. `df` are the degrees of
-    freedom of the first, `below` and `above` how far the ends of the scale are, `exact` whether all
-    scores are at these, `paired` whether they are differences of two scores.
+    `parts` (…, N) is what each sample, or group of samples, adds to the error, NaN where it has no say, and `counts`
+    (…, N) its share in the mean: 1/n, more for a larger group. `drawn` (…, R) is what each reference adds, of which
+    `places` (R,) says which sample it is, −1 for none. `df` are the degrees of
+    freedom of the first, `below` and `above` how far the ends of the scale are, `rate` whether the measure is declared
+    to be 0 or 1 for every sample.
     """
 
     value: Array
     parts: Array
+    counts: Array
     drawn: Array
     places: NDArray[np.int64]
     df: Array
     below: Array
     above: Array
-    exact: NDArray[np.bool_]
-    paired: bool = False
+    rate: NDArray[np.bool_]
 
     def __getitem__(self, index: Any) -> Estimate:
         """Some of the scores, by an index into their shape."""
@@ -82,45 +83,43 @@ class Estimate:
                 first**2 / self.df + second**2 / max(self.drawn.shape[-1] - 1, 1)
             )
         df = np.where(second > 0, np.minimum(df, self.df), self.df)
-        parts = self.parts
-        if self.drawn.shape[-1] and (second > 0).any():
-            known = self.places >= 0
-            parts = np.concatenate(
-                [parts, np.where(second[..., None] > 0, self.drawn, np.nan)[..., ~known]], -1
-            )
-            at = self.places[known]
-            parts[..., at] = np.where(
-                (second > 0)[..., None],
-                np.nan_to_num(parts[..., at]) + self.drawn[..., known],
-                parts[..., at],
-            )
+        parts = self._with_references()
         rows = parts.reshape(-1, parts.shape[-1])
         ends = self.below.ravel(), self.above.ravel()
         return Errors(
-            self.value.ravel(),
-            rows,
-            df.ravel(),
-            *ends,
-            self.exact.ravel(),
-            second.ravel() > 0,
-            self.paired,
+            self.value.ravel(), self.n.ravel(), rows, df.ravel(), *ends, self.rate.ravel()
         )
 
-    def interval(self, level: float = 0.95, widest: float = WIDEST) -> tuple[Array, Array]:
-        """Two-sided intervals (low, high) in the shape of the scores; NaN where there is none worth printing."""
-        low, high = intervals(self.errors(), level, widest)
+    def _with_references(self) -> Array:
+        """The parts (…, M) with those of the references: added to the samples that they are, else behind them."""
+        if not (self.drawn.shape[-1] and np.any(self.drawn)):
+            return self.parts
+        among_samples = self.places >= 0
+        matters = (self.drawn**2).sum(-1, keepdims=True) > 0
+        parts = self.parts.copy()
+        for place, added in zip(
+            self.places[among_samples],
+            np.moveaxis(self.drawn[..., among_samples], -1, 0),
+            strict=True,
+        ):
+            has_a_say = matters[..., 0]
+            parts[..., place] = np.where(
+                has_a_say, np.nan_to_num(parts[..., place]) + added, parts[..., place]
+            )
+        elsewhere = np.where(matters, self.drawn[..., ~among_samples], np.nan)
+        return np.concatenate([parts, elsewhere], -1)
+
+    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+        """Two-sided intervals (low, high) in the shape of the scores; NaN where there are too few samples."""
+        low, high = intervals(self.errors(), level)
         return low.reshape(self.value.shape), high.reshape(self.value.shape)
 
     def bound(self, confidence: float, lower: bool) -> tuple[Array, Array]:
-        """One-sided bounds, and by which rule each was found."""
+        """One-sided bounds, and the method by which each was found."""
         errors = self.errors()
-        bounds, rule = lower_bounds(errors if lower else errors.mirrored(), 1 - confidence)
+        bounds = lower_bounds(errors if lower else errors.mirrored(), 1 - confidence)
         shape = self.value.shape
-        return (bounds if lower else -bounds).reshape(shape), rule.reshape(shape)
-
-    def p(self) -> Array:
-        """Two-sided p-values that the scores are 0."""
-        return p_values(self.errors()).reshape(self.value.shape)
+        return (bounds if lower else -bounds).reshape(shape), np.where(self.rate, EXACT, STUDENT)
 
     def nested(self, names: Sequence[str]) -> Estimate:
         """The mean over conditions of the mean over each condition's levels, along the last axis of the scores."""
@@ -142,17 +141,18 @@ class Estimate:
             self,
             value=np.where(scored.any(-1), total, np.nan),
             parts=np.where(has.any(-2), parts, np.nan),
+            counts=np.einsum("...c,...cn->...n", weights, self.counts),
             drawn=np.einsum(
                 "...c,...cr->...r", weights, np.where(scored[..., None], self.drawn, 0.0)
             ),
             df=np.minimum(np.where(np.isfinite(df), df, np.inf), np.maximum(n - 1, 0)),
             below=(weights * np.where(scored, self.below, 0.0)).sum(-1),
             above=(weights * np.where(scored, self.above, 0.0)).sum(-1),
-            exact=np.asarray((self.exact | ~scored).all(-1) & scored.any(-1)),
+            rate=np.asarray((self.rate | ~scored).all(-1) & scored.any(-1)),
         )
 
     def minus(self, other: Estimate) -> Estimate:
-        """The difference of two scores of the same samples and references; either of them may fail unseen."""
+        """The difference of two scores of the same samples and references."""
         has = np.isfinite(self.parts) | np.isfinite(other.parts)
         return replace(
             self,
@@ -160,11 +160,49 @@ class Estimate:
             parts=np.where(has, np.nan_to_num(self.parts) - np.nan_to_num(other.parts), np.nan),
             drawn=self.drawn - other.drawn,
             df=np.minimum(self.df, other.df),
-            below=np.maximum(self.below, other.above),
-            above=np.maximum(self.above, other.below),
-            exact=self.exact & other.exact,
-            paired=True,
+            below=self.below + other.above,
+            above=self.above + other.below,
+            rate=np.zeros_like(self.rate),
         )
+
+
+def sample_totals(scores: Estimate, names: Sequence[str]) -> tuple[Array, Array]:
+    """What each sample adds to the nested means over conditions (…, C), times N, and to a mean of ones: (…, M) each.
+
+    Σ totals / Σ shares is the mean. If the scores are differences of two methods, swapping the methods on a sample (or
+    a group) changes the sign of its total and nothing else, whichever scores are missing and however large the groups
+    are; this is what sign flips need. It holds to first order for differences of calibrated scores. Without missing
+    scores and groups all shares are 1. The choice of the references adds to the totals, and nothing to their sum.
+    """
+    names = list(names)
+    weights = nested_weights(np.isfinite(scores.value), names)
+    has = np.isfinite(scores.parts) & (weights > 0)[..., None]
+    count = has.sum(-1)
+    # `parts` are the deviations from the mean times √(n / (n − 1)), divided by n.
+    unscaled = np.sqrt(np.maximum(count - 1, 0) / np.maximum(count, 1))[..., None]
+    effects = np.nan_to_num(scores.value)[..., None] * scores.counts + scores.parts * unscaled
+    number = has.any(-2).sum(-1)
+    weights_times_number = weights * number[..., None]
+    totals = np.einsum("...c,...cn->...n", weights_times_number, np.where(has, effects, 0.0))
+    shares = np.einsum("...c,...cn->...n", weights_times_number, np.where(has, scores.counts, 0.0))
+
+    references = scores.drawn.shape[-1]
+    if references < 2:
+        return totals, shares
+    size = number[..., None] * np.sqrt((references - 1) / references)
+    of_references = np.einsum("...c,...cr->...r", weights, np.nan_to_num(scores.drawn)) * size
+    among_samples = scores.places >= 0
+    for place, added in zip(
+        scores.places[among_samples],
+        np.moveaxis(of_references[..., among_samples], -1, 0),
+        strict=True,
+    ):
+        totals[..., place] += added
+    elsewhere = of_references[..., ~among_samples]
+    return (
+        np.concatenate([totals, elsewhere], -1),
+        np.concatenate([shares, np.zeros_like(elsewhere)], -1),
+    )
 
 
 def nested_weights(scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
@@ -184,29 +222,44 @@ def nested_weights(scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
 
 
 def of_means(
-    values: Array, span: Span | None = None, groups: NDArray[np.int64] | None = None
+    values: Array,
+    span: Span | None = None,
+    groups: NDArray[np.int64] | None = None,
+    rate: bool = False,
 ) -> Estimate:
     """The means over the last axis of the finite values (…, N), with their errors.
 
-    >>> low, high = of_means(np.array([0.2, 0.4, 0.6, 0.5, 0.3])).interval()
-    >>> float(low), float(high)  # Student's, 0.20 to 0.60, trusts five samples of a scale without ends too far
-    (-0.025..., 0.825...)
+    `rate` declares that every value is 0 or 1; samples in groups are not independent trials, so theirs has Student's
+    interval like any mean.
+
+    >>> low, high = of_means(np.array([0.2, 0.4, 0.6, 0.5, 0.3, 0.4, 0.5, 0.3])).interval()
+    >>> round(float(low), 2), round(float(high), 2)
+    (0.29, 0.51)
     """
     finite = np.isfinite(values)
     n = finite.sum(-1)
     mean = mean_of_finite(values)
     parts = np.where(finite, values - mean[..., None], np.nan) / np.maximum(n, 1)[..., None]
+    counts = finite / np.maximum(n, 1)[..., None]
     if groups is not None:
         parts = _summed(parts, groups)
+        counts = np.nan_to_num(_summed(counts, groups))
     units = np.isfinite(parts).sum(-1)
     parts = parts * np.sqrt(units / np.maximum(units - 1, 1))[..., None]
-    lowest, highest = (np.nan if end is None else end for end in span or (None, None))
-    ends = (~finite | (values == lowest) | (values == highest)).all(-1) & np.isfinite(
-        highest - lowest
-    )
+    ends = (0.0, 1.0) if rate else span or (None, None)
+    lowest, highest = (np.nan if end is None else end for end in ends)
+    rates = np.full(mean.shape, rate and groups is None)
     df = np.maximum(units - 1.0, 0.0)
     return Estimate(
-        mean, parts, np.zeros((*mean.shape, 0)), NOBODY, df, mean - lowest, highest - mean, ends
+        value=mean,
+        parts=parts,
+        counts=counts,
+        drawn=np.zeros((*mean.shape, 0)),
+        places=NOBODY,
+        df=df,
+        below=mean - lowest,
+        above=highest - mean,
+        rate=rates,
     )
 
 
@@ -216,13 +269,13 @@ def interval(
     span: Span | None = None,
     groups: NDArray[np.int64] | None = None,
 ) -> tuple[Array, Array]:
-    """The intervals (K,) of the means of (K, N), however wide; NaN from fewer than two samples.
+    """The intervals (K,) of the means of (K, N); NaN from too few samples.
 
-    >>> low, high = interval(np.array([[1.0, 2.0, 3.0], [1.0, np.nan, np.nan]]))
+    >>> low, high = interval(np.array([[1.0, 2.0, 3.0, 4.0] * 2, [1.0, 2.0] + [np.nan] * 6]))
     >>> low.round(2).tolist(), high.round(2).tolist()
-    ([-2.75, nan], [6.75, nan])
+    ([1.5, nan], [3.5, nan])
     """
-    return of_means(values, span, groups).interval(level, np.inf)
+    return of_means(values, span, groups).interval(level)
 
 
 def _summed(parts: Array, groups: NDArray[np.int64]) -> Array:
@@ -248,7 +301,7 @@ def calibrated(score: Estimate, chance: Estimate) -> Estimate:
         places=chance.places,
         below=score.below / left,
         above=score.above / left,
-        exact=np.zeros_like(score.exact),
+        rate=np.zeros_like(score.rate),
     )
 
 
@@ -262,7 +315,7 @@ def column(
     values = cube.values[name][e]
     if keep is not None:
         values = np.where(keep, values, np.nan)
-    found = of_means(values, cube.span(name), cube.groups)
+    found = of_means(values, cube.span(name), cube.groups, name in cube.rates)
     if name not in cube.by_reference:
         return found
     deviations = cube.by_reference[name][e]
@@ -328,4 +381,4 @@ def _alike(scores: Sequence[Estimate]) -> list[Estimate]:
     ]
 
 
-_ARRAYS = [name for name in Estimate.__dataclass_fields__ if name not in ("places", "paired")]
+_ARRAYS = [name for name in Estimate.__dataclass_fields__ if name != "places"]

@@ -13,6 +13,7 @@ from scipy import stats
 
 from heatproof.statistics.cubes import Array, Cube, arrange
 from heatproof.statistics.estimates import Estimate, calibrated, column, of_means, stacked
+from heatproof.statistics.intervals import FEWEST
 
 FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.5
 """Pairs from which on a mean is worth much, and the retention that is low where its whole interval is below."""
@@ -97,8 +98,8 @@ def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.Dat
     (mean − chance) / (1 − chance) of the means over the retained samples. `aligned` and `aligned_calibrated` are the
     same for maps compared after moving them with the image. Each has its interval, `_low` and `_high`, which includes
     the choice of the references that chance comes from (see `estimates`); `by_references` is their share of the
-    variance of the best form. What a measure does not have is NaN, and so is an interval from fewer than two samples
-    or one wider than half of the scale, for which `no_interval` gives the reason.
+    variance of the best form. What a measure does not have is NaN, and so is an interval from too few samples, for
+    which `no_interval` gives the reason.
 
     >>> summary([]).shape[0]
     0
@@ -209,10 +210,7 @@ def no_interval(n: int) -> str:
     """Why a score from n samples has no interval.
 
     >>> no_interval(3)
-    'from 3 samples no interval shorter than half of the scale holds'
+    '3 samples are too few for an interval; 8 are needed'
     """
-    return (
-        "one sample has no interval"
-        if n < 2
-        else f"from {n} samples no interval shorter than half of the scale holds"
-    )
+    samples = "1 sample is" if n == 1 else f"{n} samples are"
+    return f"{samples} too few for an interval; {FEWEST} are needed"

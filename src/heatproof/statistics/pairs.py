@@ -1,4 +1,4 @@
-"""Explainers two at a time: paired tests with Holm's correction, and where the components disagree."""
+"""Explainers two at a time: paired tests of all pairs, and where the components of a score disagree."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import pandas as pd
 
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Array, Cube, arrange
-from heatproof.statistics.estimates import estimates
+from heatproof.statistics.estimates import Estimate, estimates, sample_totals
 from heatproof.statistics.forms import Form, best_columns, sample_scores
+from heatproof.statistics.sign_flips import simultaneous_tests
 
-PAIRS_AT_ONCE = 2**23
-"""How many differences of samples are held at once."""
+SCORES_AT_ONCE = 2**22
+"""How many scores of pairs are held at once."""
 
 
 def paired_tests(
     table: pd.DataFrame | Sequence[Cube], measure: str, form: Form = "best", level: float = 0.95
 ) -> pd.DataFrame:
-    """Every pair of explainers compared on the samples that both retain under each condition.
+    """Every pair of methods, and every method with every control, on the samples that both retain.
 
-    Overall scores are those of `ranking`, but of these samples only: `difference` is a − b with its interval, and `p`
-    the two-sided test that it is 0, which is the interval turned round (see `intervals`): a test of means, with the
-    choice of the references in it. `score_a` and `score_b` are the scores on the common samples, `n` their number,
-    `p_holm` is Holm's correction within the dataset, model and evaluation, `significant` p_holm < 1 − level. The
+    The tests are sign flips of the samples, corrected for all pairs of the dataset, model and evaluation at once (see
+    `sign_flips`). Overall scores are those of `ranking`, but of the common samples only: `score_a` and `score_b`, with
+    `n` their number. `difference` is a − b, `low` and `high` its simultaneous interval, and `p` the corrected p-value.
+    `significant` says that p ≤ 1 − level and n is at least `FEWEST`; then, and only then, the interval excludes 0. The
     difference is in the measure's own unit; whether more is better is not its business.
 
     >>> paired_tests([], "depth").empty
@@ -37,72 +38,77 @@ def paired_tests(
     for cube in (whole.counted() for whole in arrange(table)):
         if measure not in cube.values:
             continue
-        judged = np.flatnonzero(cube.asked[measure].any(1)).tolist()
-        pairs = list(itertools.combinations(judged, 2))
+        pairs = tested_pairs(cube, measure)
         names = [
             (*cube.key.values(), measure, cube.explainers[a], cube.explainers[b]) for a, b in pairs
         ]
         frame = pd.DataFrame.from_records(names, columns=_TEST_COLUMNS[:6])
-        frame[_TEST_COLUMNS[6:13]] = _differences(cube, measure, form, pairs, level)
-        frame["p_holm"] = holm(frame["p"].to_numpy(dtype=np.float64))
-        frame["significant"] = frame["p_holm"] < 1 - level
+        frame[_TEST_COLUMNS[6:]] = _tests_of_pairs(cube, measure, form, pairs, level)
+        frame["n"] = frame["n"].astype(np.int64)
+        frame["significant"] = frame["significant"].astype(bool)
         blocks.append(frame)
     return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=_TEST_COLUMNS)
 
 
-def _differences(
+_TEST_COLUMNS = ["dataset", "model", "evaluation", "measure", "a", "b", "n", "score_a", "score_b"]
+_TEST_COLUMNS += ["difference", "low", "high", "p", "significant"]
+
+
+def tested_pairs(cube: Cube, measure: str) -> list[tuple[int, int]]:
+    """Pairs of explainers that have the measure, but for those of two controls, which nobody asks about."""
+    scored = np.flatnonzero(cube.asked[measure].any(1)).tolist()
+    controls = {i for i in scored if cube.explainers[i] in cube.controls}
+    return [
+        (a, b)
+        for a, b in itertools.combinations(scored, 2)
+        if not (a in controls and b in controls)
+    ]
+
+
+def _tests_of_pairs(
     cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]], level: float
 ) -> Array:
-    """n, score_a, score_b, difference, low, high and p of pairs of explainers, (P, 7)."""
+    """n, score_a, score_b, difference, low, high, p and significance of pairs of explainers, (P, 8)."""
     names = [name for name, _ in cube.conditions]
-    used = [score for here, score, _ in best_columns(cube, measure, form) if here.any()] or [
-        measure
-    ]
-    scored = np.asarray(np.isfinite(np.stack([cube.values[name] for name in used])).any(0))
-    kinds: dict[bytes, int] = {}
-    kind = [kinds.setdefault(np.packbits(mask).tobytes(), len(kinds)) for mask in scored]
-    together: dict[tuple[int, int], list[int]] = {}
-    for i, (a, b) in enumerate(pairs):
-        together.setdefault((min(kind[a], kind[b]), max(kind[a], kind[b])), []).append(i)
-    rows = np.full((len(pairs), 7), np.nan)
-    step = max(1, PAIRS_AT_ONCE // max(len(cube.samples), 1))
-    for group in (
-        together.values()
-    ):  # explainers with the same samples are estimated once for all their pairs
-        members = sorted({e for i in group for e in pairs[i]})
-        keep = scored[pairs[group[0]][0]] & scored[pairs[group[0]][1]]
-        scores = estimates(cube, measure, form, keep, members).nested(names)
-        place = {e: i for i, e in enumerate(members)}
-        for start in range(0, len(group), step):
-            some = group[start : start + step]
-            first, second = (scores[[place[pairs[i][side]] for i in some]] for side in (0, 1))
-            apart = first.minus(second)
-            low, high = apart.interval(level, np.inf)
-            rows[some] = np.stack(
-                [apart.n, first.value, second.value, apart.value, low, high, apart.p()], 1
-            )
+    rows = np.full((len(pairs), 8), np.nan)
+    rows[:, 0] = rows[:, 7] = 0
+    all_totals, all_shares = [], []
+    for start in range(0, len(pairs), step := _pairs_at_once(cube)):
+        some = pairs[start : start + step]
+        first, second = _scores_on_common_samples(cube, measure, form, some)
+        totals, shares = sample_totals(first.minus(second), names)
+        end = start + len(some)
+        rows[start:end, 0] = (shares > 0).sum(1)
+        rows[start:end, 1] = first.nested(names).value
+        rows[start:end, 2] = second.nested(names).value
+        all_totals.append(totals)
+        all_shares.append(shares)
+    compared = np.flatnonzero(rows[:, 0] > 0)
+    if len(compared):
+        rows[:, 3] = rows[:, 1] - rows[:, 2]
+        totals = np.concatenate(all_totals)[compared]
+        shares = np.concatenate(all_shares)[compared]
+        tests = simultaneous_tests(totals, shares, level)
+        rows[compared, 4:7] = np.stack([tests.low, tests.high, tests.p], 1)
+        rows[compared, 7] = tests.significant
     return rows
 
 
-_TEST_COLUMNS = ["dataset", "model", "evaluation", "measure", "a", "b", "n", "score_a", "score_b"]
-_TEST_COLUMNS += ["difference", "low", "high", "p", "p_holm", "significant"]
+def _pairs_at_once(cube: Cube) -> int:
+    scores_of_a_pair = max(len(cube.samples) * len(cube.conditions), 1)
+    return max(1, SCORES_AT_ONCE // scores_of_a_pair)
 
 
-def holm(p: Array) -> Array:
-    """Holm's step-down correction: the i-th smallest of m values becomes max over j ≤ i of min(1, (m − j + 1) p₍ⱼ₎).
-
-    NaN values are no tests and stay NaN.
-
-    >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
-    [0.03, 0.06, 0.06]
-    """
-    corrected = np.full(len(p), np.nan)
-    tested = np.flatnonzero(np.isfinite(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    corrected[order] = np.minimum(
-        1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
-    )
-    return corrected
+def _scores_on_common_samples(
+    cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]]
+) -> tuple[Estimate, Estimate]:
+    """The scores (P, C) of both sides of pairs, on the samples that both have under each condition."""
+    names = [score for here, score, _ in best_columns(cube, measure, form) if here.any()]
+    values = np.stack([cube.values[name] for name in names or [measure]])
+    scored = np.asarray(np.isfinite(values).any(0))
+    a, b = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+    common = scored[a] & scored[b]
+    return estimates(cube, measure, form, common, a), estimates(cube, measure, form, common, b)
 
 
 def disagreement(

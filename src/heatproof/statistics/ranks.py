@@ -31,9 +31,10 @@ def ranking(
     a sweep counts as one condition. With `form="best"` each mean is aligned and calibrated where the table has both,
     else calibrated, else raw; `raw` is always the raw one. Rank 1 is best, and equal scores share a rank; from
     `rank_low` to `rank_high` are the ranks that `paired_tests` leave open, see `rank_ranges`. A control has a score and
-    no rank. `conditions` counts the conditions with a score, `conditions_total` all of them; `by_references` is the
-    share of the variance that is due to the samples chance is taken from. Where `better` is "neither", there are scores
-    and no ranks. `tests` are those of one cube, where they are known already.
+    no rank. `lower_bound` and `upper_bound` are one-sided, and hold for all methods at once (Bonferroni): a claim that
+    a method is above chance rests on them. `conditions` counts the conditions with a score, `conditions_total` all of
+    them; `by_references` is the share of the variance that is due to the samples chance is taken from. Where `better`
+    is "neither", there are scores and no ranks. `tests` are those of one cube, where they are known already.
 
     >>> ranking([], "depth").empty
     True
@@ -53,6 +54,10 @@ def ranking(
                 found.value,
                 *ends,
             )
+        methods = max(int((~frame["control"] & np.isfinite(best.value)).sum()), 1)
+        confidence = 1 - (1 - level) / methods
+        frame["lower_bound"] = best.bound(confidence, lower=True)[0]
+        frame["upper_bound"] = best.bound(confidence, lower=False)[0]
         sign = -1.0 if better == "lower" else 1.0
         ranked = (
             np.isfinite(best.value) & ~frame["control"].to_numpy(dtype=bool) & (better != "neither")
@@ -95,7 +100,8 @@ def ranking(
         "low",
         "high",
     ]
-    columns += ["raw", "raw_low", "raw_high", "rank", "rank_low", "rank_high", "by_references"]
+    columns += ["raw", "raw_low", "raw_high", "lower_bound", "upper_bound"]
+    columns += ["rank", "rank_low", "rank_high", "by_references"]
     columns += ["samples", "conditions", "conditions_total"]
     return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=columns)
 

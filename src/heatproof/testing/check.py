@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from heatproof import rand
 from heatproof.axes import Axis, arrange, axis_of
 from heatproof.errors import UserError
 from heatproof.results import OK, REDRAW, UNDEFINED
@@ -17,13 +18,23 @@ from heatproof.runs.run import Run
 from heatproof.runs.table import read_places, read_scores
 from heatproof.runs.verify import missing
 from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.bounds_of_means import Bound, bound_mean, guaranteed, samples_needed
+from heatproof.statistics.bounds_of_means import (
+    Bound,
+    bet_on_calibrated,
+    bet_on_mean,
+    bound_mean,
+    is_complete,
+    samples_needed,
+    samples_needed_to_bet,
+)
 from heatproof.statistics.cubes import SUFFIXES, Array, Cube, Span
 from heatproof.statistics.estimates import Estimate, calibrated, column, estimates, of_means
 from heatproof.testing.choose import choose, each, no_readout
 from heatproof.testing.requirement import SHARES, Requirement, parse_all
 
 UNIT = (0.0, 1.0)
+ALL = -1
+"""Bet on the samples that were seen, once each."""
 FORMS: dict[str, tuple[set[str], ...]] = {
     "mean": ({""},),
     "calibrated": ({"", "_chance"}, {"_aligned", "_aligned_chance"}),
@@ -189,7 +200,7 @@ def _scores(
     if wish.measure in SHARES:
         code = SHARES.index(wish.measure)
         values = np.where(status < 0, np.nan, (status == code).astype(np.float64))
-        return of_means(values, UNIT, cube.groups), values, status
+        return of_means(values, UNIT, cube.groups, rate=True), values, status
     if wish.readout in ("mean", "aligned", "chance"):
         name = measure if wish.readout == "mean" else f"{measure}_{wish.readout}"
         return column(cube, name, e=e)[group], cube.values[name][e][group], status
@@ -214,11 +225,12 @@ def _verdict(
     """The bound and what would be needed to pass, empty where nothing is."""
     scores, values, status = _scores(cube, e, group, measure, wish)
     names = [cube.conditions[k][0] for k in group] if group[0] >= 0 else [REDRAW]
-    seen = bound_mean(scores, names, wish.confidence, wish.at_least)
+    span = UNIT if wish.measure in SHARES else cube.span(measure)
     if limits.strict:
-        seen = _guaranteed(
-            cube, values, UNIT if wish.measure in SHARES else cube.span(measure), names, wish
-        )
+        bet: Callable[[int], Bound] | None = _strict_bet(cube, values, span, names, wish)
+    else:
+        bet = _usual_bet(cube, e, group, measure, wish, scores, values, names)
+    seen = bet(ALL) if bet else bound_mean(scores, names, wish.confidence, wish.at_least)
     places = [axis.condition(*cube.conditions[k]) for k in group] if group[0] >= 0 else [REDRAW]
     for row, place in enumerate(places):
         count = int(scores[row].n)
@@ -236,22 +248,93 @@ def _verdict(
             return seen, f"{limits.samples} samples with a score, has {count}{under}"
     if wish.holds(seen.bound):
         return seen, ""
-    more = samples_needed(scores.nested(names), wish.threshold, wish.confidence, wish.at_least)
-    if more is not None and more > seen.n:
-        return seen, f"about {more} samples, if the mean stays"
+    if bet is None:
+        overall = scores.nested(names)
+        more = samples_needed(overall, wish.threshold, wish.confidence, wish.at_least)
+    else:
+        more = samples_needed_to_bet(bet, seen, wish.threshold, wish.at_least)
+    return seen, _what_would_pass(seen, more, wish)
+
+
+def _what_would_pass(seen: Bound, more: int | None, wish: Requirement) -> str:
+    if more is not None:
+        return f"about {max(more, seen.n + 1)} samples, if the mean stays"
     gap = abs(seen.mean - wish.threshold)
-    return (
-        seen,
-        f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least"
-        if gap
-        else "more than the mean",
-    )
+    if not gap:
+        return "more than the mean"
+    return f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least"
 
 
-def _guaranteed(
+def _usual_bet(
+    cube: Cube,
+    e: int,
+    group: list[int],
+    measure: str,
+    wish: Requirement,
+    scores: Estimate,
+    values: Array | None,
+    names: list[str],
+) -> Callable[[int], Bound] | None:
+    """The bet on so many samples, those of the run again and again; None where the bound is that of the report.
+
+    Means of bounded scores, and calibrated scores under one condition, are bet on. Rates have Clopper and Pearson's
+    bound, which is exact already.
+    """
+    lowest, highest = cube.span(measure) or (None, None)
+    is_bounded = lowest is not None and highest is not None
+    if cube.groups is not None or not is_bounded or bool(scores.rate.all()):
+        return None
+    ends = (float(lowest or 0.0), float(highest or 0.0))
+    order = _order_of_bets(cube)
+    if values is not None and is_complete(values):
+        return _bet_on_mean(values[:, order], ends, names, wish)
+    columns = _calibrated_columns(cube, measure, wish.readout)
+    if len(group) == 1 and columns is not None:
+        pairs = np.stack([cube.values[name][e, group[0]][order] for name in columns])
+        pairs = pairs[:, np.isfinite(pairs).all(0)]
+
+        def bet(number: int) -> Bound:
+            score, chance = _again_and_again(pairs, number)
+            return bet_on_calibrated(score, chance, ends, wish.confidence, wish.at_least)
+
+        return bet
+    return None
+
+
+def _bet_on_mean(
+    values: Array, ends: tuple[float, float], names: list[str], wish: Requirement
+) -> Callable[[int], Bound]:
+    scored = values[:, np.isfinite(values).any(0)]
+
+    def bet(number: int) -> Bound:
+        rows = _again_and_again(scored, number)
+        return bet_on_mean(rows, ends, names, wish.confidence, wish.at_least)
+
+    return bet
+
+
+def _again_and_again(rows: Array, number: int) -> Array:
+    """So many columns, those of (K, N) repeated in turn; all as they are for `ALL`."""
+    if number == ALL or not rows.shape[1]:
+        return rows
+    return rows[:, np.arange(number) % rows.shape[1]]
+
+
+def _calibrated_columns(cube: Cube, measure: str, readout: str) -> tuple[str, str] | None:
+    """The names of score and chance behind a calibrated readout; None for the other readouts."""
+    aligned = (f"{measure}_aligned", f"{measure}_aligned_chance")
+    unaligned = (measure, f"{measure}_chance")
+    if readout == "unaligned_calibrated":
+        return unaligned
+    if readout != "calibrated":
+        return None
+    return aligned if set(aligned) <= set(cube.values) else unaligned
+
+
+def _strict_bet(
     cube: Cube, values: Array | None, span: Span | None, names: list[str], wish: Requirement
-) -> Bound:
-    """The bound by betting, of groups by their means where samples have groups; what has none is an error."""
+) -> Callable[[int], Bound]:
+    """The bet on so many samples, of groups by their means where samples have groups; what has none is an error."""
     if values is None or span is None or span[0] is None or span[1] is None:
         bounded = span is not None and None not in span
         why = (
@@ -266,7 +349,14 @@ def _guaranteed(
         values = np.stack(
             [mean_of_finite(values[:, cube.groups == g]) for g in np.unique(cube.groups)], 1
         )
-    return guaranteed(values, (span[0], span[1]), names, wish.confidence, wish.at_least)
+    else:
+        values = values[:, _order_of_bets(cube)]
+    return _bet_on_mean(values, (span[0], span[1]), names, wish)
+
+
+def _order_of_bets(cube: Cube) -> NDArray[np.int64]:
+    """An order of the samples that depends on their names alone, as a bet depends on the order."""
+    return np.asarray(rand.keys(0, cube.samples, "order of bets").argsort().numpy())
 
 
 def _commonest_reason(cube: Cube, e: int, k: int) -> str:

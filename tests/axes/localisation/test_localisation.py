@@ -171,7 +171,7 @@ def test_what_is_said_is_what_was_measured():
     assert list(findings(judged)) == []
     for low, said in ((-0.1, True), (0.0, True), (0.1, False)):
         edge = judged.ranking.assign(
-            low=np.where(judged.ranking["explainer"] == "saliency", low, 0.2)
+            lower_bound=np.where(judged.ranking["explainer"] == "saliency", low, 0.2)
         )
         told = list(findings(SimpleNamespace(ranking=edge)))
         assert [one.explainers for one in told] == [("saliency",)] * said

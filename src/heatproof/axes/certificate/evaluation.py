@@ -44,6 +44,7 @@ MEASURES = (
         "higher",
         "headline",
         SHARE,
+        rate=True,
     ),
     Measure(
         "unflipped",
@@ -52,6 +53,7 @@ MEASURES = (
         "higher",
         "headline",
         SHARE,
+        rate=True,
     ),
     Measure(
         "certified",
@@ -66,7 +68,13 @@ MEASURES = (
     ),
     Measure("early_draws", "number of first draws", "0 where the rate is exact", "neither", "cost"),
     Measure(
-        "sufficient", "sufficient", "predicted like the whole input", "neither", "component", SHARE
+        "sufficient",
+        "sufficient",
+        "predicted like the whole input",
+        "neither",
+        "component",
+        SHARE,
+        rate=True,
     ),
     Measure("passes", "passes", "model passes that it cost", "neither", "cost"),
 )

@@ -55,7 +55,7 @@ def rate_table(material: Material, width: float) -> Iterator[Piece]:
         heads = ["Method", *(text for _, x in radii for text in (f"$r={x:g}$", "guar."))]
         caption = f"Stability rate within radius r: {about(cube)}. Mean over samples with 95 % intervals; "
         caption += f"guar.: the mean lower bound at confidence {1 - delta(judged):g} for each sample. Bold: the "
-        caption += "highest rate and all that the paired test with Holm's correction does not separate from it "
+        caption += "highest rate and all that the corrected paired test does not separate from it "
         caption += "at that radius; controls are never bold."
         yield Table(subject, caption, Tabular(heads, rows))
 

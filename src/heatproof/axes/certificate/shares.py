@@ -10,11 +10,10 @@ import torch
 
 from heatproof import statistics
 from heatproof.axes.contract import Judged
+from heatproof.drawing.prose import difference
 from heatproof.results import Condition
-from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.bounds import mean_rate_low
 from heatproof.statistics.cubes import Cube
-from heatproof.statistics.estimates import interval
 
 RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_radius_bernoulli"}
 """The rules that promise τ = 1, and the measures that hold their radii."""
@@ -57,19 +56,17 @@ def gaps_to(
 ) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
     """Headline, largest radius, and by how much each method is ahead of a control there, on the same samples.
 
-    Mean difference and interval; a method is shown to be ahead where the interval lies above 0.
+    Mean difference and its simultaneous interval; a method is significantly ahead where the interval lies above 0.
     """
-    cube = judged.cube
-    measure = next(iter(judged.axis.headlines(cube)))
-    last = max(cube.conditions, key=lambda condition: condition[1])
-    values = cube.values[measure][:, cube.conditions.index(last)]
-    gap = values - values[cube.explainers.index(control)]
-    low, high = interval(gap, span=(-1.0, 1.0), groups=cube.groups)
-    found = {
-        name: (float(mean_of_finite(gap[e])), float(low[e]), float(high[e]))
-        for e, name in enumerate(cube.explainers)
-        if name not in cube.controls
-    }
+    measure = next(iter(judged.axis.headlines(judged.cube)))
+    last = max(judged.cube.conditions, key=lambda condition: condition[1])
+    cube = judged.cube.select(conditions=[last])
+    tests = statistics.paired_tests([cube], measure, form="raw")
+    found = {}
+    for name in cube.explainers:
+        test = difference(tests, name, control)
+        if name not in cube.controls and test is not None:
+            found[name] = (test["difference"], test["low"], test["high"])
     return measure, last[1], found
 
 

@@ -61,6 +61,7 @@ SMOOTHED_MEASURES = (
         "neither",
         "model",
         SHARE,
+        rate=True,
     ),
 )
 """Those of a certificate, and what only smoothing has."""

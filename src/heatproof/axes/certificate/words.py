@@ -54,7 +54,9 @@ def certificate_lead(judged: Judged) -> list[str]:
         kept = with_interval(control.mean, control.low, control.high)
         said.append(f"Features chosen by {control.explainer} keep {kept}.")
         level = [
-            name for name, (_, low, _) in gaps_to(judged, control.explainer)[2].items() if low <= 0
+            name
+            for name, (_, low, _) in gaps_to(judged, control.explainer)[2].items()
+            if not low > 0
         ]
         if level:
             verb = "is" if len(level) == 1 else "are"

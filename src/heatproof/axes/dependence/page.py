@@ -118,8 +118,11 @@ def lead(judged: Judged) -> list[str]:
     if table.empty:
         return [NOTHING]
     controls, methods = (table[table["control"].astype(bool) == which] for which in (True, False))
-    said = _verdicts(methods if len(methods) else table)
-    said += [f"Controls: {_told(records(controls))}."] if len(controls) else []
+    if methods.empty:
+        said = _verdicts(controls, "control")
+    else:
+        said = _verdicts(methods, "method")
+        said += [f"Controls: {_told(records(controls))}."] if len(controls) else []
     asked = methods[methods["class_score"].notna()]
     hardly = records(asked[asked["class_verdict"] == BLIND])
     if hardly:
@@ -149,14 +152,15 @@ def _told(rows: Sequence[Any], what: str = "") -> str:
     )
 
 
-def _verdicts(methods: pd.DataFrame) -> list[str]:
+def _verdicts(methods: pd.DataFrame, noun: str) -> list[str]:
+    """How many methods (or controls, by the noun) depend on the model, with their scores, and how to read these."""
     said: list[str] = []
     for verdict, (one, many) in SAID.items():
         rows = records(methods[methods["verdict"] == verdict])
         if rows:
             what = "it" if said else "what the model has learned"
             said.append(f"{len(rows)} {plural(rows, one, many)} {what} ({_told(rows)})")
-    said[0] = f"Of {len(methods)} {'methods' if len(methods) > 1 else 'method'}, {said[0]}"
+    said[0] = f"Of {len(methods)} {noun}{'s' if len(methods) > 1 else ''}, {said[0]}"
     ends = "0 is a map that stays when the weights are random, 1 one that changes as between unrelated samples; "
     return [
         f"{'; '.join(said)}.",

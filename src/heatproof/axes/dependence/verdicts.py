@@ -1,4 +1,4 @@
-"""Verdicts on dependence, from the interval of the score: blind, not shown to depend, or depends."""
+"""Verdicts on dependence, from bounds of the score that hold for all methods at once: blind, not shown to depend, or depends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ does not change. Scores cannot be negative, so no interval but that of exact zer
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """What an interval of dependence allows to say; one that is missing allows nothing.
+    """What two one-sided bounds of dependence allow to say; bounds that are missing allow nothing.
 
     >>> verdict(0.0, 0.05), verdict(0.05, 0.4), verdict(0.2, 0.4), verdict(float("nan"), float("nan"))
     ('blind', 'not shown to depend', 'depends', 'not shown to depend')
@@ -31,7 +31,10 @@ def judged_explainers(cube: Cube, measure: str = "dependence") -> pd.DataFrame:
     """explainer, control, score, low, high and verdict, in the order of the study, of what was measured."""
     found = statistics.ranking([cube], measure, better="neither")
     found = found[found["score"].notna()]
-    words = [verdict(low, high) for low, high in zip(found["low"], found["high"], strict=True)]
+    words = [
+        verdict(low, high)
+        for low, high in zip(found["lower_bound"], found["upper_bound"], strict=True)
+    ]
     return found[["explainer", "control", "score", "low", "high", "samples"]].assign(verdict=words)
 
 

@@ -33,6 +33,7 @@ ACCURACY = Measure(
     "neither",
     "curve",
     SHARE,
+    rate=True,
 )
 MEASURES = (
     Measure(

@@ -155,7 +155,7 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
                 told = f" ({escape(line.name)})" if len(lines) > 1 else ""
                 heads.append(f"{escape(frames.short(measure))}{told} {arrow}")
         caption = f"Faithfulness by method: {about(judged.cube)}. Arrows point to better. Bold: the best method and all "
-        caption += "that the paired test with Holm's correction does not separate from it, column by column; "
+        caption += "that the corrected paired test does not separate from it, column by column; "
         caption += "controls are never bold. Brackets: 95 % intervals over samples."
         order = frames.explainer_order(judged.cube)
         rows: list[list[Entry]] = [

@@ -206,7 +206,7 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> Iterator[Fi
     if gaps is None:
         return
     known = gaps[gaps["low"].notna() & ~gaps["control"]]
-    worse, level = known[known["high"] < 0], known[(known["low"] <= 0) & (known["high"] >= 0)]
+    worse, level = known[known["below"]], known[~known["above"] & ~known["below"]]
     parts = frames.words(judged).parts
     chance = "0" if measure.chance == "zero" else "the score of that order"
     for rows, finding in ((worse, WORSE_THAN_RANDOM), (level, AS_RANDOM)):

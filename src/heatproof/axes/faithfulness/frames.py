@@ -21,6 +21,7 @@ from heatproof.results import Condition
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Array, Cube
 from heatproof.statistics.estimates import interval
+from heatproof.statistics.intervals import ALIKE, ERROR
 from heatproof.types import matches
 
 RANDOM = "random order"
@@ -172,7 +173,8 @@ def once(values: Array) -> Array:
 def over_random(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame | None:
     """By how much each explainer is better than a random order on the same samples.
 
-    Columns: explainer, control, n, mean, low, high.
+    Columns: explainer, control, n, mean, low, high, and whether it is significantly `above` or `below` a random order:
+    one-sided bounds at 5 % divided by the number of methods.
     """
     chance = random_scores(cube, measure, line)
     if chance is None:
@@ -183,7 +185,12 @@ def over_random(cube: Cube, measure: Measure, line: Line) -> pd.DataFrame | None
     frame = pd.DataFrame(
         {"explainer": cube.explainers, "control": [e in cube.controls for e in cube.explainers]}
     )
+    scored = pd.Series(np.isfinite(gap).any(-1))
+    methods = max(int((scored & ~frame["control"]).sum()), 1)
+    # A two-sided interval with twice the error on both sides has the one-sided bounds as its ends.
+    surely_low, surely_high = interval(gap, level=1 - 2 * ERROR / methods, groups=cube.groups)
     frame = frame.assign(n=np.isfinite(gap).sum(-1), mean=mean_of_finite(gap), low=low, high=high)
+    frame = frame.assign(above=surely_low > ALIKE, below=surely_high < -ALIKE)
     return frame[frame["n"] > 0].reset_index(drop=True)
 
 

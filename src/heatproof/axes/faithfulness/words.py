@@ -74,11 +74,13 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> list[str]:
     if gaps is None:
         return []
     known = gaps[gaps["low"].notna() & ~gaps["control"]]
-    level = known[known["low"] <= 0]
+    level = known[~known["above"]]
     if known.empty:
         return []
     if level.empty:
-        return ["The intervals of all methods lie above a random order."] if len(known) > 1 else []
+        return (
+            ["All methods are significantly better than a random order."] if len(known) > 1 else []
+        )
     items = [
         f"{r.explainer} ({with_interval(r.mean, r.low, r.high)} above it)" for r in records(level)
     ]

@@ -35,7 +35,14 @@ _KNOWN = (
     ("energy", "Energy", "share of the relevance in the box around the region"),
 )
 MEASURES = tuple(
-    Measure(*known, "higher", "component" if i else "headline", (0.0, 1.0), "column")
+    Measure(
+        *known,
+        better="higher",
+        role="component" if i else "headline",
+        span=(0.0, 1.0),
+        chance="column",
+        rate=known[0] == "pointing",
+    )
     for i, known in enumerate(_KNOWN)
 )
 """What is known of the measures of the axis, the first of which speaks for it."""

@@ -12,6 +12,7 @@ from heatproof.drawing.pieces import Item
 from heatproof.drawing.plots import dots, mark, of_marks
 from heatproof.drawing.prose import above, each, listing, number, records, some, with_interval
 from heatproof.drawing.tables import Row, grid
+from heatproof.statistics.intervals import ALIKE
 
 NOTHING = "Nothing can be concluded: no map of a sample with a region has a score."
 CONTEXT = (
@@ -33,7 +34,7 @@ def lead(judged: Judged) -> list[str]:
     methods = records(rows[~rows["control"].astype(bool)]) or records(rows)
     if not methods:
         return [NOTHING]
-    told = [(r.explainer, with_interval(r.score, r.low, r.high)) for r in methods]
+    told = [(r.explainer, with_interval(r.score, r.low, r.high, r.samples)) for r in methods]
     tied = [
         pair for pair in told if pair == told[0] or not above(judged.tests, told[0][0], pair[0])
     ]
@@ -42,7 +43,7 @@ def lead(judged: Judged) -> list[str]:
         said = f"{told[0][0]} scores {told[0][1]}; no other method was run to compare it with."
     elif len(tied) > 1:
         said = f"{some(name for name, _ in tied)} cannot be separated at the top: {each(tied)}."
-    shown = sum(r.low > 0 for r in methods)
+    shown = sum(r.lower_bound > ALIKE for r in methods)
     by_mosaics = any(condition == MOSAICS for condition, _ in judged.cube.conditions)
     where = "the tile of the class in a mosaic" if by_mosaics else "the region of the class"
     scale = f"0 is chance, the share of the area of {where}, and 1 a map that lies inside it"
@@ -50,9 +51,9 @@ def lead(judged: Judged) -> list[str]:
 
 
 def findings(judged: Judged) -> Iterator[Finding]:
-    """Methods whose interval reaches chance."""
+    """Methods that are not significantly above chance."""
     rows = judged.ranking[judged.ranking["score"].notna() & ~judged.ranking["control"].astype(bool)]
-    unshown = [r for r in records(rows) if r.low <= 0]
+    unshown = [r for r in records(rows) if r.lower_bound <= ALIKE]
     if unshown:
         scores = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in unshown)
         yield AT_CHANCE.filled({"scores": scores}, (r.explainer for r in unshown))

@@ -23,7 +23,7 @@ from heatproof.statistics.cubes import Cube
 NO_STABILITY = "no stability rows: add `stability` to the study"
 NO_SCORE = "no pair of maps was retained, so there is no score"
 HEADS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", "fass": "FASS"}
-BOLD = "Bold: the best method and all that the paired test with Holm's correction does not separate from it, "
+BOLD = "Bold: the best method and all that the corrected paired test does not separate from it, "
 BOLD += "column by column; controls are never bold. Brackets: 95 % intervals over samples."
 CALIBRATED = "Calibrated: FASS above chance, 0 is chance and 1 an unchanged map, aligned where maps can be moved. "
 

@@ -15,8 +15,8 @@ from heatproof.drawing.tables import Row, grid
 from heatproof.maps.similarity import COMPONENTS
 
 MOST_TESTS = 150
-TESTED = "Two methods on the same samples and perturbations that both retain: difference of the scores, a test "
-TESTED += "of means with Holm’s correction."
+TESTED = "Two methods on the same samples and perturbations that both retain: difference of the scores, sign flips "
+TESTED += "corrected for all pairs, and the interval that goes with them. Below 8 samples there is neither interval nor answer."
 FLOOR = "What a method that draws random numbers scores against itself, on the same input with two draws, beside its "
 FLOOR += "raw score under perturbation, where both maps share their draws."
 
@@ -27,7 +27,7 @@ def tests_panel(frames: Frames) -> Panel | None:
     if not rows:
         return None
     table = grid(
-        ["Pair", "Difference", "p (Holm)", "Separated", "Samples"],
+        ["Pair", "Difference", "p", "Separated", "Samples"],
         rows[:MOST_TESTS],
         "Paired tests",
     )
@@ -45,9 +45,9 @@ def pair_rows(frames: Frames) -> list[Row]:
         a, b, gap = str(t.a), str(t.b), (t.difference, t.low, t.high)
         if order[a] > order[b]:
             a, b, gap = b, a, (-t.difference, -t.high, -t.low)
-        tested = pd.notna(t.p_holm)
+        tested = pd.notna(t.p)
         answer = "yes" if t.significant else "no" if tested else "–"
-        p = p_value(t.p_holm).removeprefix("p ").removeprefix("= ") if tested else "–"
+        p = p_value(t.p).removeprefix("p ").removeprefix("= ") if tested else "–"
         rows.append(
             (order[a], order[b], Row([f"{a} − {b}", with_interval(*gap), p, answer, f"{t.n:g}"]))
         )

@@ -19,7 +19,10 @@ def verdict(frames: Frames) -> list[str]:
             f"Nothing can be concluded: only controls were scored ({some(scored['explainer'])})."
         ]
     kind = "calibrated score" if frames.calibrated else "score"
-    text = {row.explainer: with_interval(row.score, row.low, row.high) for row in records(methods)}
+    text = {
+        row.explainer: with_interval(row.score, row.low, row.high, row.samples)
+        for row in records(methods)
+    }
     best, *others = methods["explainer"]
     tied = [name for name in others if not above(frames.tests, best, name)]
     if not others:

@@ -73,11 +73,10 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
                 )
         caption = f"Symmetry of explanations: {about(measured.judged.cube)}, group {measured.title}; model invariance "
         caption += f"{number(measured.model.value, 3)}. Chance: against the explanations of other samples; floor: the "
-        caption += "same input with other random draws. Bold: the best method and all that the paired test with "
         caption += (
-            "Holm's correction does not separate from it; controls are never bold. Brackets: 95 % "
+            "same input with other random draws. Bold: the best method and all that the corrected "
         )
-        caption += "intervals over samples."
+        caption += "paired test does not separate from it; controls are never bold. Brackets: 95 % intervals over samples."
         yield Table(
             subject, caption, Tabular(["Method", "Score", "Chance", "Floor", "Scored"], rows, rules)
         )

@@ -25,8 +25,9 @@ class Comparison:
 
     `differences` has one row per data set, model, explainer, evaluation, measure, condition and pair of runs (a, b):
     `mean_a` and `mean_b` on the samples that both scored, `difference` = mean_b − mean_a with its interval (`low`,
-    `high`), `p` that it is 0 and `p_holm`, whether the two are `separated` and which is `better`; then how many
-    `samples` there are and how many were `joined` or fell out (`flipped`, `undefined`, `absent`, `unreadable`).
+    `high`), `p` that it is 0, corrected for all differences of the same family, whether the two are `separated` and
+    which is `better`; then how many `samples` there are and how many were `joined` or fell out (`flipped`, `undefined`,
+    `absent`, `unreadable`).
     `subject` lists in words what differs between the runs, `left_out` what was not compared.
 
     >>> import heatproof

@@ -142,7 +142,7 @@ def _forest(
     for r in records(rows):
         look = named[r.explainer]
         name = f"{look.name}, {r.b} − {r.a}" if several else look.name
-        tested = p_value(r.p_holm) if r.joined else "not tested"
+        tested = p_value(r.p) if r.joined else "not tested"
         said = f"{tested}, {r.joined} of {r.samples} samples, {outcome(r)}"
         kind = "filled" if r.separated else "hollow"
         marks.append(
@@ -205,7 +205,7 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _cells(r: Any, comparison: Comparison) -> list[str]:
     common = comparison.common
-    p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
+    p = p_value(r.p).removeprefix("p ").removeprefix("= ") if r.joined else "–"
     measure = common.evaluation(r.evaluation).measure(r.measure)
     cells = [comparison.named(r), condition_title(r, common), measure.title, f"{r.b} − {r.a}"]
     digits = digits_of(r.difference, r.low, r.high)

@@ -20,10 +20,11 @@ from heatproof.axes import arrange
 from heatproof.report.comparison.common import Common, Evaluated, Names, Side, shown
 from heatproof.results import FLIPPED as PAIR_FLIPPED
 from heatproof.results import IDENTITY, Condition
-from heatproof.statistics import groups_of, holm
-from heatproof.statistics.cubes import Cube
-from heatproof.statistics.estimates import Estimate, calibrated, column, stacked
+from heatproof.statistics import groups_of
+from heatproof.statistics.cubes import Array, Cube
+from heatproof.statistics.estimates import Estimate, calibrated, column, sample_totals, stacked
 from heatproof.statistics.forms import Form, forms_of
+from heatproof.statistics.sign_flips import simultaneous_tests
 
 OVERALL = "overall"
 FAMILIES = (OVERALL, "conditions", "measures", "controls")
@@ -40,12 +41,11 @@ COLUMNS = [
     "form",
 ]
 COLUMNS += ["a", "b", "explainer_a", "explainer_b", "mean_a", "mean_b", "difference", "low", "high"]
-COLUMNS += ["p", "p_holm", "separated", "better"]
+COLUMNS += ["p", "separated", "better"]
 COLUMNS += ["samples", "joined", "flipped", "undefined", "absent", "unreadable"]
 FATES = ("joined", "undefined", "flipped", "absent", "unreadable")
 """What becomes of a sample; where none of its conditions was joined, the last of these counts."""
 JOINED, UNDEFINED, FLIPPED, ABSENT, UNREADABLE = range(5)
-AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,6 @@ def paired_differences(sides: Sequence[Side], common: Common, level: float = 0.9
     if not frames:
         return pd.DataFrame(columns=COLUMNS)
     table = pd.concat(frames, ignore_index=True)
-    table["p_holm"] = np.nan
-    for family in FAMILIES:
-        here = (table["family"] == family).to_numpy()
-        table.loc[here, "p_holm"] = holm(table.loc[here, "p"].to_numpy(dtype=np.float64))
-    table["separated"] = table["p_holm"] < 1 - level
     measured = zip(table["evaluation"], table["measure"], strict=True)
     signs = np.array(
         [common.evaluation(evaluation).measure(measure).sign for evaluation, measure in measured]
@@ -249,15 +244,29 @@ def _tested(rows: list[Row], level: float) -> pd.DataFrame:
     frame["mean_a"] = [float(row.earlier.value) for row in rows]
     frame["mean_b"] = [float(row.later.value) for row in rows]
     frame["difference"] = frame["mean_b"] - frame["mean_a"]
-    parts = []
-    for i in range(0, len(rows), AT_ONCE):  # a few rows at a time, which bounds the memory
-        some = rows[i : i + AT_ONCE]
-        apart = stacked([row.later for row in some]).minus(stacked([row.earlier for row in some]))
-        parts.append((*apart.interval(level, np.inf), apart.p()))
-    frame["low"], frame["high"], frame["p"] = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
+    frame[["low", "high", "p"]] = np.nan
+    frame["separated"] = False
+    for family in FAMILIES:
+        # All differences of a family are tested at once, so that p and intervals are corrected for their number.
+        here = np.flatnonzero(frame["family"] == family)
+        totals, shares = _totals([rows[i] for i in here])
+        joined = shares.any(1)
+        here, totals, shares = here[joined], totals[joined], shares[joined]
+        if len(here):
+            tests = simultaneous_tests(totals, shares, level)
+            frame.loc[here, "low"], frame.loc[here, "high"] = tests.low, tests.high
+            frame.loc[here, "p"], frame.loc[here, "separated"] = tests.p, tests.significant
     frame["samples"] = len(rows[0].fate)
     for code, name in enumerate(FATES):
         frame[name] = [int((row.fate == code).sum()) for row in rows]
     return frame
+
+
+def _totals(rows: Sequence[Row]) -> tuple[Array, Array]:
+    """What each sample adds to the differences of rows, (K, M), and its share in them; see `sample_totals`."""
+    if not rows:
+        return np.zeros((0, 1)), np.zeros((0, 1))
+    later, earlier = (
+        stacked([getattr(row, side) for row in rows]) for side in ("later", "earlier")
+    )
+    return sample_totals(later.minus(earlier)[:, None], ["difference"])

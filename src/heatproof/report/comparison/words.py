@@ -69,7 +69,7 @@ def verdict(comparison: Comparison) -> list[str]:
             f"{names} cannot be told apart: none of {_counted(len(tested), 'comparison')} separates.",
             nearest,
         ]
-    ordered = sorted(records(apart), key=lambda r: (max(r.p_holm, SURE), -abs(r.difference)))
+    ordered = sorted(records(apart), key=lambda r: (max(r.p, SURE), -abs(r.difference)))
     first, *others = (_sentence(row, rows, comparison.common) for row in ordered[:SENTENCES])
     sentences = [f"{first}; {count}.", *(f"{sentence}." for sentence in others)]
     if len(ordered) > SENTENCES:
@@ -91,7 +91,7 @@ def _sentence(row: Any, rows: pd.DataFrame, common: Common) -> str:
     place = _place(row, rows)
     how = evaluated.axis.verb if measure.sign else f"scores higher in {row.evaluation} than"
     lower = ", where less is better" if measure.better == "lower" else ""
-    facts = f"{measure.title}{lower}, {p_value(row.p_holm)}, {_counted(row.joined, 'sample')}"
+    facts = f"{measure.title}{lower}, {p_value(row.p)}, {_counted(row.joined, 'sample')}"
     than = f"{second}’s" if other == method else f"{second}’s {other}"
     return f"{first}’s {method} {how} {than} by {_gap(row, -1 if row.difference < 0 else 1)} ({facts}){place}"
 
@@ -212,7 +212,7 @@ def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
     )
     cells = [head]
     for r in records(rows):
-        p = p_value(r.p_holm).removeprefix("p ").removeprefix("= ") if r.joined else "–"
+        p = p_value(r.p).removeprefix("p ").removeprefix("= ") if r.joined else "–"
         digits = digits_of(r.difference, r.low, r.high)
         both = f"{number(r.mean_b, digits)} − {number(r.mean_a, digits)}"
         gap = with_interval(r.difference, r.low, r.high)

@@ -1,0 +1,139 @@
+"""Which differences of paired scores are not due to chance: sign-flip tests of all pairs at once, with intervals.
+
+If it does not matter which of two methods a score came from, the difference d_i of a sample is as likely as −d_i. So the
+signs of the samples are flipped, in every way or 10,000 times at random, and p is the share of flips (the one that was
+seen among them) whose statistic |Σ ε_i d_i| / √Σ d_i² is as large. This is exact for every n: n samples cannot give a p
+below 2^(1 − n). For two methods and scores that are 0 or 1 it is McNemar's exact test.
+
+All pairs are flipped together, and a pair has to beat the largest statistic of each flip (single-step max-T), which
+corrects for the number of pairs. The interval of a pair holds every δ that the same critical value does not reject, so
+all intervals hold at once, and an interval excludes 0 just where the corrected p is at most 1 − level.
+
+References: Fisher (1935), The Design of Experiments, §21; Westfall and Young (1993), Resampling-Based Multiple Testing;
+Phipson and Smyth (2010), Permutation p-values should never be zero, Stat. Appl. Genet. Mol. Biol. 9, 39; Winkler et al.
+(2014), Permutation inference for the general linear model, NeuroImage 92, 381.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heatproof.statistics.cubes import Array
+from heatproof.statistics.intervals import FEWEST
+
+FLIPS = 10_000
+"""All flips are tried where there are no more than this (up to 14 samples), else so many at random."""
+AT_ONCE = 500
+"""How many flips are held in memory at once."""
+ROUNDING = 1e-9
+"""Statistics that differ by less are ties."""
+
+
+@dataclass(frozen=True)
+class PairedTests:
+    """Tests of K mean differences against 0: corrected p, simultaneous intervals, and what is significant, (K,) each.
+
+    The intervals of pairs with fewer than `FEWEST` samples are NaN, and none of these pairs is significant.
+    """
+
+    p: Array
+    low: Array
+    high: Array
+    significant: NDArray[np.bool_]
+
+
+def simultaneous_tests(
+    totals: Array, shares: Array | None = None, level: float = 0.95, seed: int = 0
+) -> PairedTests:
+    """Test K mean differences at once, from what each of N samples adds to them, (K, N).
+
+    The mean is Σ totals / Σ shares. Without missing scores the totals of a pair are the differences of its samples and
+    the shares are 1; `shares` are 0 where a sample has no say.
+
+    >>> better_each_time = np.array([[0.1, 0.2, 0.1, 0.3, 0.2]])
+    >>> simultaneous_tests(better_each_time).p.tolist()
+    [0.0625]
+    """
+    shares = np.ones_like(totals) if shares is None else shares
+    length = _length(totals)
+    statistic = np.abs(totals.sum(1)) / length
+
+    largest_of_each_flip = []
+    for signs in sign_flips(totals.shape[1], seed):
+        flipped = np.abs(signs @ totals.T) / length
+        largest_of_each_flip.append(flipped.max(1))
+    largest = np.sort(np.concatenate(largest_of_each_flip))
+
+    as_large = len(largest) - np.searchsorted(largest, statistic - ROUNDING, side="left")
+    p = as_large / len(largest)
+
+    # A statistic is significant just where it is above the critical value: then at most `allowed` flips are as large.
+    allowed = int(np.floor((1 - level) * len(largest) + ROUNDING))
+    critical = largest[len(largest) - 1 - allowed] + ROUNDING
+    low, high = _not_rejected(totals, shares, critical)
+    enough = (shares > 0).sum(1) >= FEWEST
+    significant = (statistic > critical) & enough
+    return PairedTests(
+        p, np.where(enough, low, np.nan), np.where(enough, high, np.nan), significant
+    )
+
+
+def sign_flips(n: int, seed: int = 0) -> Iterator[Array]:
+    """Rows of signs (b, n), a block at a time; the first row of all is what was seen, without a flip.
+
+    A flip and its opposite have the same statistic, so the first sample is never flipped.
+
+    >>> np.concatenate(list(sign_flips(3))).tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, -1.0], [1.0, -1.0, 1.0], [1.0, -1.0, -1.0]]
+    """
+    number_of_flips = 2 ** (n - 1)
+    if number_of_flips <= FLIPS:
+        for start in range(0, number_of_flips, AT_ONCE):
+            numbers = np.arange(start, min(start + AT_ONCE, number_of_flips))[:, None]
+            bits = (numbers >> np.arange(n - 1, -1, -1)) & 1
+            yield np.where(bits, -1.0, 1.0)
+        return
+    generator = np.random.default_rng(seed)
+    for start in range(0, FLIPS, AT_ONCE):
+        signs = np.where(generator.integers(0, 2, (AT_ONCE, n)), -1.0, 1.0)
+        if start == 0:
+            signs[0] = 1.0
+        yield signs
+
+
+def _length(rows: Array) -> Array:
+    """The root of the sum of squares of each row; infinite where all are 0, so that statistics become 0."""
+    length = np.sqrt((rows**2).sum(1))
+    return np.where(length > ROUNDING, length, np.inf)
+
+
+def _not_rejected(totals: Array, shares: Array, critical: float) -> tuple[Array, Array]:
+    """The ends of {δ : |Σ (totals − δ shares)| ≤ critical · ‖totals − δ shares‖}, by the quadratic equation.
+
+    With few samples, or shares that differ much, the set may have no end: it is then all numbers, or, if 0 is rejected,
+    what is left beside an interval around 0. Of the latter the side of the mean is given.
+    """
+    total, share = totals.sum(1), shares.sum(1)
+    squares, product, square_shares = (
+        (totals**2).sum(1),
+        (totals * shares).sum(1),
+        (shares**2).sum(1),
+    )
+    leading = share**2 - critical**2 * square_shares
+    centre = total * share - critical**2 * product
+    constant = total**2 - critical**2 * squares
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(np.maximum(centre**2 - leading * constant, 0.0))
+        low, high = (centre - root) / leading, (centre + root) / leading
+        first_above_zero, first_below_zero = constant / (centre + root), constant / (centre - root)
+    is_bounded = leading > ROUNDING * share**2
+    is_zero_rejected = constant > 0
+    low_if_unbounded = np.where(is_zero_rejected & (total > 0), first_above_zero, -np.inf)
+    high_if_unbounded = np.where(is_zero_rejected & (total < 0), first_below_zero, np.inf)
+    return np.where(is_bounded, low, low_if_unbounded), np.where(
+        is_bounded, high, high_if_unbounded
+    )

@@ -1,0 +1,52 @@
+"""The benchmark behind the page of measured coverage runs, and tests as the product does."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from heatproof.statistics.sign_flips import sign_flips, simultaneous_tests
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
+    spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("n", [8, 12, 30])
+def test_many_studies_at_once_are_decided_as_one_by_one(bench: ModuleType, n: int) -> None:
+    generator = np.random.default_rng(n)
+    flips = np.concatenate(list(sign_flips(n))).astype(np.float32)
+    for scale, kind in ((0.0, "binary"), (0.4, "uniform"), (0.8, "uniform")):
+        differences = generator.normal(0.1 * scale, 0.2, (10, 6, n))
+        if kind == "binary":
+            differences = generator.integers(-1, 2, (10, 6, n)).astype(float)
+        together, _ = bench.significant_pairs(differences, flips)
+        one_by_one = [simultaneous_tests(rows).significant for rows in differences]
+        np.testing.assert_array_equal(together, one_by_one)
+
+
+def test_a_quick_run_writes_every_part_and_finds_no_contradiction(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "FLIPS", 500)
+    page = tmp_path / "coverage.md"
+    bench.main(["--quick", "--out", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in (*bench.PARTS, "contradictions"):
+        assert f"<!-- {part} -->" in text and f"<!-- end of {part} -->" in text
+    assert " 0 contradictions" in text
+
+    bench.put(page, "gate", "new")
+    assert page.read_text(encoding="utf-8").count("<!-- gate -->") == 1
