@@ -111,8 +111,9 @@ def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path
     (session,) = run.manifest["sessions"]
     assert session["workers"] == {"kind": "processes", "count": 2, "lost": []}
     assert session["devices"] == (["cpu"] if not torch.cuda.is_available() else session["devices"])
-    assert session["passes"]["shapes"] > whole.manifest["sessions"][0]["passes"]["shapes"], (
-        "references are done twice"
+    alone = whole.manifest["sessions"][0]["passes"]["shapes"]
+    assert session["passes"]["shapes"] >= alone, (
+        "a second worker that gets work explains references"
     )
     before = {p: p.stat().st_mtime_ns for p in run.path.glob("parts/**/*.parquet")}
     in_processes(read_study(study, allow_code=True).plan(allow_code=True), run.path)

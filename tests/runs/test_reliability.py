@@ -10,6 +10,7 @@ import sys
 import tarfile
 import threading
 import zipfile
+import zlib
 from io import BytesIO
 from pathlib import Path
 
@@ -210,6 +211,15 @@ def test_a_zip_and_a_store_are_verified_too(tmp_path, main):
     assert code == 2 and "bad.zip" in said and ".parquet" in said
 
 
+def manifest_in(path):
+    """The manifest of a zipped run, or None where it cannot be unpacked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read("manifest.json")
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError):
+        return None
+
+
 def test_a_flipped_bit_in_what_is_packed_in_a_zip_names_it(tmp_path):
     export(run(tmp_path / "run"), "zip", tmp_path / "run.zip")
     with zipfile.ZipFile(tmp_path / "run.zip") as archive:
@@ -221,6 +231,8 @@ def test_a_flipped_bit_in_what_is_packed_in_a_zip_names_it(tmp_path):
         bad.write_bytes(
             content[:position] + bytes([content[position] ^ 16]) + content[position + 1 :]
         )
+        if manifest_in(bad) == manifest_in(tmp_path / "run.zip"):
+            continue  # a bit that decompression does not use damages nothing
         with pytest.raises(UserError, match=bad.name):
             heatproof.read(bad)
 
