@@ -211,9 +211,9 @@ def plan(
         )
     if no_trial:
         return
-    passes, seconds = (
-        each * sum(len(data.ids) for data in made.data.values()) for each in trial(made)
-    )
+    samples = sum(len(data.ids) for data in made.data.values())
+    passes_of_one, seconds_of_one = trial(made)
+    passes, seconds = samples * passes_of_one, samples * seconds_of_one
     took = f"{duration(seconds)} in this process, by a trial of one sample"
     typer.echo(f"about {passes:,.0f} passes through the models and {took}")
 

@@ -106,7 +106,8 @@ def _scores_on_common_samples(
     names = [score for here, score, _ in best_columns(cube, measure, form) if here.any()]
     values = np.stack([cube.values[name] for name in names or [measure]])
     scored = np.asarray(np.isfinite(values).any(0))
-    a, b = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+    a = np.array([first for first, _ in pairs], dtype=np.int64)
+    b = np.array([second for _, second in pairs], dtype=np.int64)
     common = scored[a] & scored[b]
     return estimates(cube, measure, form, common, a), estimates(cube, measure, form, common, b)
 
