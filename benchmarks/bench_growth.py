@@ -35,8 +35,8 @@ import numpy as np
 import torch
 
 import heatproof
-from heatproof.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
-from heatproof.runs import table
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.runs import directory, tables
 from heatproof.runs.pictures import exhibit_rows
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9
@@ -92,17 +92,17 @@ def write_run(root: Path, size: Size) -> None:
         "evaluations": {"stability": axis},
     }
     about = {
-        "format": table.FORMAT,
+        "format": directory.FORMAT,
         "heatproof": metadata.version("heatproof"),
         "created": "2026-01-01T00:00:00+00:00",
         "study": study,
     }
     about |= {"shard_size": size.shard_size, "versions": {}, "command": "made up"}
-    table.write_manifest(root, about)
-    keys = table.study_keys(about)
+    directory.write_manifest(root, about)
+    keys = directory.study_keys(about)
 
-    def write(path: Path, rows: table.pa.Table) -> None:
-        table.write_part(path, rows, table.key_of(keys, root, path))
+    def write(path: Path, rows: tables.pa.Table) -> None:
+        directory.write_part(path, rows, directory.key_of(keys, root, path))
 
     for shard, start in enumerate(range(0, size.samples, size.shard_size)):
         here = ids[start : start + size.shard_size]
@@ -126,8 +126,8 @@ def write_run(root: Path, size: Size) -> None:
                     scores.append(
                         Scores(explainer, measure, condition, level, value, status, reason=why)
                     )
-            rows = table.score_rows("images", "net", "stability", "method", here, scores)
-            write(table.part_path(root, "images", "net", "stability", explainer, shard), rows)
+            rows = tables.score_rows("images", "net", "stability", "method", here, scores)
+            write(directory.part_path(root, "images", "net", "stability", explainer, shard), rows)
         known = {
             "dataset": "images",
             "model": "net",
@@ -137,8 +137,8 @@ def write_run(root: Path, size: Size) -> None:
         }
         listed = [{**known, "sample": sample, "probability": 0.9, "error": ""} for sample in here]
         write(
-            table.samples_path(root, "images", "net", shard),
-            table.pa.Table.from_pylist(listed, schema=table.SAMPLES),
+            directory.samples_path(root, "images", "net", shard),
+            tables.pa.Table.from_pylist(listed, schema=tables.SAMPLES),
         )
     _write_gallery(write, root, size, explainers, ids[:SHOWN], generator)
 
@@ -164,7 +164,7 @@ def _write_gallery(
             for c, x in [("clean", 0.0), *size.cells]
             for i in ids
         ]
-        path = table.exhibits_path(root, "images", "net", "stability", explainer, 0)
+        path = directory.exhibits_path(root, "images", "net", "stability", explainer, 0)
         write(path, exhibit_rows("images", "net", "stability", shown))
 
 

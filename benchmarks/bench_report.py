@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from heatproof.axes import Judged, axis_of
+from heatproof.axes import AxisResult, axis_of
+from heatproof.evaluation import Shown
 from heatproof.report.page import build_report, draw_page
-from heatproof.results import Shown
 from heatproof.statistics.cubes import Cube
 from support import synthetic
 from support.chromium import BROWSER, Chromium
@@ -150,7 +150,7 @@ def large(samples: int) -> str:
         ]
     )
     about = synthetic.manifest()
-    judged = Judged(axis_of("stability", about), cube, rows, known, pictures, {}, about, rows)
+    judged = AxisResult(axis_of("stability", about), cube, rows, known, pictures, {}, about, rows)
     return timed(lambda: draw_page([judged], known, about))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 from bench_growth import Size, write_run
-from heatproof.runs import digests, storage, table
+from heatproof.runs import digests, storage, tables
 from heatproof.runs.verify import verify
 
 
@@ -43,9 +43,9 @@ def main() -> None:
         size = Size().with_rows(given.rows)
         write_run(root, size)
         contents = [path.read_bytes() for path in storage.files(root / "parts", ".parquet")]
-        checked = seconds(lambda: table.read_scores(root, compact=True), given.turns)
+        checked = seconds(lambda: tables.read_scores(root, compact=True), given.turns)
         with mock.patch.object(digests, "check"):
-            plain = seconds(lambda: table.read_scores(root, compact=True), given.turns)
+            plain = seconds(lambda: tables.read_scores(root, compact=True), given.turns)
         sha = seconds(
             lambda: [hashlib.sha256(content).hexdigest() for content in contents], given.turns
         )

@@ -28,9 +28,10 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from heatproof.evaluation import Span
 from heatproof.statistics.bounds import mean_interval
 from heatproof.statistics.bounds_of_means import bet_on_calibrated
-from heatproof.statistics.cubes import Cube, Span
+from heatproof.statistics.cubes import Cube
 from heatproof.statistics.estimates import Estimate, estimates, of_means, sample_totals
 from heatproof.statistics.pairs import paired_tests
 from heatproof.statistics.sign_flips import sign_flips, simultaneous_tests

@@ -22,7 +22,7 @@ import torch
 
 import heatproof
 from heatproof import Model
-from heatproof.axes import judge
+from heatproof.axes import axis_results
 from heatproof.axes.agreement.page import matrix
 from heatproof.axes.dependence.page import overview
 from heatproof.drawing.prose import with_interval
@@ -159,7 +159,9 @@ def claims(run: heatproof.Run, cascade: heatproof.Run) -> list[dict[str, Any]]:
 
 
 def described(run: heatproof.Run) -> dict[str, Any]:
-    judged = {j.axis.name: j for j in judge(run.in_study_order(), run.samples(), (), run.manifest)}
+    judged = {
+        j.axis.name: j for j in axis_results(run.in_study_order(), run.samples(), (), run.manifest)
+    }
     table = overview(judged["dependence"])
     print(
         f"{'explainer':32} {'dependence':20} networks   sim  chance redraw  class                rise  verdict"

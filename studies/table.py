@@ -17,8 +17,8 @@ import pandas as pd
 
 import heatproof
 from heatproof import axes, statistics
+from heatproof.evaluation import REDRAW
 from heatproof.explainers import EXPLAINERS
-from heatproof.results import REDRAW
 
 SCORES = ("equivariance", "invariance")
 EXACTLY = 1e-4

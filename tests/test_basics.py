@@ -12,8 +12,8 @@ import torch
 
 from heatproof import errors
 from heatproof.errors import BadParameter, UserError
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 from heatproof.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
-from heatproof.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
 from heatproof.types import (
     Batch,
     Function,

@@ -79,7 +79,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Judged:
+class AxisResult:
     """A claim with what came of it."""
 
     claim: Claim
@@ -205,14 +205,14 @@ def power(found: Found) -> str:
     return f"{seen:.2g}"
 
 
-def judge(claim: Claim, tables: Tables) -> Judged:
+def judge(claim: Claim, tables: Tables) -> AxisResult:
     """Test a claim on the tables that are there."""
     if claim.test is None:
-        return Judged(claim, Found(()), UNTESTABLE, claim.why, "")
+        return AxisResult(claim, Found(()), UNTESTABLE, claim.why, "")
     found = widened(claim.test(tables))
     outcome = verdict(found)
     text = shown(found) if found.parts else "its rows are not in the tables"
-    return Judged(
+    return AxisResult(
         claim, found, outcome, text, power(found) if outcome in (DOES_NOT, UNDECIDED, MIXED) else ""
     )
 

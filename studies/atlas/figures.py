@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claims import DOES_NOT, HOLDS, MIXED, UNDECIDED, UNTESTABLE, VERDICTS, Judged
+from claims import DOES_NOT, HOLDS, MIXED, UNDECIDED, UNTESTABLE, VERDICTS, AxisResult
 from reading import CONTROLS, SIGNS, Tables, averaged, base
 from spread import Split
 
@@ -55,7 +55,7 @@ def titled(t: Tables, axis: str) -> str:
     return f"{BY_NAME[axis].title}: {known.title if known else t.headline(axis)}"
 
 
-def board(judged: Sequence[Judged], titles: Mapping[str, str]) -> Sheet:
+def board(judged: Sequence[AxisResult], titles: Mapping[str, str]) -> Sheet:
     """A square for every claim, by paper and verdict; `titles` are papers by name, the empty one has the others."""
     name, step, across = 262.0, 20.0, 20
     counts = Counter(j.verdict for j in judged)
@@ -332,7 +332,7 @@ def _marks(rows: pd.DataFrame, of: str) -> list[Mark]:
     return [Mark("", float(v), float(low), float(high), x=float(x)) for x, v, low, high in numbers]
 
 
-def strip(judged: Sequence[Judged]) -> Sheet | None:
+def strip(judged: Sequence[AxisResult]) -> Sheet | None:
     """A row for every claim with a published number: that number as a ring, ours as dots with their intervals.
 
     Each row has a scale of its own, from the least to the largest of its numbers, which stand at its ends.

@@ -355,9 +355,9 @@ class Settings:
 
 def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
     """The plan of a study in the precision that its kind has, and the audit where it was found now."""
+    from heatproof.runs.directory import read_manifest
     from heatproof.runs.precision_audit import audit, lower
     from heatproof.runs.study.file import read_study
-    from heatproof.runs.table import read_manifest
 
     file = settings.runs / f"{task.key}.yaml"
     wanted = content(task, settings.weights, settings.data, settings.runs, settings.samples)

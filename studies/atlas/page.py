@@ -31,7 +31,7 @@ from claims import (
     NOT_RUN,
     UNDECIDED,
     UNTESTABLE,
-    Judged,
+    AxisResult,
     all_claims,
     judge,
     part_verdict,
@@ -92,7 +92,7 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in [[*head], ["---"] * len(head), *cells]]
 
 
-def claim_rows(t: Tables, judged: Sequence[Judged]) -> list[str]:
+def claim_rows(t: Tables, judged: Sequence[AxisResult]) -> list[str]:
     """Claim and section, published, found with its interval, and the verdict; in small what the number rests on."""
     rows = []
     for j in judged:
@@ -112,7 +112,7 @@ def claim_rows(t: Tables, judged: Sequence[Judged]) -> list[str]:
     return grid(("claim", "published", "found", "verdict"), rows)
 
 
-def samples_of(t: Tables, j: Judged) -> str:
+def samples_of(t: Tables, j: AxisResult) -> str:
     """How many samples of each network the parts of a claim rest on, where they are of networks of the grid."""
     if not j.found.parts or t.runs.empty:
         return ""
@@ -131,12 +131,12 @@ def samples_of(t: Tables, j: Judged) -> str:
     return _counted(pd.Series(own or asked["samples"]))
 
 
-def _axis_of(j: Judged) -> str:
+def _axis_of(j: AxisResult) -> str:
     """The axis that a claim is about; empty where it is about several."""
     return next((axis for key, axis in ASKED.items() if j.claim.key.startswith(key)), "")
 
 
-def more_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
+def more_lines(t: Tables, judged: Sequence[AxisResult]) -> list[str]:
     """What the samples that were planned would decide, if every value stayed as it is."""
     planned = (
         t.networks.set_index("network")["data"]
@@ -182,11 +182,11 @@ def _counted(counts: pd.Series) -> str:
     )
 
 
-def short(judged: Sequence[Judged]) -> list[str]:
+def short(judged: Sequence[AxisResult]) -> list[str]:
     """How many claims of each paper came out how; what has no verdict is in one column."""
     shown = (HOLDS, DOES_NOT, MIXED, UNDECIDED)
 
-    def row(title: str, own: Sequence[Judged]) -> tuple[object, ...]:
+    def row(title: str, own: Sequence[AxisResult]) -> tuple[object, ...]:
         counts = Counter(j.verdict for j in own)
         return (
             title,
@@ -199,7 +199,7 @@ def short(judged: Sequence[Judged]) -> list[str]:
     return grid(("paper", "claims", *shown, "no verdict"), [*rows, row("all", judged)])
 
 
-def outcomes(judged: Sequence[Judged]) -> list[str]:
+def outcomes(judged: Sequence[AxisResult]) -> list[str]:
     """The claims by their verdict, folded."""
     lines = []
     for name in (DOES_NOT, HOLDS, MIXED, UNDECIDED):
@@ -217,7 +217,7 @@ def outcomes(judged: Sequence[Judged]) -> list[str]:
     return lines
 
 
-def _of(j: Judged, paper: str) -> bool:
+def _of(j: AxisResult, paper: str) -> bool:
     return j.claim.paper == paper or (paper == "" and j.claim.paper not in PAPERS)
 
 
@@ -353,7 +353,7 @@ def cost_lines(t: Tables) -> list[str]:
     return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 
-def scope_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
+def scope_lines(t: Tables, judged: Sequence[AxisResult]) -> list[str]:
     """How much has been run: what a verdict rests on."""
     claims, printed = len(judged), sum(j.found.command == ARITHMETIC for j in judged)
     if t.runs.empty:
@@ -369,7 +369,7 @@ def scope_lines(t: Tables, judged: Sequence[Judged]) -> list[str]:
     return [said]
 
 
-def differs_lines(judged: Sequence[Judged]) -> list[str]:
+def differs_lines(judged: Sequence[AxisResult]) -> list[str]:
     """What differs from the set-up of a paper, each once."""
     tested = [j for j in judged if j.claim.differs and j.verdict not in (NOT_RUN, UNTESTABLE)]
     found = dict.fromkeys(
@@ -379,7 +379,7 @@ def differs_lines(judged: Sequence[Judged]) -> list[str]:
 
 
 def markdown(
-    t: Tables, judged: Sequence[Judged], pictures: dict[str, str], found: Split | None
+    t: Tables, judged: Sequence[AxisResult], pictures: dict[str, str], found: Split | None
 ) -> str:
     """`page.md` with everything in its place; `pictures` are file names below docs/figures by what they show."""
     counts = Counter(j.verdict for j in judged)
@@ -495,7 +495,7 @@ def proof_sheets(folders: Sequence[Path], docs: Path) -> None:
 
 
 def pictures_of(
-    t: Tables, judged: Sequence[Judged], found: Split | None, docs: Path, write: bool = True
+    t: Tables, judged: Sequence[AxisResult], found: Split | None, docs: Path, write: bool = True
 ) -> dict[str, str]:
     """Draw what can be drawn into docs/figures; file names by what they show, proof sheets that are there among them."""
     made = {

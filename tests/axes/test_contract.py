@@ -13,10 +13,9 @@ from torch import nn
 
 import heatproof
 from heatproof import Model, UserError
-from heatproof.axes import AXES, axis_of, judge
+from heatproof.axes import AXES, axis_of, axis_results
 from heatproof.axes.contract import (
-    Judged,
-    Measure,
+    AxisResult,
     adopted,
     figures_of,
     findings_of,
@@ -27,7 +26,7 @@ from heatproof.axes.contract import (
 from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.drawing.pieces import Skipped
-from heatproof.results import Scores, Shown
+from heatproof.evaluation import Measure, Scores, Shown
 from heatproof.runs.pictures import read_exhibits
 from support.fixed import batch_of, row_model, with_weights
 from support.synthetic import Entry, rows_of
@@ -123,7 +122,7 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
     samples = table.drop_duplicates(["dataset", "model", "sample"])[["dataset", "model", "sample"]]
     samples = samples.assign(error="", group=[i % 8 for i in range(len(samples))])
     study = {"datasets": {"photos": {"references": ["s00", "s01"]}}}
-    every = judge(table, samples, [], {"study": study})
+    every = axis_results(table, samples, [], {"study": study})
 
     found = [(one.cube.dataset, one.cube.model, one.label) for one in every]
     assert found == [
@@ -206,7 +205,7 @@ def exhibits_of(explainers: tuple[str, ...]) -> list[Shown]:
 def test_tiles_hold_calibrated_scores_and_the_reason_where_there_is_none() -> None:
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    (judged,) = judge(rows, samples, exhibits_of(("a", "b", "sobel")), {})
+    (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), {})
     tiles = tiles_of(judged, "fass", "A {} moves", plain_title)
     assert tiles is not None
     assert [condition for condition, _ in tiles.columns] == [("clean", 0.0), *CONDITIONS]
@@ -226,7 +225,7 @@ def test_tiles_hold_calibrated_scores_and_the_reason_where_there_is_none() -> No
 def test_the_worst_panel_has_the_lowest_score_of_each_method_and_no_control() -> None:
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    (judged,) = judge(rows, samples, exhibits_of(("a", "b", "sobel")), {})
+    (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), {})
     tiles = tiles_of(judged, "fass", "A {} moves", plain_title)
     assert tiles is not None
     panel = worst_panel(judged, tiles, "worst", "Worst", "Bad cases.")
@@ -251,8 +250,8 @@ def test_the_worst_panel_has_the_lowest_score_of_each_method_and_no_control() ->
 def test_without_pictures_or_the_measure_there_are_no_tiles() -> None:
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    (bare,) = judge(rows, samples, [], {})
-    (judged,) = judge(rows, samples, exhibits_of(("a",)), {})
+    (bare,) = axis_results(rows, samples, [], {})
+    (judged,) = axis_results(rows, samples, exhibits_of(("a",)), {})
     assert tiles_of(bare, "fass", "", plain_title) is None
     assert tiles_of(judged, "no_such_measure", "", plain_title) is None
     assert worst_panel(bare, None, "", "", "") is None
@@ -268,11 +267,11 @@ def test_only_pictures_of_one_or_three_channels_are_shown(channels: int, shown: 
     assert any(one.explainer for one in read_exhibits(run.path)) == shown
 
 
-def made_up(entries: list[Entry], evaluation: str, **settings: Any) -> Judged:
+def made_up(entries: list[Entry], evaluation: str, **settings: Any) -> AxisResult:
     rows = rows_of(entries, evaluation)
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
     manifest = {"study": {"evaluations": {evaluation: settings}}}
-    (one,) = judge(rows, samples, [], manifest)
+    (one,) = axis_results(rows, samples, [], manifest)
     return one
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from support.laws import AXES, OTHER_KINDS, TRAIN, run_axis, undeclared
 from support.small import drawn, model, pictures
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import heatproof
-from heatproof.axes import AXES, BY_NAME, Axis, arrange, judge
+from heatproof.axes import AXES, BY_NAME, Axis, arrange, axis_results
 from heatproof.axes.contract import figures_of
 from heatproof.axes.material import Material
 from heatproof.report import build_report, text_summary
@@ -82,7 +82,7 @@ def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
     text = text_summary(table, samples, run.manifest)
     assert (axis.title in text) == bool(len(table))
     written = write_items(
-        Material(judge(table, samples, (), run.manifest), run.manifest),
+        Material(axis_results(table, samples, (), run.manifest), run.manifest),
         figures_of(axis),
         folder,
         ["png"],
@@ -115,7 +115,7 @@ def test_retraining_draws_with_and_without_removal(tmp_path):
     run = retrained(6)
     table = run.table()
     assert set(table["repeat"]) == {0, 1} and set(table["model"]) == {"shapes"}
-    names = [judged.axis.name for judged in judge(table, run.samples(), (), run.manifest)]
+    names = [judged.axis.name for judged in axis_results(table, run.samples(), (), run.manifest)]
     assert names == ["retraining", "f_fidelity", "leakage"]
     draw(table, run, BY_NAME["retraining"], tmp_path)
 

@@ -11,7 +11,7 @@ import torch
 import heatproof
 from heatproof import Stability
 from heatproof.axes.stability import evaluation
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from support.elsewhere import THERE, Elsewhere, from_numpy
 from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, PATCHES, run_axis, run_otherwise
 from support.modalities import case, seeded

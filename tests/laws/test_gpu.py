@@ -9,7 +9,7 @@ import torch
 import heatproof
 from heatproof import Stability
 from heatproof.models.precision import Precision
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, run_axis, run_otherwise
 from support.small import model, pictures
 

@@ -18,7 +18,7 @@ from heatproof import Batch, Model, Stability
 from heatproof.axes import EVALUATIONS
 from heatproof.axes.stability.perturbations import PERTURBATIONS
 from heatproof.runs.study.registry import EXPLAINERS
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from heatproof.types import Explainer
 from support.laws import ALL, AXES, EVERY_KIND, OF_ATTENTION, OTHER_KINDS, SMALL, undeclared
 from support.small import drawn, model, pictures

@@ -14,7 +14,8 @@ import heatproof
 RECORD = '''
 """Depth: how far below its peak is the mean of a map?"""
 
-from heatproof.axes.contract import Axis, Measure
+from heatproof.axes.contract import Axis
+from heatproof.evaluation import Measure
 from heatproof.axes.depth.evaluation import Depth
 
 AXES = (
@@ -36,7 +37,7 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from heatproof.results import Scores
+from heatproof.evaluation import Scores
 from heatproof.types import STRICT
 
 

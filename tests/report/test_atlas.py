@@ -208,7 +208,7 @@ def test_more_samples_decide_what_lies_off_the_bound(study, tables):
         claims.Part("five networks", 0.19, -0.01, 0.39),
     )
     about = next(claim for claim in claims.all_claims() if claim.key == "fass-data")
-    few = claims.Judged(about, claims.Found(parts), claims.UNDECIDED, "", "")
+    few = claims.AxisResult(about, claims.Found(parts), claims.UNDECIDED, "", "")
     said = "1 of 2 undecided parts of claims would be decided, and no verdict would be another."
     assert said in page.more_lines(tables, [few])[0]  # what has networks for samples stays as it is
     alone = dataclasses.replace(few, found=claims.Found(parts[:1]))

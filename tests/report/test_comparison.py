@@ -23,12 +23,12 @@ from heatproof.axes import BY_NAME
 from heatproof.cli.compare import compare as compare_command
 from heatproof.cli.compare import leaderboard as leaderboard_command
 from heatproof.errors import UserError
+from heatproof.evaluation import Scores
 from heatproof.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
 from heatproof.report.comparison.common import Common, Evaluated, Side, common, shared_conditions
 from heatproof.report.comparison.page import forests
 from heatproof.report.comparison.pairs import paired_differences
 from heatproof.report.comparison.words import SENTENCES, main_rows
-from heatproof.results import Scores
 from heatproof.types import name_of, parameters
 from support import small
 from support.edits import edit_study

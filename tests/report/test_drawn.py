@@ -42,7 +42,7 @@ from heatproof.drawing.sheet import (
     Words,
     flowed,
 )
-from heatproof.results import Shown
+from heatproof.evaluation import Shown
 from support.pages import marks as marks_of
 
 ENDS = (-0.2, 1.1)

@@ -20,7 +20,7 @@ from heatproof.cli.export import figures
 from heatproof.drawing.latex import Cell, Tabular, escape, render, unbeaten
 from heatproof.errors import UserError
 from heatproof.report.figures import _free, items, write, write_all
-from heatproof.runs import table
+from heatproof.runs import directory, tables
 from heatproof.runs.run import Run
 from support import synthetic
 
@@ -85,16 +85,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             synthetic.table(quality, samples=N, flip=0.0, undefined=0.0, seed=seed, model=model)
         )
         parts.append(_axes(model, seed))
-    frame = pd.concat(parts, ignore_index=True)[table.SCORES.names]
+    frame = pd.concat(parts, ignore_index=True)[tables.SCORES.names]
     known = pd.concat([synthetic.samples(N, 0, model=model) for model in ("net", "net_2")])
-    known = known.reindex(columns=table.SAMPLES.names)
-    for folder, rows, schema in (("parts", frame, table.SCORES), ("samples", known, table.SAMPLES)):
+    known = known.reindex(columns=tables.SAMPLES.names)
+    for folder, rows, schema in (
+        ("parts", frame, tables.SCORES),
+        ("samples", known, tables.SAMPLES),
+    ):
         content = pa.Table.from_pandas(rows, schema=schema, preserve_index=False)
-        table.write_part(root / folder / "all.parquet", content)
+        directory.write_part(root / folder / "all.parquet", content)
     evaluations = {"symmetry": {"name": "symmetry", "group": {"name": "dihedral", "n": 4}}}
-    table.write_manifest(
+    directory.write_manifest(
         root,
-        {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest(evaluations=evaluations)},
+        {
+            "format": directory.FORMAT,
+            "shard_size": 32,
+            **synthetic.manifest(evaluations=evaluations),
+        },
     )
     return heatproof.read(root)
 
@@ -236,12 +243,14 @@ def test_figures_have_the_width_that_was_asked_for(run: Run, tmp_path: Path) -> 
 def test_what_a_run_lacks_is_said(run: Run, tmp_path: Path) -> None:
     few = tmp_path / "run"
     rows = run.table()
-    kept = rows[(rows.evaluation == "stability") & (rows.model == "net")][table.SCORES.names]
-    table.write_part(
+    kept = rows[(rows.evaluation == "stability") & (rows.model == "net")][tables.SCORES.names]
+    directory.write_part(
         few / "parts" / "x.parquet",
-        pa.Table.from_pandas(kept, schema=table.SCORES, preserve_index=False),
+        pa.Table.from_pandas(kept, schema=tables.SCORES, preserve_index=False),
     )
-    table.write_manifest(few, {"format": table.FORMAT, "shard_size": 32, **synthetic.manifest()})
+    directory.write_manifest(
+        few, {"format": directory.FORMAT, "shard_size": 32, **synthetic.manifest()}
+    )
     reasons = {
         item: reason
         for item, _, reason in write_all(few, tmp_path / "out", only=_beyond_stability()).skipped

@@ -18,8 +18,8 @@ from heatproof import Stability, Symmetry, evaluate
 from heatproof.data import Vocabulary, open_data
 from heatproof.drawing.forms import ground, layout, over
 from heatproof.drawing.sheet import Box, Dot, Words
+from heatproof.evaluation import CLEAN, Exhibit, Shown
 from heatproof.models import Model
-from heatproof.results import CLEAN, Exhibit, Shown
 from heatproof.runs.pictures import exhibit_rows, read_exhibits
 from heatproof.runs.run import Run
 from heatproof.types import Batch

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import Judged, judge
+from heatproof.axes import AxisResult, axis_results
 from heatproof.drawing.methods import colour_of
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.prose import with_interval
@@ -34,11 +34,11 @@ STABLE = {"grad_cam": 0.2, "saliency": 0.6, "lime": 0.1, "random": 0.0}
 ZERO = ("zero", 0.0)
 
 
-def stability(quality: dict[str, float] = STABLE) -> Judged:
+def stability(quality: dict[str, float] = STABLE) -> AxisResult:
     return judged_of(synthetic.table(quality, synthetic.CONDITIONS[:2], samples=12, model="net"))
 
 
-def faithfulness(**options: object) -> Judged:
+def faithfulness(**options: object) -> AxisResult:
     return axis_of(made_up(**options))  # type: ignore[arg-type]
 
 
@@ -204,7 +204,7 @@ def test_it_closes_the_section_where_both_were_tested() -> None:
     samples = synthetic.samples(8, unreadable=0, model="net")
 
     def keys(rows: pd.DataFrame) -> list[str]:
-        (section,) = sections_of(judge(rows, samples, [], {}), samples, {}, Album())
+        (section,) = sections_of(axis_results(rows, samples, [], {}), samples, {}, Album())
         return [part.key for axis in section.axes for part in axis.parts]
 
     assert (

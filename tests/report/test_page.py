@@ -23,13 +23,13 @@ from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Dot, Words
 from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
+from heatproof.evaluation import Shown
 from heatproof.explainers import EXPLAINERS
 from heatproof.report import build_report, text_summary
 from heatproof.report.findings import PILOT, TIED, findings
 from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
 from heatproof.report.sections import number_rows
-from heatproof.results import Shown
 from heatproof.runs.engine import on_show
 from heatproof.statistics.cubes import arrange
 from heatproof.statistics.forms import pair_scores

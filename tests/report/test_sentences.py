@@ -13,11 +13,11 @@ import pytest
 import heatproof
 from heatproof import Stability
 from heatproof import statistics as st
-from heatproof.axes import BY_NAME, judge
+from heatproof.axes import BY_NAME, axis_results
 from heatproof.axes.certificate import page as certificates
 from heatproof.axes.certificate import smoothing_page
 from heatproof.axes.certificate.smoothing_findings import FURTHER
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness.words import lead as faithful_lead
 from heatproof.axes.stability.findings import findings
 from heatproof.axes.stability.frames import Frames, frames
@@ -36,8 +36,8 @@ NOBODY = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
 NUMBER = r"−?\d+\.?\d*"
 
 
-def judged(table: pd.DataFrame, **settings: Any) -> Judged:
-    (one,) = judge(table, NOBODY, [], {})
+def judged(table: pd.DataFrame, **settings: Any) -> AxisResult:
+    (one,) = axis_results(table, NOBODY, [], {})
     return replace(one, settings=settings)
 
 

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import heatproof
-from heatproof.axes import judge
+from heatproof.axes import axis_results
 from heatproof.axes.contract import findings_of
 from heatproof.axes.material import Material
 from heatproof.drawing.pieces import Item
@@ -86,7 +86,7 @@ def test_the_page_of_an_axis_shows_the_numbers_of_the_table(evaluation: str) -> 
     page = Page(html)
     drawings = drawings_are_sound(html)
     assert len(drawings) > 1
-    judged = judge(table, run().samples(), shown, manifest(evaluation))
+    judged = axis_results(table, run().samples(), shown, manifest(evaluation))
     for proof in proof_sheets(judged, run().samples()):
         text = " ".join(page.words)
         assert all(look.name in text for look in proof.looks.values()), "every method is named"
@@ -114,7 +114,7 @@ def test_a_terminal_gets_the_axis_in_lines_that_fit(evaluation: str) -> None:
     table = rows()[rows()["evaluation"] == evaluation]
     samples, about = run().samples(), manifest(evaluation)
     lines = [line for line, _ in styled_summary(table, samples, about, 72)]
-    judged = judge(table, samples, (), about)
+    judged = axis_results(table, samples, (), about)
     assert max(map(len, lines)) <= 72
     assert any(judged[0].axis.title.lower() in line.lower() for line in lines)
     for one in judged:
@@ -139,7 +139,7 @@ def test_the_story_of_a_sample_has_its_prediction_and_every_method_asked_for() -
 
 @lru_cache(maxsize=1)
 def material() -> Material:
-    judged = judge(rows(), run().samples(), pictures(), run().manifest)
+    judged = axis_results(rows(), run().samples(), pictures(), run().manifest)
     return Material(judged, run().manifest, run().samples())
 
 

@@ -17,7 +17,7 @@ import torch
 
 import heatproof
 from heatproof import Model, Stability, UserError
-from heatproof.runs import atomic, manifest, table
+from heatproof.runs import atomic, directory, manifest
 from heatproof.runs.evaluate import execute
 from heatproof.runs.executors import Processes, WorkerError, pickled
 from heatproof.runs.merge import merge
@@ -469,7 +469,7 @@ def test_what_two_sessions_add_at_once_is_kept(tmp_path):
     begun = [manifest.begin(tmp_path, study, 2, "test") for study in studies]
     for found in begun:
         manifest.record(tmp_path, found, {"started": manifest.now(), "passes": {}})
-    merged = table.read_manifest(tmp_path)
+    merged = directory.read_manifest(tmp_path)
     assert set(merged["study"]["explainers"]) == {"method 0", "method 1", "edges"}
     assert len(merged["sessions"]) == 3
     assert json.loads((tmp_path / "manifest.json").read_text())["study"]["explainers"].keys() == {
@@ -493,7 +493,7 @@ def test_a_name_that_another_session_takes_meanwhile_is_refused(tmp_path, monkey
     monkeypatch.setattr(manifest, "record", meanwhile)
     with pytest.raises(UserError, match=r"explainers\.method 1"):
         manifest.begin(tmp_path, studies[2], 2, "test")
-    assert table.read_manifest(tmp_path)["study"]["explainers"]["method 1"]["name"] == "random"
+    assert directory.read_manifest(tmp_path)["study"]["explainers"]["method 1"]["name"] == "random"
 
 
 def test_only_what_nobody_writes_any_more_is_swept(tmp_path):

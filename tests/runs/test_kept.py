@@ -15,11 +15,11 @@ from PIL import Image
 
 import heatproof
 from heatproof.errors import UserError
+from heatproof.evaluation import Scores
 from heatproof.maps.complexity import gini
-from heatproof.results import Scores
 from heatproof.runs.export import export
 from heatproof.runs.plan import make_plan
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from heatproof.runs.verify import missing, verify
 from support.paths import SMALL
 from support.small import model, pictures

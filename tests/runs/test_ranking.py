@@ -8,8 +8,8 @@ import torch
 import heatproof
 from heatproof import Faithfulness, Stability, Symmetry, UserError
 from heatproof.axes import Measure
-from heatproof.results import OK, Scores
-from heatproof.runs import manifest, table
+from heatproof.evaluation import OK, Scores
+from heatproof.runs import directory, manifest, tables
 from support.small import model, pictures
 
 EXPLAINERS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]
@@ -141,8 +141,8 @@ def test_an_evaluation_without_a_headline_has_no_rows(tmp_path):
     )
     manifest.record(tmp_path, begun, {"started": manifest.now()})
     hit = Scores("saliency", "mask_hit", "zero", 0.0, torch.ones(2), torch.full((2,), OK), ("", ""))
-    rows = table.score_rows("d", "m", "leak", "method", ["a", "b"], [hit])
-    table.write_part(table.part_path(tmp_path, "d", "m", "leak", "saliency", 0), rows)
+    rows = tables.score_rows("d", "m", "leak", "method", ["a", "b"], [hit])
+    directory.write_part(directory.part_path(tmp_path, "d", "m", "leak", "saliency", 0), rows)
     found = heatproof.read(tmp_path)
     assert found.ranking().empty and found.tests().empty
     assert {"evaluation", "measure"} <= set(found.ranking().columns) & set(found.tests().columns)

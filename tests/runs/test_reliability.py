@@ -26,7 +26,7 @@ import heatproof
 from heatproof import Saliency, Stability, UserError, errors
 from heatproof.data import open_data
 from heatproof.models.loaders.onnx import content_digest, external_data
-from heatproof.runs import atomic, digests, shard, storage, table
+from heatproof.runs import atomic, digests, directory, shard, storage
 from heatproof.runs.export import export
 from heatproof.runs.merge import merge
 from heatproof.runs.plan import make_plan
@@ -79,8 +79,10 @@ def test_verify_tells_whole_damaged_foreign_doubled_and_missing(tmp_path, main):
     )
     twin.rename(digests.named(twin, twin.read_bytes() + b""))  # the same bytes have the same name
     rows = pq.ParquetFile(doubled).read()
-    table.write_part(
-        doubled, rows.slice(1), table.key_of(table.study_keys(done.manifest), done.path, doubled)
+    directory.write_part(
+        doubled,
+        rows.slice(1),
+        directory.key_of(directory.study_keys(done.manifest), done.path, doubled),
     )
     missing.unlink()
     shutil.copy(parts(tmp_path / "other")[3], stranger.parent)
@@ -152,7 +154,7 @@ def test_a_part_of_another_study_is_neither_read_nor_removed(tmp_path):
 def test_a_part_without_a_study_is_foreign_and_samples_that_are_gone_are_missing(tmp_path):
     done = run(tmp_path / "run")
     part = parts(done.path)[0]
-    table.write_part(part, pq.ParquetFile(part).read().replace_schema_metadata(None))
+    directory.write_part(part, pq.ParquetFile(part).read().replace_schema_metadata(None))
     part.unlink(missing_ok=True)
     (verdict,) = (found for found in verify(done.path) if found.state == "foreign")
     assert "study" in verdict.why
@@ -181,9 +183,9 @@ def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, capl
     done = run(tmp_path / "run")
     whole, part = done.table(), parts(done.path)[0]
     rows = pq.ParquetFile(part).read()
-    key = table.key_of(table.study_keys(done.manifest), done.path, part)
+    key = directory.key_of(directory.study_keys(done.manifest), done.path, part)
     value = pa.array(np.nextafter(rows["value"].to_numpy(), 2))
-    table.write_part(
+    directory.write_part(
         part, rows.set_column(rows.schema.get_field_index("value"), "value", value), key
     )
     assert len(list(part.parent.glob(f"{storage.part_of(part.name)}.*"))) == 2
@@ -256,9 +258,9 @@ def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
     root = run(tmp_path / "run").path
     part = parts(root)[0]
     rows = pq.ParquetFile(part).read()
-    key = table.key_of(table.study_keys(table.read_manifest(root)), root, part)
+    key = directory.key_of(directory.study_keys(directory.read_manifest(root)), root, part)
     part.unlink()
-    table.write_part(part, pa.table({"repeat": np.zeros(40_000_000, dtype=np.int8)}), key)
+    directory.write_part(part, pa.table({"repeat": np.zeros(40_000_000, dtype=np.int8)}), key)
     assert len(rows) and parts(root)[0].stat().st_size < 2**20
     with pytest.raises(UserError, match=r"\d"):
         heatproof.read(root).table()

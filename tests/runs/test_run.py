@@ -61,9 +61,9 @@ def test_the_parts_are_read_once_for_statistics_and_again_when_there_are_more(
     tmp_path, monkeypatch
 ):
     result, reads = run(("saliency", "sobel"), out=tmp_path), []
-    before = heatproof.runs.table.read_scores
+    before = heatproof.runs.tables.read_scores
     monkeypatch.setattr(
-        heatproof.runs.table, "read_scores", lambda *a, **k: reads.append(1) or before(*a, **k)
+        heatproof.runs.tables, "read_scores", lambda *a, **k: reads.append(1) or before(*a, **k)
     )
     summary, _, _ = result.summary(), result.ranking(), result.tests()
     assert len(reads) == 1

@@ -15,9 +15,9 @@ import torch
 import heatproof
 from heatproof import errors
 from heatproof.errors import UserError
+from heatproof.evaluation import OK, Exhibit, Scores
 from heatproof.report.figures import write
-from heatproof.results import OK, Exhibit, Scores
-from heatproof.runs import atomic, manifest, storage, table
+from heatproof.runs import atomic, directory, manifest, storage, tables
 from heatproof.runs import merge as merging
 from heatproof.runs.pictures import exhibit_rows, read_exhibits
 from heatproof.runs.storage import StorePath, place
@@ -98,7 +98,9 @@ def test_a_listing_answers_for_a_while(monkeypatch):
     root = fresh()
     first, second = root / "p" / "0.parquet", root / "p" / "1.parquet"
     assert not storage.present(first)
-    table.write_part(first, table.SCORES.empty_table())  # by this process, so it is known at once
+    directory.write_part(
+        first, tables.SCORES.empty_table()
+    )  # by this process, so it is known at once
     assert storage.present(first) and not storage.present(second)
     storage._connect(root.base)[0].pipe_file(
         storage._connect(root.base)[1] + "/p/1.ab.parquet", b"y"
@@ -129,17 +131,21 @@ def test_a_run_reads_back_the_same_from_both(tmp_path):
                 Scores("saliency", m, "jpeg", 40.0, value, torch.full((2,), OK), reason=("", "é"))
                 for m in "xy"
             ]
-            rows = table.score_rows("d", "m", "stability", "method", ids, scores)
-            table.write_part(table.part_path(where, "d", "m", "stability", "saliency", shard), rows)
+            rows = tables.score_rows("d", "m", "stability", "method", ids, scores)
+            directory.write_part(
+                directory.part_path(where, "d", "m", "stability", "saliency", shard), rows
+            )
         shown = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8))
         pictures = exhibit_rows("d", "m", "stability", [shown])
-        table.write_part(table.exhibits_path(where, "d", "m", "stability", "saliency", 0), pictures)
-    local, stored = (table.read_scores(where) for where in places)
+        directory.write_part(
+            directory.exhibits_path(where, "d", "m", "stability", "saliency", 0), pictures
+        )
+    local, stored = (tables.read_scores(where) for where in places)
     pd.testing.assert_frame_equal(local, stored)
     assert len(read_exhibits(places[1])) == 1
     assert (
-        table.read_manifest(places[1])["study"] == STUDY
-        and len(table.read_sessions(places[1])) == 1
+        directory.read_manifest(places[1])["study"] == STUDY
+        and len(directory.read_sessions(places[1])) == 1
     )
 
 

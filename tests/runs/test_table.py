@@ -15,8 +15,8 @@ import torch
 
 import heatproof
 from heatproof.errors import UserError
-from heatproof.results import FLIPPED, OK, UNDEFINED, Exhibit, Scores
-from heatproof.runs import pictures, table
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.runs import directory, pictures, tables
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.columns import sorted_by_key
 from heatproof.runs.differences import differences
@@ -67,29 +67,31 @@ def scores(value, status=None, reason=None, **changes) -> Scores:
 
 
 def test_slugs_differ_also_where_case_does_not_count():
-    slugs = [table.slug(name) for name in NAMES]
+    slugs = [directory.slug(name) for name in NAMES]
     assert len({slug.lower() for slug in slugs}) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slug_is_one_safe_file_name(name, tmp_path):
-    slug = table.slug(name)
+    slug = directory.slug(name)
     assert slug and slug.isascii() and len(slug) <= 80
     assert not set(slug) & set('/\\:*?"<>|\x00\n ') and not slug.startswith((".", "-"))
     assert slug.split(".")[0] not in {"con", "aux", "nul", "prn"}
-    inside = table.part_path(tmp_path, name, name, name, name, 3).resolve()
+    inside = directory.part_path(tmp_path, name, name, name, name, 3).resolve()
     assert inside.is_relative_to(tmp_path.resolve() / "parts")
     assert len(inside.relative_to(tmp_path.resolve()).parts) == 6
 
 
 def test_the_slug_of_one_name_is_not_the_name_of_another():
-    taken = table.slug("x y")
-    assert table.slug(taken) != taken
+    taken = directory.slug("x y")
+    assert directory.slug(taken) != taken
 
 
 def test_readable_names_stay_readable():
-    assert table.slug("saliency") == "saliency"
-    assert table.slug("integrated_gradients(steps=20)").startswith("integrated_gradients-steps=20-")
+    assert directory.slug("saliency") == "saliency"
+    assert directory.slug("integrated_gradients(steps=20)").startswith(
+        "integrated_gradients-steps=20-"
+    )
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -117,12 +119,12 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_what_was_cut_off_is_not_read(tmp_path):
-    part = table.part_path(tmp_path, "d", "m", "stability", "saliency", 0)
-    table.write_part(
-        part, table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])])
+    part = directory.part_path(tmp_path, "d", "m", "stability", "saliency", 0)
+    directory.write_part(
+        part, tables.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])])
     )
     part.with_name(f".{part.name}.99.tmp").write_bytes(b"PAR1 half a file")
-    assert len(table.read_scores(tmp_path)) == 1
+    assert len(tables.read_scores(tmp_path)) == 1
 
 
 def test_scores_round_trip_with_their_nulls(tmp_path):
@@ -136,12 +138,14 @@ def test_scores_round_trip_with_their_nulls(tmp_path):
         level=5,
     )
     ids = ["a", "b", "c"]
-    first = table.score_rows("d", "m", "stability", "method", ids, [bad])
-    second = table.score_rows("d", "m", "certificate", "method", ids[:2], [bounded])
-    table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), first)
-    table.write_part(table.part_path(tmp_path, "d", "m", "certificate", "saliency", 0), second)
-    frame = table.read_scores(tmp_path)
-    assert list(frame.columns) == table.SCORES.names
+    first = tables.score_rows("d", "m", "stability", "method", ids, [bad])
+    second = tables.score_rows("d", "m", "certificate", "method", ids[:2], [bounded])
+    directory.write_part(directory.part_path(tmp_path, "d", "m", "stability", "saliency", 0), first)
+    directory.write_part(
+        directory.part_path(tmp_path, "d", "m", "certificate", "saliency", 0), second
+    )
+    frame = tables.read_scores(tmp_path)
+    assert list(frame.columns) == tables.SCORES.names
     assert [str(frame[c].dtype) for c in ("level", "value", "low", "high")] == ["float64"] * 4
     stability = frame[frame.evaluation == "stability"].set_index("sample")
     assert stability.status.to_dict() == {"a": "flipped", "b": "ok", "c": "undefined"}
@@ -161,30 +165,34 @@ def test_scores_round_trip_with_their_nulls(tmp_path):
 def test_rows_come_back_sorted_by_their_key_whatever_the_parts(tmp_path):
     for shard, ids in enumerate((["b", "d"], ["a", "c"])):
         columns = [scores([0.1, 0.2], measure=m) for m in ("ssim", "fass")]
-        rows = table.score_rows("d", "m", "stability", "method", ids, columns)
-        table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
-    frame = table.read_scores(tmp_path)
-    pd.testing.assert_frame_equal(frame, frame.sort_values(table.KEY, ignore_index=True))
+        rows = tables.score_rows("d", "m", "stability", "method", ids, columns)
+        directory.write_part(
+            directory.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows
+        )
+    frame = tables.read_scores(tmp_path)
+    pd.testing.assert_frame_equal(frame, frame.sort_values(tables.KEY, ignore_index=True))
     assert frame["sample"].tolist() == ["a", "a", "b", "b", "c", "c", "d", "d"]
 
 
 def test_an_empty_part_and_an_empty_run_have_the_columns(tmp_path):
-    assert list(table.read_scores(tmp_path).columns) == table.SCORES.names
-    empty = table.score_rows("d", "m", "stability", "method", [], [])
-    table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), empty)
-    frame = table.read_scores(tmp_path)
-    assert frame.empty and list(frame.columns) == table.SCORES.names
-    assert list(table.read_samples(tmp_path).columns) == table.SAMPLES.names
+    assert list(tables.read_scores(tmp_path).columns) == tables.SCORES.names
+    empty = tables.score_rows("d", "m", "stability", "method", [], [])
+    directory.write_part(directory.part_path(tmp_path, "d", "m", "stability", "saliency", 0), empty)
+    frame = tables.read_scores(tmp_path)
+    assert frame.empty and list(frame.columns) == tables.SCORES.names
+    assert list(tables.read_samples(tmp_path).columns) == tables.SAMPLES.names
 
 
 def test_a_pair_that_occurs_twice_is_refused_by_its_key(tmp_path):
     for shard in (0, 1):
-        rows = table.score_rows(
+        rows = tables.score_rows(
             "d", "m", "stability", "method", ["cat.jpg", f"{shard}"], [scores([0.1, 0.2])]
         )
-        table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
+        directory.write_part(
+            directory.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows
+        )
     with pytest.raises(UserError, match="1 duplicate") as caught:
-        table.read_scores(tmp_path)
+        tables.read_scores(tmp_path)
     for word in ("cat.jpg", "saliency", "rotation", "fass", "15.0"):
         assert word in str(caught.value)
 
@@ -242,15 +250,15 @@ def test_a_long_value_is_cut():
 def test_a_manifest_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(UserError, match="manifest"):
-        table.read_manifest(tmp_path)
+        directory.read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("form", [{}, {"format": 2}, {"format": table.FORMAT + 1}])
+@pytest.mark.parametrize("form", [{}, {"format": 2}, {"format": directory.FORMAT + 1}])
 def test_a_run_of_another_format_is_refused_with_both_formats_and_the_version(tmp_path, form):
-    table.write_manifest(
+    directory.write_manifest(
         tmp_path, {**form, "heatproof": "0.1.0", "study": {"seed": 0}, "shard_size": 3}
     )
-    facts = rf"{form.get('format', 1)} .*0\.1\.0.* {table.FORMAT}"
+    facts = rf"{form.get('format', 1)} .*0\.1\.0.* {directory.FORMAT}"
     with pytest.raises(UserError, match=facts):
         heatproof.read(tmp_path)
     with pytest.raises(UserError, match=facts):
@@ -265,9 +273,9 @@ def test_a_manifest_round_trips(tmp_path):
         "explainers": {},
         "evaluations": {},
     }
-    manifest = {"format": table.FORMAT, "heatproof": "1", "study": study, "shard_size": 3}
-    table.write_manifest(tmp_path, manifest)
-    assert table.read_manifest(tmp_path) == manifest
+    manifest = {"format": directory.FORMAT, "heatproof": "1", "study": study, "shard_size": 3}
+    directory.write_manifest(tmp_path, manifest)
+    assert directory.read_manifest(tmp_path) == manifest
 
 
 @pytest.mark.parametrize(
@@ -288,8 +296,10 @@ def test_a_manifest_round_trips(tmp_path):
 )
 def test_a_manifest_that_was_written_by_hand_is_refused_with_the_place(tmp_path, change, words):
     study = {"seed": 0, "models": {}, "datasets": {}, "explainers": {}, "evaluations": {}}
-    change(manifest := {"format": table.FORMAT, "heatproof": "1", "study": study, "shard_size": 3})
-    table.write_manifest(tmp_path, manifest)
+    change(
+        manifest := {"format": directory.FORMAT, "heatproof": "1", "study": study, "shard_size": 3}
+    )
+    directory.write_manifest(tmp_path, manifest)
     with pytest.raises(UserError, match=words):
         missing(tmp_path)
 
@@ -308,7 +318,9 @@ def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
         Exhibit("saliency", "zero", 0.0, "a", image, torch.zeros(3, 20, 30)),
     ]
     rows = pictures.exhibit_rows("d", "m", "stability", exhibits)
-    table.write_part(table.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
+    directory.write_part(
+        directory.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0), rows
+    )
     shown = {s.condition: s for s in pictures.read_exhibits(tmp_path)}
     turned = shown["rotation"]
     assert (turned.dataset, turned.model, turned.explainer, turned.level, turned.sample) == (
@@ -379,7 +391,7 @@ def test_a_picture_that_cannot_be_shown_is_damage(tmp_path):
     )
     image = rows.column_names.index("image")
     rows = rows.set_column(image, rows.schema.field(image), [[b"no picture"]])
-    table.write_part(table.exhibits_path(tmp_path, "d", "m", "stability", "a", 0), rows)
+    directory.write_part(directory.exhibits_path(tmp_path, "d", "m", "stability", "a", 0), rows)
     with pytest.raises(UserError, match=r"parquet.*picture"):
         pictures.read_exhibits(tmp_path)
 
@@ -397,8 +409,8 @@ def test_large_pictures_become_thumbnails(tmp_path):
     maps = torch.zeros(3, 100, 400)
     maps[:, :, :200] = -1
     exhibit = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 100, 400), maps)
-    path = table.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0)
-    table.write_part(path, pictures.exhibit_rows("d", "m", "stability", [exhibit]))
+    path = directory.exhibits_path(tmp_path, "d", "m", "stability", "saliency", 0)
+    directory.write_part(path, pictures.exhibit_rows("d", "m", "stability", [exhibit]))
     (shown,) = pictures.read_exhibits(tmp_path)
     assert shown.image.shape == (32, 128, 3) and shown.map.shape == (32, 128)
     assert (shown.map[:, :56] == -1).all() and (shown.map[:, 72:] == 0).all()
@@ -411,11 +423,13 @@ def test_compact_rows_are_the_same_rows(tmp_path):
         columns = [
             scores([0.1, np.nan], [OK, UNDEFINED], ["", why], measure=m) for m in ("ssim", "fass")
         ]
-        rows = table.score_rows("d", "m", "stability", "method", ids, columns)
-        table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows)
-    plain, compact = table.read_scores(tmp_path), table.read_scores(tmp_path, compact=True)
+        rows = tables.score_rows("d", "m", "stability", "method", ids, columns)
+        directory.write_part(
+            directory.part_path(tmp_path, "d", "m", "stability", "saliency", shard), rows
+        )
+    plain, compact = tables.read_scores(tmp_path), tables.read_scores(tmp_path, compact=True)
     texts = compact.select_dtypes("category")
-    assert {field.name for field in table.SCORES if field.type == "string"} == set(texts)
+    assert {field.name for field in tables.SCORES if field.type == "string"} == set(texts)
     assert list(compact["sample"].cat.categories) == sorted(plain["sample"].unique())
     assert compact.pop("references").isna().all()
     pd.testing.assert_frame_equal(
@@ -424,12 +438,12 @@ def test_compact_rows_are_the_same_rows(tmp_path):
 
 
 def test_a_part_that_lacks_a_column_has_it_empty(tmp_path):
-    rows = table.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]).drop_columns(
+    rows = tables.score_rows("d", "m", "stability", "method", ["a"], [scores([0.5])]).drop_columns(
         ["reason", "low"]
     )
-    table.write_part(table.part_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
-    frame = table.read_scores(tmp_path)
-    assert list(frame.columns) == table.SCORES.names
+    directory.write_part(directory.part_path(tmp_path, "d", "m", "stability", "saliency", 0), rows)
+    frame = tables.read_scores(tmp_path)
+    assert list(frame.columns) == tables.SCORES.names
     assert frame.loc[0, ["low", "reason"]].isna().all() and frame.loc[0, "value"] == 0.5
 
 
@@ -441,20 +455,20 @@ def test_only_what_is_asked_for_is_read(tmp_path):
                 scores([0.1, 0.2], measure=measure, explainer=explainer) for measure in names
             ]
             role = "control" if explainer == "sobel" else "method"
-            rows = table.score_rows("d", "m", "stability", role, ids, columns)
-            table.write_part(
-                table.part_path(tmp_path, "d", "m", "stability", explainer, shard), rows
+            rows = tables.score_rows("d", "m", "stability", role, ids, columns)
+            directory.write_part(
+                directory.part_path(tmp_path, "d", "m", "stability", explainer, shard), rows
             )
-    whole = table.read_scores(tmp_path)
-    some = table.read_scores(tmp_path, measures=["fass"], samples={"b", "c"})
+    whole = tables.read_scores(tmp_path)
+    some = tables.read_scores(tmp_path, measures=["fass"], samples={"b", "c"})
     wanted = whole["measure"].isin(names[:3]) & whole["sample"].isin(["b", "c"])
     pd.testing.assert_frame_equal(some, whole[wanted].reset_index(drop=True))
-    assert table.read_scores(tmp_path, compact=True, measures=["road"]).empty
-    parts = list(table.read_scores_by_explainer(tmp_path, measures=["ssim"]))
+    assert tables.read_scores(tmp_path, compact=True, measures=["road"]).empty
+    parts = list(tables.read_scores_by_explainer(tmp_path, measures=["ssim"]))
     assert [set(part["explainer"]) for part in parts] == [{"saliency"}, {"sobel"}]
     assert [len(part) for part in parts] == [4, 4] and set(pd.concat(parts)["measure"]) == {"ssim"}
-    places = table.read_places(tmp_path)
+    places = tables.read_places(tmp_path)
     pd.testing.assert_frame_equal(
-        places, whole[table.PLACE].drop_duplicates().sort_values(table.PLACE, ignore_index=True)
+        places, whole[tables.PLACE].drop_duplicates().sort_values(tables.PLACE, ignore_index=True)
     )
     assert len(places) == 2 * len(names)

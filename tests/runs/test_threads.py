@@ -18,9 +18,9 @@ from heatproof.data import Data, open_data
 from heatproof.data.dataset import Sample
 from heatproof.models.randomised import with_weights
 from heatproof.runs import engine, storage
+from heatproof.runs.directory import part_path
 from heatproof.runs.evaluate import execute
 from heatproof.runs.plan import make_plan
-from heatproof.runs.table import part_path
 from heatproof.types import adopted
 from support.small import model, pictures
 

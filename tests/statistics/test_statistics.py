@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from heatproof import statistics as st
+from heatproof.evaluation import STATUS
 from heatproof.maps.similarity import COMPONENTS
-from heatproof.results import STATUS
 from heatproof.statistics import bootstrap as resampling
 from support import synthetic
 

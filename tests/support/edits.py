@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heatproof.runs import digests, table
+from heatproof.runs import digests, directory, tables
 from heatproof.runs.storage import files
 from heatproof.runs.verify import PARTS
 
@@ -27,17 +27,17 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 def edit_study(root: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change the manifest of a run and make all parts those of the changed study."""
     edit_json(root / "manifest.json", change)
-    keys = table.study_keys(json.loads((root / "manifest.json").read_text(encoding="utf-8")))
+    keys = directory.study_keys(json.loads((root / "manifest.json").read_text(encoding="utf-8")))
     for path in [path for folder in PARTS for path in files(root / folder, ".parquet")]:
         rows = pq.ParquetFile(path).read()
         path.unlink()
-        table.write_part(path, rows, table.key_of(keys, root, path))
+        directory.write_part(path, rows, directory.key_of(keys, root, path))
 
 
 def rewrite_part(path: Path, frame: pd.DataFrame) -> Path:
     """Put other rows, or the same in other bytes, in the place of a part, under the name that they must have."""
     study = pq.read_metadata(path).metadata[b"study"]
-    rows = pa.Table.from_pandas(frame, schema=table.PARTS, preserve_index=False)
+    rows = pa.Table.from_pandas(frame, schema=tables.PARTS, preserve_index=False)
     path.unlink()
     with pq.ParquetWriter(path, rows.schema, compression="none") as file:
         file.write_table(rows)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import Judged, arrange
+from heatproof.axes import AxisResult, arrange
 from heatproof.axes.faithfulness import AXIS
 from support.synthetic import Entry, rows_of
 
@@ -89,10 +89,10 @@ def leaking(right: float = 0.95) -> pd.DataFrame:
 
 def axis_of(
     table: pd.DataFrame, settings: dict[str, Any] | None = None, manifest: Any = None, **more: Any
-) -> Judged:
+) -> AxisResult:
     rows = table[table["evaluation"] == "faithfulness"]
     (cube,) = arrange(rows)
     samples = pd.DataFrame({"sample": cube.samples, "probability": 0.9})
-    return Judged(
+    return AxisResult(
         AXIS, cube, rows, samples, more.get("exhibits", []), settings or {}, manifest or {}, table
     )

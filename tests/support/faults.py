@@ -28,7 +28,7 @@ from PIL import Image
 
 import heatproof
 from heatproof import errors
-from heatproof.runs import storage, table
+from heatproof.runs import storage, tables
 from heatproof.runs.verify import verify
 
 ERRORS = {
@@ -344,7 +344,7 @@ class Stage:
             == 0
         )
         whole = self.folder / "whole"
-        self.expected = table.read_scores(whole).to_csv(), heatproof.read(whole).samples().to_csv()
+        self.expected = tables.read_scores(whole).to_csv(), heatproof.read(whole).samples().to_csv()
         self._right: dict[str, Any] = {}
         self._database = 0
 
@@ -454,7 +454,7 @@ class Stage:
         """What a scene has come to: the table, or what it made, or what it said."""
         if scene.table is not None:
             root = self.place(kind, scene.table)
-            return table.read_scores(root).to_csv(), heatproof.read(root).samples().to_csv()
+            return tables.read_scores(root).to_csv(), heatproof.read(root).samples().to_csv()
         if scene.name == "push":
             return _tracked(scene.command[-1])
         made = self.work / scene.made if scene.made else None
@@ -671,5 +671,5 @@ def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: 
     if code != 0 or path.name not in said:
         return what, f"{what} {path}: running again says {said}"
     found = heatproof.read(stage.work / "whole")
-    same = (table.read_scores(found.path).to_csv(), found.samples().to_csv()) == stage.expected
+    same = (tables.read_scores(found.path).to_csv(), found.samples().to_csv()) == stage.expected
     return what, None if same else f"{what} {path}: running again came to something else"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import Judged, judge
+from heatproof.axes import AxisResult, axis_results
 from heatproof.axes.stability.frames import Frames, frames
-from heatproof.results import Shown
+from heatproof.evaluation import Shown
 
 CONDITIONS = (
     ("rotation", 15.0),
@@ -233,7 +233,7 @@ def manifest(**study: Any) -> dict[str, Any]:
 
 def judged_of(
     rows: pd.DataFrame, exhibits: Iterable[Shown] = (), about: dict[str, Any] | None = None
-) -> Judged:
+) -> AxisResult:
     """The one evaluation of the one dataset and model that a table has."""
     seen = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
     known = samples(
@@ -242,7 +242,7 @@ def judged_of(
         dataset=seen["dataset"].iloc[0],
         model=seen["model"].iloc[0],
     )
-    (judged,) = judge(rows, known, list(exhibits), about or {})
+    (judged,) = axis_results(rows, known, list(exhibits), about or {})
     return judged
 
 

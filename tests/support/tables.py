@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 
 ROUNDED, MOST_ROUNDED = 5e-3, 0.03
 SWAPPED = 2 / 51

@@ -20,15 +20,8 @@ import heatproof
 from heatproof import statistics
 from heatproof.cli.compare import check as check_command
 from heatproof.errors import UserError
-from heatproof.runs.table import (
-    FORMAT,
-    SAMPLES,
-    SCORES,
-    part_path,
-    samples_path,
-    write_manifest,
-    write_part,
-)
+from heatproof.runs.directory import FORMAT, part_path, samples_path, write_manifest, write_part
+from heatproof.runs.tables import SAMPLES, SCORES
 from heatproof.statistics.bounds_of_means import bet_on_mean, bound_mean, samples_needed
 from heatproof.statistics.estimates import of_means
 from heatproof.testing.check import Limits, check

@@ -13,14 +13,14 @@ from heatproof import statistics
 from heatproof.axes.agreement.evaluation import Agreement
 from heatproof.axes.certificate.evaluation import Certificate
 from heatproof.axes.certificate.smoothing import Smoothing
-from heatproof.axes.contract import Adopted, Axis, Finding, Judged, Measure, marks_of, own_axis
+from heatproof.axes.contract import Adopted, Axis, AxisResult, Finding, marks_of, own_axis
 from heatproof.axes.dependence.evaluation import Dependence
 from heatproof.axes.faithfulness.evaluation import Faithfulness
 from heatproof.axes.localisation.evaluation import Localisation
 from heatproof.axes.stability.evaluation import Stability
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.errors import speak_plainly
-from heatproof.results import IDENTITY, Shown
+from heatproof.evaluation import IDENTITY, Measure, Shown
 from heatproof.statistics.cubes import Cube
 
 ROOMS = (
@@ -56,16 +56,16 @@ __all__ = [
     "Dependence",
 ]
 __all__ += [
+    "AxisResult",
     "Faithfulness",
     "Finding",
-    "Judged",
     "Localisation",
     "Measure",
     "Smoothing",
     "Stability",
     "Symmetry",
 ]
-__all__ += ["arrange", "axis_of", "judge", "marked"]
+__all__ += ["arrange", "axis_of", "axis_results", "marked"]
 
 
 def arrange(
@@ -134,26 +134,26 @@ def marked(
     return found
 
 
-def judge(
+def axis_results(
     table: pd.DataFrame,
     samples: pd.DataFrame,
     exhibits: Sequence[Shown],
     manifest: Mapping[str, Any],
-) -> list[Judged]:
+) -> list[AxisResult]:
     """Every evaluation of every dataset and model: datasets and models as they come, their axes in the order of `AXES`.
 
     An axis that another one shows `within` its own is left out where both were run.
     """
     order = {axis.name: i for i, axis in enumerate(AXES)}
     evaluations = (manifest.get("study") or {}).get("evaluations") or {}
-    by_place: dict[tuple[str, str], list[Judged]] = {}
+    by_place: dict[tuple[str, str], list[AxisResult]] = {}
     cubes = arrange(table, manifest, samples)
     words = marked(cubes, manifest)
     for cube in cubes:
         place = (cube.dataset, cube.model)
         here = (table["dataset"] == cube.dataset) & (table["model"] == cube.model)
         own = (samples["dataset"] == cube.dataset) & (samples["model"] == cube.model)
-        judged = Judged(
+        judged = AxisResult(
             axis=axis_of(cube.evaluation, manifest, cube.values),
             cube=cube,
             rows=table[here & (table["evaluation"] == cube.evaluation)],

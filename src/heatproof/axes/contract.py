@@ -18,48 +18,26 @@ from heatproof import statistics
 from heatproof.drawing.charts import Chart, Panel, Tiles
 from heatproof.drawing.methods import Look, looks
 from heatproof.drawing.pieces import Item
+from heatproof.evaluation import (
+    Condition,
+    Evaluation,
+    Exhibit,
+    Measure,
+    Role,
+    Scores,
+    Shown,
+    Span,
+    Subject,
+)
 from heatproof.models import Model
-from heatproof.results import Condition, Evaluation, Exhibit, Scores, Shown, Subject
-from heatproof.statistics.cubes import SUFFIXES, Cube, Span
+from heatproof.statistics.cubes import SUFFIXES, Cube
 from heatproof.types import Batch
 
-Better = Literal["higher", "lower", "neither"]
-Role = Literal["headline", "component", "curve", "model", "cost"]
 Severity = Literal["act", "mind", "note"]
 NO_SCORE = "Maps without a score"
 """The title of the finding that maps are undefined; the report tells it of an axis that does not itself."""
 RANDOM = "_random"
 """What a measure ends in where a random order takes the place of the map's."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What is known of a measure.
-
-    `role` is "headline" for one that may speak for its axis (the first that was measured does, everywhere),
-    "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
-    model alone, and "cost". `span` are the ends of its range, None for one that it lacks. `chance` says what a map
-    without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
-    the measure for a random order (`_random`), "zero", or nothing where nobody knows. `rate` declares that every score
-    is 0 or 1, so that the interval of its mean is that of a proportion.
-
-    >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
-    -1
-    """
-
-    name: str
-    title: str
-    text: str
-    better: Better
-    role: Role
-    span: Span | None = None
-    chance: Literal["column", "zero", "random", ""] = ""
-    rate: bool = False
-
-    @property
-    def sign(self) -> int:
-        """1 where more is better, −1 where less is, 0 where neither can be said."""
-        return {"higher": 1, "lower": -1, "neither": 0}[self.better]
 
 
 def plain_title(condition: str, level: float) -> str:
@@ -140,7 +118,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Judged:
+class AxisResult:
     """One axis of one dataset and model, for page, terminal, gate, comparison, figures and trackers alike.
 
     `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them;
@@ -268,10 +246,10 @@ class Page:
     `tiles` are its maps for the proof sheet, where it keeps some.
     """
 
-    lead: Callable[[Judged], list[str]]
-    parts: Callable[[Judged], list[Chart | Panel]]
-    across: Callable[[Sequence[Judged]], list[Chart]] = lambda judged: []
-    tiles: Callable[[Judged], Tiles | None] = lambda judged: None
+    lead: Callable[[AxisResult], list[str]]
+    parts: Callable[[AxisResult], list[Chart | Panel]]
+    across: Callable[[Sequence[AxisResult]], list[Chart]] = lambda judged: []
+    tiles: Callable[[AxisResult], Tiles | None] = lambda judged: None
 
 
 def page_of(axis: Axis) -> Page | None:
@@ -279,7 +257,7 @@ def page_of(axis: Axis) -> Page | None:
     return importlib.import_module(axis.page).PAGE if axis.page else None
 
 
-def findings_of(judged: Judged) -> list[Finding]:
+def findings_of(judged: AxisResult) -> list[Finding]:
     """What an axis finds in its results."""
     module = judged.axis.findings
     return list(importlib.import_module(module).findings(judged)) if module else []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import Drawing, Skipped, about, subjects
 
@@ -19,11 +19,11 @@ from heatproof.drawing.pieces import Drawing, Skipped, about, subjects
 class Material:
     """The results of a run, its manifest, and what it knows of its samples."""
 
-    judged: list[Judged]
+    judged: list[AxisResult]
     manifest: Mapping[str, Any]
     samples: pd.DataFrame = field(default_factory=pd.DataFrame)
 
-    def of(self, axis: str) -> list[Judged]:
+    def of(self, axis: str) -> list[AxisResult]:
         """What an axis judged, by its name."""
         return [judged for judged in self.judged if judged.axis.name == axis]
 
@@ -37,7 +37,7 @@ class Material:
 
 
 def charted(
-    axis: str, chart: Callable[[Judged], Chart | None], nothing: str, missing: str
+    axis: str, chart: Callable[[AxisResult], Chart | None], nothing: str, missing: str
 ) -> Callable[[Material, float], Iterator[Drawing | Skipped]]:
     """What makes the figures of one chart of an axis, as an `Item` has it: `drawings` of all that was judged.
 
@@ -50,7 +50,7 @@ def charted(
 
 
 def drawings(
-    charts: Sequence[tuple[Judged, Chart | None]], nothing: str, missing: str
+    charts: Sequence[tuple[AxisResult, Chart | None]], nothing: str, missing: str
 ) -> Iterator[Drawing | Skipped]:
     """The charts of the page as drawings for a paper, each told from the others; why there is none where there is none.
 

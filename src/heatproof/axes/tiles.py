@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from markupsafe import Markup
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Panel, Tiles
 from heatproof.drawing.pictures import pair_card
 from heatproof.drawing.prose import number, records
+from heatproof.evaluation import CLEAN, IDENTITY, Condition
 from heatproof.models.modality import words_of
-from heatproof.results import CLEAN, IDENTITY, Condition
 from heatproof.statistics.forms import pair_scores
 
 CHANGED = "top-1 changed from "
@@ -20,7 +20,7 @@ MOST = 12
 
 
 def tiles_of(
-    judged: Judged, measure: str, asked: str, said: Callable[[str, float], str]
+    judged: AxisResult, measure: str, asked: str, said: Callable[[str, float], str]
 ) -> Tiles | None:
     """What was kept of the samples on show, with their scores and the changes as they are said; None without any.
 
@@ -66,7 +66,7 @@ def tiles_of(
 
 
 def worst_panel(
-    judged: Judged, found: Tiles | None, key: str, title: str, caption: str
+    judged: AxisResult, found: Tiles | None, key: str, title: str, caption: str
 ) -> Panel | None:
     """For each method the pair with the lowest score of those whose maps were kept, the worst method first."""
     worst: dict[str, tuple[float, str, Condition]] = {}

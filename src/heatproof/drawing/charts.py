@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from heatproof.drawing.sheet import Plot
-from heatproof.results import Condition, Shown
+from heatproof.evaluation import Condition, Shown
 
 AT_ONCE = 12
 """How many plots of a chart are shown before the rest is folded."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from heatproof.drawing.methods import COLOURS
 from heatproof.drawing.prose import number
 from heatproof.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
-from heatproof.results import Shown
+from heatproof.evaluation import Shown
 
 BARS, SEEN = 24, 4
 """Up to how many columns a row has bars, and how many channels of a series are seen."""

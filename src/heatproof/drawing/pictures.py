@@ -17,7 +17,7 @@ from PIL import Image
 from heatproof.drawing import forms
 from heatproof.drawing.methods import INKS, Look
 from heatproof.drawing.sheet import Picture, Sheet
-from heatproof.results import Shown
+from heatproof.evaluation import Shown
 
 PHOTO_SIDE, LARGEST_MAP = 160, 224
 SIGNED = tuple(INKS[name][0] for name in ("against", "for"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from heatproof.axes import AXES, judge
+from heatproof.axes import AXES, axis_results
 from heatproof.axes.contract import figures_of
 from heatproof.axes.material import Material
 from heatproof.drawing.latex import escape, render
@@ -100,7 +100,7 @@ def write_all(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; figures need a directory")
     shown = read_exhibits(run.path) if ITEM in chosen else []
-    judged = judge(run.in_study_order(), run.samples(), shown, run.manifest)
+    judged = axis_results(run.in_study_order(), run.samples(), shown, run.manifest)
     return write_items(
         Material(judged, run.manifest, run.samples()),
         chosen,

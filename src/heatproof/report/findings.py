@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.axes import AXES, Finding, Judged, judge
+from heatproof.axes import AXES, AxisResult, Finding, axis_results
 from heatproof.axes.contract import NO_SCORE, Severity, findings_of, unseen
 from heatproof.drawing.methods import Look, spoken
 from heatproof.drawing.prose import (
@@ -24,8 +24,8 @@ from heatproof.drawing.prose import (
     records,
     with_interval,
 )
+from heatproof.evaluation import REDRAW
 from heatproof.report.frontier import frontier_findings, weighed
-from heatproof.results import REDRAW
 from heatproof.statistics import FEW_SAMPLES
 from heatproof.statistics.power import power_sentence
 
@@ -106,8 +106,8 @@ def findings(
     >>> findings(pd.DataFrame(columns=columns), pd.DataFrame(columns=columns), {})
     []
     """
-    by_place: dict[tuple[str, str], list[Judged]] = {}
-    for judged in judge(table, samples, (), manifest):
+    by_place: dict[tuple[str, str], list[AxisResult]] = {}
+    for judged in axis_results(table, samples, (), manifest):
         by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
     listed = []
     for (dataset, model), here in by_place.items():
@@ -119,7 +119,7 @@ def findings(
 def findings_here(
     dataset: str,
     model: str,
-    here: Sequence[Judged],
+    here: Sequence[AxisResult],
     samples: pd.DataFrame,
     manifest: Mapping[str, Any],
     most: int = MOST,
@@ -179,7 +179,7 @@ def _all_below_one(samples: pd.DataFrame) -> bool:
 
 
 def _run_findings(
-    model: str, here: Sequence[Judged], samples: pd.DataFrame, manifest: Mapping[str, Any]
+    model: str, here: Sequence[AxisResult], samples: pd.DataFrame, manifest: Mapping[str, Any]
 ) -> Iterator[Finding]:
     gaps = tuple(str(gap) for gap in manifest.get("missing") or ())
     if gaps:
@@ -221,7 +221,7 @@ def _run_findings(
             yield replace(TIED, seen=text)
 
 
-def _tie(judged: Judged) -> str:
+def _tie(judged: AxisResult) -> str:
     """That the two best methods are not told apart, and how many samples it might take; empty where they are."""
     if not judged.headlines or judged.headlines[0].better != "higher":
         return ""
@@ -245,7 +245,7 @@ def _tie(judged: Judged) -> str:
     return f"{said}; if the difference is as large as that, it takes at least about {n} samples to show it."
 
 
-def _no_interval(here: Iterable[Judged]) -> Iterator[Finding]:
+def _no_interval(here: Iterable[AxisResult]) -> Iterator[Finding]:
     """Scores from so few samples, or so scattered ones, that no interval is worth printing, of all axes at once."""
     every = [(j, j.summary[j.summary["measure"].isin([m.name for m in j.headlines])]) for j in here]
     lost = [(j, own) for j, cells in every if len(own := cells[cells["no_interval"] != ""])]
@@ -272,7 +272,7 @@ def _no_interval(here: Iterable[Judged]) -> Iterator[Finding]:
     )
 
 
-def _undefined(judged: Judged) -> Iterator[Finding]:
+def _undefined(judged: AxisResult) -> Iterator[Finding]:
     """Explanations that have no score at all on an axis, each counted once."""
     scored = judged.axis.of_role("headline", "component")
     rows = judged.rows[judged.rows["measure"].isin(scored) & (judged.rows["condition"] != REDRAW)]
@@ -299,7 +299,7 @@ def _undefined(judged: Judged) -> Iterator[Finding]:
         )
 
 
-def _named(judged: Judged, found: Iterable[Finding]) -> list[Finding]:
+def _named(judged: AxisResult, found: Iterable[Finding]) -> list[Finding]:
     """Findings that say which evaluation they are about where a study gave it a name of its own."""
     plain = judged.label == judged.axis.name
     return [f if plain else replace(f, title=f"{f.title} ({judged.label})") for f in found]

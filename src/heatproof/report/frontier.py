@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from heatproof import statistics
-from heatproof.axes import Finding, Judged
+from heatproof.axes import AxisResult, Finding
 from heatproof.axes.contract import unseen
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import file_part
@@ -26,7 +26,7 @@ from heatproof.drawing.prose import (
 )
 from heatproof.drawing.scatter import points as plot_points
 from heatproof.drawing.sheet import Plot
-from heatproof.results import Condition
+from heatproof.evaluation import Condition
 from heatproof.statistics.cubes import Array
 
 LABELLED = 16
@@ -40,7 +40,7 @@ DOMINATED = unseen(
 )
 
 
-def weighed(here: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
+def weighed(here: Sequence[AxisResult]) -> list[tuple[AxisResult, AxisResult]]:
     """The pairs of axes of one dataset and model that are weighed against each other."""
     return [
         (first, second)
@@ -50,7 +50,7 @@ def weighed(here: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
     ]
 
 
-def frontier_charts(here: Sequence[Judged]) -> list[Chart]:
+def frontier_charts(here: Sequence[AxisResult]) -> list[Chart]:
     """The charts of the pairs that are weighed, and folded under the last of them those of any other two axes."""
     told = {frozenset((a.label, b.label)): (a, b) for a, b in weighed(here)}
     every = {frozenset((a.label, b.label)): (a, b) for i, b in enumerate(here) for a in here[:i]}
@@ -64,7 +64,7 @@ def frontier_charts(here: Sequence[Judged]) -> list[Chart]:
     return [replace(drawn[key], folded=folded if key == shown[-1] else {}) for key in shown]
 
 
-def comparable(first: Judged, second: Judged) -> bool:
+def comparable(first: AxisResult, second: AxisResult) -> bool:
     """Whether two axes differ, and both have a measure to rank by of which one can say which direction is good."""
     ranked = all(judged.headlines and judged.headlines[0].sign for judged in (first, second))
     return ranked and first.axis.name != second.axis.name
@@ -84,7 +84,7 @@ def on_frontier(x: Array, y: Array) -> Array:
     return np.asarray(~better.any(1))
 
 
-def frontier_chart(first: Judged, second: Judged) -> Chart | None:
+def frontier_chart(first: AxisResult, second: AxisResult) -> Chart | None:
     """The overall score on one axis against that on another, a plot for each condition of the second.
 
     None where the two are not comparable, and with fewer than two methods.
@@ -121,11 +121,11 @@ def frontier_chart(first: Judged, second: Judged) -> Chart | None:
     )
 
 
-def _name(judged: Judged) -> str:
+def _name(judged: AxisResult) -> str:
     return judged.axis.title.lower()
 
 
-def _about(judged: Judged) -> str:
+def _about(judged: AxisResult) -> str:
     """An axis and its measure as they are written in the caption and beside the chart."""
     measure = judged.headlines[0]
     calibrated = measure.chance == "zero" or f"{measure.name}_chance" in judged.cube.values
@@ -133,7 +133,7 @@ def _about(judged: Judged) -> str:
     return f"{_name(judged)}, {measure.title} ({measure.better} is better{chance})"
 
 
-def _conditions(judged: Judged) -> list[Condition]:
+def _conditions(judged: AxisResult) -> list[Condition]:
     """The conditions under which an axis has numbers."""
     cube = judged.cube.counted()
     values = cube.values[judged.headlines[0].name]
@@ -142,7 +142,7 @@ def _conditions(judged: Judged) -> list[Condition]:
     ]
 
 
-def frontier_points(first: Judged, second: Judged, condition: Condition) -> pd.DataFrame:
+def frontier_points(first: AxisResult, second: AxisResult, condition: Condition) -> pd.DataFrame:
     """explainer, control, x, x_low, x_high, y, y_low, y_high, frontier of those that have both; controls never lead.
 
     x is the overall score on the first axis, y that on the second under one condition.
@@ -167,7 +167,7 @@ def frontier_points(first: Judged, second: Judged, condition: Condition) -> pd.D
     return points.assign(frontier=leads)
 
 
-def frontier_findings(first: Judged, second: Judged) -> Iterator[Finding]:
+def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding]:
     """Methods that one other method beats on both axes beyond doubt."""
     if not comparable(first, second):
         return
@@ -196,7 +196,7 @@ def frontier_findings(first: Judged, second: Judged) -> Iterator[Finding]:
         )
 
 
-def _turned_tests(judged: Judged) -> pd.DataFrame:
+def _turned_tests(judged: AxisResult) -> pd.DataFrame:
     """The paired tests of an axis, turned so that more is better."""
     measure = judged.headlines[0]
     tests = judged.tests[judged.tests["measure"] == measure.name]
@@ -205,7 +205,7 @@ def _turned_tests(judged: Judged) -> pd.DataFrame:
     return tests.assign(difference=-tests["difference"], low=-tests["high"], high=-tests["low"])
 
 
-def frontier_plot(points: pd.DataFrame, first: Judged, second: Judged, title: str) -> Plot:
+def frontier_plot(points: pd.DataFrame, first: AxisResult, second: AxisResult, title: str) -> Plot:
     """The points with bars both ways, their names, and the frontier as steps; better is up and to the right."""
     across, up = (
         _span(points, axis, judged.headlines[0].sign)
@@ -243,12 +243,12 @@ def _span(points: pd.DataFrame, axis: str, sign: int) -> tuple[float, float]:
     return (low - room, high + room) if sign > 0 else (high + room, low - room)
 
 
-def _in_words(points: pd.DataFrame, condition: str, first: Judged) -> str:
+def _in_words(points: pd.DataFrame, condition: str, first: AxisResult) -> str:
     leads = points.loc[points["frontier"]].sort_values("x", ascending=False)["explainer"]
     return f"With {condition} it holds {listing(first.looks[e].name for e in leads)}."
 
 
-def _alt(points: pd.DataFrame, first: Judged, second: Judged) -> str:
+def _alt(points: pd.DataFrame, first: AxisResult, second: AxisResult) -> str:
     said = [
         f"{first.looks[r.explainer].name} ({number(r.x)}, {number(r.y)})" for r in records(points)
     ]

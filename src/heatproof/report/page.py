@@ -10,14 +10,14 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.axes import Judged, judge
+from heatproof.axes import AxisResult, axis_results
 from heatproof.drawing.pages import page, shared_script, shared_style, template
 from heatproof.drawing.pictures import Album, filters
+from heatproof.evaluation import Shown
 from heatproof.report import sections as parts
 from heatproof.report.findings import unreadable
 from heatproof.report.provenance import audit_text, cited, made
 from heatproof.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
-from heatproof.results import Shown
 
 
 def build_report(
@@ -36,10 +36,12 @@ def build_report(
     >>> "Nothing can be concluded" in build_report(none, none, [], {})
     True
     """
-    return draw_page(judge(table, samples, list(exhibits), manifest), samples, manifest)
+    return draw_page(axis_results(table, samples, list(exhibits), manifest), samples, manifest)
 
 
-def draw_page(every: Iterable[Judged], samples: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
+def draw_page(
+    every: Iterable[AxisResult], samples: pd.DataFrame, manifest: Mapping[str, Any]
+) -> str:
     """The page of `build_report` from what was judged."""
     about = dict(manifest)
     album = Album()

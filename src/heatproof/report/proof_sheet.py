@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AXES, Judged
+from heatproof.axes import AXES, AxisResult
 from heatproof.axes.contract import page_of
 from heatproof.drawing import pictures
 from heatproof.drawing.charts import Tiles
@@ -20,9 +20,9 @@ from heatproof.drawing.forms import ground, is_drawn, is_wide, uri
 from heatproof.drawing.methods import Look, settings_of
 from heatproof.drawing.plots import Mark, mark, of_marks
 from heatproof.drawing.prose import above, difference, listing, number, records
+from heatproof.evaluation import CLEAN, Condition, Shown
 from heatproof.models.modality import words_of
 from heatproof.report.findings import PILOT, unreadable
-from heatproof.results import CLEAN, Condition, Shown
 
 MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
@@ -41,7 +41,7 @@ COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 class Column:
     """One axis in sheet, scorecard and matrix: its numbers by explainer, on one scale."""
 
-    judged: Judged
+    judged: AxisResult
 
     @cached_property
     def rows(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Column:
 class ProofSheet:
     """One dataset and model as a sheet: rows of methods in the order of the first axis, controls below."""
 
-    here: Sequence[Judged]
+    here: Sequence[AxisResult]
     samples: pd.DataFrame
 
     @cached_property
@@ -359,7 +359,7 @@ def _count(n: int) -> str:
     return COUNTS[n] if n < len(COUNTS) else str(n)
 
 
-def _least_kept(judged: Judged) -> list[str]:
+def _least_kept(judged: AxisResult) -> list[str]:
     """The condition that changes most predictions, where it changes more than a tenth."""
     status = judged.cube.status
     if not judged.axis.separable or not (status == 1).any():
@@ -373,7 +373,7 @@ def _least_kept(judged: Judged) -> list[str]:
     return [f"{name[:1].upper()}{name[1:]}: {kept[worst].sum()} of {asked[worst]} predictions stay"]
 
 
-def proof_sheets(every: Sequence[Judged], samples: pd.DataFrame) -> list[ProofSheet]:
+def proof_sheets(every: Sequence[AxisResult], samples: pd.DataFrame) -> list[ProofSheet]:
     """The sheet of every dataset and model."""
     return [
         ProofSheet(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.axes import judge
+from heatproof.axes import axis_results
 from heatproof.axes.material import Material
 from heatproof.drawing.charts import Tiles
 from heatproof.drawing.forms import ground
@@ -18,8 +18,8 @@ from heatproof.drawing.plots import spot, wrapped
 from heatproof.drawing.prose import number
 from heatproof.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words, width_of
 from heatproof.errors import UserError, unknown
+from heatproof.evaluation import Condition, Shown
 from heatproof.report.proof_sheet import TILE, ProofSheet, proof_sheets
-from heatproof.results import Condition, Shown
 
 LEFT, WIDE, TOP = 168.0, 128.0, 74.0
 
@@ -112,7 +112,7 @@ def proof_sheet(
     for kind, name in (("dataset", dataset), ("model", model)):
         if name is not None and name not in set(table[kind]):
             raise unknown(kind, name, sorted(set(table[kind])))
-    for proof in proof_sheets(judge(table, samples, exhibits, manifest), samples):
+    for proof in proof_sheets(axis_results(table, samples, exhibits, manifest), samples):
         cube = proof.here[0].cube
         if cube.dataset == (dataset or cube.dataset) and cube.model == (model or cube.model):
             return drawn(proof, sample)

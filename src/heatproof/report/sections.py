@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.axes import Judged
+from heatproof.axes import AxisResult
 from heatproof.axes.contract import Finding, page_of
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import spoken
@@ -36,7 +36,7 @@ class AxisSection:
     """One evaluation on the page: its sentences, its charts and panels, and its numbers under them."""
 
     key: str
-    judged: Judged
+    judged: AxisResult
     lead: list[str]
     parts: list[Chart | Panel]
 
@@ -152,10 +152,10 @@ def advised_yaml(finding: Finding) -> str:
 
 
 def sections_of(
-    every: Iterable[Judged], samples: pd.DataFrame, manifest: Mapping[str, Any], album: Album
+    every: Iterable[AxisResult], samples: pd.DataFrame, manifest: Mapping[str, Any], album: Album
 ) -> list[Section]:
     """Every dataset and model that was asked for, those with scores first; pictures go into the album."""
-    by_place: dict[tuple[str, str], list[Judged]] = {}
+    by_place: dict[tuple[str, str], list[AxisResult]] = {}
     for judged in every:
         by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
     asked = dict.fromkeys([*by_place, *zip(samples["dataset"], samples["model"], strict=True)])
@@ -182,7 +182,7 @@ def sections_of(
     return sections
 
 
-def leads(judged: Judged) -> list[str]:
+def leads(judged: AxisResult) -> list[str]:
     """What an axis says of its results, methods by their human names; of somebody's own evaluation, the best score."""
     drawn = page_of(judged.axis)
     said = [
@@ -192,7 +192,7 @@ def leads(judged: Judged) -> list[str]:
     return [spoken(text, judged.looks) for text in (said if drawn is None else drawn.lead(judged))]
 
 
-def _drawn(here: Sequence[Judged]) -> list[AxisSection]:
+def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
     sections: list[AxisSection] = []
     for judged in here:
         drawn = page_of(judged.axis)
@@ -252,7 +252,7 @@ def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
 
 def across(sections: Iterable[Section]) -> list[Chart]:
     """What only several models show: the charts of every axis over all of its results."""
-    by_axis: dict[str, list[Judged]] = {}
+    by_axis: dict[str, list[AxisResult]] = {}
     for section in sections:
         for axis in section.axes:
             by_axis.setdefault(axis.judged.axis.name, []).append(axis.judged)
@@ -276,7 +276,7 @@ NUMBER_COLUMNS = [
 NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
 
 
-def number_rows(judged: Judged) -> list[Row]:
+def number_rows(judged: AxisResult) -> list[Row]:
     """The cells under `NUMBER_COLUMNS` of every row of the summary."""
     rows = []
     for r in records(judged.summary):

@@ -12,11 +12,11 @@ import pandas as pd
 from heatproof.axes import Axis, axis_of
 from heatproof.drawing.prose import number, records, with_interval
 from heatproof.errors import UserError, nearest, unknown
+from heatproof.evaluation import REDRAW
 from heatproof.report.terminal import Line, shortened
-from heatproof.results import REDRAW
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place
-from heatproof.runs.table import read_scores_by_explainer
+from heatproof.runs.tables import read_scores_by_explainer
 from heatproof.statistics.cubes import SUFFIXES
 from heatproof.types import matches
 

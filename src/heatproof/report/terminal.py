@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.axes import Judged, judge
+from heatproof.axes import AxisResult, axis_results
 from heatproof.drawing.prose import digits_of, number, records, with_interval
 from heatproof.report.findings import findings_here
 from heatproof.report.sections import leads
@@ -38,7 +38,7 @@ def styled_summary(
     """The lines of `text_summary`, each with its style; none is longer than `width` but for words that are."""
     lines: list[Line] = []
     for (dataset, model), group in groupby(
-        judge(table, samples, (), manifest), lambda j: (j.cube.dataset, j.cube.model)
+        axis_results(table, samples, (), manifest), lambda j: (j.cube.dataset, j.cube.model)
     ):
         here = list(group)
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
@@ -65,7 +65,7 @@ def styled_summary(
     return lines or [(NOTHING, "yellow")]
 
 
-def _ranking(judged: Judged, width: int) -> list[Line]:
+def _ranking(judged: AxisResult, width: int) -> list[Line]:
     """The explainers in order, by every headline of an axis."""
     lines: list[Line] = []
     for measure in judged.headlines:

@@ -23,12 +23,12 @@ from heatproof import rand
 from heatproof.data import Data, Loaded
 from heatproof.data.dataset import READING_AHEAD, decoding
 from heatproof.errors import UserError
+from heatproof.evaluation import REDRAW, Exhibit, Pairwise, Scores
 from heatproof.models import Model
 from heatproof.models.batches import Workbench
 from heatproof.models.modality import watches
 from heatproof.models.tasks import at, has_probability
-from heatproof.results import REDRAW, Exhibit, Pairwise, Scores
-from heatproof.runs import table
+from heatproof.runs import directory, tables
 from heatproof.runs.differences import listed
 from heatproof.runs.kept import MAPS, map_rows
 from heatproof.runs.pictures import exhibit_rows
@@ -70,14 +70,14 @@ class Runner:
         positions = self.plan.shards(dataset)[number]
         samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
         self._refuse_changed(job, samples)
-        with Writer(self.root, table.study_keys(self.manifest)) as write:
+        with Writer(self.root, directory.study_keys(self.manifest)) as write:
             _run_shard(self.plan, self.root, job, samples, bench, shared, tick, self.seconds, write)
         self.batch_sizes[model] = bench.batch_size
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """That of the run, which every process reads."""
-        return table.read_manifest(self.root)
+        return directory.read_manifest(self.root)
 
     def _refuse_changed(self, job: Job, samples: Loaded) -> None:
         """Raise where samples are not what they were when an earlier session, or another model, was given them."""
@@ -86,11 +86,11 @@ class Runner:
         paths = [
             path
             for model in models
-            for path in held(table.samples_path(self.root, dataset, model, number))
+            for path in held(directory.samples_path(self.root, dataset, model, number))
         ]
         known = {
             row["sample"]: row["digest"]
-            for row in table.read_rows(self.root, paths)
+            for row in tables.read_rows(self.root, paths)
             if row["digest"]
         }
         changed = [
@@ -195,7 +195,7 @@ def _run_shard(
         for evaluation, names in pending.items():
             for name in names:
                 empty = partial(
-                    table.score_rows,
+                    tables.score_rows,
                     dataset,
                     model_name,
                     evaluation,
@@ -203,10 +203,12 @@ def _run_shard(
                     (),
                     (),
                 )
-                write(table.part_path(root, dataset, model_name, evaluation, name, number), empty)
+                write(
+                    directory.part_path(root, dataset, model_name, evaluation, name, number), empty
+                )
                 _told(tick, evaluation, name, len(positions) * plan.conditions(evaluation))
         for name in plan.unkept(root, *job):
-            write(table.maps_path(root, dataset, model_name, name, number), MAPS.empty_table)
+            write(directory.maps_path(root, dataset, model_name, name, number), MAPS.empty_table)
             _told(tick, "maps", name, len(positions))
         _write_samples(root, job, bench.model, data, positions, loaded, None, write)
         return
@@ -229,7 +231,7 @@ def _run_shard(
         ):  # rows of the new ones go into the parts of the old too
             drop_parts(
                 [
-                    table.part_path(root, dataset, model_name, evaluation, name, number)
+                    directory.part_path(root, dataset, model_name, evaluation, name, number)
                     for name in names
                 ]
             )
@@ -243,7 +245,7 @@ def _run_shard(
             kept = list(results)
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
-                target_path = table.exhibits_path(
+                target_path = directory.exhibits_path(
                     root, dataset, model_name, evaluation, name, number
                 )
                 write(
@@ -253,9 +255,9 @@ def _run_shard(
             scores = [r for r in kept if isinstance(r, Scores)]
             role = role_of(plan.explainers[name])
             rows = partial(
-                table.score_rows, dataset, model_name, evaluation, role, batch.ids, scores
+                tables.score_rows, dataset, model_name, evaluation, role, batch.ids, scores
             )
-            write(table.part_path(root, dataset, model_name, evaluation, name, number), rows)
+            write(directory.part_path(root, dataset, model_name, evaluation, name, number), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
     wanted = [i for i, sample in enumerate(batch.ids) if plan.keeps(sample)]
     for name in plan.unkept(root, *job):
@@ -270,7 +272,7 @@ def _run_shard(
             target[wanted],
             maps,
         )
-        write(table.maps_path(root, dataset, model_name, name, number), rows)
+        write(directory.maps_path(root, dataset, model_name, name, number), rows)
         _told(tick, "maps", name, len(positions))
 
 
@@ -343,4 +345,7 @@ def _write_samples(
                 "error": "",
             }
         rows.append(row)
-    write(table.samples_path(root, *job), partial(pa.Table.from_pylist, rows, schema=table.SAMPLES))
+    write(
+        directory.samples_path(root, *job),
+        partial(pa.Table.from_pylist, rows, schema=tables.SAMPLES),
+    )

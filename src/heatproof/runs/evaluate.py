@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from heatproof import axes
 from heatproof.errors import UserError, no_exit
 from heatproof.models.precision import AUTO, Precision, arithmetic
-from heatproof.runs import manifest, table
+from heatproof.runs import directory, manifest
 from heatproof.runs.atomic import scratch, sweep
 from heatproof.runs.differences import differences
 from heatproof.runs.engine import run_shards
@@ -154,7 +154,7 @@ def execute(
     try:
         found = manifest.begin(root, study, plan.shard_size, command)
     except manifest.AnotherStudy as error:
-        before = table.read_manifest(root).get("prepared", {})
+        before = directory.read_manifest(root).get("prepared", {})
         options = "".join(f"\n  {line}" for line in differences(before, prepared, "data"))
         raise UserError(f"{error}{options}{changed_samples(plan, root)}") from error
     plan = replace(plan, shard_size=found["shard_size"])

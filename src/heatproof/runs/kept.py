@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heatproof.errors import UserError
-from heatproof.results import Scores
-from heatproof.runs import digests, table
+from heatproof.evaluation import Scores
+from heatproof.runs import digests, directory, tables
 from heatproof.runs.storage import Place
 from heatproof.runs.study import registry
 from heatproof.types import Batch
@@ -43,9 +43,11 @@ def map_rows(
 
 def read_maps(root: Place, dataset: str, model: str, explainer: str) -> Maps:
     """The kept maps of one explainer by sample id; parts are checked as they are read."""
-    paths = digests.parts(table.maps_path(root, dataset, model, explainer, 0).parent)
+    paths = digests.parts(directory.maps_path(root, dataset, model, explainer, 0).parent)
     found: Maps = {}
-    for row in (row for rows in table.read_parts(root, paths, MAPS) for row in rows.to_pylist()):
+    for row in (
+        row for rows in directory.read_parts(root, paths, MAPS) for row in rows.to_pylist()
+    ):
         values = np.ascontiguousarray(np.frombuffer(row["map"], np.uint8).reshape(4, -1).T)
         found[row["sample"]] = values.view(np.float32).reshape(row["shape"])
     return found
@@ -92,9 +94,9 @@ def judged(root: Place, manifest: Mapping[str, Any], evaluations: Any, data: Any
     asked, study, parts = (
         registry.evaluations(evaluations),
         manifest["study"],
-        [table.PARTS.empty_table()],
+        [tables.PARTS.empty_table()],
     )
-    predicted = table.read_samples(root).set_index(["dataset", "model", "sample"])["predicted"]
+    predicted = tables.read_samples(root).set_index(["dataset", "model", "sample"])["predicted"]
     for dataset, facts in study["datasets"].items():
         for model, task in study["tasks"][dataset].items():
             every = {name: read_maps(root, dataset, model, name) for name in study["explainers"]}
@@ -122,10 +124,10 @@ def judged(root: Place, manifest: Mapping[str, Any], evaluations: Any, data: Any
                         if isinstance(scores, Scores):
                             role = study["explainers"][scores.explainer]["role"]
                             parts.append(
-                                table.score_rows(dataset, model, label, role, batch.ids, [scores])
+                                tables.score_rows(dataset, model, label, role, batch.ids, [scores])
                             )
-    rows: pd.DataFrame = pa.concat_tables(parts).select(table.SCORES.names).to_pandas()
-    return rows.sort_values(table.KEY, ignore_index=True)
+    rows: pd.DataFrame = pa.concat_tables(parts).select(tables.SCORES.names).to_pandas()
+    return rows.sort_values(tables.KEY, ignore_index=True)
 
 
 def _batch(ids: Sequence[str], kind: str, maps: Mapping[str, Maps], data: Any) -> Batch:

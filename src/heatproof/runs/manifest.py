@@ -20,7 +20,7 @@ from heatproof.errors import UserError
 from heatproof.models import Model
 from heatproof.models.guards import missing_normalisation, untrained_head
 from heatproof.models.modality import WORDS, modality
-from heatproof.runs import atomic, digests, storage, table
+from heatproof.runs import atomic, digests, directory, storage
 from heatproof.runs.differences import differences
 from heatproof.runs.storage import Place
 from heatproof.types import Batch, Explainer, name_of, parameters, role_of
@@ -139,7 +139,7 @@ def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command
     if strangers:
         raise UserError(f"{root} is not empty and holds no heatproof run; choose another directory")
     first: dict[str, Any] = {
-        "format": table.FORMAT,
+        "format": directory.FORMAT,
         "heatproof": metadata.version("heatproof"),
         "created": now(),
     }
@@ -154,12 +154,12 @@ def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command
 
 def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a run whose study does not contradict this one."""
-    manifest = table.read_manifest(root)
+    manifest = directory.read_manifest(root)
     contradictions = differences(
         {"heatproof": manifest["heatproof"]}, {"heatproof": metadata.version("heatproof")}
     )
     contradictions += differences(manifest["study"], study)
-    for session in table.read_sessions(root):
+    for session in directory.read_sessions(root):
         contradictions += differences(session.get("adds", {}), study)
     if contradictions:
         lines = "\n  ".join(dict.fromkeys(contradictions))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from heatproof.errors import UserError
-from heatproof.runs import atomic, table
+from heatproof.runs import atomic, directory
 from heatproof.runs.differences import differences, joined
 from heatproof.runs.digests import contents, read_json
 from heatproof.runs.run import Run
@@ -59,7 +59,7 @@ def merge(
     stored = [read_json(source / "manifest.json") for source in sources]
     copied = {name: path for name, path in origin.values() if path != root / name}
     # Without the manifest a directory is no run, so it comes first; what is cut off can be merged again.
-    table.write_manifest(
+    directory.write_manifest(
         root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)}
     )
     for name, content in zip(copied, contents(list(copied.values())), strict=True):
@@ -69,9 +69,9 @@ def merge(
 
 def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, Any]:
     """The study that all the runs are part of; the first run that contradicts those before it is an error."""
-    known = table.read_manifest(sources[0])
+    known = directory.read_manifest(sources[0])
     for source in sources[1:]:
-        manifest = table.read_manifest(source)
+        manifest = directory.read_manifest(source)
         before, after = (
             {key: m[key] for key in _EVERYWHERE if key in m} for m in (known, manifest)
         )

@@ -19,8 +19,8 @@ from heatproof.data.graphs import NODES
 from heatproof.data.sequences import spelled
 from heatproof.drawing.forms import layout
 from heatproof.errors import Damaged
-from heatproof.results import Exhibit, Shown
-from heatproof.runs import digests, table
+from heatproof.evaluation import Exhibit, Shown
+from heatproof.runs import digests, directory
 from heatproof.runs.storage import Place
 from heatproof.types import KIND_BY_DIMENSIONS
 
@@ -122,7 +122,7 @@ def read_exhibits(root: Place) -> list[Shown]:
     """The pictures of the gallery."""
     paths = digests.parts(root / "gallery")
     shown: list[Shown] = []
-    for path, rows in zip(paths, table.read_parts(root, paths, EXHIBITS), strict=True):
+    for path, rows in zip(paths, directory.read_parts(root, paths, EXHIBITS), strict=True):
         try:
             shown += map(_shown, rows.to_pylist())
         except (OSError, ValueError, TypeError, SyntaxError, Image.DecompressionBombError) as error:

@@ -10,18 +10,18 @@ from typing import Any, Literal
 from heatproof.axes import USUAL
 from heatproof.data import Data
 from heatproof.errors import UserError, unknown
+from heatproof.evaluation import Evaluation, Pairwise
 from heatproof.models import Model
 from heatproof.models.guards import check_arguments
 from heatproof.models.modality import modality, why_not_explainable, why_undefined
 from heatproof.models.precision import AUTO, Precision, check_precision
 from heatproof.models.tasks import has_probability
-from heatproof.results import Evaluation, Pairwise
 from heatproof.runs import manifest
+from heatproof.runs.directory import INPUTS, exhibits_path, maps_path, part_path, samples_path
 from heatproof.runs.shard import load_references
 from heatproof.runs.storage import Place, present
 from heatproof.runs.study import registry
 from heatproof.runs.study.recommended import RECOMMENDED, WHY, recommended
-from heatproof.runs.table import INPUTS, exhibits_path, maps_path, part_path, samples_path
 from heatproof.runs.usual import (
     with_evident_task,
     with_references,

@@ -22,11 +22,12 @@ from heatproof.models import Model
 from heatproof.models.precision import PRECISIONS, Precision, arithmetic, check_precision
 from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch
+from heatproof.runs.directory import read_manifest
 from heatproof.runs.engine import Runner
 from heatproof.runs.plan import Job, Plan, describe
 from heatproof.runs.shard import reference_positions
 from heatproof.runs.storage import Place
-from heatproof.runs.table import read_manifest, read_scores
+from heatproof.runs.tables import read_scores
 
 TOLERANCE = 0.005
 """The largest shift of a mean score that counts as the same answer."""

@@ -27,11 +27,11 @@ from heatproof.axes.faithfulness.retraining.leakage import Removed, probe_column
 from heatproof.axes.faithfulness.retraining.trainer import Trainer, described, scores
 from heatproof.data import Data
 from heatproof.errors import UserError
+from heatproof.evaluation import Scores
 from heatproof.models import Model
 from heatproof.models.batches import Workbench
 from heatproof.models.precision import arithmetic
-from heatproof.results import Scores
-from heatproof.runs import manifest, table
+from heatproof.runs import directory, manifest, tables
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place, place, present
@@ -182,7 +182,7 @@ def retrain(
     manifest.record(root, begun_there, session)
     begun = time.perf_counter()
     before = model.passes
-    keys = table.study_keys(table.read_manifest(root))
+    keys = directory.study_keys(directory.read_manifest(root))
     work = Work(
         model,
         batches,
@@ -313,7 +313,7 @@ class Work:
 
     def path(self, evaluation: str, cell: Cell) -> Place:
         """Where a part goes, which gets the digest of its content in its name."""
-        return table.part_path(
+        return directory.part_path(
             self.root, self.dataset, self.model.name, evaluation, cell.explainer, cell.number
         )
 
@@ -425,9 +425,9 @@ class Work:
                 )
             )
         role = role_of(self.methods[cell.explainer])
-        part = table.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows)
+        part = tables.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows)
         path = self.path(evaluation, cell)
-        table.write_part(path, part, table.key_of(self.keys, self.root, path))
+        directory.write_part(path, part, directory.key_of(self.keys, self.root, path))
 
 
 def _where(cell: Cell) -> str:

@@ -11,9 +11,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from heatproof import axes, statistics
-from heatproof.axes.contract import Better
 from heatproof.errors import UserError, unknown
-from heatproof.runs import digests, kept, table
+from heatproof.evaluation import Better
+from heatproof.runs import digests, directory, kept, tables
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.pictures import read_exhibits
 from heatproof.runs.storage import Place, place
@@ -27,19 +27,19 @@ class Run:
     def __init__(self, path: Place, packed: Path | None = None) -> None:
         self.path = path
         self.packed = packed
-        self.manifest = table.read_manifest(path)
+        self.manifest = directory.read_manifest(path)
         self._arranged: tuple[list[Place], list[Cube]] | None = None
 
     def table(self) -> pd.DataFrame:
-        """One row per attempted pair and measure, with the columns of `heatproof.runs.table.SCORES`.
+        """One row per attempted pair and measure, with the columns of `heatproof.runs.tables.SCORES`.
 
         `status` is ok, flipped or undefined, and `reason` says why a pair has no score.
         """
-        return table.read_scores(self.path)
+        return tables.read_scores(self.path)
 
     def samples(self) -> pd.DataFrame:
         """One row per sample: label, prediction and probability, or why it could not be read."""
-        return table.read_samples(self.path)
+        return tables.read_samples(self.path)
 
     def summary(self) -> pd.DataFrame:
         """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
@@ -187,7 +187,7 @@ class Run:
 
     def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
-        return table.read_scores(self.path, compact=True)
+        return tables.read_scores(self.path, compact=True)
 
     def _repr_html_(self) -> str:
         """How a notebook shows a run: what was run, whether all of it, and the ranking of every axis."""

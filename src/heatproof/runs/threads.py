@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from heatproof.data import Loaded
+from heatproof.runs.directory import key_of, write_part
 from heatproof.runs.plan import Job, Plan
 from heatproof.runs.storage import Place
-from heatproof.runs.table import key_of, write_part
 
 
 def read_ahead(

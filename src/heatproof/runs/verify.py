@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from heatproof.errors import Damaged, Foreign, UserError
-from heatproof.runs import digests, storage, table
+from heatproof.runs import digests, directory, storage, tables
 from heatproof.runs.differences import listed
 from heatproof.runs.plan import Job, Plan
 from heatproof.runs.storage import Place, StorePath
@@ -67,12 +67,12 @@ def _verdicts(root: Place) -> Iterator[Verdict]:
         str, Any
     ] = {}  # read after that, for whoever adds to a study says so before there are parts
     try:
-        manifest = table.read_manifest(root)
+        manifest = directory.read_manifest(root)
         yield Verdict("whole", "manifest.json")
     except Damaged as error:  # or that of a session, which comes again below
         if "manifest.json" in str(error):
             yield Verdict("damaged", "manifest.json", str(error))
-    keys = table.study_keys(manifest) if manifest else {}
+    keys = directory.study_keys(manifest) if manifest else {}
     for folder, suffix in FOLDERS.items():
         found = listed[folder]
         twice = (
@@ -99,7 +99,7 @@ def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> 
     try:
         content = digests.read(path)
         if suffix == ".parquet":
-            with table.open_part(root, path, content, keys) as part:
+            with directory.open_part(root, path, content, keys) as part:
                 if not (part.metadata.metadata or {}).get(b"study") and keys:
                     raise Foreign(f"{path} does not say of which study it is")
     except Foreign as error:
@@ -113,7 +113,7 @@ def missing(root: str | Place) -> list[str]:
     """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
     path = storage.place(root)
     storage.forget_listings()
-    manifest = table.read_manifest(path)
+    manifest = directory.read_manifest(path)
     study = manifest["study"]
     found = []
     judged = [  # what the engine does not run has its own parts
@@ -133,19 +133,19 @@ def missing(root: str | Place) -> list[str]:
                 f"{where}: {evaluation} of {explainer}"
                 for evaluation, explainer in judged
                 if not storage.present(
-                    table.part_path(path, dataset, model, evaluation, explainer, number)
+                    directory.part_path(path, dataset, model, evaluation, explainer, number)
                 )
             ]
             lost = (
                 e
                 for e in kept
-                if not storage.present(table.maps_path(path, dataset, model, e, number))
+                if not storage.present(directory.maps_path(path, dataset, model, e, number))
             )
             gaps += [f"{where}: maps of {explainer}" for explainer in lost]
             if (
                 (judged or kept)
                 and not gaps
-                and not storage.present(table.samples_path(path, dataset, model, number))
+                and not storage.present(directory.samples_path(path, dataset, model, number))
             ):
                 gaps = [f"{where}: its samples"]
             found += gaps
@@ -165,7 +165,7 @@ def mend(root: Place, wanted: Iterable[Place]) -> None:
     A part of another study is an error: whoever put it there may have no other copy.
     """
     storage.forget_listings()
-    keys, wanted = table.study_keys(table.read_manifest(root)), list(wanted)
+    keys, wanted = directory.study_keys(directory.read_manifest(root)), list(wanted)
     found = [path for part in wanted for path in storage.held(part)]
     for path, verdict in zip(found, _each(root, found, keys, ".parquet"), strict=True):
         if verdict.state == "foreign":
@@ -186,13 +186,13 @@ def keep_one(wanted: Iterable[Place]) -> None:
 
 def changed_samples(plan: Plan, root: Place) -> str:
     """Which samples of a study are not what they were when the run in a directory read them, one line a data set."""
-    known = table.read_manifest(root)["study"]["datasets"]
+    known = directory.read_manifest(root)["study"]["datasets"]
     others = {
         n: d
         for n, d in plan.data.items()
         if known.get(n, {}).get("fingerprint", d.fingerprint) != d.fingerprint
     }
-    rows, lines = table.read_samples(root) if others else None, []
+    rows, lines = tables.read_samples(root) if others else None, []
     for name, data in others.items():
         assert rows is not None
         own = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
@@ -209,7 +209,7 @@ def changed_samples(plan: Plan, root: Place) -> str:
 def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
     """Remove everything of the shards with samples that could not be read for a reason that may have passed."""
     for job in jobs:
-        rows = table.read_rows(root, storage.held(table.samples_path(root, *job)))
+        rows = tables.read_rows(root, storage.held(directory.samples_path(root, *job)))
         if failed := [row["sample"] for row in rows if row["transient"]]:
             logging.getLogger("heatproof").warning(
                 "%d samples are read again, the first is %r", len(failed), failed[0]

@@ -5,7 +5,7 @@ sample adds to its error (`estimates`), under every condition at once, so that d
 paired and the correlation between the conditions of one sample is kept. One rule makes intervals, tests and bounds of
 it (`intervals`).
 
-Every function takes the long table (see `heatproof.runs.table`) or the cubes that `arrange` makes of it;
+Every function takes the long table (see `heatproof.runs.tables`) or the cubes that `arrange` makes of it;
 arranging once and passing the cubes on saves time on large runs. The identity perturbation, a control, takes no part
 in ranks and tests.
 """

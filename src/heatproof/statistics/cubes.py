@@ -10,12 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from heatproof.evaluation import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition, Span
 from heatproof.maps.chance import unpacked
-from heatproof.results import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition
 
 Array = NDArray[np.float64]
-Span = tuple[float | None, float | None]
-"""The ends of a scale, None where it has none."""
 
 SUFFIXES = ("_aligned_chance", "_aligned", "_chance")
 CONTROL = "control"

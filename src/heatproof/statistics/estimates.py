@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heatproof.evaluation import Span
 from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.cubes import Array, Cube, Span
+from heatproof.statistics.cubes import Array, Cube
 from heatproof.statistics.forms import Form, best_columns
 from heatproof.statistics.intervals import EXACT, STUDENT, Errors, intervals, lower_bounds
 

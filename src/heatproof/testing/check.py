@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from heatproof import rand
 from heatproof.axes import Axis, arrange, axis_of
 from heatproof.errors import UserError
-from heatproof.results import OK, REDRAW, UNDEFINED
+from heatproof.evaluation import OK, REDRAW, UNDEFINED, Span
 from heatproof.runs.run import Run
-from heatproof.runs.table import read_places, read_scores
+from heatproof.runs.tables import read_places, read_scores
 from heatproof.runs.verify import missing
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.bounds_of_means import (
@@ -27,7 +27,7 @@ from heatproof.statistics.bounds_of_means import (
     samples_needed,
     samples_needed_to_bet,
 )
-from heatproof.statistics.cubes import SUFFIXES, Array, Cube, Span
+from heatproof.statistics.cubes import SUFFIXES, Array, Cube
 from heatproof.statistics.estimates import Estimate, calibrated, column, estimates, of_means
 from heatproof.testing.choose import choose, each, no_readout
 from heatproof.testing.requirement import SHARES, Requirement, parse_all

@@ -89,9 +89,9 @@ def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
         batch_size: int | None = None,
         device: str | None = None,
     ) -> Run:
+        from heatproof.runs.directory import slug
         from heatproof.runs.evaluate import execute
         from heatproof.runs.plan import make_plan
-        from heatproof.runs.table import slug
         from heatproof.testing.cache import fingerprint
 
         plan = make_plan(

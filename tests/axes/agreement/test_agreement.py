@@ -12,7 +12,7 @@ from scipy import stats
 
 import heatproof
 from heatproof import UserError
-from heatproof.axes import judge
+from heatproof.axes import axis_results
 from heatproof.axes.agreement.page import clustered, matrix
 from support.small import model, pictures
 
@@ -65,7 +65,7 @@ def test_a_method_agrees_with_itself_and_noise_with_nobody():
         "noise": heatproof.RandomMap(),
     }
     run = heatproof.evaluate(model(), pictures(6), copies, [AXIS])
-    (judged,) = judge(run.in_study_order(), run.samples(), (), run.manifest)
+    (judged,) = axis_results(run.in_study_order(), run.samples(), (), run.manifest)
     found = matrix(judged)
     one, two, noise = (found.explainers.index(name) for name in copies)
     assert found.mean[one, two] == 1 and abs(found.mean[one, noise]) < 0.05

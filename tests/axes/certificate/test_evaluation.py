@@ -21,7 +21,7 @@ from heatproof.axes.certificate.flips import TRIALS, find_flips
 from heatproof.features import Patches, Pixels, Superpixels, count
 from heatproof.maps.masks import select
 from heatproof.runs.pictures import read_exhibits
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from support.small import model, pictures
 
 METHODS = ["saliency", "random", {"lime": {"samples": 30, "features": {"patches": {"size": 8}}}}]

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import judge
-from heatproof.axes.contract import Finding, Judged, figures_of, findings_of, page_of
+from heatproof.axes import axis_results
+from heatproof.axes.contract import AxisResult, Finding, figures_of, findings_of, page_of
 from heatproof.axes.material import Material
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import Skipped
@@ -18,13 +18,13 @@ from support.synthetic import Entry, rows_of
 N = 40
 
 
-def judged(rows: pd.DataFrame, **explainers: dict[str, Any]) -> Judged:
+def judged(rows: pd.DataFrame, **explainers: dict[str, Any]) -> AxisResult:
     samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
-    (result,) = judge(rows, samples, [], {"study": {"explainers": explainers}})
+    (result,) = axis_results(rows, samples, [], {"study": {"explainers": explainers}})
     return result
 
 
-def findings(result: Judged) -> dict[str, Finding]:
+def findings(result: AxisResult) -> dict[str, Finding]:
     return {finding.title: finding for finding in findings_of(result)}
 
 
@@ -57,7 +57,7 @@ def test_random_features_are_known_by_role_and_registered_name() -> None:
     rows = certificates(0.7, ("a", "dice"))
     rows["role"] = np.where(rows["explainer"] == "dice", "control", "method")
 
-    def beside_random(result: Judged) -> list[Finding]:
+    def beside_random(result: AxisResult) -> list[Finding]:
         return [one for title, one in findings(result).items() if "random" in title]
 
     (finding,) = beside_random(judged(rows, dice={"name": "random"}))

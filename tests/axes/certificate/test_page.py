@@ -11,18 +11,18 @@ import pytest
 
 import heatproof
 from heatproof import Certificate
-from heatproof.axes import BY_NAME, arrange, judge
+from heatproof.axes import BY_NAME, arrange, axis_results
 from heatproof.axes.certificate import page as certified
 from heatproof.axes.certificate import smoothing_page as smoothed
 from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
 from heatproof.axes.certificate.smoothing import Smoothing
 from heatproof.axes.certificate.words import certificate_lead
-from heatproof.axes.contract import Judged, findings_of, page_of
+from heatproof.axes.contract import AxisResult, findings_of, page_of
 from heatproof.drawing.charts import Panel
 from heatproof.drawing.prose import at_least
+from heatproof.evaluation import Shown
 from heatproof.features import Patches
-from heatproof.results import Shown
 from heatproof.runs.pictures import read_exhibits
 from heatproof.statistics import exact_share
 from heatproof.statistics.bounds import clopper_pearson_low
@@ -34,10 +34,10 @@ SAMPLES = 10
 NAMES = ("grad_cam", "random")
 
 
-def judged(rows: pd.DataFrame, settings=None) -> Judged:
+def judged(rows: pd.DataFrame, settings=None) -> AxisResult:
     (cube,) = arrange(rows)
     samples = pd.DataFrame(columns=["sample"])
-    return Judged(BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, {}, rows)
+    return AxisResult(BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, {}, rows)
 
 
 def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
@@ -229,7 +229,7 @@ def test_a_real_run_is_drawn():
         ),
     }
     done = heatproof.evaluate(model(), pictures(4), ["saliency", "random"], axes)
-    results = judge(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
+    results = axis_results(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
     drawn = {result.label: page_of(result.axis).parts(result) for result in results}
     assert [part.key for part in drawn["certificate"]] == ["certified", "example"]
     assert isinstance(drawn["certificate"][-1], Panel)

@@ -17,7 +17,7 @@ from heatproof.features import Patches, Pixels, Superpixels, Tokens
 from heatproof.maps.masks import select
 from heatproof.models.smoothed import Smoothed
 from heatproof.runs.plan import make_plan
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from support.small import model as shapes
 from support.small import pictures
 

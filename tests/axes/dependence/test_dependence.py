@@ -354,6 +354,6 @@ def test_words_say_no_more_than_the_intervals(run):
 
 
 def judged_of(run: heatproof.Run) -> list:
-    from heatproof.axes import judge
+    from heatproof.axes import axis_results
 
-    return judge(run.in_study_order(), run.samples(), (), run.manifest)
+    return axis_results(run.in_study_order(), run.samples(), (), run.manifest)

@@ -18,7 +18,7 @@ from heatproof.axes.faithfulness.sweeps import removal_ranks, removal_sizes, res
 from heatproof.errors import make
 from heatproof.features import Patches, Pixels, Tokens
 from heatproof.runs.pictures import read_exhibits
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", "random"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import Finding, judge
+from heatproof.axes import Finding, axis_results
 from heatproof.axes.contract import findings_of
 from heatproof.axes.faithfulness.findings import findings
 from heatproof.axes.faithfulness.words import lead
@@ -96,6 +96,6 @@ def test_retraining_alone_tells_of_the_leak_once() -> None:
         (retrained, "may leak"),
         (pd.concat([retrained, leaking()]), "leaks"),
     ):
-        judged = judge(table, samples(0, unreadable=0), (), {})
+        judged = axis_results(table, samples(0, unreadable=0), (), {})
         (finding,) = (finding for one in judged for finding in findings_of(one))
         assert finding.axis == "retraining" and "zero" in finding.title and title in finding.title

@@ -19,7 +19,7 @@ from heatproof.axes.faithfulness.curves import readouts
 from heatproof.axes.faithfulness.sweeps import bound, removal_ranks, removal_sizes, resolve_imputers
 from heatproof.features import Pixels, Tokens, Windows
 from heatproof.removal import Hidden, ReferenceMean
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from support.modalities import case
 
 UNITS = torch.tensor([1.0, 20.0, 300.0, 0.05, 1.0])

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import heatproof
-from heatproof.axes import Judged, judge
+from heatproof.axes import AxisResult, axis_results
 from heatproof.axes.faithfulness import checks as faithful_checks
 from heatproof.axes.faithfulness import frames as scores
 from heatproof.axes.faithfulness import page as faithful
@@ -24,11 +24,11 @@ from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import looks, spoken
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.sheet import Dot, Words
+from heatproof.evaluation import Shown
 from heatproof.report import build_report
 from heatproof.report.sections import sections_of
-from heatproof.results import Shown
 from heatproof.runs.pictures import read_exhibits
-from heatproof.runs.table import read_samples
+from heatproof.runs.tables import read_samples
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.pages import NASTY, Page, curve, is_sound, marks
 from support.small import model, pictures
@@ -73,13 +73,13 @@ def few_draws() -> Iterator[None]:
 
 
 @lru_cache(maxsize=1)
-def whole() -> tuple[Judged, dict[str, Any]]:
+def whole() -> tuple[AxisResult, dict[str, Any]]:
     """Made-up rows without retraining, and what is drawn of them."""
     axis = axis_of(made_up())
     return axis, {p.key: p for p in faithful.parts(axis)}
 
 
-def part(axis: Judged, key: str) -> Any:
+def part(axis: AxisResult, key: str) -> Any:
     return next((p for p in faithful.parts(axis) if p.key == key), None)
 
 
@@ -296,7 +296,7 @@ def test_retrained_networks_alone_get_sections_of_their_own() -> None:
     )
     both = pd.concat([made_up(imputers=ONE), table], ignore_index=True)
     for rows, titles in ((table, ["Retraining", "Leakage"]), (both, ["Faithfulness"])):
-        (section,) = sections_of(judge(rows, samples, [], {}), samples, {}, Album())
+        (section,) = sections_of(axis_results(rows, samples, [], {}), samples, {}, Album())
         assert [axis.judged.title for axis in section.axes] == titles
         keys = [p.key for axis in section.axes for p in axis.parts]
         assert {"retraining", "leakage", "consistency"} <= set(keys) and len(set(keys)) == len(keys)

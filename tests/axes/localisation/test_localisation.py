@@ -13,7 +13,7 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, open_data
-from heatproof.axes import arrange, judge
+from heatproof.axes import arrange, axis_results
 from heatproof.axes.localisation.evaluation import Localisation
 from heatproof.axes.localisation.measures import box, relevance, scored
 from heatproof.axes.localisation.mosaic import composed
@@ -165,7 +165,7 @@ def test_a_right_map_scores_1_and_every_pair_is_a_row():
 
 def test_what_is_said_is_what_was_measured():
     run = corner_run(["input_x_gradient", "saliency", "random"])
-    judged = judge(run.table(), run.samples(), (), run.manifest)[0]
+    judged = axis_results(run.table(), run.samples(), (), run.manifest)[0]
     assert {"input_x_gradient", "saliency"} <= set(re.findall(r"\w+", lead(judged)[0]))
     assert re.search(r"\b2\b.*chance", lead(judged)[1])
     assert list(findings(judged)) == []

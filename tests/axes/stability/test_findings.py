@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from heatproof.axes import Finding, judge
+from heatproof.axes import Finding, axis_results
 from heatproof.axes.contract import NO_SCORE
 from heatproof.axes.stability import page
 from heatproof.axes.stability.findings import findings
@@ -30,7 +30,7 @@ def study(explainers: dict[str, Any] | None = None, **sections: Any) -> dict[str
 
 
 def frames_of(table: pd.DataFrame, manifest: dict[str, Any] | None = None) -> Frames:
-    (judged,) = judge(table, NOBODY, [], manifest or {})
+    (judged,) = axis_results(table, NOBODY, [], manifest or {})
     found = frames(judged)
     assert found is not None
     return found
@@ -269,7 +269,7 @@ def test_series_and_tables_are_not_called_pictures() -> None:
 
 def test_without_fass_there_is_nothing_to_find_or_to_draw() -> None:
     table = held({"a": 0.9, "b": 0.7})
-    (judged,) = judge(table[~table["measure"].str.startswith("fass")], NOBODY, [], {})
+    (judged,) = axis_results(table[~table["measure"].str.startswith("fass")], NOBODY, [], {})
     assert list(findings(judged)) == [] and page.parts(judged) == []
     assert "score" in " ".join(page.lead(judged))
 

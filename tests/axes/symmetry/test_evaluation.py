@@ -19,7 +19,7 @@ from heatproof.errors import BadParameter, make
 from heatproof.explainers import GradientShap, InputXGradient, Saliency
 from heatproof.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
 from heatproof.runs.pictures import read_exhibits
-from heatproof.runs.table import KEY
+from heatproof.runs.tables import KEY
 from heatproof.types import Moved
 
 METHODS = {

@@ -12,7 +12,7 @@ import yaml
 
 import heatproof
 from heatproof import axes
-from heatproof.axes.contract import Finding, Judged, figures_of, findings_of
+from heatproof.axes.contract import AxisResult, Finding, figures_of, findings_of
 from heatproof.axes.symmetry import AXIS
 from heatproof.axes.symmetry.findings import remedies
 from heatproof.axes.symmetry.frames import repaired, symmetries
@@ -30,7 +30,7 @@ def near(centre: float, width: float = 0.001) -> np.ndarray:
     return centre + draws - draws.mean()
 
 
-def judge(
+def axis_results(
     score: Any,
     model: Any = 1.0,
     measure: str = "equivariance",
@@ -39,7 +39,7 @@ def judge(
     chance: float = 0.0,
     half: float = 0.0,
     extra: tuple[synthetic.Entry, ...] = (),
-) -> Judged:
+) -> AxisResult:
     entries = [
         ("m", measure, "dihedral", 8.0, score),
         ("m", f"{measure}_chance", "dihedral", 8.0, np.full(N, chance)),
@@ -62,35 +62,35 @@ def judge(
     return judged
 
 
-def titled(judged: Judged, word: str) -> list[Finding]:
+def titled(judged: AxisResult, word: str) -> list[Finding]:
     """The findings whose title has this word."""
     return [finding for finding in findings_of(judged) if word in finding.title]
 
 
-def broken(judged: Judged) -> list[Finding]:
+def broken(judged: AxisResult) -> list[Finding]:
     """The findings that a method breaks a symmetry that the model has."""
     return titled(judged, "breaks")
 
 
 def test_guidelines_one_to_four_where_the_model_is_invariant():
     tried = (("m", "equivariance", "symmetrised", 4.0, np.full(N, 0.995)),)
-    (card,) = broken(judge(near(0.6), explainer={"name": "lime"}, extra=tried))
+    (card,) = broken(axis_results(near(0.6), explainer={"name": "lime"}, extra=tried))
     assert card.severity == "act" and "baseline" in card.do
     assert "4 elements" in card.do and "0.995" in card.do
     assert 'heatproof.symmetrise(explainer, {"dihedral": {"n": 4}})' in card.do
     (example,) = broken(
-        judge(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"})
+        axis_results(near(0.6), measure="invariance", explainer={"name": "simplex", "layer": "f"})
     )
     assert "invariant layer" in example.do and "2 and 4" in example.means
     (concept,) = broken(
-        judge(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"})
+        axis_results(near(0.6), measure="invariance", explainer={"name": "cav", "layer": "f"})
     )
     assert "3 and 4" in concept.means and "layer f " in concept.do
-    assert not findings_of(judge(near(0.9999, 1e-6)))
+    assert not findings_of(axis_results(near(0.9999, 1e-6)))
 
 
 def test_the_remedy_is_what_the_finding_says_to_do():
-    judged = judge(near(0.6), explainer={"name": "lime"})
+    judged = axis_results(near(0.6), explainer={"name": "lime"})
     measured = symmetries(judged)
     assert measured is not None
     remedy = remedies(measured)["m"]
@@ -98,23 +98,23 @@ def test_the_remedy_is_what_the_finding_says_to_do():
 
 
 def test_guideline_five_and_no_word_where_the_model_is_open():
-    (card,) = findings_of(judge(near(0.6), near(0.95, 1e-5)))
+    (card,) = findings_of(axis_results(near(0.6), near(0.95, 1e-5)))
     assert "model" in card.title and card.explainers == ("m",)
     assert "not symmetrise" in card.do
     unsure = np.where(np.arange(N) < 1, 0.97, 1.0)  # the interval holds 0.999
-    assert not findings_of(judge(near(0.6), unsure))
+    assert not findings_of(axis_results(near(0.6), unsure))
 
 
 def test_chance_draws_and_the_group_are_told():
     floor = (("m", "equivariance", "redraw", 0.0, near(0.5)),)
-    (drawn,) = titled(judge(near(0.6), extra=floor), "draws")
+    (drawn,) = titled(axis_results(near(0.6), extra=floor), "draws")
     assert "0.50" in drawn.seen and "0.60" in drawn.seen
-    (level,) = titled(judge(near(0.6), chance=0.6), "other samples")
+    (level,) = titled(axis_results(near(0.6), chance=0.6), "other samples")
     assert "chance 0.60" in level.seen and level.explainers == ("m",)
-    (few,) = titled(judge(near(0.6), half=0.2), "elements")
+    (few,) = titled(axis_results(near(0.6), half=0.2), "elements")
     assert "±0.20" in few.seen and "elements: 32" in few.do
     (turned,) = titled(
-        judge(near(0.6), settings={"group": {"name": "dihedral", "n": 8}}), "interpolates"
+        axis_results(near(0.6), settings={"group": {"name": "dihedral", "n": 8}}), "interpolates"
     )
     assert "{dihedral: {n: 4}}" in turned.do
 
@@ -127,27 +127,27 @@ def test_a_method_at_its_floor_is_not_accused():
     """Sampling noise is no asymmetry: below 1, but not below what two draws on one input agree to."""
     score, noisy = near(0.93), near(0.931, 0.01)
     floor = ("m", "equivariance", "redraw", 0.0, noisy)
-    found = judge(score, explainer={"name": "kernel_shap"}, extra=(floor,))
+    found = axis_results(score, explainer={"name": "kernel_shap"}, extra=(floor,))
     assert not broken(found)
     assert any("draws" in s and "m 0.93" in s for s in lead(found))
     above = ("m", "equivariance", "redraw", 0.0, near(0.99))
-    assert broken(judge(score, explainer={"name": "kernel_shap"}, extra=(above,)))
+    assert broken(axis_results(score, explainer={"name": "kernel_shap"}, extra=(above,)))
     back = ("m", "equivariance", "there_and_back", 8.0, near(0.94, 0.02))
-    assert not broken(judge(near(0.94), extra=(back,)))
+    assert not broken(axis_results(near(0.94), extra=(back,)))
 
 
 def test_a_model_is_judged_by_the_explained_output_and_by_agreement():
     """A cosine of probabilities of 1 says little: saturated or nearly uniform outputs have it whatever they do."""
     for measure, value in (("model_change", 0.4), ("model_agreement", 0.14)):
         extra = (("m", measure, "dihedral", 8.0, np.full(N, value)),)
-        found = judge(near(0.6), explainer={"name": "lime"}, extra=extra)
+        found = axis_results(near(0.6), explainer={"name": "lime"}, extra=extra)
         assert not broken(found), measure
         assert titled(found, "model itself"), measure
     fine = (
         ("m", "model_change", "dihedral", 8.0, np.full(N, 1e-6)),
         ("m", "model_agreement", "dihedral", 8.0, np.ones(N)),
     )
-    judged = judge(near(0.6), explainer={"name": "lime"}, extra=fine)
+    judged = axis_results(near(0.6), explainer={"name": "lime"}, extra=fine)
     assert broken(judged)
     assert "0.0001 %" in " ".join(lead(judged))
 
@@ -167,7 +167,7 @@ def test_a_model_is_judged_by_the_explained_output_and_by_agreement():
     ],
 )
 def test_advice_repeats_the_group_of_the_study(group, text):
-    (card,) = broken(judge(near(0.6), settings={"group": group}, explainer={"name": "lime"}))
+    (card,) = broken(axis_results(near(0.6), settings={"group": group}, explainer={"name": "lime"}))
     assert text is None or text in card.do
     if group["name"] != "own":
         form = card.do.split("symmetrise(explainer, ")[1].split("); in a study")[0]
@@ -181,20 +181,22 @@ def test_advice_repeats_the_group_of_the_study(group, text):
         assert made.group == build(yaml.safe_load(study)["symmetrised"]["group"])
         assert made.group.name == group["name"] and getattr(made.group, "n", 2) == 2
     (other,) = broken(
-        judge(near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"})
+        axis_results(
+            near(0.6), measure="invariance", settings={"group": group}, explainer={"name": "cav"}
+        )
     )
     assert "moved back" not in other.do, "importances of concepts are averaged as they are"
 
 
 def test_chance_stands_beside_the_headline():
-    assert "chance 0.89" in lead(judge(near(0.996), chance=0.89))[0]
+    assert "chance 0.89" in lead(axis_results(near(0.996), chance=0.89))[0]
 
 
 def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
     curve = tuple(
         ("m", "equivariance", "convergence", float(n), near(1 - 0.2 / n)) for n in (1, 2, 8)
     )
-    measured = symmetries(judge(near(0.6), extra=curve))
+    measured = symmetries(axis_results(near(0.6), extra=curve))
     assert measured is not None
     rows = repaired(measured, "convergence")
     assert rows["level"].tolist() == [1, 2, 8] and rows["mean"].tolist() == pytest.approx(
@@ -202,4 +204,4 @@ def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
     )
     chart = convergence_chart(measured)
     assert chart is not None
-    assert convergence_chart(symmetries(judge(near(0.6)))) is None
+    assert convergence_chart(symmetries(axis_results(near(0.6)))) is None

@@ -13,7 +13,7 @@ from scipy import stats
 
 import heatproof
 from heatproof import axes, statistics
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.axes.symmetry.frames import Symmetries, group_words, layer_verdicts, symmetries
 from heatproof.axes.symmetry.page import MOST_DOTS, PAGE, correlation
@@ -22,7 +22,7 @@ from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import colour_of
 from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Dot
-from heatproof.results import Shown
+from heatproof.evaluation import Shown
 from heatproof.runs.pictures import read_exhibits
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
@@ -81,7 +81,9 @@ def rows_of(
     return rows
 
 
-def judge(rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any = None) -> Judged:
+def axis_results(
+    rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any = None
+) -> AxisResult:
     samples = pd.DataFrame(
         {"sample": sorted(rows["sample"].unique()), "predicted_name": "cat", "probability": 0.9}
     )
@@ -91,20 +93,20 @@ def judge(rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any =
     return judged
 
 
-def measured_in(judged: Judged) -> Symmetries:
+def measured_in(judged: AxisResult) -> Symmetries:
     measured = symmetries(judged)
     assert measured is not None
     return measured
 
 
-def by_key(judged: Judged) -> dict[str, Any]:
+def by_key(judged: AxisResult) -> dict[str, Any]:
     return {part.key: part for part in PAGE.parts(judged)}
 
 
 def test_the_boxes_hold_the_numbers_of_the_table():
     ig, lime = spread(0.7), spread(0.3, seed=1)
     rows = rows_of({"lime": lime, "ig": ig, "random": spread(0.12)}, floors={"lime": 0.25})
-    judged = judge(rows)
+    judged = axis_results(rows)
     chart = by_key(judged)["boxes"]
     is_sound(chart)
     (plot,) = chart.plots
@@ -135,8 +137,8 @@ def test_the_boxes_hold_the_numbers_of_the_table():
 
 
 def test_the_error_of_drawn_elements_is_told():
-    exact = judge(rows_of({"ig": spread(0.7)}))
-    drawn = judge(rows_of({"ig": spread(0.7)}, half=0.21))
+    exact = axis_results(rows_of({"ig": spread(0.7)}))
+    drawn = axis_results(rows_of({"ig": spread(0.7)}, half=0.21))
     whole = by_key(exact)["boxes"].caption
     assert "D4" in whole and "±" not in whole
     assert "±0.21" in by_key(drawn)["boxes"].caption
@@ -150,12 +152,12 @@ def test_kinds_are_kept_apart():
         measures={"tracin": "invariance", "cav(layer=1)": "invariance", "mine": "invariance"},
     )
     known = {"tracin": {"name": "tracin"}, "cav(layer=1)": {"name": "cav", "layer": "1"}}
-    means = measured_in(judge(rows, explainers=known)).means
+    means = measured_in(axis_results(rows, explainers=known)).means
     assert means.kind.tolist() == ["feature", "example", "concept", "example or concept"]
-    titles = [plot.title for plot in by_key(judge(rows, explainers=known))["boxes"].plots]
+    titles = [plot.title for plot in by_key(axis_results(rows, explainers=known))["boxes"].plots]
     for title, kind in zip(titles, means.kind, strict=True):
         assert title.startswith(kind.capitalize())
-    named = judge(
+    named = axis_results(
         rows, explainers={**known, "mine": {"name": "symmetrised", "of": {"name": "cav"}}}
     )
     assert measured_in(named).means.kind.tolist().count("concept") == 2, (
@@ -168,7 +170,7 @@ def test_kinds_are_kept_apart():
 
 def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
     invariance = np.linspace(0.8, 1, N)
-    judged = judge(rows_of({"ig": spread(0.7), "sobel": 1.0}, model_invariance=invariance))
+    judged = axis_results(rows_of({"ig": spread(0.7), "sobel": 1.0}, model_invariance=invariance))
     chart = by_key(judged)["relaxed"]
     is_sound(chart)
     plot = next(plot for plot in chart.plots if plot.title == "ig")
@@ -179,15 +181,17 @@ def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
         plot.note.startswith(f"{spread(0.7).mean():.3f} [")
         and f"{invariance.mean():.2f}" in chart.caption
     )
-    assert "relaxed" not in by_key(judge(rows_of({"ig": spread(0.7)})))
+    assert "relaxed" not in by_key(axis_results(rows_of({"ig": spread(0.7)})))
 
 
 def test_clouds_are_thinned_the_same_way_every_time():
     n = 3 * MOST_DOTS
     rows = rows_of({"ig": spread(0.7, n)}, model_invariance=np.linspace(0.8, 1, n), n=n)
-    clouds = [marks(by_key(judge(rows))["relaxed"].plots)["value"].tolist() for _ in range(2)]
+    clouds = [
+        marks(by_key(axis_results(rows))["relaxed"].plots)["value"].tolist() for _ in range(2)
+    ]
     assert len(clouds[0]) == MOST_DOTS and clouds[0] == clouds[1]
-    (plot,) = by_key(judge(rows))["boxes"].plots
+    (plot,) = by_key(axis_results(rows))["boxes"].plots
     assert sum(isinstance(p, Dot) and p.opacity < 1 for p in plot.sheet.pieces) == MOST_DOTS
     assert marks([plot])["value"].iloc[-1] == pytest.approx(spread(0.7, n).mean(), abs=1e-5)
 
@@ -196,12 +200,12 @@ def test_the_curve_of_repair_starts_at_the_plain_score():
     repair = tuple(
         ("ig", "equivariance", "symmetrised", level, v) for level, v in ((4.0, 0.9), (8.0, 1.0))
     )
-    judged = judge(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
+    judged = axis_results(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
     chart = by_key(judged)["repair"]
     found = curve(chart.plots, "ig")
     assert found["x"].tolist() == [1, 4, 8]
     assert found["value"].tolist() == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
-    with_one = judge(
+    with_one = axis_results(
         rows_of(
             {"ig": spread(0.7)}, extra=(("ig", "equivariance", "symmetrised", 1.0, 0.71), *repair)
         )
@@ -209,14 +213,14 @@ def test_the_curve_of_repair_starts_at_the_plain_score():
     assert curve(by_key(with_one)["repair"].plots, "ig")["value"].tolist() == pytest.approx(
         [0.71, 0.9, 1.0]
     )
-    assert "repair" not in by_key(judge(rows_of({"ig": spread(0.7)})))
-    not_invariant = judge(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
+    assert "repair" not in by_key(axis_results(rows_of({"ig": spread(0.7)})))
+    not_invariant = axis_results(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
     assert by_key(not_invariant)["repair"].caption != chart.caption
 
 
 def test_sensitivity_is_set_against_the_score_with_spearman():
     changes = np.random.default_rng(3).random(N)
-    judged = judge(
+    judged = axis_results(
         rows_of(
             {"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)
         )
@@ -248,7 +252,7 @@ def layer_rows() -> tuple[tuple[str, str, str, float, Any], ...]:
 
 
 def test_layers_are_judged_by_their_largest_error():
-    judged = judge(
+    judged = axis_results(
         rows_of({"ig": 0.9, "sobel": 1.0}, extra=layer_rows()),
         settings={**D4, "layers": ["conv", "pool"]},
     )
@@ -262,7 +266,7 @@ def test_layers_are_judged_by_their_largest_error():
     assert verdicts.index[:2].tolist() == ["conv", "pool"], "in the order of the study"
     panel = layer_table(judged)
     assert "0.80" in panel.html and "2e−06" in panel.html and "24" in panel.caption
-    assert layer_table(judge(rows_of({"ig": 0.9}))) is None
+    assert layer_table(axis_results(rows_of({"ig": 0.9}))) is None
 
 
 def exhibits(
@@ -295,7 +299,7 @@ def exhibits(
 
 def test_the_gallery_shows_the_worst_sample_of_each_method():
     values = {"ig": np.r_[0.2, 0.1, [0.5] * (N - 2)], "lime": np.r_[-0.3, np.nan, [0.5] * (N - 2)]}
-    judged = judge(rows_of(values), exhibits())
+    judged = axis_results(rows_of(values), exhibits())
     html = failures(judged).html
     cards = html.split("<figure")[1:]
     assert [("LIME" in card, "s000" in card) for card in cards] == [(True, True), (False, False)], (
@@ -317,14 +321,14 @@ def test_the_gallery_shows_the_worst_sample_of_each_method():
             {alt for _, alt in sources}
         ) == 3
     assert (
-        failures(judge(rows_of(values))) is None
-        and failures(judge(rows_of(values), exhibits()[:1])) is None
+        failures(axis_results(rows_of(values))) is None
+        and failures(axis_results(rows_of(values), exhibits()[:1])) is None
     )
 
 
 def test_a_large_gallery_stays_small():
     names = tuple(f"method_{i}" for i in range(30))
-    judged = judge(
+    judged = axis_results(
         rows_of({name: 0.01 * i for i, name in enumerate(names)}),
         exhibits(names, ("s000",), side=224),
     )
@@ -333,7 +337,7 @@ def test_a_large_gallery_stays_small():
     assert "18" in panel.caption
 
 
-def lit(judged: Judged) -> list[list[str]]:
+def lit(judged: AxisResult) -> list[list[str]]:
     """The framed answers of every step."""
     html = str(flow_chart(measured_in(judged)).html).split("</ol>")[0]
     return [
@@ -343,14 +347,14 @@ def lit(judged: Judged) -> list[list[str]]:
 
 
 def test_the_flow_lights_the_way_of_the_run():
-    good = judge(rows_of({"ig": 1.0, "sobel": 1.0}))
+    good = axis_results(rows_of({"ig": 1.0, "sobel": 1.0}))
     assert lit(good)[:5] == [["yes"], ["feature"], ["yes"], [], []]
-    bad = judge(rows_of({"ig": 0.5, "grad": 0.995}))
+    bad = axis_results(rows_of({"ig": 0.5, "grad": 0.995}))
     assert lit(bad)[:5] == [["yes"], ["feature"], ["yes", "no"], ["feature"], ["symmetrise"]]
-    loose = judge(rows_of({"ig": 0.5}, model_invariance=0.95))
+    loose = axis_results(rows_of({"ig": 0.5}, model_invariance=0.95))
     assert lit(loose)[:5] == [["no"], ["feature"], ["no"], [], ["leave it"]]
-    assert lit(judge(rows_of({"ig": 0.5}, model_invariance=np.nan)))[0] == []
-    assert flow_chart(measured_in(judge(rows_of({"sobel": 1.0})))) is None
+    assert lit(axis_results(rows_of({"ig": 0.5}, model_invariance=np.nan)))[0] == []
+    assert flow_chart(measured_in(axis_results(rows_of({"sobel": 1.0})))) is None
     caption = flow_chart(measured_in(good)).caption
     assert "0.999" in caption and "0.99" in caption
 
@@ -370,7 +374,7 @@ def test_the_flow_says_what_to_do():
     )
     named = {"cav": {"name": "cav", "layer": "conv"}, "cars": {"name": "car", "layer": "other"}}
     named["tracin"] = {"name": "tracin"}
-    judged = judge(rows, explainers=named)
+    judged = axis_results(rows, explainers=named)
     advice = str(flow_chart(measured_in(judged)).html).split('class="advice">')[1].split("</li>")
     words = {re.search("<b>([^<]+)", line)[1]: line for line in advice if "<b>" in line}
     assert "0.66" in words["ig"]
@@ -382,14 +386,16 @@ def test_the_flow_says_what_to_do():
 
 
 def test_the_lead_names_the_best_method_with_its_interval():
-    judged = judge(rows_of({"lime": spread(0.3), "ig": spread(0.8, seed=1), "random": spread(0.1)}))
+    judged = axis_results(
+        rows_of({"lime": spread(0.3), "ig": spread(0.8, seed=1), "random": spread(0.1)})
+    )
     row = measured_in(judged).means.iloc[0]
     first = PAGE.lead(judged)[0]
     assert "lime" not in first.split(" ig ")[0]
     assert with_interval(row["mean"], row["mean_low"], row["mean_high"]) in first
-    tied = judge(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
+    tied = axis_results(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
     assert re.search(r"\b(lime and ig|ig and lime)\b", PAGE.lead(tied)[0])
-    exact = judge(
+    exact = axis_results(
         rows_of(
             {"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}
         )
@@ -400,7 +406,7 @@ def test_the_lead_names_the_best_method_with_its_interval():
 
 def test_the_lead_is_honest_about_model_chance_controls_and_floor():
     lifted = 0.1
-    judged = judge(
+    judged = axis_results(
         rows_of(
             {"shap": spread(0.9), "lime": spread(lifted, seed=4), "sobel": 1.0},
             floors={"shap": 0.6},
@@ -414,21 +420,22 @@ def test_the_lead_is_honest_about_model_chance_controls_and_floor():
     assert "shap 0.60" in said
     assert f"{N} samples" in said
     loose = " ".join(
-        PAGE.lead(judge(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8))))
+        PAGE.lead(axis_results(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8))))
     )
     assert "not invariant" in loose and "0.999" in loose
     d8 = {**D4, "group": {"name": "dihedral", "n": 8}}
     assert any(
-        "interpolates" in s for s in PAGE.lead(judge(rows_of({"ig": spread(0.9)}), settings=d8))
+        "interpolates" in s
+        for s in PAGE.lead(axis_results(rows_of({"ig": spread(0.9)}), settings=d8))
     )
 
 
 def test_undefined_scores_are_counted_with_their_reasons():
     values = np.r_[[np.nan] * 4, spread(0.5, N - 4)]
-    judged = judge(rows_of({"ig": spread(0.9), "lime": values}))
+    judged = axis_results(rows_of({"ig": spread(0.9), "lime": values}))
     (undefined,) = [s for s in PAGE.lead(judged) if "the explanation is zero" in s]
     assert f"4 of {2 * N}" in undefined and "lime" in undefined
-    nothing = judge(rows_of({"ig": np.nan}))
+    nothing = axis_results(rows_of({"ig": np.nan}))
     assert f"{N} of {N}" in " ".join(PAGE.lead(nothing))
     assert PAGE.parts(nothing) == []
 
@@ -438,7 +445,7 @@ def test_one_sample_has_no_interval():
         ("ig", "max_sensitivity", "sensitivity", 0.02, 0.3),
         ("ig", "equivariance", "symmetrised", 4.0, 0.9),
     )
-    judged = judge(rows_of({"ig": 0.7, "lime": 0.4}, model_invariance=0.9, n=1, extra=extra))
+    judged = axis_results(rows_of({"ig": 0.7, "lime": 0.4}, model_invariance=0.9, n=1, extra=extra))
     parts = by_key(judged)
     assert set(parts) == {"boxes", "flow", "relaxed", "repair", "sensitivity"}
     assert "0.70" in PAGE.lead(judged)[0] and "[" not in PAGE.lead(judged)[0]
@@ -449,24 +456,24 @@ def test_one_sample_has_no_interval():
 def test_missing_measures_leave_out_their_parts():
     rows = rows_of({"ig": spread(0.7)}, model_invariance=0.9)
     only = rows[rows.measure == "equivariance"]
-    assert set(by_key(judge(only, settings={}))) == {"boxes", "flow"}
-    assert PAGE.lead(judge(only, settings={}))
-    bare = judge(rows[rows.measure == "model_invariance"])
+    assert set(by_key(axis_results(only, settings={}))) == {"boxes", "flow"}
+    assert PAGE.lead(axis_results(only, settings={}))
+    bare = axis_results(rows[rows.measure == "model_invariance"])
     assert PAGE.parts(bare) == [] and PAGE.lead(bare)
-    foreign = judge(rows, settings={"group": {"name": "of_another_version", "n": 3}})
+    foreign = axis_results(rows, settings={"group": {"name": "of_another_version", "n": 3}})
     assert "of_another_version" in by_key(foreign)["boxes"].caption
-    own = judge(
+    own = axis_results(
         rows,
         settings={"group": {"name": "own", "title": "change of <sign>", "interpolating": True}},
     )
     assert measured_in(own).title == "change of <sign>" and measured_in(own).interpolates
     both = [{"name": "cyclic", "dim": -1}, {"name": "dihedral", "n": 8}]
     assert measured_in(
-        judge(rows, settings={"group": {"name": "product", "factors": both}})
+        axis_results(rows, settings={"group": {"name": "product", "factors": both}})
     ).interpolates
 
 
-def nasty() -> Judged:
+def nasty() -> AxisResult:
     extra = (
         (NASTY, "max_sensitivity", "sensitivity", 0.02, spread(0.3)),
         (NASTY, "equivariance", "symmetrised", 4.0, 0.9),
@@ -481,7 +488,7 @@ def nasty() -> Judged:
     rows["reason"] = rows["reason"].where(rows["reason"] == "", NASTY)
     shown = exhibits((NASTY,), (f"s001{NASTY}",), note=NASTY)
     settings = {**D4, "group": {"name": "own", "title": NASTY}}
-    judged = judge(rows, shown, settings)
+    judged = axis_results(rows, shown, settings)
     return replace(judged, samples=judged.samples.assign(predicted_name=NASTY))
 
 
@@ -517,7 +524,7 @@ def test_models_are_set_side_by_side():
         model="plain <b>"
     )
     tight = rows_of({"ig": spread(0.9)}, model_invariance=1.0)
-    (chart,) = PAGE.across([judge(tight), judge(loose)])
+    (chart,) = PAGE.across([axis_results(tight), axis_results(loose)])
     found = curve(chart.plots, "ig")
     assert found["x"].tolist() == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
     assert found["value"].tolist() == pytest.approx(
@@ -527,7 +534,7 @@ def test_models_are_set_side_by_side():
         "<b>" in plot.sheet.svg() for plot in chart.plots
     )
     assert "photos" in chart.title
-    assert PAGE.across([judge(tight)]) == []
+    assert PAGE.across([axis_results(tight)]) == []
 
 
 def test_a_real_run_is_drawn():

@@ -11,13 +11,12 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.axes.contract import Measure
+from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
 from heatproof.maps.chance import K, check_k, over_references, profile_of
 from heatproof.maps.similarity import Profile, compare, compare_all
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
 from heatproof.models.modality import modality
-from heatproof.results import Condition, Exhibit, Scores, Subject
 from heatproof.types import STRICT, Batch
 
 UNIT = (0.0, 1.0)

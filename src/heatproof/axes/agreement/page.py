@@ -10,7 +10,7 @@ import numpy as np
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from heatproof.axes.contract import Finding, Judged, Page
+from heatproof.axes.contract import AxisResult, Finding, Page
 from heatproof.axes.material import charted
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.pieces import Item
@@ -67,7 +67,7 @@ class Matrix:
         return sorted(every, key=lambda pair: -pair[2])
 
 
-def matrix(judged: Judged, measure: str = "spearman") -> Matrix:
+def matrix(judged: AxisResult, measure: str = "spearman") -> Matrix:
     """The agreement by one measure: A with B and B with A differ in their chance level alone, and are averaged."""
     if measure in judged.computed:
         made: Matrix = judged.computed[measure]
@@ -110,7 +110,7 @@ def clustered(mean: Array) -> tuple[list[int], list[int]]:
     return order, [numbers[cluster] for cluster in flat.tolist()]
 
 
-def lead(judged: Judged) -> list[str]:
+def lead(judged: AxisResult) -> list[str]:
     """Which methods agree most and least, and which stand together."""
     found = matrix(judged)
     pairs = [p for p in found.pairs if not {p[0], p[1]} & judged.cube.controls] or found.pairs
@@ -140,7 +140,7 @@ def _pair(pair: tuple[str, str, float, float, float]) -> str:
     return f"{pair[0]} and {pair[1]} with {with_interval(*pair[2:])}"
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """That methods disagree, where intervals show it."""
     pairs = [p for p in matrix(judged).pairs if not {p[0], p[1]} & judged.cube.controls]
     apart = [pair for pair in pairs if pair[4] < ALIKE]
@@ -156,13 +156,13 @@ CAPTION = "How far two methods agree on the same sample: 0 is chance, the maps o
 CAPTION += "Neighbours with one number are a cluster: average linkage, cut where agreement is half of the way."
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """The matrix by each measure."""
     chart = matrix_chart(judged)
     return [] if chart is None else [chart]
 
 
-def matrix_chart(judged: Judged) -> Chart | None:
+def matrix_chart(judged: AxisResult) -> Chart | None:
     """Methods by methods, those of a cluster side by side; by the headline, and folded by the other measures."""
     plots: dict[str, list[Plot]] = {}
     for measure in judged.axis.measures:

@@ -17,14 +17,13 @@ from heatproof.axes.certificate.certify import Mode, certify
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations, joined
 from heatproof.axes.certificate.flips import TRIALS, as_pictures, find_flips
 from heatproof.axes.certificate.sequential import OPEN, YES, Method
-from heatproof.axes.contract import Measure
 from heatproof.errors import UserError
+from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
 from heatproof.features import GroupingField, Patches, count, fixed, spread
 from heatproof.features.fill import Fill
 from heatproof.maps.masks import select
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
-from heatproof.results import Condition, Exhibit, Scores, Subject
 from heatproof.types import STRICT, Batch
 
 SHARE = (0.0, 1.0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from heatproof.results import Condition, Scores
+from heatproof.evaluation import Condition, Scores
 from heatproof.types import Batch
 
 MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"

@@ -8,7 +8,7 @@ import pandas as pd
 
 from heatproof import statistics
 from heatproof.axes.certificate.shares import delta, gaps_to, one_fraction
-from heatproof.axes.contract import Finding, Judged
+from heatproof.axes.contract import AxisResult, Finding
 from heatproof.drawing.prose import each, plural, records, with_interval
 
 FRAGILE = Finding(
@@ -55,7 +55,7 @@ RANDOM = "random"
 """The registered name of the control that picks features at random."""
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """What one evaluation of certificates shows, in no particular order."""
     judged = one_fraction(judged)
     cells = statistics.summary([judged.cube])
@@ -63,7 +63,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
     yield from _random_features(judged)
 
 
-def _below_half(judged: Judged, cells: pd.DataFrame) -> Iterator[Finding]:
+def _below_half(judged: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
     """Radii from which on less than half is guaranteed, told apart by whether the rate itself is low."""
     low = cells[cells["high"] < HALF].sort_values("level", kind="stable")
     fragile = low[low["measure"] == "rate"].drop_duplicates("explainer")
@@ -104,7 +104,7 @@ def _at(rows: pd.DataFrame) -> str:
     )
 
 
-def _random_features(judged: Judged) -> Iterator[Finding]:
+def _random_features(judged: AxisResult) -> Iterator[Finding]:
     """Methods that are not shown to keep the prediction better than the same number of random features."""
     cube = judged.cube
     names = (

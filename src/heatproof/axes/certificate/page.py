@@ -17,14 +17,14 @@ from heatproof import statistics
 from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, RADIUS
 from heatproof.axes.certificate.shares import answer_shares, delta, least_rate, one_fraction
 from heatproof.axes.certificate.words import ANCHORED, certificate_lead
-from heatproof.axes.contract import Judged, Page
+from heatproof.axes.contract import AxisResult, Page
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import Look
 from heatproof.drawing.pictures import photo, strip_row
 from heatproof.drawing.plots import DASHES, Curve, Mark, by_method
 from heatproof.drawing.prose import records
 from heatproof.drawing.sheet import Plot
-from heatproof.results import Shown
+from heatproof.evaluation import Shown
 
 MOST_EXAMPLES = 24
 HIGHLIGHT = (240, 200, 40)  # the paper's yellow
@@ -32,14 +32,14 @@ ADDED_AT_MOST = "features added at most"
 NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothing of another."
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """The charts of the measures that the mode gave, and the example."""
     drawn: list[Chart | Panel | None] = [rate_chart(judged), answer_chart(one_fraction(judged))]
     drawn.append(example(judged))
     return [part for part in drawn if part is not None]
 
 
-def rate_chart(judged: Judged) -> Chart | None:
+def rate_chart(judged: AxisResult) -> Chart | None:
     """Mean rate τ_r with intervals over the mean guaranteed lower bound, a plot per fraction and method."""
     cube, cells = judged.cube, statistics.summary([judged.cube])
     plots = [
@@ -62,7 +62,7 @@ def rate_chart(judged: Judged) -> Chart | None:
     return Chart("certified", "Certified rate", caption, alt, plots)
 
 
-def rate_plots(judged: Judged, cells: pd.DataFrame) -> list[Plot]:
+def rate_plots(judged: AxisResult, cells: pd.DataFrame) -> list[Plot]:
     """Rates and guaranteed bounds of one condition against the radius; `cells` are rows of `statistics.summary`."""
     lines: list[tuple[Look, list[Curve]]] = []
     for explainer in judged.cube.explainers:
@@ -95,7 +95,7 @@ def _ends(row: Any, name: str) -> tuple[float, float]:
     return (row.low, row.high) if name == "rate" else (math.nan, math.nan)
 
 
-def answer_chart(judged: Judged) -> Chart | None:
+def answer_chart(judged: AxisResult) -> Chart | None:
     """The share of samples with a positive decision, or without a flip among the draws, against the radius."""
     cube, error = judged.cube, delta(judged)
     if "stable" in cube.values:
@@ -151,7 +151,7 @@ def answer_chart(judged: Judged) -> Chart | None:
     return Chart("answers", title, caption, alt, plots)
 
 
-def example(judged: Judged) -> Panel | None:
+def example(judged: AxisResult) -> Panel | None:
     """One sample as in the paper's Figure 1, a row per explainer; the other samples are folded away."""
     groups = {
         key: {item.condition: item for item in items}

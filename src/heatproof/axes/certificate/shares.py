@@ -9,9 +9,9 @@ import pandas as pd
 import torch
 
 from heatproof import statistics
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.drawing.prose import difference
-from heatproof.results import Condition
+from heatproof.evaluation import Condition
 from heatproof.statistics.bounds import mean_rate_low
 from heatproof.statistics.cubes import Cube
 
@@ -19,19 +19,19 @@ RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_ra
 """The rules that promise τ = 1, and the measures that hold their radii."""
 
 
-def one_fraction(judged: Judged) -> Judged:
+def one_fraction(judged: AxisResult) -> AxisResult:
     """The results of the first fraction, where there are several."""
     first = judged.cube.conditions[0][0] if judged.cube.conditions else ""
     own = [condition for condition in judged.cube.conditions if condition[0] == first]
     return replace(judged, cube=judged.cube.select(conditions=own))
 
 
-def delta(judged: Judged) -> float:
+def delta(judged: AxisResult) -> float:
     """The probability with which a bound may fail."""
     return float(judged.settings.get("delta", 0.1))
 
 
-def certified_mean(judged: Judged, explainer: str, condition: Condition) -> tuple[float, int]:
+def certified_mean(judged: AxisResult, explainer: str, condition: Condition) -> tuple[float, int]:
     """The guaranteed lower bound of the mean rate over the samples, NaN without any, and how many they are.
 
     It fails with probability δ; for all methods and conditions at once where the study asks for `simultaneous`.
@@ -52,7 +52,7 @@ def certified_mean(judged: Judged, explainer: str, condition: Condition) -> tupl
 
 
 def gaps_to(
-    judged: Judged, control: str
+    judged: AxisResult, control: str
 ) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
     """Headline, largest radius, and by how much each method is ahead of a control there, on the same samples.
 
@@ -70,7 +70,7 @@ def gaps_to(
     return measure, last[1], found
 
 
-def least_rate(judged: Judged) -> float:
+def least_rate(judged: AxisResult) -> float:
     """The rate that is promised of a sample that counts as certified: the threshold of a decision, else 1 − ε."""
     if judged.settings.get("mode") == "decide":
         return float(judged.settings.get("threshold", 0.9))

@@ -26,12 +26,11 @@ from heatproof.axes.certificate.evaluation import (
 )
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations
 from heatproof.axes.certificate.sequential import Method
-from heatproof.axes.contract import Measure
+from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
 from heatproof.features import GroupingField, Patches
 from heatproof.maps.undefined import NOT_FINITE
 from heatproof.models import Model
 from heatproof.models.smoothed import Masks, Smoothed, check_quantised, refuse_changing
-from heatproof.results import Condition, Exhibit, Scores, Subject
 from heatproof.statistics.radii import RadiusRule, largest_radius
 from heatproof.types import STRICT, Batch
 

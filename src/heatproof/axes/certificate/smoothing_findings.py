@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from heatproof.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
 from heatproof.axes.certificate.words import percent
-from heatproof.axes.contract import Finding, Judged
+from heatproof.axes.contract import AxisResult, Finding
 from heatproof.drawing.prose import records, some
 
 COSTLY = Finding(
@@ -31,13 +31,13 @@ FURTHER = Finding(
 )
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """What one sweep over λ shows, in no particular order."""
     yield from _costly(judged)
     yield from _further(judged)
 
 
-def _costly(judged: Judged) -> Iterator[Finding]:
+def _costly(judged: AxisResult) -> Iterator[Finding]:
     """Values of λ with which accuracy is lower than without smoothing beyond doubt."""
     rows = accuracy(judged.cube)
     plain, smoothed = rows[rows["keep"] == 1], rows[rows["keep"] < 1]
@@ -53,7 +53,7 @@ def _costly(judged: Judged) -> Iterator[Finding]:
         )
 
 
-def _further(judged: Judged) -> Iterator[Finding]:
+def _further(judged: AxisResult) -> Iterator[Finding]:
     """Where soft guarantees reach samples that hard ones do not, beyond doubt."""
     least = least_rate(judged)
     shares = guaranteed_shares(judged.cube, least)

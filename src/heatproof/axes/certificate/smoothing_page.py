@@ -10,20 +10,20 @@ from heatproof import statistics
 from heatproof.axes.certificate.page import ADDED_AT_MOST, NOT_MONOTONE, rate_plots
 from heatproof.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
 from heatproof.axes.certificate.words import smoothing_lead
-from heatproof.axes.contract import Judged, Page
+from heatproof.axes.contract import AxisResult, Page
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.plots import DASHES, Curve, Mark, curves
 from heatproof.drawing.prose import records
 from heatproof.statistics.cubes import Cube
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """The charts that the rows have data for."""
     drawn = [guarantee_chart(judged), accuracy_chart(judged.cube), rates_chart(judged)]
     return [chart for chart in drawn if chart is not None]
 
 
-def guarantee_chart(judged: Judged) -> Chart | None:
+def guarantee_chart(judged: AxisResult) -> Chart | None:
     """The share of samples with a guarantee against the radius, SCA solid and MuS dashed, a plot per method and λ."""
     cube, least, confidence = judged.cube, least_rate(judged), 1 - delta(judged)
     shares = guaranteed_shares(cube, least)
@@ -72,7 +72,7 @@ def guarantee_chart(judged: Judged) -> Chart | None:
     return Chart("guarantees", "MuS against SCA", caption, alt, plots)
 
 
-def rule_chart(judged: Judged) -> Chart | None:
+def rule_chart(judged: AxisResult) -> Chart | None:
     """The share of samples with a guarantee against the radius, a plot per rule and λ and a curve per method."""
     shares, plots = guaranteed_shares(judged.cube, least_rate(judged)), []
     at = sorted(set(shares["level"]))
@@ -137,7 +137,7 @@ def accuracy_chart(cube: Cube) -> Chart | None:
     return Chart("accuracy", "Accuracy against smoothing", caption, alt, [plot])
 
 
-def rates_chart(judged: Judged) -> Chart | None:
+def rates_chart(judged: AxisResult) -> Chart | None:
     """Rates and guaranteed bounds against the radius, a plot for every λ and method."""
     cube = judged.cube
     if "rate" not in cube.values:

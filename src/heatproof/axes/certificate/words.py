@@ -8,9 +8,9 @@ import numpy as np
 
 from heatproof import statistics
 from heatproof.axes.certificate.shares import accuracy, certified_mean, delta, gaps_to, one_fraction
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.drawing.prose import at_least, listing, records, with_interval
-from heatproof.results import Condition
+from heatproof.evaluation import Condition
 
 NOTHING = "Nothing can be concluded: no sample has a certificate."
 KEPT = {
@@ -26,7 +26,7 @@ ANCHORED = {
 }
 
 
-def certificate_lead(judged: Judged) -> list[str]:
+def certificate_lead(judged: AxisResult) -> list[str]:
     """How often predictions survive at the largest radius, what is guaranteed of that, and how random masks fare."""
     judged = one_fraction(judged)
     summary = statistics.summary([judged.cube])
@@ -66,7 +66,7 @@ def certificate_lead(judged: Judged) -> list[str]:
     return said
 
 
-def _guaranteed(judged: Judged, explainer: str, condition: Condition) -> list[str]:
+def _guaranteed(judged: AxisResult, explainer: str, condition: Condition) -> list[str]:
     """What is guaranteed of the mean over the samples, and with which probability that may fail."""
     low, n = certified_mean(judged, explainer, condition)
     if not n:
@@ -78,7 +78,7 @@ def _guaranteed(judged: Judged, explainer: str, condition: Condition) -> list[st
     ]
 
 
-def _anchored(judged: Judged, explainer: str) -> list[str]:
+def _anchored(judged: AxisResult, explainer: str) -> list[str]:
     """Which prediction is certified, and how often it is that on the whole input."""
     same = judged.cube.values.get("sufficient")
     said = ANCHORED[str(judged.settings.get("anchor", "explanation"))]
@@ -91,7 +91,7 @@ def _anchored(judged: Judged, explainer: str) -> list[str]:
     ]
 
 
-def smoothing_lead(judged: Judged) -> list[str]:
+def smoothing_lead(judged: AxisResult) -> list[str]:
     """What smoothing costs in accuracy and buys in hard radii."""
     said = []
     rows = accuracy(judged.cube)

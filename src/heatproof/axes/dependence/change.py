@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from heatproof.errors import UserError
+from heatproof.evaluation import Condition, Scores, Subject
 from heatproof.maps.chance import of_others, profile_of
 from heatproof.maps.complexity import entropy
 from heatproof.maps.similarity import Profile, compare, compare_all, composite
 from heatproof.maps.undefined import NOT_FINITE, reasons
-from heatproof.results import Condition, Scores, Subject
 from heatproof.types import Batch
 
 ALONE = "no other sample to compare with"

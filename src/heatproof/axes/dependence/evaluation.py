@@ -13,9 +13,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
-from heatproof.axes.contract import Better, Measure, Role
 from heatproof.axes.dependence.change import Changed, Clean, change_scores, changed, entropy_rise
 from heatproof.errors import UserError
+from heatproof.evaluation import REDRAW, Better, Condition, Exhibit, Measure, Role, Scores, Subject
 from heatproof.explainers.precision import Agreed
 from heatproof.maps.chance import K, check_k
 from heatproof.maps.complexity import entropy, gini
@@ -31,7 +31,6 @@ from heatproof.models.randomised import (
     with_weights,
 )
 from heatproof.models.tasks import Answer
-from heatproof.results import REDRAW, Condition, Exhibit, Scores, Subject
 from heatproof.types import STRICT, Batch, Complete
 
 _UNIT: tuple[Better, Role, tuple[float, float]] = ("neither", "component", (0.0, 1.0))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import Finding, Judged, Page
+from heatproof.axes.contract import AxisResult, Finding, Page
 from heatproof.axes.dependence.evaluation import CASCADES, CLEAN, WEIGHTS
 from heatproof.axes.dependence.verdicts import BLIND, NEGLIGIBLE, judged_explainers
 from heatproof.axes.material import charted
@@ -65,7 +65,7 @@ NOISE = Finding(
 )
 
 
-def overview(judged: Judged) -> pd.DataFrame:
+def overview(judged: AxisResult) -> pd.DataFrame:
     """explainer, control, score, low, high, verdict, and beside them what they rest on and what describes the map.
 
     `least` and `most` are the lowest and the highest mean over samples of one random network; `class_score` with
@@ -112,7 +112,7 @@ def values_of(cube: Cube, measure: str, condition: str) -> Array:
     return cube.values[measure][:, cube.conditions.index((condition, 0.0))] if there else nothing
 
 
-def lead(judged: Judged) -> list[str]:
+def lead(judged: AxisResult) -> list[str]:
     """Whose maps depend on the model and on the class, where the controls stand, and how far networks differ."""
     table = overview(judged)
     if table.empty:
@@ -168,7 +168,7 @@ def _verdicts(methods: pd.DataFrame, noun: str) -> list[str]:
     ]
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """What one evaluation of dependence shows of the methods, in no particular order."""
     table = overview(judged)
     methods = table[~table["control"].astype(bool)]
@@ -201,7 +201,7 @@ NONE = "no dependence rows: add `dependence` to the study"
 WAYS = dict(zip(CASCADES, ("from the output", "from the input"), strict=True))
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """Scores with their verdicts, cascades, and the table of everything that describes the maps."""
     drawn: list[Chart | Panel | None] = [
         score_chart(judged),
@@ -211,7 +211,7 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     return [part for part in drawn if part is not None]
 
 
-def score_chart(judged: Judged) -> Chart | None:
+def score_chart(judged: AxisResult) -> Chart | None:
     """Dependence on the weights and on the class, a dot for each explainer."""
     table, looks = overview(judged), judged.looks
     if table.empty:
@@ -234,7 +234,7 @@ def score_chart(judged: Judged) -> Chart | None:
     return Chart("scores", "What changes the maps", caption, alt, plots)
 
 
-def cascade_chart(judged: Judged) -> Chart | None:
+def cascade_chart(judged: AxisResult) -> Chart | None:
     """Dependence against the share of layers that are random, where cascades were asked for."""
     rows = judged.summary[
         (judged.summary["measure"] == "dependence") & judged.summary["mean"].notna()
@@ -267,7 +267,7 @@ def cascade_chart(judged: Judged) -> Chart | None:
     )
 
 
-def verdicts_panel(judged: Judged) -> Panel | None:
+def verdicts_panel(judged: AxisResult) -> Panel | None:
     """One row per explainer: the verdict, what it rests on, and what describes the map and its cost."""
     rows = []
     for r in records(overview(judged)):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from heatproof.axes.contract import Axis, Measure
+from heatproof.axes.contract import Axis
 from heatproof.axes.faithfulness.evaluation import (
     ACCURACY,
     MEASURES,
@@ -11,6 +11,7 @@ from heatproof.axes.faithfulness.evaluation import (
     spans_of_curves,
 )
 from heatproof.drawing.methods import spoken
+from heatproof.evaluation import Measure
 
 
 def removed(condition: str, level: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import LEAKAGE, RETRAINING, frames
 from heatproof.axes.faithfulness.consistency import FEWEST, consistency
 from heatproof.axes.faithfulness.frames import primary_first
@@ -31,7 +31,7 @@ NOT_MEASURABLE += (
 )
 
 
-def consistency_chart(judged: Judged) -> Chart | Panel | None:
+def consistency_chart(judged: AxisResult) -> Chart | Panel | None:
     """Spearman's correlation of rankings between strategies as a matrix for every readout."""
     table = judged.related[judged.related["evaluation"].isin([judged.label, RETRAINING.name])]
     again = judged.manifest.get("study", {}).get("evaluations", {}).get(RETRAINING.name, {})
@@ -97,14 +97,14 @@ def _name(strategy: Strategy) -> str:
     return spoken(f"{AGAIN if strategy[0] else ''}{strategy[1]} {strategy[2]}", {})
 
 
-def leakage_rows(judged: Judged) -> pd.DataFrame:
+def leakage_rows(judged: AxisResult) -> pd.DataFrame:
     """`leakage_summary` of this model and dataset; empty where nothing was measured."""
     rows = judged.related[judged.related["evaluation"] == LEAKAGE.name]
     summary = leakage_summary(rows) if len(rows) else pd.DataFrame()
     return summary if "mask_bits" in summary else pd.DataFrame()
 
 
-def leakage_charts(judged: Judged) -> list[Chart | Panel]:
+def leakage_charts(judged: AxisResult) -> list[Chart | Panel]:
     """Bits that masks give away and pixels that are recognised, and a warning; or that nothing is known."""
     measured = leakage_rows(judged)
     if measured.empty:
@@ -137,7 +137,9 @@ def leakage_charts(judged: Judged) -> list[Chart | Panel]:
     return [leak_panel(measured), Chart("leakage", "Leakage", caption, alt, plots)]
 
 
-def leakage_plots(judged: Judged, measured: pd.DataFrame, column: str, title: str) -> list[Plot]:
+def leakage_plots(
+    judged: AxisResult, measured: pd.DataFrame, column: str, title: str
+) -> list[Plot]:
     """A plot for each imputer and order; of the fractions the largest value."""
     top = measured[measured[column].notna()].sort_values(column, ascending=False, kind="stable")
     top = top.drop_duplicates(["explainer", "condition"])

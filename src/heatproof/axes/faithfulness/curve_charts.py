@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from heatproof import statistics
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import frames
 from heatproof.axes.faithfulness.frames import RANDOM
 from heatproof.drawing.charts import Chart
@@ -25,7 +25,7 @@ BOUNDED = ("probability", "accuracy")
 ORDERS = {"morf": "MoRF", "lerf": "LeRF"}
 
 
-def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
+def curve_chart(judged: AxisResult, imputer: str, order: list[str]) -> Chart | None:
     """The readout that counts against the fraction removed, a plot for every method; other readouts are folded."""
     cube = judged.cube
     drawn: dict[str, list[Plot]] = {}
@@ -65,7 +65,7 @@ def curve_chart(judged: Judged, imputer: str, order: list[str]) -> Chart | None:
     return Chart(key, title, caption, alt, plots, dict(others))
 
 
-def _realism(judged: Judged, imputer: str) -> str:
+def _realism(judged: AxisResult, imputer: str) -> str:
     """How well the model's features tell the filled inputs of an imputer from real ones, in a sentence."""
     told = frames.detectability(judged.rows)
     own = told[told["imputer"] == imputer] if len(told) else told
@@ -152,7 +152,7 @@ def random_curve(cube: Cube, imputer: str, readout: str) -> pd.DataFrame:
     return frame[frame["mean"].notna()]
 
 
-def untouched(judged: Judged, readout: str) -> float | None:
+def untouched(judged: AxisResult, readout: str) -> float | None:
     """The mean readout before anything is removed, where the run knows it."""
     known = judged.samples
     if "sample" in known:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import AXIS, RETRAINING, frames
 from heatproof.axes.faithfulness.consistency import COLUMNS, FEWEST, consistency
 from heatproof.axes.faithfulness.curve_charts import ORDERS, curve_chart
@@ -21,13 +21,13 @@ NO_REMOVAL = "no removal rows: add `faithfulness` to the study"
 NO_RETRAINING = "no retrained networks: run `heatproof.retrain` into this directory"
 
 
-def _swept(material: Material) -> list[Judged]:
+def _swept(material: Material) -> list[AxisResult]:
     return [judged for judged in material.of(AXIS.name) if frames.imputers(judged.cube)]
 
 
-def _places(material: Material) -> list[Judged]:
+def _places(material: Material) -> list[AxisResult]:
     """One of what was judged of each dataset and model that features were removed for, with or without retraining."""
-    first: dict[tuple[str, str], Judged] = {}
+    first: dict[tuple[str, str], AxisResult] = {}
     for judged in (*material.of(AXIS.name), *material.of(RETRAINING.name)):
         first.setdefault((judged.cube.dataset, judged.cube.model), judged)
     return list(first.values())

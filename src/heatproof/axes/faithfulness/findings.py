@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from heatproof.axes.contract import Finding, Judged, Measure, unseen
+from heatproof.axes.contract import AxisResult, Finding, unseen
 from heatproof.axes.faithfulness import AXIS, RETRAINING, frames
 from heatproof.axes.faithfulness.checks import leakage_rows
 from heatproof.axes.faithfulness.consistency import consistency
@@ -23,6 +23,7 @@ from heatproof.drawing.prose import (
     some,
     with_interval,
 )
+from heatproof.evaluation import Measure
 from heatproof.removal.imputers import NoisyLinear
 from heatproof.types import matches
 
@@ -99,7 +100,7 @@ CONTROL_AHEAD = unseen(
 )
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """The findings of one evaluation, in no particular order."""
     yield from _leaks(judged)
     if judged.axis.name != AXIS.name:
@@ -112,7 +113,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
         yield from _controls(judged, *best)
 
 
-def _leaks(judged: Judged) -> Iterator[Finding]:
+def _leaks(judged: AxisResult) -> Iterator[Finding]:
     measured, used = leakage_rows(judged), frames.imputers(judged.cube)
     if len(measured):
         leaking = measured[measured["leaks"].astype(bool)].sort_values(
@@ -156,7 +157,7 @@ def _leaks(judged: Judged) -> Iterator[Finding]:
         )
 
 
-def _rankings(judged: Judged) -> Iterator[Finding]:
+def _rankings(judged: AxisResult) -> Iterator[Finding]:
     """Strategies whose rankings of methods are shown to have little in common."""
     pairs = consistency(judged.rows, frames.readout(judged))
     pairs = pairs[pairs["level"].isna() & (pairs["high"] < AGREE)]
@@ -185,7 +186,7 @@ def _rankings(judged: Judged) -> Iterator[Finding]:
         )
 
 
-def _unreal(judged: Judged) -> Iterator[Finding]:
+def _unreal(judged: AxisResult) -> Iterator[Finding]:
     """Imputers that the model's own features tell from real inputs, at most fractions or at all."""
     told = frames.detectability(judged.rows)
     seen = told[told["low"] > TOLD] if len(told) else told
@@ -201,7 +202,7 @@ def _unreal(judged: Judged) -> Iterator[Finding]:
         yield replace(UNREAL, seen="; ".join(items) + ".", means=UNREAL.means.format(parts=parts))
 
 
-def _against_random(judged: Judged, measure: Measure, line: Line) -> Iterator[Finding]:
+def _against_random(judged: AxisResult, measure: Measure, line: Line) -> Iterator[Finding]:
     gaps = frames.over_random(judged.cube, measure, line)
     if gaps is None:
         return
@@ -217,7 +218,7 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> Iterator[Fi
         yield replace(finding.filled({"parts": parts}, rows["explainer"]), seen=seen)
 
 
-def _controls(judged: Judged, measure: Measure, line: Line) -> Iterator[Finding]:
+def _controls(judged: AxisResult, measure: Measure, line: Line) -> Iterator[Finding]:
     rows, tests = (
         frame(judged.cube, measure, line) for frame in (frames.standings, frames.comparisons)
     )

@@ -10,14 +10,14 @@ import pandas as pd
 
 from heatproof import statistics
 from heatproof.axes.contract import RANDOM as RANDOM_ORDER
-from heatproof.axes.contract import Judged, Measure
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import AXIS
 from heatproof.axes.faithfulness.kinds import KINDS, Kind
 from heatproof.axes.faithfulness.realism import POPULATION, area_and_interval
+from heatproof.evaluation import Condition, Measure
 from heatproof.explainers.controls import RandomMap
 from heatproof.features import Passages
 from heatproof.removal.imputers import NoisyLinear
-from heatproof.results import Condition
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Array, Cube
 from heatproof.statistics.estimates import interval
@@ -63,7 +63,7 @@ def better(measure: Measure) -> str:
     return f"{measure.better} is better"
 
 
-def words(judged: Judged) -> Kind:
+def words(judged: AxisResult) -> Kind:
     """The words for the data of an axis; those for images where the manifest does not say."""
     kind, name = (
         KINDS[judged.task.get("modality", "image")],
@@ -72,19 +72,19 @@ def words(judged: Judged) -> Kind:
     return replace(kind, parts=name, segments=name) if name == Passages.name else kind
 
 
-def spoken(judged: Judged) -> str:
+def spoken(judged: AxisResult) -> str:
     """The readout in words: of a task without probabilities what it reads, in its own units."""
     own, classes = str(judged.task.get("readout", "")), ("classification", "binary", "multi_label")
     named = judged.task.get("task", classes[0]) in classes
     return readout(judged) if named else f"{own.removeprefix('the ')}, in its own units"
 
 
-def readout(judged: Judged) -> str:
+def readout(judged: AxisResult) -> str:
     """The readout of the model that curves are summed up by."""
     return str(judged.settings.get("readout") or "probability")
 
 
-def seeing_controls(judged: Judged, rows: pd.DataFrame) -> pd.DataFrame:
+def seeing_controls(judged: AxisResult, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of controls that see the input; random maps are left out, as theirs is a random order."""
     names = {
         explainer: judged.settings_of(explainer).get("name", explainer)

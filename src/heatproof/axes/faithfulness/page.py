@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from types import SimpleNamespace
 
-from heatproof.axes.contract import Judged, Measure, Page
+from heatproof.axes.contract import AxisResult, Page
 from heatproof.axes.faithfulness import frames
 from heatproof.axes.faithfulness.checks import consistency_chart, leakage_charts
 from heatproof.axes.faithfulness.curve_charts import curve_chart
@@ -18,6 +18,7 @@ from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.plots import dots, mark, of_marks
 from heatproof.drawing.prose import listing, records
 from heatproof.drawing.sheet import Plot
+from heatproof.evaluation import Measure
 from heatproof.removal import OwnBaseline
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Cube
@@ -26,7 +27,7 @@ MOST_MEASURES = 4
 """What is not drawn is among all numbers."""
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
     order = frames.explainer_order(judged.cube)
     drawn: list[Chart | Panel | None] = [
@@ -45,7 +46,7 @@ def parts(judged: Judged) -> list[Chart | Panel]:
 PAGE = Page(lead, parts)
 
 
-def ranking_chart(judged: Judged) -> Chart | None:
+def ranking_chart(judged: AxisResult) -> Chart | None:
     """Explainers by ROAD with intervals beside a random order; other readings of the same curves beside it."""
     read = frames.spoken(judged)
     meanings = {
@@ -64,7 +65,7 @@ def ranking_chart(judged: Judged) -> Chart | None:
     return _metric_chart("ranking", title, caption, shown, judged)
 
 
-def other_metrics_chart(judged: Judged) -> Chart | None:
+def other_metrics_chart(judged: AxisResult) -> Chart | None:
     """IROF and what the bank of random masks says."""
     segments = frames.words(judged).segments
     meanings = {
@@ -88,7 +89,7 @@ def other_metrics_chart(judged: Judged) -> Chart | None:
     return _metric_chart("masks", title, f"{said} {_READ_DOTS}", shown, judged)
 
 
-def _fills(judged: Judged) -> str:
+def _fills(judged: AxisResult) -> str:
     """What took the place of segments, in a sentence."""
     baseline = judged.settings.get("baseline") or {}
     if baseline.get("name") != OwnBaseline.name:
@@ -117,14 +118,14 @@ _READ_DOTS += "hollow: the interval reaches that mean."
 
 
 def _metric_chart(
-    key: str, title: str, caption: str, shown: list[Measure], judged: Judged
+    key: str, title: str, caption: str, shown: list[Measure], judged: AxisResult
 ) -> Chart:
     plots = [plot for measure in shown for plot in metric_plots(judged, measure)]
     alt = f"Dot plots of {len(judged.cube.explainers)} explainers by {', '.join(short(m) for m in shown)}."
     return Chart(key, title, caption, alt, plots)
 
 
-def metric_plots(judged: Judged, measure: Measure) -> list[Plot]:
+def metric_plots(judged: AxisResult, measure: Measure) -> list[Plot]:
     """Means with intervals, a plot for every imputer on a common scale, the order that of the first one."""
     cube = judged.cube
     read = {line: frames.standings(cube, measure, line) for line in frames.lines(cube, measure)}

@@ -13,11 +13,11 @@ from heatproof.axes.faithfulness import curves, mask_bank, realism, sweeps
 from heatproof.axes.faithfulness.curves import Readout
 from heatproof.axes.faithfulness.kinds import KINDS
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept
+from heatproof.evaluation import Condition, Exhibit, Scores, Subject
 from heatproof.features import Tokens, count, fixed, spread
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models.modality import modality
 from heatproof.removal import OwnBaseline
-from heatproof.results import Condition, Exhibit, Scores, Subject
 from heatproof.types import Batch, label_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ FEW = f"the data set has fewer than {realism.FEWEST} samples"
 Swept = dict[Order, tuple[Tensor, Tensor]]
 """Logits (rows, fractions, classes) of an order, and when each pixel goes, (rows, H, W)."""
 Orders = Sequence[Order]
-Judged = Sequence["Explained"]
+AxisResult = Sequence["Explained"]
 Labelled = tuple[Tensor, Tensor]
 """Labels (B, H, W) of features and how many each sample has, (B,); a label from that number on is never removed."""
 
@@ -273,7 +273,7 @@ def _sweep(
     axis: Faithfulness,
     subject: Subject,
     clean: Tensor,
-    judged: Judged,
+    judged: AxisResult,
     what: Labelled,
     orders: Orders,
     imputer: Any,
@@ -301,7 +301,7 @@ def _sweep(
 
 
 def _segmented(
-    axis: Faithfulness, subject: Subject, shared: Shared, judged: Judged
+    axis: Faithfulness, subject: Subject, shared: Shared, judged: AxisResult
 ) -> dict[str, Swept]:
     """The sweeps of segments, together for the explainers that share a baseline."""
     assert shared.segments is not None  # as irof is wanted

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 import numpy as np
 from markupsafe import Markup
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Panel
 from heatproof.drawing.methods import spoken
 from heatproof.drawing.pictures import photo, strip_row
-from heatproof.results import Shown
+from heatproof.evaluation import Shown
 
 SIDE, MOST = 96, 12
 
 
-def strip(judged: Judged, order: Iterable[str]) -> Panel | None:
+def strip(judged: AxisResult, order: Iterable[str]) -> Panel | None:
     """The first showcase sample as its most relevant pixels go, a row for every explainer."""
     going = [
         item for item in judged.exhibits if judged.cube.made_of(item.condition).order == "morf"

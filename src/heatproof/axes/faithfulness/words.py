@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pandas as pd
 
-from heatproof.axes.contract import Judged, Measure
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import frames
 from heatproof.axes.faithfulness.checks import leakage_rows
 from heatproof.axes.faithfulness.frames import Line
 from heatproof.drawing.prose import LISTED, above, ahead_of, listing, records, with_interval
+from heatproof.evaluation import Measure
 from heatproof.statistics import FEW_SAMPLES
 
 LIMIT = "This says whether the order of a map matters to this model with this filling, not that the map is right, "
 LIMIT += "complete, or true of another model; a method that wins here may still rest on what the imputer gives away."
 
 
-def lead(judged: Judged) -> list[str]:
+def lead(judged: AxisResult) -> list[str]:
     """Which method is the most faithful, what cannot be separated, what a random order does as well, and limits."""
     best = frames.best_headline(judged.cube)
     if best is None and "accuracy" in judged.cube.values and "road" not in judged.cube.values:
@@ -69,7 +70,7 @@ def _verdict(
     ]
 
 
-def _against_random(judged: Judged, measure: Measure, line: Line) -> list[str]:
+def _against_random(judged: AxisResult, measure: Measure, line: Line) -> list[str]:
     gaps = frames.over_random(judged.cube, measure, line)
     if gaps is None:
         return []
@@ -89,7 +90,7 @@ def _against_random(judged: Judged, measure: Measure, line: Line) -> list[str]:
     return [f"{who} to do better than a random order: {listing(items[:LISTED])}{more}."]
 
 
-def _controls(judged: Judged, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
+def _controls(judged: AxisResult, rows: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     said = []
     methods = rows.loc[~rows["control"], "explainer"].tolist()
     for r in records(frames.seeing_controls(judged, rows)):
@@ -107,7 +108,7 @@ def _controls(judged: Judged, rows: pd.DataFrame, tests: pd.DataFrame) -> list[s
     return said
 
 
-def _imputers(judged: Judged, measure: Measure, rows: pd.DataFrame) -> list[str]:
+def _imputers(judged: AxisResult, measure: Measure, rows: pd.DataFrame) -> list[str]:
     """Imputers under which another method comes first."""
     methods = rows.loc[~rows["control"], "explainer"]
     if methods.empty:
@@ -124,7 +125,7 @@ def _imputers(judged: Judged, measure: Measure, rows: pd.DataFrame) -> list[str]
     return [f"With another imputer another method comes first: {listing(other)}."] if other else []
 
 
-def leak(judged: Judged) -> list[str]:
+def leak(judged: AxisResult) -> list[str]:
     """Which imputers were shown to leak."""
     measured = leakage_rows(judged)
     if measured.empty or not measured["leaks"].any():
@@ -137,7 +138,7 @@ def leak(judged: Judged) -> list[str]:
     ]
 
 
-def _undefined(judged: Judged, measure: Measure | None) -> list[str]:
+def _undefined(judged: AxisResult, measure: Measure | None) -> list[str]:
     rows = judged.rows[~judged.rows["measure"].isin(judged.axis.of_role("model"))]
     rows = rows if measure is None else rows[rows["measure"] == measure.name]
     lost = rows[rows["status"] == "undefined"].drop_duplicates(["explainer", "sample"])
@@ -157,7 +158,7 @@ def _undefined(judged: Judged, measure: Measure | None) -> list[str]:
     return [f"{len(lost)} maps have no score ({'; '.join(items[:LISTED])}{more})."]
 
 
-def _few(judged: Judged) -> list[str]:
+def _few(judged: AxisResult) -> list[str]:
     n = len(judged.cube.samples)
     plural = "s were" if n != 1 else " was"
     return [f"Only {n} sample{plural} tested: intervals are rough."] if n < FEW_SAMPLES else []

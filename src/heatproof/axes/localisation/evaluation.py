@@ -8,15 +8,23 @@ from typing import ClassVar, Literal
 import torch
 from pydantic.dataclasses import dataclass
 
-from heatproof.axes.contract import Measure
 from heatproof.axes.localisation.measures import Sign, relevance, scored
 from heatproof.axes.localisation.mosaic import UNSEEN, mosaics
 from heatproof.errors import UserError
+from heatproof.evaluation import (
+    FLIPPED,
+    OK,
+    UNDEFINED,
+    Condition,
+    Exhibit,
+    Measure,
+    Scores,
+    Subject,
+)
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
 from heatproof.models.modality import modality
 from heatproof.models.tasks import REGION
-from heatproof.results import FLIPPED, OK, UNDEFINED, Condition, Exhibit, Scores, Subject
 from heatproof.types import STRICT, Batch
 
 _KNOWN = (

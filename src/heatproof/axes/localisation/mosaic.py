@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heatproof import rand
+from heatproof.evaluation import Subject
 from heatproof.models.tasks import REGION
-from heatproof.results import Subject
 from heatproof.types import Batch
 
 ALONE = "no reference sample of another class"

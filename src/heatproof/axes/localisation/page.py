@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from heatproof.axes.contract import Finding, Judged, Page
+from heatproof.axes.contract import AxisResult, Finding, Page
 from heatproof.axes.localisation.evaluation import MOSAICS
 from heatproof.axes.material import charted
 from heatproof.drawing.charts import Chart, Panel
@@ -28,7 +28,7 @@ AT_CHANCE = Finding(
 )
 
 
-def lead(judged: Judged) -> list[str]:
+def lead(judged: AxisResult) -> list[str]:
     """Who points best, who is shown to be above chance, and what that does not mean."""
     rows = judged.ranking[judged.ranking["score"].notna()]
     methods = records(rows[~rows["control"].astype(bool)]) or records(rows)
@@ -50,7 +50,7 @@ def lead(judged: Judged) -> list[str]:
     return [said, f"{shown} of {len(methods)} are shown to be above chance; {scale}.", CONTEXT]
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """Methods that are not significantly above chance."""
     rows = judged.ranking[judged.ranking["score"].notna() & ~judged.ranking["control"].astype(bool)]
     unshown = [r for r in records(rows) if r.lower_bound <= ALIKE]
@@ -59,7 +59,7 @@ def findings(judged: Judged) -> Iterator[Finding]:
         yield AT_CHANCE.filled({"scores": scores}, (r.explainer for r in unshown))
 
 
-def score_chart(judged: Judged) -> Chart | None:
+def score_chart(judged: AxisResult) -> Chart | None:
     """The headline of every explainer, chance at 0."""
     rows = records(judged.ranking[judged.ranking["score"].notna()])
     marks = [mark(judged.looks[r.explainer], r.score, r.low, r.high, chance=0.0) for r in rows]
@@ -72,7 +72,7 @@ def score_chart(judged: Judged) -> Chart | None:
     return Chart("scores", "Where the maps point", caption, alt, plots)
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """The headline as a chart, and a table of every measure as it is beside its chance."""
     measures = [m for m in judged.axis.measures if m.name in judged.cube.values]
     known = records(judged.summary[judged.summary["mean"].notna()])

@@ -13,10 +13,21 @@ from pydantic import Field, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.axes.contract import Measure
 from heatproof.axes.stability import perturbations as perturbing
 from heatproof.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
 from heatproof.errors import UserError
+from heatproof.evaluation import (
+    CLEAN,
+    FLIPPED,
+    OK,
+    REDRAW,
+    UNDEFINED,
+    Condition,
+    Exhibit,
+    Measure,
+    Scores,
+    Subject,
+)
 from heatproof.maps.chance import USUAL_K, K, over_references
 from heatproof.maps.ranks import Ties
 from heatproof.maps.similarity import Profile, compare, compare_all, composite, profile
@@ -25,17 +36,6 @@ from heatproof.models import Model
 from heatproof.models.batches import beside
 from heatproof.models.modality import modality
 from heatproof.models.tasks import at, has_probability, with_region
-from heatproof.results import (
-    CLEAN,
-    FLIPPED,
-    OK,
-    REDRAW,
-    UNDEFINED,
-    Condition,
-    Exhibit,
-    Scores,
-    Subject,
-)
 from heatproof.types import STRICT, Batch, name_of
 
 UNIT = (0.0, 1.0)

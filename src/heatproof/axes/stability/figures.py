@@ -17,7 +17,7 @@ from heatproof.drawing.charts import Chart
 from heatproof.drawing.latex import Cell, Entry, Tabular, escape, unbeaten
 from heatproof.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
 from heatproof.drawing.prose import records
-from heatproof.results import Condition
+from heatproof.evaluation import Condition
 from heatproof.statistics.cubes import Cube
 
 NO_STABILITY = "no stability rows: add `stability` to the study"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import Finding, Judged
+from heatproof.axes.contract import AxisResult, Finding
 from heatproof.axes.stability import findings_texts as texts
 from heatproof.axes.stability.findings_pairs import pair_findings
 from heatproof.axes.stability.findings_texts import FAILURES, ORDINAL, SALIENT, finding
@@ -35,7 +35,7 @@ LARGE_SHARE = 1 / 3
 """The share of the variance above which the choice of the references is worth a word."""
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """What the stability of one dataset and model shows, in no particular order."""
     one = frames(judged)
     if one is None:

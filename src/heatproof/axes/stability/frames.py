@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from heatproof import statistics
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.maps.similarity import COMPONENTS
 from heatproof.statistics.cubes import Cube
 
@@ -19,7 +19,7 @@ FASS = "fass"
 class Frames:
     """What page, findings and figures say of one dataset and model."""
 
-    judged: Judged
+    judged: AxisResult
 
     @property
     def cube(self) -> Cube:
@@ -84,7 +84,7 @@ class Frames:
         return cells[cells["calibrated"].notna() & ~cells["control"] & (cells["best_low"] <= 0)]
 
 
-def frames(judged: Judged) -> Frames | None:
+def frames(judged: AxisResult) -> Frames | None:
     """The statistics of one dataset and model; None where FASS was not measured."""
     known: Frames | None = judged.computed.setdefault(
         "frames", Frames(judged) if FASS in judged.cube.values else None

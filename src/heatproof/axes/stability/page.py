@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heatproof.axes.contract import Judged, Page
+from heatproof.axes.contract import AxisResult, Page
 from heatproof.axes.stability.frames import Frames, frames
 from heatproof.axes.stability.perturbations import title
 from heatproof.axes.stability.tables import disagreement, floor_panel, tests_panel, unchanged
@@ -24,8 +24,8 @@ from heatproof.drawing.plots import (
 )
 from heatproof.drawing.prose import listing, number, records
 from heatproof.drawing.sheet import Plot
+from heatproof.evaluation import Condition
 from heatproof.models.modality import words_of
-from heatproof.results import Condition
 
 MOST_DOTS = 120
 """With more methods × perturbations a table of cells takes the place of dots."""
@@ -33,13 +33,13 @@ MOST_SWEPT = 12
 """Plots of a sweep, that of the predictions among them."""
 
 
-def lead(judged: Judged) -> list[str]:
+def lead(judged: AxisResult) -> list[str]:
     """Which method holds, in sentences."""
     made = frames(judged)
     return ["Nothing can be concluded: there is no score."] if made is None else verdict(made)
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
     made = frames(judged)
     if made is None:

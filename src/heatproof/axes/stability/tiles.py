@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.stability.frames import FASS
 from heatproof.axes.stability.perturbations import title
 from heatproof.axes.tiles import tiles_of, worst_panel
@@ -26,11 +26,11 @@ def said(condition: str, level: float) -> str:
     return SAID[condition].format(level) if condition in SAID else title(condition, level)
 
 
-def tiles(judged: Judged) -> Tiles | None:
+def tiles(judged: AxisResult) -> Tiles | None:
     """What was kept of the samples on show; None where nothing was."""
     return tiles_of(judged, FASS, ASKED, said)
 
 
-def worst_pairs(judged: Judged) -> Panel | None:
+def worst_pairs(judged: AxisResult) -> Panel | None:
     """The pair of each method that holds least, of all whose maps were kept: as it is, and after the change."""
     return worst_panel(judged, tiles(judged), "worst", "Worst pairs", WORST)

@@ -12,7 +12,6 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.axes.contract import Measure
 from heatproof.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
 from heatproof.axes.symmetry.groups import GROUPS, build
 from heatproof.axes.symmetry.groups.contract import check_inputs, probe
@@ -29,10 +28,10 @@ from heatproof.axes.symmetry.scores import NO_BALL
 from heatproof.axes.symmetry.symmetrised import symmetrise
 from heatproof.data.graphs import NODES
 from heatproof.errors import BadParameter, UserError
+from heatproof.evaluation import CLEAN, REDRAW, Condition, Exhibit, Measure, Scores, Subject
 from heatproof.models import Model
 from heatproof.models.batches import Workbench
 from heatproof.models.layers import activations
-from heatproof.results import CLEAN, REDRAW, Condition, Exhibit, Scores, Subject
 from heatproof.types import STRICT, Batch, Categorical, Explainer
 
 _CHANCE: tuple[Any, ...] = ((None, 1.0), "column")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import Finding, Judged
+from heatproof.axes.contract import AxisResult, Finding
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.axes.symmetry.frames import HIGH, Symmetries, layer_verdicts, repaired, symmetries
 from heatproof.drawing.prose import each, listing, number, plural, records, with_interval
@@ -193,7 +193,7 @@ def _symmetrise(curve: pd.DataFrame) -> str:
     return REPAIR_MORE.format(n=curve["level"].iloc[-1], mean=number(curve["mean"].iloc[-1]))
 
 
-def findings(judged: Judged) -> Iterator[Finding]:
+def findings(judged: AxisResult) -> Iterator[Finding]:
     """What one evaluation of symmetry finds, in no particular order."""
     measured = symmetries(judged)
     if measured is None or measured.methods.empty:

@@ -13,15 +13,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from heatproof import statistics
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.evaluation import BACK, CONVERGENCE, SENSITIVITY, SYMMETRISED
 from heatproof.axes.symmetry.groups import build
 from heatproof.axes.symmetry.scores import layer_verdict
 from heatproof.errors import UserError
+from heatproof.evaluation import REDRAW, Span
 from heatproof.explainers import EXPLAINERS
-from heatproof.results import REDRAW
 from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.cubes import Array, Span
+from heatproof.statistics.cubes import Array
 from heatproof.statistics.estimates import interval
 
 INVARIANT = 0.999
@@ -56,7 +56,7 @@ class Symmetries:
     element of it was tried.
     """
 
-    judged: Judged
+    judged: AxisResult
     condition: str
     title: str
     interpolates: bool
@@ -112,7 +112,7 @@ class Symmetries:
         return set(self.means.loc[self.means["control"], "explainer"])
 
 
-def symmetries(judged: Judged) -> Symmetries | None:
+def symmetries(judged: AxisResult) -> Symmetries | None:
     """The frames of an evaluation of symmetry; None when it has no scores of explanations at all."""
     rows = judged.rows.drop_duplicates(["explainer", "sample", "measure", "condition", "level"])
     rows = rows.assign(
@@ -151,7 +151,7 @@ def symmetries(judged: Judged) -> Symmetries | None:
     )
 
 
-def _group_condition(judged: Judged, rows: pd.DataFrame) -> str:
+def _group_condition(judged: AxisResult, rows: pd.DataFrame) -> str:
     """The condition of the group's rows: where the model is judged, else the first that no other part has taken."""
     of_model = rows.loc[rows["measure"].isin(("model_invariance", "model_agreement")), "condition"]
     scored = rows.loc[rows["measure"].isin(SCORES), "condition"]
@@ -160,7 +160,7 @@ def _group_condition(judged: Judged, rows: pd.DataFrame) -> str:
     return next(iter([*of_model, *named, *free]), "")
 
 
-def _scores(judged: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
+def _scores(judged: AxisResult, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
     once = here[here["measure"].isin(SCORES)].drop_duplicates(["explainer", "sample"])
     frame = once[
         ["explainer", "sample", "measure", "value", "low", "high", "status", "reason"]
@@ -192,7 +192,7 @@ def _scores(judged: Judged, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFr
     return frame.reset_index(drop=True)
 
 
-def _kind(judged: Judged, explainer: str, measure: str) -> str:
+def _kind(judged: AxisResult, explainer: str, measure: str) -> str:
     """The kind of an explainer as its class says; only maps are measured by their equivariance."""
     if measure == "equivariance":
         return "feature"
@@ -206,7 +206,7 @@ def _kind(judged: Judged, explainer: str, measure: str) -> str:
     return kind if kind in ("example", "concept") else KINDS[-1]
 
 
-def _means(judged: Judged, scores: pd.DataFrame) -> pd.DataFrame:
+def _means(judged: AxisResult, scores: pd.DataFrame) -> pd.DataFrame:
     means = []
     for explainer, rows in scores.groupby("explainer", sort=False):
         by_sample = rows.set_index("sample").reindex(judged.cube.samples)
@@ -315,7 +315,7 @@ def repaired(measured: Symmetries, condition: str = SYMMETRISED) -> pd.DataFrame
     return pd.concat([first, rows]).sort_values("level", kind="stable", ignore_index=True)
 
 
-def layer_verdicts(judged: Judged) -> pd.DataFrame:
+def layer_verdicts(judged: AxisResult) -> pd.DataFrame:
     """Per tested layer: the verdict and the largest errors over samples; `equivariance` is NaN where none exists."""
     rows = judged.rows[
         judged.rows["measure"].isin(("layer_invariance_error", "layer_equivariance_error"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import Judged, Page
+from heatproof.axes.contract import AxisResult, Page
 from heatproof.axes.symmetry.evaluation import CONVERGENCE
 from heatproof.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, repaired, symmetries
 from heatproof.axes.symmetry.panels import failures, flow_chart, layer_table, tiles
@@ -32,7 +32,7 @@ MEANINGS = {
 }
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
     measured = symmetries(judged)
     drawn: list[Chart | Panel | None] = []
@@ -43,13 +43,13 @@ def parts(judged: Judged) -> list[Chart | Panel]:
     return [part for part in drawn if part is not None]
 
 
-def across(judged: Sequence[Judged]) -> list[Chart]:
+def across(judged: Sequence[AxisResult]) -> list[Chart]:
     """How symmetry of explanations goes with that of the model, for every evaluation of several models on one dataset.
 
     >>> across([])
     []
     """
-    models: dict[tuple[str, str], list[Judged]] = {}
+    models: dict[tuple[str, str], list[AxisResult]] = {}
     for one in judged:
         models.setdefault((one.cube.dataset, one.cube.evaluation), []).append(one)
     charts = (models_chart(dataset, every) for (dataset, _), every in models.items())
@@ -267,7 +267,7 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> str:
     return with_interval(value, low, high)
 
 
-def models_chart(dataset: str, judged: Sequence[Judged]) -> Chart | None:
+def models_chart(dataset: str, judged: Sequence[AxisResult]) -> Chart | None:
     """Means of several models of one dataset, a plot per method: the score against the invariance of the model."""
     measured = [
         m for one in judged if (m := symmetries(one)) is not None and math.isfinite(m.model.value)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.findings import GUIDELINES, Remedy, remedies
 from heatproof.axes.symmetry.frames import HIGH, INVARIANT, KINDS, Symmetries, layer_verdicts
 from heatproof.axes.symmetry.scores import TOLERANCE
@@ -121,7 +121,7 @@ def _answer(text: str, follows: str, names: Sequence[str] = (), lit: bool = Fals
     return Markup("<li{}><b>{}</b>: {}{}</li>").format(here, text, follows, chips)
 
 
-def layer_table(judged: Judged) -> Panel | None:
+def layer_table(judged: AxisResult) -> Panel | None:
     """Every tested layer with its verdict and the largest errors."""
     rows = layer_verdicts(judged)
     if rows.empty:
@@ -158,12 +158,12 @@ def error_text(value: float) -> str:
     return f"{value:.0e}".replace("-", "−") if 0 < value < 1e-3 else number(value) if value else "0"
 
 
-def failures(judged: Judged) -> Panel | None:
+def failures(judged: AxisResult) -> Panel | None:
     """For each method the worst of the samples that were kept: input and map, moved input and map."""
     return worst_panel(judged, tiles(judged), "failures", "Worst cases", FAILURES)
 
 
-def tiles(judged: Judged) -> Tiles | None:
+def tiles(judged: AxisResult) -> Tiles | None:
     """Maps as they are, and where the method keeps the symmetry least; the score is the mean over the group."""
     if not judged.headlines:
         return None

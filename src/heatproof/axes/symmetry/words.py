@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from heatproof.axes.contract import Judged
+from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.frames import (
     CHANGE,
     HIGH,
@@ -34,7 +34,7 @@ _KEEP = {
 }
 
 
-def lead(judged: Judged) -> list[str]:
+def lead(judged: AxisResult) -> list[str]:
     """Which method keeps the symmetry, whether the model has it, and how far the numbers can be trusted."""
     measured = symmetries(judged)
     if measured is None:

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
+from heatproof.evaluation import CLEAN, Condition, Scores, Subject
 from heatproof.explainers.adapters.foreign import Arguments, Object, unwrapped
 from heatproof.explainers.adapters.isolation import (
     check_network,
@@ -25,7 +26,6 @@ from heatproof.explainers.adapters.isolation import (
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
 from heatproof.models.batches import as_inputs
-from heatproof.results import CLEAN, Condition, Scores, Subject
 from heatproof.types import STRICT, Batch
 
 ON_CLEAN_MAPS = (

@@ -10,7 +10,7 @@ import pandas as pd
 
 from heatproof.axes import Axis, Measure, axis_of
 from heatproof.errors import UserError, unknown
-from heatproof.results import Condition
+from heatproof.evaluation import Condition
 from heatproof.runs.differences import ABSENT, disagreements, parameters_of, plain
 from heatproof.runs.manifest import references_of
 

@@ -17,9 +17,9 @@ from heatproof import statistics
 from heatproof.axes import AXES, Measure, arrange, axis_of, marked
 from heatproof.drawing.prose import records
 from heatproof.errors import UserError
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition
 from heatproof.report.comparison.common import Side
 from heatproof.report.comparison.compare import open_sides
-from heatproof.results import FLIPPED, OK, UNDEFINED, Condition
 from heatproof.runs.differences import parameters_of, plain
 from heatproof.runs.manifest import references_of
 from heatproof.runs.run import Run

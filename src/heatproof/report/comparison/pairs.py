@@ -17,9 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from heatproof.axes import arrange
+from heatproof.evaluation import FLIPPED as PAIR_FLIPPED
+from heatproof.evaluation import IDENTITY, Condition
 from heatproof.report.comparison.common import Common, Evaluated, Names, Side, shown
-from heatproof.results import FLIPPED as PAIR_FLIPPED
-from heatproof.results import IDENTITY, Condition
 from heatproof.statistics import groups_of
 from heatproof.statistics.cubes import Array, Cube
 from heatproof.statistics.estimates import Estimate, calibrated, column, sample_totals, stacked

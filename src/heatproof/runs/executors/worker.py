@@ -14,7 +14,7 @@ import torch
 from heatproof.errors import UserError, no_exit
 from heatproof.models.batches import keep_freed_memory
 from heatproof.models.precision import Precision
-from heatproof.runs import table
+from heatproof.runs import directory
 from heatproof.runs.atomic import scratch
 from heatproof.runs.differences import differences
 from heatproof.runs.engine import Runner, Tick
@@ -166,7 +166,7 @@ class Worker:
         if threads is not None:
             torch.set_num_threads(threads)
         self.plan = replace(recipe(number), shard_size=shard_size)
-        different = differences(table.read_manifest(root)["study"], describe(self.plan))
+        different = differences(directory.read_manifest(root)["study"], describe(self.plan))
         if different:
             raise UserError(
                 "a worker that followed the same study came to something else, such as other weights at random; "

@@ -22,13 +22,13 @@ from PIL import Image
 from heatproof.drawing.pictures import laid
 from heatproof.errors import UserError, unknown
 from heatproof.runs.atomic import sync, this_host
+from heatproof.runs.directory import slug
 from heatproof.runs.export.archive import unpacked, write_zip
 from heatproof.runs.export.card import dataset_card
 from heatproof.runs.export.tables import fingerprint, study_facts, write_study, write_tables
 from heatproof.runs.kept import ADVICE, read_maps
 from heatproof.runs.run import Run, read
 from heatproof.runs.storage import Place, failure, place
-from heatproof.runs.table import slug
 from heatproof.runs.verify import missing
 
 __all__ = ["FORMATS", "Exported", "export", "fingerprint", "unpacked"]

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heatproof.drawing.tables import inert
-from heatproof.runs import table
 from heatproof.runs.digests import as_json
 from heatproof.runs.run import Run
+from heatproof.runs.tables import SAMPLES, SCORES
 
 
 def tables(run: Run) -> dict[str, pa.Table]:
     """The three tables of a run: scores (one row per attempted pair and measure), samples and summary."""
     summary = pa.Table.from_pandas(run.summary(), preserve_index=False)
     return {
-        "scores": _arrow(run.table(), table.SCORES),
-        "samples": _arrow(run.samples(), table.SAMPLES),
+        "scores": _arrow(run.table(), SCORES),
+        "samples": _arrow(run.samples(), SAMPLES),
         "summary": summary.cast(_plain(summary.schema)),
     }
 

@@ -31,7 +31,7 @@ from heatproof.runs.differences import parameters_of
 from heatproof.runs.export.tables import fingerprint, write_study, write_tables
 from heatproof.runs.run import Run, read
 from heatproof.runs.storage import Place, tried
-from heatproof.runs.table import read_scores
+from heatproof.runs.tables import read_scores
 from heatproof.runs.verify import missing
 
 PROJECT = "heatproof"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heatproof import statistics
-from heatproof.axes.contract import Axis, Judged, Page
+from heatproof.axes.contract import Axis, AxisResult, Page
 from heatproof.axes.faithfulness import FIDELITY, LEAKAGE, RETRAINING, frames
 from heatproof.axes.faithfulness.checks import consistency_chart, leakage_charts
 from heatproof.axes.faithfulness.curve_charts import ORDERS, random_curve, removal_plots
@@ -18,7 +18,7 @@ from heatproof.drawing.tables import Row, grid
 from heatproof.statistics.cubes import Cube, arrange
 
 
-def lead(judged: Judged) -> list[str]:
+def lead(judged: AxisResult) -> list[str]:
     """That networks were retrained and nothing else was done, or which imputers leak; faithfulness says both itself."""
     if judged.axis.name == LEAKAGE.name:
         return leak(judged) or ["No imputer was shown to leak the class."]
@@ -29,7 +29,7 @@ def lead(judged: Judged) -> list[str]:
     return ["Networks were retrained, but nothing was removed from the inputs of the model itself."]
 
 
-def parts(judged: Judged) -> list[Chart | Panel]:
+def parts(judged: AxisResult) -> list[Chart | Panel]:
     """What faithfulness would show among its own: curves, cost and consistency of retraining, or the leak."""
     if judged.axis.name == LEAKAGE.name:
         return leakage_charts(judged)
@@ -42,17 +42,17 @@ def parts(judged: Judged) -> list[Chart | Panel]:
 PAGE = Page(lead, parts)
 
 
-def retrained_cube(judged: Judged, axis: Axis = RETRAINING) -> Cube | None:
+def retrained_cube(judged: AxisResult, axis: Axis = RETRAINING) -> Cube | None:
     """What networks retrained on the data of an axis score, the mean over repeats; None where there are none."""
     return next(iter(arrange(judged.related[judged.related["evaluation"] == axis.name])), None)
 
 
-def retraining_charts(judged: Judged) -> list[Chart | None]:
+def retraining_charts(judged: AxisResult) -> list[Chart | None]:
     """The curves of ROAR and KAR, and those of F-Fidelity."""
     return [retraining_chart(judged, axis) for axis in (RETRAINING, FIDELITY)]
 
 
-def retraining_chart(judged: Judged, axis: Axis = RETRAINING) -> Chart | None:
+def retraining_chart(judged: AxisResult, axis: Axis = RETRAINING) -> Chart | None:
     """Accuracy of networks trained or tuned on what is left, against the fraction removed."""
     cube = retrained_cube(judged, axis)
     if cube is None:
@@ -98,7 +98,7 @@ def seconds_spent(manifest: Mapping[str, Any], evaluation: str) -> float:
     return float(sum(spent)) if spent else math.nan
 
 
-def cost_panel(judged: Judged) -> Panel | None:
+def cost_panel(judged: AxisResult) -> Panel | None:
     """What a point of a curve costs with and without retraining."""
     again = judged.related[judged.related["evaluation"] == RETRAINING.name]
     if again.empty:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,42 @@ Condition = tuple[str, float]
 """What was done to the input, and how strongly: ("jpeg", 40.0)."""
 CLEAN: Condition = ("clean", 0.0)
 """The condition of an input as it is."""
+
+
+Span = tuple[float | None, float | None]
+"""The ends of a scale, None where it has none."""
+Better = Literal["higher", "lower", "neither"]
+Role = Literal["headline", "component", "curve", "model", "cost"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is known of a measure.
+
+    `role` is "headline" for one that may speak for its axis (the first that was measured does, everywhere),
+    "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
+    model alone, and "cost". `span` are the ends of its range, None for one that it lacks. `chance` says what a map
+    without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
+    the measure for a random order (`_random`), "zero", or nothing where nobody knows. `rate` declares that every score
+    is 0 or 1, so that the interval of its mean is that of a proportion.
+
+    >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
+    -1
+    """
+
+    name: str
+    title: str
+    text: str
+    better: Better
+    role: Role
+    span: Span | None = None
+    chance: Literal["column", "zero", "random", ""] = ""
+    rate: bool = False
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, −1 where less is, 0 where neither can be said."""
+        return {"higher": 1, "lower": -1, "neither": 0}[self.better]
 
 
 @dataclass(frozen=True)
