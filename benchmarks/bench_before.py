@@ -36,7 +36,8 @@ run = heatproof.evaluate(
     limit=int(sys.argv[1]), shard_size=8, show_progress=False,
 )
 table, spent = run.table(), time.process_time() - begun
-session = run.manifest["sessions"][-1]
+manifest = run.manifest if isinstance(run.manifest, dict) else run.manifest.as_mapping()
+session = manifest["sessions"][-1]
 table.to_parquet(sys.argv[3])
 print(json.dumps({"seconds": spent, "passes": sum(session["passes"].values()), "durations": session["durations"]}))
 """

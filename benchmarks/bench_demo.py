@@ -420,7 +420,7 @@ def main() -> None:
             run.report()
         for position in range(half, options.limit):
             pairwise(data.load([position]).batch, theirs)
-        durations = run.manifest["sessions"][-1]["durations"]
+        durations = run.manifest.sessions[-1].durations
     print(
         f"{options.limit} photographs, {options.threads} threads; seconds, processor time of all threads in brackets"
     )

@@ -5,8 +5,9 @@
     python benchmarks/bench_growth.py --growth     against rows, explainers, conditions and number of parts
     python benchmarks/bench_growth.py --engine     passes and seconds against images, image size and perturbations
 
-The tables are made up, and written part by part with the functions that the engine uses, in the engine's layout: eight
-measures per condition, sixteen where a map can be moved along, one part per explainer and shard. Reading is done by a
+The tables are made up, and written part by part with the functions that the engine uses, in the engine's layout: four
+measures per condition, eight where a map can be moved along, each with its chance level, one part per explainer and shard
+with what the reference samples add to chance beside it. Reading is done by a
 new process for every line, which takes the steps that a user takes, each of which reads the parts again: `Run.table`,
 summary, ranking, paired tests and the report. Its seconds are those of the steps, `cpu` those of its processor, which
 other work on the machine does not change much; `import` (torch and the rest) stands beside them. Memory is the largest
@@ -36,14 +37,16 @@ import torch
 
 import heatproof
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Exhibit, Scores
-from heatproof.runs import directory, tables
+from heatproof.runs import manifest, tables
+from heatproof.runs.directory import PartKey, RunDirectory
 from heatproof.runs.pictures import exhibit_rows
+from heatproof.runs.storage import place
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9
 COMPONENTS = ("ssim", "spearman", "jaccard", "fass")
 GEOMETRIC, PLAIN = ("rotation", "translation"), ("brightness", "noise", "jpeg")
 STEPS = ("read", "summary", "ranking", "tests", "report")
-SHOWN = 6
+SHOWN, REFERENCES = 6, 16
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,9 @@ class Size:
 
 
 def _measures(condition: str) -> list[str]:
-    bases = [*COMPONENTS, *(f"{c}_aligned" for c in COMPONENTS if condition in GEOMETRIC)]
-    return [*bases, *(f"{base}_chance" for base in bases)]
+    if condition not in GEOMETRIC:
+        return list(COMPONENTS)
+    return [*COMPONENTS, *(f"{name}_unaligned" for name in COMPONENTS)]
 
 
 def write_run(root: Path, size: Size) -> None:
@@ -92,20 +96,18 @@ def write_run(root: Path, size: Size) -> None:
         "evaluations": {"stability": axis},
     }
     about = {
-        "format": directory.FORMAT,
+        "format": manifest.FORMAT,
         "heatproof": metadata.version("heatproof"),
         "created": "2026-01-01T00:00:00+00:00",
         "study": study,
     }
     about |= {"shard_size": size.shard_size, "versions": {}, "command": "made up"}
-    directory.write_manifest(root, about)
-    keys = directory.study_keys(about)
-
-    def write(path: Path, rows: tables.pa.Table) -> None:
-        directory.write_part(path, rows, directory.key_of(keys, root, path))
-
+    manifest.write_manifest(place(root), manifest.Manifest.model_validate(about))
+    run = RunDirectory(root)
+    references = [f"images/reference-{i:02d}.png" for i in range(REFERENCES)]
     for shard, start in enumerate(range(0, size.samples, size.shard_size)):
         here = ids[start : start + size.shard_size]
+        job = ("images", "net", shard)
         for number, explainer in enumerate(explainers):
             scores = []
             for condition, level in size.cells:
@@ -118,16 +120,27 @@ def write_run(root: Path, size: Size) -> None:
                     for s in status.tolist()
                 )
                 for measure in _measures(condition):
-                    base = 0.1 if "chance" in measure else 0.3 + 0.5 * number / size.explainers
-                    value = base + 0.2 * torch.rand(
-                        len(here), generator=generator, dtype=torch.float64
+                    drawn = torch.rand(2, len(here), generator=generator, dtype=torch.float64)
+                    value = 0.3 + 0.5 * number / size.explainers + 0.2 * drawn[0]
+                    chance = 0.1 + 0.2 * drawn[1]
+                    value[status != OK] = chance[status != OK] = torch.nan
+                    column = Scores(
+                        explainer,
+                        measure,
+                        condition,
+                        level,
+                        value,
+                        status,
+                        reason=why,
+                        chance=chance,
+                        reference_sums=torch.randn(REFERENCES, generator=generator),
+                        reference_counts=torch.full((REFERENCES,), len(here)),
                     )
-                    value[status != OK] = torch.nan
-                    scores.append(
-                        Scores(explainer, measure, condition, level, value, status, reason=why)
-                    )
+                    scores.append(column)
             rows = tables.score_rows("images", "net", "stability", "method", here, scores)
-            write(directory.part_path(root, "images", "net", "stability", explainer, shard), rows)
+            run.write(PartKey.scores(job, "stability", explainer), rows)
+            rows = tables.reference_rows("images", "net", "stability", references, scores)
+            run.write(PartKey.references(job, "stability", explainer), rows)
         known = {
             "dataset": "images",
             "model": "net",
@@ -136,16 +149,12 @@ def write_run(root: Path, size: Size) -> None:
             "predicted_name": "one",
         }
         listed = [{**known, "sample": sample, "probability": 0.9, "error": ""} for sample in here]
-        write(
-            directory.samples_path(root, "images", "net", shard),
-            tables.pa.Table.from_pylist(listed, schema=tables.SAMPLES),
-        )
-    _write_gallery(write, root, size, explainers, ids[:SHOWN], generator)
+        run.write(PartKey.samples(job), tables.pa.Table.from_pylist(listed, schema=tables.SAMPLES))
+    _write_gallery(run, size, explainers, ids[:SHOWN], generator)
 
 
 def _write_gallery(
-    write: Callable[..., None],
-    root: Path,
+    run: RunDirectory,
     size: Size,
     explainers: list[str],
     ids: list[str],
@@ -164,8 +173,8 @@ def _write_gallery(
             for c, x in [("clean", 0.0), *size.cells]
             for i in ids
         ]
-        path = directory.exhibits_path(root, "images", "net", "stability", explainer, 0)
-        write(path, exhibit_rows("images", "net", "stability", shown))
+        key = PartKey.gallery(("images", "net", 0), "stability", explainer)
+        run.write(key, exhibit_rows("images", "net", "stability", shown))
 
 
 def read_run(root: Path, steps: Sequence[str]) -> dict[str, float]:

@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from heatproof.axes import AxisResult, axis_of
+from heatproof.axes import BY_NAME, AxisResult, axis_of, axis_results
 from heatproof.evaluation import Shown
-from heatproof.report.page import build_report, draw_page
+from heatproof.report.page import build_report
 from heatproof.statistics.cubes import Cube
 from support import synthetic
 from support.chromium import BROWSER, Chromium
@@ -50,39 +50,35 @@ def large_cube(samples: int) -> Cube:
     quality = np.linspace(0.8, 0.0, len(EXPLAINERS))[:, None, None]
     flipped = np.broadcast_to(generator.random(shape[1:]) < 0.2, shape)
     moves = np.array([name in GEOMETRIC for name, _ in CONDITIONS])
-    values = {}
-    for suffix, bonus in (("", 0.0), ("_aligned", 0.05)):
+    values, chances = {}, {}
+    for ending, bonus in (("", 0.05), ("_unaligned", 0.0)):
         for measure, base in (*synthetic.CHANCE.items(), ("fass", 0.4)):
             chance = np.clip(base + generator.normal(0, 0.02, shape), 0, 1)
-            value = np.clip(
-                chance + (1 - chance) * (quality + bonus) + generator.normal(0, 0.06, shape), 0, 1
-            )
-            for name, scores in (
-                (f"{measure}{suffix}", value),
-                (f"{measure}{suffix}_chance", chance),
-            ):
+            expected = chance + (1 - chance) * (quality + bonus)
+            value = np.clip(expected + generator.normal(0, 0.06, shape), 0, 1)
+            for scores in (value, chance):
                 scores[flipped] = np.nan
-                if suffix:
+                if ending:
                     scores[:, ~moves] = np.nan
-                values[name] = scores
+            values[measure + ending], chances[measure + ending] = value, chance
     asked = {name: np.isfinite(scores).any(-1) for name, scores in values.items()}
     reasons = pd.DataFrame(columns=["explainer", "condition", "level", "reason", "count"])
     ids = [f"img/{i:06d}.jpg" for i in range(samples)]
-    status = flipped.astype(np.int8)
     cube = Cube(
-        "photos",
-        "net",
-        "stability",
-        EXPLAINERS,
-        CONDITIONS,
-        ids,
-        values,
-        status,
-        {},
-        reasons,
-        asked,
+        dataset="photos",
+        model="net",
+        evaluation="stability",
+        explainers=EXPLAINERS,
+        conditions=CONDITIONS,
+        samples=ids,
+        values=values,
+        status=flipped.astype(np.int8),
+        reasons=reasons,
+        asked=asked,
+        chance=chances,
     )
-    return replace(cube, controls=frozenset({"random", "sobel"}))
+    declared = {m.name: m for m in BY_NAME["stability"].measures if m.name in values}
+    return replace(cube, controls=frozenset({"random", "sobel"}), declared=declared)
 
 
 def exhibits(cube: Cube) -> list[Shown]:
@@ -125,7 +121,7 @@ def grid() -> str:
     print(
         f"4 models x 3 data sets x {len(methods)} methods x 40 samples, {len(rows)} rows, {len(pictures)} exhibits"
     )
-    return timed(lambda: build_report(rows, known, pictures, about))
+    return timed(lambda: build_report(axis_results(rows, known, pictures, about), known, about))
 
 
 def large(samples: int) -> str:
@@ -150,8 +146,8 @@ def large(samples: int) -> str:
         ]
     )
     about = synthetic.manifest()
-    judged = AxisResult(axis_of("stability", about), cube, rows, known, pictures, {}, about, rows)
-    return timed(lambda: draw_page([judged], known, about))
+    result = AxisResult(axis_of("stability", about), cube, rows, known, pictures, {}, about, rows)
+    return timed(lambda: build_report([result], known, about))
 
 
 def timed(build: Callable[[], str]) -> str:

@@ -26,18 +26,32 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 from heatproof.evaluation import Span
+from heatproof.statistics.above_chance import numbers_of_hits
+from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.bounds import mean_interval
-from heatproof.statistics.bounds_of_means import bet_on_calibrated
+from heatproof.statistics.bounds_of_means import (
+    bet_on_calibrated,
+    bet_on_calibrated_mean,
+    capital_reaches,
+)
 from heatproof.statistics.cubes import Cube
-from heatproof.statistics.estimates import Estimate, estimates, of_means, sample_totals
+from heatproof.statistics.estimates import (
+    Estimate,
+    calibrated,
+    estimates,
+    of_means,
+    sample_totals,
+)
 from heatproof.statistics.pairs import paired_tests
 from heatproof.statistics.sign_flips import sign_flips, simultaneous_tests
+from heatproof.statistics.two_way import two_way_mean
 
 Array = NDArray[np.float64]
 Generator = np.random.Generator
+Scores = Callable[[Generator, tuple[int, ...]], Array]
 
 SIZES = (8, 14, 30, 100, 400)
 FEW = (2, 3, 5)
@@ -71,7 +85,7 @@ class Population:
     is_exchangeable: bool = True
 
 
-def alike(draw: Callable[[Generator, tuple[int, ...]], Array]) -> Callable[..., Array]:
+def alike(draw: Scores) -> Callable[..., Array]:
     """Independent scores of one distribution, under one condition."""
     return lambda g, studies, methods, n: draw(g, (studies, methods, 1, n))
 
@@ -81,7 +95,7 @@ def shared_and_beta(g: Generator, studies: int, methods: int, n: int) -> Array:
     return 0.3 * difficulty + 0.7 * g.beta(8, 2, (studies, methods, 1, n))
 
 
-def failures(share: float) -> Callable[[Generator, tuple[int, ...]], Array]:
+def failures(share: float) -> Scores:
     """Scores between .9 and 1, but for a share of failures between 0 and .2."""
     return lambda g, shape: np.where(
         g.random(shape) < share, 0.2 * g.random(shape), 0.9 + 0.1 * g.random(shape)
@@ -356,6 +370,7 @@ class ChanceLevel:
 
 CHANCES = {"chance .4": ChanceLevel(0.4, 0.06), "chance .8": ChanceLevel(0.8, 0.03)}
 CALIBRATED = 0.6
+REFERENCES = (2, 3, 4, 6, 8, 12)
 
 
 def calibrated_cube(
@@ -375,7 +390,7 @@ def calibrated_cube(
         own = np.arange(references)
         pairs[:, own, own] = np.nan  # no map is compared with itself
     chance = np.nanmean(pairs, 1)
-    above = np.nansum(pairs - chance[:, None], 2)
+    above = np.nanmean(pairs - chance[:, None], 2)
 
     mean_score = level.base + CALIBRATED * (1 - level.base)
     room = 1 - mean_score
@@ -383,10 +398,11 @@ def calibrated_cube(
     samples = [f"s{i}" for i in range(n)]
     names = samples[:references] if among else [f"r{i}" for i in range(references)]
     cube = cube_of(
-        {"score": score[:, None], "score_chance": chance[:, None]},
+        {"score": score[:, None]},
         samples,
+        chance={"score": chance[:, None]},
         references=tuple(names),
-        by_reference={"score_chance": above[:, None]},
+        by_reference={"score": above[:, None]},
     )
     chance_of_references = level.base + of_references.mean(1)
     return cube, (mean_score - chance_of_references) / (1 - chance_of_references)
@@ -403,7 +419,6 @@ def cube_of(values: dict[str, Array], samples: list[str], **more: object) -> Cub
         samples=samples,
         values=values,
         status=np.zeros((rows, conditions, n), dtype=np.int8),
-        floor={},
         reasons=pd.DataFrame(),
         asked={name: np.ones((rows, conditions), dtype=bool) for name in values},
         **more,  # type: ignore[arg-type]
@@ -460,52 +475,358 @@ def calibrated_errors(
     return errors
 
 
+def coverage_by_references(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Coverage of the 95 % interval of a calibrated score, by the number of references; its width is put behind."""
+    rows = {}
+    for name, level in CHANCES.items():
+        for among in (True, False):
+            for references in REFERENCES:
+                row = {}
+                for n in sizes:
+                    if among and references > n:
+                        row[f"n = {n}"] = "–"
+                        continue
+                    g = generator_of("references", name, among, references, n)
+                    held, widths = 0, []
+                    step = max(1, ENTRIES // (n * references))
+                    for start in range(0, replicates, step):
+                        number = min(step, replicates - start)
+                        cube, _ = calibrated_cube(g, level, number, n, references, among)
+                        low, high = estimates(cube, "score").nested(["c0"]).interval()
+                        held += int(((low <= CALIBRATED) & (high >= CALIBRATED)).sum())
+                        widths.append(high - low)
+                    width = np.median(np.concatenate(widths))
+                    row[f"n = {n}"] = f"{held / replicates:.3f} ({width:.2g})"
+                where = "among the samples" if among else "not among them"
+                rows[f"{name}, {references} references {where}"] = row
+    return pd.DataFrame(rows).T
+
+
+@dataclass(frozen=True)
+class UnderNetworks:
+    """Scores (studies, samples, networks), drawn from a generator and the three numbers, and their true mean."""
+
+    draw: Callable[[Generator, int, int, int], Array]
+    mean: float = 0.7
+
+
+def skewed(g: Generator, shape: tuple[int, ...]) -> Array:
+    """A long tail below, with a mean of 0 and a standard deviation of 1."""
+    return (2 - g.gamma(2, 1, shape)) / np.sqrt(2)
+
+
+def normal(g: Generator, shape: tuple[int, ...]) -> Array:
+    return g.standard_normal(shape)
+
+
+def heavy_tailed(g: Generator, shape: tuple[int, ...]) -> Array:
+    return g.standard_t(3, shape) / np.sqrt(3)
+
+
+def of_two_kinds(g: Generator, shape: tuple[int, ...]) -> Array:
+    return g.choice([-1.0, 1.0], shape)
+
+
+def parts_of_scores(
+    g: Generator,
+    shape: tuple[int, int, int],
+    spread: tuple[float, float, float],
+    samples: Scores,
+    networks: Scores,
+) -> Array:
+    """The sum of the parts of sample, network and the rest; `spread` are their standard deviations."""
+    studies, n, k = shape
+    total = spread[0] * samples(g, (studies, n, 1)) + spread[1] * networks(g, (studies, 1, k))
+    return total + spread[2] * g.standard_normal(shape)
+
+
+def added(
+    spread: tuple[float, float, float],
+    samples: Scores = normal,
+    networks: Scores = normal,
+    missing: float = 0.0,
+) -> UnderNetworks:
+    """0.7 and the three parts, with a share of the scores missing."""
+
+    def draw(g: Generator, studies: int, n: int, k: int) -> Array:
+        scores = 0.7 + parts_of_scores(g, (studies, n, k), spread, samples, networks)
+        return np.where(g.random(scores.shape) < missing, np.nan, scores)
+
+    return UnderNetworks(draw)
+
+
+def logistic(spread: tuple[float, float, float]) -> UnderNetworks:
+    """1 / (1 + exp(−1.5 − the three parts)): scores between 0 and 1, skewed in all parts, with interactions."""
+
+    def draw(g: Generator, studies: int, n: int, k: int) -> Array:
+        return special.expit(1.5 + parts_of_scores(g, (studies, n, k), spread, normal, normal))
+
+    points, weights = np.polynomial.hermite_e.hermegauss(60)
+    total_spread = np.sqrt(np.sum(np.square(spread)))
+    mean = weights @ special.expit(1.5 + total_spread * points) / weights.sum()
+    return UnderNetworks(draw, float(mean))
+
+
+def multiplied(g: Generator, studies: int, n: int, k: int) -> Array:
+    """A network scales the scores of all samples."""
+    scale = 1 + 0.15 * g.standard_normal((studies, 1, k))
+    return g.beta(14, 6, (studies, n, 1)) * scale
+
+
+NETWORKS = {
+    "networks differ little": added((0.08, 0.02, 0.06)),
+    "networks differ like samples": added((0.08, 0.08, 0.06)),
+    "the same, skewed samples": added((0.08, 0.08, 0.06), samples=skewed),
+    "the same, skewed networks": added((0.08, 0.08, 0.06), networks=skewed),
+    "networks do not differ": added((0.08, 0.0, 0.06), samples=skewed),
+    "mostly noise, 20 % missing": added((0.05, 0.03, 0.2), missing=0.2),
+    "logistic †": logistic((1.0, 0.7, 0.5)),
+    "networks multiply †": UnderNetworks(multiplied),
+    "two kinds of networks †": added((0.08, 0.08, 0.06), networks=of_two_kinds),
+    "heavy tails, half missing †": added((0.08, 0.05, 0.1), samples=heavy_tailed, missing=0.5),
+}
+
+
+def coverage_with_redrawn_networks(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Coverage of the 95 % interval over samples and networks (its width), and of the one over samples alone."""
+    rows = {}
+    for name, kind in NETWORKS.items():
+        for k in (2, 3, 5, 10):
+            row = {}
+            for n in (n for n in sizes if n <= 100):
+                g = generator_of("networks", name, n, k)
+                counts, widths, number = np.zeros(2), [], 0
+                step = max(1, ENTRIES // (n * k))
+                for start in range(0, replicates, step):
+                    studies = min(step, replicates - start)
+                    scores = kind.draw(g, studies, n, k)
+                    both = two_way_mean(scores)
+                    low, high = of_means(mean_of_finite(scores)).interval()
+                    has = np.isfinite(both.low)  # a sample may have lost all of its scores
+                    number += int(has.sum())
+                    for i, ends in enumerate(((both.low, both.high), (low, high))):
+                        held = (ends[0] <= kind.mean) & (kind.mean <= ends[1])
+                        counts[i] += (held & has).sum()
+                    widths.append((both.high - both.low)[has])
+                width = np.median(np.concatenate(widths))
+                row[f"n = {n}"] = (
+                    f"{counts[0] / number:.3f} ({width:.2g}) / {counts[1] / number:.3f}"
+                )
+            rows[f"{name}, {k} networks"] = row
+    return pd.DataFrame(rows).T
+
+
 # Bounds
 
 
-def hits_less_chance(g: Generator, shape: tuple[int, ...]) -> Array:
-    """Pointing by luck: a hit as often as the object's share of the picture, which is chance."""
+@dataclass(frozen=True)
+class AtChance:
+    """Scores whose mean is their chance level: a number, or drawn with the scores as (score, chance).
+
+    `bounded` says that scores lie between 0 and 1.
+    """
+
+    draw: Callable[[Generator, tuple[int, ...]], Array | tuple[Array, Array]]
+    chance: float = float("nan")
+    bounded: bool = True
+
+    def studies(self, g: Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        drawn = self.draw(g, shape)
+        return drawn if isinstance(drawn, tuple) else (drawn, np.full(shape, self.chance))
+
+
+def pointing_by_luck(g: Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """A hit as often as the object's share of the picture, which is chance."""
     share = g.beta(1, 6, shape)
-    return (g.random(shape) < share) - share
+    return 1.0 * (g.random(shape) < share), share
 
 
-SKEWED = {
-    "uniform": (lambda g, shape: g.random(shape) - 0.5, (-0.5, 0.5)),
-    "exponential, long tail above": (lambda g, shape: g.exponential(0.2, shape) - 0.2, None),
-    "exponential, long tail below": (lambda g, shape: 0.2 - g.exponential(0.2, shape), None),
-    "lognormal ¾": (lambda g, shape: g.lognormal(0, 0.75, shape) - np.exp(0.75**2 / 2), None),
-    "beta(½, 2)": (lambda g, shape: g.beta(0.5, 2, shape) - 0.2, (-0.2, 0.8)),
-    "10 % far above": (lambda g, shape: 0.1 - failures(0.1)(g, shape) + 0.765, None),
-    "10 % far below": (lambda g, shape: failures(0.1)(g, shape) - 0.865, None),
-    "5 % far below †": (lambda g, shape: failures(0.05)(g, shape) - 0.9075, None),
-    "zero-inflated beta †": (lambda g, shape: zero_inflated_beta(g, shape) - 0.5, (-0.5, 0.5)),
-    "pointing by luck †": (hits_less_chance, None),
+def varied_chance(g: Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Scores around the chance of their own sample, from .1 to .7."""
+    chance = 0.1 + 0.6 * g.beta(2, 2, shape)
+    return g.beta(4 * chance, 4 * (1 - chance)), chance
+
+
+def two_kinds_of_samples(g: Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """One sample in five has a high chance and scores below it; the others have a low one and score above it."""
+    is_high = g.random(shape) < 0.2
+    score = np.where(is_high, g.beta(6, 6, shape), g.beta(3, 7, shape))
+    return score, np.where(is_high, 0.7, 0.25)
+
+
+def alike_but_for_failures(g: Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """A little above a chance that differs between samples, but for failures at 0 with the same chance."""
+    chance = 0.3 + 0.2 * g.random(shape)
+    score = np.where(g.random(shape) < 0.02, 0.0, chance * (1 / 0.98))
+    return score, chance
+
+
+def rarely_high_chance(g: Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Scores a little above a chance of .1, but one sample in twenty has a chance of .95, far above its score."""
+    is_high = g.random(shape) < 0.05
+    a_little = 0.05 * 0.85 / 0.95
+    return np.where(is_high, 0.1, 0.1 + a_little), np.where(is_high, 0.95, 0.1)
+
+
+TAIL = 1 - 0.2 * (1 - np.exp(-5.0))
+"""The mean of 1 − a waiting time with a mean of .2 that is cut at 1."""
+AT_CHANCE = {
+    "uniform": AtChance(lambda g, shape: g.random(shape), 0.5),
+    "exponential, long tail above": AtChance(lambda g, shape: g.exponential(0.2, shape), 0.2, False),
+    "exponential, long tail below": AtChance(lambda g, shape: -g.exponential(0.2, shape), -0.2, False),
+    "lognormal ¾": AtChance(lambda g, shape: g.lognormal(0, 0.75, shape), np.exp(0.75**2 / 2), False),
+    "beta(½, 2)": AtChance(lambda g, shape: g.beta(0.5, 2, shape), 0.2),
+    "10 % far above": AtChance(lambda g, shape: 1 - failures(0.1)(g, shape), 0.135),
+    "10 % far below": AtChance(failures(0.1), 0.865),
+    "5 % far below †": AtChance(failures(0.05), 0.9075),
+    "zero-inflated beta †": AtChance(zero_inflated_beta, 0.5),
+    "exponential tail below, cut at 0": AtChance(lambda g, shape: 1 - np.minimum(g.exponential(0.2, shape), 1), TAIL),
+    "beta(8, ½)": AtChance(lambda g, shape: g.beta(8, 0.5, shape), 8 / 8.5),
+    "two values, 5 % at 0": AtChance(lambda g, shape: 0.4 * (g.random(shape) >= 0.05), 0.38),
+    "chance differs between samples": AtChance(varied_chance),
+    "chance rarely high": AtChance(rarely_high_chance),
+    "pointing by luck †": AtChance(pointing_by_luck),
+    "ratings, five levels †": AtChance(ratings, 0.7875),
+    "bimodal †": AtChance(bimodal, 0.5),
+    "two kinds of samples †": AtChance(two_kinds_of_samples),
+    "score and chance alike, 2 % failures †": AtChance(alike_but_for_failures),
 }  # fmt: skip
+
+
+def claims_of(
+    score: Array, chance: Array, bounded: bool
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of six methods (studies, methods, n) are claimed to be above chance at α / 6: by bets, and by Hall's bound.
+
+    The first is the sign of the bound of `above_chance`, for one condition and the order in which samples were drawn.
+    """
+    by_hall, _ = of_means(score - chance).bound(1 - ALPHA / METHODS, lower=True)
+    by_bets = np.zeros(score.shape[:-1], dtype=bool)
+    if bounded:
+        most = chance.max(-1, keepdims=True)
+        by_bets = capital_reaches(score - chance, most, -np.log(ALPHA / METHODS))
+    return by_bets, by_hall > 0
 
 
 def false_claims_above_chance(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
     """Six methods exactly at chance: the share of studies in which any is claimed to be above.
 
-    By the one-sided bound at α / 6, as `ranking` gives it; and by sign flips, which assume symmetric scores.
+    By bets and by Hall's one-sided bound at α / 6 each; and by sign flips, which assume symmetric scores.
     """
     rows = {}
-    for name, (draw, span) in SKEWED.items():
+    for name, population in AT_CHANCE.items():
         row = {}
         for n in sizes:
             g, flips = generator_of("claims", name, n), flips_of(n)
-            claims = np.zeros(2)
+            claims = np.zeros(3)
             step = max(1, ENTRIES // (METHODS * n))
             for start in range(0, replicates, step):
-                scores = draw(g, (min(step, replicates - start), METHODS, n))
-                bound, _ = of_means(scores, span).bound(1 - ALPHA / METHODS, lower=True)
-                claims[0] += (bound > 0).any(1).sum()
+                shape = (min(step, replicates - start), METHODS, n)
+                score, chance = population.studies(g, shape)
+                by_bets, by_hall = claims_of(score, chance, population.bounded)
+                claims[:2] += by_bets.any(1).sum(), by_hall.any(1).sum()
                 block = max(1, 5 * ENTRIES // (len(flips) * METHODS))
-                for i in range(0, len(scores), block):
-                    some = scores[i : i + block]
+                for i in range(0, len(score), block):
+                    some = (score - chance)[i : i + block]
                     shown, _ = significant_pairs(some, flips)
-                    claims[1] += (shown & (some.mean(-1) > 0)).any(1).sum()
-            star = too_many(int(claims[0]), replicates)
-            row[f"n = {n}"] = f"{claims[0] / replicates:.3f}{star} / {claims[1] / replicates:.3f}"
+                    claims[2] += (shown & (some.mean(-1) > 0)).any(1).sum()
+            star = [too_many(int(number), replicates) for number in claims]
+            bets = f"{claims[0] / replicates:.3f}{star[0]}" if population.bounded else "–"
+            row[f"n = {n}"] = (
+                f"{bets} / {claims[1] / replicates:.3f}{star[1]} / {claims[2] / replicates:.3f}"
+            )
+        rows[name] = row
+    return pd.DataFrame(rows).T
+
+
+def beta_around(mean: float, spread: float) -> Scores:
+    """Scores between 0 and 1 with this mean and standard deviation."""
+    size = mean * (1 - mean) / spread**2 - 1
+    return lambda g, shape: g.beta(mean * size, (1 - mean) * size, shape)
+
+
+ABOVE = {
+    f"{excess:.1f} above, scores {kind}": beta_around(0.4 + excess, spread)
+    for excess in (0.1, 0.2, 0.3, 0.5)
+    for kind, spread in (("alike (sd .05)", 0.05), ("spread (sd .2)", 0.2))
+}
+
+
+def power_above_chance(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Scores above a chance of .35 to .45: the share of methods for which it is claimed, by bets and by Hall's bound."""
+    rows = {}
+    for name, draw in ABOVE.items():
+        row = {}
+        for n in sizes:
+            g = generator_of("power above chance", name, n)
+            claims = np.zeros(2)
+            studies = max(1, replicates // METHODS)
+            step = max(1, ENTRIES // (METHODS * n))
+            for start in range(0, studies, step):
+                score = draw(g, (min(step, studies - start), METHODS, n))
+                chance = 0.35 + 0.1 * g.random(score.shape)
+                by_bets, by_hall = claims_of(score, chance, bounded=True)
+                claims += by_bets.sum(), by_hall.sum()
+            share = claims / (studies * METHODS)
+            row[f"n = {n}"] = f"{share[0]:.2f} / {share[1]:.2f}"
+        rows[name] = row
+    return pd.DataFrame(rows).T
+
+
+@dataclass(frozen=True)
+class Pointing:
+    """The objects' shares of the picture, and how much more often than by luck they are hit."""
+
+    shares: Callable[[Generator, int], Array]
+    times: float = 1.0
+
+
+def small_objects(g: Generator, n: int) -> Array:
+    return g.beta(1, 6, n)
+
+
+def equal_objects(g: Generator, n: int) -> Array:
+    return np.full(n, 0.05)
+
+
+def objects_of_all_sizes(g: Generator, n: int) -> Array:
+    return g.beta(0.5, 0.5, n)
+
+
+POINTING = {
+    "small objects, luck": Pointing(small_objects),
+    "objects of 5 %, luck": Pointing(equal_objects),
+    "objects of all sizes, luck †": Pointing(objects_of_all_sizes),
+    "small objects, hit twice as often": Pointing(small_objects, 2),
+    "objects of 5 %, hit five times as often": Pointing(equal_objects, 5),
+}
+
+
+def pointing(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
+    """Six methods: the share of studies in which any is claimed to hit more often than by luck.
+
+    By the exact test, by bets and by Hall's bound, all at α / 6; behind luck the share of false claims, else power.
+    """
+    rows = {}
+    for name, kind in POINTING.items():
+        row = {}
+        for n in sizes:
+            g = generator_of("pointing", name, n)
+            claims = np.zeros(3)
+            for _ in range(replicates):
+                chances = kind.shares(g, n)
+                hits = 1.0 * (g.random((METHODS, n)) < np.minimum(kind.times * chances, 1))
+                tail = numbers_of_hits(chances)[::-1].cumsum()[
+                    ::-1
+                ]  # as `poisson_binomial_p` sums it
+                exact = tail[hits.sum(1).astype(int)] <= ALPHA / METHODS
+                given = np.broadcast_to(chances, (1, METHODS, n))
+                by_bets, by_hall = claims_of(hits[None], given, bounded=True)
+                claims += exact.any(), by_bets.any(), by_hall.any()
+            star = [too_many(int(c), replicates) if kind.times == 1 else "" for c in claims]
+            row[f"n = {n}"] = " / ".join(
+                f"{c / replicates:.3f}{mark}" for c, mark in zip(claims, star, strict=True)
+            )
         rows[name] = row
     return pd.DataFrame(rows).T
 
@@ -532,9 +853,37 @@ def gate(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
         rows[label(name)] = row
     for name, level in CHANCES.items():
         rows[f"calibrated, {name}"] = {
-            f"n = {n}": calibrated_gate(name, level, max(1, replicates // 4), n) for n in sizes
+            f"n = {n}": calibrated_gate(name, level, replicates, n) for n in sizes
+        }
+    for missing in (0.0, 0.2):
+        kind = f", {missing:.0%} missing".replace("%", " %") if missing else ""
+        rows[f"calibrated, four conditions{kind} †"] = {
+            f"n = {n}": gate_of_conditions(missing, replicates, n) for n in sizes
         }
     return pd.DataFrame(rows).T
+
+
+def gate_of_conditions(missing: float, replicates: int, n: int) -> str:
+    """The same for the mean over four conditions that are correlated; one sample in ten fails under all of them."""
+    conditions = 4
+    names = [f"c{i}" for i in range(conditions)]
+    g = generator_of("gate of conditions", missing, n)
+    base = np.array([0.2, 0.3, 0.4, 0.5])[:, None]
+    fails = g.random((replicates, 1, n)) < 0.1
+    score = np.where(fails, 0.1, 0.8 + 0.1 * g.beta(2, 2, (replicates, conditions, n)))
+    chance = base * g.beta(20, 20, (replicates, conditions, n)) / 0.5
+    truth = float(((0.9 * 0.85 + 0.01 - base) / (1 - base)).mean())
+    score[g.random(score.shape) < missing] = np.nan
+    usual = calibrated(of_means(score), of_means(np.where(np.isnan(score), np.nan, chance)))
+    bounds = usual.nested(names).bound(1 - ALPHA, lower=True)[0]
+    passes = np.zeros((2, 2))
+    for k in range(replicates):
+        bet = bet_on_calibrated_mean(score[k], chance[k], UNIT, names, 1 - ALPHA, lower=True).bound
+        passes[0] += bounds[k] > truth, bounds[k] > truth - 0.1
+        passes[1] += bet > truth, bet > truth - 0.1
+    share = passes / replicates
+    star = [too_many(int(number), replicates) for number in passes[:, 0]]
+    return f"{share[1, 0]:.3f}{star[1]}, {share[1, 1]:.2f} / {share[0, 0]:.3f}{star[0]}, {share[0, 1]:.2f}"
 
 
 def calibrated_gate(name: str, level: ChanceLevel, replicates: int, n: int) -> str:
@@ -545,7 +894,7 @@ def calibrated_gate(name: str, level: ChanceLevel, replicates: int, n: int) -> s
     cube, truth = calibrated_cube(g, level, replicates, n, references, among=False)
     seen: Estimate = estimates(cube, "score").nested(["c0"])
     usual = seen.bound(1 - ALPHA, lower=True)[0]
-    scores, chances = cube.values["score"][:, 0], cube.values["score_chance"][:, 0]
+    scores, chances = cube.values["score"][:, 0], cube.chance["score"][:, 0]
     for k in range(replicates):
         bet = bet_on_calibrated(scores[k], chances[k], UNIT, 1 - ALPHA, lower=True).bound
         passes[0] += usual[k] > CALIBRATED, usual[k] > CALIBRATED - 0.1
@@ -574,7 +923,11 @@ PARTS: dict[str, Table] = {
     "family-wise error": family_wise_errors,
     "means": coverage_of_means,
     "calibrated scores": calibrated_scores,
+    "references": coverage_by_references,
+    "networks": coverage_with_redrawn_networks,
     "above chance": false_claims_above_chance,
+    "power above chance": power_above_chance,
+    "pointing": pointing,
     "gate": gate,
     "power": power,
 }

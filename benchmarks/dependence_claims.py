@@ -3,7 +3,7 @@
     python benchmarks/dependence_claims.py --data DIR [--photographs 50] [--json FILE] [--models mobilenet_v2 ...]
 
 DIR holds `val500/` with photographs and `mnv2.py` with `mnv2_imagenet_fp16.pt`; EfficientNet-Lite0 comes from the
-package `efficientnet_lite_pytorch`. Every explainer of features is judged by `dependence` (three random networks, one
+package `efficientnet_lite_pytorch`. Every explainer of features is tested by `dependence` (three random networks, one
 other class) and `agreement`; the methods that take few passes also by cascades from the output. Runs code from DIR.
 """
 
@@ -29,6 +29,7 @@ from heatproof.drawing.prose import with_interval
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.estimates import interval
 
+NETWORKS = 3  # with which the tables of docs/dependence.md were made
 GRID = {"patches": {"size": 32}}
 QUICK: list[Any] = [
     "saliency",
@@ -70,14 +71,14 @@ def mobilenet(folder: Path) -> Model:
 
 
 def columns(
-    run: heatproof.Run, measure: str, condition: str, level: float = 0.0
+    run: heatproof.Run, measure: str, condition: str, level: float = 0.0, column: str = "value"
 ) -> dict[str, np.ndarray]:
-    """explainer -> values of the samples, in their order, the mean over the networks."""
+    """Return the values (or `column`) of the samples by explainer, in their order, the mean over the networks."""
     table = run.table()
     rows = table[
         (table.measure == measure) & (table.condition == condition) & (table.level == level)
     ]
-    means = rows.groupby(["explainer", "sample"], observed=True).value.mean().unstack()
+    means = rows.groupby(["explainer", "sample"], observed=True)[column].mean().unstack()
     return {str(name): values.to_numpy() for name, values in means.iterrows()}
 
 
@@ -100,8 +101,9 @@ def claim(text: str, source: str, values: np.ndarray, above: float = 0.0) -> dic
 def claims(run: heatproof.Run, cascade: heatproof.Run) -> list[dict[str, Any]]:
     whole, other = columns(run, "dependence", "weights"), columns(run, "class_dependence", "class")
     rise = columns(run, "entropy_rise", "weights")
-    rho, chance = columns(run, "spearman", "weights"), columns(run, "spearman_chance", "weights")
-    top = columns(cascade, "dependence", "top_down", 0.25)
+    rho = columns(run, "spearman", "weights")
+    chance = columns(run, "spearman", "weights", column="chance")
+    top = columns(cascade, "cascade_dependence", "top_down", 0.25)
     label = {name.split("(")[0]: name for name in whole}
     smooth, ig, gbp = label["smoothgrad"], label["integrated_gradients"], "guided_backprop"
     adebayo, sixt = "Adebayo 2018", "Sixt 2020"
@@ -137,10 +139,9 @@ def claims(run: heatproof.Run, cascade: heatproof.Run) -> list[dict[str, Any]]:
             whole["deep_lift"] - whole["saliency"] + 0.1,
         ),
     ]
-    judged = [
-        values for name, values in whole.items() if name not in ("weight_noise", "random", "sobel")
-    ]
-    usual = np.nanmean(judged, axis=0)
+    controls = ("weight_noise", "random", "sobel")
+    of_methods = [values for name, values in whole.items() if name not in controls]
+    usual = np.nanmean(of_methods, axis=0)
     said += [
         claim(
             "noise scores no lower than methods in the mean (to 0.1)",
@@ -159,12 +160,11 @@ def claims(run: heatproof.Run, cascade: heatproof.Run) -> list[dict[str, Any]]:
 
 
 def described(run: heatproof.Run) -> dict[str, Any]:
-    judged = {
-        j.axis.name: j for j in axis_results(run.in_study_order(), run.samples(), (), run.manifest)
-    }
-    table = overview(judged["dependence"])
+    results = axis_results(run.in_study_order(), run.samples(), (), run.manifest, run.references())
+    result_of = {result.axis.name: result for result in results}
+    table = overview(result_of["dependence"])
     print(
-        f"{'explainer':32} {'dependence':20} networks   sim  chance redraw  class                rise  verdict"
+        f"{'explainer':32} {'dependence':20} networks   sim  chance  floor  class                rise  verdict"
     )
     for r in table.itertuples():
         score, other = (
@@ -175,7 +175,7 @@ def described(run: heatproof.Run) -> dict[str, Any]:
             f"{r.explainer:32} {score:20} {r.least:.2f}-{r.most:.2f} {r.similarity:6.2f} {r.similarity_chance:6.2f} "
             f"{r.floor:6.2f}  {other:20} {r.entropy_rise:5.2f}  {r.verdict}"
         )
-    found = matrix(judged["agreement"])
+    found = matrix(result_of["agreement"])
     clusters = [
         [name for name, number in zip(found.explainers, found.clusters, strict=True) if number == c]
         for c in dict.fromkeys(found.clusters)
@@ -219,7 +219,11 @@ def main() -> None:
         begun = time.perf_counter()
         methods = QUICK if given.quick else METHODS
         run = heatproof.evaluate(
-            {name: model}, chosen, methods, ["dependence", "agreement"], device=device
+            {name: model},
+            chosen,
+            methods,
+            [{"dependence": {"draws": NETWORKS}}, "agreement"],
+            device=device,
         )
         steps = {"draws": 1, "classes": 0, "cascades": "top_down", "steps": 4, "noise_floor": False}
         cascade = heatproof.evaluate(

@@ -34,6 +34,7 @@ import heatproof
 from heatproof import Batch, Faithfulness, Model
 from heatproof.axes.faithfulness.consistency import consistency
 from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, accuracy
+from heatproof.runs.manifest import Session
 
 FRACTIONS = (0.1, 0.5, 0.9)
 METHODS: list[Any] = [
@@ -164,12 +165,12 @@ def main() -> None:
         run = heatproof.retrain(model, *sets, trainer(epochs, 0.2), out, **cells)
         say("ROAR and KAR done")
     table = run.table()
-    report(table, run.manifest["sessions"], right, args.out, device)
+    report(table, run.manifest.sessions, right, args.out, device)
     say(f"written to {args.out}")
 
 
 def report(
-    table: pd.DataFrame, sessions: list[dict[str, Any]], right: float, out: Path, device: str
+    table: pd.DataFrame, sessions: list[Session], right: float, out: Path, device: str
 ) -> None:
     """Accuracies, rankings, their agreement with ROAD's, and seconds."""
     hits = table[
@@ -183,7 +184,7 @@ def report(
     print(f"\nAccuracy in % by share removed\n{means.rename(NAMES).to_string(float_format='%.1f')}")
     seconds: dict[str, float] = {}
     for session in sessions:
-        for what, spent in session.get("durations", {}).items():
+        for what, spent in session.durations.items():
             seconds[what] = seconds.get(what, 0.0) + spent
     found: dict[str, Any] = {
         "accuracy": right,

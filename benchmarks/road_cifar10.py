@@ -368,10 +368,8 @@ def road(args: argparse.Namespace, clock: Clock) -> None:
             show_progress=False,
         )
         longest = max(longest, time.perf_counter() - begun)
-        session = run.manifest["sessions"][-1]
-        clock.say(
-            f"seed {seed}: {session['seconds']:.1f} s, {session['passes']['resnet18']} passes"
-        )
+        session = run.manifest.sessions[-1]
+        clock.say(f"seed {seed}: {session.seconds:.1f} s, {session.passes['resnet18']} passes")
     folders = sorted((args.out / "road").glob("seed-*"))
     parts = [
         rows_of(run, "faithfulness", HITS).assign(seed=int(run.name.removeprefix("seed-")))
@@ -545,7 +543,7 @@ def roar(args: argparse.Namespace, clock: Clock) -> None:
             stopped = True
         run = heatproof.read(args.out / "roar")
         add(own["roar"], run, "retraining")
-        own["leakage"] += run.manifest["sessions"][-1]["durations"].get("leakage", 0.0)
+        own["leakage"] += run.manifest.sessions[-1].durations.get("leakage", 0.0)
         log.write_text(json.dumps(costs, indent=1))
         clock.say(f"{name}: ROAR {own['roar'][0]:.1f} s, probes of the leak {own['leakage']:.1f} s")
         if stopped:
@@ -576,9 +574,9 @@ def in_time(learn: Trainer, clock: Clock, known: list[float]) -> Trainer:
 
 def add(total: list[float], run: heatproof.Run, evaluation: str) -> None:
     """Add the seconds and passes of the run's last session."""
-    session = run.manifest["sessions"][-1]
-    total[0] += session["durations"].get(evaluation, 0.0)
-    total[1] += session["passes"]["resnet18"]
+    session = run.manifest.sessions[-1]
+    total[0] += session.durations.get(evaluation, 0.0)
+    total[1] += session.passes["resnet18"]
 
 
 def compare(args: argparse.Namespace, run: Path, costs: dict[str, Any]) -> None:

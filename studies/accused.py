@@ -9,7 +9,6 @@ import argparse
 from pathlib import Path
 
 import heatproof
-from heatproof import axes
 from heatproof.axes.contract import findings_of
 
 
@@ -18,10 +17,10 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run directories of symmetry studies")
     for path in parser.parse_args().runs:
         run = heatproof.read(path)
-        for judged in axes.judge(run.table(), run.samples(), [], run.manifest):
-            found = [finding for finding in findings_of(judged) if finding.severity == "act"]
-            print(f"## {path.name}, {judged.cube.model}: {len(found)} findings to act on")
-            for finding in found:
+        for result in run.results():
+            severe = [finding for finding in findings_of(result) if finding.severity == "problem"]
+            print(f"## {path.name}, {result.cube.model}: {len(severe)} findings to act on")
+            for finding in severe:
                 print(f"- {finding.title}. {finding.seen}")
 
 

@@ -100,7 +100,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     run = heatproof.read(args.run)
-    rows = scored(run.table(), run.samples(), run.manifest["study"])
+    rows = scored(run.table(), run.samples(), run.manifest.study.as_mapping())
     print(markdown(rows))
     if args.picture is None:
         return

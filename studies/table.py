@@ -17,10 +17,10 @@ import pandas as pd
 
 import heatproof
 from heatproof import axes, statistics
-from heatproof.evaluation import REDRAW
 from heatproof.explainers import EXPLAINERS
 
 SCORES = ("equivariance", "invariance")
+NOISE_FLOORS = [m.noise_floor for m in axes.BY_NAME["symmetry"].measures if m.name in SCORES]
 EXACTLY = 1e-4
 """How far below 1 a single-precision score may be by rounding."""
 INVARIANT_LAYER = 1e-4
@@ -128,12 +128,12 @@ def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any])
 
     `table` and `samples` are those of a run, `study` the manifest's description of it.
     """
-    judged = table[table["measure"] == "model_invariance"]
-    if judged.empty:
+    of_models = table[table["measure"] == "model_invariance"]
+    if of_models.empty:
         return pd.DataFrame()
-    group = str(judged["condition"].iloc[0])
-    wanted = [*SCORES, *(f"{name}_chance" for name in SCORES), "model_invariance"]
-    kept = table[table["measure"].isin(wanted) & table["condition"].isin((group, REDRAW))]
+    group = str(of_models["condition"].iloc[0])
+    is_score = table["measure"].isin([*SCORES, "model_invariance"]) & (table["condition"] == group)
+    kept = table[is_score | table["measure"].isin(NOISE_FLOORS)]
     of_model = (
         kept["measure"] == "model_invariance"
     )  # apart, for where a map is undefined the model is not
@@ -279,7 +279,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run directories of symmetry studies")
     for path in parser.parse_args().runs:
         run = heatproof.read(path)
-        rows = scored(run.table(), run.samples(), run.manifest["study"])
+        rows = scored(run.table(), run.samples(), run.manifest.study.as_mapping())
         print(
             f"## {path.name}\n\n{markdown(rows) if len(rows) else 'This run judges no symmetry.'}\n"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 import heatproof
 from heatproof import Batch, UserError
+from heatproof.axes import BY_NAME
 from heatproof.axes.certificate.sequential import _betting_rule
 from heatproof.axes.faithfulness.curves import readouts
 from heatproof.axes.stability import words
@@ -25,11 +27,15 @@ from heatproof.data.cifar import _pixel_content
 from heatproof.data.dataset import how_to
 from heatproof.data.images import _unit
 from heatproof.drawing.prose import LISTED
+from heatproof.evaluation import Measure
 from heatproof.models.tasks import Regression
 from heatproof.report.comparison.common import Common, _tell_versions
 from heatproof.statistics.bounds import sample_size
-from heatproof.testing.check import _strict_bet
+from heatproof.statistics.cubes import arrange
+from heatproof.testing.check import Case, _strict_bet
 from heatproof.testing.requirement import parse
+from support import synthetic
+from support.manifests import manifest_of
 from support.whole import BASE
 
 
@@ -73,9 +79,13 @@ def test_a_layer_of_another_shape_does_not_move_with_the_group() -> None:
 
 @pytest.mark.parametrize("span", [None, (None, 1.0), (0.0, None)])
 def test_no_strict_bound_without_ends(span: Any) -> None:
-    wish = parse("stability.fass >= 0.5")
+    rows = synthetic.rows_of([("a", "depth", "jpeg", 40.0, [0.1, 0.5, 0.9])], "stability")
+    (cube,) = arrange(rows)
+    depth = Measure("depth", "Depth", "", "higher", "headline", span)
+    cube = replace(cube, declared={"depth": depth})
+    case = Case(parse("stability.depth >= 0.5"), BY_NAME["stability"], cube, "depth")
     with pytest.raises(UserError, match="strict"):
-        _strict_bet(SimpleNamespace(groups=None), np.zeros((1, 3)), span, ["a"], wish)  # type: ignore[arg-type]
+        _strict_bet(case)
 
 
 def test_a_betting_rule_ends_about_where_hoeffding_does() -> None:
@@ -85,8 +95,9 @@ def test_a_betting_rule_ends_about_where_hoeffding_does() -> None:
 
 def test_versions_and_devices_are_told() -> None:
     def side(torch_version: str, device: str) -> Any:
+        sessions = [{"devices": [device]}]
         return SimpleNamespace(
-            manifest={"versions": {"torch": torch_version}, "sessions": [{"devices": [device]}]}
+            manifest=manifest_of(versions={"torch": torch_version}, sessions=sessions)
         )
 
     matched = Common.__new__(Common)

@@ -16,12 +16,11 @@ from heatproof.types import Batch, Explainer
 if TYPE_CHECKING:
     from heatproof.models import Model
 
-OK, FLIPPED, UNDEFINED = 0, 1, 2
-STATUS = ("ok", "flipped", "undefined")
-REDRAW = "redraw"
-"""The condition under which a stochastic explainer is compared with itself: the same input, fresh random draws."""
-IDENTITY = "identity"
-"""The condition that changes nothing, a control: it takes no part in overall scores, ranks and tests."""
+OK, FLIPPED, UNDEFINED, OPEN = 0, 1, 2, 3
+STATUS = ("ok", "flipped", "undefined", "open")
+"""Scored; the prediction changed; no score exists, for a reason; a test stopped before it could decide."""
+ALONE = "no other sample to compare with"
+"""Why a scored sample has no chance level: it is the only reference sample itself."""
 Condition = tuple[str, float]
 """What was done to the input, and how strongly: ("jpeg", 40.0)."""
 CLEAN: Condition = ("clean", 0.0)
@@ -31,19 +30,22 @@ CLEAN: Condition = ("clean", 0.0)
 Span = tuple[float | None, float | None]
 """The ends of a scale, None where it has none."""
 Better = Literal["higher", "lower", "neither"]
-Role = Literal["headline", "component", "curve", "model", "cost"]
+Role = Literal["headline", "component", "curve", "model", "cost", "diagnostic"]
 
 
 @dataclass(frozen=True)
 class Measure:
     """What is known of a measure.
 
-    `role` is "headline" for one that may speak for its axis (the first that was measured does, everywhere),
-    "component" for one that stands behind a headline, "curve" for a point of a curve, "model" for what concerns the
-    model alone, and "cost". `span` are the ends of its range, None for one that it lacks. `chance` says what a map
-    without merit scores: "column" where the table has it beside every score (`_chance`), "random" where the table has
-    the measure for a random order (`_random`), "zero", or nothing where nobody knows. `rate` declares that every score
-    is 0 or 1, so that the interval of its mean is that of a proportion.
+    role        "headline": may speak for its test (the first that was measured does); "component": stands behind a
+                headline; "curve": a point of a curve; "model": concerns the model alone; "cost"; "diagnostic": a check
+                on the measurement itself, which takes no part in overall scores
+    span        the ends of its range, None for one that it lacks
+    chance      how a chance level is used where the table has one: "calibrate" turns a value into
+                (value − chance)/(1 − chance), "compare" only sets it beside the value
+    rate        every value is 0 or 1, so the interval of its mean is that of a proportion
+    noise_floor the measure that compares two random draws of a map on one input, in the unit of this one
+    networks    its repeats are networks with random weights, so one of them says nothing of their spread
 
     >>> Measure("depth", "Depth", "how deep a map goes", "lower", "headline").sign
     -1
@@ -55,8 +57,10 @@ class Measure:
     better: Better
     role: Role
     span: Span | None = None
-    chance: Literal["column", "zero", "random", ""] = ""
+    chance: Literal["calibrate", "compare"] = "calibrate"
     rate: bool = False
+    noise_floor: str = ""
+    networks: bool = False
 
     @property
     def sign(self) -> int:
@@ -65,14 +69,28 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Chance:
+    """What an uninformative map scores on each of B samples, (B,); NaN where nothing is known.
+
+    Where it was measured against R reference samples, `sums` (R,) says how far each of them lies above the level,
+    summed over the `counts` (R,) samples that were compared with it: its part in the error of a mean.
+    """
+
+    level: Tensor
+    sums: Tensor | None = None
+    counts: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Scores:
     """One column of results for B samples; a flipped pair is a row with a status, never a gap.
 
-    `value`, `status` (OK, FLIPPED or UNDEFINED) and, where given, `low` and `high` have shape (B,); `reason` has an
-    entry per sample, empty where the status is OK. What a condition is made of has columns of its own, so that nobody
-    has to read its name: the `imputer` that filled in, the `order` of removal, the `share` of features kept by
-    smoothing, and which `repeat` of the same work it was. A column of chance has `by_reference` (R,), how far each
-    reference lies above chance, summed over the samples (`maps.chance.over_references`).
+    `value`, `status` (OK, FLIPPED, UNDEFINED or OPEN) and, where given, `low`, `high` and `chance` have shape (B,);
+    `reason` has an entry per sample, empty where the status is OK. `chance` is what an uninformative map scores there;
+    `chance_reason` says why a scored sample has none. `predicted_after` is what the model predicts instead, where the
+    status is FLIPPED. What a condition is made of has columns of its own, so that nobody has to read its name: the
+    `imputer` that filled in, the `order` of removal, the `share` of features kept by smoothing, and which `repeat` of
+    the same work it was. `reference_sums` and `reference_counts` (R,) are those of `Chance`.
     """
 
     explainer: str
@@ -84,11 +102,15 @@ class Scores:
     reason: tuple[str, ...]
     low: Tensor | None = None
     high: Tensor | None = None
+    chance: Tensor | None = None
+    chance_reason: tuple[str, ...] = ()
+    predicted_after: tuple[str, ...] = ()
     imputer: str = ""
     order: str = ""
     share: float | None = None
     repeat: int = 0
-    by_reference: Tensor | None = None
+    reference_sums: Tensor | None = None
+    reference_counts: Tensor | None = None
 
     @classmethod
     def column(
@@ -102,11 +124,12 @@ class Scores:
         rows: Tensor | None = None,
         missing: str | Sequence[str] = "nothing to compare",
         bounds: tuple[Tensor | None, Tensor | None] = (None, None),
+        chance: Chance | Tensor | None = None,
     ) -> Scores:
-        """A full column from the values (R,), and `bounds` of them, of some `rows` of the B samples, or of all.
+        """Return a full column from the values (R,) of some `rows` of the B samples, or of all of them.
 
-        A sample with a `reason` is undefined, or what `status` says. One of `rows` whose value is not finite is
-        undefined too, for the reason `missing`, which may be given row by row.
+        `bounds` and `chance` belong to the same rows. A sample with a `reason` is undefined, or what `status` says. One
+        of `rows` whose value is not finite is undefined too, for the reason `missing`, which may be given row by row.
 
         >>> Scores.column("lime", "depth", ("blur", 1.0), torch.tensor([0.5, torch.nan]), ["", "", "flat"],
         ...               rows=torch.tensor([0, 1])).reason
@@ -115,21 +138,40 @@ class Scores:
         if status is None:
             status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
         rows = torch.arange(len(status)) if rows is None else rows.cpu()
-        full = torch.full((3, len(status)), torch.nan, dtype=torch.float64)
-        for line, some in zip(full, (value, *bounds), strict=True):
+        measured = chance if isinstance(chance, Chance) or chance is None else Chance(chance)
+        level = None if measured is None else measured.level
+
+        full = torch.full((4, len(status)), torch.nan, dtype=torch.float64)
+        for line, some in zip(full, (value, *bounds, level), strict=True):
             if some is not None:
                 line[rows] = some.detach().double().cpu()
-        why = list(reason)
-        lost = ((status[rows] == OK) & ~torch.isfinite(full[0, rows])).nonzero().flatten()
+
+        reasons = list(reason)
+        is_lost = (status[rows] == OK) & ~torch.isfinite(full[0, rows])
+        lost = is_lost.nonzero().flatten()
         if len(lost):
             status = status.index_fill(0, rows[lost], UNDEFINED)
             for at in lost.tolist():
-                why[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
-        filled, *ends = full.masked_fill(status != OK, torch.nan)
-        low, high = (
-            None if bound is None else end for bound, end in zip(bounds, ends, strict=True)
+                reasons[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
+
+        scored = status == OK
+        filled, low, high, chances = full.masked_fill(~scored, torch.nan)
+        has_no_chance = scored & ~torch.isfinite(chances)
+        why_no_chance = tuple(ALONE if none else "" for none in has_no_chance.tolist())
+        return cls(
+            explainer,
+            measure,
+            *where,
+            filled,
+            status,
+            tuple(reasons),
+            low=None if bounds[0] is None else low,
+            high=None if bounds[1] is None else high,
+            chance=None if measured is None else chances,
+            chance_reason=() if measured is None else why_no_chance,
+            reference_sums=None if measured is None else measured.sums,
+            reference_counts=None if measured is None else measured.counts,
         )
-        return cls(explainer, measure, *where, filled, status, tuple(why), low, high)
 
 
 @dataclass(frozen=True)

@@ -355,7 +355,7 @@ class Settings:
 
 def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
     """The plan of a study in the precision that its kind has, and the audit where it was found now."""
-    from heatproof.runs.directory import read_manifest
+    from heatproof.runs.directory import RunDirectory
     from heatproof.runs.precision_audit import audit, lower
     from heatproof.runs.study.file import read_study
 
@@ -372,7 +372,7 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
     )
     record = None
     if own.is_file():
-        chosen = next(iter(read_manifest(own.parent)["study"]["models"].values()))["precision"]
+        chosen = next(iter(RunDirectory(own.parent).manifest.study.models.values())).precision
     elif settings.precision != "auto" or task.network in OTHERS:  # so small that nothing is gained
         chosen = "float32" if settings.precision == "auto" else settings.precision
     elif known.is_file():

@@ -12,13 +12,18 @@
 Columns of cells have the names and the meaning of `Run.summary`, but for `network` (its model), `severity` (its level)
 and `n` (retained); `settings` are those of the evaluation, less what its conditions say. Curves are kept as accuracy
 alone, agreement as rank correlation.
+
+Measures and conditions keep the names that the first of these tables had, so that all of them can be read alike. Where
+maps were moved with the input, `mean` and `calibrated` are of maps that were not moved, and `aligned` and
+`aligned_calibrated` of those that were. Symmetrised and converging scores have the measure of the explainer under the
+conditions `symmetrised` and `convergence`, and a cascade of random layers has the measure `dependence`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -32,7 +37,6 @@ from whole import whole
 
 import heatproof
 from heatproof import axes
-from heatproof.runs.differences import parameters_of
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = (
@@ -47,6 +51,13 @@ LEFT_OUT = (
 )
 ALSO = ("max_sensitivity", "correct")
 """Measures that rank nothing and are kept by sample all the same: claims set them beside others."""
+UNALIGNED = "_unaligned"
+"""The end of a measure of maps that were not moved with the input."""
+CHECKS = ("noise_floor", "identity_check")
+"""The start of measures that check the measurement, which are no cells of their own."""
+OF_ELEMENTS = ("symmetrised", "convergence", "there_and_back")
+"""Measures of symmetry that are conditions of the explainer's score here."""
+OF_EXPLAINER = ["model", "evaluation", "explainer"]
 LARGEST = {"cells": 2_200_000, "values": 2_700_000}
 FORMS = [
     form + edge
@@ -157,15 +168,13 @@ VALUES = [
 
 def axis_names(run: heatproof.Run) -> dict[str, str]:
     """Evaluation -> the axis that it belongs to."""
-    return {
-        name: axes.axis_of(name, run.manifest).name for name in run.manifest["study"]["evaluations"]
-    }
+    return {name: axes.axis_of(name, run.manifest).name for name in run.manifest.study.evaluations}
 
 
 def cells(run: heatproof.Run) -> pd.DataFrame:
     """The summary in the columns of `CELLS` but for the run's key."""
-    found = run.summary()
-    dull = found["measure"].isin(LEFT_OUT) | found["measure"].str.endswith("_random")
+    found = with_aligned_columns(with_first_names(run.summary()))
+    dull = found["measure"].isin(LEFT_OUT)
     dull |= (found["evaluation"] == "agreement") & (found["measure"] != "spearman")
     found = found[~dull].reset_index(drop=True)
     found["axis"] = found["evaluation"].map(axis_names(run))
@@ -175,13 +184,56 @@ def cells(run: heatproof.Run) -> pd.DataFrame:
     return found.rename(columns={"model": "network", "level": "severity", "retained": "n"})
 
 
+def with_first_names(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of a run with the measures that the first tables had, without checks on the measurement.
+
+    >>> rows = {"model": "m", "evaluation": "symmetry", "explainer": "lime", "measure": ["equivariance", "convergence"]}
+    >>> with_first_names(pd.DataFrame(rows))["measure"].tolist()
+    ['equivariance', 'equivariance']
+    """
+    rows = rows[~rows["measure"].astype(str).str.startswith(CHECKS)].reset_index(drop=True)
+    measure = rows["measure"].astype(str).replace("cascade_dependence", "dependence")
+    is_score = measure.isin(["equivariance", "invariance"])
+    scores = rows[is_score].drop_duplicates(OF_EXPLAINER)
+    score_of = dict(zip(_places(scores, OF_EXPLAINER), scores["measure"].astype(str), strict=True))
+    own_score = pd.Series(
+        [score_of.get(place) for place in _places(rows, OF_EXPLAINER)], rows.index
+    )
+    return rows.assign(measure=measure.where(~measure.isin(OF_ELEMENTS), own_score))
+
+
+def with_aligned_columns(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return a summary with a row for maps moved with the input and not, in columns of their own: see `FORMS`."""
+    keys = ["dataset", *OF_EXPLAINER, "condition", "level", "measure"]
+    is_unaligned = summary["measure"].str.endswith(UNALIGNED)
+    unaligned = summary[is_unaligned]
+    unaligned = unaligned.assign(measure=unaligned["measure"].str.removesuffix(UNALIGNED))
+    rows = summary[~is_unaligned].reset_index(drop=True)
+    number = {place: i for i, place in enumerate(_places(rows, keys))}
+    at = [number[place] for place in _places(unaligned, keys)]
+    edges = ("", "_low", "_high")
+    for edge in edges:
+        for form, column in (
+            ("aligned", edge[1:] or "mean"),
+            ("aligned_calibrated", f"calibrated{edge}"),
+        ):
+            rows[form + edge] = np.nan
+            rows.loc[at, form + edge] = rows.loc[at, column]
+    replaced = ["mean", "low", "high", "chance", *(f"calibrated{edge}" for edge in edges)]
+    rows.loc[at, replaced] = unaligned[replaced].to_numpy()
+    return rows
+
+
+def _places(rows: pd.DataFrame, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the values of some columns, row by row."""
+    return list(rows[list(keys)].astype({"explainer": str}).itertuples(index=False, name=None))
+
+
 def settings(run: heatproof.Run, evaluation: str) -> str:
     """The parameters of an evaluation less the one that its conditions name, as JSON."""
-    about = run.manifest["study"]["evaluations"][evaluation]
     separable = axes.axis_of(evaluation, run.manifest).separable
-    return json.dumps(
-        {k: v for k, v in parameters_of(about).items() if k != separable}, sort_keys=True
-    )
+    known = run.manifest.study.evaluation(evaluation).settings
+    return json.dumps({k: v for k, v in known.items() if k != separable}, sort_keys=True)
 
 
 def pairs(run: heatproof.Run) -> pd.DataFrame:
@@ -200,7 +252,7 @@ def values(run: heatproof.Run, ranked: pd.DataFrame) -> pd.DataFrame:
     """Per-sample values of the measures that rank, with their place among the conditions of the evaluation."""
     headlines = set(zip(ranked["evaluation"], ranked["measure"], strict=True))
     headlines |= {(name, measure) for name in axis_names(run) for measure in ALSO}
-    table = run.in_study_order()
+    table = without_moving_maps(with_first_names(run.in_study_order()))
     table = table[(table["status"] == "ok") & (table["role"].astype(str) != "reference")]
     here = [pair in headlines for pair in zip(table["evaluation"], table["measure"], strict=True)]
     table = table[np.array(here, dtype=bool)].astype({"condition": str, "evaluation": str})
@@ -215,18 +267,24 @@ def values(run: heatproof.Run, ranked: pd.DataFrame) -> pd.DataFrame:
     return means.rename(columns={"model": "network"})
 
 
+def without_moving_maps(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with scores of maps that were not moved with the input, under the names of those that were."""
+    keys = [*OF_EXPLAINER, "condition", "level", "measure"]
+    is_unaligned = table["measure"].str.endswith(UNALIGNED)
+    table = table.assign(measure=table["measure"].str.removesuffix(UNALIGNED))
+    moved = set(_places(table.loc[is_unaligned, keys].drop_duplicates(), keys))
+    is_moved = np.array([place in moved for place in _places(table, keys)], dtype=bool)
+    return table[is_unaligned | ~is_moved]
+
+
 def facts(run: heatproof.Run, key: str, cost: Mapping[str, float], version: str) -> dict[str, Any]:
     """A row of runs.csv."""
-    study, sessions = run.manifest["study"], run.manifest["sessions"]
+    study, sessions = run.manifest.study, run.manifest.sessions
     asked = set(
         run.table()["evaluation"].unique()
     )  # of a run that was cut, those with a whole shard
-    own = sum(float(session.get("seconds", 0)) for session in sessions)
-    command = (
-        f"python studies/atlas/grid.py study {key}"
-        if key in cost
-        else str(sessions[-1].get("command", ""))
-    )
+    own = sum(float(session.seconds or 0) for session in sessions)
+    command = f"python studies/atlas/grid.py study {key}" if key in cost else sessions[-1].command
     return {
         "run": key,
         "network": "; ".join(run.table()["model"].astype(str).unique()),
@@ -235,13 +293,9 @@ def facts(run: heatproof.Run, key: str, cost: Mapping[str, float], version: str)
             dict.fromkeys(axis for name, axis in axis_names(run).items() if name in asked)
         ),
         "samples": int(run.table()["sample"].nunique()),
-        "explainers": "; ".join(study["explainers"]),
-        "precision": "; ".join(
-            dict.fromkeys(str(m["precision"]) for m in study["models"].values())
-        ),
-        "device": "cuda"
-        if "cuda" in str(sessions[-1].get("devices"))
-        else "cpu",  # where it was ended
+        "explainers": "; ".join(study.explainers),
+        "precision": "; ".join(dict.fromkeys(model.precision for model in study.models.values())),
+        "device": "cuda" if "cuda" in str(sessions[-1].devices) else "cpu",  # where it was ended
         "device_seconds": round(cost.get(key, own), 1),
         "heatproof": version,
     }

@@ -19,7 +19,11 @@ def whole(path: Path, scratch: Path) -> Path:
     """
     matches = (MISSING.match(what) for what in missing(str(path)))
     lacking = {(int(m[1]), m[2], m[3]) for m in matches if m}
-    cut = {file for file in path.glob("parts/*/*/*/*/*.parquet") if _job(file) in lacking}
+    files = [
+        *path.glob("parts/*/*/*/*/*.parquet"),
+        *path.glob("references/*/*/*/*/*.parquet"),
+    ]
+    cut = {file for file in files if _job(file) in lacking}
     if not cut:
         return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from heatproof.drawing.pieces import Skipped
 from heatproof.evaluation import Measure, Scores, Shown
 from heatproof.runs.pictures import read_exhibits
 from support.fixed import batch_of, row_model, with_weights
+from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
 
 
@@ -77,7 +79,7 @@ def test_an_own_evaluation_keeps_what_it_declares() -> None:
 
 def test_the_first_undeclared_measure_of_an_own_evaluation_is_its_headline() -> None:
     depth = {"name": "depth", "title": "D", "text": "", "better": "lower", "role": "headline"}
-    measured = ["depth", "width", "width_chance"]
+    measured = ["depth", "width"]
     declared = own_axis("my_own", {"measures": [{**depth, "span": [0, 1]}]}, measured)
     plain = own_axis("my_own", {}, measured)
     assert [(m.name, m.role, m.better) for m in declared.measures] == [
@@ -108,7 +110,7 @@ def dependence_of(model: str, dataset: str, seed: int) -> pd.DataFrame:
     blocks = [
         rows_of(own, "mine", model=model),
         rows_of(pairs, "agreement", model=model),
-        rows_of(entries, "dependence", model=model),
+        *(rows_of(entries, "dependence", model=model, repeat=network) for network in range(3)),
     ]
     return pd.concat(blocks, ignore_index=True).assign(dataset=dataset)
 
@@ -121,8 +123,7 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
     )
     samples = table.drop_duplicates(["dataset", "model", "sample"])[["dataset", "model", "sample"]]
     samples = samples.assign(error="", group=[i % 8 for i in range(len(samples))])
-    study = {"datasets": {"photos": {"references": ["s00", "s01"]}}}
-    every = axis_results(table, samples, [], {"study": study})
+    every = axis_results(table, samples, [], manifest_of())
 
     found = [(one.cube.dataset, one.cube.model, one.label) for one in every]
     assert found == [
@@ -132,8 +133,6 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
         assert one.marks == {"sobel": "blind"}
         assert one.groups == 8
         assert len(one.samples) == 8
-        wanted = ("s00", "s01") if one.cube.dataset == "photos" else ()
-        assert one.cube.references == wanted
     first = every[0]
     assert "blind" in first.looks["sobel"].name
     means = table[(table["measure"] == "dependence") & (table["dataset"] == "photos")]
@@ -146,25 +145,26 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
 
 
 def test_an_evaluation_with_a_name_of_its_own_is_of_the_axis_that_it_names() -> None:
-    manifest = {"study": {"evaluations": {"mild": {"name": "stability"}}}}
+    manifest = manifest_of({"evaluations": {"mild": {"name": "stability"}}})
     assert axis_of("mild", manifest).name == "stability"
 
 
 @pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
 def test_figures_of_no_results_are_skipped(axis: Any) -> None:
     for item in figures_of(axis):
-        pieces = list(item.make(Material([], {}), 3.25))
+        pieces = list(item.make(Material([], manifest_of()), 3.25))
         assert pieces
         assert all(isinstance(piece, Skipped) and piece.reason for piece in pieces)
 
 
-def test_measures_are_found_with_every_suffix() -> None:
+def test_measures_are_found_by_their_names_and_noise_floors_are_declared() -> None:
     for axis in AXES:
         for measure in axis.measures:
             assert axis.measure(measure.name) is measure
-            assert axis.measure(f"{measure.name}_chance") is measure
-            at_random = axis.measure(f"{measure.name}_random")
-            assert (at_random is not None) == (measure.chance == "random")
+            if measure.noise_floor:
+                floor = axis.measure(measure.noise_floor)
+                assert floor is not None
+                assert floor.role == "diagnostic"
         assert axis.measure("no_such_measure") is None
 
 
@@ -180,13 +180,11 @@ def stability_rows() -> pd.DataFrame:
             values = g.random(8)
             if name == "b":
                 values[[1, 5]] = np.nan
-            entries += [
-                (name, "fass", *condition, values),
-                (name, "fass_chance", *condition, 0.1 * g.random(8)),
-            ]
+            entries.append((name, "fass", *condition, values, 0.1 * g.random(8)))
     rows = rows_of(entries, "stability")
     flipped = rows["value"].isna() & rows["condition"].eq("jpeg")
-    rows.loc[flipped, ["status", "reason"]] = ["flipped", "top-1 changed from cat to dog"]
+    rows.loc[flipped, ["status", "reason"]] = ["flipped", "top-1 changed"]
+    rows["predicted_after"] = np.where(flipped, "dog", None)
     return rows
 
 
@@ -205,16 +203,15 @@ def exhibits_of(explainers: tuple[str, ...]) -> list[Shown]:
 def test_tiles_hold_calibrated_scores_and_the_reason_where_there_is_none() -> None:
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), {})
+    (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), manifest_of())
     tiles = tiles_of(judged, "fass", "A {} moves", plain_title)
     assert tiles is not None
     assert [condition for condition, _ in tiles.columns] == [("clean", 0.0), *CONDITIONS]
     assert set(tiles.samples) == {"s00", "s03", "s05"}
 
-    cells = rows.set_index(["explainer", "condition", "sample", "measure"])["value"]
+    cells = rows.set_index(["explainer", "condition", "sample"])
     for (explainer, (condition, _), sample), (score, reason) in tiles.scores.items():
-        value = cells[explainer, condition, sample, "fass"]
-        chance = cells[explainer, condition, sample, "fass_chance"]
+        value, chance = cells.loc[(explainer, condition, sample), ["value", "chance"]]
         expected = (value - chance) / (1 - chance)
         np.testing.assert_allclose(score, expected, rtol=1e-6, atol=1e-9)
         assert (reason == "") == np.isfinite(score)
@@ -222,10 +219,29 @@ def test_tiles_hold_calibrated_scores_and_the_reason_where_there_is_none() -> No
     assert "dog" in tiles.scores["b", ("jpeg", 40.0), "s05"][1]
 
 
+def test_tiles_leave_out_what_the_measure_has_no_rows_of() -> None:
+    rows = stability_rows()
+    check = rows[rows["condition"] == "jpeg"].assign(
+        measure="identity_check", condition="identity", level=0.0, value=1.0, status="ok"
+    )
+    samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
+    of_identity = [
+        replace(e, condition="identity", level=0.0)
+        for e in exhibits_of(("a",))
+        if e.condition == "jpeg"
+    ]
+    (result,) = axis_results(
+        pd.concat([rows, check]), samples, [*exhibits_of(("a",)), *of_identity], manifest_of()
+    )
+    tiles = tiles_of(result, "fass", "A {} moves", plain_title)
+    assert tiles is not None
+    assert [condition for condition, _ in tiles.columns] == [("clean", 0.0), *CONDITIONS]
+
+
 def test_the_worst_panel_has_the_lowest_score_of_each_method_and_no_control() -> None:
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), {})
+    (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), manifest_of())
     tiles = tiles_of(judged, "fass", "A {} moves", plain_title)
     assert tiles is not None
     panel = worst_panel(judged, tiles, "worst", "Worst", "Bad cases.")
@@ -250,8 +266,8 @@ def test_the_worst_panel_has_the_lowest_score_of_each_method_and_no_control() ->
 def test_without_pictures_or_the_measure_there_are_no_tiles() -> None:
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    (bare,) = axis_results(rows, samples, [], {})
-    (judged,) = axis_results(rows, samples, exhibits_of(("a",)), {})
+    (bare,) = axis_results(rows, samples, [], manifest_of())
+    (judged,) = axis_results(rows, samples, exhibits_of(("a",)), manifest_of())
     assert tiles_of(bare, "fass", "", plain_title) is None
     assert tiles_of(judged, "no_such_measure", "", plain_title) is None
     assert worst_panel(bare, None, "", "", "") is None
@@ -268,9 +284,10 @@ def test_only_pictures_of_one_or_three_channels_are_shown(channels: int, shown: 
 
 
 def made_up(entries: list[Entry], evaluation: str, **settings: Any) -> AxisResult:
-    rows = rows_of(entries, evaluation)
+    networks = range(3 if evaluation == "dependence" else 1)
+    rows = pd.concat([rows_of(entries, evaluation, repeat=network) for network in networks])
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    manifest = {"study": {"evaluations": {evaluation: settings}}}
+    manifest = manifest_of({"evaluations": {evaluation: settings}})
     (one,) = axis_results(rows, samples, [], manifest)
     return one
 
@@ -287,8 +304,8 @@ def test_a_blind_method_is_a_finding_of_dependence() -> None:
             (name, "dependence", "weights", 0.0, values),
             (name, "class_dependence", "class", 0.0, values / 2),
         ]
-    judged = made_up(entries, "dependence", draws=1)
-    (finding,) = [one for one in findings_of(judged) if one.severity == "act"]
+    judged = made_up(entries, "dependence", draws=3)
+    (finding,) = [one for one in findings_of(judged) if one.severity == "problem"]
     assert finding.explainers == ("blind",)
     page = page_of(judged.axis)
     assert page is not None
@@ -300,10 +317,7 @@ def test_a_blind_method_is_a_finding_of_dependence() -> None:
 def test_a_method_that_does_not_find_the_class_is_a_finding_of_localisation() -> None:
     entries: list[Entry] = []
     for name, score in {"a": 0.7, "b": 0.31}.items():
-        entries += [
-            (name, "relevance_mass", "regions", 0.0, near(score)),
-            (name, "relevance_mass_chance", "regions", 0.0, near(0.3, seed=1)),
-        ]
+        entries.append((name, "relevance_mass", "regions", 0.0, near(score), near(0.3, seed=1)))
     judged = made_up(entries, "localisation")
     (finding,) = findings_of(judged)
     assert finding.explainers == ("b",)
@@ -317,10 +331,7 @@ def test_methods_that_disagree_are_a_finding_of_agreement() -> None:
     entries: list[Entry] = []
     for pair, score in {("a", "b"): 0.95, ("a", "c"): 0.35, ("b", "c"): 0.9}.items():
         for one, other in (pair, pair[::-1]):
-            entries += [
-                (one, "spearman", other, 0.0, near(score)),
-                (one, "spearman_chance", other, 0.0, near(0.3, seed=1)),
-            ]
+            entries.append((one, "spearman", other, 0.0, near(score), near(0.3, seed=1)))
     judged = made_up(entries, "agreement")
     (finding,) = findings_of(judged)
     assert set(finding.explainers) == {"a", "c"}
@@ -341,7 +352,7 @@ def test_smoothing_that_costs_accuracy_is_a_finding(right: int, costs: bool) -> 
             ("a", "rate", f"λ={keep:g}", 2.0, np.full(n, 0.6)),
         ]
     judged = made_up(entries, "smoothing")
-    findings = [one for one in findings_of(judged) if one.severity == "act"]
+    findings = [one for one in findings_of(judged) if one.severity == "problem"]
     assert len(findings) == costs
     if costs:
         assert "22" in findings[0].seen  # 5 of 23 labelled samples, in percent
@@ -354,7 +365,7 @@ def test_a_fragile_explanation_is_a_finding_of_certificates() -> None:
         for measure, values in (("rate", near(rate)), ("certified", near(rate - 0.1))):
             entries.append((name, measure, "radius", 5.0, np.clip(values, 0, 1)))
     judged = made_up(entries, "certificate", fraction=[0.1, 0.3], epsilon=0.2)
-    (finding,) = [one for one in findings_of(judged) if one.severity == "act"]
+    (finding,) = [one for one in findings_of(judged) if one.severity == "problem"]
     assert finding.explainers == ("a",)
     assert "r = 5" in finding.seen
     assert "b" in finding.do

@@ -315,7 +315,7 @@ def test_rows_are_in_range_and_within_their_bounds_whatever_the_batch(case: str)
 
     found = rows_with(16)
     (name,) = evaluation
-    axis = axis_of(name, {})
+    axis = axis_of(name, None)
     scored = found[found["status"] == "ok"]
     assert len(scored) and np.isfinite(scored["value"]).all()
     assert (found.loc[found["status"] != "ok", "reason"] != "").all()

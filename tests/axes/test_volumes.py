@@ -196,9 +196,7 @@ def test_a_model_of_volumes_goes_through_every_axis(tmp_path):
         .mean()
     )
     assert road["exact"] == road.max() > road["random"] + 0.02
-    moved = table.query(
-        "measure == 'ssim_aligned' and condition == 'translation' and explainer == 'exact'"
-    )
+    moved = table.query("measure == 'ssim' and condition == 'translation' and explainer == 'exact'")
     assert (moved.query("status == 'ok'")["value"] > 0.5).all()
     page = run.report(tmp_path / "page.html").read_text()
     assert "voxels" in page and {shown.kind for shown in read_exhibits(run.path)} == {"volume"}

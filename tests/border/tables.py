@@ -12,6 +12,7 @@ PAIR = ["dataset", "model", "evaluation", "explainer", "condition", "level", "me
 
 SHARES = {"spearman", "jaccard", "rate", "certified", "early", "sufficient", "stable", "unflipped"}
 SHARES |= {"correct", "model_agreement", "deletion_auc", "insertion_auc", "probability", "accuracy"}
+SHARES |= {"road_morf_accuracy"}
 SHARES |= {"detectability", "gini", "entropy", "completeness_gap", "sign_agreement", "energy"}
 SHARES |= {"relevance_mass", "relevance_rank", "pointing", "region_auc"}
 RANGES: dict[str, tuple[float, float]] = {
@@ -30,8 +31,8 @@ for nonnegative in ("passes", "model_change", "early_draws", "hard_radius"):
 
 
 def range_of(measure: str) -> tuple[float, float]:
-    """Return the range of a measure; its chance level and aligned form have the same."""
-    for ending in ("_chance", "_aligned", "_random", "_lipschitz", "_bernoulli"):
+    """Return the range of a measure; its unaligned form has the same."""
+    for ending in ("_unaligned", "_lipschitz", "_bernoulli"):
         measure = measure.replace(ending, "")
     return RANGES.get(measure, (-np.inf, np.inf))
 

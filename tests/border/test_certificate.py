@@ -47,6 +47,19 @@ def test_the_rate_is_the_share_of_supersets_that_keep_the_prediction(radius, rat
     assert set(rows(run, measure="rate")["level"]) == {radius}
 
 
+def test_chance_is_the_mean_rate_of_random_sets_and_0_draws_measure_none():
+    # Of the sets of one column, the first three are class 1 and change only when the last joins, 1 of their 4 supersets;
+    # the last alone is class 0 and stays so.
+    weights = (1.0, 0.1, 0.1, -2.0)
+    rates = rows(certified(weights, radii=(1,), chance_draws=2000), measure="rate")
+    by_hand = (3 / 4 + 3 / 4 + 3 / 4 + 1) / 4
+    error = (0.25 / (2000 * nets.SAMPLES)) ** 0.5
+    assert abs(rates["chance"].mean() - by_hand) < 4.5 * error
+    assert (
+        rows(certified(weights, radii=(1,), chance_draws=0), measure="rate")["chance"].isna().all()
+    )
+
+
 def test_an_explanation_that_is_predicted_unlike_the_whole_is_not_sufficient():
     run = certified((1.0, 0.0, 0.0, -2.0), radii=(1,))
     assert (values(run, measure="sufficient") == 0).all()

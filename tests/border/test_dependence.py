@@ -62,6 +62,26 @@ def test_noise_that_knows_the_weights_changes_as_between_unrelated_samples():
     assert abs(score - 1) < 0.1
 
 
+def test_the_mean_of_the_rows_of_dependence_is_the_score():
+    model, data = model_and_data("image")
+    test = heatproof.Dependence(draws=2, cascades=("top_down",), steps=2)
+    run = heatproof.evaluate(model, data, ["random", "weight_noise"], test)
+    means = rows(run, measure="dependence").groupby("explainer")["value"].mean()
+    scores = run.ranking("dependence", "dependence").set_index("explainer")["score"]
+    np.testing.assert_allclose(means[scores.index], scores, rtol=0, atol=1e-9)
+    # Two draws of noise are unrelated, which must not reach the score of a control that ignores the weights.
+    assert means["random"] == 0
+    assert values(run, measure="noise_floor", explainer="random").mean() > 0.8
+
+
+def test_noise_that_knows_the_weights_is_as_similar_as_its_chance_level():
+    model, data = model_and_data("image")
+    run = heatproof.evaluate(model, data, ["weight_noise"], heatproof.Dependence(draws=3))
+    for measure in ("similarity", "ssim", "spearman", "jaccard"):
+        similar = rows(run, measure=measure, condition="weights")
+        assert abs(similar["value"].mean() - similar["chance"].mean()) < 0.05
+
+
 @every_kind
 def test_a_gradient_depends_on_the_weights(kind):
     model, data = model_and_data(kind)

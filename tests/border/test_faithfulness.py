@@ -50,6 +50,45 @@ def test_a_curve_is_what_the_model_says_once_the_features_are_gone(kind, order):
 
 
 @every_shape
+def test_chance_is_a_random_order_that_looks_at_no_map(kind):
+    model, data = linear_case(kind)
+    explainers = {"true": "input_x_gradient", "falling": nets.falling}
+    run = heatproof.evaluate(model, data, explainers, zeroing(metrics=("road", "aopc")))
+    curves = rows(run, measure="logit")
+    by_place = curves.groupby(["sample", "level"])["chance"]
+    assert (by_place.nunique() == 1).all(), "the same for every explainer and for both orders"
+    assert set(curves["order"]) == {"morf", "lerf"}
+
+    # AOPC of the random order, from the points of its curve.
+    whole = nets.linear(*SHAPES[kind])(data.x).amax(1).detach().numpy()
+    at_random = curves[curves["explainer"] == "true"].pivot_table("chance", "sample", "level")
+    drops = whole[:, None] - at_random.to_numpy()
+    found = rows(run, measure="aopc", explainer="true").sort_values("sample")["chance"]
+    expected = drops.sum(1) / (len(FRACTIONS) + 1)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert (rows(run, measure="road")["chance"] == 0).all()
+
+
+@every_shape
+def test_road_is_half_the_distance_of_two_curves_and_the_papers_number_is_one_of_them(kind):
+    model, data = linear_case(kind)
+    test = zeroing(metrics=("road", "road_morf_accuracy"), orders=("morf", "lerf"))
+    run = heatproof.evaluate(model, data, {"falling": nets.falling}, test)
+    curves = rows(run, measure="logit").pivot_table("value", "sample", ["order", "level"])
+    halves = (curves["lerf"] - curves["morf"]).mean(axis=1) / 2
+    np.testing.assert_allclose(values(run, measure="road"), halves, rtol=0, atol=1e-6)
+
+    network = nets.linear(*SHAPES[kind])
+    flat = data.x.flatten(1)
+    for fraction in FRACTIONS:
+        left = flat.clone()
+        left[:, : int(fraction * flat.shape[1] + 0.5)] = 0
+        stays = network(left.reshape(data.x.shape)).argmax(1) == network(data.x).argmax(1)
+        found = values(run, measure="road_morf_accuracy", level=fraction)
+        assert found.mean() == pytest.approx(stays.double().mean().item())
+
+
+@every_shape
 def test_no_map_is_more_faithful_to_a_linear_model_than_its_contributions(kind):
     # To take the largest contributions first makes the logit fall fastest, whatever the weights are.
     model, data = linear_case(kind)

@@ -98,6 +98,18 @@ def test_averaged_over_the_whole_group_any_method_is_equivariant():
     tilted.stochastic = False
     run = heatproof.evaluate(model, data, {"tilted": tilted}, repaired)
     before = values(run, measure="equivariance", condition="cyclic")
-    after = values(run, measure="equivariance", condition="symmetrised", level=12)
+    after = values(run, measure="symmetrised", level=12)
     assert (before < 0.999).all()
     np.testing.assert_allclose(after, 1.0, rtol=0, atol=1e-4)
+
+
+def test_a_score_never_shares_its_name_with_a_check_on_it():
+    data = heatproof.Batch(nets.NAMES, nets.numbers(nets.SAMPLES, 1, 12))
+    model = heatproof.Model(nets.seeded(lambda: nets.Invariant(1)))
+    test = heatproof.Symmetry(group="cyclic", elements=6, repair=(2,), convergence=(1, 6))
+    table = heatproof.evaluate(model, data, ["gradient_shap", "random"], test).table()
+    conditions = table.groupby("measure")["condition"].unique()
+    assert list(conditions["equivariance"]) == ["cyclic"]
+    assert {"noise_floor", "symmetrised", "convergence"} <= set(conditions.index)
+    scores = table[table["measure"] == "equivariance"]
+    assert scores["chance"].notna().all() and (scores["chance"] < 0.9).all()

@@ -214,7 +214,7 @@ def test_an_unchanged_prompt_has_an_unchanged_map(options):
     explainers = {"gradient": heatproof.InputXGradient()}
     run = heatproof.evaluate(induction(**options), asked(), explainers, test, references=4)
     np.testing.assert_allclose(
-        values(run, measure="fass", condition="identity"), 1.0, rtol=0, atol=1e-6
+        values(run, measure="identity_check", condition="identity"), 1.0, rtol=0, atol=1e-6
     )
     # The decoder looks at no position, so other orders of the passages keep every answer.
     assert "flipped" not in set(run.table()["status"])

@@ -20,6 +20,7 @@ from heatproof.cli.export import _say
 from heatproof.models.guards import untrained_head
 from heatproof.report.comparison import atlas_text
 from heatproof.report.figures import File, Written
+from heatproof.rules import RULES
 from heatproof.runs.study.registry import EXPLAINERS
 from heatproof.truth.validate import MARK
 from support.paths import SMALL, TESTS
@@ -59,10 +60,8 @@ def test_the_installed_command_runs_a_study_and_ends_with_the_path_of_the_report
     assert done.stderr == ""
     assert not re.search(r"[\x1b\r\b]", done.stdout)
     run = heatproof.read(tmp_path / "runs" / "shapes")
-    assert (
-        run.manifest["command"].startswith("heatproof run ")
-        and "--allow-code" in run.manifest["command"]
-    )
+    command = run.manifest.command
+    assert command.startswith("heatproof run ") and "--allow-code" in command
     assert len(run.samples()) == 6
     assert set(zip(run.table().condition, run.table().level, strict=True)) == {
         *{("jpeg", 40.0), ("rotation", 5.0), ("rotation", 10.0)},
@@ -90,13 +89,13 @@ def test_run_obeys_out_limit_and_seed(main, tmp_path):
     code, text, _ = main(*arguments, "--seed", 5)
     assert code == 0 and str(out / "report.html") in text
     run = heatproof.read(out)
-    assert run.manifest["study"]["seed"] == 5
+    assert run.manifest.study.seed == 5
     assert len(run.samples()) == 2
     code, _, error = main(*arguments, "--seed", 6)
     assert code == 2 and re.search("seed.*5.*6", error)
     code, _, _ = main(*arguments, "--seed", 5)
     assert code == 0
-    assert [s["passes"]["shapes"] > 0 for s in heatproof.read(out).manifest["sessions"]] == [
+    assert [s.passes["shapes"] > 0 for s in heatproof.read(out).manifest.sessions] == [
         True,
         False,
     ]
@@ -186,7 +185,7 @@ LISTED = {
         "elastic",
         "geometric",
     ],
-    "measures": ["ssim", "spearman", "jaccard", "fass", "_chance", "_aligned"],
+    "measures": ["ssim", "spearman", "jaccard", "fass", "fass_unaligned", "noise_floor"],
     "presets": ["fass-paper", "fass-mild", "rotation 15°", "jpeg quality 85"],
     "evaluations": ["fractions=[0.1, 0.2", "features=pixels"],
     "groups": ["dihedral", "permutation"],
@@ -331,6 +330,20 @@ def test_a_report_in_text_names_every_method_and_is_not_written(main):
     assert "--text" in error and "--out" in error
 
 
+def test_a_rule_is_explained_by_its_name_and_all_are_listed(main):
+    code, text, error = main("rule", "few-references")
+    assert (code, error) == (0, "")
+    assert "references: 64" in text and RULES["few-references"].summary in text
+    code, text, _ = main("rule")
+    assert code == 0
+    assert [line.split()[:2] for line in text.splitlines()] == [
+        [rule.severity, rule.name] for rule in RULES.values()
+    ]
+    code, text, error = main("rule", "few-reference")
+    assert code == 2 and text == ""
+    assert "'few-references'" in error and error.count("\n") == 1
+
+
 LIMITS = [
     # A requirement that the run meets, and the option with which it fails.
     ("stability.fass{explainer=grad_cam, condition=jpeg} >= 0.3", ("--min-samples", 20)),
@@ -395,5 +408,5 @@ def test_plan_says_what_a_study_would_do_and_could_tell_apart(tmp_path):
     assert re.search("chance.* 6 ", again)
     run = CliRunner().invoke(cli.app, ["run", *asked[1:], "--out", str(tmp_path / "run")])
     assert run.exit_code == 0, run.output
-    taken = heatproof.read(tmp_path / "run").manifest["sessions"][-1]["passes"]
+    taken = heatproof.read(tmp_path / "run").manifest.sessions[-1].passes
     assert 0.5 * sum(taken.values()) < passes < 2 * sum(taken.values())

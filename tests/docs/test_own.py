@@ -51,7 +51,7 @@ def test_the_guide_to_own_parts_runs_from_its_study_file(main, folder):
     run = heatproof.read("run")
     assert set(run.table().explainer.unique()) == {"saliency", "mine"}
     assert {"jpeg", "mirror", "own"} <= set(run.table().condition.unique())
-    assert "fass_aligned" in set(run.table().query("condition == 'mirror'").measure)
+    assert "fass_unaligned" in set(run.table().query("condition == 'mirror'").measure)
 
 
 def test_a_run_says_what_it_judges_what_it_leaves_out_and_what_it_could_not_read(main, folder):

@@ -48,7 +48,9 @@ def test_the_study_files_are_read(page, tmp_path):
 def test_links_between_pages_lead_somewhere_and_stay_inside_the_site():
     for page in EVERY_PAGE:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
-            found = (page.parent / target).resolve()
+            found = Path(
+                os.path.normpath(page.parent / target)
+            )  # rules.md is a link into the package
             assert found.exists(), f"{page.name} points to {target}"
             assert page.name == "README.md" or found.is_relative_to(DOCS), (
                 f"{page.name} leaves the site for {target}"

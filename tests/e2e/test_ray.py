@@ -177,9 +177,9 @@ def test_a_node_killed_while_it_works_changes_nothing(cluster, tmp_path):
     shown = process.wait(600), (tmp_path / "said.txt").read_text()
     assert shown[0] == 0, shown[1]
     assert as_text(tmp_path / "run") == as_text(tmp_path / "alone")
-    (session,) = heatproof.read(tmp_path / "run").manifest["sessions"]
-    assert session["workers"]["kind"] == "ray" and session["workers"]["count"] == 3
-    assert len(session["workers"]["lost"]) == 1, "the node was killed between two shards"
+    (session,) = heatproof.read(tmp_path / "run").manifest.sessions
+    assert session.workers.kind == "ray" and session.workers.count == 3
+    assert len(session.workers.lost) == 1, "the node was killed between two shards"
     assert "a worker is lost" in shown[1] and "Traceback" not in shown[1]
     # A mistake in a worker is told as one.
     random_weights = "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 4))\n"
@@ -215,7 +215,7 @@ def test_a_driver_killed_while_its_actors_work_loses_nothing(cluster, tmp_path):
         tmp_path,
     )
     finished = {path: path.read_bytes() for path in out.glob("parts/**/[!.]*.parquet")}
-    assert finished and {verdict.state for verdict in verify(out)} == {"whole", "missing"}
+    assert finished and {verdict.state for verdict in verify(out)} == {"intact", "missing"}
     assert start(study, out, "--ray", cluster.address).wait(600) == 0, (
         tmp_path / "said.txt"
     ).read_text()
@@ -250,4 +250,4 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(cluster, tmp_path, monke
         gate.open()
         assert process.wait(600) == 0, (tmp_path / "said.txt").read_text()
         assert as_text(out) == as_text(tmp_path / "alone")
-        assert {verdict.state for verdict in verify(storage.place(out))} == {"whole"}
+        assert {verdict.state for verdict in verify(storage.place(out))} == {"intact"}

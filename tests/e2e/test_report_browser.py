@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from heatproof.axes import Finding
+from heatproof.axes import Finding, axis_results
 from heatproof.axes.stability.page import parts
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS
@@ -38,7 +38,7 @@ QUALITY = {"grad_cam": 0.5, NASTY: 0.3, FORMULA: 0.1, "random": 0.0}
 DRAWN = "document.querySelector('.proof .map') && [...document.querySelectorAll('.proof img')].every((i) => i.naturalWidth)"
 
 
-NASTY_FINDING = Finding("", "act", NASTY, NASTY, NASTY, NASTY, items=(NASTY,) * 4)
+NASTY_FINDING = Finding(NASTY, "problem", NASTY, NASTY, NASTY, NASTY, items=(NASTY,) * 4)
 
 
 def titled_as_it_should(browser: Chromium) -> bool:
@@ -67,7 +67,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report_sections, "findings_here", lambda *judged: [NASTY_FINDING])
-        page.write_text(build_report(table, samples, exhibits, synthetic.manifest()), "utf-8")
+        page.write_text(
+            build_report(
+                axis_results(table, samples, exhibits, synthetic.manifest()),
+                samples,
+                synthetic.manifest(),
+            ),
+            "utf-8",
+        )
     return page
 
 
@@ -132,7 +139,12 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     page = tmp_path_factory.mktemp("usual") / "report.html"
     page.write_text(
-        build_report(table, synthetic.samples(14), shown, synthetic.manifest()), "utf-8"
+        build_report(
+            axis_results(table, synthetic.samples(14), shown, synthetic.manifest()),
+            synthetic.samples(14),
+            synthetic.manifest(),
+        ),
+        "utf-8",
     )
     return page
 
@@ -196,7 +208,7 @@ def test_samples_are_picked_outlined_enlarged_and_saved(
     browser.press("Enter")
     browser.wait("document.querySelector('dialog').open")
     title = "document.getElementById('large-title').textContent"
-    assert browser.run(title).endswith("turned 5°")
+    assert browser.run(title).endswith("5°")
     assert browser.run("document.querySelectorAll('dialog .tile').length") == 1 + len(QUALITY)
     browser.run(
         "window.zoom = document.querySelector('[data-zoom]'); zoom.value = 3; zoom.dispatchEvent(new Event('input'))"
@@ -204,7 +216,7 @@ def test_samples_are_picked_outlined_enlarged_and_saved(
     scaled = "[...new Set([...document.querySelectorAll('dialog .map')].map((m) => getComputedStyle(m).transform))]"
     assert browser.run(scaled) == ["matrix(3, 0, 0, 3, 0, 0)"], "one zoom for all"
     browser.press("ArrowRight")
-    assert browser.run(title).endswith("turned 15°")
+    assert browser.run(title).endswith("rotated 15°")
     browser.press("Escape")
     browser.wait("!document.querySelector('dialog').open")
     assert browser.run("document.activeElement.className") == "enlarge", (
@@ -275,7 +287,12 @@ def test_several_models_are_one_matrix_and_one_subject(browser: Chromium, tmp_pa
     known = [synthetic.samples(8, 0, model=m, dataset=d) for m in models for d in "xyz"]
     page = tmp_path / "report.html"
     page.write_text(
-        build_report(pd.concat(parts_), pd.concat(known), [], synthetic.manifest()), "utf-8"
+        build_report(
+            axis_results(pd.concat(parts_), pd.concat(known), [], synthetic.manifest()),
+            pd.concat(known),
+            synthetic.manifest(),
+        ),
+        "utf-8",
     )
     browser.open(page, 1440)
     assert browser.run("document.documentElement.scrollHeight") < 4000
@@ -298,7 +315,7 @@ def test_every_figure_saves_its_numbers(browser: Chromium, report: Path, tmp_pat
     rows = list(csv.DictReader(arrived(tmp_path / "stability-scores.csv").decode().splitlines()))
     chart = next(
         p
-        for p in parts(synthetic.frames_of(synthetic.table(QUALITY, SWEEP)).judged)
+        for p in parts(synthetic.frames_of(synthetic.table(QUALITY, SWEEP)).result)
         if p.key == "scores"
     )
     assert isinstance(chart, Chart)

@@ -235,9 +235,9 @@ def test_stability_leaves_precomputed_maps_out_and_says_why_while_faithfulness_j
     run = heatproof.evaluate(model, batch, methods, axes, tmp_path / "run")
     judged = run.table().groupby("evaluation")["explainer"].unique().map(set).to_dict()
     assert judged == {"stability": {"saliency"}, "faithfulness": {"given", "saliency"}}
-    why = run.manifest["study"]["evaluations"]["stability"]["left_out"]
+    why = run.manifest.study.evaluation("stability").left_out
     assert list(why) == ["given"]
-    assert run.manifest["study"]["evaluations"]["faithfulness"]["left_out"] == {}
+    assert run.manifest.study.evaluation("faithfulness").left_out == {}
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_explainers_of_other_kinds_are_left_out_and_the_manifest_says_so() -> No
     done = heatproof.evaluate(model(), pictures(2), methods, axes)
     judged = done.table().groupby("evaluation").explainer.unique().map(set).to_dict()
     assert judged == {"certificate": {"saliency"}, "symmetry": {"saliency", "influence"}}
-    why = done.manifest["study"]["evaluations"]["certificate"]["left_out"]["influence"]
+    why = done.manifest.study.evaluation("certificate").left_out["influence"]
     assert (
         why == "certificate judges feature explanations, and influence gives example explanations"
     )

@@ -75,11 +75,19 @@ def runs() -> dict[tuple[str, str], Run]:
 
 def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
     samples, exhibits = run.samples(), read_exhibits(run.path)
-    html = build_report(table, samples, exhibits, run.manifest)
+    html = build_report(
+        axis_results(table, samples, exhibits, run.manifest),
+        samples,
+        run.manifest,
+    )
     assert "<!doctype html>" in html and "nan" not in html.split("<script")[0].lower().replace(
         "nano", ""
     )
-    text = text_summary(table, samples, run.manifest)
+    text = text_summary(
+        axis_results(table, samples, (), run.manifest),
+        samples,
+        run.manifest,
+    )
     assert (axis.title in text) == bool(len(table))
     written = write_items(
         Material(axis_results(table, samples, (), run.manifest), run.manifest),

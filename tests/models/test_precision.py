@@ -92,7 +92,7 @@ def test_a_run_records_its_precision_and_refuses_to_mix(tmp_path: object) -> Non
     run = heatproof.evaluate(
         model, data, "saliency", out=f"{tmp_path}/run", limit=2, precision="bfloat16"
     )
-    assert run.manifest["study"]["models"][model.name]["precision"] == "bfloat16"
+    assert run.manifest.study.model(model.name).precision == "bfloat16"
     again = small.model()
     with pytest.raises(UserError, match="precision"):
         heatproof.evaluate(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, rand, tasks
+from heatproof.axes import axis_results
 from heatproof.report.findings import findings
 from heatproof.types import name_of
 
@@ -138,9 +139,9 @@ def test_the_exact_map_is_first_on_faithfulness_the_shuffled_last_and_a_constant
     ranks = run.ranking().set_index("explainer")["score"]
     assert ranks["exact"] > ranks["shuffled"] + 0.02
     assert set(table.query("explainer == 'constant' and measure == 'road'").status) == {"undefined"}
-    study = run.manifest["study"]["tasks"]
-    (facts,) = (facts for models in study.values() for facts in models.values())
-    assert facts["task"] == task and facts["readout"] == model.task.readout and facts["unchanged"]
+    (models,) = run.manifest.study.tasks.values()
+    (entry,) = models.values()
+    assert entry.task == task and entry.readout == model.task.readout and entry.unchanged
     known = set(table.measure)
     assert ("probability" in known) == (task not in ("regression", "segmentation", "own"))
     # Removing everything a linear model reads, but for its constant: the curve is what the formula says.
@@ -169,9 +170,9 @@ def test_stability_keeps_what_the_task_calls_unchanged(task):
 
     axis = heatproof.Stability(perturbations=["identity", Push()], k=3)
     run = heatproof.evaluate(model, x, [exact], axis, references=4)
-    fass = run.table().query("measure == 'fass'")
-    assert set(fass.query("condition == 'identity'").status) == {"ok"}
-    pairs = fass.query("condition == 'push'").sort_values("sample")
+    table = run.table()
+    assert set(table.query("measure == 'identity_check'").status) == {"ok"}
+    pairs = table.query("measure == 'fass'").query("condition == 'push'").sort_values("sample")
     batch = model.fixed(Batch(tuple(sorted(pairs["sample"])), x))
     before, after = (
         model.logits(model.inputs(batch.with_x(v)), batch.aux).detach() for v in (x, pushed(x))
@@ -513,20 +514,40 @@ class Sigmoids(nn.Module):
 
 def test_sigmoids_and_a_missing_normalisation_are_findings():
     run = heatproof.evaluate(Sigmoids(), rows(24), ["saliency"], ROAD)
-    titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
+    titles = [
+        finding.title
+        for finding in findings(
+            axis_results(run.table(), run.samples(), (), run.manifest),
+            run.samples(),
+            run.manifest,
+        )
+    ]
     assert any("probabilities" in title for title in titles)
     plain = linear(3)
     run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
-    titles = [finding.title for finding in findings(run.table(), run.samples(), run.manifest)]
+    titles = [
+        finding.title
+        for finding in findings(
+            axis_results(run.table(), run.samples(), (), run.manifest),
+            run.samples(),
+            run.manifest,
+        )
+    ]
     assert not any("probabilities" in title or "normalisation" in title for title in titles)
     plain.pretrained_cfg = {"mean": (0.5,), "std": (0.25,)}  # as timm keeps it
     run = heatproof.evaluate(Model(plain), rows(24), ["saliency"], ROAD)
     (card,) = (
-        f for f in findings(run.table(), run.samples(), run.manifest) if "normalisation" in f.title
+        f
+        for f in findings(
+            axis_results(run.table(), run.samples(), (), run.manifest),
+            run.samples(),
+            run.manifest,
+        )
+        if "normalisation" in f.title
     )
     assert "0.5" in card.seen and "0.25" in card.seen
     known = heatproof.evaluate(Model(plain, mean=0.5, std=0.25), rows(24), ["saliency"], ROAD)
-    assert known.manifest["study"]["models"]["Linear"]["unnormalised"] is None
+    assert known.manifest.study.model("Linear").unnormalised is None
 
 
 def test_symmetry_of_a_number_is_what_the_task_calls_unchanged():
@@ -567,7 +588,7 @@ def test_the_region_of_a_segmentation_moves_with_the_sample():
             rows.loc["model_agreement", "value"] == 1
         ).all()
         assert (rows.loc["model_change", "value"] < 1e-4).all()
-    aligned = table.query("measure == 'fass_aligned'")
+    aligned = table.query("measure == 'fass'")
     assert set(aligned.status) == {"ok"} and (aligned["value"] > 1 - 1e-6).all()
 
 
@@ -583,7 +604,7 @@ def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
         run = heatproof.evaluate(
             {name: nets[name] for name in order}, rows, ["input_x_gradient"], axis, references=4
         )
-        assert run.manifest["study"]["evaluations"]["faithfulness"]["readout"] == "logit"
+        assert run.manifest.study.evaluation("faithfulness").parameters["readout"] == "logit"
         tables.append(
             run.table().sort_values(
                 ["model", "measure", "condition", "level", "sample"], ignore_index=True

@@ -8,6 +8,7 @@ import html
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -28,10 +29,13 @@ from heatproof.report.comparison import compare, leaderboard, leaderboard_page, 
 from heatproof.report.comparison.common import Common, Evaluated, Side, common, shared_conditions
 from heatproof.report.comparison.page import forests
 from heatproof.report.comparison.pairs import paired_differences
-from heatproof.report.comparison.words import SENTENCES, main_rows
+from heatproof.report.comparison.words import SENTENCES, cautions, main_rows
+from heatproof.runs.manifest import FORMAT
+from heatproof.runs.tables import REFERENCES
 from heatproof.types import name_of, parameters
 from support import small
-from support.edits import edit_study
+from support.edits import edit_json, edit_study
+from support.manifests import manifest_of
 from support.pages import Page
 
 AXES = {"stability": {"stability": {"perturbations": ["jpeg", "rotation", "gaussian_noise"]}}}
@@ -105,12 +109,12 @@ def test_differences_are_those_of_the_joined_samples(runs):
             .query("explainer == 'saliency' and condition == 'gaussian_noise'")
         )
         ok = table[table["status"] == "ok"]
-        wide.append(ok.pivot(index="sample", columns="measure", values="value"))
+        wide.append(ok[ok["measure"] == "fass"].set_index("sample"))
     a, b = wide
     both = a.index.intersection(b.index)
     assert 2 < len(both) < 16  # some fell out, or the join is not tested
     a, b = (
-        ((s["fass"] - s["fass_chance"].mean()) / (1 - s["fass_chance"].mean()))
+        ((s["value"] - s["chance"].mean()) / (1 - s["chance"].mean()))
         for s in (a.loc[both], b.loc[both])
     )
     assert (row["joined"], row["form"]) == (len(both), "calibrated")
@@ -194,8 +198,9 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
         compare(runs["base"], edited(runs["moved"], tmp_path / "several", several))
     assert "explainers.saliency.absolute: true in base, false in several" in str(refused.value)
     assert "stability.k: 100 in base, 7 in several" in str(refused.value)
-    older = edited(runs["base"], tmp_path / "older", lambda manifest: manifest.update(format=1))
-    with pytest.raises(UserError, match=r"format 1\b.*format 4\b"):
+    older = shutil.copytree(runs["base"], tmp_path / "older")
+    edit_json(older / "manifest.json", lambda manifest: manifest.update(format=1))
+    with pytest.raises(UserError, match=rf"format 1\b.*format {FORMAT}\b"):
         compare(runs["base"], older, only_shared=True)
     with pytest.raises(UserError, match=r"two.*1"):
         compare(runs["base"])
@@ -288,7 +293,8 @@ def side(
     ]  # fmt: skip
     known = pd.DataFrame({"dataset": "d", "model": "m", "sample": [*values, *unreadable]})
     known["error"] = ["broken" if sample in unreadable else "" for sample in known["sample"]]
-    return Side(label, label, {"study": {}}, pd.DataFrame(rows), known)
+    references = pd.DataFrame(columns=REFERENCES.names)
+    return Side(label, label, manifest_of(), pd.DataFrame(rows), known, references)
 
 
 def test_every_sample_that_falls_out_is_counted_once():
@@ -325,6 +331,17 @@ def test_every_sample_that_falls_out_is_counted_once():
     assert not row["separated"]
 
 
+def test_every_caution_has_its_rule(runs):
+    found = compare(runs["base"], runs["moved"])
+    assert {"few-samples", "other-predictions"} <= {caution.rule for caution in cautions(found)}
+    whole = found.differences.assign(joined=found.differences["samples"], separated=False)
+    fine = {caution.rule for caution in cautions(replace(found, differences=whole))}
+    assert not {"lost-samples", "controls-differ"} & fine
+    rows = found.differences.assign(joined=1, separated=True)
+    lost = {caution.rule for caution in cautions(replace(found, differences=rows))}
+    assert {"lost-samples", "controls-differ"} <= lost
+
+
 def test_pages_and_text_hold_the_verdict(runs, tmp_path):
     found = compare(runs["base"], runs["moved"])
     page = found.page(tmp_path / "page.html").read_text()
@@ -332,16 +349,14 @@ def test_pages_and_text_hold_the_verdict(runs, tmp_path):
     for sentence in found.verdict():
         assert all(" ".join(sentence.split()) in " ".join(text.split()) for text in told)
     assert "default-src 'none'" in page
-    assert (
-        heatproof.read(runs["base"]).manifest["study"]["models"]["shapes"]["fingerprint"][:12]
-        in page
-    )
+    assert heatproof.read(runs["base"]).manifest.study.model("shapes").fingerprint[:12] in page
 
 
 def test_measures_have_a_direction():
     leading = {m.name: m for axis in RECORDS for m in axis.measures if m.role == "headline"}
     assert [name for name, m in leading.items() if not m.sign] == ["dependence", "spearman"]
     assert {name for name, m in leading.items() if m.sign < 0} == {
+        "road_morf_accuracy",
         "deletion_auc",
         "pixel_flipping",
         "infidelity",
@@ -508,7 +523,7 @@ def test_the_commands(runs, tmp_path):
 def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
     axes = [
         {"stability": {"perturbations": ["jpeg"], "k": 50}},
-        {"dependence": {"draws": 1, "k": 50}},
+        {"dependence": {"draws": 2, "k": 50}},
     ]
     paths = [tmp_path / name for name in ("a", "b")]
     for path, net in zip(paths, (small.model(), moved_model()), strict=True):
@@ -545,17 +560,17 @@ def made(
         or {"stability": {"name": "stability", "conditions": [["jpeg", 40.0]]}},
     }
     blank = side(label, {"s": (0.5, "ok")})
-    return Side(label, label, {"study": study, "heatproof": "1"}, blank.table, blank.samples)
+    return Side(label, label, manifest_of(study), blank.table, blank.samples, blank.references)
 
 
 def test_other_versions_and_devices_are_told():
     sides = [made(label, {"m": "1"}, {"d": "x"}) for label in "AB"]
     for i, one in enumerate(sides):
-        facts = {
-            "versions": {"torch": f"2.{i}", "numpy": "1"},
-            "sessions": [{"devices": [f"cuda:{i}", "cpu"]}, {}],
-        }
-        sides[i] = dataclasses.replace(one, manifest={**one.manifest, **facts})
+        versions = {"torch": f"2.{i}", "numpy": "1"}
+        sessions = [{"devices": [f"cuda:{i}", "cpu"]}, {}]
+        study = one.manifest.study.as_mapping()
+        manifest = manifest_of(study, versions=versions, sessions=sessions)
+        sides[i] = dataclasses.replace(one, manifest=manifest)
     told = [line for line in common(sides).subject if "torch" in line or "cuda" in line]
     assert (
         len(told) == 2
@@ -646,14 +661,10 @@ def test_a_board_says_what_a_run_was_made_of_and_leaves_out_what_is_set_aside(tm
     )
     board = heatproof.leaderboard(run)
     (told,) = board["runs"]
-    study = run.manifest["study"]
-    assert told["datasets"] == {
-        name: facts["fingerprint"] for name, facts in study["datasets"].items()
-    }
-    assert told["models"] == {name: facts["fingerprint"] for name, facts in study["models"].items()}
-    assert (
-        told["versions"] == run.manifest["versions"] and told["command"] == run.manifest["command"]
-    )
+    study = run.manifest.study
+    assert told["datasets"] == {name: data.fingerprint for name, data in study.datasets.items()}
+    assert told["models"] == {name: model.fingerprint for name, model in study.models.items()}
+    assert (told["versions"], told["command"]) == (run.manifest.versions, run.manifest.command)
     for row in board["boards"][0]["rows"]:
         assert [cell["condition"] for cell in row["conditions"]] == ["jpeg", "rotation"]
         assert row["attempted"] == 8 == row["retained"] + row["flipped"] + row["undefined"]

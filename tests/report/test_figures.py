@@ -20,7 +20,9 @@ from heatproof.cli.export import figures
 from heatproof.drawing.latex import Cell, Tabular, escape, render, unbeaten
 from heatproof.errors import UserError
 from heatproof.report.figures import _free, items, write, write_all
-from heatproof.runs import directory, tables
+from heatproof.runs import tables
+from heatproof.runs.directory import write_part
+from heatproof.runs.manifest import write_manifest
 from heatproof.runs.run import Run
 from support import synthetic
 
@@ -60,7 +62,7 @@ def _axes(model: str, seed: int) -> pd.DataFrame:
         moved = noisy(invariance * q)
         rows["symmetry"] += [
             (e, "equivariance", "dihedral", 8, moved),
-            (e, "equivariance", "symmetrised", 8, noisy(1)),
+            (e, "symmetrised", "symmetrised", 8, noisy(1)),
         ]
         rows["symmetry"] += [(e, "model_invariance", "dihedral", 8, np.full(N, invariance))]
         for imputer in ("noisy_linear", "zero"):
@@ -85,7 +87,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             synthetic.table(quality, samples=N, flip=0.0, undefined=0.0, seed=seed, model=model)
         )
         parts.append(_axes(model, seed))
-    frame = pd.concat(parts, ignore_index=True)[tables.SCORES.names]
+    frame = synthetic.stored(pd.concat(parts, ignore_index=True))
     known = pd.concat([synthetic.samples(N, 0, model=model) for model in ("net", "net_2")])
     known = known.reindex(columns=tables.SAMPLES.names)
     for folder, rows, schema in (
@@ -93,16 +95,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("samples", known, tables.SAMPLES),
     ):
         content = pa.Table.from_pandas(rows, schema=schema, preserve_index=False)
-        directory.write_part(root / folder / "all.parquet", content)
+        write_part(root / folder / "all.parquet", content)
     evaluations = {"symmetry": {"name": "symmetry", "group": {"name": "dihedral", "n": 4}}}
-    directory.write_manifest(
-        root,
-        {
-            "format": directory.FORMAT,
-            "shard_size": 32,
-            **synthetic.manifest(evaluations=evaluations),
-        },
-    )
+    write_manifest(root, synthetic.manifest(evaluations=evaluations))
     return heatproof.read(root)
 
 
@@ -244,13 +239,11 @@ def test_what_a_run_lacks_is_said(run: Run, tmp_path: Path) -> None:
     few = tmp_path / "run"
     rows = run.table()
     kept = rows[(rows.evaluation == "stability") & (rows.model == "net")][tables.SCORES.names]
-    directory.write_part(
+    write_part(
         few / "parts" / "x.parquet",
         pa.Table.from_pandas(kept, schema=tables.SCORES, preserve_index=False),
     )
-    directory.write_manifest(
-        few, {"format": directory.FORMAT, "shard_size": 32, **synthetic.manifest()}
-    )
+    write_manifest(few, synthetic.manifest())
     reasons = {
         item: reason
         for item, _, reason in write_all(few, tmp_path / "out", only=_beyond_stability()).skipped

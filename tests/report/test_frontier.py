@@ -27,6 +27,7 @@ from heatproof.report.sections import sections_of
 from heatproof.statistics import ranking
 from support import synthetic
 from support.faithfulness import axis_of, made_up
+from support.manifests import manifest_of
 from support.pages import NASTY, is_sound, marks
 from support.synthetic import judged_of, rows_of
 
@@ -204,7 +205,9 @@ def test_it_closes_the_section_where_both_were_tested() -> None:
     samples = synthetic.samples(8, unreadable=0, model="net")
 
     def keys(rows: pd.DataFrame) -> list[str]:
-        (section,) = sections_of(axis_results(rows, samples, [], {}), samples, {}, Album())
+        (section,) = sections_of(
+            axis_results(rows, samples, [], manifest_of()), samples, manifest_of(), Album()
+        )
         return [part.key for axis in section.axes for part in axis.parts]
 
     assert (

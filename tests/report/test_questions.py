@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from heatproof.axes import axis_results
 from heatproof.report import build_report
 from support import synthetic
 
@@ -47,7 +48,11 @@ class Presses(HTMLParser):
 def presses() -> dict[str, int]:
     known = synthetic.samples()
     return Presses(
-        build_report(synthetic.table(), known, synthetic.exhibits(), synthetic.manifest())
+        build_report(
+            axis_results(synthetic.table(), known, synthetic.exhibits(), synthetic.manifest()),
+            known,
+            synthetic.manifest(),
+        )
     ).found
 
 

@@ -29,7 +29,9 @@ from heatproof.drawing.prose import above, ahead_of, at_least, digits_of, number
 from heatproof.report.comparison.common import Common, Evaluated, Side
 from heatproof.report.comparison.compare import Comparison
 from heatproof.report.comparison.pairs import paired_differences
+from heatproof.runs.tables import REFERENCES
 from support import synthetic
+from support.manifests import manifest_of
 from support.small import model, pictures
 
 NOBODY = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
@@ -37,7 +39,7 @@ NUMBER = r"−?\d+\.?\d*"
 
 
 def judged(table: pd.DataFrame, **settings: Any) -> AxisResult:
-    (one,) = axis_results(table, NOBODY, [], {})
+    (one,) = axis_results(table, NOBODY, [], manifest_of())
     return replace(one, settings=settings)
 
 
@@ -60,16 +62,16 @@ def spread(centre: float, n: int = 40, width: float = 0.02, seed: int = 0) -> An
     return centre + draws - draws.mean()
 
 
-def titles(table: pd.DataFrame) -> list[str]:
-    return [finding.title for finding in findings(judged(table))]
+def rules(table: pd.DataFrame) -> list[str]:
+    return [finding.rule for finding in findings(judged(table))]
 
 
 def few_pairs(table: pd.DataFrame) -> bool:
-    return any("few pairs" in title.lower() for title in titles(table))
+    return "few-pairs" in rules(table)
 
 
 def low_retention(table: pd.DataFrame) -> bool:
-    return any("most predictions" in title.lower() for title in titles(table))
+    return "low-retention" in rules(table)
 
 
 def flag_of(table: pd.DataFrame) -> str:
@@ -133,7 +135,7 @@ def test_nothing_is_claimed_of_predictions_that_did_not_survive() -> None:
         & (table["measure"] == "fass"),
         "value",
     ] += 0.3
-    (found,) = [f for f in findings(judged(table)) if "chance" in f.title.lower()]
+    (found,) = [f for f in findings(judged(table)) if "chance" in f.rule]
     assert "where the prediction survived" in found.means.lower()
     texts = " ".join(f.means for f in findings(judged(synthetic.table(flip=0.9, samples=60))))
     assert "model itself ignores" not in texts and "The prediction survives" not in texts
@@ -229,7 +231,9 @@ def test_two_evaluations_of_one_kind_are_told_apart_in_words_and_in_comparisons(
             {"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""}
         )
         known["predicted"], known["predicted_name"] = 0, "cat"
-        sides.append(Side(label, label, {"study": {}}, table, known))
+        sides.append(
+            Side(label, label, manifest_of(), table, known, pd.DataFrame(columns=REFERENCES.names))
+        )
     found = Comparison(tuple(sides), paired_differences(sides, common), common)
     said = found.verdict()
     assert any("first" in sentence for sentence in said)
@@ -250,7 +254,9 @@ def test_compare_shows_the_two_scores_that_give_the_difference() -> None:
             {"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""}
         )
         known["predicted"], known["predicted_name"] = 0, "cat"
-        sides.append(Side(label, label, {"study": {}}, table, known))
+        sides.append(
+            Side(label, label, manifest_of(), table, known, pd.DataFrame(columns=REFERENCES.names))
+        )
     found = Comparison(tuple(sides), paired_differences(sides, common), common)
     gap, _, _, later, earlier = numbers(found.verdict()[0].partition("by ")[2])[:5]
     assert gap == pytest.approx(later - earlier, abs=0.0011) and gap == pytest.approx(

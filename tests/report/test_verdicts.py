@@ -34,11 +34,11 @@ def test_methods_that_lead_are_those_made_best_and_never_a_control(
     quality: dict[str, float], leaders: set[str]
 ) -> None:
     proof = proof_of(quality)
-    assert proof.lead is not None and set(proof.lead.leaders) == leaders
-    if len(leaders) == 1:
-        (leader,) = leaders
-        assert proof.looks[leader].name in proof.sentence
-        assert not any(look.name in proof.sentence for look in proof.looks.values() if look.control)
+    assert proof.lead is not None and proof.lead.decided is not None
+    verdict = proof.lead.decided
+    assert ({verdict.best} if verdict.best else set(verdict.undecided)) == leaders
+    assert all(proof.looks[leader].name in proof.sentence for leader in leaders)
+    assert not any(look.name in proof.sentence for look in proof.looks.values() if look.control)
 
 
 def test_methods_at_chance_are_not_said_to_lead() -> None:

@@ -27,6 +27,7 @@ from heatproof.report.proof_sheet import proof_sheets
 from heatproof.report.show import overview
 from heatproof.report.story import story
 from heatproof.report.terminal import styled_summary
+from heatproof.runs.manifest import Manifest
 from heatproof.runs.pictures import read_exhibits
 from heatproof.runs.run import Run
 from support.pages import Page
@@ -59,10 +60,11 @@ def pictures() -> Any:
     return read_exhibits(run().path)
 
 
-def manifest(evaluation: str) -> dict[str, Any]:
-    study = run().manifest["study"]
-    asked = {name: facts for name, facts in study["evaluations"].items() if name == evaluation}
-    return {**run().manifest, "study": {**study, "evaluations": asked}}
+def manifest(evaluation: str) -> Manifest:
+    whole = run().manifest
+    one = {evaluation: whole.study.evaluation(evaluation)}
+    study = whole.study.model_copy(update={"evaluations": one})
+    return whole.model_copy(update={"study": study})
 
 
 def drawings_are_sound(text: str) -> list[ElementTree.Element]:
@@ -82,7 +84,11 @@ def drawings_are_sound(text: str) -> list[ElementTree.Element]:
 def test_the_page_of_an_axis_shows_the_numbers_of_the_table(evaluation: str) -> None:
     table = rows()[rows()["evaluation"] == evaluation]
     shown = [item for item in pictures() if item.evaluation in ("inputs", evaluation)]
-    html = build_report(table, run().samples(), shown, manifest(evaluation))
+    html = build_report(
+        axis_results(table, run().samples(), shown, manifest(evaluation)),
+        run().samples(),
+        manifest(evaluation),
+    )
     page = Page(html)
     drawings = drawings_are_sound(html)
     assert len(drawings) > 1
@@ -113,14 +119,17 @@ def test_the_page_of_an_axis_shows_the_numbers_of_the_table(evaluation: str) -> 
 def test_a_terminal_gets_the_axis_in_lines_that_fit(evaluation: str) -> None:
     table = rows()[rows()["evaluation"] == evaluation]
     samples, about = run().samples(), manifest(evaluation)
-    lines = [line for line, _ in styled_summary(table, samples, about, 72)]
+    lines = [
+        line
+        for line, _ in styled_summary(axis_results(table, samples, (), about), samples, about, 72)
+    ]
     judged = axis_results(table, samples, (), about)
     assert max(map(len, lines)) <= 72
     assert any(judged[0].axis.title.lower() in line.lower() for line in lines)
     for one in judged:
         for finding in findings_of(one):
             assert set(finding.explainers) <= set(table["explainer"])
-            assert finding.severity in ("act", "mind", "note")
+            assert finding.severity in ("problem", "warning", "note")
 
 
 def test_the_overview_lists_the_worst_samples_of_the_methods_asked_for() -> None:

@@ -57,7 +57,7 @@ def run(explainers, evaluation=JPEG, n=6, **options) -> heatproof.Run:
 
 
 def fass(frame: pd.DataFrame, measure: str = "fass") -> pd.DataFrame:
-    return frame[(frame.measure == measure) & (frame.condition != "redraw")]
+    return frame[frame.measure == measure]
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
@@ -188,14 +188,15 @@ def test_references_are_the_same_for_every_shard_and_every_order():
     )
     explainers = {"saliency": Saliency(), "random": RandomMap()}
     whole, parts = (run(explainers, n=11, shard_size=s, batch_size=4).table() for s in (11, 3))
-    pd.testing.assert_frame_equal(fass(whole, "fass_chance"), fass(parts, "fass_chance"), rtol=1e-4)
+    assert fass(whole).chance.notna().any()
+    pd.testing.assert_frame_equal(fass(whole), fass(parts), rtol=1e-4)
 
 
 @pytest.mark.parametrize("references", [3, 10])
 def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references):
     images, network = pictures(12)[0], model()
     still = Stability(perturbations={"brightness": {"factor": 1.01}}, k=50)
-    frame = fass(run({"e": Saliency()}, still, 12, references=references).table(), "fass_chance")
+    frame = fass(run({"e": Saliency()}, still, 12, references=references).table())
     data = heatproof.open_data(images)
     others = subject.load_references(data, 0, references)
     assert len(others) == references
@@ -205,7 +206,7 @@ def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references)
 
     brighter = maps(Batch(data.ids, (images * 1.01).clamp(0, 1)))
     scores = composite(compare_all(profile(maps(others), 50), profile(brighter, 50)))
-    for i, (value, sample) in enumerate(zip(frame.value, data.ids, strict=True)):
+    for i, (value, sample) in enumerate(zip(frame.chance, data.ids, strict=True)):
         wanted = scores[[other != sample for other in others.ids], i].mean()
         assert value == pytest.approx(float(wanted), abs=1e-5)
 
@@ -214,9 +215,7 @@ def test_other_references_are_another_study(tmp_path):
     data = heatproof.open_data(pictures(4)[0])
     run({"e": Saliency()}, out=tmp_path / "run", data=data)
     chosen = subject.load_references(data, 0).ids
-    assert heatproof.read(tmp_path / "run").manifest["study"]["datasets"]["data"][
-        "references"
-    ] == list(chosen)
+    assert heatproof.read(tmp_path / "run").manifest.references("data") == list(chosen)
     with pytest.raises(
         UserError,
         match=rf"datasets\.data\.references.*{chosen[3]}",
@@ -324,12 +323,9 @@ def test_a_prediction_that_is_not_finite_leaves_that_sample_undefined():
 
 def test_the_chance_of_a_single_sample_is_undefined_and_no_error():
     frame = run({"e": Saliency()}, Stability(perturbations=["jpeg", "rotation"], k=50), n=1).table()
-    chance = frame[frame.measure.str.endswith("_chance")]
-    judged = fass(frame).set_index("condition").status
-    kept = chance[chance.condition.map(judged) == "ok"]
-    assert len(kept) and set(kept.status) == {"undefined"}
-    assert set(kept.reason) == {"no other sample to compare with"}
-    assert "ok" in set(frame.status)
+    scored = frame[frame.status == "ok"]
+    assert len(scored) and scored.chance.isna().all() and scored.value.notna().all()
+    assert set(scored.chance_reason) == {"no other sample to compare with"}
 
 
 # --- options --------------------------------------------------------------------------------------------------------
@@ -357,13 +353,12 @@ def test_max_drop_turns_pairs_away_and_says_why():
 
 def test_the_composite_is_the_weighted_mean():
     frame = run({"e": Saliency()}, Stability(perturbations="jpeg", k=50, weights=(1, 2, 5))).table()
-    wide = frame[frame.status == "ok"].pivot(index="sample", columns="measure", values="value")
+    ok = frame[frame.status == "ok"]
+    wide = ok.pivot(index="sample", columns="measure", values=["value", "chance"])
     assert len(wide)
-    for suffix in ("", "_chance"):
-        expected = (
-            wide[f"ssim{suffix}"] + 2 * wide[f"spearman{suffix}"] + 5 * wide[f"jaccard{suffix}"]
-        )
-        np.testing.assert_allclose(wide[f"fass{suffix}"], expected / 8, rtol=1e-5)
+    for column in ("value", "chance"):
+        expected = wide[column]["ssim"] + 2 * wide[column]["spearman"] + 5 * wide[column]["jaccard"]
+        np.testing.assert_allclose(wide[column]["fass"], expected / 8, rtol=1e-5)
     alone = run({"e": Saliency()}, Stability(perturbations="jpeg", k=50, weights=(0, 0, 3))).table()
     pd.testing.assert_series_equal(
         fass(alone).value, fass(frame, "jaccard").value, check_index=False
@@ -395,7 +390,7 @@ def test_ordinal_ties_inflate_the_score_of_piecewise_constant_maps():
         frame = run(
             {**explainers, "fine": Saliency()}, Stability(perturbations=gentle, k=50, ties=ties), 8
         ).table()
-        frames.append(frame[(frame.status == "ok") & (frame.condition != "redraw")])
+        frames.append(frame[frame.status == "ok"])
     a, o = (f[(f.explainer == "lime") & (f.measure == "spearman")].value.to_numpy() for f in frames)
     assert len(a) > 5 and (o >= a - 1e-6).all() and (o > a + 1e-5).any()
     a, o = (
@@ -406,7 +401,7 @@ def test_ordinal_ties_inflate_the_score_of_piecewise_constant_maps():
     np.testing.assert_allclose(a, o, atol=2e-3)  # no ties: both rules agree
 
 
-def test_redraw_rows_are_for_stochastic_explainers_only():
+def test_noise_floors_are_for_stochastic_explainers_only():
     explainers = {
         "ig": IntegratedGradients(steps=3),
         "random": RandomMap(),
@@ -415,13 +410,14 @@ def test_redraw_rows_are_for_stochastic_explainers_only():
     frame = run(explainers, n=4).table()
     floor = frame[frame.condition == "redraw"]
     assert set(floor.explainer) == {"random", "shap"}
-    assert len(floor) == 2 * 4 * 4 and set(floor.measure) == {"ssim", "spearman", "jaccard", "fass"}
+    assert len(floor) == 2 * 4 * 4 and floor.measure.str.startswith("noise_floor").all()
+    assert not frame[frame.condition != "redraw"].measure.str.startswith("noise_floor").any()
     assert floor[floor.explainer == "random"].value.max() < 0.6
     quiet = run(explainers, Stability(perturbations="jpeg", k=50, noise_floor=False), n=4).table()
     assert "redraw" not in set(quiet.condition)
 
 
-def test_aligned_rows_are_for_geometric_perturbations_only():
+def test_unaligned_rows_are_for_geometric_perturbations_only():
     kinds = [
         {"rotation": {"degrees": 5}},
         {"translation": {"pixels": 2}},
@@ -430,13 +426,19 @@ def test_aligned_rows_are_for_geometric_perturbations_only():
         "occluding_patch",
     ]
     frame = run({"e": Saliency()}, Stability(perturbations=kinds, k=50), n=4).table()
-    aligned = frame[frame.measure.str.contains("_aligned")]
-    assert set(aligned.condition) == {"rotation", "translation", "elastic"}
-    assert set(aligned.measure) == {
-        f"{m}_aligned{c}" for m in ("ssim", "spearman", "jaccard", "fass") for c in ("", "_chance")
-    }
+    unaligned = frame[frame.measure.str.contains("unaligned")]
+    assert set(unaligned.condition) == {"rotation", "translation", "elastic"}
+    components = ("ssim", "spearman", "jaccard", "fass")
+    assert set(unaligned.measure) == {f"{name}_unaligned" for name in components}
+    assert set(frame.measure) == {*components, *unaligned.measure}
     off = run({"e": Saliency()}, Stability(perturbations=kinds, k=50, aligned=False), n=4).table()
-    assert not off.measure.str.contains("_aligned").any()
+    assert set(off.measure) == set(components)
+    same = ["sample", "condition"]
+    as_they_are = (
+        unaligned[unaligned.measure == "fass_unaligned"].set_index(same).value.sort_index()
+    )
+    without = fass(off).set_index(same).value.loc[as_they_are.index]
+    np.testing.assert_allclose(without, as_they_are)
 
 
 # --- one's own ------------------------------------------------------------------------------------------------------
@@ -486,10 +488,8 @@ def test_ones_own_perturbation_may_be_a_function_or_an_object(tmp_path):
         *{("darker", 0.0), ("flip", 1.0), ("flip", 2.0)},
         *{("jpeg", 40.0), ("rotation", 5.0), ("rotation", 15.0)},
     }
-    twice = frame[
-        (frame.condition == "flip") & (frame.level == 2) & ~frame.measure.str.endswith("chance")
-    ]
-    assert (twice.value == 1).all() and twice.measure.str.endswith("_aligned").sum() == 4 * 5
+    twice = frame[(frame.condition == "flip") & (frame.level == 2)]
+    assert (twice.value == 1).all() and twice.measure.str.endswith("_unaligned").sum() == 4 * 5
     assert set(frame[frame.condition == "darker"].measure) == set(
         frame[frame.condition == "jpeg"].measure
     )
@@ -551,7 +551,7 @@ def test_a_network_that_lacks_what_the_last_method_needs_is_refused_before_the_o
 
 def test_the_trial_of_such_a_method_counts_for_nothing():
     passes = [
-        sum(run([name], n=4).manifest["sessions"][-1]["passes"].values())
+        sum(run([name], n=4).manifest.sessions[-1].passes.values())
         for name in ("saliency", "guided_backprop")
     ]
     assert passes[0] == passes[1]

@@ -17,7 +17,7 @@ import torch
 
 import heatproof
 from heatproof import Model, Stability, UserError
-from heatproof.runs import atomic, directory, manifest
+from heatproof.runs import atomic, manifest
 from heatproof.runs.evaluate import execute
 from heatproof.runs.executors import Processes, WorkerError, pickled
 from heatproof.runs.merge import merge
@@ -108,13 +108,12 @@ def test_two_workers_of_a_study_give_the_same_table(main, study, whole, tmp_path
     assert code == 0 and error == "" and "report.html" in text
     run = heatproof.read(tmp_path / "run")
     assert_same(run, whole)
-    (session,) = run.manifest["sessions"]
-    assert session["workers"] == {"kind": "processes", "count": 2, "lost": []}
-    assert session["devices"] == (["cpu"] if not torch.cuda.is_available() else session["devices"])
-    alone = whole.manifest["sessions"][0]["passes"]["shapes"]
-    assert session["passes"]["shapes"] >= alone, (
-        "a second worker that gets work explains references"
-    )
+    (session,) = run.manifest.sessions
+    workers = session.workers
+    assert (workers.kind, workers.count, workers.lost) == ("processes", 2, [])
+    assert session.devices == ["cpu"] or torch.cuda.is_available()
+    alone = whole.manifest.sessions[0].passes["shapes"]
+    assert session.passes["shapes"] >= alone, "a second worker that gets work explains references"
     before = {p: p.stat().st_mtime_ns for p in run.path.glob("parts/**/*.parquet")}
     in_processes(read_study(study, allow_code=True).plan(allow_code=True), run.path)
     assert before == {p: p.stat().st_mtime_ns for p in run.path.glob("parts/**/*.parquet")}
@@ -131,7 +130,7 @@ def test_workers_of_a_call_give_the_same_table(tmp_path):
     alone = heatproof.evaluate(*given, tmp_path / "one", shard_size=2)
     run = heatproof.evaluate(*given, tmp_path / "two", shard_size=2, workers=2)
     assert_same(run, alone)
-    assert run.manifest["sessions"][0]["workers"]["count"] == 2
+    assert run.manifest.sessions[0].workers.count == 2
 
 
 @pytest.mark.slow
@@ -147,7 +146,7 @@ def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, who
         )
         assert code == 0 and "report.html" not in text
     assert_same(heatproof.read(tmp_path / "shared"), whole)
-    assert len(heatproof.read(tmp_path / "shared").manifest["sessions"]) == 2
+    assert len(heatproof.read(tmp_path / "shared").manifest.sessions) == 2
     own = [
         {part_of(p.name) for p in (tmp_path / str(i)).glob("samples/**/*.parquet")} for i in (1, 2)
     ]
@@ -156,11 +155,11 @@ def test_shares_give_the_same_table_in_one_directory_and_joined(main, study, who
     assert code == 0 and error == "" and str(tmp_path / "joined" / "report.html") in text
     joined = heatproof.read(tmp_path / "joined")
     assert_same(joined, whole)
-    assert joined.manifest["study"] == whole.manifest["study"]
-    assert len(joined.manifest["sessions"]) == 2
+    assert joined.manifest.study == whole.manifest.study
+    assert len(joined.manifest.sessions) == 2
     again = merge(tmp_path / "joined", [tmp_path / "2", tmp_path / "joined", tmp_path / "shared"])
     assert_same(again, whole)
-    assert len(again.manifest["sessions"]) == 4
+    assert len(again.manifest.sessions) == 4
 
 
 @pytest.mark.slow
@@ -180,8 +179,8 @@ def test_the_tasks_of_an_array_may_start_at_once_in_one_directory(study, whole, 
     assert [task.wait(300) for task in tasks] == [0, 0, 0]
     run = heatproof.read(tmp_path / "run")
     assert_same(run, whole)
-    assert len(run.manifest["sessions"]) == 3 and all(
-        "seconds" in s for s in run.manifest["sessions"]
+    assert len(run.manifest.sessions) == 3 and all(
+        s.seconds is not None for s in run.manifest.sessions
     )
 
 
@@ -194,7 +193,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_missing(tmp_path, ca
     plan = plan_with(Treacherous(str(tmp_path / "marker"), "kill", run=str(tmp_path / "killed")))
     run = in_processes(plan, tmp_path / "killed")
     assert_same(run, honest)
-    assert len(run.manifest["sessions"][0]["workers"]["lost"]) == 1
+    assert len(run.manifest.sessions[0].workers.lost) == 1
     assert "signal 9" in caplog.text
 
 
@@ -257,7 +256,7 @@ def test_what_cannot_be_sent_to_workers_is_refused_before_any_starts(tmp_path):
 
 def test_of_many_workers_only_as_many_start_as_there_are_shards(tmp_path):
     plan = plan_with(heatproof.Saliency(), shard_size=8)
-    assert in_processes(plan, tmp_path, 50).manifest["sessions"][0]["workers"]["count"] == 1
+    assert in_processes(plan, tmp_path, 50).manifest.sessions[0].workers.count == 1
 
 
 def children_of(pid: int) -> list[int]:
@@ -451,7 +450,7 @@ def test_the_second_of_two_that_start_at_once_follows_the_first(tmp_path, monkey
 
     monkeypatch.setattr(atomic, "create_atomically", too_late)
     run = execute(second, tmp_path / "run", "the second")
-    assert run.manifest["shard_size"] == 2
+    assert run.manifest.shard_size == 2
     assert len(list((tmp_path / "run" / "samples").glob("**/*.parquet"))) == 4
     monkeypatch.setattr(atomic, "create_atomically", too_late)
     other = plan_with(heatproof.Saliency(absolute=False))
@@ -465,13 +464,15 @@ def test_what_two_sessions_add_at_once_is_kept(tmp_path):
         for more in ((), (heatproof.RandomMap(),), (heatproof.InputXGradient(),))
     ]
     studies = [describe(plan) for plan in plans]
-    studies[2]["explainers"]["edges"] = studies[2]["explainers"].pop("method 1")
-    begun = [manifest.begin(tmp_path, study, 2, "test") for study in studies]
-    for found in begun:
-        manifest.record(tmp_path, found, {"started": manifest.now(), "passes": {}})
-    merged = directory.read_manifest(tmp_path)
-    assert set(merged["study"]["explainers"]) == {"method 0", "method 1", "edges"}
-    assert len(merged["sessions"]) == 3
+    renamed = dict(studies[2].explainers)
+    renamed["edges"] = renamed.pop("method 1")
+    studies[2] = studies[2].model_copy(update={"explainers": renamed})
+    sessions = [manifest.begin(tmp_path, study, 2, "test") for study in studies]
+    for session in sessions:
+        session.record({"started": manifest.now(), "passes": {}})
+    joined = manifest.read_manifest(tmp_path)
+    assert set(joined.study.explainers) == {"method 0", "method 1", "edges"}
+    assert len(joined.sessions) == 3
     assert json.loads((tmp_path / "manifest.json").read_text())["study"]["explainers"].keys() == {
         "method 0"
     }
@@ -483,17 +484,17 @@ def test_a_name_that_another_session_takes_meanwhile_is_refused(tmp_path, monkey
         for m in ((), (heatproof.RandomMap(),), (heatproof.InputXGradient(),))
     ]
     manifest.begin(tmp_path, studies[0], 2, "test")
-    record = manifest.record
+    record = manifest.OpenSession.record
 
-    def meanwhile(*given: object) -> None:
-        monkeypatch.setattr(manifest, "record", record)
+    def meanwhile(*given) -> None:
+        monkeypatch.setattr(manifest.OpenSession, "record", record)
         manifest.begin(tmp_path, studies[1], 2, "the other")
         record(*given)
 
-    monkeypatch.setattr(manifest, "record", meanwhile)
+    monkeypatch.setattr(manifest.OpenSession, "record", meanwhile)
     with pytest.raises(UserError, match=r"explainers\.method 1"):
         manifest.begin(tmp_path, studies[2], 2, "test")
-    assert directory.read_manifest(tmp_path)["study"]["explainers"]["method 1"]["name"] == "random"
+    assert manifest.read_manifest(tmp_path).study.explainer("method 1").name == "random"
 
 
 def test_only_what_nobody_writes_any_more_is_swept(tmp_path):

@@ -71,7 +71,7 @@ def test_csv_holds_every_number_exactly_and_runs_nothing(run, tmp_path):
         assert done.files[f"{name}.csv"] == len(frame) > 0
     facts = json.loads((done.path / "study.json").read_text(encoding="utf-8"))
     assert (
-        facts["study"] == run.manifest["study"]
+        facts["study"] == json.loads(json.dumps(run.manifest.study.as_mapping()))
         and facts["missing"] == []
         and facts["run"] == fingerprint(run)
     )

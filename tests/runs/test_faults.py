@@ -43,8 +43,8 @@ def test_a_fault_is_an_error_that_names_a_file_and_the_command_mends_it(stage, k
 
 def test_a_fault_while_pictures_are_read_is_told_and_read_again(stage):
     scene = next(scene for scene in stage.scenes("directory") if scene.name == "run")
-    (known,) = heatproof.read(stage.folder / "whole").manifest["study"]["datasets"].values()
-    lost = next(name for name in ("5.png", "4.png", "3.png") if name not in known["references"])
+    (known,) = heatproof.read(stage.folder / "whole").manifest.study.datasets.values()
+    lost = next(name for name in ("5.png", "4.png", "3.png") if name not in known.references)
     read = f"read {stage.folder / 'pictures' / lost}"
     stage.set_up("directory")
     watch = faults.Faults(stage.root("directory"), only=read)

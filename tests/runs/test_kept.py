@@ -47,10 +47,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> heatproof.Run:
 
 
 def every(run: heatproof.Run) -> dict[str, np.ndarray]:
-    return {
-        name: np.stack(list(run.maps(name).values()))
-        for name in run.manifest["study"]["explainers"]
-    }
+    return {name: np.stack(list(run.maps(name).values())) for name in run.manifest.study.explainers}
 
 
 def assert_alike(one: np.ndarray, other: np.ndarray) -> None:
@@ -90,15 +87,13 @@ def test_what_is_lost_or_damaged_comes_again_to_the_last_bit(
     lost.unlink()
     hurt.write_bytes(hurt.read_bytes()[:-9])
     states = {verdict.state: verdict for verdict in verify(run.path)}
-    assert set(states) == {"whole", "damaged", "missing"} and "maps of" in states["missing"].name
+    assert set(states) == {"intact", "corrupt", "missing"} and "maps of" in states["missing"].name
     assert "So far: 1 parts" in run._repr_html_()
-    passes = run.manifest["sessions"][-1]["passes"]["shapes"]
+    passes = run.manifest.sessions[-1].passes["shapes"]
     done = keep(tmp_path / "run")
     assert all(np.array_equal(maps, before[name]) for name, maps in every(done).items())
-    assert {verdict.state for verdict in verify(run.path)} == {"whole"}
-    assert done.manifest["sessions"][-1]["passes"]["shapes"] < passes, (
-        "only what was lost is computed"
-    )
+    assert {verdict.state for verdict in verify(run.path)} == {"intact"}
+    assert done.manifest.sessions[-1].passes["shapes"] < passes, "only what was lost is computed"
     packed = heatproof.read(export(done, "zip").path)
     assert np.array_equal(packed.maps("grad_cam", "0003"), before["grad_cam"][3])
 
@@ -230,8 +225,8 @@ keep_maps: true
     assert code == 0, error
     assert re.search(r"maps.*0\.0 MB", said)  # 3 · 3 · 32² · 4 bytes
     found = heatproof.read(tmp_path / "run")
-    assert found.manifest["study_file"] == text
-    assert found.manifest["prepared"]["photos"] == {
+    assert found.manifest.study_file == text
+    assert found.manifest.prepared["photos"] == {
         "source": str(photos),
         "size": 32,
         "resize": "squash",

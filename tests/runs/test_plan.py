@@ -120,7 +120,7 @@ def test_the_samples_on_show_depend_on_the_seed_and_grow_with_their_number() -> 
 def test_runs_of_two_models_are_merged_with_all_rows_and_gaps_named(tmp_path: Path) -> None:
     base, moved = heatproof.read(BASE), heatproof.read(MOVED)
     both = merge(tmp_path / "both", [base.path, moved.path])
-    assert [*both.manifest["study"]["models"]] == ["shapes", "moved"]
+    assert [*both.manifest.study.models] == ["shapes", "moved"]
     assert len(both.table()) == len(base.table()) + len(moved.table())
     # The second run lacks some evaluations of the first, so only its model has gaps.
     gaps = missing(both.path)

@@ -171,10 +171,10 @@ def test_the_choice_is_kept_when_a_run_is_resumed(
     )
     given = (small.pictures(3)[0], ["saliency"], plan.evaluations, tmp_path)
     first = heatproof.evaluate(small.model(), *given, precision="auto")
-    assert first.manifest["sessions"][-1]["audit"]["chosen"] == "bfloat16"
+    assert first.manifest.sessions[-1].audit["chosen"] == "bfloat16"
     monkeypatch.setattr(auditing, "audit", lambda plan: pytest.fail("audited twice"))
     again = heatproof.evaluate(small.model(), *given, precision="auto")
-    assert again.manifest["study"]["models"]["shapes"]["precision"] == chosen
+    assert again.manifest.study.model("shapes").precision == chosen
     assert settle(plan, tmp_path) == ("bfloat16", None)
 
 
@@ -190,7 +190,7 @@ def test_a_study_may_leave_it_open(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert result.exit_code == 0, result.output
     assert "float32" in result.output
     assert (
-        heatproof.read(tmp_path / "run").manifest["sessions"][-1]["audit"]["trials"][0]["precision"]
+        heatproof.read(tmp_path / "run").manifest.sessions[-1].audit["trials"][0]["precision"]
         == "float32"
     )
 
@@ -221,7 +221,7 @@ def test_compiling_counts_only_what_is_left(
 ) -> None:
     given = (plan.models, plan.data, plan.explainers, plan.evaluations, tmp_path)
     first = heatproof.evaluate(*given, shard_size=6, batch_size=4, compile="auto")
-    assert first.manifest["sessions"][-1]["compiled"] is False
+    assert first.manifest.sessions[-1].parameters["compiled"] is False
     monkeypatch.setattr(heatproof.Model, "device", torch.device("cuda"))
     monkeypatch.setattr(auditing, "_scores", lambda few, precision: pytest.fail("nothing is left"))
     heatproof.evaluate(*given, shard_size=6, batch_size=4, compile="auto")

@@ -9,7 +9,8 @@ import heatproof
 from heatproof import Faithfulness, Stability, Symmetry, UserError
 from heatproof.axes import Measure
 from heatproof.evaluation import OK, Scores
-from heatproof.runs import directory, manifest, tables
+from heatproof.runs import manifest, tables
+from heatproof.runs.directory import PartKey, RunDirectory
 from support.small import model, pictures
 
 EXPLAINERS = ["saliency", {"integrated_gradients": {"steps": 4}}, "random"]
@@ -135,14 +136,14 @@ def test_an_evaluation_of_ones_own_may_say_which_measure_speaks_and_which_way_is
 
 
 def test_an_evaluation_without_a_headline_has_no_rows(tmp_path):
-    empty = {"models": {}, "datasets": {}, "tasks": {}, "explainers": {}}
-    begun = manifest.begin(
-        tmp_path, {"seed": 0, **empty, "evaluations": {"leak": {"name": "leakage"}}}, 2, "test"
+    leak = manifest.EvaluationEntry(name="leakage")
+    study = manifest.Study(
+        seed=0, models={}, datasets={}, explainers={}, evaluations={"leak": leak}
     )
-    manifest.record(tmp_path, begun, {"started": manifest.now()})
+    manifest.begin(tmp_path, study, 2, "test")
     hit = Scores("saliency", "mask_hit", "zero", 0.0, torch.ones(2), torch.full((2,), OK), ("", ""))
     rows = tables.score_rows("d", "m", "leak", "method", ["a", "b"], [hit])
-    directory.write_part(directory.part_path(tmp_path, "d", "m", "leak", "saliency", 0), rows)
+    RunDirectory(tmp_path).write(PartKey.scores(("d", "m", 0), "leak", "saliency"), rows)
     found = heatproof.read(tmp_path)
     assert found.ranking().empty and found.tests().empty
     assert {"evaluation", "measure"} <= set(found.ranking().columns) & set(found.tests().columns)
@@ -161,5 +162,5 @@ def test_a_control_stays_one_under_another_label():
         "noise": True,
         "edges": True,
     }
-    assert done.manifest["study"]["explainers"]["noise"]["role"] == "control"
+    assert done.manifest.study.explainer("noise").role == "control"
     assert 'data-method="noise" class="control"' in done.report().read_text(encoding="utf-8")

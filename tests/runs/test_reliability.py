@@ -26,11 +26,13 @@ import heatproof
 from heatproof import Saliency, Stability, UserError, errors
 from heatproof.data import open_data
 from heatproof.models.loaders.onnx import content_digest, external_data
-from heatproof.runs import atomic, digests, directory, shard, storage
+from heatproof.runs import atomic, digests, shard, storage
+from heatproof.runs.directory import RunDirectory, write_part
 from heatproof.runs.export import export
 from heatproof.runs.merge import merge
 from heatproof.runs.plan import make_plan
 from heatproof.runs.verify import missing, verify
+from support.edits import add_part, replace_part
 from support.small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=20)
@@ -68,9 +70,9 @@ def flip(path: Path) -> None:
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 
-def test_verify_tells_whole_damaged_foreign_doubled_and_missing(tmp_path, main):
+def test_verify_tells_intact_corrupt_foreign_duplicate_and_missing_files(tmp_path, main):
     done = run(tmp_path / "run")
-    assert set(states(done.path)) == {"whole"} and main("verify", done.path)[0] == 0
+    assert set(states(done.path)) == {"intact"} and main("verify", done.path)[0] == 0
     run(tmp_path / "other", seed=1)
     damaged, doubled, missing, stranger, *_ = parts(done.path)
     flip(damaged)
@@ -79,19 +81,15 @@ def test_verify_tells_whole_damaged_foreign_doubled_and_missing(tmp_path, main):
     )
     twin.rename(digests.named(twin, twin.read_bytes() + b""))  # the same bytes have the same name
     rows = pq.ParquetFile(doubled).read()
-    directory.write_part(
-        doubled,
-        rows.slice(1),
-        directory.key_of(directory.study_keys(done.manifest), done.path, doubled),
-    )
+    add_part(done.directory, doubled, rows.slice(1))
     missing.unlink()
     shutil.copy(parts(tmp_path / "other")[3], stranger.parent)
     stranger.unlink()
     (done.path / "parts" / "notes.txt").write_text("mine")
     found = states(done.path)
-    assert found["damaged"] == [str(damaged.relative_to(done.path))]
-    assert len(found["doubled"]) == 1 and Path(
-        found["doubled"][0]
+    assert found["corrupt"] == [str(damaged.relative_to(done.path))]
+    assert len(found["duplicate"]) == 1 and Path(
+        found["duplicate"][0]
     ).parent == doubled.parent.relative_to(done.path)
     assert (
         len(found["missing"]) == 1
@@ -121,7 +119,7 @@ def test_a_damaged_part_is_told_and_computed_anew_and_never_read_or_joined(tmp_p
         run(tmp_path / "run")
         assert path.name in caplog.text
         pd.testing.assert_frame_equal(heatproof.read(done.path).table(), whole)
-        assert set(states(done.path)) == {"whole"}
+        assert set(states(done.path)) == {"intact"}
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "sessions"])
@@ -134,7 +132,7 @@ def test_a_changed_digit_of_what_describes_a_run_is_damage(tmp_path, name):
     assert path.read_text() != content
     with pytest.raises(UserError, match=f"{path.name} is damaged"):
         heatproof.read(done.path)
-    assert states(done.path)["damaged"] == [str(path.relative_to(done.path))]
+    assert states(done.path)["corrupt"] == [str(path.relative_to(done.path))]
 
 
 def test_a_part_of_another_study_is_neither_read_nor_removed(tmp_path):
@@ -154,10 +152,10 @@ def test_a_part_of_another_study_is_neither_read_nor_removed(tmp_path):
 def test_a_part_without_a_study_is_foreign_and_samples_that_are_gone_are_missing(tmp_path):
     done = run(tmp_path / "run")
     part = parts(done.path)[0]
-    directory.write_part(part, pq.ParquetFile(part).read().replace_schema_metadata(None))
+    write_part(part, pq.ParquetFile(part).read().replace_schema_metadata(None))
     part.unlink(missing_ok=True)
     (verdict,) = (found for found in verify(done.path) if found.state == "foreign")
-    assert "study" in verdict.why
+    assert "study" in verdict.reason
     other = run(tmp_path / "other")
     for path in (other.path / "samples").rglob("*.parquet"):
         path.unlink()
@@ -183,11 +181,9 @@ def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, capl
     done = run(tmp_path / "run")
     whole, part = done.table(), parts(done.path)[0]
     rows = pq.ParquetFile(part).read()
-    key = directory.key_of(directory.study_keys(done.manifest), done.path, part)
     value = pa.array(np.nextafter(rows["value"].to_numpy(), 2))
-    directory.write_part(
-        part, rows.set_column(rows.schema.get_field_index("value"), "value", value), key
-    )
+    column = rows.schema.get_field_index("value")
+    add_part(done.directory, part, rows.set_column(column, "value", value))
     assert len(list(part.parent.glob(f"{storage.part_of(part.name)}.*"))) == 2
     with pytest.raises(UserError, match="same shard"):
         done.table()
@@ -199,10 +195,10 @@ def test_two_parts_of_one_shard_are_refused_until_a_run_keeps_one(tmp_path, capl
 def test_a_zip_and_a_store_are_verified_too(tmp_path, main):
     pytest.importorskip("fsspec")
     done = run(f"memory://verify/{os.getpid()}")
-    assert set(states(str(done.path))) == {"whole"}
+    assert set(states(str(done.path))) == {"intact"}
     part = storage.files(done.path / "parts", ".parquet")[0]
     part.write_bytes(part.read_bytes()[:-1])
-    assert states(str(done.path))["damaged"] == [storage.within(part, done.path)]
+    assert states(str(done.path))["corrupt"] == [storage.within(part, done.path)]
     local = run(tmp_path / "run")
     export(local, "zip", tmp_path / "run.zip")
     assert main("verify", tmp_path / "run.zip")[0] == 0
@@ -249,7 +245,7 @@ def test_a_part_with_a_right_digest_that_is_no_parquet_is_damage(tmp_path, main)
     content[-8 - footer : -8] = bytes(footer)
     part.unlink()
     digests.named(part, content).write_bytes(content)
-    assert states(root)["damaged"] == [digests.named(part, content).relative_to(root).as_posix()]
+    assert states(root)["corrupt"] == [digests.named(part, content).relative_to(root).as_posix()]
     code, _, said = main("report", root, "--text")
     assert code == 2 and digests.named(part, content).name in said
 
@@ -258,9 +254,8 @@ def test_a_part_that_asks_for_gigabytes_is_not_read(tmp_path):
     root = run(tmp_path / "run").path
     part = parts(root)[0]
     rows = pq.ParquetFile(part).read()
-    key = directory.key_of(directory.study_keys(directory.read_manifest(root)), root, part)
-    part.unlink()
-    directory.write_part(part, pa.table({"repeat": np.zeros(40_000_000, dtype=np.int8)}), key)
+    zeros = pa.table({"repeat": np.zeros(40_000_000, dtype=np.int8)})
+    replace_part(RunDirectory(root), part, zeros)
     assert len(rows) and parts(root)[0].stat().st_size < 2**20
     with pytest.raises(UserError, match=r"\d"):
         heatproof.read(root).table()
@@ -299,17 +294,19 @@ def test_a_reference_that_cannot_be_read_is_an_error_and_not_another_sample(tmp_
 
 def test_every_process_takes_the_references_of_the_manifest(tmp_path, monkeypatch):
     plan = make_plan(model(), pictures(12)[0], "saliency", JPEG, shard_size=3, references=4)
-    named = heatproof.runs.plan.describe(plan)
-    source = next(iter(plan.data))
-    ids = named["datasets"][source]["references"] = [f"{i:04d}" for i in (3, 5, 7, 11)]
-    heatproof.runs.manifest.begin(tmp_path, named, 3, "test")
+    ids = [f"{i:04d}" for i in (3, 5, 7, 11)]
+    study = heatproof.runs.plan.describe(plan)
+    ((source, entry),) = study.datasets.items()
+    entry = entry.model_copy(update={"references": ids})
+    study = study.model_copy(update={"datasets": {source: entry}})
+    heatproof.runs.manifest.begin(tmp_path, study, 3, "test")
     asked = []
     monkeypatch.setattr(
         heatproof.runs.engine,
         "load_references",
         lambda *given: asked.append(given[3]) or shard.load_references(*given),
     )
-    heatproof.runs.engine.run_shards(plan, tmp_path, lambda what, amount: None)
+    heatproof.runs.engine.run_shards(plan, RunDirectory(tmp_path), lambda what, amount: None)
     assert asked == [ids]
 
 

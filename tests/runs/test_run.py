@@ -41,7 +41,19 @@ COLUMNS = [
     "condition",
     "level",
 ]
-COLUMNS += ["imputer", "order", "share", "repeat", "value", "low", "high", "status", "reason"]
+COLUMNS += [
+    "imputer",
+    "order",
+    "share",
+    "repeat",
+    "value",
+    "chance",
+    "low",
+    "high",
+    "status",
+    "reason",
+]
+COLUMNS += ["chance_reason", "predicted_after"]
 JPEG = Stability(perturbations="jpeg", k=50)
 
 
@@ -122,8 +134,6 @@ def test_names_and_objects_give_a_run_with_a_table_and_a_summary(tmp_path):
             "calibrated",
             "calibrated_low",
             "calibrated_high",
-            "aligned",
-            "aligned_calibrated",
             "noise_floor",
         ),
         *(
@@ -193,7 +203,7 @@ def test_every_form_of_data_gives_the_same_scores(tmp_path):
         heatproof.evaluate(model(), p, "sobel", Stability(perturbations="identity"), limit=1)
         for p in named
     ]
-    assert by_path[0].manifest["study"]["datasets"] == by_path[1].manifest["study"]["datasets"]
+    assert by_path[0].manifest.study.datasets == by_path[1].manifest.study.datasets
 
 
 def test_labels_and_predictions_are_in_the_samples():
@@ -243,20 +253,19 @@ def test_running_again_computes_nothing(tmp_path):
     assert net.passes == 0
     assert parts(tmp_path) == before
     pd.testing.assert_frame_equal(again.table(), first)
-    assert [s["passes"]["shapes"] > 0 for s in again.manifest["sessions"]] == [True, False]
+    assert [s.passes["shapes"] > 0 for s in again.manifest.sessions] == [True, False]
 
 
 def test_a_session_says_what_it_took_by_the_clock_and_in_passes(tmp_path):
     net, (x, _) = model(), pictures(5)
     net.logits(x)
     before, begun = net.passes, time.perf_counter()
-    (session,) = run(("saliency", "random"), {"a": JPEG, "b": JPEG}, tmp_path, model=net).manifest[
-        "sessions"
-    ]
+    done = run(("saliency", "random"), {"a": JPEG, "b": JPEG}, tmp_path, model=net)
+    (session,) = done.manifest.sessions
     elapsed = time.perf_counter() - begun + 0.01  # as it is rounded
-    assert set(session["durations"]) == {"a", "b"} and min(session["durations"].values()) >= 0
-    assert sum(session["durations"].values()) - 0.02 <= session["seconds"] <= elapsed
-    assert session["passes"] == {"shapes": net.passes - before} and before > 0
+    assert set(session.durations) == {"a", "b"} and min(session.durations.values()) >= 0
+    assert sum(session.durations.values()) - 0.02 <= session.seconds <= elapsed
+    assert session.passes == {"shapes": net.passes - before} and before > 0
 
 
 def test_adding_an_explainer_computes_only_that_one(tmp_path, monkeypatch):
@@ -282,7 +291,7 @@ def test_adding_an_explainer_computes_only_that_one(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(result.table(), run(["saliency", brightness]).table())
     only = run([brightness], out=tmp_path)  # one that is left out of the study stays in the run
     assert set(only.table().explainer) == {"saliency", "brightness"}
-    assert set(only.manifest["study"]["explainers"]) == {"saliency", "brightness"}
+    assert set(only.manifest.study.explainers) == {"saliency", "brightness"}
 
 
 def test_adding_an_evaluation_keeps_the_first(tmp_path):

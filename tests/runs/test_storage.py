@@ -17,17 +17,19 @@ from heatproof import errors
 from heatproof.errors import UserError
 from heatproof.evaluation import OK, Exhibit, Scores
 from heatproof.report.figures import write
-from heatproof.runs import atomic, directory, manifest, storage, tables
+from heatproof.runs import atomic, manifest, storage, tables
 from heatproof.runs import merge as merging
+from heatproof.runs.directory import PartKey, RunDirectory, write_part
+from heatproof.runs.manifest import Study
 from heatproof.runs.pictures import exhibit_rows, read_exhibits
 from heatproof.runs.storage import StorePath, place
-from heatproof.runs.verify import keep_one, missing
+from heatproof.runs.verify import deduplicate_parts, missing
 from support.loopback import keys, s3_server
 from support.paths import SMALL
 
 pytest.importorskip("fsspec")
 _number = itertools.count()
-STUDY = {"seed": 0, "models": {}, "datasets": {}, "tasks": {}, "explainers": {}, "evaluations": {}}
+STUDY = Study(seed=0, models={}, datasets={}, tasks={}, explainers={}, evaluations={})
 
 
 @pytest.fixture(params=["directory", "store"])
@@ -98,9 +100,7 @@ def test_a_listing_answers_for_a_while(monkeypatch):
     root = fresh()
     first, second = root / "p" / "0.parquet", root / "p" / "1.parquet"
     assert not storage.present(first)
-    directory.write_part(
-        first, tables.SCORES.empty_table()
-    )  # by this process, so it is known at once
+    write_part(first, tables.SCORES.empty_table())  # by this process, so it is known at once
     assert storage.present(first) and not storage.present(second)
     storage._connect(root.base)[0].pipe_file(
         storage._connect(root.base)[1] + "/p/1.ab.parquet", b"y"
@@ -111,20 +111,22 @@ def test_a_listing_answers_for_a_while(monkeypatch):
 
 
 def test_a_part_that_another_process_doubled_meanwhile_is_seen_and_one_is_kept(tmp_path):
-    part = tmp_path / "00000.parquet"
-    (tmp_path / "00000.1111111111111111.parquet").write_bytes(b"")
-    assert len(storage.held(part)) == 1, "the listing is known from here on"
-    (tmp_path / "00000.2222222222222222.parquet").write_bytes(b"")
-    keep_one([part])
-    assert [path.name for path in tmp_path.iterdir()] == ["00000.1111111111111111.parquet"]
-    assert len(storage.held(part)) == 1
+    run_directory, key = RunDirectory(tmp_path), PartKey.samples(("d", "m", 0))
+    folder = key.path(tmp_path).parent
+    folder.mkdir(parents=True)
+    (folder / "00000.1111111111111111.parquet").write_bytes(b"")
+    assert len(run_directory.existing_files([key])) == 1, "the listing is known from here on"
+    (folder / "00000.2222222222222222.parquet").write_bytes(b"")
+    deduplicate_parts(run_directory, [key])
+    assert [path.name for path in folder.iterdir()] == ["00000.1111111111111111.parquet"]
+    assert len(run_directory.existing_files([key])) == 1
 
 
 def test_a_run_reads_back_the_same_from_both(tmp_path):
     places = [tmp_path / "run", fresh()]
     for where in places:
-        begun = manifest.begin(where, STUDY, 32, "a command")
-        manifest.record(where, begun, {"started": manifest.now()})
+        session = manifest.begin(where, STUDY, 32, "a command")
+        session.record({"started": manifest.now()})
         for shard, ids in enumerate((["b", "d"], ["a", "c"])):
             value = torch.tensor([0.25, float("nan")])
             scores = [
@@ -132,29 +134,25 @@ def test_a_run_reads_back_the_same_from_both(tmp_path):
                 for m in "xy"
             ]
             rows = tables.score_rows("d", "m", "stability", "method", ids, scores)
-            directory.write_part(
-                directory.part_path(where, "d", "m", "stability", "saliency", shard), rows
+            RunDirectory(where).write(
+                PartKey.scores(("d", "m", shard), "stability", "saliency"), rows
             )
         shown = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8))
         pictures = exhibit_rows("d", "m", "stability", [shown])
-        directory.write_part(
-            directory.exhibits_path(where, "d", "m", "stability", "saliency", 0), pictures
-        )
+        RunDirectory(where).write(PartKey.gallery(("d", "m", 0), "stability", "saliency"), pictures)
     local, stored = (tables.read_scores(where) for where in places)
     pd.testing.assert_frame_equal(local, stored)
     assert len(read_exhibits(places[1])) == 1
-    assert (
-        directory.read_manifest(places[1])["study"] == STUDY
-        and len(directory.read_sessions(places[1])) == 1
-    )
+    found = RunDirectory(places[1]).manifest
+    assert found.study == STUDY and len(found.sessions) == 1
 
 
 def test_a_store_is_begun_once_and_refused_to_others():
     root = fresh()
     manifest.begin(root, STUDY, 32, "first")
-    assert manifest.begin(root, STUDY, 16, "again")["shard_size"] == 32
+    assert manifest.begin(root, STUDY, 16, "again").manifest.shard_size == 32
     with pytest.raises(UserError, match="seed"):
-        manifest.begin(root, {**STUDY, "seed": 1}, 32, "other")
+        manifest.begin(root, STUDY.model_copy(update={"seed": 1}), 32, "other")
     other = fresh()
     (other / "thesis.pdf").write_bytes(b"")
     with pytest.raises(UserError, match=str(other)):
@@ -278,9 +276,8 @@ def test_two_workers_write_to_s3_what_one_process_writes_to_disk(s3, tmp_path):
     local, stored = heatproof.read(tmp_path / "run"), heatproof.read("s3://heatproof/run")
     pd.testing.assert_frame_equal(local.table(), stored.table())
     pd.testing.assert_frame_equal(local.samples(), stored.samples())
-    assert stored.manifest["sessions"][0]["workers"]["count"] == 2 and not stored.manifest[
-        "sessions"
-    ][1].get("workers")
+    first, second = stored.manifest.sessions
+    assert first.workers.count == 2 and second.workers is None
     assert (stored.path / "report.html").is_file()
     with pytest.raises(UserError, match="bucket"):
         manifest.begin(place("s3://no-such-bucket/run"), STUDY, 32, "first")

@@ -188,7 +188,7 @@ def fashion(studies: Path) -> Run:
 @pytest.fixture(scope="module")
 def rows(fashion: Run, scripts: Callable[[str], ModuleType]) -> pd.DataFrame:
     found: pd.DataFrame = scripts("table").scored(
-        fashion.table(), fashion.samples(), fashion.manifest["study"]
+        fashion.table(), fashion.samples(), fashion.manifest.study.as_mapping()
     )
     return found
 
@@ -240,7 +240,7 @@ def test_what_the_paper_guarantees_holds(
 ) -> None:
     plan = _quick(_study(studies, name, 2)).plan(allow_code=True)
     run = execute(plan, studies / f"run-{name}", "test")
-    rows = scripts("table").scored(run.table(), run.samples(), run.manifest["study"])
+    rows = scripts("table").scored(run.table(), run.samples(), run.manifest.study.as_mapping())
     assert sorted(rows["explainer"]) == sorted(plan.explainers)
     sure = rows[rows["claim"].str.startswith("guaranteed")]
     assert {"saliency", "influence", "tracin", "simplex, hidden", "cav, hidden"} <= set(
@@ -257,7 +257,7 @@ def test_what_the_paper_guarantees_holds(
 def test_scores_are_those_of_the_summary_and_controls_claim_nothing(
     fashion: Run, rows: pd.DataFrame
 ) -> None:
-    assert len(rows) == 3 * len(fashion.manifest["study"]["explainers"])
+    assert len(rows) == 3 * len(fashion.manifest.study.explainers)
     summary = fashion.summary()
     summary = summary[summary["measure"].isin(["equivariance", "invariance"])]
     key = ["model", "explainer"]
@@ -288,7 +288,7 @@ def test_claims_need_an_invariant_model_and_may_fail(
     broken = (table["measure"] == "equivariance") & (table["model"] == "fashion-circular")
     broken &= (table["explainer"] == "saliency") & (table["sample"] == table["sample"].iloc[0])
     table.loc[broken, "value"] = 0.9
-    found = scripts("table").scored(table, fashion.samples(), fashion.manifest["study"])
+    found = scripts("table").scored(table, fashion.samples(), fashion.manifest.study.as_mapping())
     standard = found[found["model"] == "fashion-standard"]
     assert (
         standard["claim"].str.contains("not invariant").all() and (standard["verdict"] == "").all()

@@ -59,6 +59,9 @@ def test_a_good_study_is_read_whole(folder):
     assert study.data["photos"]["source"] == str(folder / "photos")
     assert read_study(write(folder, GOOD), seed=9, limit=2).limit == 2
     assert read_study(write(folder, GOOD), seed=9).seed == 9
+    assert study.ignore == ()
+    ignoring = read_study(write(folder, GOOD + "ignore: [few-samples, few-pairs]\n"))
+    assert ignoring.ignore == ("few-samples", "few-pairs")
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,8 @@ def test_a_good_study_is_read_whole(folder):
             ["'integrated_gradients'"],
         ),
         ("source: photos", "source: photo", 4, ["photo", "photos"]),
+        ("seed: 3", "ignore: [few-sample]", 1, ["'few-sample'", "did you mean 'few-samples'"]),
+        ("seed: 3", "ignore: few-samples", 1, ["list", "'few-samples'"]),
         ("size: 64", "sizes: 64", 5, ["'sizes'", "'size'"]),
         ("bundled:efficientnet-lite0", "bundeld:x", 2, ["'bundeld'", "'bundled'"]),
         ("bundled:efficientnet-lite0", "bundled:efficientnet-lite", 2, ["efficientnet-lite0"]),

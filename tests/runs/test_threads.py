@@ -18,7 +18,7 @@ from heatproof.data import Data, open_data
 from heatproof.data.dataset import Sample
 from heatproof.models.randomised import with_weights
 from heatproof.runs import engine, storage
-from heatproof.runs.directory import part_path
+from heatproof.runs.directory import PartKey
 from heatproof.runs.evaluate import execute
 from heatproof.runs.plan import make_plan
 from heatproof.types import adopted
@@ -65,7 +65,7 @@ def scores(found: heatproof.Run) -> pd.DataFrame:
 
 
 def part(root: Path, explainer: str, shard: int) -> Path:
-    found = part_path(root, "noise", "shapes", "stability", explainer, shard)
+    found = PartKey.scores(("noise", "shapes", shard), "stability", explainer).path(root)
     assert isinstance(found, Path)
     return found
 
@@ -194,7 +194,7 @@ def test_a_device_too_small_for_the_usual_size_still_finishes(tmp_path):
     found = heatproof.evaluate(
         Model(Small(2), name="m"), images, Saliency(), JPEG, tmp_path / "run"
     )
-    assert found.manifest["sessions"][-1]["batch_sizes"] == {"m": 2}
+    assert found.manifest.sessions[-1].batch_sizes == {"m": 2}
     plain = Model(Small(99), name="m")
     pd.testing.assert_frame_equal(
         scores(found),

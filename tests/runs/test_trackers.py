@@ -98,7 +98,7 @@ def test_the_payload_is_the_scores_with_their_intervals(run):
         assert content.metrics[f"{name}/low"] == ranking.loc[explainer, "low"]
         assert content.metrics[f"{name}/high"] == ranking.loc[explainer, "high"]
         assert f"road/road/{explainer}" in content.metrics
-    facts = run.manifest["study"]["models"]["lin|ear?"]
+    facts = run.manifest.study.models["lin|ear?"].as_mapping()
     assert content.tags["heatproof.models.lin_ear"] == facts["fingerprint"]
     assert (
         content.tags["heatproof.run"] == fingerprint(run)

@@ -14,6 +14,7 @@ import torch
 import heatproof
 from heatproof.errors import UserError
 from heatproof.runs import manifest
+from heatproof.runs.directory import RunDirectory
 from heatproof.runs.executors.local import _serve
 from heatproof.runs.executors.worker import FromStudy, Pickled, Tally, Worker, WorkerError, pickled
 from heatproof.runs.plan import Plan, describe, make_plan
@@ -44,7 +45,7 @@ def test_a_worker_answers_with_ticks_and_what_each_shard_took(tmp_path: Path) ->
     made = plan()
     manifest.begin(tmp_path, describe(made), 2, "test")
     jobs = made.jobs()
-    work = made.work(tmp_path, jobs[:2])
+    work = made.work(RunDirectory(tmp_path), jobs[:2])
     answers = served(tmp_path, lambda number: plan(), *jobs[:2], None, jobs[2])
     assert [kind for kind, _ in answers if kind != "tick"] == ["ready", "done", "done"], (
         "None ends it"
@@ -60,7 +61,8 @@ def test_a_worker_answers_with_ticks_and_what_each_shard_took(tmp_path: Path) ->
     )
     assert [set(part.seconds) for part in done] == [{"stability"}, {"stability"}]
     assert sum((Counter(part.ticks) for part in done), Counter()) == work
-    assert [made.is_pending(tmp_path, job) for job in jobs] == [False, False, True]
+    run_directory = RunDirectory(tmp_path)
+    assert [made.is_pending(run_directory, job) for job in jobs] == [False, False, True]
     tally = Tally("processes", 2)
     for part in done:
         tally.add(part)

@@ -10,6 +10,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from heatproof.statistics.above_chance import above_chance, order_of_bets
+from heatproof.statistics.estimates import of_means
 from heatproof.statistics.sign_flips import sign_flips, simultaneous_tests
 
 
@@ -35,6 +37,27 @@ def test_many_studies_at_once_are_decided_as_one_by_one(bench: ModuleType, n: in
         together, _ = bench.significant_pairs(differences, flips)
         one_by_one = [simultaneous_tests(rows).significant for rows in differences]
         np.testing.assert_array_equal(together, one_by_one)
+
+
+@pytest.mark.parametrize("n", [9, 20, 60])
+def test_claims_of_many_studies_at_once_are_those_of_above_chance(
+    bench: ModuleType, n: int
+) -> None:
+    generator = np.random.default_rng(n)
+    score, chance = generator.beta(5, 4, (8, 6, n)), generator.beta(8, 12, (8, 6, n))
+    by_bets, by_hall = bench.claims_of(score, chance, bounded=True)
+    samples = [f"image {i}" for i in range(n)]
+    order = order_of_bets(samples)
+    confidence = 1 - bench.ALPHA / bench.METHODS
+    for study in range(8):
+        for method in range(6):
+            own_score, own_chance = np.empty((1, n)), np.empty((1, n))
+            own_score[0, order] = score[study, method]
+            own_chance[0, order] = chance[study, method]
+            bet = above_chance(own_score, own_chance, (0.0, 1.0), ["c"], samples, confidence)
+            assert (bet.bound > 0) == by_bets[study, method]
+            bound = of_means(score[study, method] - chance[study, method]).bound(confidence, True)
+            assert (bound[0] > 0) == by_hall[study, method]
 
 
 def test_a_quick_run_writes_every_part_and_finds_no_contradiction(

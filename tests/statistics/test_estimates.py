@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from heatproof import statistics as st
 from heatproof.data import open_data
 from heatproof.maps.chance import profile_of
 from heatproof.maps.similarity import compare_all, composite, spearman
-from heatproof.statistics.estimates import calibrated, column, estimates, of_means
+from heatproof.statistics.estimates import calibrated, chance_column, column, estimates, of_means
 from heatproof.statistics.power import power_sentence, smallest_difference
 from support import synthetic
 from support.small import model, pictures
@@ -38,12 +37,11 @@ def one_study(
     )
     pairs[np.arange(r), np.arange(r)] = np.nan
     level = np.nanmean(pairs, 0)
-    entries = [("e", "fass", "jpeg", 1.0, scores), ("e", "fass_chance", "jpeg", 1.0, level)]
+    entries = [("e", "fass", "jpeg", 1.0, scores, level)]
     (cube,) = st.arrange(synthetic.rows_of(entries, "stability"))
-    above = np.nansum(pairs - level, 1)[None, None]
     parts = {
         "references": tuple(cube.samples[:r]),
-        "by_reference": {"fass_chance": above},
+        "by_reference": {"fass": np.nanmean(pairs - level, 1)[None, None]},
         "spans": {"fass": UNIT},
     }
     return st.cubes.Cube(**{**cube.__dict__, **parts}), scores, pairs
@@ -60,7 +58,7 @@ def test_parts_of_a_calibrated_score_are_its_derivatives() -> None:
         m, c = np.average(scores, weights=sample_weights), np.average(level, weights=sample_weights)
         return float((m - c) / (1 - c))
 
-    found = calibrated(column(cube, "fass"), column(cube, "fass_chance"))[0, 0]
+    found = calibrated(column(cube, "fass"), chance_column(cube, "fass"))[0, 0]
     assert found.value == pytest.approx(score(np.ones(n), np.ones(r)))
     step = 1e-5
     for i in range(n):
@@ -74,7 +72,7 @@ def test_parts_of_a_calibrated_score_are_its_derivatives() -> None:
         moved = (score(np.ones(n), more) - score(np.ones(n), np.ones(r))) / step
         assert found.drawn[i] / np.sqrt(r / (r - 1)) == pytest.approx(moved, rel=0.1, abs=1e-3)
     assert found.places.tolist() == list(range(r)) and 0 < found.share_of_references < 1
-    without = calibrated(column(cube, "fass"), of_means(cube.values["fass_chance"]))[0, 0]
+    without = calibrated(column(cube, "fass"), of_means(cube.chance["fass"]))[0, 0]
     wide, narrow = (float(np.ptp(each.interval())) for each in (found, without))
     assert wide > narrow
 
@@ -145,14 +143,17 @@ def test_what_references_add_does_not_depend_on_shards(
         heatproof.evaluate(model(), data, methods, {"s": asked}, tmp_path / str(n), shard_size=n)
         for n in (3, 12)
     ]
-    first, second = (heatproof.axes.arrange(run.compact(), run.manifest)[0] for run in runs)
-    known = {m for m in first.values if m.endswith("_chance") and not m.startswith("model_")}
+    first, second = (
+        heatproof.axes.arrange(run.compact(), run.manifest, references=run.references())[0]
+        for run in runs
+    )
+    known = {m for m in first.chance if not m.startswith("model_")}
     headlines = {"dependence", "class_dependence"} & set(
         first.values
     )  # divided by their own chance, sample by sample
-    assert set(first.by_reference) == set(second.by_reference) == (headlines or known)
+    assert set(first.by_reference) == set(second.by_reference) == headlines | known
     for name, sums in first.by_reference.items():
-        np.testing.assert_allclose(sums, second.by_reference[name], atol=0.04 * np.abs(sums).max())
+        np.testing.assert_allclose(sums, second.by_reference[name], atol=1e-5)
         assert np.abs(sums).max() > 0
     np.testing.assert_allclose(
         *(run.ranking()[["low", "high"]].to_numpy() for run in runs), atol=2e-2
@@ -164,7 +165,7 @@ def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: 
     """Against other references: the mean moves by the parts of those that leave and come, to first order."""
     asked = {"d": {"dependence": {"draws": 2, "k": 50, "classes": 0, "noise_floor": False}}}
     run = heatproof.evaluate(model(), pictures(10)[0], "saliency", asked, tmp_path, references=10)
-    (cube,) = heatproof.axes.arrange(run.compact(), run.manifest)
+    (cube,) = heatproof.axes.arrange(run.compact(), run.manifest, references=run.references())
     maps = heatproof.Saliency()(
         model(), open_data(pictures(10)[0]).load(range(10)).batch, targets(run), seed=0
     )
@@ -186,9 +187,8 @@ def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: 
         )
         / step
     )
-    found = (
-        cube.by_reference["dependence"][0, at] / 10 / 9
-    )  # of the mean of ten samples, each with nine references
+    # The mean over the nine samples that each reference was compared with, and a tenth of it for the mean of ten.
+    found = cube.by_reference["dependence"][0, at] / 10
     np.testing.assert_allclose(found, slopes[order], atol=0.03 * np.abs(slopes).max())
 
 
@@ -267,20 +267,15 @@ def test_what_rounding_left_is_no_difference() -> None:
     assert tested["p"] == 1 and not tested["significant"] and tested["difference"] != 0
 
 
-def test_what_a_reference_adds_is_its_mean_over_the_other_samples():
-    g = np.random.default_rng(0)
-    values, sums = g.random((1, 1, 5)), g.random((1, 1, 3))
-    values[..., 3] = np.nan
-    facts = {
-        "values": {"chance": values},
-        "by_reference": {"chance": sums},
-        "span": lambda _: (0.0, 1.0),
-    }
-    cube = SimpleNamespace(
-        **facts, groups=None, rates=(), samples=list("abcde"), references=list("bdz")
+def test_a_reference_adds_what_it_lies_above_the_others() -> None:
+    cube, _, _ = one_study(n=5, r=3)
+    means = np.array([0.1, 0.4, 0.2])
+    cube = replace(
+        cube,
+        references=(cube.samples[1], cube.samples[3], "elsewhere"),
+        by_reference={"fass": means[None, None]},
     )
-    found = column(cube, "chance")  # type: ignore[arg-type]
-    means = sums[0, 0] / [3, 4, 4]  # b is one of four; d has no score and z is no sample
+    found = chance_column(cube, "fass")
     np.testing.assert_allclose(found.drawn[0, 0], (means - means.mean()) / np.sqrt(6))
     assert found.places.tolist() == [1, 3, -1]
 

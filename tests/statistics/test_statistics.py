@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from heatproof import axes
 from heatproof import statistics as st
-from heatproof.evaluation import STATUS
+from heatproof.evaluation import STATUS, Measure
 from heatproof.maps.similarity import COMPONENTS
 from heatproof.statistics import bootstrap as resampling
 from support import synthetic
@@ -38,14 +39,14 @@ def test_a_share_without_trials_is_undefined() -> None:
 
 
 def test_retention_counts_rows(table: pd.DataFrame) -> None:
-    found = st.retention(table).set_index(["explainer", "condition"])
-    fass = table[(table["measure"] == "fass") & (table["condition"] != "redraw")]
+    found = st.retention(axes.arrange(table)).set_index(["explainer", "condition"])
+    fass = table[table["measure"] == "fass"]
     assert len(found) == len(synthetic.QUALITY) * len(synthetic.CONDITIONS)
     for key, rows in fass.groupby(["explainer", "condition"]):
         counts = rows["status"].value_counts()
         row = found.loc[key]
         assert row["attempted"] == len(rows) == row["retained"] + row["flipped"] + row["undefined"]
-        assert [row["retained"], row["flipped"], row["undefined"]] == [
+        assert [row["retained"], row["flipped"], row["undefined"], row["open"]] == [
             counts.get(s, 0) for s in STATUS
         ]
         assert row["retention"] == row["retained"] / len(rows)
@@ -65,21 +66,28 @@ def test_flags_speak_of_few_pairs_and_of_rare_ones() -> None:
 def test_summary_means_are_those_of_the_rows(table: pd.DataFrame, shuffled: pd.DataFrame) -> None:
     found = st.summary(table)
     keys = ["explainer", "condition", "level", "measure"]
-    means = table.groupby(keys)["value"].mean()
+    means = table.groupby(keys)[["value", "chance"]].mean()
     for row in found.to_dict("records"):
         where = tuple(row[k] for k in keys)
-        chance = means[(*where[:3], where[3] + "_chance")]
-        assert row["mean"] == pytest.approx(means[where], abs=1e-12)
-        assert row["chance"] == pytest.approx(chance, abs=1e-12)
-        assert row["calibrated"] == pytest.approx((means[where] - chance) / (1 - chance), abs=1e-12)
-        geometric = where[1] in synthetic.GEOMETRIC
-        assert np.isfinite(row["aligned_calibrated"]) == geometric
-        assert np.isfinite(row["noise_floor"]) == (where[0] == "lime")
+        mean, chance = means.loc[where]
+        assert row["mean"] == pytest.approx(mean, abs=1e-12)
         assert row["low"] < row["mean"] < row["high"]
+        if where[3].startswith("noise_floor"):
+            assert np.isnan(row["chance"]) and np.isnan(row["calibrated"])
+            continue
+        assert row["chance"] == pytest.approx(chance, abs=1e-12)
+        assert row["calibrated"] == pytest.approx((mean - chance) / (1 - chance), abs=1e-12)
         assert row["calibrated_low"] < row["calibrated"] < row["calibrated_high"]
-    floor = table[(table["condition"] == "redraw") & (table["measure"] == "ssim")]["value"].mean()
-    lime = found[(found["explainer"] == "lime") & (found["measure"] == "ssim")]
-    assert lime["noise_floor"].to_numpy() == pytest.approx(floor)
+
+
+def test_the_noise_floor_stands_beside_the_scores_of_its_measure(table: pd.DataFrame) -> None:
+    declared = [Measure("ssim", "SSIM", "", "higher", "component", noise_floor="noise_floor_ssim")]
+    (cube,) = st.arrange(table, {"stability": declared})
+    found = st.summary([cube])
+    floor = table[table["measure"] == "noise_floor_ssim"]["value"].mean()
+    ssim = found[found["measure"] == "ssim"].set_index("explainer")["noise_floor"]
+    assert ssim["lime"].to_numpy() == pytest.approx(floor)
+    assert ssim.drop("lime").isna().all()
 
 
 def test_row_order_decides_nothing(table: pd.DataFrame, shuffled: pd.DataFrame) -> None:
@@ -111,7 +119,7 @@ def test_below_eight_samples_no_table_has_an_interval(samples: int) -> None:
 
 def test_nothing_retained_is_nan_and_flagged() -> None:
     none = synthetic.table(flip=1.1)
-    found = st.summary(none)
+    found = st.summary(axes.arrange(none[~none["measure"].str.startswith("noise_floor")]))
     assert (
         found["mean"].isna().all()
         and (found["retained"] == 0).all()
@@ -129,14 +137,14 @@ def test_nothing_retained_is_nan_and_flagged() -> None:
 def test_measures_without_chance_still_summarise() -> None:
     rows = synthetic.table({"a": 0.4}, (("jpeg", 40.0),))
     rows = rows[rows["measure"] == "ssim"].assign(
-        measure="certified_rate", evaluation="certificate"
+        measure="certified_rate", evaluation="certificate", chance=np.nan
     )
     row = st.summary(rows).iloc[0]
     assert (
         row["measure"] == "certified_rate"
         and np.isfinite(row[["mean", "low", "high"]].astype(float)).all()
     )
-    assert row[["chance", "calibrated", "calibrated_low", "aligned", "noise_floor"]].isna().all()
+    assert row[["chance", "calibrated", "calibrated_low", "noise_floor"]].isna().all()
     assert row["retained"] > 0
     assert st.ranking(rows, "certified_rate")["score"].tolist() == pytest.approx([row["mean"]])
 
@@ -155,8 +163,8 @@ def test_ranking_knows_the_true_order(table: pd.DataFrame) -> None:
     assert found["rank_low"].tolist()[1:4] == found["rank_high"].tolist()[1:4] == [1, 2, 3]
     assert (found["low"] <= found["score"]).all() and (found["score"] <= found["high"]).all()
     by = st.summary(table).query("measure == 'fass' and explainer == 'grad_cam'")
-    best = by["aligned_calibrated"].fillna(by["calibrated"])
-    assert found.set_index("explainer").loc["grad_cam", "score"] == pytest.approx(best.mean())
+    score = found.set_index("explainer").loc["grad_cam", "score"]
+    assert score == pytest.approx(by["calibrated"].mean())
     assert found.set_index("explainer").loc["grad_cam", "raw"] == pytest.approx(by["mean"].mean())
 
 
@@ -214,7 +222,7 @@ def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.For
     tight = synthetic.table({"a": 0.3, "b": 0.3, "c": 0.31, "d": 0.5}, flip=0.1, seed=9)
     found = st.disagreement(tight, COMPONENTS, form).iloc[0]
     by = st.summary(tight)
-    by["score"] = by["mean"] if form == "raw" else by["aligned_calibrated"].fillna(by["calibrated"])
+    by["score"] = by["mean"] if form == "raw" else by["calibrated"]
     wide = by.pivot(index=["condition", "level"], columns=["measure", "explainer"], values="score")
     orders = []
     for a, b in itertools.combinations("abcd", 2):

@@ -8,85 +8,87 @@ from dataclasses import fields, replace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from heatproof import statistics as st
-from heatproof.maps.chance import packed
+from heatproof.evaluation import Measure
 from heatproof.statistics import bootstrap, cubes, pairs, ranks
+
+DEPTH = Measure("depth", "Depth", "", "higher", "headline", (0.0, 1.0), noise_floor="floor")
+WIDTH = Measure("width", "Width", "", "higher", "headline")
+FLOOR = Measure("floor", "Noise floor", "", "higher", "diagnostic")
 
 
 def rows_of_a_run() -> pd.DataFrame:
-    """Two datasets, a sweep, a geometric condition, the identity, redraws, repeats, a control, and references."""
+    """Two datasets, a sweep, redraws of a stochastic explainer, repeats, a control, and missing scores."""
     generator = np.random.default_rng(3)
     records = []
-    conditions = [("turn", 10.0), ("turn", 5.0), ("noise", 0.1), ("identity", 0.0), ("redraw", 0.0)]
+    conditions = [("turn", 10.0), ("turn", 5.0), ("noise", 0.1), ("redraw", 0.0)]
     for dataset, (e, explainer) in itertools.product(
         ("one", "two"), enumerate(("cam", "lime", "edges", "ig"))
     ):
         for (condition, level), s in itertools.product(conditions, range(9)):
-            if condition == "redraw" and explainer != "lime":
+            is_redraw = condition == "redraw"
+            if is_redraw and explainer != "lime":
                 continue
             status = "ok"
-            if (s + e) % 7 == 3 and condition in ("turn", "noise"):
+            if (s + e) % 7 == 3 and not is_redraw:
                 status = "flipped" if s % 2 else "undefined"
             if (dataset, explainer, condition) == ("one", "ig", "noise"):
                 status = "undefined"
-            measures = {}
-            suffixes = [
-                "",
-                "_chance",
-                *(["_aligned", "_aligned_chance"] if condition == "turn" else []),
-            ]
-            for name, suffix in itertools.product(("depth", "width"), suffixes):
-                base = (
-                    0.35
-                    if "chance" in suffix
-                    else 0.5 + 0.08 * e + 0.05 * (name == "width") * (-1) ** e
-                )
-                measures[name + suffix] = min(
-                    1.0, base + 0.07 * generator.random() + 0.1 * (suffix == "_aligned")
-                )
-            for name, value in measures.items():
-                if condition == "redraw" and "_" in name:
-                    continue
+            for name in ("floor",) if is_redraw else ("depth", "width"):
+                goal = 0.5 + 0.08 * e + 0.05 * (name == "width") * (-1) ** e
+                value = min(1.0, goal + 0.07 * generator.random())
+                chance = np.nan if is_redraw else 0.35 + 0.07 * generator.random()
+                is_ok = status == "ok"
                 record = {
                     "dataset": dataset,
                     "model": "net",
                     "evaluation": "calm",
                     "explainer": explainer,
-                }
-                record |= {
+                    "role": "control" if explainer == "edges" else "method",
                     "sample": f"s{8 - s}",
                     "measure": name,
                     "condition": condition,
                     "level": level,
-                }
-                record |= {
-                    "value": value if status == "ok" else np.nan,
-                    "status": status,
-                    "references": None,
-                }
-                record |= {
-                    "reason": "constant map" if status == "undefined" and e else "",
                     "imputer": f"by {condition}",
-                }
-                record |= {
-                    "role": "control" if explainer == "edges" else "method",
                     "order": "",
                     "share": level / 100,
+                    "value": value if is_ok else np.nan,
+                    "chance": chance if is_ok else np.nan,
+                    "status": status,
+                    "reason": "constant map" if status == "undefined" and e else "",
                 }
-                if name.endswith("_chance") and s in (2, 6) and dataset == "one":
-                    record["references"] = packed(torch.as_tensor(generator.normal(0, 0.3, 4)))
                 records.append(record)
                 if s == 5 and condition == "noise":
-                    records.append({**record, "value": 0.25, "references": None})  # a repeat
+                    records.append({**record, "value": 0.25})  # a repeat
     table = pd.DataFrame(records)
     lost = (
-        (table["explainer"] == "ig")
-        & (table["measure"].str.startswith("width"))
-        & (table["dataset"] == "two")
+        (table["explainer"] == "ig") & (table["measure"] == "width") & (table["dataset"] == "two")
     )
     return table[~lost].reset_index(drop=True)
+
+
+def references_of_a_run() -> pd.DataFrame:
+    """What four references add to the chance of both measures in the first dataset."""
+    generator = np.random.default_rng(4)
+    about = {"dataset": "one", "model": "net", "evaluation": "calm", "repeat": 0, "count": 9}
+    names = itertools.product(
+        ("cam", "lime"), ("depth", "width"), [("turn", 5.0)], ("s0", "s3", "other", "s8")
+    )
+    return pd.DataFrame(
+        [
+            {
+                **about,
+                "explainer": explainer,
+                "measure": measure,
+                "condition": condition,
+                "level": level,
+                "reference": reference,
+                "sum": float(generator.normal(0, 0.3)),
+            }
+            for explainer, measure, (condition, level), reference in names
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +96,14 @@ def run() -> pd.DataFrame:
     return rows_of_a_run()
 
 
+def arranged(table: pd.DataFrame, *measures: Measure) -> list[cubes.Cube]:
+    return cubes.arrange(table, {"calm": measures or (DEPTH, WIDTH, FLOOR)})
+
+
 def known(cube: cubes.Cube) -> cubes.Cube:
     """With what a run knows besides the table."""
-    spans = {"depth": (0.0, 1.0)}
     groups = np.array([0, 0, 1, 2, 3, 4, 5, 6, 6])
-    there = (
-        {"references": ("s0", "s3", "other", "s8"), "groups": groups}
-        if cube.dataset == "one"
-        else {}
-    )
-    return replace(cube, spans=spans, **there)
+    return replace(cube, groups=groups) if cube.dataset == "one" else cube
 
 
 def assert_equal_cubes(one: cubes.Cube, other: cubes.Cube) -> None:
@@ -115,7 +115,7 @@ def assert_equal_cubes(one: cubes.Cube, other: cubes.Cube) -> None:
 
 
 def test_a_cube_holds_the_values_of_the_table(run: pd.DataFrame) -> None:
-    made = cubes.arrange(run, ("width", "depth"))
+    made = arranged(run, WIDTH, DEPTH, FLOOR)
     assert [cube.dataset for cube in made] == ["one", "two"]
     chosen = run[
         (run["explainer"] == "lime") & (run["condition"] == "turn") & (run["level"] == 5.0)
@@ -133,18 +133,57 @@ def test_the_status_of_a_pair_is_that_of_its_headline(run: pd.DataFrame) -> None
     few = run[run["sample"].isin(["s0", "s3", "s5"])].copy()
     lost = (few["sample"] == "s5") & (few["measure"] == "depth")
     few.loc[lost, ["value", "status"]] = [np.nan, "undefined"]
-    by_depth, by_last = (
-        cubes.arrange(few, headlines)[0].status[0, 0].tolist() for headlines in (("depth",), ())
+    (by_depth,), (by_last,) = arranged(few, DEPTH, FLOOR)[:1], cubes.arrange(few)[:1]
+    turn = by_depth.conditions.index(("turn", 5.0))
+    assert by_depth.status[0, turn].tolist() == [0, 0, 2]
+    assert by_last.status[0, turn].tolist() == [0, 0, 1]
+
+
+def test_a_diagnostic_decides_about_no_pair(run: pd.DataFrame) -> None:
+    cube = arranged(run)[0]
+    redraw = cube.conditions.index(("redraw", 0.0))
+    assert (cube.status[:, redraw] == -1).all()
+    assert set(st.retention([cube])["condition"]) == {"turn", "noise"}
+
+
+def test_the_conditions_of_a_measure_are_those_it_has_rows_of(run: pd.DataFrame) -> None:
+    cube = arranged(run)[0]
+    assert {name for name, _ in cube.conditions_of("depth").conditions} == {"turn", "noise"}
+    assert cube.conditions_of("floor").conditions == [("redraw", 0.0)]
+    floor = cube.noise_floor("depth")
+    assert floor is not None and np.isfinite(floor[cube.explainers.index("lime")]).any()
+    assert cube.noise_floor("width") is None
+
+
+def test_chance_stands_beside_the_value(run: pd.DataFrame) -> None:
+    cube = arranged(run)[0]
+    own = run[(run["dataset"] == "one") & (run["measure"] == "depth") & (run["explainer"] == "cam")]
+    own = own[(own["condition"] == "turn") & (own["level"] == 5.0)].set_index("sample")["chance"]
+    part = cube.select(["cam"], [("turn", 5.0)], ["depth"])
+    np.testing.assert_array_equal(
+        part.chance["depth"].squeeze(), own.reindex(list(part.samples)).to_numpy()
     )
-    assert by_depth == [0, 0, 2]
-    assert by_last == [0, 0, 1]
+    assert "floor" not in cube.chance and cube.is_calibrated("depth")
+    beside = replace(DEPTH, chance="compare")
+    assert not arranged(run, beside)[0].is_calibrated("depth")
 
 
-def test_a_form_of_a_measure_has_the_span_of_the_measure(run: pd.DataFrame) -> None:
-    cube = cubes.arrange(run)[0]
-    assert cube.span("depth") is None
-    assert known(cube).span("depth_aligned_chance") == (0.0, 1.0)
-    assert known(cube).span("width") is None
+def test_what_references_add_is_their_sum_by_the_number_compared(run: pd.DataFrame) -> None:
+    references = references_of_a_run()
+    twice = pd.concat([references, references])  # two shards
+    for table in (references, twice):
+        cube, other = cubes.arrange(run, {"calm": (DEPTH, WIDTH, FLOOR)}, table)
+        assert cube.references == ("other", "s0", "s3", "s8") and not other.references
+        e, c = cube.explainers.index("lime"), cube.conditions.index(("turn", 5.0))
+        own = references[(references["explainer"] == "lime") & (references["measure"] == "depth")]
+        wanted = own.set_index("reference")["sum"].loc[list(cube.references)] / 9
+        np.testing.assert_allclose(cube.by_reference["depth"][e, c], wanted)
+
+
+def test_a_measure_has_the_span_that_it_declares(run: pd.DataFrame) -> None:
+    cube = arranged(run)[0]
+    assert cube.span("depth") == (0.0, 1.0) and cube.span("width") is None
+    assert cubes.arrange(run)[0].span("depth") is None
     assert cube.made_of("turn") == cubes.Makeup("by turn", "", 0.1)
 
 
@@ -152,8 +191,8 @@ def test_categorical_columns_give_the_same_cubes(run: pd.DataFrame) -> None:
     names = ("dataset", "explainer", "condition", "measure", "sample")
     categories = run.astype(dict.fromkeys(names, "category"))
     pairs_of_cubes = zip(
-        cubes.arrange(run, ("width", "depth")),
-        cubes.arrange(categories, ("width", "depth")),
+        arranged(run, WIDTH, DEPTH, FLOOR),
+        arranged(categories, WIDTH, DEPTH, FLOOR),
         strict=True,
     )
     for one, other in pairs_of_cubes:
@@ -185,7 +224,7 @@ def test_groups_by_the_samples_table(run: pd.DataFrame) -> None:
 
 @pytest.fixture(scope="module")
 def made(run: pd.DataFrame) -> list[cubes.Cube]:
-    return [known(cube) for cube in cubes.arrange(run, ("depth",))]
+    return [known(cube) for cube in arranged(run)]
 
 
 def test_an_empty_table_has_the_columns_of_a_full_one(made: list[cubes.Cube]) -> None:
@@ -202,7 +241,7 @@ def test_an_empty_table_has_the_columns_of_a_full_one(made: list[cubes.Cube]) ->
 
 
 def test_defaults_of_levels_and_forms(run: pd.DataFrame) -> None:
-    made = [known(cube) for cube in cubes.arrange(run)][:1]
+    made = [known(cube) for cube in arranged(run)][:1]
     for ask in (st.retention, st.summary):
         pd.testing.assert_frame_equal(ask(made), ask(made, 0.95))
     for ask in (st.ranking, st.paired_tests):
@@ -218,7 +257,7 @@ def test_defaults_of_levels_and_forms(run: pd.DataFrame) -> None:
 
 
 def test_pairs_in_pieces_are_the_same(run: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [known(cube) for cube in cubes.arrange(run)]
+    made = [known(cube) for cube in arranged(run)]
     wanted = st.paired_tests(made, "depth")
     monkeypatch.setattr(pairs, "SCORES_AT_ONCE", 1)
     pd.testing.assert_frame_equal(st.paired_tests(made, "depth"), wanted)
@@ -260,3 +299,11 @@ def test_ranks_and_rank_correlations() -> None:
     ahead = np.zeros((4, 4), dtype=bool)
     ahead[0, 1:] = ahead[1, 3] = True
     assert [ends.tolist() for ends in ranks.rank_ranges(ahead)] == [[1, 2, 2, 3], [1, 3, 4, 4]]
+
+
+def test_diagnostics_stand_in_the_summary_and_belong_to_no_pair(run: pd.DataFrame) -> None:
+    found = st.summary(arranged(run)).set_index("measure")
+    counts = ["attempted", "retained", "flipped", "undefined", "open"]
+    assert (found[counts].dtypes == np.int64).all()
+    assert (found.loc[["floor"], counts] == 0).all(axis=None) and found.loc["floor", "mean"].all()
+    assert (found.loc["depth", "attempted"] > 0).all()

@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heatproof.runs import digests, directory, tables
+from heatproof.runs import digests, tables
+from heatproof.runs.directory import FOLDERS, RunDirectory, write_part
 from heatproof.runs.storage import files
-from heatproof.runs.verify import PARTS
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -27,17 +27,28 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 def edit_study(root: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change the manifest of a run and make all parts those of the changed study."""
     edit_json(root / "manifest.json", change)
-    keys = directory.study_keys(json.loads((root / "manifest.json").read_text(encoding="utf-8")))
-    for path in [path for folder in PARTS for path in files(root / folder, ".parquet")]:
-        rows = pq.ParquetFile(path).read()
-        path.unlink()
-        directory.write_part(path, rows, directory.key_of(keys, root, path))
+    run_directory = RunDirectory(root)
+    for path in [path for folder in FOLDERS.values() for path in files(root / folder, ".parquet")]:
+        replace_part(run_directory, path, pq.ParquetFile(path).read())
+
+
+def replace_part(run_directory: RunDirectory, path: Path, rows: pa.Table) -> Path:
+    """Put other rows of the same study in the place of a part."""
+    path.unlink()
+    return add_part(run_directory, path, rows)
+
+
+def add_part(run_directory: RunDirectory, path: Path, rows: pa.Table) -> Path:
+    """Write other rows for the shard of a part that is there."""
+    written = write_part(path, rows, run_directory.study_key_of(path))
+    assert isinstance(written, Path)
+    return written
 
 
 def rewrite_part(path: Path, frame: pd.DataFrame) -> Path:
-    """Put other rows, or the same in other bytes, in the place of a part, under the name that they must have."""
+    """Put other rows, or the same in other bytes, in the place of a part of scores, under the name they must have."""
     study = pq.read_metadata(path).metadata[b"study"]
-    rows = pa.Table.from_pandas(frame, schema=tables.PARTS, preserve_index=False)
+    rows = pa.Table.from_pandas(frame, schema=tables.SCORES, preserve_index=False)
     path.unlink()
     with pq.ParquetWriter(path, rows.schema, compression="none") as file:
         file.write_table(rows)

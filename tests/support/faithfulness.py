@@ -10,6 +10,8 @@ import pandas as pd
 
 from heatproof.axes import AxisResult, arrange
 from heatproof.axes.faithfulness import AXIS
+from heatproof.runs.manifest import Manifest
+from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
 
 FRACTIONS = (0.1, 0.5, 0.9)
@@ -24,50 +26,39 @@ def made_up(
     """Curves whose MoRF falls and whose LeRF stays by the skill of a method, with every metric read off them."""
     g = np.random.default_rng(0)
     entries: list[Entry] = []
+
+    def add(place: tuple[str, str, str, float], value: Any, chance: Any) -> None:
+        if place[0] == lost:
+            value = chance = np.full(n, np.nan)
+        entries.append((*place, value, chance))
+
     for imputer in imputers:
         by_chance = {f: 0.8 - 0.6 * f + g.normal(0, 0.03, n) for f in FRACTIONS}
+        steepness = 0.5 if imputer == "zero" else 1
         for name, s in skill.items():
-            gone = np.full(n, np.nan)
-            curve: dict[str, dict[float, Any]] = {"random": by_chance, "morf": {}, "lerf": {}}
+            curve: dict[str, dict[float, Any]] = {"morf": {}, "lerf": {}}
             for f in FRACTIONS:
-                curve["morf"][f] = (
-                    by_chance[f]
-                    - s * (0.5 if imputer == "zero" else 1) * 0.4
-                    + g.normal(0, 0.03, n)
-                )
+                curve["morf"][f] = by_chance[f] - s * steepness * 0.4 + g.normal(0, 0.03, n)
                 curve["lerf"][f] = by_chance[f] + s * 0.3 + g.normal(0, 0.03, n)
             for order, at in curve.items():
                 for f, value in at.items():
-                    shown = gone if name == lost else np.clip(value, 0, 1)
-                    entries += [(name, "probability", f"{imputer} {order}", f, shown)]
-                    entries += [
-                        (
-                            name,
-                            "accuracy",
-                            f"{imputer} {order}",
-                            f,
-                            shown > 0.5 if name != lost else gone,
-                        )
-                    ]
+                    where = (f"{imputer} {order}", f)
+                    shown, random = np.clip(value, 0, 1), np.clip(by_chance[f], 0, 1)
+                    add((name, "probability", *where), shown, random)
+                    add((name, "accuracy", *where), shown > 0.5, random > 0.5)
+                    if order == "morf":
+                        place = (name, "road_morf_accuracy", imputer, f)
+                        add(place, shown > 0.5, random > 0.5)
             road = np.mean([(curve["lerf"][f] - curve["morf"][f]) / 2 for f in FRACTIONS], 0)
-            deletion = {o: np.mean(list(curve[o].values()), 0) for o in ("morf", "random")}
-            entries += [(name, "road", imputer, 0.0, gone if name == lost else road)]
-            entries += [
-                (name, "deletion_auc", imputer, 0.0, gone if name == lost else deletion["morf"])
-            ]
-            entries += [
-                (
-                    name,
-                    "deletion_auc_random",
-                    imputer,
-                    0.0,
-                    gone if name == lost else deletion["random"],
-                )
-            ]
+            add((name, "road", imputer, 0.0), road, np.zeros(n))
+            deletion = np.mean(list(curve["morf"].values()), 0)
+            random_deletion = np.mean(list(by_chance.values()), 0)
+            add((name, "deletion_auc", imputer, 0.0), deletion, random_deletion)
     for name, s in skill.items():
-        entries += [(name, "infidelity", "zero", 0.0, 10 ** (2 - 3 * s) + g.random(n))]
+        entries.append((name, "infidelity", "zero", 0.0, 10 ** (2 - 3 * s) + g.random(n)))
         for share in (0.1, 0.5):
-            entries += [(name, "sensitivity_n", "zero", share, s + g.normal(0, 0.05, n))]
+            correlation = s + g.normal(0, 0.05, n)
+            entries.append((name, "sensitivity_n", "zero", share, correlation, np.zeros(n)))
     return rows_of(entries)
 
 
@@ -88,11 +79,21 @@ def leaking(right: float = 0.95) -> pd.DataFrame:
 
 
 def axis_of(
-    table: pd.DataFrame, settings: dict[str, Any] | None = None, manifest: Any = None, **more: Any
+    table: pd.DataFrame,
+    settings: dict[str, Any] | None = None,
+    manifest: Manifest | None = None,
+    **more: Any,
 ) -> AxisResult:
     rows = table[table["evaluation"] == "faithfulness"]
     (cube,) = arrange(rows)
     samples = pd.DataFrame({"sample": cube.samples, "probability": 0.9})
     return AxisResult(
-        AXIS, cube, rows, samples, more.get("exhibits", []), settings or {}, manifest or {}, table
+        AXIS,
+        cube,
+        rows,
+        samples,
+        more.get("exhibits", []),
+        settings or {},
+        manifest or manifest_of(),
+        table,
     )

@@ -499,7 +499,7 @@ def rightly(stage: Stage, kind: str, scene: Scene) -> tuple[int, Any]:
     return len(faults.done), stage.outcome(kind, scene, said)
 
 
-def trial(  # noqa: PLR0911 - one for each law
+def trial(
     stage: Stage, kind: str, scene: Scene, right: Any, number: int, error: str, lasting: bool
 ) -> str | None:
     """Which law one fault breaks, in words; None where all hold."""
@@ -578,7 +578,9 @@ def power_loss(stage: Stage, scene: Scene, right: Any, number: int) -> str | Non
         ):
             return f"{where}: of {name} finished files are gone"
     if scene.table and (stage.work / scene.table / "manifest.json").exists():
-        wrong = [v for v in verify(stage.work / scene.table) if v.state not in ("whole", "missing")]
+        wrong = [
+            v for v in verify(stage.work / scene.table) if v.state not in ("intact", "missing")
+        ]
         if wrong:
             return f"{where}: {wrong[0]}"
     if scene.made and (target := stage.work / scene.made).exists():
@@ -605,7 +607,7 @@ def race(stage: Stage, kind: str, number: int) -> str | None:
         if code != 0:
             return f"{kind}, the second before operation {number}: {said}"
     wrong = [
-        verdict for verdict in verify(stage.place(kind, "broken_off")) if verdict.state != "whole"
+        verdict for verdict in verify(stage.place(kind, "broken_off")) if verdict.state != "intact"
     ]
     right = stage.outcome(kind, scene, "") == stage.expected
     return (
@@ -618,7 +620,7 @@ def race(stage: Stage, kind: str, number: int) -> str | None:
 READERS = ("text", "show", "check", "csv", "compare")
 
 
-def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:  # noqa: PLR0911 - one for each law
+def flip(stage: Stage, draw: random.Random) -> tuple[str, str | None]:
     """Flip a bit of one file of a run, or cut it short: what was done, and which law that breaks.
 
     `verify` names the file; whoever reads it refuses it by name, or comes to the same; running the study again says so

@@ -13,6 +13,7 @@ from heatproof import Batch, Model
 from heatproof.axes import axis_of
 from heatproof.explainers.concepts.concepts import Concept
 from heatproof.explainers.examples.training_set import Examples
+from heatproof.runs.manifest import Manifest
 from heatproof.runs.study.registry import EXPLAINERS, build
 from support.small import model, pictures
 from support.vit_shapes import TimmViT
@@ -150,13 +151,11 @@ def run_otherwise(what: str, n: int = 4, **options: Any) -> pd.DataFrame:
     return heatproof.evaluate(model(), pictures(n), [OTHERWISE[what]], judged, **options).table()
 
 
-def undeclared(table: pd.DataFrame, manifest: Any = None) -> set[tuple[str, str]]:
+def undeclared(table: pd.DataFrame, manifest: Manifest | None = None) -> set[tuple[str, str]]:
     """The (evaluation, measure) pairs of a table of which no axis says direction and role."""
     pairs = table[["evaluation", "measure"]].drop_duplicates().itertuples(index=False, name=None)
     return {
-        (label, name)
-        for label, name in pairs
-        if axis_of(label, manifest or {}).measure(name) is None
+        (label, name) for label, name in pairs if axis_of(label, manifest).measure(name) is None
     }
 
 

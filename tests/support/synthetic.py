@@ -11,6 +11,9 @@ import pandas as pd
 from heatproof.axes import AxisResult, axis_results
 from heatproof.axes.stability.frames import Frames, frames
 from heatproof.evaluation import Shown
+from heatproof.runs.manifest import FORMAT, Manifest
+from heatproof.runs.tables import SCORES
+from support.manifests import manifest_of
 
 CONDITIONS = (
     ("rotation", 15.0),
@@ -29,8 +32,8 @@ QUALITY = {
     "sobel": 0.7,
     "random": 0.0,
 }
-CHANCE = {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.02}
-Entry = tuple[str, str, str, float, Any]
+CHANCE = {"ssim": 0.6, "spearman": 0.5, "jaccard": 0.25}
+Entry = tuple[Any, ...]
 
 
 def table(
@@ -44,54 +47,46 @@ def table(
     dataset: str = "photos",
     model: str = "mobilenet",
 ) -> pd.DataFrame:
-    """Scores whose expected calibrated value is `quality`, the aligned one 0.1 more."""
+    """Scores whose expected calibrated value is `quality`, 0.1 less where they are compared unaligned."""
     generator = np.random.default_rng(seed)
     flipped = {key: generator.random(samples) < flip for key in conditions}
     blocks = []
+
+    def add(explainer: str, measure: str, where: tuple[str, float], value, chance, status) -> None:
+        is_ok = status == "ok"
+        block = pd.DataFrame({"sample": [f"img/{i:04d}.jpg" for i in range(samples)]})
+        block["value"], block["chance"] = (
+            np.where(is_ok, value, np.nan),
+            np.where(is_ok, chance, np.nan),
+        )
+        blocks.append(
+            block.assign(
+                explainer=explainer,
+                measure=measure,
+                condition=where[0],
+                level=where[1],
+                status=status,
+            )
+        )
+
     for explainer, truth in (QUALITY if quality is None else quality).items():
         broken = generator.random((len(conditions), samples)) < undefined
-        extra = (("redraw", 0.0),) if explainer in stochastic else ()
-        for index, (condition, level) in enumerate((*conditions, *extra)):
+        for index, where in enumerate(conditions):
             status = np.full(samples, "ok", dtype=object)
-            if condition != "redraw":
-                status[broken[index]] = "undefined"
-                status[flipped[condition, level]] = "flipped"
-            measures: dict[str, np.ndarray] = {}
-            for suffix, bonus in (
-                ("", 0.0),
-                *((("_aligned", 0.1),) if condition in GEOMETRIC else ()),
-            ):
-                for name, base in CHANCE.items():
-                    chance = np.clip(base + generator.normal(0, 0.02, samples), 0, 1)
-                    goal = min(truth + bonus + 0.5 * (condition == "redraw"), 1) if truth else 0.0
-                    value = chance + (1 - chance) * goal + generator.normal(0, 0.06, samples)
-                    measures[name + suffix] = (
-                        np.clip(value, 0, 1) if truth < 1 else np.ones(samples)
-                    )
-                    measures[f"{name}{suffix}_chance"] = chance
-                for tail in (suffix, f"{suffix}_chance"):
-                    measures[f"fass{tail}"] = np.mean([measures[name + tail] for name in CHANCE], 0)
-            for measure, value in measures.items():
-                if condition == "redraw" and "_" in measure:
-                    continue
-                scores = np.where(status == "ok", value, np.nan)
-                blocks.append((explainer, measure, condition, level, scores, status))
-    columns = dict(
-        zip(
-            ("explainer", "measure", "condition", "level", "value", "status"),
-            zip(*blocks, strict=True),
-            strict=True,
-        )
-    )
-    frame = pd.DataFrame(
-        {name: np.repeat(columns[name], samples) for name in ("explainer", "measure", "condition")}
-    )
-    frame["level"] = np.repeat(np.array(columns["level"], dtype=float), samples)
-    frame["value"], frame["status"] = (
-        np.concatenate(columns["value"]),
-        np.concatenate(columns["status"]),
-    )
-    frame["sample"] = [f"img/{i:04d}.jpg" for i in range(samples)] * len(blocks)
+            status[broken[index]] = "undefined"
+            status[flipped[where]] = "flipped"
+            moves = where[0] in GEOMETRIC
+            for ending, bonus in (("_unaligned", 0.0), ("", 0.1)) if moves else (("", 0.0),):
+                values, chances = _components(generator, truth, bonus, samples)
+                for name in values:
+                    add(explainer, name + ending, where, values[name], chances[name], status)
+        if explainer in stochastic:
+            values, _ = _components(generator, truth, 0.5, samples)
+            ok = np.full(samples, "ok", dtype=object)
+            for name, value in values.items():
+                floor = "noise_floor" if name == "fass" else f"noise_floor_{name}"
+                add(explainer, floor, ("redraw", 0.0), value, np.nan, ok)
+    frame = pd.concat(blocks, ignore_index=True)
     frame["dataset"], frame["model"], frame["evaluation"] = dataset, model, "stability"
     frame["low"] = frame["high"] = np.nan
     frame["role"] = np.where(frame["explainer"].isin(CONTROLS), "control", "method")
@@ -101,16 +96,33 @@ def table(
     return frame
 
 
+def _components(
+    generator: np.random.Generator, truth: float, bonus: float, samples: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Values and chance levels of the components of FASS and of FASS itself."""
+    values, chances = {}, {}
+    for name, base in CHANCE.items():
+        chance = np.clip(base + generator.normal(0, 0.02, samples), 0, 1)
+        goal = min(truth + bonus, 1) if truth else 0.0
+        value = chance + (1 - chance) * goal + generator.normal(0, 0.06, samples)
+        values[name] = np.clip(value, 0, 1) if truth < 1 else np.ones(samples)
+        chances[name] = chance
+    values["fass"] = np.mean([values[name] for name in CHANCE], 0)
+    chances["fass"] = np.mean([chances[name] for name in CHANCE], 0)
+    return values, chances
+
+
 def rows_of(
     entries: Iterable[Entry], evaluation: str = "faithfulness", model: str = "net", repeat: int = 0
 ) -> pd.DataFrame:
-    """Rows from (explainer, measure, condition, level, values); a missing value is undefined.
+    """Rows from (explainer, measure, condition, level, values[, chances]); a missing value is undefined.
 
     A removal's condition is its imputer, with the order after it where there is one.
     """
     blocks = []
-    for explainer, measure, condition, level, values in entries:
+    for explainer, measure, condition, level, values, *chances in entries:
         frame = pd.DataFrame({"value": np.asarray(values, dtype=float)})
+        frame["chance"] = np.asarray(chances[0], dtype=float) if chances else np.nan
         frame["sample"] = [f"s{i:02d}" for i in range(len(frame))]
         frame["explainer"], frame["measure"], frame["condition"], frame["level"] = (
             explainer,
@@ -130,6 +142,14 @@ def rows_of(
     rows["role"] = np.where(rows["explainer"].isin(CONTROLS), "control", "method")
     about = {"dataset": "photos", "model": model, "evaluation": evaluation, "repeat": repeat}
     return rows.assign(**about, low=np.nan, high=np.nan)
+
+
+def stored(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with every column that a part of a run holds, in order."""
+    numbers = {"share": np.nan, "repeat": 0, "chance": np.nan, "low": np.nan, "high": np.nan}
+    missing = [name for name in SCORES.names if name not in rows]
+    filled = rows.assign(**{name: numbers.get(name, "") for name in missing})
+    return filled.assign(repeat=filled["repeat"].fillna(0))[SCORES.names]
 
 
 def samples(
@@ -207,32 +227,29 @@ def exhibits(
     return [Shown(**entry) for entry in found]
 
 
-def manifest(**study: Any) -> dict[str, Any]:
-    """A manifest as a run directory holds it."""
+def manifest(**study: Any) -> Manifest:
+    """The manifest of a small study of photos."""
     explainers: dict[str, Any] = {label: {} for label in QUALITY}
     explainers["integrated_gradients(steps=16)"] = {"steps": 16}
-    return {
-        "heatproof": "0.1.0",
-        "created": "2026-11-15T19:40:00+00:00",
-        "command": "heatproof run study.yaml --out runs/photos --limit 40",
-        "study": {
-            "seed": 0,
-            "limit": 40,
-            "models": {
-                "mobilenet": {"fingerprint": "sha256:8c1f0e6a2b7d4455", "untrained_head": None}
-            },
-            "datasets": {"photos": {"fingerprint": "sha256:0f3e9d8c7b6a", "samples": 41}},
-            "explainers": explainers,
-            "evaluations": {"stability": {"perturbations": "fass-paper", "ties": "average"}},
-            **study,
-        },
-        "versions": {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.4.6"},
-        "durations": {"predict": 1.25, "explain": 61.0},
+    whole: dict[str, Any] = {
+        "models": {"mobilenet": {"fingerprint": "sha256:8c1f0e6a2b7d4455", "untrained_head": None}},
+        "datasets": {"photos": {"fingerprint": "sha256:0f3e9d8c7b6a", "samples": 41}},
+        "explainers": explainers,
+        "evaluations": {"stability": {"perturbations": "fass-paper", "ties": "average"}},
+        **study,
     }
+    return manifest_of(
+        whole,
+        format=FORMAT,
+        heatproof="0.1.0",
+        created="2026-11-15T19:40:00+00:00",
+        command="heatproof run study.yaml --out runs/photos --limit 40",
+        versions={"python": "3.11.7", "torch": "2.13.0", "numpy": "2.4.6"},
+    )
 
 
 def judged_of(
-    rows: pd.DataFrame, exhibits: Iterable[Shown] = (), about: dict[str, Any] | None = None
+    rows: pd.DataFrame, exhibits: Iterable[Shown] = (), about: Manifest | None = None
 ) -> AxisResult:
     """The one evaluation of the one dataset and model that a table has."""
     seen = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
@@ -242,7 +259,7 @@ def judged_of(
         dataset=seen["dataset"].iloc[0],
         model=seen["model"].iloc[0],
     )
-    (judged,) = axis_results(rows, known, list(exhibits), about or {})
+    (judged,) = axis_results(rows, known, list(exhibits), about or manifest_of())
     return judged
 
 

@@ -123,9 +123,7 @@ def test_the_marker_holds_runs_to_requirements_and_tests_share_what_was_computed
     assert cases["test_falls_short"].find("failure") is not None
 
     (cached,) = (tmp_path / ".pytest_cache" / "d" / "heatproof").iterdir()  # four tests, one run
-    passes = [
-        session["passes"]["shapes"] for session in heatproof.read(cached).manifest["sessions"]
-    ]
+    passes = [session.passes["shapes"] for session in heatproof.read(cached).manifest.sessions]
     assert passes[0] > 0 and passes[1:] == [0, 0, 0]
 
     kept = pytest_in(tmp_path, "-k", "test_without", "--heatproof-out", "kept")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -20,8 +20,12 @@ from heatproof.axes.localisation.evaluation import Localisation
 from heatproof.axes.stability.evaluation import Stability
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.errors import speak_plainly
-from heatproof.evaluation import IDENTITY, Measure, Shown
+from heatproof.evaluation import Measure, Shown
 from heatproof.statistics.cubes import Cube
+
+if TYPE_CHECKING:
+    # The runs are built on the axes; they only lend them the type of a manifest.
+    from heatproof.runs.manifest import Manifest
 
 ROOMS = (
     "stability",
@@ -65,66 +69,57 @@ __all__ += [
     "Stability",
     "Symmetry",
 ]
-__all__ += ["arrange", "axis_of", "axis_results", "marked"]
+__all__ += ["arrange", "axis_of", "axis_results", "every_axis_result", "marked", "shown_results"]
 
 
 def arrange(
     table: pd.DataFrame | Sequence[Cube],
-    manifest: Mapping[str, Any] | None = None,
+    manifest: Manifest | None = None,
     samples: pd.DataFrame | None = None,
+    references: pd.DataFrame | None = None,
 ) -> list[Cube]:
-    """`statistics.arrange` with what the axes know: which measure decides about a pair, spans, rates, what is aside.
+    """`statistics.arrange` with what the axes know of their measures.
 
-    The manifest names the samples that serve as references, `samples` the group of each; both belong in the errors.
+    The manifest names the samples that serve as references, `references` what each of them adds to chance, and
+    `samples` the group of each sample; all of these belong in the errors.
 
     >>> arrange([])
     []
     """
-    headlines = [measure for axis in AXES for measure in axis.of_role("headline")]
-    every = [measure for axis in AXES for measure in axis.measures]
-    aside = {IDENTITY, *(name for axis in AXES for name in axis.aside)}
-    study = (manifest or {}).get("study") or {}
-    datasets, asked = (study.get(section) or {} for section in ("datasets", "evaluations"))
+    named = table["evaluation"].unique() if isinstance(table, pd.DataFrame) else ()
+    known = {str(name): axis_of(str(name), manifest).measures for name in named}
     cubes = []
-    for cube in statistics.arrange(table, headlines, aside):
-        references = tuple((datasets.get(cube.dataset) or {}).get("references") or ())
-        axis = axis_of(cube.evaluation, manifest or {}, cube.values)
-        spans = {
-            measure.name: measure.span
-            for measure in (*every, *axis.measures)
-            if measure.span is not None
-        }
-        rates = frozenset(measure.name for measure in (*every, *axis.measures) if measure.rate)
-        spans |= axis.spans(asked.get(cube.evaluation) or {}, cube.values)
-        cubes.append(
-            replace(
-                cube,
-                spans=spans,
-                rates=rates,
-                references=references,
-                groups=statistics.groups_of(cube, samples),
-            )
-        )
+    for cube in statistics.arrange(table, known, references):
+        axis = axis_of(cube.evaluation, manifest, cube.values)
+        declared = {m.name: m for m in axis.measures if m.name in cube.values}
+        spans = axis.spans(_settings_of(cube.evaluation, manifest), cube.values)
+        groups = statistics.groups_of(cube, samples)
+        cubes.append(replace(cube, declared=declared, spans=spans, groups=groups))
     return cubes
 
 
-def axis_of(evaluation: str, manifest: Mapping[str, Any], measured: Iterable[str] = ()) -> Axis:
-    """The axis of an evaluation, by its name in a study; somebody's own has a plain one with what was measured.
+def _settings_of(evaluation: str, manifest: Manifest | None) -> dict[str, Any]:
+    """Return what the manifest stores of an evaluation, as plain data; empty where it stores nothing."""
+    return {} if manifest is None else manifest.study.evaluation(evaluation).as_mapping()
 
-    >>> axis_of("stability", {}).title, axis_of("mine", {}, ["depth"]).measures[0].name
+
+def axis_of(evaluation: str, manifest: Manifest | None, measured: Iterable[str] = ()) -> Axis:
+    """Return the axis of an evaluation, by its name in a study; a user's own evaluation has one with what it measured.
+
+    >>> axis_of("stability", None).title, axis_of("mine", None, ["depth"]).measures[0].name
     ('Stability', 'depth')
     """
-    settings = ((manifest.get("study") or {}).get("evaluations") or {}).get(evaluation) or {}
+    settings = _settings_of(evaluation, manifest)
     known = BY_NAME.get(str(settings.get("name") or evaluation))
     return known or own_axis(evaluation, settings, list(measured))
 
 
 def marked(
-    cubes: Iterable[Cube], manifest: Mapping[str, Any]
+    cubes: Iterable[Cube], manifest: Manifest | None
 ) -> dict[tuple[str, str], dict[str, str]]:
     """(dataset, model) -> explainer -> the word with which every axis marks it, such as *blind*.
 
-    >>> marked([], {})
+    >>> marked([], None)
     {}
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
@@ -138,40 +133,56 @@ def axis_results(
     table: pd.DataFrame,
     samples: pd.DataFrame,
     exhibits: Sequence[Shown],
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
+    references: pd.DataFrame | None = None,
 ) -> list[AxisResult]:
-    """Every evaluation of every dataset and model: datasets and models as they come, their axes in the order of `AXES`.
+    """Return the result of every evaluation of every dataset and model, in the order in which they are shown."""
+    return shown_results(every_axis_result(table, samples, exhibits, manifest, references))
 
-    An axis that another one shows `within` its own is left out where both were run.
-    """
-    order = {axis.name: i for i, axis in enumerate(AXES)}
-    evaluations = (manifest.get("study") or {}).get("evaluations") or {}
-    by_place: dict[tuple[str, str], list[AxisResult]] = {}
-    cubes = arrange(table, manifest, samples)
-    words = marked(cubes, manifest)
+
+def shown_results(results: Sequence[AxisResult]) -> list[AxisResult]:
+    """Leave out the results that another one shows `within` its own, where both were computed."""
+    measured = {(*_place(result), result.axis.name) for result in results}
+    return [result for result in results if (*_place(result), result.axis.within) not in measured]
+
+
+def every_axis_result(
+    table: pd.DataFrame,
+    samples: pd.DataFrame,
+    exhibits: Sequence[Shown],
+    manifest: Manifest,
+    references: pd.DataFrame | None = None,
+) -> list[AxisResult]:
+    """Return all results: datasets and models as they come, their axes in the order of `AXES`."""
+    cubes = arrange(table, manifest, samples, references)
+    marks = marked(cubes, manifest)
+    results = []
     for cube in cubes:
-        place = (cube.dataset, cube.model)
-        here = (table["dataset"] == cube.dataset) & (table["model"] == cube.model)
-        own = (samples["dataset"] == cube.dataset) & (samples["model"] == cube.model)
-        judged = AxisResult(
+        is_here = (table["dataset"] == cube.dataset) & (table["model"] == cube.model)
+        of_place = (samples["dataset"] == cube.dataset) & (samples["model"] == cube.model)
+        own_key = (cube.dataset, cube.model, cube.evaluation)
+        result = AxisResult(
             axis=axis_of(cube.evaluation, manifest, cube.values),
             cube=cube,
-            rows=table[here & (table["evaluation"] == cube.evaluation)],
-            samples=samples[own],
-            exhibits=[
-                s
-                for s in exhibits
-                if (s.dataset, s.model, s.evaluation) == (*place, cube.evaluation)
-            ],
-            settings=evaluations.get(cube.evaluation) or {},
+            rows=table[is_here & (table["evaluation"] == cube.evaluation)],
+            samples=samples[of_place],
+            exhibits=[e for e in exhibits if (e.dataset, e.model, e.evaluation) == own_key],
+            settings=_settings_of(cube.evaluation, manifest),
             manifest=manifest,
-            related=table[here],
-            marks=words[place],
+            related=table[is_here],
+            marks=marks[cube.dataset, cube.model],
         )
-        by_place.setdefault(place, []).append(judged)
-    found = []
-    for judged_here in by_place.values():
-        there = {judged.axis.name for judged in judged_here}
-        shown = [judged for judged in judged_here if judged.axis.within not in there]
-        found += sorted(shown, key=lambda judged: order.get(judged.axis.name, len(order)))
-    return found
+        results.append(result)
+
+    places = list(dict.fromkeys(_place(result) for result in results))
+    order = {axis.name: i for i, axis in enumerate(AXES)}
+
+    def reading_order(result: AxisResult) -> tuple[int, int]:
+        return places.index(_place(result)), order.get(result.axis.name, len(order))
+
+    return sorted(results, key=reading_order)
+
+
+def _place(result: AxisResult) -> tuple[str, str]:
+    """The dataset and model of a result."""
+    return result.cube.dataset, result.cube.model

@@ -10,11 +10,13 @@ import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from heatproof import statistics
+from heatproof.axes.verdict import NO_METHOD_SCORED, RANDOM, Verdict, sentences, verdict_of
 from heatproof.drawing.charts import Chart, Panel, Tiles
 from heatproof.drawing.methods import Look, looks
 from heatproof.drawing.pieces import Item
@@ -30,14 +32,14 @@ from heatproof.evaluation import (
     Subject,
 )
 from heatproof.models import Model
-from heatproof.statistics.cubes import SUFFIXES, Cube
+from heatproof.models.modality import WORDS, Words
+from heatproof.rules import RULES, Severity
+from heatproof.statistics.cubes import Cube
 from heatproof.types import Batch
 
-Severity = Literal["act", "mind", "note"]
-NO_SCORE = "Maps without a score"
-"""The title of the finding that maps are undefined; the report tells it of an axis that does not itself."""
-RANDOM = "_random"
-"""What a measure ends in where a random order takes the place of the map's."""
+if TYPE_CHECKING:
+    # The runs are built on the axes; they only lend them the type of a manifest.
+    from heatproof.runs.manifest import Manifest, TaskEntry
 
 
 def plain_title(condition: str, level: float) -> str:
@@ -57,8 +59,8 @@ class Axis:
     rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries give conditions
     that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
     `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
-    function `findings(judged)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make. Conditions
-    `aside` take no part in overall scores. `marks` is a module with `marks(cube)`: explainers that every axis
+    function `findings(result)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make.
+    `marks` is a module with `marks(cube)`: explainers that every axis
     should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
     `against` the one to weigh it with in one chart. `condition` says a condition with its level in words, `best` what
     is said after the name of a clear winner. `spans` gives
@@ -78,7 +80,6 @@ class Axis:
     findings: str = ""
     figures: str = ""
     explainers: tuple[Any, ...] = ()
-    aside: frozenset[str] = frozenset()
     marks: str = ""
     within: str = ""
     against: str = ""
@@ -89,18 +90,8 @@ class Axis:
     unable: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def measure(self, name: str) -> Measure | None:
-        """What is known of a measure, by its name in a table, suffixes and all; None for one that is not declared."""
-        for suffix in SUFFIXES:
-            name = name.removesuffix(suffix)
-        known = {m.name: m for m in self.measures}
-        base = known.get(name.removesuffix(RANDOM))
-        if base is None or (name.endswith(RANDOM) and base.chance != "random"):
-            return None
-        if base.name == name:
-            return base
-        return replace(
-            base, name=name, title=f"{base.title}, random order", better="neither", role="component"
-        )
+        """What is known of a measure; None for one that is not declared."""
+        return next((measure for measure in self.measures if measure.name == name), None)
 
     def headlines(self, cube: Cube) -> list[str]:
         """The measures that speak for the axis: for every explainer the first headline that it was measured by."""
@@ -132,7 +123,7 @@ class AxisResult:
     samples: pd.DataFrame
     exhibits: Sequence[Shown]
     settings: Mapping[str, Any]
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     related: pd.DataFrame
     marks: Mapping[str, str] = field(default_factory=dict)
     computed: dict[str, Any] = field(default_factory=dict)
@@ -149,10 +140,19 @@ class AxisResult:
         return self.axis.title if named else f"{self.axis.title}: {self.label}"
 
     @property
-    def task(self) -> Mapping[str, Any]:
+    def task(self) -> TaskEntry:
         """Modality, task, readout and unit of features as the manifest has them; empty where it does not."""
-        tasks = (self.manifest.get("study") or {}).get("tasks") or {}
-        return (tasks.get(self.cube.dataset) or {}).get(self.cube.model) or {}
+        return self.manifest.task(self.cube.dataset, self.cube.model)
+
+    @property
+    def modality(self) -> str:
+        """The kind of data; images where the manifest does not say."""
+        return self.task.modality or "image"
+
+    @property
+    def words(self) -> Words:
+        """What this kind of data calls its samples and features."""
+        return WORDS[self.modality]
 
     @property
     def groups(self) -> int:
@@ -187,56 +187,102 @@ class AxisResult:
         tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
         return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
 
+    def verdict(self, measure: Measure) -> Verdict:
+        """What the tests of a headline allow us to say."""
+        ranking = self.ranking[self.ranking["measure"] == measure.name]
+        tests = self.tests[self.tests["measure"] == measure.name]
+        controls = self.cube.controls
+        random = next((name for name in controls if self.registered_name(name) == RANDOM), None)
+        return verdict_of(ranking, tests, measure, random)
+
+    def decided(self) -> list[str]:
+        """What the tests of each headline support, in words."""
+        if not self.headlines:
+            return [NO_METHOD_SCORED]
+        names = {explainer: look.name for explainer, look in self.looks.items()}
+        decided = []
+        for measure in self.headlines:
+            first, *rest = sentences(self.verdict(measure), self.axis.best, names)
+            by = f"By {measure.title}: " if len(self.headlines) > 1 else ""
+            decided += [by + first, *rest]
+        return decided
+
+    def zero_is_chance(self, measure: Measure) -> bool:
+        """Whether a score of 0 is what an uninformative map gets: calibrated scores, and those whose chance is 0."""
+        if self.cube.is_calibrated(measure.name):
+            return True
+        chance = self.cube.chance.get(measure.name)
+        return chance is not None and not np.nan_to_num(chance).any()
+
     @cached_property
     def looks(self) -> dict[str, Look]:
         """The name, with its mark, and the colour of every explainer of the study, the same on all axes."""
-        study = (self.manifest.get("study") or {}).get("explainers") or {}
-        registered = {
-            e: str(facts["name"]) for e, facts in study.items() if facts and facts.get("name")
-        }
-        known = looks([*study, *self.cube.explainers], self.cube.controls, registered)
-        return {
-            e: replace(k, name=f"{k.name} ({self.marks[e]})") if e in self.marks else k
-            for e, k in known.items()
-        }
+        explainers = list(dict.fromkeys([*self.manifest.study.explainers, *self.cube.explainers]))
+        entries = self.manifest.study.explainers.items()
+        registered = {explainer: entry.name for explainer, entry in entries if entry.name}
+        unmarked = looks(explainers, self.cube.controls, registered)
+        marked = {}
+        for explainer, look in unmarked.items():
+            mark = self.marks.get(explainer)
+            marked[explainer] = replace(look, name=f"{look.name} ({mark})") if mark else look
+        return marked
+
+    def name_of(self, explainer: str) -> str:
+        """Return the display name of an explainer, with its mark."""
+        return self.looks[explainer].name
+
+    def named(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows with the display names of their explainers, for a sentence."""
+        return rows.assign(explainer=[self.name_of(name) for name in rows["explainer"]])
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
-        """The parameters of an explainer as the manifest has them; empty where it does not."""
-        return ((self.manifest.get("study") or {}).get("explainers") or {}).get(explainer) or {}
+        """Return the registered name, the role and the parameters of an explainer, as plain data; empty if unknown."""
+        return self.manifest.study.explainer(explainer).as_mapping()
+
+    def registered_name(self, explainer: str) -> str:
+        """Return the name by which a study file calls an explainer."""
+        return self.manifest.study.explainer(explainer).name or explainer
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a run shows and a reader should know: what was seen, what it means, and what to do about it.
+    """One thing that a run shows and a reader should know, under the name of its rule.
 
-    `severity` is "act" where something should be changed before the results are used, "mind" where they need care in
-    reading, "note" for what is good to know. `axis` is the name of an axis, or empty for what concerns all of them.
-    `items` is a list that may be folded away.
+    `seen` says what was measured, `means` what follows from it, `do` what to do about it. `change` is what to write into
+    the study file, by its keys. `axis` is the name of an axis, or empty for what concerns all of them; `items` is a list
+    that may be folded away.
     """
 
-    axis: str
+    rule: str
     severity: Severity
     title: str
     seen: str
     means: str
     do: str
+    axis: str = ""
     explainers: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
+    change: Mapping[str, Any] = field(default_factory=dict)
     dataset: str = ""
     model: str = ""
 
-    def filled(self, words: Mapping[str, Any], explainers: Iterable[str] = ()) -> Finding:
-        """The finding about some explainers, with the braces of its texts filled in."""
+    def filled(
+        self, words: Mapping[str, Any], explainers: Iterable[str] = (), **fields: Any
+    ) -> Finding:
+        """Return the finding about some explainers, with the braces of its texts filled in, and with other fields."""
         texts = {
             name: getattr(self, name).format(**words).strip()
             for name in ("title", "seen", "means", "do")
+            if name not in fields
         }
-        return replace(self, **texts, explainers=tuple(explainers))
+        return replace(self, **texts, explainers=tuple(explainers), **fields)
 
 
-def unseen(severity: Severity, title: str, means: str, do: str, axis: str = "") -> Finding:
-    """What is the same whenever a finding is made; what was seen comes later."""
-    return Finding(axis, severity, title, "", means, do)
+def finding_template(
+    rule: str, title: str, means: str, do: str, seen: str = "", axis: str = ""
+) -> Finding:
+    """Return a finding as severe as its rule, whose texts have braces to be filled in for a run."""
+    return Finding(rule, RULES[rule].severity, title, seen, means, do, axis)
 
 
 @dataclass(frozen=True)
@@ -248,8 +294,8 @@ class Page:
 
     lead: Callable[[AxisResult], list[str]]
     parts: Callable[[AxisResult], list[Chart | Panel]]
-    across: Callable[[Sequence[AxisResult]], list[Chart]] = lambda judged: []
-    tiles: Callable[[AxisResult], Tiles | None] = lambda judged: None
+    across: Callable[[Sequence[AxisResult]], list[Chart]] = lambda results: []
+    tiles: Callable[[AxisResult], Tiles | None] = lambda result: None
 
 
 def page_of(axis: Axis) -> Page | None:
@@ -257,10 +303,10 @@ def page_of(axis: Axis) -> Page | None:
     return importlib.import_module(axis.page).PAGE if axis.page else None
 
 
-def findings_of(judged: AxisResult) -> list[Finding]:
+def findings_of(result: AxisResult) -> list[Finding]:
     """What an axis finds in its results."""
-    module = judged.axis.findings
-    return list(importlib.import_module(module).findings(judged)) if module else []
+    module = result.axis.findings
+    return list(importlib.import_module(module).findings(result)) if module else []
 
 
 def marks_of(axis: Axis, cube: Cube) -> dict[str, str]:
@@ -276,7 +322,7 @@ def figures_of(axis: Axis) -> tuple[Item, ...]:
 def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str]) -> Axis:
     """The axis of somebody's own evaluation: its measures as it declares them, else its first as they are.
 
-    >>> axis = own_axis("mine", {}, ["sharpness", "sharpness_chance", "depth"])
+    >>> axis = own_axis("mine", {}, ["sharpness", "depth"])
     >>> [(m.name, m.role, m.better) for m in axis.measures]
     [('sharpness', 'headline', 'neither'), ('depth', 'component', 'neither')]
     """
@@ -285,7 +331,7 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
         Measure(**{**facts, "span": facts["span"] and tuple(facts["span"])}) for facts in stored
     )
     known = {m.name for m in declared}
-    bare = [name for name in measured if not name.endswith(SUFFIXES) and name not in known]
+    undeclared = [name for name in measured if name not in known]
     plain = tuple(
         Measure(
             name,
@@ -294,7 +340,7 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
             "neither",
             "component" if declared or i else "headline",
         )
-        for i, name in enumerate(bare)
+        for i, name in enumerate(undeclared)
     )
     title = label.replace("_", " ")
     return Axis(

@@ -1,12 +1,12 @@
-"""Material of figures for papers: everything that a run judged, and the charts of the page as drawings."""
+"""Material of figures for papers: all results of a run, and the charts of the page as drawings."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -14,60 +14,63 @@ from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import Drawing, Skipped, about, subjects
 
+if TYPE_CHECKING:
+    # The runs are built on the axes; they only lend them the type of a manifest.
+    from heatproof.runs.manifest import Manifest
+
 
 @dataclass(frozen=True)
 class Material:
     """The results of a run, its manifest, and what it knows of its samples."""
 
-    judged: list[AxisResult]
-    manifest: Mapping[str, Any]
+    results: list[AxisResult]
+    manifest: Manifest
     samples: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def of(self, axis: str) -> list[AxisResult]:
-        """What an axis judged, by its name."""
-        return [judged for judged in self.judged if judged.axis.name == axis]
+        """Return the results of an axis, by its name."""
+        return [result for result in self.results if result.axis.name == axis]
 
     @property
     def fingerprint(self) -> str:
         """Twelve digits that stand for the study with the hashes of its models and data, and for the version."""
-        about = {"heatproof": self.manifest.get("heatproof"), "study": self.manifest.get("study")}
-        return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[
-            :12
-        ]
+        made_by = {
+            "heatproof": self.manifest.heatproof,
+            "study": self.manifest.study.as_mapping(),
+        }
+        text = json.dumps(made_by, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def charted(
     axis: str, chart: Callable[[AxisResult], Chart | None], nothing: str, missing: str
 ) -> Callable[[Material, float], Iterator[Drawing | Skipped]]:
-    """What makes the figures of one chart of an axis, as an `Item` has it: `drawings` of all that was judged.
+    """Return what makes the figures of one chart of an axis, as an `Item` has it: `drawings` of all its results."""
 
-    >>> next(charted("stability", lambda judged: None, "no rows", "no score")(Material([], {}), 1.0)).reason
-    'no rows'
-    """
-    return lambda material, width: drawings(
-        [(j, chart(j)) for j in material.of(axis)], nothing, missing
-    )
+    def make(material: Material, width: float) -> Iterator[Drawing | Skipped]:
+        charts = [(result, chart(result)) for result in material.of(axis)]
+        yield from drawings(charts, nothing, missing)
+
+    return make
 
 
 def drawings(
     charts: Sequence[tuple[AxisResult, Chart | None]], nothing: str, missing: str
 ) -> Iterator[Drawing | Skipped]:
-    """The charts of the page as drawings for a paper, each told from the others; why there is none where there is none.
+    """Yield the charts of the page as drawings for a paper, each with a name of its own, or why there is none.
 
     >>> next(drawings([], "no rows", "no score")).reason
     'no rows'
     """
     if not charts:
         yield Skipped("", nothing)
-    cubes = [judged.cube for judged, _ in charts]
-    for (judged, chart), subject in zip(charts, subjects(cubes), strict=True):
+    cubes = [result.cube for result, _ in charts]
+    for (result, chart), subject in zip(charts, subjects(cubes), strict=True):
         if chart is None:
             yield Skipped(subject, missing)
             continue
-        apart = (
-            chart.title.partition(": ")[2] if sum(cube is judged.cube for cube in cubes) > 1 else ""
-        )
-        told = ", ".join(filter(None, (subject, apart)))
-        yield Drawing(
-            told, f"{chart.title}: {about(judged.cube)}. {chart.caption}".strip(), chart.every
-        )
+        has_several_charts = sum(cube is result.cube for cube in cubes) > 1
+        chart_subject = chart.title.partition(": ")[2] if has_several_charts else ""
+        name = ", ".join(filter(None, (subject, chart_subject)))
+        caption = f"{chart.title}: {about(result.cube)}. {chart.caption}".strip()
+        yield Drawing(name, caption, chart.every)

@@ -2,95 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Panel, Tiles
 from heatproof.drawing.pictures import pair_card
 from heatproof.drawing.prose import number, records
-from heatproof.evaluation import CLEAN, IDENTITY, Condition
-from heatproof.models.modality import words_of
-from heatproof.statistics.forms import pair_scores
+from heatproof.evaluation import CLEAN, Condition, Shown
+from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.statistics.calibration import pair_scores
+from heatproof.statistics.cubes import Array, Cube
 
-CHANGED = "top-1 changed from "
-MOST = 12
+MOST_CARDS = 12
 
 
 def tiles_of(
-    judged: AxisResult, measure: str, asked: str, said: Callable[[str, float], str]
+    result: AxisResult, measure: str, asked: str, condition_words: Callable[[str, float], str]
 ) -> Tiles | None:
-    """What was kept of the samples on show, with their scores and the changes as they are said; None without any.
+    """Return the kept maps of the samples on show, with their scores by a measure; None where no map was kept.
 
-    First are those with a score under every change, of these those with large maps, which are drawn by key as all are,
+    `asked` is the question of the axis, with a place for the noun of a sample.
+    """
+    explained = [item for item in result.exhibits if item.explainer]
+    perturbed = {item.sample for item in explained if item.condition != CLEAN[0]}
+    samples = perturbed & set(result.cube.samples)
+    if not samples or measure not in result.cube.values:
+        return None
+
+    cube = result.cube.conditions_of(measure)
+    shown = {
+        (item.explainer, (item.condition, item.level), item.sample): item
+        for item in explained
+        if item.sample in samples
+    }
+    kept_conditions = {condition for _, condition, _ in shown}
+    columns: list[tuple[Condition, str]] = [(CLEAN, "as it is")]
+    for condition in cube.conditions:
+        if condition in kept_conditions:
+            columns.append((condition, condition_words(*condition)))
+
+    all_scores = pair_scores(cube, measure)
+    order = _in_order(samples, cube, all_scores, explained)
+    position = {sample: i for i, sample in enumerate(cube.samples)}
+    scores: dict[tuple[str, Condition, str], tuple[float, str]] = {}
+    for e, explainer in enumerate(cube.explainers):
+        for c, condition in enumerate(cube.conditions):
+            if condition in kept_conditions:
+                for sample in order:
+                    score = float(all_scores[e, c, position[sample]])
+                    scores[explainer, condition, sample] = (score, "")
+
+    rows = result.rows
+    is_lost = (rows["measure"] == measure) & (rows["status"] != "ok")
+    for row in records(rows[is_lost & rows["sample"].isin(samples)]):
+        key = (row.explainer, (row.condition, row.level), row.sample)
+        scores[key] = (float("nan"), _why_no_score(row))
+    return Tiles(columns, order, shown, scores, asked.format(result.words.sample))
+
+
+def _in_order(
+    samples: Collection[str], cube: Cube, scores: Array, exhibits: Sequence[Shown]
+) -> list[str]:
+    """Return the samples in the order in which they are offered.
+
+    First come those with a score under every change, of these those with large maps, which are drawn by key as all are,
     and of these the one nearest to the median of all samples.
     """
-    cube = judged.cube
-    plain = [item for item in judged.exhibits if item.explainer]
-    kept = {item.sample for item in plain if item.condition != CLEAN[0]} & {*cube.samples}
-    if not kept or measure not in cube.values:
-        return None
-    shown = {(s.explainer, (s.condition, s.level), s.sample): s for s in plain if s.sample in kept}
-    there = {condition for _, condition, _ in shown}
-    columns: list[tuple[Condition, str]] = [(CLEAN, "as it is")]
-    columns += [(c, said(*c)) for c in cube.conditions if c in there and c[0] != IDENTITY]
-    every = pair_scores(cube.values, measure)
-    methods = [i for i, e in enumerate(cube.explainers) if e not in cube.controls]
-    with np.errstate(invalid="ignore"):
-        sums, counts = np.nansum(every[methods], (0, 1)), np.isfinite(every[methods]).sum((0, 1))
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    middle = np.nanmedian(means) if np.isfinite(means).any() else 0.0
-    place = {sample: i for i, sample in enumerate(cube.samples)}
-    lacking = (~np.isfinite(every[methods]).any(0)).sum(0)
-    far = np.nan_to_num(np.abs(means - middle), nan=np.inf)
-    side = {item.sample: max(item.image.shape) if item.image.ndim == 3 else 0 for item in plain}
-    order = sorted(kept, key=lambda s: (lacking[place[s]], -side[s], far[place[s]], s))
-    at = {c: i for i, c in enumerate(cube.conditions)}
-    scores = {
-        (e, c, s): (float(every[i, at[c], place[s]]), "")
-        for i, e in enumerate(cube.explainers)
-        for c, _ in columns[1:]
-        for s in order
-    }
-    lost = judged.rows[judged.rows["sample"].isin(kept) & (judged.rows["status"] != "ok")]
-    for r in records(lost.drop_duplicates(["explainer", "condition", "level", "sample"])):
-        why = str(r.reason or r.status)
-        told = f"now: {why.rpartition(' to ')[2]}" if why.startswith(CHANGED) else why
-        scores[r.explainer, (r.condition, r.level), r.sample] = (
-            float("nan"),
-            told if r.status == "flipped" else why,
-        )
-    return Tiles(columns, order, shown, scores, asked.format(words_of(judged.task).sample))
+    is_method = [explainer not in cube.controls for explainer in cube.explainers]
+    of_methods = scores[is_method]
+    is_scored = np.isfinite(of_methods)
+    means = mean_of_finite(np.moveaxis(of_methods, -1, 0).reshape(len(cube.samples), -1))
+    median = np.nanmedian(means) if np.isfinite(means).any() else 0.0
+    from_median = np.nan_to_num(np.abs(means - median), nan=np.inf)
+    unscored_conditions = (~is_scored.any(0)).sum(0)
+    side = {item.sample: max(item.image.shape) if item.image.ndim == 3 else 0 for item in exhibits}
+
+    def rank(sample: str) -> tuple[int, int, float, str]:
+        position = cube.samples.index(sample)
+        return unscored_conditions[position], -side[sample], from_median[position], sample
+
+    return sorted(samples, key=rank)
+
+
+def _why_no_score(row: Any) -> str:
+    """Return what the model predicts instead, where the prediction changed, else the reason of a row."""
+    predicted_after = getattr(row, "predicted_after", None)
+    if row.status == "flipped" and not pd.isna(predicted_after) and predicted_after:
+        return f"now: {predicted_after}"
+    return str(row.reason or row.status)
 
 
 def worst_panel(
-    judged: AxisResult, found: Tiles | None, key: str, title: str, caption: str
+    result: AxisResult, tiles: Tiles | None, key: str, title: str, caption: str
 ) -> Panel | None:
-    """For each method the pair with the lowest score of those whose maps were kept, the worst method first."""
-    worst: dict[str, tuple[float, str, Condition]] = {}
-    if found is None:
+    """Return for each method the pair with the lowest score of those whose maps were kept, the worst method first."""
+    if tiles is None:
         return None
-    for (e, c, s), (score, _) in found.scores.items():
-        kept = [
-            item
-            for item in (found.shown.get((e, CLEAN, s)), found.shown.get((e, c, s)))
-            if item is not None
-        ]
-        if (
-            np.isfinite(score)
-            and sum(item.map is not None for item in kept) == 2
-            and e not in judged.cube.controls
-        ):
-            worst[e] = min(worst.get(e, (np.inf, "", CLEAN)), (round(score, 6), s, c))
+    worst: dict[str, tuple[float, str, Condition]] = {}
+    for (explainer, condition, sample), (score, _) in tiles.scores.items():
+        if explainer in result.cube.controls or not np.isfinite(score):
+            continue
+        before = tiles.shown.get((explainer, CLEAN, sample))
+        after = tiles.shown.get((explainer, condition, sample))
+        if before is None or after is None or before.map is None or after.map is None:
+            continue
+        pair = (round(score, 6), sample, condition)
+        worst[explainer] = min(worst.get(explainer, pair), pair)
     if not worst:
         return None
-    cards, words = [], dict(found.columns)
-    for e, (score, s, c) in sorted(worst.items(), key=lambda item: item[1])[:MOST]:
-        before, after = found.shown[e, CLEAN, s], found.shown[e, c, s]
-        said = f"{after.note.replace(' -', ' −') or words[c]}, {s}"
-        cards.append(pair_card(judged.looks[e], before, after, number(score), said))
-    inside = Markup('<div class="pairs">{}</div>').format(Markup("").join(cards))
-    caption += f" {left} better methods were left out." if (left := len(worst) - len(cards)) else ""
-    return Panel(key, title, caption, inside, strip=True)
+
+    worst_first = sorted(worst.items(), key=lambda item: item[1])
+    cards = []
+    condition_words = dict(tiles.columns)
+    for explainer, (score, sample, condition) in worst_first[:MOST_CARDS]:
+        before = tiles.shown[explainer, CLEAN, sample]
+        after = tiles.shown[explainer, condition, sample]
+        change = after.note.replace(" -", " −") or condition_words[condition]
+        words = f"{change}, {sample}"
+        cards.append(pair_card(result.looks[explainer], before, after, number(score), words))
+    left_out = len(worst) - len(cards)
+    if left_out:
+        caption += f" {left_out} better methods were left out."
+    html = Markup('<div class="pairs">{}</div>').format(Markup("").join(cards))
+    return Panel(key, title, caption, html, strip=True)

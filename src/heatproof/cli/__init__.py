@@ -11,7 +11,7 @@ import typer
 
 from heatproof.cli.compare import check, compare, leaderboard, validate
 from heatproof.cli.export import export, figures, push
-from heatproof.cli.read import list_names, report, show, verify
+from heatproof.cli.read import list_names, report, rule, show, verify
 from heatproof.cli.run import INTERRUPTED, LOCAL_RAY, demo, merge, plan, run
 from heatproof.errors import UserError, printable
 
@@ -23,7 +23,13 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Make a run": {"demo": demo, "plan": plan, "run": run, "merge": merge},
-    "Read a run": {"report": report, "show": show, "verify": verify, "ls": list_names},
+    "Read a run": {
+        "report": report,
+        "show": show,
+        "rule": rule,
+        "verify": verify,
+        "ls": list_names,
+    },
     "Judge and compare": {
         "check": check,
         "compare": compare,

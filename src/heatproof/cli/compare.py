@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heatproof.cli.read import Directory, check_file, paint, say, terminal_width
+
+if TYPE_CHECKING:
+    from heatproof.testing.check import Outcome
+    from heatproof.testing.forbid import Ruling
 
 Runs = Annotated[
     list[Path],
@@ -29,7 +33,11 @@ def check(
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option(help="A file of requirements: one in each line, or a YAML list."),
+        typer.Option(help="A file of requirements: one in each line, or YAML."),
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Fail if this rule finds something; may be repeated."),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report here too.")] = None,
     format: Annotated[Form, typer.Option(help="How to print what was found.")] = Form.text,
@@ -46,19 +54,27 @@ def check(
 ) -> None:
     """Hold a run's confidence bounds against requirements, for CI.
 
-    Exit status: 0 all passed, 1 one fell short, 2 a mistake, such as a requirement about nothing in the run.
+    Exit status: 0 all passed, 1 one fell short or a forbidden rule found something, 2 a mistake, such as a requirement
+    about nothing in the run. `heatproof rule` lists the rules.
     """
     from heatproof.runs.atomic import write_atomically
     from heatproof.runs.run import read
     from heatproof.testing import output
     from heatproof.testing.check import Limits
     from heatproof.testing.check import check as check_run
+    from heatproof.testing.forbid import forbidden
     from heatproof.testing.requirement import read_requirements
 
-    texts = [*(require or []), *(text for path in file or [] for text in read_requirements(path))]
-    outcomes = check_run(
-        read(directory), texts, Limits(min_samples, min_retention, max_undefined, strict)
-    )
+    texts, rules = list(require or []), list(forbid or [])
+    for path in file or []:
+        content = read_requirements(path)
+        texts += content.require
+        rules += content.forbid
+    run = read(directory)
+    outcomes: list[Outcome | Ruling] = list(forbidden(run, rules))
+    if texts or not rules:
+        limits = Limits(min_samples, min_retention, max_undefined, strict)
+        outcomes = [*check_run(run, texts, limits), *outcomes]
     if junit is not None:
         write_atomically(junit, output.junit(outcomes, str(directory)))
     if format is Form.json:

@@ -1,4 +1,4 @@
-"""Commands that read: report, show and ls."""
+"""Commands that read: report, show, verify, rule and ls."""
 
 from __future__ import annotations
 
@@ -88,24 +88,44 @@ def show(
 
 
 def verify(directory: Directory) -> None:
-    """Say what of a run is whole, damaged, foreign, doubled or missing.
+    """Check every file of a run: intact, corrupt, from another study, duplicate or missing.
 
-    Every byte is read. The exit code is 0 where all is whole and nothing is missing, 1 otherwise.
+    Every byte is read. The exit code is 0 if every file is intact and none is missing, 1 otherwise.
     """
-    from heatproof.runs.verify import verify as look
+    from heatproof.runs.verify import verify as check_files
 
-    found = look(directory)
-    amiss = [verdict for verdict in found if verdict.state != "whole"]
-    for verdict in amiss:
-        paint(
-            [
-                (f"{verdict.state:<8} {verdict.name}", "yellow"),
-                *((f"         {line}", "") for line in [verdict.why] if line),
-            ]
-        )
-    paint([(f"{len(found) - len(amiss)} files whole, {len(amiss)} amiss in {directory}", "")])
-    if amiss:
-        raise typer.Exit(1)
+    verdicts = check_files(directory)
+    problems = [verdict for verdict in verdicts if verdict.state != "intact"]
+    for verdict in problems:
+        paint([(f"{verdict.state:<9} {verdict.name}", "yellow")])
+        if verdict.reason:
+            paint([(f"{'':<9} {verdict.reason}", "")])
+    intact = f"{len(verdicts) - len(problems)} files OK"
+    if not problems:
+        paint([(f"{intact} in {directory}", "")])
+        return
+    paint([(f"{intact}, {len(problems)} with problems in {directory}", "")])
+    raise typer.Exit(1)
+
+
+def rule(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The name of a rule; without one, all are listed.", show_default=False),
+    ] = None,
+) -> None:
+    """Explain a finding by the name of its rule: what it means, what to do, an example."""
+    from heatproof.rules import RULES, section_of
+
+    if name is not None:
+        width = min(terminal_width() or PIPED, 100)
+        paragraphs = section_of(name).split("\n\n")
+        return say("\n\n".join(textwrap.fill(paragraph, width) for paragraph in paragraphs))
+    widest = max(map(len, RULES))
+    styles = {"problem": "red", "warning": "yellow", "note": ""}
+    for known in RULES.values():
+        line = f"{known.severity:<8} {known.name:<{widest}}  {known.summary}"
+        paint([(line, styles[known.severity])])
 
 
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
@@ -132,7 +152,7 @@ def print_summary(run: Run) -> None:
     from heatproof.report.terminal import styled_summary
 
     samples, width = run.samples(), terminal_width() or PIPED
-    paint(styled_summary(run.in_study_order(), samples, run.manifest, width))
+    paint(styled_summary(run.results(), samples, run.manifest, width))
     failed = samples[samples["error"].fillna("") != ""].drop_duplicates(["dataset", "sample"])
     if len(failed) == 0:
         return

@@ -137,15 +137,12 @@ def run(
     ] = None,
     retry_errors: Annotated[
         bool,
-        typer.Option(
-            "--retry-errors", help="Read samples again that a file system or a store did not give."
-        ),
+        typer.Option("--retry-errors", help="Retry samples that failed to load."),
     ] = False,
 ) -> None:
     """Run a study, or finish it; write its report.
 
-    The same command again goes on where it was interrupted. A study with more explainers, models or data computes
-    only what is new.
+    Rerun the command to resume. A study with more explainers, models or data computes only what is new.
     """
     share = _share(shard)
     _check_count("--limit", limit)

@@ -177,8 +177,19 @@ def _wrapped(explainer: str) -> str:
     return ours if ours in TITLES else name
 
 
+def removal_words(condition: str) -> str:
+    """Return the name of a removal condition, of its imputer or of its order, as a sentence has it.
+
+    >>> removal_words("noisy_linear morf")
+    'noisy linear MoRF'
+    """
+    return " ".join(FILLINGS.get(word, word) for word in condition.split(" "))
+
+
 def spoken(text: str, known: Mapping[str, Look]) -> str:
-    """A sentence in which methods have their human names; a name before a colon is one of a study file and stays.
+    """Return the text of a finding with the display names of methods.
+
+    A name before a colon, or in brackets, is one of a study file and stays.
 
     >>> known = looks(["lime(samples=8)", "grad_cam"])
     >>> spoken("lime(samples=8) is behind grad_cam; draw more: lime: {samples: 32}", known)

@@ -56,13 +56,17 @@ def mark(
     high: float = math.nan,
     chance: float = math.nan,
     said: str = "",
+    above_chance: bool | None = None,
 ) -> Mark:
     """The mark of a method in its colour, open for a second setting.
 
-    It is hollow where nothing shows that it differs from chance: without an interval, or where the interval reaches chance.
+    It is hollow where nothing shows that it differs from chance: without an interval, or where the interval reaches
+    chance. A test of `above_chance` decides where one was made.
     """
     has_interval = math.isfinite(low) and math.isfinite(high)
     reaches_chance = low <= chance <= high or value == chance
+    if above_chance is not None:
+        reaches_chance = not above_chance
     kind = "open" if look.open else "filled"
     if reaches_chance or not has_interval:
         kind = "hollow"

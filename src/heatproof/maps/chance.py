@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from heatproof.errors import UserError
+from heatproof.evaluation import Chance
 from heatproof.maps.similarity import Profile, profile
 from heatproof.types import KIND_BY_DIMENSIONS
 
@@ -35,21 +35,20 @@ def profile_of(
     return profile(maps, USUAL_K.get(kind, 0.1) if isinstance(k, str) else k, dims=dims)
 
 
-def over_references(
-    scores: Tensor, ids: Sequence[str], references: Sequence[str]
-) -> tuple[Tensor, Tensor]:
-    """The chance level (B,) from scores (R, B) against R references, and how far each reference lies above it, (R,).
+def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Chance:
+    """Return the chance level of B samples from their scores (R, B) against R references.
 
-    A sample that is a reference itself is not compared with itself; without another one its level is NaN. The second is
-    the sum over the samples of a reference's score less the sample's level, so those of several shards add up.
+    A sample that is a reference itself is not compared with itself; without another one its level is NaN. The sums say
+    how far each reference lies above the level, so those of several shards add up.
 
-    >>> level, above = over_references(torch.tensor([[0.2, 0.9], [0.4, 0.6]]), ["a", "b"], ["b", "c"])
-    >>> level.tolist(), [round(float(x), 3) for x in above]
-    ([0.300..., 0.600...], [-0.1, 0.1])
+    >>> chance = over_references(torch.tensor([[0.2, 0.9], [0.4, 0.6]]), ["a", "b"], ["b", "c"])
+    >>> chance.level.tolist(), [round(float(x), 3) for x in chance.sums], chance.counts.tolist()
+    ([0.300..., 0.600...], [-0.1, 0.1], [1, 2])
     """
     others = of_others(scores, ids, references)
     level = others.nanmean(0)
-    return level.to(scores.dtype), (others - level).nansum(1)
+    above = others - level
+    return Chance(level.to(scores.dtype), above.nansum(1), torch.isfinite(above).sum(1))
 
 
 def of_others(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Tensor:
@@ -62,24 +61,6 @@ def itself(ids: tuple[str, ...], references: tuple[str, ...]) -> Tensor:
     """Which samples are which reference, (R, B), found once for all measures."""
     found = [[own == other for own in ids] for other in references]
     return torch.tensor(found, dtype=torch.bool).view(len(references), len(ids))
-
-
-def packed(above: Tensor) -> bytes:
-    """Sums (R,) in R + 4 bytes: the largest as float32, and each as one of 255 steps up to it.
-
-    >>> unpacked(packed(torch.tensor([0.5, -1.0, 0.25]))).round(2).tolist()
-    [0.5, -1.0, 0.25]
-    """
-    sums = above.double().cpu().numpy()
-    largest = np.float32(np.abs(sums).max(initial=0.0))
-    steps = np.rint(sums / largest * 127) if largest > 0 else np.zeros_like(sums)
-    return bytes(largest.tobytes() + steps.astype(np.int8).tobytes())
-
-
-def unpacked(stored: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What `packed` has made of the sums, (R,)."""
-    steps = np.frombuffer(stored, dtype=np.int8, offset=4).astype(np.float64)
-    return np.asarray(steps * float(np.frombuffer(stored, dtype=np.float32, count=1)[0]) / 127)
 
 
 def check_k(k: int | float | str, shape: Sequence[int], evaluation: str) -> None:

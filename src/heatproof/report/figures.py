@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from heatproof.axes import AXES, axis_results
+from heatproof.axes import AXES
 from heatproof.axes.contract import figures_of
 from heatproof.axes.material import Material
 from heatproof.drawing.latex import escape, render
@@ -17,7 +17,6 @@ from heatproof.errors import UserError, unknown
 from heatproof.report.proof_sheet_drawing import ITEM
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.digests import as_json
-from heatproof.runs.pictures import read_exhibits
 from heatproof.runs.run import Run, read
 
 INDEX = "index.json"
@@ -99,10 +98,9 @@ def write_all(
     folder = Path(str(run.path)) / "figures" if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; figures need a directory")
-    shown = read_exhibits(run.path) if ITEM in chosen else []
-    judged = axis_results(run.in_study_order(), run.samples(), shown, run.manifest)
+    results = run.results(gallery=ITEM in chosen)
     return write_items(
-        Material(judged, run.manifest, run.samples()),
+        Material(results, run.manifest, run.samples()),
         chosen,
         folder,
         list(dict.fromkeys(formats)),
@@ -157,10 +155,11 @@ def write_items(
 
 
 def _latex(piece: Table, stem: str, material: Material, width: float) -> bytes:
-    notes = [f"from: {material.manifest.get('command', 'unknown')}", f"run {material.fingerprint}"]
-    notes[1] += (
-        f", heatproof {material.manifest.get('heatproof', 'unknown')}; written by `heatproof figures`"
-    )
+    manifest = material.manifest
+    notes = [
+        f"from: {manifest.command or 'unknown'}",
+        f"run {material.fingerprint}, heatproof {manifest.heatproof}; written by `heatproof figures`",
+    ]
     return render(piece.content, escape(piece.caption), f"tab:{stem}", notes, width).encode()
 
 
@@ -202,8 +201,8 @@ def _index(
     """What was written and what was not, as plain data without dates, so that the same run gives the same file."""
     return {
         "run": material.fingerprint,
-        "command": material.manifest.get("command", ""),
-        "heatproof": material.manifest.get("heatproof", ""),
+        "command": material.manifest.command,
+        "heatproof": material.manifest.heatproof,
         "width": width,
         "written": [
             {

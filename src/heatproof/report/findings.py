@@ -7,31 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
 
 import pandas as pd
 
-from heatproof.axes import AXES, AxisResult, Finding, axis_results
-from heatproof.axes.contract import NO_SCORE, Severity, findings_of, unseen
+from heatproof.axes import AXES, AxisResult, Finding
+from heatproof.axes.contract import finding_template, findings_of
 from heatproof.drawing.methods import Look, spoken
 from heatproof.drawing.prose import (
     above,
     difference,
     digits_of,
+    each,
     listing,
     number,
+    plural,
     records,
     with_interval,
 )
-from heatproof.evaluation import REDRAW
+from heatproof.explainers import EXPLAINERS
+from heatproof.report.common_findings import common_findings, undefined_maps
 from heatproof.report.frontier import frontier_findings, weighed
-from heatproof.statistics import FEW_SAMPLES
+from heatproof.rules import SEVERITIES
+from heatproof.runs.manifest import Manifest
+from heatproof.statistics import FEW_SAMPLES, FEWEST
+from heatproof.statistics.intervals import unseen_share
 from heatproof.statistics.power import power_sentence
 
-MOST = 8
-"""Findings of one dataset and model that are written out; the rest is counted."""
-SEVERITIES: tuple[Severity, ...] = ("act", "mind", "note")
+BUDGETS = ("samples", "draws", "steps")
+"""The parameters of explainers that say how many passes a map gets."""
+RARE_SHARE = 0.05
+"""Kinds of samples that make up less than this are called rare."""
 PILOT = 100
 """The samples from which on the intervals of means are usually narrow enough to rank a handful of methods."""
 ENOUGH = 8
@@ -39,80 +45,104 @@ ENOUGH = 8
 FAR = 50
 """So many times as many samples are not worth naming."""
 
-UNTRAINED = unseen(
-    "act",
-    "The model looks untrained",
-    "The last layer answers at random, so every explanation explains noise.",
-    "Load the trained weights, or train the head, and run again into a new directory.",
+UNTRAINED = finding_template(
+    "untrained-model",
+    title="The model looks untrained",
+    means="The last layer answers at random, so every explanation explains noise.",
+    do="Load the trained weights, or train the head, and run again into a new directory.",
 )
-UNNORMALISED = unseen(
-    "act",
-    "The model was given without its normalisation",
-    "A network that sees values on another scale than it was trained on predicts, and explains, something else.",
-    "Give mean and std to Model(...), or name the source (timm:…, hf:…, torchvision:…), which brings them; if they are "
+UNNORMALISED = finding_template(
+    "missing-normalisation",
+    title="The model was given without its normalisation",
+    seen="It has neither mean nor std, and {source}.",
+    means="With values on another scale than in training, a network predicts, and explains, something else.",
+    do="Give mean and std to Model(...), or name the source (timm:…, hf:…, torchvision:…), which brings them. If they are "
     "part of the network already, nothing is wrong.",
 )
-SQUASHED = unseen(
-    "mind",
-    "The scores look like probabilities",
-    "Where a sigmoid or softmax is taken for logits, probabilities are all alike and gradients vanish when it is sure.",
-    "Leave the last sigmoid or softmax off, or say so: task={'classification': {'outputs': 'probabilities'}}.",
+SQUASHED = finding_template(
+    "probability-outputs",
+    title="The scores look like probabilities",
+    seen="The explained score of every sample lies in [0, 1]: {low:.2f} to {high:.2f}.",
+    means="If a sigmoid or softmax is taken for logits, all scores are alike and gradients vanish where the model is "
+    "certain.",
+    do="Leave off the last sigmoid or softmax, or declare it: task={{'classification': {{'outputs': 'probabilities'}}}}.",
 )
-UNFINISHED = unseen(
-    "act",
-    "Unfinished run",
-    "Means are over what is there, and methods may be compared on different samples.",
-    "Run the same command again; it computes what is missing.",
+UNFINISHED = finding_template(
+    "unfinished-run",
+    title="Unfinished run",
+    seen="{parts} of the study {are} not computed yet.",
+    means="Means are over what is there, and methods may be compared on different samples.",
+    do="Rerun the command to resume.",
 )
-FEW = unseen(
-    "mind",
-    "Few samples",
-    "Intervals from so few samples are wide, and methods that look equal may not be.",
-    f"Test at least {PILOT} samples before you choose a method: limit: {PILOT} in the study file, or a folder with "
-    "more data. Take this run as a trial; four times as many samples halve the intervals.",
+TOO_FEW = finding_template(
+    "too-few-samples",
+    title="Too few samples",
+    seen="{tested}",
+    means="From fewer than {fewest} samples there are no intervals and no tests, so no method is called better.",
+    do="Test at least {pilot} samples before you choose a method.",
 )
-TIED = unseen(
-    "note",
-    "The best methods are not separated",
-    "With these data the first places could be exchanged.",
-    "Choose among them by cost or by another axis, or test more samples.",
+FEW = finding_template(
+    "few-samples",
+    title="Few samples",
+    seen="{tested}",
+    means="Intervals from so few samples are wide, and methods that look equal may not be.",
+    do="Take this run as a pilot. Test at least {pilot} samples before you choose a method; four times as many samples "
+    "halve the intervals.",
 )
-NO_INTERVAL = unseen(
-    "mind",
-    "Scores without an interval",
-    "An interval that holds would be wider than half of the scale, so the score says next to nothing about other data.",
-    "Do not read these scores without more samples, or a milder condition that keeps more of them.",
+RARE = finding_template(
+    "rare-failures-unseen",
+    title="Rare failures may be unseen",
+    seen="A kind of sample that makes up less than {percent:.0f} % of the data may not be among {n} samples.",
+    means="Intervals describe the kinds of samples that were seen. Scores on a rare kind can be anything.",
+    do="Test more samples: 300 of them hold a kind that makes up 1 % of the data with a probability of 95 %.",
 )
-UNREADABLE = unseen(
-    "mind",
-    "Unreadable files",
-    "They took no part, so the numbers are of the others.",
-    "Mend or remove them and run again into a new directory.",
+TIED = finding_template(
+    "tied-methods",
+    title="The best methods are tied",
+    seen="{tie}",
+    means="These data do not tell which of them is better.",
+    do="Choose among them by cost or by another test, or test more samples.",
 )
-UNDEFINED = unseen(
-    "mind",
-    NO_SCORE,
-    "A map that is constant or not finite has no order, so there is nothing to score; the numbers are of the others.",
-    "Look at the reasons: a constant map often means a saturated output, or a layer that does not see the input.",
+SMALL_BUDGET = finding_template(
+    "small-budget",
+    title="Fewer draws than the default",
+    seen="{budgets}.",
+    means="With a small budget a map is a rough estimate, and the scores are those of the noise as well.",
+    do="Use the default before you judge the method.",
+)
+NO_INTERVAL = finding_template(
+    "no-interval",
+    title="Scores without an interval",
+    means="Too few samples have this score, so it says next to nothing about other data.",
+    do="Do not read these scores without more samples, or a milder condition that keeps more of them.",
+)
+UNREADABLE = finding_template(
+    "unreadable-files",
+    title="Unreadable files",
+    seen="{files} could not be read.",
+    means="They took no part, so the numbers are those of the others.",
+    do="Repair or remove them, and run again into a new directory.",
 )
 
 
 def findings(
-    table: pd.DataFrame, samples: pd.DataFrame, manifest: Mapping[str, Any], most: int = MOST
+    results: Iterable[AxisResult],
+    samples: pd.DataFrame,
+    manifest: Manifest,
+    missing: Sequence[str] = (),
 ) -> list[Finding]:
-    """What a run shows, for every dataset and model: the most urgent first, about `most` and a count of the rest.
+    """Return what a run shows, for every dataset and model: the most serious first.
 
-    >>> columns = ["dataset", "model", "sample", "error", "evaluation"]
-    >>> findings(pd.DataFrame(columns=columns), pd.DataFrame(columns=columns), {})
-    []
+    Rules that the study ignores (`ignore` in the manifest) are left out. `missing` names the parts of the study that
+    are not computed yet.
     """
     by_place: dict[tuple[str, str], list[AxisResult]] = {}
-    for judged in axis_results(table, samples, (), manifest):
-        by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
+    for result in results:
+        by_place.setdefault((result.cube.dataset, result.cube.model), []).append(result)
     listed = []
     for (dataset, model), here in by_place.items():
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        listed += findings_here(dataset, model, here, own, manifest, most)
+        listed += findings_here(dataset, model, here, own, manifest, missing)
     return listed
 
 
@@ -121,30 +151,30 @@ def findings_here(
     model: str,
     here: Sequence[AxisResult],
     samples: pd.DataFrame,
-    manifest: Mapping[str, Any],
-    most: int = MOST,
+    manifest: Manifest,
+    missing: Sequence[str] = (),
 ) -> list[Finding]:
-    """The same for one dataset and model, from what its axes judged and its own samples."""
-    listed = list(_run_findings(model, here, samples, manifest))
-    for judged in here:
-        own = findings_of(judged)
-        told = any(finding.title == NO_SCORE for finding in own)
-        listed += _named(judged, [*own, *([] if told else _undefined(judged))])
+    """Return the findings of one dataset and model, from the results of its axes and its own samples."""
+    listed = list(_run_findings(model, here, samples, manifest, missing))
+    for result in here:
+        of_axis = findings_of(result) + list(common_findings(result))
+        if not any(finding.rule == "undefined-maps" for finding in of_axis):
+            of_axis += undefined_maps(result)
+        listed += _named(result, of_axis)
     listed += _no_interval(here)
     listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
+
+    listed = [finding for finding in listed if finding.rule not in manifest.ignore]
     order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
-    listed.sort(
-        key=lambda f: (
-            SEVERITIES.index(f.severity),
-            order.get(f.axis, len(order)),
-            -len(f.explainers),
-        )
-    )
-    looks = {e: look for judged in here for e, look in judged.looks.items()}
+
+    def urgency(finding: Finding) -> tuple[int, int, int]:
+        severity = SEVERITIES.index(finding.severity)
+        return severity, order.get(finding.axis, len(order)), -len(finding.explainers)
+
+    looks = {e: look for result in here for e, look in result.looks.items()}
     plain = {e: replace(look, name=look.name.partition(" (")[0]) for e, look in looks.items()}
-    return [
-        _spoken(replace(f, dataset=dataset, model=model), plain) for f in _at_most(listed, most)
-    ]
+    located = [replace(finding, dataset=dataset, model=model) for finding in listed]
+    return [_spoken(finding, plain) for finding in sorted(located, key=urgency)]
 
 
 def _spoken(finding: Finding, looks: Mapping[str, Look]) -> Finding:
@@ -159,16 +189,6 @@ def unreadable(samples: pd.DataFrame) -> pd.DataFrame:
     return samples[samples["error"].fillna("").astype(str).ne("")]
 
 
-def untrained_head(model: str, manifest: Mapping[str, Any], fact: str = "untrained_head") -> str:
-    """Why the last layer of a model looks as if it was never trained, as the manifest has it; empty where it does not.
-
-    >>> untrained_head("net", {"study": {"models": {"net": {"untrained_head": "its bias is zero"}}}})
-    'its bias is zero'
-    """
-    models = (manifest.get("study") or {}).get("models") or {}
-    return str((models.get(model) or {}).get(fact) or "")
-
-
 def _all_below_one(samples: pd.DataFrame) -> bool:
     """Whether every explained logit of enough samples lies in [0, 1] and not near 0, as probabilities do."""
     scores = samples["readout"].dropna() if "readout" in samples else pd.Series(dtype=float)
@@ -179,54 +199,96 @@ def _all_below_one(samples: pd.DataFrame) -> bool:
 
 
 def _run_findings(
-    model: str, here: Sequence[AxisResult], samples: pd.DataFrame, manifest: Mapping[str, Any]
+    model: str,
+    here: Sequence[AxisResult],
+    samples: pd.DataFrame,
+    manifest: Manifest,
+    missing: Sequence[str],
 ) -> Iterator[Finding]:
-    gaps = tuple(str(gap) for gap in manifest.get("missing") or ())
-    if gaps:
-        seen = f"This is so far: {len(gaps)} part{'s' if len(gaps) != 1 else ''} of the study are not computed yet."
-        yield replace(UNFINISHED, seen=seen, items=gaps)
-    head = untrained_head(model, manifest)
-    if head:
-        yield replace(UNTRAINED, seen=f"{head[0].upper()}{head[1:]}.")
-    source = untrained_head(model, manifest, "unnormalised")
-    if source:
-        yield replace(UNNORMALISED, seen=f"It has neither mean nor std, and {source}.")
+    """Yield what concerns the model, the samples and the run as a whole."""
+    if missing:
+        words = {"parts": _counted(len(missing), "part"), "are": plural(missing, "is", "are")}
+        yield UNFINISHED.filled(words, items=tuple(missing))
+    entry = manifest.study.model(model)
+    if entry.untrained_head:
+        sentence = f"{entry.untrained_head[0].upper()}{entry.untrained_head[1:]}."
+        yield replace(UNTRAINED, seen=sentence)
+    if entry.unnormalised:
+        yield UNNORMALISED.filled({"source": entry.unnormalised})
     if _all_below_one(samples):
-        low, high = samples["readout"].min(), samples["readout"].max()
-        yield replace(
-            SQUASHED,
-            seen=f"The explained score of every sample lies in [0, 1]: {low:.2f} to {high:.2f}.",
-        )
+        ends = {"low": samples["readout"].min(), "high": samples["readout"].max()}
+        yield SQUASHED.filled(ends)
     unread = unreadable(samples)
     if len(unread):
         items = tuple(
             f"{name}: {why}" for name, why in zip(unread["sample"], unread["error"], strict=True)
         )
-        yield replace(
-            UNREADABLE,
-            seen=f"{len(items)} file{'s' if len(items) != 1 else ''} could not be read.",
-            items=items,
-        )
-    n = max((len(judged.cube.samples) for judged in here), default=0)
-    ties = [text for judged in here[:1] if (text := _tie(judged))]
-    groups = max((judged.groups for judged in here), default=0)
-    if here and (groups or n) < FEW_SAMPLES:
-        tested = f"{n} sample{'s were' if n != 1 else ' was'} tested."
-        of_groups = f" They form {groups} groups, which is what counts." if groups else ""
-        methods = max(len(judged.cube.explainers) - len(judged.cube.controls) for judged in here)
-        power = [power_sentence(groups or n, methods)] if methods > 1 else []
-        yield replace(FEW, seen=" ".join([tested + of_groups, *power, *ties]))
-    else:
-        for text in ties:
-            yield replace(TIED, seen=text)
+        yield UNREADABLE.filled({"files": _counted(len(items), "file")}, items=items)
+    yield from _small_budget(here, manifest)
+    if here:
+        yield from _sample_size(here)
 
 
-def _tie(judged: AxisResult) -> str:
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _sample_size(here: Sequence[AxisResult]) -> Iterator[Finding]:
+    """What so many samples, or groups of them, cannot show."""
+    samples = max(len(result.cube.samples) for result in here)
+    groups = max(result.groups for result in here)
+    independent = groups or samples
+    tie = _tie(here[0])
+    if independent < FEW_SAMPLES:
+        was = "was" if samples == 1 else "were"
+        sentences = [f"{_counted(samples, 'sample')} {was} tested."]
+        if groups:
+            sentences.append(f"They form {groups} groups, and only groups are independent.")
+        methods = max(len(set(r.cube.explainers) - r.cube.controls) for r in here)
+        if methods > 1:
+            sentences.append(power_sentence(independent, methods))
+        template = TOO_FEW if independent < FEWEST else FEW
+        words = {
+            "tested": " ".join([*sentences, tie]).strip(),
+            "fewest": FEWEST,
+            "pilot": PILOT,
+        }
+        yield template.filled(words, change={"limit": PILOT})
+    elif tie:
+        yield TIED.filled({"tie": tie})
+    share = unseen_share(independent) if independent else 1.0
+    if independent >= FEWEST and share > RARE_SHARE:
+        yield RARE.filled({"percent": 100 * share, "n": independent})
+
+
+def _small_budget(here: Sequence[AxisResult], manifest: Manifest) -> Iterator[Finding]:
+    """Methods with fewer samples, draws or steps than their default."""
+    methods = {name for result in here for name in result.cube.explainers}
+    methods -= {name for result in here for name in result.cube.controls}
+    small, defaults = {}, []
+    for name, entry in manifest.study.explainers.items():
+        registered = entry.name or name
+        explainer = EXPLAINERS.get(registered)
+        if name not in methods or not is_dataclass(explainer):
+            continue
+        for budget in fields(explainer):
+            asked = entry.parameters.get(budget.name)
+            if budget.name not in BUDGETS or not isinstance(budget.default, int):
+                continue
+            if isinstance(asked, int) and asked < budget.default:
+                small[name] = f"{asked} {budget.name} (default {budget.default})"
+                defaults.append({registered: {budget.name: budget.default}})
+    if small:
+        words = {"budgets": each(small.items())}
+        yield SMALL_BUDGET.filled(words, small, change={"explainers": defaults})
+
+
+def _tie(result: AxisResult) -> str:
     """That the two best methods are not told apart, and how many samples it might take; empty where they are."""
-    if not judged.headlines or judged.headlines[0].better != "higher":
+    if not result.headlines or result.headlines[0].better != "higher":
         return ""
-    name = judged.headlines[0].name
-    ranking, tests = (frame[frame["measure"] == name] for frame in (judged.ranking, judged.tests))
+    name = result.headlines[0].name
+    ranking, tests = (frame[frame["measure"] == name] for frame in (result.ranking, result.tests))
     best = list(
         ranking[ranking["score"].notna() & ~ranking["control"].astype(bool)]["explainer"][:2]
     )
@@ -235,7 +297,7 @@ def _tie(judged: AxisResult) -> str:
         return ""
     apart = (gap["difference"], gap["low"], gap["high"])
     own, other = (number(gap[score], digits_of(*apart)) for score in ("score_a", "score_b"))
-    said = f"{listing(best)}, first by {judged.headlines[0].title}, differ by {with_interval(*apart)} on the "
+    said = f"{listing(best)}, first by {result.headlines[0].title}, differ by {with_interval(*apart)} on the "
     said += f"{gap['n']:g} samples of both ({own} and {other})"
     half = (gap["high"] - gap["low"]) / 2
     times = (half / gap["difference"]) ** 2 if gap["difference"] > 0 else math.inf
@@ -253,7 +315,8 @@ def _no_interval(here: Iterable[AxisResult]) -> Iterator[Finding]:
         return
     several, rows = len(lost) > 1, [(j, r) for j, own in lost for r in records(own)]
     counts = f" ({listing([f'{j.title} {len(own)}' for j, own in lost])})" if several else ""
-    said = f"{len(rows)} score{'s have' if len(rows) != 1 else ' has'} none{counts}: {rows[0][1].no_interval}."
+    have = "has" if len(rows) == 1 else "have"
+    said = f"{_counted(len(rows), 'score')} {have} no interval{counts}: {rows[0][1].no_interval}."
     where = [
         f"{r.explainer}, {j.axis.condition(r.condition, r.level)}: {r.no_interval}" for j, r in rows
     ]
@@ -272,55 +335,7 @@ def _no_interval(here: Iterable[AxisResult]) -> Iterator[Finding]:
     )
 
 
-def _undefined(judged: AxisResult) -> Iterator[Finding]:
-    """Explanations that have no score at all on an axis, each counted once."""
-    scored = judged.axis.of_role("headline", "component")
-    rows = judged.rows[judged.rows["measure"].isin(scored) & (judged.rows["condition"] != REDRAW)]
-    keys = pd.MultiIndex.from_frame(rows[["explainer", "sample"]])
-    lost = rows[(rows["status"] == "undefined") & ~keys.isin(keys[rows["status"] == "ok"])]
-    lost = lost.drop_duplicates(["explainer", "sample"])
-    if len(lost):
-        reasons = lost.assign(
-            reason=lost["reason"].fillna("").astype(str).replace("", "no reason given")
-        )
-        sizes = (
-            reasons.groupby(["explainer", "reason"], sort=False, observed=True)
-            .size()
-            .rename("times")
-            .reset_index()
-        )
-        said = "explanations have" if len(lost) != 1 else "explanation has"
-        yield replace(
-            UNDEFINED,
-            axis=judged.axis.name,
-            seen=f"{len(lost)} {said} no score at all.",
-            items=tuple(f"{r.explainer}: {r.times} × {r.reason}" for r in records(sizes)),
-            explainers=tuple(dict.fromkeys(map(str, lost["explainer"]))),
-        )
-
-
-def _named(judged: AxisResult, found: Iterable[Finding]) -> list[Finding]:
+def _named(result: AxisResult, found: Iterable[Finding]) -> list[Finding]:
     """Findings that say which evaluation they are about where a study gave it a name of its own."""
-    plain = judged.label == judged.axis.name
-    return [f if plain else replace(f, title=f"{f.title} ({judged.label})") for f in found]
-
-
-def _at_most(ordered: list[Finding], most: int) -> list[Finding]:
-    """What has to be acted on and the first findings of every axis, in the same order, and one card for the others."""
-    if len(ordered) <= most + 1:
-        return ordered
-    turn = [sum(a.axis == b.axis for b in ordered[:i]) for i, a in enumerate(ordered)]
-    chosen = sorted(range(len(ordered)), key=lambda i: (ordered[i].severity != "act", turn[i], i))[
-        :most
-    ]
-    rest = [finding for i, finding in enumerate(ordered) if i not in chosen]
-    more = Finding(
-        "",
-        "note",
-        f"{len(rest)} more findings",
-        "There are more of them than fit here.",
-        "Each rests on its own interval as those above do.",
-        "Deal with the findings above first; heatproof.report.findings.findings(..., most=99) gives all in full.",
-        items=tuple(dict.fromkeys(f"{finding.title}: {finding.seen}" for finding in rest)),
-    )
-    return [*(ordered[i] for i in sorted(chosen)), more]
+    plain = result.label == result.axis.name
+    return [f if plain else replace(f, title=f"{f.title} ({result.label})") for f in found]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from heatproof import statistics
 from heatproof.axes import AxisResult, Finding
-from heatproof.axes.contract import unseen
+from heatproof.axes.contract import finding_template
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import file_part
 from heatproof.drawing.plots import mark
@@ -32,11 +32,12 @@ from heatproof.statistics.cubes import Array
 LABELLED = 16
 """With more points the names are only told when one is pointed at."""
 MOST_PLOTS = 4
-DOMINATED = unseen(
-    "mind",
-    "A method is better on both axes",
-    "{who} behind on both axes at once, so there is nothing to trade.",
-    "Use {winner} in {whose} place, unless cost or another kind of map matters more.",
+DOMINATED = finding_template(
+    "dominated-method",
+    title="{winner} is better in both tests",
+    seen="{winner} is significantly better than {gaps}.",
+    means="{who} significantly worse in both tests, so there is nothing to trade off.",
+    do="Use {winner} instead, unless cost or another kind of map matters more.",
 )
 
 
@@ -66,7 +67,7 @@ def frontier_charts(here: Sequence[AxisResult]) -> list[Chart]:
 
 def comparable(first: AxisResult, second: AxisResult) -> bool:
     """Whether two axes differ, and both have a measure to rank by of which one can say which direction is good."""
-    ranked = all(judged.headlines and judged.headlines[0].sign for judged in (first, second))
+    ranked = all(result.headlines and result.headlines[0].sign for result in (first, second))
     return ranked and first.axis.name != second.axis.name
 
 
@@ -121,22 +122,22 @@ def frontier_chart(first: AxisResult, second: AxisResult) -> Chart | None:
     )
 
 
-def _name(judged: AxisResult) -> str:
-    return judged.axis.title.lower()
+def _name(result: AxisResult) -> str:
+    return result.axis.title.lower()
 
 
-def _about(judged: AxisResult) -> str:
+def _about(result: AxisResult) -> str:
     """An axis and its measure as they are written in the caption and beside the chart."""
-    measure = judged.headlines[0]
-    calibrated = measure.chance == "zero" or f"{measure.name}_chance" in judged.cube.values
-    chance = ", 0 is chance" if calibrated else ""
-    return f"{_name(judged)}, {measure.title} ({measure.better} is better{chance})"
+    measure = result.headlines[0]
+    chance = ", 0 is chance" if result.zero_is_chance(measure) else ""
+    return f"{_name(result)}, {measure.title} ({measure.better} is better{chance})"
 
 
-def _conditions(judged: AxisResult) -> list[Condition]:
+def _conditions(result: AxisResult) -> list[Condition]:
     """The conditions under which an axis has numbers."""
-    cube = judged.cube.counted()
-    values = cube.values[judged.headlines[0].name]
+    measure = result.headlines[0].name
+    cube = result.cube.conditions_of(measure)
+    values = cube.values[measure]
     return [
         condition for i, condition in enumerate(cube.conditions) if np.isfinite(values[:, i]).any()
     ]
@@ -168,10 +169,10 @@ def frontier_points(first: AxisResult, second: AxisResult, condition: Condition)
 
 
 def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding]:
-    """Methods that one other method beats on both axes beyond doubt."""
+    """Methods that one other method significantly beats on both axes."""
     if not comparable(first, second):
         return
-    tests = [_turned_tests(judged) for judged in (first, second)]
+    tests = [_turned_tests(result) for result in (first, second)]
     there = set(second.cube.explainers) - first.cube.controls - second.cube.controls
     methods = [e for e in second.ranking["explainer"] if e in there and e in first.cube.explainers]
     beaten: dict[str, list[str]] = {}
@@ -185,21 +186,18 @@ def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding
             rows = [difference(own, winner, name) or {} for own in tests]
             ahead = [with_interval(row["difference"], row["low"], row["high"]) for row in rows]
             gaps.append((name, f"({_name(first)} by {ahead[0]}, {_name(second)} by {ahead[1]})"))
-        yield replace(
-            DOMINATED,
-            axis=second.axis.name,
-            title=f"{winner} is better on both axes",
-            seen=f"{winner} is ahead of {each(gaps, 3)}.",
-            means=DOMINATED.means.format(who=plural(names, "This method is", "These methods are")),
-            do=DOMINATED.do.format(winner=winner, whose=plural(names, "its", "their")),
-            explainers=tuple(names),
-        )
+        words = {
+            "winner": winner,
+            "gaps": each(gaps, 3),
+            "who": plural(names, "This method is", "These methods are"),
+        }
+        yield DOMINATED.filled(words, names, axis=second.axis.name)
 
 
-def _turned_tests(judged: AxisResult) -> pd.DataFrame:
+def _turned_tests(result: AxisResult) -> pd.DataFrame:
     """The paired tests of an axis, turned so that more is better."""
-    measure = judged.headlines[0]
-    tests = judged.tests[judged.tests["measure"] == measure.name]
+    measure = result.headlines[0]
+    tests = result.tests[result.tests["measure"] == measure.name]
     if measure.sign > 0:
         return tests
     return tests.assign(difference=-tests["difference"], low=-tests["high"], high=-tests["low"])
@@ -208,8 +206,8 @@ def _turned_tests(judged: AxisResult) -> pd.DataFrame:
 def frontier_plot(points: pd.DataFrame, first: AxisResult, second: AxisResult, title: str) -> Plot:
     """The points with bars both ways, their names, and the frontier as steps; better is up and to the right."""
     across, up = (
-        _span(points, axis, judged.headlines[0].sign)
-        for axis, judged in (("x", first), ("y", second))
+        _span(points, axis, result.headlines[0].sign)
+        for axis, result in (("x", first), ("y", second))
     )
     leads = points[points["frontier"]].sort_values("x", ascending=first.headlines[0].sign > 0)
     steps = [(across[0], leads["y"].iloc[0])]
@@ -226,7 +224,7 @@ def frontier_plot(points: pd.DataFrame, first: AxisResult, second: AxisResult, t
         for r in records(points)
     ]
     x, y = (
-        f"{_name(judged)}, {judged.headlines[0].better} is better" for judged in (first, second)
+        f"{_name(result)}, {result.headlines[0].better} is better" for result in (first, second)
     )
     named = len(points) <= LABELLED
     return plot_points(

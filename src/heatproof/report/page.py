@@ -1,57 +1,45 @@
-"""The page from its parts: table, samples, exhibits and manifest in, one HTML string out."""
+"""The page: results, samples and manifest in, one HTML string out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.axes import AxisResult, axis_results
+from heatproof.axes import AxisResult
 from heatproof.drawing.pages import page, shared_script, shared_style, template
 from heatproof.drawing.pictures import Album, filters
-from heatproof.evaluation import Shown
 from heatproof.report import sections as parts
 from heatproof.report.findings import unreadable
 from heatproof.report.provenance import audit_text, cited, made
 from heatproof.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
+from heatproof.rules import docs_link
+from heatproof.runs.manifest import Manifest
 
 
 def build_report(
-    table: pd.DataFrame,
+    results: Iterable[AxisResult],
     samples: pd.DataFrame,
-    exhibits: Iterable[Shown],
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
+    missing: Sequence[str] = (),
 ) -> str:
-    """One HTML page that needs no network: verdict, findings, charts, galleries, numbers and how they were made.
+    """Return one HTML page that needs no network: verdict, findings, charts, galleries, numbers and how they were made.
 
-    `table` has one row per attempted pair and measure, `samples` one per dataset, model and sample, `exhibits` the
-    pictures of some samples, and `manifest` the study with versions and fingerprints; see `runs.table`. Whatever
-    the manifest lacks is left out.
-
-    >>> none = pd.DataFrame(columns=["dataset", "model", "sample", "error", "explainer", "evaluation", "measure"])
-    >>> "Nothing can be concluded" in build_report(none, none, [], {})
-    True
+    `samples` has a row per dataset, model and sample, and `manifest` the study with versions and fingerprints.
+    `missing` names the parts of the study that are not computed yet.
     """
-    return draw_page(axis_results(table, samples, list(exhibits), manifest), samples, manifest)
-
-
-def draw_page(
-    every: Iterable[AxisResult], samples: pd.DataFrame, manifest: Mapping[str, Any]
-) -> str:
-    """The page of `build_report` from what was judged."""
-    about = dict(manifest)
     album = Album()
-    sections = sections_of(every, samples, about, album)
+    sections = sections_of(results, samples, manifest, album, missing)
     numbers = {
-        f"{section.key}-{axis.key}": parts.number_rows(axis.judged)
+        f"{section.key}-{axis.key}": parts.number_rows(axis.result)
         for section in sections
         for axis in section.axes
     }
-    study = about.get("study") or {}
+    study = manifest.study.as_mapping()
     payload = {
         "pictures": album.pictures,
         "sheets": {section.key: section.pictured for section in sections},
@@ -61,19 +49,20 @@ def draw_page(
         },
     }
     context = {
-        "manifest": about,
-        "made": made(about),
-        "audit": audit_text(about),
+        "manifest": manifest,
+        "made": made(manifest),
+        "audit": audit_text(manifest),
         "study": study,
-        "facts": _facts(sections, about),
+        "facts": _facts(sections, manifest),
         "sections": sections,
         "matrix": parts.matrix_of(sections),
         "stops": _stops(sections),
-        "about": _about(sections, about),
-        "cite": cited(about),
+        "about": _about(sections, manifest),
+        "cite": cited(manifest),
         "filters": filters(),
-        "short": parts.first_sentence,
-        "advised": parts.advised_yaml,
+        "change_yaml": parts.change_yaml,
+        "rule_link": docs_link,
+        "ignored": manifest.ignore,
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
         "across": parts.across(sections),
         "payload": embed(payload),
@@ -93,13 +82,13 @@ def _stops(sections: Sequence[Section]) -> list[tuple[str, str]]:
             *([("scorecard", "Scorecard")] if first.proof.columns else []),
         ]
         stops += [("findings", "Findings")] if first.findings else []
-        stops += [(axis.key, axis.judged.title) for axis in first.axes]
+        stops += [(axis.key, axis.result.title) for axis in first.axes]
     return [*stops, ("details", "Details")]
 
 
-def _about(sections: Sequence[Section], manifest: Mapping[str, Any]) -> str:
+def _about(sections: Sequence[Section], manifest: Manifest) -> str:
     """What the page is of, in a few words."""
-    day = _date(manifest.get("created")).partition(",")[0]
+    day = _date(manifest.created).partition(",")[0]
     models, data = ({getattr(s, name) for s in sections} for name in ("model", "dataset"))
     if len(sections) == 1:
         told = [sections[0].model, f"{sections[0].samples} {sections[0].words.samples}"]
@@ -132,18 +121,15 @@ def _date(text: Any) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
 
 
-def _facts(sections: list[Section], manifest: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    version = manifest.get("heatproof")
-    created = ", ".join(
-        filter(None, (_date(manifest.get("created")), f"heatproof {version}" if version else ""))
-    )
+def _facts(sections: list[Section], manifest: Manifest) -> list[tuple[str, list[str]]]:
+    run = ", ".join(filter(None, (_date(manifest.created), f"heatproof {manifest.heatproof}")))
     models = dict.fromkeys(s.model for s in sections)
     lost = {s.key: len(unreadable(s.proof.samples)) for s in sections}
     told = {s.key: f", {lost[s.key]} unreadable" if lost[s.key] else "" for s in sections}
     data = {s.dataset: f"{s.dataset}: {s.samples} samples{told[s.key]}" for s in sections}
-    judged = [axis.judged for section in sections for axis in section.axes]
-    attempted = sum(int((j.cube.status >= 0).sum()) for j in judged)
+    results = [axis.result for section in sections for axis in section.axes]
+    attempted = sum(int((result.cube.status >= 0).sum()) for result in results)
     facts = [("Model" if len(models) == 1 else "Models", list(models))]
-    facts += [("Data", list(data.values())), ("Run", [created] if created else [])]
+    facts += [("Data", list(data.values())), ("Run", [run])]
     facts += [("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")])]
     return [(name, values) for name, values in facts if values]

@@ -14,14 +14,15 @@ import pandas as pd
 
 from heatproof.axes import AXES, AxisResult
 from heatproof.axes.contract import page_of
+from heatproof.axes.verdict import Verdict, sentences
 from heatproof.drawing import pictures
 from heatproof.drawing.charts import Tiles
 from heatproof.drawing.forms import ground, is_drawn, is_wide, uri
 from heatproof.drawing.methods import Look, settings_of
 from heatproof.drawing.plots import Mark, mark, of_marks
-from heatproof.drawing.prose import above, difference, listing, number, records
+from heatproof.drawing.prose import number, records
 from heatproof.evaluation import CLEAN, Condition, Shown
-from heatproof.models.modality import words_of
+from heatproof.models.modality import WORDS
 from heatproof.report.findings import PILOT, unreadable
 
 MOST_ROWS = 12
@@ -41,41 +42,39 @@ COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 class Column:
     """One axis in sheet, scorecard and matrix: its numbers by explainer, on one scale."""
 
-    judged: AxisResult
+    result: AxisResult
 
     @cached_property
     def rows(self) -> dict[str, Any]:
         """explainer -> its row of the ranking by the first measure that speaks for it."""
         return (
-            {r.explainer: r for r in reversed(records(self.judged.ranking))}
-            if self.judged.headlines
+            {r.explainer: r for r in reversed(records(self.result.ranking))}
+            if self.result.headlines
             else {}
         )
 
     @cached_property
     def chance(self) -> float:
         """The level of chance where it is zero."""
-        measure = self.judged.headlines[0]
-        return (
-            0.0
-            if measure.chance == "zero" or f"{measure.name}_chance" in self.judged.cube.values
-            else math.nan
-        )
+        measure = self.result.headlines[0]
+        return 0.0 if self.result.zero_is_chance(measure) else math.nan
 
     @property
     def note(self) -> str:
         """What the numbers are."""
-        measure = self.judged.headlines[0]
+        measure = self.result.headlines[0]
         way = {"higher": "", "lower": "lower is better", "neither": ""}[measure.better]
-        name = "" if measure.title == self.judged.axis.title else measure.title
+        name = "" if measure.title == self.result.axis.title else measure.title
         return ", ".join(filter(None, (name, "0 is chance" if self.chance == 0 else "", way)))
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
         """explainer -> its mark."""
-        looks = self.judged.looks
+        looks = self.result.looks
+        above_chance = self.decided.above_chance if self.decided else {}
         return {
-            e: mark(looks[e], r.score, r.low, r.high, self.chance) for e, r in self.rows.items()
+            e: mark(looks[e], r.score, r.low, r.high, self.chance, above_chance=above_chance.get(e))
+            for e, r in self.rows.items()
         }
 
     @cached_property
@@ -87,24 +86,16 @@ class Column:
         )
 
     @cached_property
-    def leaders(self) -> list[str]:
-        """The best method, and those that the tests do not tell from it; empty where there is nothing to rank."""
-        ranked = [r for r in self.rows.values() if not r.control and math.isfinite(r.rank)]
-        if not ranked or not self.judged.headlines[0].sign:
-            return []
-        best, *others = (r.explainer for r in sorted(ranked, key=lambda r: r.rank))
-        tests, lower = self.judged.tests, self.judged.headlines[0].better == "lower"
-        return [
-            best,
-            *(o for o in others if not (above(tests, o, best) if lower else above(tests, best, o))),
-        ]
+    def decided(self) -> Verdict | None:
+        """What the tests of the first headline allow us to say; None where nothing was measured."""
+        return self.result.verdict(self.result.headlines[0]) if self.result.headlines else None
 
     @property
     def verdict(self) -> str:
         """Whether one method is ahead of all others beyond doubt."""
-        if not self.leaders or sum(math.isfinite(r.rank) for r in self.rows.values()) < 2:
+        if self.decided is None or len(self.decided.methods) < 2 or not self.decided.measure.sign:
             return ""
-        return "one clear winner" if len(self.leaders) == 1 else "no clear winner"
+        return "one clear winner" if self.decided.best else "no clear winner"
 
 
 @dataclass(frozen=True)
@@ -122,7 +113,7 @@ class ProofSheet:
     @property
     def lead(self) -> Column | None:
         """The axis whose order the rows have: the first in which one direction is better."""
-        ranked = [c for c in self.columns if c.judged.headlines[0].sign]
+        ranked = [c for c in self.columns if c.result.headlines[0].sign]
         return next(iter(ranked or self.columns), None)
 
     @cached_property
@@ -132,7 +123,7 @@ class ProofSheet:
         every = dict.fromkeys(
             [*(first.rows if first else ()), *(e for c in self.columns for e in c.rows)]
         )
-        controls = {e for c in self.columns for e in c.judged.cube.controls}
+        controls = {e for c in self.columns for e in c.result.cube.controls}
         rank = (
             {e: r.rank if math.isfinite(r.rank) else math.inf for e, r in first.rows.items()}
             if first
@@ -149,7 +140,7 @@ class ProofSheet:
     @cached_property
     def looks(self) -> dict[str, Look]:
         """The name and colour of every explainer."""
-        return {e: look for judged in self.here for e, look in judged.looks.items()}
+        return {e: look for result in self.here for e, look in result.looks.items()}
 
     def settings(self, explainer: str) -> str:
         """The settings of a method, where its name does not say them."""
@@ -160,7 +151,7 @@ class ProofSheet:
     def tiles(self) -> Tiles | None:
         """The maps of the first axis that keeps some."""
         made = (
-            page.tiles(judged) for judged in self.here if (page := page_of(judged.axis)) is not None
+            page.tiles(result) for result in self.here if (page := page_of(result.axis)) is not None
         )
         return next((tiles for tiles in made if tiles is not None), None)
 
@@ -287,33 +278,15 @@ class ProofSheet:
     def sentence(self) -> str:
         """What a stranger should take away, and no more than tests and intervals allow."""
         first = self.lead
-        if first is None or not first.leaders:
+        if first is None or first.decided is None:
             return "Nothing can be concluded yet."
-        axis, names = first.judged.axis, [self.looks[e].name for e in first.leaders]
-        methods = sorted(
-            (r for r in first.rows.values() if math.isfinite(r.rank)), key=lambda r: r.rank
-        )
-        if first.chance == 0 and all(r.low <= 0 for r in methods):
-            return f"No method is shown to do better than chance by {axis.title.lower()}."
-        if len(names) == len(methods):
-            told = f"No clear winner: the tests do not tell the {_count(len(names))} methods apart."
-            return (
-                told
-                if len(names) > 1
-                else f"{names[0]} alone has a score: there is nothing to compare it with."
-            )
-        if len(names) > 1:
-            who = listing(names) if len(names) < 4 else f"{_count(len(names))} methods"
-            return f"No clear winner: {who} lead, and are not told apart."
-        if not axis.best:
-            return f"{names[0]} {axis.verb} every other method."
-        best = axis.best.replace("’s", "’", 1) if names[0].endswith("s") else axis.best
-        return f"{names[0]}{best}.{_behind(first, methods) if first.chance == 0 else ''}"
+        names = {explainer: look.name for explainer, look in self.looks.items()}
+        return sentences(first.decided, first.result.axis.best, names)[0]
 
     @property
     def chips(self) -> list[tuple[str, str]]:
         """What limits the sentence, each with its class: few samples, lost predictions, other axes, axes not run."""
-        words = words_of(self.here[0].task) if self.here else words_of({})
+        words = self.here[0].words if self.here else WORDS["image"]
         n = max((len(j.cube.samples) for j in self.here), default=0)
         groups = max((j.groups for j in self.here), default=0)
         said = f"{n} {words.sample if n == 1 else words.samples}" + (
@@ -323,7 +296,7 @@ class ProofSheet:
         chips += [(f"{len(lost)} unreadable", "")] if len(lost := unreadable(self.samples)) else []
         chips += [(chip, "") for j in self.here[:1] for chip in _least_kept(j)]
         chips += [
-            (f"{c.judged.title}: {c.verdict}", "")
+            (f"{c.result.title}: {c.verdict}", "")
             for c in self.columns
             if c is not self.lead and c.verdict[:2] == "no"
         ]
@@ -332,44 +305,17 @@ class ProofSheet:
         return chips + [(f"{title}: not in this run", "absent") for title in missing if self.here]
 
 
-def _behind(first: Column, methods: Sequence[Any]) -> str:
-    """How far the others are behind, where chance is zero: a ratio, or a bound of it, that all intervals allow.
-
-    Of a method that is behind by d its share of the best score b is 1 − d / b, with the ends of both intervals.
-    """
-    best, *others = methods
-    gaps = [difference(first.judged.tests, best.explainer, other.explainer) for other in others]
-    if not best.low > 0 or not all(gap and gap["low"] > 0 for gap in gaps):
-        return ""
-    least, most = (
-        f(1 - g[end] / b for g in gaps if g)
-        for f, end, b in ((min, "high", best.low), (max, "low", best.high))
-    )
-    who = f"The other {_count(len(others))} hold" if len(others) > 1 else "The other holds"
-    about = [
-        f"about {said}"
-        for share, said in FRACTIONS.items()
-        if 0.75 * share <= least and most <= 1.25 * share
-    ]
-    bounds = [f"less than {said}" for share, said in FRACTIONS.items() if most <= share]
-    return f" {who} {(about + bounds)[0]} as well." if about or bounds else ""
-
-
-def _count(n: int) -> str:
-    return COUNTS[n] if n < len(COUNTS) else str(n)
-
-
-def _least_kept(judged: AxisResult) -> list[str]:
+def _least_kept(result: AxisResult) -> list[str]:
     """The condition that changes most predictions, where it changes more than a tenth."""
-    status = judged.cube.status
-    if not judged.axis.separable or not (status == 1).any():
+    status = result.cube.status
+    if not result.axis.separable or not (status == 1).any():
         return []
     kept = [(status[:, i] != 1).all(0) & (status[:, i] >= 0).any(0) for i in range(status.shape[1])]
     asked = [(status[:, i] >= 0).any(0).sum() for i in range(status.shape[1])]
     worst = min((i for i, n in enumerate(asked) if n), key=lambda i: kept[i].sum() / asked[i])
     if kept[worst].sum() > 0.9 * asked[worst]:
         return []
-    name = judged.axis.condition(*judged.cube.conditions[worst])
+    name = result.axis.condition(*result.cube.conditions[worst])
     return [f"{name[:1].upper()}{name[1:]}: {kept[worst].sum()} of {asked[worst]} predictions stay"]
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from heatproof.axes import axis_results
+from heatproof.axes import AxisResult
 from heatproof.axes.material import Material
 from heatproof.drawing.charts import Tiles
 from heatproof.drawing.forms import ground
@@ -18,7 +17,7 @@ from heatproof.drawing.plots import spot, wrapped
 from heatproof.drawing.prose import number
 from heatproof.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words, width_of
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import Condition, Shown
+from heatproof.evaluation import Condition
 from heatproof.report.proof_sheet import TILE, ProofSheet, proof_sheets
 
 LEFT, WIDE, TOP = 168.0, 128.0, 74.0
@@ -48,7 +47,7 @@ def drawn(proof: ProofSheet, sample: str | None = None) -> Sheet:
     for j, column in enumerate(proof.columns):
         small = [*wrapped(column.note, WIDE - 12), *([column.verdict] if column.verdict else [])]
         x, y = start + WIDE * j + 12, high - 6 - 14 * len(small)
-        sheet.add(Words(x, y, column.judged.title, "ink", bold=True))
+        sheet.add(Words(x, y, column.result.title, "ink", bold=True))
         sheet.add(
             *(Words(x, y + 14 * (k + 1), text, "third", size=11) for k, text in enumerate(small))
         )
@@ -100,19 +99,18 @@ def _tile(
 
 
 def proof_sheet(
-    table: pd.DataFrame,
+    results: Sequence[AxisResult],
     samples: pd.DataFrame,
-    exhibits: Sequence[Shown],
-    manifest: Mapping[str, Any],
     sample: str | None = None,
     dataset: str | None = None,
     model: str | None = None,
 ) -> Sheet:
     """The sheet of one data set and model of a run, the first where none is named; see `Run.proof_sheet`."""
     for kind, name in (("dataset", dataset), ("model", model)):
-        if name is not None and name not in set(table[kind]):
-            raise unknown(kind, name, sorted(set(table[kind])))
-    for proof in proof_sheets(axis_results(table, samples, exhibits, manifest), samples):
+        known = {result.cube.key[kind] for result in results}
+        if name is not None and name not in known:
+            raise unknown(kind, name, sorted(known))
+    for proof in proof_sheets(results, samples):
         cube = proof.here[0].cube
         if cube.dataset == (dataset or cube.dataset) and cube.model == (model or cube.model):
             return drawn(proof, sample)
@@ -121,7 +119,7 @@ def proof_sheet(
 
 def sheets(material: Material, width: float) -> Iterator[Piece]:
     """The proof sheet of every data set and model."""
-    held = proof_sheets(material.judged, material.samples)
+    held = proof_sheets(material.results, material.samples)
     yield from () if held else [Skipped("", "the run has no scores")]
     for proof, subject in zip(held, subjects([proof.here[0].cube for proof in held]), strict=True):
         yield Drawing(

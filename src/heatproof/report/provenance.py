@@ -5,85 +5,70 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+
+from heatproof.runs.manifest import Manifest
 
 Entries = dict[str, str]
 
 
-def made(manifest: Mapping[str, Any]) -> list[tuple[str, Entries]]:
-    """Titled lists of facts, those that there are; what several sessions did is added up.
-
-    >>> made({"sessions": [{"durations": {"stability": 2.5}}, {"durations": {"stability": 1.0}}]})
-    [('Durations', {'stability': '3.5 s'})]
-    """
-    sessions = [
-        session for session in manifest.get("sessions") or () if isinstance(session, Mapping)
-    ]
-    models = (manifest.get("study") or {}).get("models") or {}
+def made(manifest: Manifest) -> list[tuple[str, Entries]]:
+    """Return titled lists of facts, those that there are; what several sessions did is added up."""
     seconds, passes = Counter[str](), Counter[str]()
-    sizes: dict[str, str] = {}
-    for session in sessions:
-        seconds.update(_numbers(session.get("durations")))
-        passes.update(_numbers(session.get("passes")))
-        sizes |= {name: str(size) for name, size in (session.get("batch_sizes") or {}).items()}
-    precision = {
-        name: str(about["precision"]) for name, about in models.items() if about.get("precision")
+    batch_sizes: dict[str, str] = {}
+    devices: set[str] = set()
+    for session in manifest.sessions:
+        seconds.update(session.durations)
+        passes.update(session.passes)
+        batch_sizes |= {name: str(size) for name, size in session.batch_sizes.items()}
+        devices |= set(session.devices)
+
+    models = manifest.study.models.items()
+    precision = {name: entry.precision for name, entry in models if entry.precision}
+
+    workers = [session.workers for session in manifest.sessions if session.workers]
+    lost = sum(len(entry.lost) for entry in workers)
+    work = {
+        "sessions": str(len(manifest.sessions)),
+        "devices": ", ".join(sorted(devices)),
+        "workers": ", ".join(f"{entry.count} ({entry.kind})" for entry in workers),
+        "workers lost": str(lost) if lost else "",
     }
-    devices = sorted(
-        {str(device) for session in sessions for device in session.get("devices") or ()}
-    )
-    workers = [session["workers"] for session in sessions if session.get("workers")]
-    lost = sum(len(each.get("lost") or ()) for each in workers)
-    work = {"sessions": str(len(sessions)), "devices": ", ".join(devices)}
-    work |= (
-        {"workers": ", ".join(f"{each['count']} ({each['kind']})" for each in workers)}
-        if workers
-        else {}
-    )
-    work |= {"workers lost": str(lost)} if lost else {}
-    found = [
-        (
-            "Versions",
-            {name: str(version) for name, version in (manifest.get("versions") or {}).items()},
-        ),
+
+    facts: list[tuple[str, Entries]] = [
+        ("Versions", dict(manifest.versions)),
         ("Durations", {name: _duration(spent) for name, spent in seconds.items()}),
-        (
-            "Model passes",
-            {name: f"{count:,.0f}".replace(",", "\u202f") for name, count in passes.items()},
-        ),
+        ("Model passes", {name: _thousands(count) for name, count in passes.items()}),
         ("Precision", precision),
-        ("Batch size", sizes),
+        ("Batch size", batch_sizes),
         ("Work", {name: text for name, text in work.items() if text} if devices else {}),
     ]
-    return [(title, entries) for title, entries in found if entries]
+    return [(title, entries) for title, entries in facts if entries]
 
 
-def audit_text(manifest: Mapping[str, Any]) -> str:
+def audit_text(manifest: Manifest) -> str:
     """Why a run that left its precision open computed in the one that it did; empty where it did not."""
-    for session in manifest.get("sessions") or ():
-        audit = session.get("audit")
-        if audit:
-            return str(audit.get("text", ""))
-    return ""
+    audits = [session.audit for session in manifest.sessions if session.audit]
+    return str(audits[0].get("text", "")) if audits else ""
 
 
-def cited(manifest: Mapping[str, Any]) -> str:
-    """How to cite the run: the version that made it, and what stands for its study.
+def cited(manifest: Manifest) -> str:
+    """Return how to cite the run as BibTeX: the version that made it, and a digest of its study."""
+    study = json.dumps(manifest.study.as_mapping(), sort_keys=True, default=str)
+    digest = hashlib.sha256(study.encode()).hexdigest()[:12]
+    lines = [
+        "@software{heatproof,",
+        "  title = {heatproof: a test bench for explanations},",
+        f"  version = {{{manifest.heatproof}}},",
+        f"  year = {{{manifest.created[:4]}}},",
+        f"  note = {{study {digest}}}",
+        "}",
+    ]
+    return "\n".join(lines)
 
-    >>> print(cited({"heatproof": "1.0", "created": "2026-11-16"}).splitlines()[0])
-    @software{heatproof,
-    """
-    study = hashlib.sha256(
-        json.dumps(manifest.get("study"), sort_keys=True, default=str).encode()
-    ).hexdigest()[:12]
-    text = f"  title = {{heatproof: a test bench for explanations}},\n  version = {{{manifest.get('heatproof', '')}}},\n"
-    text += f"  year = {{{str(manifest.get('created', ''))[:4]}}},\n  note = {{study {study}}}\n"
-    return f"@software{{heatproof,\n{text}}}"
 
-
-def _numbers(given: Any) -> dict[str, float]:
-    return dict(given) if isinstance(given, Mapping) else {}
+def _thousands(count: float) -> str:
+    """Return a count with narrow spaces between its thousands."""
+    return f"{count:,.0f}".replace(",", "\u202f")
 
 
 def _duration(seconds: float) -> str:

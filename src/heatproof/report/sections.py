@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
+import yaml
 from markupsafe import Markup
 
 from heatproof.axes import AxisResult
 from heatproof.axes.contract import Finding, page_of
 from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.methods import spoken
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.pieces import file_part
 from heatproof.drawing.plots import Mark, of_marks, spot
 from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.drawing.tables import Row
-from heatproof.explainers import EXPLAINERS
-from heatproof.models.modality import Words, words_of
+from heatproof.models.modality import WORDS, Words
 from heatproof.report.findings import findings_here, unreadable
 from heatproof.report.frontier import frontier_charts
 from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
+from heatproof.runs.manifest import Manifest
 
 PACKAGE = "heatproof.report"
 UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `heatproof validate`)."
@@ -36,7 +35,7 @@ class AxisSection:
     """One evaluation on the page: its sentences, its charts and panels, and its numbers under them."""
 
     key: str
-    judged: AxisResult
+    result: AxisResult
     lead: list[str]
     parts: list[Chart | Panel]
 
@@ -69,7 +68,7 @@ class Section:
     @property
     def words(self) -> Words:
         """How the data are spoken of."""
-        return words_of(self.proof.here[0].task if self.proof.here else {})
+        return self.proof.here[0].words if self.proof.here else WORDS["image"]
 
     @property
     def about(self) -> str:
@@ -91,14 +90,14 @@ class Section:
 
     def anchor(self, column: Column) -> str:
         """Where an axis is on the page."""
-        return next(axis.key for axis in self.axes if axis.judged is column.judged)
+        return next(axis.key for axis in self.axes if axis.result is column.result)
 
     def spot(self, column: Column, explainer: str) -> Markup:
         """The dot of a method on an axis."""
         left = 1300 - 190 - (self.proof.wide + 8) * len(self.changes)
         wide = max(88.0, min(150.0, left / len(self.proof.columns) - 12))
         tall = self.proof.size + 8.0 if self.changes else 40.0
-        return spot(column.marks[explainer], column.ends, tall, wide).svg(column.judged.title)
+        return spot(column.marks[explainer], column.ends, tall, wide).svg(column.result.title)
 
     def score(self, m: Mark) -> Markup:
         """A score with its interval, for a table."""
@@ -110,54 +109,33 @@ class Section:
         )
 
 
-def first_sentence(text: str) -> str:
-    """The first sentence of a text.
+def change_yaml(change: Mapping[str, Any]) -> str:
+    """Return the change of a finding as it stands in a study file.
 
-    >>> first_sentence("Test more. It helps.")
-    'Test more.'
-    """
-    return re.split(r"(?<=[.!?]) (?=[A-Z“])", text, maxsplit=1)[0]
-
-
-SNIPPET = re.compile(
-    r"\b([a-z_]+): (\{(?:[^{}]|\{[^{}]*\}){1,160}\}|\[[^\]]{1,80}\]|true|false|\d[\d.]*\d|\d|[a-z]+-[a-z]+)"
-)
-
-
-def advised_yaml(finding: Finding) -> str:
-    """The settings that stand in the advice of a finding, where they belong in a study file.
-
-    >>> print(advised_yaml(Finding("stability", "mind", "", "", "", "Try jpeg: {quality: [94, 40]} in perturbations.")))
-    evaluations:
-      - stability:
-          perturbations:
-            jpeg: {quality: [94, 40]}
-    >>> print(advised_yaml(Finding("", "mind", "", "", "", "Draw more: lime: {samples: 128}.")))
+    >>> print(change_yaml({"explainers": [{"lime": {"samples": 128}}], "limit": 100}))
     explainers:
-      - lime: {samples: 128}
+    - lime: {samples: 128}
+    limit: 100
     """
-    lines: dict[str, list[str]] = {}
-    for key, value in SNIPPET.findall(finding.do):
-        if key in EXPLAINERS:
-            lines.setdefault("explainers:", []).append(f"  - {key}: {value}")
-        elif finding.axis:
-            deeper = "in perturbations" in finding.do
-            head = f"evaluations:\n  - {finding.axis}:" + (
-                "\n      perturbations:" if deeper else ""
-            )
-            lines.setdefault(head, []).append(f"{' ' * (8 if deeper else 6)}{key}: {value}")
-        else:
-            lines.setdefault("", []).append(f"{key}: {value}")
-    return "\n".join(line for head, own in lines.items() for line in ([head] if head else []) + own)
+    if not change:
+        return ""
+    text: str = yaml.safe_dump(
+        dict(change), sort_keys=False, default_flow_style=None, allow_unicode=True
+    )
+    return text.rstrip()
 
 
 def sections_of(
-    every: Iterable[AxisResult], samples: pd.DataFrame, manifest: Mapping[str, Any], album: Album
+    every: Iterable[AxisResult],
+    samples: pd.DataFrame,
+    manifest: Manifest,
+    album: Album,
+    missing: Sequence[str] = (),
 ) -> list[Section]:
     """Every dataset and model that was asked for, those with scores first; pictures go into the album."""
     by_place: dict[tuple[str, str], list[AxisResult]] = {}
-    for judged in every:
-        by_place.setdefault((judged.cube.dataset, judged.cube.model), []).append(judged)
+    for result in every:
+        by_place.setdefault((result.cube.dataset, result.cube.model), []).append(result)
     asked = dict.fromkeys([*by_place, *zip(samples["dataset"], samples["model"], strict=True)])
     sections = []
     for number_, (dataset, model) in enumerate(asked):
@@ -170,44 +148,46 @@ def sections_of(
                 dataset=str(dataset),
                 model=str(model),
                 samples=max(
-                    (len(judged.cube.samples) for judged in here),
+                    (len(result.cube.samples) for result in here),
                     default=len(own) - len(unreadable(own)),
                 ),
                 proof=proof,
                 pictured=proof.pictured(album, BUDGET // max(len(asked), 1)),
-                findings=findings_here(str(dataset), str(model), here, own, manifest),
+                findings=findings_here(str(dataset), str(model), here, own, manifest, missing),
                 axes=_drawn(here),
             )
         )
     return sections
 
 
-def leads(judged: AxisResult) -> list[str]:
-    """What an axis says of its results, methods by their human names; of somebody's own evaluation, the best score."""
-    drawn = page_of(judged.axis)
-    said = [
-        f"{row.measure.replace('_', ' ')} of {row.explainer}: {with_interval(row.score, row.low, row.high)}."
-        for row in records(judged.ranking.head(1))
-    ]
-    return [spoken(text, judged.looks) for text in (said if drawn is None else drawn.lead(judged))]
+def leads(result: AxisResult) -> list[str]:
+    """Return what an axis says of its results; of a user's own evaluation, the best score."""
+    page = page_of(result.axis)
+    if page is not None:
+        return page.lead(result)
+    sentences = []
+    for row in records(result.ranking.head(1)):
+        measure, name = row.measure.replace("_", " "), result.name_of(row.explainer)
+        sentences.append(f"{measure} of {name}: {with_interval(row.score, row.low, row.high)}.")
+    return sentences
 
 
 def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
     sections: list[AxisSection] = []
-    for judged in here:
-        drawn = page_of(judged.axis)
-        parts = drawn.parts(judged) if drawn is not None else []
-        key, again = file_part(judged.label) or "axis", 1
+    for result in here:
+        drawn = page_of(result.axis)
+        parts = drawn.parts(result) if drawn is not None else []
+        key, again = file_part(result.label) or "axis", 1
         while any(key == other.key for other in sections):
             again += 1
             key = f"{key}-{again}"
-        unable = judged.axis.unable
+        unable = result.axis.unable
         tried = [
             UNABLE.format(m.title, listing(unable[m.name]))
-            for m in judged.headlines
+            for m in result.headlines
             if m.name in unable
         ]
-        sections.append(AxisSection(key, judged, [*leads(judged), *tried], parts))
+        sections.append(AxisSection(key, result, [*leads(result), *tried], parts))
     if sections:
         last = sections[-1]
         sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])
@@ -225,7 +205,9 @@ def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
     looks = {look.name: look for s in led for look in (s.proof.looks[e] for e in s.proof.order)}
     marks = {s.key: {m.name: m for m in columns[s.key].marks.values()} for s in led}
     best = {
-        s.key: s.proof.looks[columns[s.key].leaders[0]].name for s in led if columns[s.key].leaders
+        s.key: s.proof.looks[verdict.best].name
+        for s in led
+        if (verdict := columns[s.key].decided) is not None and verdict.best is not None
     }
     rows = []
     for name, look in sorted(looks.items(), key=lambda item: item[1].control):
@@ -239,13 +221,13 @@ def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
             for s, m in found
         ]
         rows.append((name, look, drawn))
-    wins = Counter(best[s.key] for s in led if len(columns[s.key].leaders) == 1).most_common(1)
-    said = (
-        f"{wins[0][0]} is ahead of all others on {wins[0][1]}" if wins else "No clear winner on any"
-    )
+    wins = Counter(best.values()).most_common(1)
+    said = "No method is best on any"
+    if wins:
+        said = f"{wins[0][0]} is significantly better than all others on {wins[0][1]}"
     told = {
         "sentence": f"{said} of {len(led)} pairs of model and data.",
-        "about": f"{first.judged.title}: {first.note}.",
+        "about": f"{first.result.title}: {first.note}.",
     }
     return {"sections": led, "rows": rows, **told}
 
@@ -255,49 +237,37 @@ def across(sections: Iterable[Section]) -> list[Chart]:
     by_axis: dict[str, list[AxisResult]] = {}
     for section in sections:
         for axis in section.axes:
-            by_axis.setdefault(axis.judged.axis.name, []).append(axis.judged)
+            by_axis.setdefault(axis.result.axis.name, []).append(axis.result)
     drawn = []
-    for judged in by_axis.values():
-        made = page_of(judged[0].axis)
-        drawn += made.across(judged) if made is not None else []
+    for results in by_axis.values():
+        made = page_of(results[0].axis)
+        drawn += made.across(results) if made is not None else []
     return [replace(chart, key=f"across-{i}") for i, chart in enumerate(drawn)]
 
 
-NUMBER_COLUMNS = [
-    "Explainer",
-    "Measure",
-    "Condition",
-    "Raw",
-    "Chance",
-    "Calibrated",
-    "Aligned",
-    "Aligned + calibrated",
-]
+NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Value", "Chance", "Calibrated"]
 NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
 
 
-def number_rows(judged: AxisResult) -> list[Row]:
-    """The cells under `NUMBER_COLUMNS` of every row of the summary."""
+def number_rows(result: AxisResult) -> list[Row]:
+    """Return the cells under `NUMBER_COLUMNS` of every row of the summary."""
     rows = []
-    for r in records(judged.summary):
-        moved = with_interval(
-            r.aligned_calibrated, r.aligned_calibrated_low, r.aligned_calibrated_high
-        )
+    for r in records(result.summary):
+        measure = result.axis.measure(r.measure)
         calibrated = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
-        measure = judged.axis.measure(r.measure)
-        name = (
-            measure.title
-            if measure is not None and measure.name == r.measure
-            else r.measure.replace("_", " ")
-        )
-        cells = [judged.looks[r.explainer].name, name, judged.axis.condition(r.condition, r.level)]
-        cells += [with_interval(r.mean, r.low, r.high), number(r.chance)]
-        cells += [calibrated if r.calibrated == r.calibrated else "–", number(r.aligned)]
-        cells += [
-            moved if r.aligned_calibrated == r.aligned_calibrated else "–",
-            number(r.noise_floor),
-        ]
         share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high)
-        cells += [f"{r.retained}/{r.attempted}, {share} %", str(r.flipped), str(r.undefined)]
+        is_pair = r.attempted > 0  # diagnostics belong to no pair
+        cells = [
+            result.looks[r.explainer].name,
+            r.measure.replace("_", " ") if measure is None else measure.title,
+            result.axis.condition(r.condition, r.level),
+            with_interval(r.mean, r.low, r.high),
+            number(r.chance),
+            calibrated if r.calibrated == r.calibrated else "–",
+            number(r.noise_floor),
+            f"{r.retained}/{r.attempted}, {share} %" if is_pair else "–",
+            str(r.flipped) if is_pair else "–",
+            str(r.undefined) if is_pair else "–",
+        ]
         rows.append(Row(cells, bool(r.control)))
     return rows

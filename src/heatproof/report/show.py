@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import textwrap
+from collections.abc import Sequence
 
 import pandas as pd
 
 from heatproof.axes import AXES, Axis, Measure, axis_of
 from heatproof.drawing.prose import number, records
 from heatproof.errors import unknown
-from heatproof.evaluation import IDENTITY, REDRAW
 from heatproof.report.terminal import Line, shortened
 from heatproof.runs.run import Run
 from heatproof.runs.tables import read_scores_by_explainer
@@ -25,25 +25,24 @@ def overview(
     run: Run, explainer: str | None = None, worst: int = 10, width: int = 80
 ) -> list[Line]:
     """What was tested on what, whether it is complete, and the samples with the lowest scores."""
-    study, samples = run.manifest["study"], run.samples()
-    facts = {
-        "run": f"{run.path}, by heatproof {run.manifest['heatproof']}, {run.manifest.get('created', '')[:10]}"
-    }
-    facts["models"] = ", ".join(study["models"])
+    study, samples, manifest = run.manifest.study, run.samples(), run.manifest
+    facts = {"run": f"{run.path}, by heatproof {manifest.heatproof}, {manifest.created[:10]}"}
+    facts["models"] = ", ".join(study.models)
     facts["data"] = ", ".join(
-        f"{name}, {d['samples']} samples" for name, d in study["datasets"].items()
+        f"{name}, {dataset.samples} samples" for name, dataset in study.datasets.items()
     )
-    facts["explainers"] = ", ".join(study["explainers"])
-    for name, settings in study["evaluations"].items():
-        facts[name] = ", ".join(
-            _conditions(axis_of(name, run.manifest), settings.get("conditions", []))
-        )
+    facts["explainers"] = ", ".join(study.explainers)
+    for name, settings in study.evaluations.items():
+        axis = axis_of(name, manifest)
+        facts[name] = ", ".join(_conditions(axis, settings.conditions))
     gaps = missing(run.path)
-    facts["state"] = f"{len(gaps)} parts are missing; run the command again" if gaps else "complete"
+    facts["state"] = (
+        f"{len(gaps)} parts are missing; rerun the command to resume" if gaps else "complete"
+    )
     unread = int(samples["error"].fillna("").ne("").sum())
     if unread:
         facts["state"] += f"; {unread} samples could not be read"
-    facts["command"] = str(run.manifest.get("command", ""))
+    facts["command"] = manifest.command
     room = max(map(len, facts)) + 2
     lines: list[Line] = []
     for name, text in facts.items():
@@ -55,7 +54,7 @@ def overview(
     return lines + _worst(run, samples, explainer, worst, width)
 
 
-def _conditions(axis: Axis, listed: list[list[object]]) -> list[str]:
+def _conditions(axis: Axis, listed: Sequence[tuple[str, float]]) -> list[str]:
     """Conditions with their levels, those of one name together."""
     levels: dict[str, list[float]] = {}
     for name, level in listed:
@@ -79,10 +78,9 @@ def _worst(
         if control if explainer is None else not matches(explainer, name):
             continue
         axis = axis_of(str(part.iloc[0]["evaluation"]), run.manifest, part["measure"].unique())
-        rows = part[~part["condition"].isin([REDRAW, IDENTITY, *axis.aside])]
         place = order.index(axis.name) if axis.name in order else len(order)
         for measure in axis.measures:
-            own = rows[rows["measure"] == measure.name]
+            own = part[part["measure"] == measure.name]
             if measure.role == "headline" and len(own):
                 ok = own["status"] == "ok"
                 counted = own.assign(
@@ -93,7 +91,7 @@ def _worst(
                 break
     if not sums:
         if explainer is not None:
-            raise unknown("explainer", explainer, run.manifest["study"]["explainers"])
+            raise unknown("explainer", explainer, run.manifest.study.explainers)
         return []
     chosen = min(sums, key=lambda key: key[0])
     headline, lower = chosen[1].name, chosen[1].better == "lower"

@@ -12,12 +12,10 @@ import pandas as pd
 from heatproof.axes import Axis, axis_of
 from heatproof.drawing.prose import number, records, with_interval
 from heatproof.errors import UserError, nearest, unknown
-from heatproof.evaluation import REDRAW
 from heatproof.report.terminal import Line, shortened
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place
 from heatproof.runs.tables import read_scores_by_explainer
-from heatproof.statistics.cubes import SUFFIXES
 from heatproof.types import matches
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -34,8 +32,8 @@ def story(run: Run, sample: str, explainer: str | None = None, width: int = 80) 
     chosen = _identify(sample, list(dict.fromkeys(samples["sample"])))
     told = list(_told(run.path, chosen, explainer))
     if explainer is not None and not told:
-        raise unknown("explainer", explainer, run.manifest["study"]["explainers"])
-    evaluations = run.manifest["study"]["evaluations"]
+        raise unknown("explainer", explainer, run.manifest.study.explainers)
+    evaluations = run.manifest.study.evaluations
     lines: list[Line] = []
     for facts in records(samples[samples["sample"] == chosen]):
         lines += [("", "")] if lines else []
@@ -95,8 +93,7 @@ def _told(
     root: Place, sample: str, explainer: str | None
 ) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
     """The sample's rows with `median`, `above` and `n` of all samples, one explainer at a time to bound the memory."""
-    for table in read_scores_by_explainer(root):
-        rows = table[(table["condition"] != REDRAW) & ~table["measure"].str.endswith(SUFFIXES)]
+    for rows in read_scores_by_explainer(root):
         own = rows[rows["sample"] == sample]
         if own.empty or (
             explainer is not None and not matches(explainer, str(own.iloc[0]["explainer"]))

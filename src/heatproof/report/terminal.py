@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 import pandas as pd
 
-from heatproof.axes import AxisResult, axis_results
+from heatproof.axes import AxisResult, Finding
 from heatproof.drawing.prose import digits_of, number, records, with_interval
 from heatproof.report.findings import findings_here
 from heatproof.report.sections import leads
+from heatproof.runs.manifest import Manifest
 
 WIDTH = 110
 NOTHING = "Nothing can be concluded: the table has no scores."
@@ -21,25 +22,25 @@ Line = tuple[str, str]
 
 
 def text_summary(
-    table: pd.DataFrame, samples: pd.DataFrame, manifest: dict[str, Any], width: int = WIDTH
+    results: Sequence[AxisResult],
+    samples: pd.DataFrame,
+    manifest: Manifest,
+    width: int = WIDTH,
 ) -> str:
-    """For every dataset and model: what each axis says, and its ranking.
-
-    >>> samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
-    >>> text_summary(pd.DataFrame(), samples, {})
-    'Nothing can be concluded: the table has no scores.'
-    """
-    return "\n".join(line for line, _ in styled_summary(table, samples, manifest, width))
+    """Return what each axis says of every dataset and model, and its ranking."""
+    return "\n".join(line for line, _ in styled_summary(results, samples, manifest, width))
 
 
 def styled_summary(
-    table: pd.DataFrame, samples: pd.DataFrame, manifest: dict[str, Any], width: int = WIDTH
+    results: Sequence[AxisResult],
+    samples: pd.DataFrame,
+    manifest: Manifest,
+    width: int = WIDTH,
 ) -> list[Line]:
     """The lines of `text_summary`, each with its style; none is longer than `width` but for words that are."""
     lines: list[Line] = []
-    for (dataset, model), group in groupby(
-        axis_results(table, samples, (), manifest), lambda j: (j.cube.dataset, j.cube.model)
-    ):
+    by_place = groupby(results, lambda result: (result.cube.dataset, result.cube.model))
+    for (dataset, model), group in by_place:
         here = list(group)
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
         read = int((own["error"].fillna("") == "").sum()) if len(own) else 0
@@ -48,29 +49,46 @@ def styled_summary(
         lines.append(
             (f"{model} on {dataset}" + (f", {read} samples{groups}" if read else ""), "bold")
         )
-        for judged in here:
-            lines += [("", ""), (f"  {judged.title}", "bold cyan")]
-            lines += [line for sentence in leads(judged) for line in _wrapped(sentence, width)]
-            lines += _ranking(judged, width)
-        warned = [
-            f for f in findings_here(dataset, model, here, own, manifest) if f.severity != "note"
-        ]
-        if warned:
-            said = (
-                f.title if any(map(str.isupper, f.title[1:4])) else f.title[0].lower() + f.title[1:]
-                for f in warned
-            )
-            text = f"Mind: {'; '.join(said)}."
-            lines += [("", ""), *_wrapped(text, width, "yellow")]
+        for result in here:
+            lines += [("", ""), (f"  {result.title}", "bold cyan")]
+            lines += [line for sentence in leads(result) for line in _wrapped(sentence, width)]
+            lines += _ranking(result, width)
+        lines += _warnings(findings_here(dataset, model, here, own, manifest), width)
+    if lines and manifest.ignore:
+        ignored = ", ".join(manifest.ignore)
+        lines += [("", ""), *_wrapped(f"Ignored rules: {ignored}.", width)]
     return lines or [(NOTHING, "yellow")]
 
 
-def _ranking(judged: AxisResult, width: int) -> list[Line]:
+def _warnings(findings: Sequence[Finding], width: int) -> list[Line]:
+    """The findings that are more than a note, each with the name of its rule."""
+    axes: dict[tuple[str, str], list[str]] = {}
+    styles: dict[tuple[str, str], str] = {}
+    for finding in findings:
+        if finding.severity == "note":
+            continue
+        key = (finding.rule, finding.title)
+        axes.setdefault(key, []).append(finding.axis)
+        # The most serious findings come first.
+        styles.setdefault(key, "red" if finding.severity == "problem" else "yellow")
+    if not axes:
+        return []
+
+    lines: list[Line] = [("", ""), ("  Warnings (heatproof rule NAME explains each)", "bold")]
+    widest = max(len(rule) for rule, _ in axes)
+    for (rule, title), named in axes.items():
+        where = ", ".join(dict.fromkeys(filter(None, named)))
+        text = f"{rule:<{widest}}  {title}" + (f" ({where})" if where else "")
+        lines += _wrapped(text, width, styles[rule, title])
+    return lines
+
+
+def _ranking(result: AxisResult, width: int) -> list[Line]:
     """The explainers in order, by every headline of an axis."""
     lines: list[Line] = []
-    for measure in judged.headlines:
-        ranking = judged.ranking[judged.ranking["measure"] == measure.name]
-        form = "calibrated " if measure.chance == "column" else ""
+    for measure in result.headlines:
+        ranking = result.ranking[result.ranking["measure"] == measure.name]
+        form = "calibrated " if result.cube.is_calibrated(measure.name) else ""
         rows = [(("rank", "explainer", form + measure.title, "raw" if form else "", ""), "bold")]
         for r in records(ranking):
             rank = "–" if math.isnan(r.rank) else f"{r.rank:.0f}"
@@ -80,7 +98,7 @@ def _ranking(judged: AxisResult, width: int) -> list[Line]:
             style = "dim" if r.control else "green" if r.rank_low == 1 else ""
             raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
             note = "control" if r.control else ""
-            rows.append(((rank, judged.looks[r.explainer].name, score, raw, note), style))
+            rows.append(((rank, result.looks[r.explainer].name, score, raw, note), style))
         widths = [max(len(row[i]) for row, _ in rows) for i in range(5)]
         widths[1] = max(12, min(widths[1], width - 4 - 8 - (sum(widths) - widths[1])))
         lines.append(("", ""))

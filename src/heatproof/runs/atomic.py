@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever happens to the processes that write them, on one machine or on many."""
+"""Atomic writes: a file is whole or absent, whatever happens to the processes that write it, on any machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEMPORARY = re.compile(r"\..+?\.((?P<host>[^\W_]*)-)?(?P<pid>\d+)(\.[0-9a-f]{8}
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for a while; unlike the standard library's, it gives up where a system refuses to remove it."""
+    """Yield a temporary folder; unlike the standard library's, it gives up if the system refuses to remove it."""
     folder = Path(tempfile.mkdtemp(prefix="heatproof-"))
     try:
         yield folder
@@ -45,19 +45,17 @@ def write_atomically(path: Place, content: bytes) -> None:
 
 
 def create_atomically(path: Place, content: bytes) -> bool:
-    """Like `write_atomically`, but a file that is there already stays; says whether it was written."""
+    """Write a file unless it exists, and return whether it was written; see `write_atomically`."""
     if isinstance(path, StorePath):
         return path.create(content)
     with _written_beside(path, content) as temporary:
         try:
-            os.link(
-                temporary, path
-            )  # of several processes, on one machine or on many, one succeeds
+            # Of several processes, on one machine or on many, one succeeds.
+            os.link(temporary, path)
         except FileExistsError:
             return False
-        except (
-            OSError
-        ):  # a file system without hard links: of several at the same instant the last one stays
+        except OSError:
+            # A file system without hard links: of several processes at the same instant the last one wins.
             if path.exists():
                 return False
             temporary.replace(path)
@@ -67,8 +65,8 @@ def create_atomically(path: Place, content: bytes) -> bool:
 
 @contextmanager
 def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
-    """A new file beside `path` with this content, on its way to being it."""
-    # Host and number of the process say who is asked whether it is still alive; the rest is for threads.
+    """Yield a synced temporary file beside `path` with this content, ready to be renamed."""
+    # Host and process id tell later whether the writer is still alive; the token keeps threads apart.
     temporary = path.with_name(
         f".{path.name}.{this_host()}-{os.getpid()}.{secrets.token_hex(4)}.tmp"
     )
@@ -83,13 +81,13 @@ def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
     except OSError as error:
         raise failure(path, error) from error
     finally:
-        with suppress(OSError):  # what cannot be removed now is when it is found abandoned
+        with suppress(OSError):  # else `sweep` removes it later
             temporary.unlink(missing_ok=True)
         _writing.discard(temporary.name)
 
 
 def _make_directory(folder: Path) -> None:
-    """Make a directory and those above it, so that a loss of power does not take them again."""
+    """Make a directory and its parents, and sync each so that it survives a power loss."""
     if not folder.is_dir():
         _make_directory(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -97,16 +95,14 @@ def _make_directory(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make the content of a file, or the names in a directory, last; Windows does so by itself."""
+    """Sync the content of a file, or the names in a directory, to the disk; Windows does so by itself."""
     if os.name == "posix":
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         except OSError as error:
-            if error.errno not in (
-                errno.EINVAL,
-                errno.ENOTSUP,
-            ):  # some file systems sync files only
+            # Some file systems sync files only.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
         finally:
             os.close(handle)
@@ -114,11 +110,10 @@ def sync(path: Path) -> None:
 
 @cache
 def this_host() -> str:
-    """What numbers of processes belong to, letters and digits only: a machine since its start, or a container."""
+    """Return a name for this machine since its start, or this container, within which process ids are unique."""
     facts = []
-    with suppress(
-        OSError
-    ):  # containers share names, and numbers of processes mean nothing in another
+    # Containers may share a host name, and a process id means nothing in another container.
+    with suppress(OSError):
         facts = [
             Path("/proc/sys/kernel/random/boot_id").read_text(),
             str(os.stat("/proc/self/ns/pid").st_ino),
@@ -128,7 +123,7 @@ def this_host() -> str:
 
 
 def is_leftover(path: Place) -> bool:
-    """Whether a file is what `write_atomically` leaves when its process is killed.
+    """Return whether a file is a temporary one that `write_atomically` left when its process was killed.
 
     >>> is_leftover(Path(".manifest.json.node7-123.tmp")), is_leftover(Path("thesis.tmp"))
     (True, False)
@@ -137,9 +132,9 @@ def is_leftover(path: Place) -> bool:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether nobody is writing a temporary file any more, as far as this machine can tell.
+    """Return whether nobody writes a temporary file any more, as far as this machine can tell.
 
-    A process of this machine is asked; one of another machine that shares the directory counts as gone after an hour.
+    A process of this machine is looked up; one of another machine that shares the directory is gone after an hour.
     """
     name = _TEMPORARY.fullmatch(path.name)
     if name is None or path.name in _writing:
@@ -153,15 +148,17 @@ def is_abandoned(path: Path) -> bool:
 
 
 def sweep(root: Place) -> None:
-    """Remove what writers left that are gone; a store keeps nothing of a put that was cut off."""
-    for path in root.glob("**/.*.tmp") if isinstance(root, Path) else ():
+    """Remove the temporary files of writers that are gone; a store keeps nothing of an interrupted put."""
+    if isinstance(root, StorePath):
+        return
+    for path in root.glob("**/.*.tmp"):
         if is_abandoned(path):
             with suppress(OSError):  # it is in nobody's way, and the next run tries again
                 path.unlink()
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether another process with this number runs here."""
+    """Return whether another process with this id runs here."""
     if os.name != "posix":
         return True  # asking is not possible, so only its age tells
     if pid == os.getpid():

@@ -17,6 +17,7 @@ from heatproof.models.batches import Workbench
 from heatproof.models.model import Read
 from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch
+from heatproof.runs.directory import RunDirectory
 from heatproof.runs.engine import Runner
 from heatproof.runs.plan import Plan, describe
 from heatproof.runs.shard import load_references
@@ -100,7 +101,7 @@ def trial(plan: Plan) -> tuple[float, float]:
     total = torch.zeros(3, dtype=torch.float64)
     with scratch() as folder:
         manifest.begin(folder, describe(few), few.shard_size, "heatproof plan")
-        runner = Runner(few, folder, workbench=Reckoning)
+        runner = Runner(few, RunDirectory(folder), workbench=Reckoning)
         for job in few.jobs():
             model: Model = getattr(few.models[job[1]], "base", few.models[job[1]])
             before = _spent(model)

@@ -1,4 +1,4 @@
-"""Where studies disagree, in words: a study and the run that it would resume, or the studies of several runs."""
+"""Where studies differ, in words: a study and the run that it would resume, or the studies of several runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_ENTRIES = 8
 
 
 def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested mapping with what another one names besides.
+    """Return a nested mapping with what another one has in addition; where both have a value the first counts.
 
     >>> joined({"a": {"b": 1}}, {"a": {"b": 2, "c": 3}})
     {'a': {'b': 1, 'c': 3}}
@@ -32,7 +32,7 @@ def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(old: Any, new: Any, place: str = "") -> list[str]:
-    """Where a study contradicts that of a run; names that only one of them has are no contradiction.
+    """Return a line for each value in which a study contradicts that of a run; a name may be in only one of them.
 
     >>> differences({"seed": 0, "a": {"k": 1}}, {"seed": 1, "a": {"k": 1}, "b": 2})
     ['seed: the run has 0, this study says 1']
@@ -60,7 +60,7 @@ def differences(old: Any, new: Any, place: str = "") -> list[str]:
 
 
 def disagreements(place: str, values: Sequence[Any], labels: Sequence[str]) -> list[str]:
-    """Where the values that the runs `labels` have at one place differ, one line each.
+    """Return a line for each value in which several runs, called `labels`, differ.
 
     >>> disagreements("lime", [{"samples": 32, "fill": "zero"}, {"samples": 64, "fill": "zero"}], "AB")
     ['lime.samples: 32 in A, 64 in B']
@@ -68,20 +68,19 @@ def disagreements(place: str, values: Sequence[Any], labels: Sequence[str]) -> l
     ['seed: 0 in A and B, 7 in C']
     """
     lines = []
-    for where, held in _leaves(place, values):
-        if len({plain(value) for value in held}) > 1:
-            who: dict[str, list[str]] = {}
-            for text, label in zip(told_apart(held), labels, strict=True):
-                who.setdefault(text, []).append(label)
-            lines.append(
-                f"{where}: "
-                + ", ".join(f"{text} in {' and '.join(runs)}" for text, runs in who.items())
-            )
+    for where, leaf_values in _leaves(place, values):
+        if len({plain(value) for value in leaf_values}) == 1:
+            continue
+        runs_by_value: dict[str, list[str]] = {}
+        for text, label in zip(told_apart(leaf_values), labels, strict=True):
+            runs_by_value.setdefault(text, []).append(label)
+        shares = [f"{text} in {' and '.join(runs)}" for text, runs in runs_by_value.items()]
+        lines.append(f"{where}: {', '.join(shares)}")
     return lines
 
 
 def _leaves(place: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Every place of several nested mappings, with what each of them holds there."""
+    """Yield every dotted name of several nested mappings, with the value that each of them has there."""
     if not all(isinstance(value, Mapping) for value in values):
         yield place, values
         return
@@ -91,7 +90,7 @@ def _leaves(place: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[A
 
 
 def plain(value: Any) -> str:
-    """A text that is the same for equal values; 1 and 1.0 are.
+    """Return a text that is the same for equal values; 1 equals 1.0.
 
     >>> plain({"b": 1, "a": [1.0]}) == plain({"a": [1], "b": 1.0})
     True
@@ -108,12 +107,12 @@ def _as_floats(value: Any) -> Any:
 
 
 def _exactly(value: Any) -> str:
-    """A text that tells 1, one value, from 1.0, all of them."""
+    """Return a text that is another for 1, as in one feature, than for 1.0, as in all features."""
     return json.dumps(value, sort_keys=True)
 
 
 def told_apart(values: Sequence[Any]) -> list[str]:
-    """The values as short texts; of lists of parameter objects only what not all of them have."""
+    """Return the values as short texts; of lists of parameter objects only the entries that not all of them have."""
     if not all(_has_entries(value) and isinstance(value[0], Mapping) for value in values):
         return [brief(value) for value in values]
     shared = set.intersection(*({plain(entry) for entry in value} for value in values))
@@ -128,36 +127,37 @@ def told_apart(values: Sequence[Any]) -> list[str]:
 
 def _has_entries(value: Any) -> bool:
     """Whether a value is a list of names or of parameter objects, such as references or perturbations."""
-    named = isinstance(value, list) and all(
-        isinstance(v, str) or (isinstance(v, Mapping) and "name" in v) for v in value
-    )
-    return named and bool(value)
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(v, str) or (isinstance(v, Mapping) and "name" in v) for v in value)
 
 
 def _list_differences(old: list[Any], new: list[Any]) -> str:
-    """The entries that only one of two lists has."""
-    before, after = ([_exactly(entry) for entry in entries] for entries in (old, new))
-    gone = listed([entry for entry, text in zip(old, before, strict=True) if text not in after])
-    come = listed([entry for entry, text in zip(new, after, strict=True) if text not in before])
-    if gone and come:
-        return f"the run has {gone}, this study says {come}"
-    if gone:
-        return f"the run has {gone}, this study does not"
-    return f"this study adds {come}" if come else "the same entries in another order or number"
+    """Return the entries that only one of two lists has, in words."""
+    before = {_exactly(entry) for entry in old}
+    after = {_exactly(entry) for entry in new}
+    removed = listed([entry for entry in old if _exactly(entry) not in after])
+    added = listed([entry for entry in new if _exactly(entry) not in before])
+    if removed and added:
+        return f"the run has {removed}, this study says {added}"
+    if removed:
+        return f"the run has {removed}, this study does not"
+    if added:
+        return f"this study adds {added}"
+    return "the same entries in another order or number"
 
 
 def listed(entries: list[Any]) -> str:
-    """The first entries of a list, and how many more there are."""
-    shown = ", ".join(
-        entry if isinstance(entry, str) else call(entry) for entry in entries[:MOST_ENTRIES]
-    )
-    return shown + (
-        f" and {len(entries) - MOST_ENTRIES} more" if len(entries) > MOST_ENTRIES else ""
-    )
+    """Return the first entries of a list, and how many more there are."""
+    texts = [entry if isinstance(entry, str) else call(entry) for entry in entries[:MOST_ENTRIES]]
+    shown = ", ".join(texts)
+    if len(entries) > MOST_ENTRIES:
+        shown += f" and {len(entries) - MOST_ENTRIES} more"
+    return shown
 
 
 def call(entry: Mapping[str, Any]) -> str:
-    """A parameter object as one would write it.
+    """Return a parameter object as one would write it.
 
     >>> call({"name": "rotation", "degrees": 15.0})
     'rotation(degrees=15.0)'
@@ -167,7 +167,7 @@ def call(entry: Mapping[str, Any]) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value in at most one line."""
+    """Return a value as a text of at most one line."""
     text = value if isinstance(value, str) else _json(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
@@ -178,7 +178,7 @@ def _json(value: Any) -> str:
 
 @lru_cache(maxsize=1)
 def presets() -> dict[str, str]:
-    """The names of the presets of perturbations by what a manifest says of them."""
+    """Return the names of the presets of perturbations, by what a manifest says of them."""
     from heatproof.axes.stability import perturbations
     from heatproof.types import name_of, parameters
 
@@ -190,5 +190,5 @@ def presets() -> dict[str, str]:
 
 
 def parameters_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an evaluation, without what a manifest derives from them."""
+    """Return the name and the parameters of an evaluation, without what follows from them."""
     return {key: value for key, value in evaluation.items() if key not in DERIVED}

@@ -15,12 +15,11 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from heatproof.errors import Damaged, UserError
-from heatproof.runs.differences import parameters_of, plain
 from heatproof.runs.storage import AT_ONCE, Place, StorePath, files, part_of, tried
 
 DIGITS = 16
 """How many hexadecimal digits of a SHA-256 a name carries: damage is overlooked once in 2⁶⁴ times."""
-ADVICE = "remove it and run the study again, which computes it anew"
+ADVICE = "remove it and rerun the command to compute it again"
 _NAMED = re.compile(rf"[^.]+\.([0-9a-f]{{{DIGITS}}})\.parquet")
 _SEAL = b',\n  "sha256": "'
 T = TypeVar("T")
@@ -69,15 +68,15 @@ def check(path: Place, content: bytes) -> None:
         body, _, seal = content.rpartition(_SEAL)
         if seal != digest(body).encode() + b'"\n}':
             raise Damaged(
-                f"{path} is damaged: its last line is not the digest of what is before it; {ADVICE}"
+                f"{path} is damaged: its last line is not the digest of the lines before; {ADVICE}"
             )
         return
     name = _NAMED.fullmatch(path.name)
     if name is None:
-        raise Damaged(f"{path} is no part of a run: its name carries no digest; remove it")
+        raise Damaged(f"{path} is not a part of a run: its name has no digest; remove it")
     if name[1] != digest(content):
         raise Damaged(
-            f"{path} is damaged: its {len(content)} bytes have another digest than its name says; {ADVICE}"
+            f"{path} is damaged: the digest of its {len(content)} bytes is not the one in its name; {ADVICE}"
         )
 
 
@@ -106,44 +105,19 @@ def contents(paths: Sequence[Place]) -> Iterator[bytes]:
 
 
 def parts(folder: Place) -> list[Any]:
-    """The parts below a folder, sorted; two of one shard are refused, for no one can say which is meant."""
+    """Return the parts below a folder, sorted; raise if two are of the same shard, for either may be meant."""
     found = files(folder, ".parquet")
-    for one, other in doubled(found):
+    for first, second in doubled(found):
         raise UserError(
-            f"{one} and {other} are of the same shard; `heatproof run` keeps one, or remove one of them"
+            f"{first} and {second} are of the same shard; remove one, or rerun the command, which keeps one"
         )
     return found
 
 
 def doubled(found: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Neighbours in a sorted list of parts that are of the same shard."""
-    return [
-        (a, b)
-        for a, b in pairwise(found)
-        if a.parent == b.parent and part_of(a.name) == part_of(b.name)
-    ]
-
-
-def study_key(
-    manifest: Mapping[str, Any], dataset: str, model: str, evaluation: str = "", explainer: str = ""
-) -> str:
-    """What the footer of a part says of the study that it is of: a digest of everything that its rows depend on.
-
-    Left out is what a study may add to later, which are mappings from names of the user's choice.
-    """
-    study = manifest["study"]
-    judged = parameters_of(study["evaluations"].get(evaluation, {}))
-    settled = {
-        k: v
-        for k, v in judged.items()
-        if not isinstance(v, Mapping) or v.keys() & {"name", "fingerprint"}
-    }
-    facts = {
-        **{key: manifest.get(key) for key in ("heatproof", "shard_size")},
-        "seed": study.get("seed"),
-        "dataset": [dataset, study["datasets"].get(dataset, {}).get("fingerprint")],
-        "model": [model, study["models"].get(model)],
-        "explainer": [explainer, study["explainers"].get(explainer)],
-        "evaluation": [evaluation, settled],
-    }
-    return digest(plain(facts).encode())
+    """Return the neighbours in a sorted list of parts that are of the same shard."""
+    pairs = []
+    for first, second in pairwise(found):
+        if first.parent == second.parent and part_of(first.name) == part_of(second.name):
+            pairs.append((first, second))
+    return pairs

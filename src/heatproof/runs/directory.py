@@ -1,198 +1,356 @@
-"""A run directory: where its parts are, and how they are written and read whole.
+"""A run directory: where its parts are, and how they are written and read.
 
-A part is written under another name, synced and renamed, so it is either whole or absent, and its final name carries
-the digest of its bytes. Reading checks that. Everything a report needs is in the run directory, or at the run's
-address in a store.
+A part is one Parquet file. It is written under another name, synced and renamed, so it is either whole or absent, and its
+final name carries the digest of its bytes. Its footer carries the digest of the study that its rows depend on. Reading
+checks both. Everything a report needs is in the run directory, or at the run's address in a store.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
-from typing import Any
+from types import TracebackType
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heatproof.errors import Damaged, Foreign, UserError
-from heatproof.runs import columns, digests
+from heatproof.errors import Damaged, Foreign
+from heatproof.runs import columns, digests, storage
 from heatproof.runs.atomic import write_atomically
-from heatproof.runs.differences import joined
-from heatproof.runs.shape import check_shape
-from heatproof.runs.storage import Place, files, note, tried, within
+from heatproof.runs.manifest import Manifest, read_manifest
+from heatproof.runs.storage import Place, place, within
 
-FORMAT = 4
-"""The form of run directories that this version writes and reads."""
-INPUTS = ("inputs", "")
-"""Evaluation and explainer of pictures of the data, which runs of earlier versions kept."""
+Kind = Literal["scores", "references", "samples", "gallery", "maps"]
+Job = tuple[str, str, int]
+"""What one process does at a time: a shard, by its data set, model and number."""
+
+FOLDERS: dict[Kind, str] = {
+    "scores": "parts",
+    "references": "references",
+    "samples": "samples",
+    "gallery": "gallery",
+    "maps": "maps",
+}
+"""The folder of each kind of part."""
 LARGEST, LARGEST_GROWTH = 2**28, 200
-"""How many bytes a part may take to read, and how many more for each of its own; a part of a bomb takes more."""
+"""A part that takes more bytes to read than this, plus so many for each of its own, is a decompression bomb."""
+WAITING = 4
+"""Parts that may wait to be written: methods of one pass make them faster than a disk takes them."""
 
 
+@lru_cache(maxsize=4096)
 def slug(name: str) -> str:
-    """A file name that is readable, safe on every system, and different for different names.
+    """Return a file name that is readable, safe on every system, and different for different names.
 
     >>> slug("IG (steps=20)/x") == slug("IG (steps=20)-x")
     False
     """
     plain = re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:60] or "unnamed"
-    plain = re.sub(
-        r"^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1_", plain, flags=re.IGNORECASE
-    )  # names of devices
+    # Windows keeps these names for devices.
+    plain = re.sub(r"^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1_", plain, flags=re.IGNORECASE)
     # Some systems do not tell A from a, and a name may look like the slug of another.
-    alone = plain == name.lower() and not re.search(r"-[0-9a-f]{8}$", plain)
-    return plain if alone else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    is_unique = plain == name.lower() and not re.search(r"-[0-9a-f]{8}$", plain)
+    return plain if is_unique else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def part_path(
-    root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int
-) -> Place:
-    """Where the scores of one (dataset, model, evaluation, explainer, shard) are."""
-    return root / "parts" / _inside(shard, dataset, model, evaluation, explainer)
+@dataclass(frozen=True)
+class PartKey:
+    """What one file of a run holds.
 
-
-def samples_path(root: Place, dataset: str, model: str, shard: int) -> Place:
-    """Where the clean predictions of one shard are."""
-    return root / "samples" / _inside(shard, dataset, model)
-
-
-def exhibits_path(
-    root: Place, dataset: str, model: str, evaluation: str, explainer: str, shard: int
-) -> Place:
-    """Where the gallery's pictures of one piece of work are."""
-    return root / "gallery" / _inside(shard, dataset, model, evaluation, explainer)
-
-
-def maps_path(root: Place, dataset: str, model: str, explainer: str, shard: int) -> Place:
-    """Where the kept maps of one explainer and shard are."""
-    return root / "maps" / _inside(shard, dataset, model, explainer)
-
-
-def _inside(shard: int, *names: str) -> str:
-    return f"{_folder(*names)}/{shard:05d}.parquet"
-
-
-def _folder(*names: str) -> str:
-    return "/".join(map(slug, names))
-
-
-def write_part(path: Place, table: pa.Table, study: str = "") -> None:
-    """Write a Parquet file that is either whole or absent, whatever happens; its name gets the digest of its bytes.
-
-    `study` is the `study_key` of its rows.
+    >>> key = PartKey.scores(("photos", "mobilenet", 3), "stability", "lime")
+    >>> str(key), key.folder
+    ('shard 3 of photos on mobilenet: stability of lime', 'parts/photos/mobilenet/stability/lime')
     """
+
+    kind: Kind
+    dataset: str
+    model: str
+    evaluation: str = ""
+    explainer: str = ""
+    shard: int = 0
+
+    @classmethod
+    def scores(cls, job: Job, evaluation: str, explainer: str) -> PartKey:
+        """The scores of an explainer in an evaluation."""
+        dataset, model, shard = job
+        return cls("scores", dataset, model, evaluation, explainer, shard)
+
+    @classmethod
+    def references(cls, job: Job, evaluation: str, explainer: str) -> PartKey:
+        """What each reference sample adds to the chance level of these scores."""
+        dataset, model, shard = job
+        return cls("references", dataset, model, evaluation, explainer, shard)
+
+    @classmethod
+    def gallery(cls, job: Job, evaluation: str, explainer: str) -> PartKey:
+        """The images of an evaluation that the report shows."""
+        dataset, model, shard = job
+        return cls("gallery", dataset, model, evaluation, explainer, shard)
+
+    @classmethod
+    def samples(cls, job: Job) -> PartKey:
+        """The samples of a shard with the model's predictions."""
+        dataset, model, shard = job
+        return cls("samples", dataset, model, shard=shard)
+
+    @classmethod
+    def maps(cls, job: Job, explainer: str) -> PartKey:
+        """The kept maps of an explainer."""
+        dataset, model, shard = job
+        return cls("maps", dataset, model, explainer=explainer, shard=shard)
+
+    @property
+    def folder(self) -> str:
+        """The folder within the run, with slashes."""
+        names = [self.dataset, self.model]
+        if self.kind in ("scores", "references", "gallery"):
+            names.append(self.evaluation)
+        if self.kind != "samples":
+            names.append(self.explainer)
+        return "/".join([FOLDERS[self.kind], *map(slug, names)])
+
+    def path(self, root: Place) -> Place:
+        """Return where the part is in a run; the name of the file on disk also has the digest of its content."""
+        return root / f"{self.folder}/{self.shard:05d}.parquet"
+
+    def study_key(self, manifest: Manifest) -> str:
+        """Return what the footer of the part must say."""
+        return manifest.study_key(self.dataset, self.model, self.evaluation, self.explainer)
+
+    def __str__(self) -> str:
+        shard = f"shard {self.shard} of {self.dataset} on {self.model}"
+        if self.kind == "samples":
+            return f"{shard}: its samples"
+        what = self.evaluation if self.kind == "scores" else self.kind
+        if self.kind in ("references", "gallery"):
+            what = f"{self.kind} of {self.evaluation}"
+        return f"{shard}: {what} of {self.explainer}"
+
+
+class RunDirectory:
+    """A run on disk or in a store: its manifest and its parts."""
+
+    def __init__(self, root: str | Place) -> None:
+        self.root = place(root)
+        self._manifest: Manifest | None = None
+        self._keys_by_folder: dict[str, PartKey] = {}
+        self._study_keys: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest as it was when it was first asked for; `reread` it for what other processes added since."""
+        return self.reread() if self._manifest is None else self._manifest
+
+    def reread(self) -> Manifest:
+        """Read the manifest again."""
+        self._manifest = read_manifest(self.root)
+        self._keys_by_folder = {key.folder: key for key in _first_parts(self._manifest)}
+        return self._manifest
+
+    def has_manifest(self) -> bool:
+        """Return whether a run was begun here."""
+        return self._manifest is not None or (self.root / "manifest.json").is_file()
+
+    # ---- parts by key ----------------------------------------------------------------------------------------------
+
+    def has(self, key: PartKey) -> bool:
+        """Return whether a part is there, as of at most `storage.FRESH` seconds ago."""
+        return storage.present(key.path(self.root))
+
+    def existing_files(self, keys: Iterable[PartKey]) -> list[Place]:
+        """Return the files of these parts: none or one each, or several if processes did a shard at the same time."""
+        found: list[Place] = []
+        for key in keys:
+            found += storage.existing_files(key.path(self.root))
+        return found
+
+    def write(self, key: PartKey, rows: pa.Table) -> None:
+        """Write a part, which is either whole or absent, whatever happens."""
+        path = key.path(self.root)
+        study_key = self.study_key_of(path) if self.has_manifest() else ""
+        write_part(path, rows, study_key)
+
+    def writer(self) -> PartWriter:
+        """Return a context that writes parts in a thread of its own."""
+        return PartWriter(self)
+
+    def remove(self, keys: Iterable[PartKey]) -> None:
+        """Remove parts that are about to be written anew with other content, and so under another name."""
+        storage.drop_parts(key.path(self.root) for key in keys)
+
+    def expected_parts(self, dataset: str, model: str, shard: int) -> list[PartKey]:
+        """Return the parts that a finished shard has: its samples, its scores and its kept maps.
+
+        A shard may also have a gallery, and references where chance is taken from them.
+        """
+        study, job = self.manifest.study, (dataset, model, shard)
+        expected = []
+        for evaluation in study.evaluations:
+            for explainer in study.explainers_of(evaluation):
+                expected.append(PartKey.scores(job, evaluation, explainer))
+        expected += [PartKey.maps(job, explainer) for explainer in study.explainers_with_maps()]
+        # Retraining has jobs of its own, with neither shards nor samples.
+        return [PartKey.samples(job), *expected] if expected else []
+
+    def missing(self) -> list[PartKey]:
+        """Return the parts that the manifest promises and that are not there; none if the run is complete.
+
+        The samples of a shard count only where nothing else of it is missing: one that was not begun has none.
+        """
+        storage.forget_listings()
+        manifest = self.reread()
+        missing = []
+        for dataset, model in product(manifest.study.datasets, manifest.study.models):
+            for shard in manifest.shards(dataset):
+                expected = self.expected_parts(dataset, model, shard)
+                absent = [key for key in expected if not self.has(key)]
+                without_samples = [key for key in absent if key.kind != "samples"]
+                missing += without_samples or absent
+        return missing
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def parts(self, kind: Kind) -> list[Place]:
+        """Return the files of all parts of a kind, sorted; raise if two are of the same shard."""
+        return digests.parts(self.root / FOLDERS[kind])
+
+    def read(
+        self, kind: Kind, schema: pa.Schema, texts: Collection[str] = ()
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of every part of a kind."""
+        return self.read_files(self.parts(kind), schema, texts)
+
+    def read_files(
+        self, paths: Sequence[Place], schema: pa.Schema, texts: Collection[str] = ()
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of these files, each checked for damage and for being of this run's study.
+
+        The columns `texts` are read as dictionaries, which hold each text once.
+        """
+        for path, content in zip(paths, digests.contents(paths), strict=True):
+            try:
+                with self.open(path, content, texts) as part:
+                    yield columns.of_part(part, schema)
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                raise Damaged(f"{path} is damaged; {digests.ADVICE}: {error}") from error
+
+    def open(
+        self,
+        path: Place,
+        content: bytes,
+        texts: Collection[str] = (),
+        of_any_study: bool = False,
+    ) -> pq.ParquetFile:
+        """Return an opened part; raise if it is of another study or would fill the memory."""
+        metadata = pq.read_metadata(pa.BufferReader(content))
+        size = 8 * metadata.num_rows * metadata.num_columns
+        for group in range(metadata.num_row_groups):
+            size += metadata.row_group(group).total_byte_size
+        if size > LARGEST + LARGEST_GROWTH * len(content):
+            raise Damaged(
+                f"{path} has {len(content)} bytes and would take {size:,} to read; it is not a part of a run"
+            )
+        if self.has_manifest() and not of_any_study:
+            study_key = study_key_in(metadata)
+            if study_key and study_key != self.study_key_of(path):
+                raise Foreign(
+                    f"{path} belongs to another study than the manifest of {self.root}; remove it"
+                )
+        coded = [name for name in texts if name in metadata.schema.names]
+        return pq.ParquetFile(pa.BufferReader(content), metadata=metadata, read_dictionary=coded)
+
+    def study_key_of(self, path: Place) -> str:
+        """Return what the footer of a file must say; empty if its folder is none of the study's."""
+        folder = within(path.parent, self.root)
+        if folder in self._study_keys:
+            return self._study_keys[folder]
+        if folder not in self._keys_by_folder:
+            self.reread()  # another process may have added an explainer since
+        if folder not in self._keys_by_folder:
+            return ""
+        study_key = self._keys_by_folder[folder].study_key(self.manifest)
+        self._study_keys[folder] = study_key
+        return study_key
+
+
+def _first_parts(manifest: Manifest) -> Iterator[PartKey]:
+    """Yield the key of the first shard of everything that a run may hold."""
+    for dataset, model in product(manifest.study.datasets, manifest.study.models):
+        job = (dataset, model, 0)
+        yield PartKey.samples(job)
+        for explainer in manifest.study.explainers:
+            yield PartKey.maps(job, explainer)
+        for evaluation, explainer in product(manifest.study.evaluations, manifest.study.explainers):
+            yield PartKey.scores(job, evaluation, explainer)
+            yield PartKey.references(job, evaluation, explainer)
+            yield PartKey.gallery(job, evaluation, explainer)
+
+
+class PartWriter:
+    """Makes and writes parts in a thread of its own while the device computes; leaving the context waits for the last.
+
+    An error in writing is raised when another part is handed in, or at the end.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+        self._thread = ThreadPoolExecutor(1, "heatproof-writer")
+        self._pending: deque[Future[None]] = deque()
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def write(self, key: PartKey, make_rows: Callable[[], pa.Table]) -> None:
+        """Make the rows of a part and write it after those before it."""
+        self._wait_until(WAITING)
+        self._pending.append(self._thread.submit(self._write, key, make_rows))
+
+    def _write(self, key: PartKey, make_rows: Callable[[], pa.Table]) -> None:
+        self._directory.write(key, make_rows())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown(wait=True)
+        if error is None:
+            self._wait_until(0)
+
+    def _wait_until(self, waiting: int) -> None:
+        """Wait until no more parts than these are left to write; raise the error of one that could not be written."""
+        while self._pending and (len(self._pending) > waiting or self._pending[0].done()):
+            self._pending.popleft().result()
+
+
+def write_part(path: Place, rows: pa.Table, study_key: str = "") -> Place:
+    """Write a Parquet file whose name gets the digest of its bytes, and return where it is."""
     sink = io.BytesIO()
     # A part is small and read whole: statistics and a second schema would be a third of it.
     with pq.ParquetWriter(
-        sink, table.schema, compression="zstd", write_statistics=False, store_schema=False
+        sink, rows.schema, compression="zstd", write_statistics=False, store_schema=False
     ) as file:
-        file.write_table(table)
-        file.add_key_value_metadata({"study": study})
+        file.write_table(rows)
+        file.add_key_value_metadata({"study": study_key})
     content = sink.getvalue()
     target = digests.named(path, content)
     write_atomically(target, content)
-    note(target)
+    storage.note(target)
+    return target
 
 
-def read_manifest(root: Place) -> dict[str, Any]:
-    """The manifest of a run directory."""
-    path = root / "manifest.json"
-    try:
-        content = tried(path, path.read_bytes)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"{root} is not a run directory: it has no manifest.json") from error
-    try:
-        manifest = json.loads(content)
-    except ValueError as error:
-        raise Damaged(f"{path} is not the manifest of a heatproof run: {error}") from error
-    if (
-        not isinstance(manifest, dict)
-        or not {"heatproof", "study", "shard_size"} <= manifest.keys()
-    ):
-        raise UserError(f"{path} is not the manifest of a heatproof run")
-    if manifest.get("format") != FORMAT:
-        written = f"format {manifest.get('format', 1)} by heatproof {manifest['heatproof']}"
-        raise UserError(
-            f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again"
-        )
-    digests.check(
-        path, content
-    )  # after the rest, which has more to say of what is no manifest of this version
-    del manifest["sha256"]
-    sessions = read_sessions(root)  # of every process, with what it added to the study
-    for session in sessions:
-        manifest["study"] = joined(manifest["study"], session.pop("adds", {}))
-        manifest |= {
-            key: session[key]
-            for key in ("command", "versions", "study_file", "prepared")
-            if key in session
-        }
-    if sessions:
-        manifest["sessions"] = [*manifest.get("sessions", []), *sessions]
-    check_shape(path, manifest)
-    return manifest
-
-
-def read_sessions(root: Place) -> list[dict[str, Any]]:
-    """What the processes that worked in a run directory wrote, in the order in which they started."""
-    return [digests.read_json(path) for path in files(root / "sessions", ".json")]
-
-
-def write_manifest(root: Place, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest atomically."""
-    write_atomically(root / "manifest.json", digests.sealed(manifest))
-
-
-def study_keys(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What the footers of parts must say, by their folder within `parts`, `gallery` or `samples`."""
-    study = manifest["study"]
-    keys: dict[str, str] = {}
-    for clean in product(study["datasets"], study["models"]):
-        judged = [(), *product(study["evaluations"], study["explainers"]), INPUTS]
-        keys |= {
-            _folder(*clean, *rest): digests.study_key(manifest, *clean, *rest) for rest in judged
-        }
-        keys |= {
-            _folder(*clean, name): digests.study_key(manifest, *clean, "", name)
-            for name in study["explainers"]
-        }
-    return keys
-
-
-def key_of(keys: Mapping[str, str], root: Place, path: Place) -> str:
-    """What the footer of the part at `path` must say."""
-    return keys.get(within(path.parent, root).partition("/")[2], "")
-
-
-def read_parts(
-    root: Place, paths: Sequence[Place], wanted: pa.Schema, texts: Collection[str] = ()
-) -> Iterator[pa.Table]:
-    """The rows of parts of a run, each checked for damage, for being of its study, and for what reading it takes."""
-    keys = study_keys(read_manifest(root)) if (root / "manifest.json").is_file() else {}
-    for path, content in zip(paths, digests.contents(paths), strict=True):
-        try:
-            with open_part(root, path, content, keys, texts) as part:
-                yield columns.of_part(part, wanted)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise Damaged(f"{path} is damaged; {digests.ADVICE}: {error}") from error
-
-
-def open_part(
-    root: Place, path: Place, content: bytes, keys: Mapping[str, str], texts: Collection[str] = ()
-) -> pq.ParquetFile:
-    """One part, of which `keys` says to which study it must belong; with no keys, of any."""
-    known = pq.read_metadata(pa.BufferReader(content))
-    size = sum(known.row_group(i).total_byte_size for i in range(known.num_row_groups))
-    if size + 8 * known.num_rows * known.num_columns > LARGEST + LARGEST_GROWTH * len(content):
-        raise Damaged(
-            f"{path} has {len(content)} bytes and would take {size:,} to read; it is no part of a run"
-        )
-    study = (known.metadata or {}).get(b"study", b"").decode()
-    if keys and study and study != key_of(keys, root, path):
-        raise Foreign(f"{path} is of another study than the manifest of {root}; remove it")
-    coded = [name for name in texts if name in known.schema.names]
-    return pq.ParquetFile(pa.BufferReader(content), metadata=known, read_dictionary=coded)
+def study_key_in(metadata: pq.FileMetaData) -> str:
+    """Return what the footer of a part says of its study; empty if it says nothing."""
+    return str((metadata.metadata or {}).get(b"study", b"").decode())

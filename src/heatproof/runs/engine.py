@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -23,19 +23,19 @@ from heatproof import rand
 from heatproof.data import Data, Loaded
 from heatproof.data.dataset import READING_AHEAD, decoding
 from heatproof.errors import UserError
-from heatproof.evaluation import REDRAW, Exhibit, Pairwise, Scores
+from heatproof.evaluation import Condition, Exhibit, Pairwise, Scores
 from heatproof.models import Model
 from heatproof.models.batches import Workbench
 from heatproof.models.modality import watches
 from heatproof.models.tasks import at, has_probability
-from heatproof.runs import directory, tables
+from heatproof.runs import tables
 from heatproof.runs.differences import listed
+from heatproof.runs.directory import Job, PartKey, PartWriter, RunDirectory
 from heatproof.runs.kept import MAPS, map_rows
 from heatproof.runs.pictures import exhibit_rows
-from heatproof.runs.plan import Job, Plan
+from heatproof.runs.plan import Plan
 from heatproof.runs.shard import References, Shard, load_references
-from heatproof.runs.storage import Place, drop_parts, held
-from heatproof.runs.threads import Writer, read_ahead
+from heatproof.runs.threads import read_ahead
 from heatproof.types import Batch, role_of
 
 PHOTOGRAPH = 3 * 224 * 224
@@ -55,7 +55,7 @@ class Runner:
     """Does shards one after another; what they share is kept while the data set and the model stay the same."""
 
     plan: Plan
-    root: Place
+    directory: RunDirectory
     seconds: dict[str, float] = field(default_factory=dict)
     batch_sizes: dict[str, int] = field(default_factory=dict)
     workbench: type[Workbench] = Workbench
@@ -64,41 +64,31 @@ class Runner:
     def __call__(self, job: Job, tick: Tick, loaded: Future[Loaded] | None = None) -> None:
         """Do what is not done yet of a shard, whose samples may be on their way already."""
         dataset, model, number = job
-        if not self.plan.is_pending(self.root, job):
+        if not self.plan.is_pending(self.directory, job):
             return
         bench, shared = self.workplace(dataset, model)
         positions = self.plan.shards(dataset)[number]
         samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
         self._refuse_changed(job, samples)
-        with Writer(self.root, directory.study_keys(self.manifest)) as write:
-            _run_shard(self.plan, self.root, job, samples, bench, shared, tick, self.seconds, write)
+        with self.directory.writer() as writer:
+            _run_shard(
+                self.plan, self.directory, job, samples, bench, shared, tick, self.seconds, writer
+            )
         self.batch_sizes[model] = bench.batch_size
-
-    @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """That of the run, which every process reads."""
-        return directory.read_manifest(self.root)
 
     def _refuse_changed(self, job: Job, samples: Loaded) -> None:
         """Raise where samples are not what they were when an earlier session, or another model, was given them."""
         dataset, _, number = job
-        models = self.manifest["study"]["models"]
-        paths = [
-            path
-            for model in models
-            for path in held(directory.samples_path(self.root, dataset, model, number))
-        ]
-        known = {
-            row["sample"]: row["digest"]
-            for row in tables.read_rows(self.root, paths)
-            if row["digest"]
-        }
+        models = self.directory.manifest.study.models
+        keys = [PartKey.samples((dataset, model, number)) for model in models]
+        rows = tables.read_rows(self.directory.root, self.directory.existing_files(keys))
+        known = {row["sample"]: row["digest"] for row in rows if row["digest"]}
         changed = [
             name for name, digest in samples.digests.items() if known.get(name, digest) != digest
         ]
         if changed:
             raise UserError(
-                f"{dataset} has changed since {self.root} was begun; choose another directory or restore "
+                f"{dataset} has changed since {self.directory} was begun; choose another directory or restore "
                 f"{listed(changed)}"
             )
 
@@ -108,9 +98,8 @@ class Runner:
             self._kept = None  # the maps of the last references go before the next are made
             model = self.plan.models[name]
             load = partial(load_references, self.plan.data[dataset], self.plan.seed)
-            named = self.manifest["study"]["datasets"][dataset][
-                "references"
-            ]  # by whoever began the run
+            # Whoever began the run chose the references; every process reads their ids from the manifest.
+            named = self.directory.manifest.references(dataset)
             batch = load(len(named), named).to(model.device)
             rows = self.plan.batch_size or usual_rows(batch.x[:1].numel(), model.device.type)
             bench = self.workbench(model, rows)
@@ -147,15 +136,16 @@ def usual_rows(values: int, device: str = "cpu") -> int:
 
 
 def run_shards(
-    plan: Plan, root: Place, tick: Tick, jobs: Iterable[Job] | None = None
+    plan: Plan, run_directory: RunDirectory, tick: Tick, jobs: Iterable[Job] | None = None
 ) -> dict[str, Any]:
     """Do everything that is not done yet, or these shards of it; seconds per evaluation, and batch size per model.
 
     What evaluations share, such as clean maps, counts for the first that asks for it. While a shard is worked on, the
     files of the next are read.
     """
-    runner = Runner(plan, root)
-    todo = [job for job in (plan.jobs() if jobs is None else jobs) if plan.is_pending(root, job)]
+    runner = Runner(plan, run_directory)
+    jobs = plan.jobs() if jobs is None else jobs
+    todo = [job for job in jobs if plan.is_pending(run_directory, job)]
     with decoding(), ThreadPoolExecutor(1, READING_AHEAD) as reader:
         ahead = read_ahead(plan, todo[:1], reader)
         for following, job in enumerate(todo, start=1):
@@ -177,20 +167,20 @@ def on_show(ids: tuple[str, ...], seed: int, most: int = SHOWCASE) -> frozenset[
 
 def _run_shard(
     plan: Plan,
-    root: Place,
+    run_directory: RunDirectory,
     job: Job,
     loaded: Loaded,
     bench: Workbench,
     shared: References,
     tick: Tick,
     seconds: dict[str, float],
-    write: Writer,
+    writer: PartWriter,
 ) -> None:
     dataset, model_name, number = job
     data = plan.data[dataset]
     positions = plan.shards(dataset)[number]
     batch = loaded.batch.to(bench.model.device)
-    pending = plan.pending(root, *job)
+    pending = plan.pending(run_directory, job)
     if not len(batch):
         for evaluation, names in pending.items():
             for name in names:
@@ -203,14 +193,12 @@ def _run_shard(
                     (),
                     (),
                 )
-                write(
-                    directory.part_path(root, dataset, model_name, evaluation, name, number), empty
-                )
+                writer.write(PartKey.scores(job, evaluation, name), empty)
                 _told(tick, evaluation, name, len(positions) * plan.conditions(evaluation))
-        for name in plan.unkept(root, *job):
-            write(directory.maps_path(root, dataset, model_name, name, number), MAPS.empty_table)
+        for name in plan.unkept(run_directory, job):
+            writer.write(PartKey.maps(job, name), MAPS.empty_table)
             _told(tick, "maps", name, len(positions))
-        _write_samples(root, job, bench.model, data, positions, loaded, None, write)
+        _write_samples(job, bench.model, data, positions, loaded, None, writer)
         return
     batch = bench.fixed(batch)
     task, logits = bench.model.task, bench.predict(batch)
@@ -220,7 +208,7 @@ def _run_shard(
     readout, chance = at(logits, target), task.probability(logits)
     probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
     prediction = (target, readout, probability)
-    _write_samples(root, job, bench.model, data, positions, loaded, (logits, *prediction), write)
+    _write_samples(job, bench.model, data, positions, loaded, (logits, *prediction), writer)
     showcase, large = on_show(data.ids, plan.seed), on_show(data.ids, plan.seed, IN_LARGE)
     shard = Shard(
         bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits
@@ -229,38 +217,38 @@ def _run_shard(
         if isinstance(
             plan.evaluations[evaluation], Pairwise
         ):  # rows of the new ones go into the parts of the old too
-            drop_parts(
-                [
-                    directory.part_path(root, dataset, model_name, evaluation, name, number)
-                    for name in names
-                ]
-            )
+            for kind in (PartKey.scores, PartKey.references):
+                run_directory.remove(kind(job, evaluation, name) for name in names)
         shard.explainers = {name: shard.settled(name) for name in names}
         told = shard.announce = partial(_told, tick, evaluation)
         begun = time.perf_counter()
         stream = plan.evaluations[evaluation](shard)
         for name, results in groupby(
-            _ticking(stream, told, len(positions)), key=lambda r: r.explainer
+            _ticking(stream, told, len(positions), plan.evaluations[evaluation].conditions()),
+            key=lambda r: r.explainer,
         ):
             kept = list(results)
             exhibits = [r for r in kept if isinstance(r, Exhibit)]
             if exhibits:
-                target_path = directory.exhibits_path(
-                    root, dataset, model_name, evaluation, name, number
-                )
-                write(
-                    target_path,
+                writer.write(
+                    PartKey.gallery(job, evaluation, name),
                     partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data, large),
                 )
             scores = [r for r in kept if isinstance(r, Scores)]
+            # Before the scores, whose part says that this piece of work is finished.
+            references = tables.reference_rows(
+                dataset, model_name, evaluation, shared.batch.ids, scores
+            )
+            if len(references):
+                writer.write(PartKey.references(job, evaluation, name), references.slice)
             role = role_of(plan.explainers[name])
             rows = partial(
                 tables.score_rows, dataset, model_name, evaluation, role, batch.ids, scores
             )
-            write(directory.part_path(root, dataset, model_name, evaluation, name, number), rows)
+            writer.write(PartKey.scores(job, evaluation, name), rows)
         seconds[evaluation] = seconds.get(evaluation, 0.0) + time.perf_counter() - begun
     wanted = [i for i, sample in enumerate(batch.ids) if plan.keeps(sample)]
-    for name in plan.unkept(root, *job):
+    for name in plan.unkept(run_directory, job):
         _told(tick, "maps", name)
         maps = shard.clean(name)[wanted] if wanted else torch.empty(0)
         rows = partial(
@@ -272,7 +260,7 @@ def _run_shard(
             target[wanted],
             maps,
         )
-        write(directory.maps_path(root, dataset, model_name, name, number), rows)
+        writer.write(PartKey.maps(job, name), rows)
         _told(tick, "maps", name, len(positions))
 
 
@@ -293,27 +281,33 @@ def _told(tick: Tick, evaluation: str, explainer: str, amount: int = 0) -> None:
 
 
 def _ticking(
-    stream: Iterator[Scores | Exhibit], tick: Tick, amount: int
+    stream: Iterator[Scores | Exhibit],
+    tick: Tick,
+    amount: int,
+    announced: Collection[Condition],
 ) -> Iterator[Scores | Exhibit]:
-    """Pass results through, and tell the progress bar of every condition that is new."""
-    seen: set[tuple[str, str, float]] = set()
+    """Pass results through, and tell the progress bar of every condition that is new.
+
+    Only conditions that were `announced` count, if any were: noise floors and other checks have conditions besides.
+    """
+    seen: set[tuple[str, Condition]] = set()
     for result in stream:
-        judged = (result.explainer, result.condition, result.level)
-        if isinstance(result, Scores) and judged not in seen and result.condition != REDRAW:
-            seen.add(judged)
+        condition = (result.condition, result.level)
+        is_new = isinstance(result, Scores) and (result.explainer, condition) not in seen
+        if is_new and (not announced or condition in announced):
+            seen.add((result.explainer, condition))
             tick(result.explainer, amount)
         yield result
 
 
 def _write_samples(
-    root: Place,
     job: Job,
     model: Model,
     data: Data,
     positions: Sequence[int],
     loaded: Loaded,
     prediction: tuple[Tensor, Tensor, Tensor, Tensor] | None,
-    write: Writer,
+    writer: PartWriter,
 ) -> None:
     import pyarrow as pa
 
@@ -345,7 +339,7 @@ def _write_samples(
                 "error": "",
             }
         rows.append(row)
-    write(
-        directory.samples_path(root, *job),
+    writer.write(
+        PartKey.samples(job),
         partial(pa.Table.from_pylist, rows, schema=tables.SAMPLES),
     )

@@ -16,16 +16,22 @@ from numpy.typing import NDArray
 from heatproof import axes
 from heatproof.errors import UserError, no_exit
 from heatproof.models.precision import AUTO, Precision, arithmetic
-from heatproof.runs import directory, manifest
+from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch, sweep
 from heatproof.runs.differences import differences
+from heatproof.runs.directory import RunDirectory
 from heatproof.runs.engine import run_shards
 from heatproof.runs.plan import Plan, check_whole, describe, make_plan
 from heatproof.runs.precision_audit import compile_if_it_pays, lower, settle
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place, place
-from heatproof.runs.verify import changed_samples, forget_failures, keep_one, mend
+from heatproof.runs.verify import (
+    changed_samples,
+    deduplicate_parts,
+    drop_failed_shards,
+    remove_damaged_parts,
+)
 
 if TYPE_CHECKING:
     from heatproof.runs.executors import Executor
@@ -52,6 +58,7 @@ def evaluate(
     retry_errors: bool = False,
     show_progress: bool | None = None,
     keep_maps: bool | Sequence[str] = False,
+    ignore: Sequence[str] = (),
 ) -> Run:
     """Put explainers to the test on a model and data; the same call again finishes what is missing.
 
@@ -64,13 +71,13 @@ def evaluate(
     `workers` above 1 do the shards in as many new processes, one per GPU where there are any; models, data and
     explainers are sent to them by pickle. `retry_errors` reads samples again that the storage, not their content, kept
     from being read. `keep_maps` keeps the maps of all samples, or of those named, in the run, for `Run.maps`; then
-    `evaluations` may be empty.
+    `evaluations` may be empty. `ignore` names rules of which the report shows no findings, see `heatproof rule`.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     >>> run = evaluate(net, images, ["saliency", "random"], {"stability": {"stability": {"perturbations": "jpeg"}}})
-    >>> sorted(run.table().measure.unique())[:2]
-    ['fass', 'fass_chance']
+    >>> sorted(run.table().measure.unique())
+    ['fass', 'jaccard', 'noise_floor', 'noise_floor_jaccard', 'noise_floor_spearman', 'noise_floor_ssim', 'spearman', 'ssim']
     """
     given: dict[str, Any] = {
         "seed": seed,
@@ -84,7 +91,8 @@ def evaluate(
         "precision": precision,
         "compile": compile,
     }
-    plan = make_plan(model, data, explainers, evaluations, keep_maps=keep_maps, **given)
+    given |= {"keep_maps": keep_maps, "ignore": ignore}
+    plan = make_plan(model, data, explainers, evaluations, **given)
     audit = None
     if precision == AUTO:
         chosen, audit = settle(plan, None if out is None else place(out))
@@ -152,12 +160,13 @@ def execute(
     study = describe(plan)
     prepared = {name: dict(data.prepared) for name, data in plan.data.items()}
     try:
-        found = manifest.begin(root, study, plan.shard_size, command)
+        open_session = manifest.begin(root, study, plan.shard_size, command)
     except manifest.AnotherStudy as error:
-        before = directory.read_manifest(root).get("prepared", {})
-        options = "".join(f"\n  {line}" for line in differences(before, prepared, "data"))
+        prepared_before = manifest.read_manifest(root).prepared
+        options = "".join(f"\n  {line}" for line in differences(prepared_before, prepared, "data"))
         raise UserError(f"{error}{options}{changed_samples(plan, root)}") from error
-    plan = replace(plan, shard_size=found["shard_size"])
+    plan = replace(plan, shard_size=open_session.manifest.shard_size)
+    run_directory = RunDirectory(root)
     session: dict[str, Any] = {
         "started": manifest.now(),
         "command": command,
@@ -165,36 +174,37 @@ def execute(
     }
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
     session |= {"prepared": prepared} | ({"study_file": plan.study_file} if plan.study_file else {})
+    session["ignore"] = list(plan.ignore)
     if audit is not None:
         session["audit"] = dict(audit)
-    manifest.record(root, found, session)
+    open_session.record(session)
     begun = time.perf_counter()
     first, step = share
     share_of = plan.jobs()[first - 1 :: step]
-    paths = [path for job in share_of for path in plan.paths(root, job)]
-    mend(root, paths)
+    possible_parts = [key for job in share_of for key in plan.possible_parts(job)]
+    remove_damaged_parts(run_directory, possible_parts)
     if retry_errors:
-        forget_failures(plan, root, share_of)
-    jobs = [job for job in share_of if plan.is_pending(root, job)]
+        drop_failed_shards(plan, run_directory, share_of)
+    jobs = [job for job in share_of if plan.is_pending(run_directory, job)]
     if plan.may_compile and executor is None:
         session["compiled"] = compile_if_it_pays(plan, jobs)
     with (
         precisely(plan),
         no_exit(),
-        progress(plan.work(root, jobs), "explaining", show_progress) as tick,
+        progress(plan.work(run_directory, jobs), "explaining", show_progress) as tick,
     ):
         if executor is not None and jobs:
             session |= executor(plan, root, jobs, tick)
             sweep(root)  # a worker that was lost may have been writing
         else:
             before = {name: model.passes for name, model in plan.models.items()}
-            session |= run_shards(plan, root, tick, jobs)
+            session |= run_shards(plan, run_directory, tick, jobs)
             session["passes"] = {
                 name: model.passes - before[name] for name, model in plan.models.items()
             }
     session["seconds"] = round(time.perf_counter() - begun, 2)
-    manifest.record(root, found, session)
-    keep_one(paths)
+    open_session.record(session)
+    deduplicate_parts(run_directory, possible_parts)
     return Run(root)
 
 

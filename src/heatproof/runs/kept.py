@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.evaluation import Scores
-from heatproof.runs import digests, directory, tables
-from heatproof.runs.storage import Place
+from heatproof.runs import digests, tables
+from heatproof.runs.directory import PartKey, RunDirectory
 from heatproof.runs.study import registry
 from heatproof.types import Batch
 
@@ -32,25 +32,34 @@ Maps = dict[str, NDArray[np.float32]]
 def map_rows(
     dataset: str, model: str, explainer: str, ids: Sequence[str], target: Tensor, maps: Tensor
 ) -> pa.Table:
-    """The rows of one part: maps (B, …) of samples for the classes `target` (B,)."""
+    """Return the rows of one part: maps (B, …) of samples for the classes `target` (B,)."""
     values, n = maps.detach().float().cpu().numpy(), len(ids)
-    shuffled = [
-        np.ascontiguousarray(one).view(np.uint8).reshape(-1, 4).T.tobytes() for one in values
-    ]
-    place = [[dataset] * n, [model] * n, [explainer] * n, list(ids)]
-    return pa.table([*place, target.tolist(), [list(values.shape[1:])] * n, shuffled], schema=MAPS)
+    shuffled = [_shuffled(values_of_map) for values_of_map in values]
+    columns: list[list[Any]] = [[dataset] * n, [model] * n, [explainer] * n, list(ids)]
+    columns += [target.tolist(), [list(values.shape[1:])] * n, shuffled]
+    return pa.table(columns, schema=MAPS)
 
 
-def read_maps(root: Place, dataset: str, model: str, explainer: str) -> Maps:
-    """The kept maps of one explainer by sample id; parts are checked as they are read."""
-    paths = digests.parts(directory.maps_path(root, dataset, model, explainer, 0).parent)
-    found: Maps = {}
-    for row in (
-        row for rows in directory.read_parts(root, paths, MAPS) for row in rows.to_pylist()
-    ):
-        values = np.ascontiguousarray(np.frombuffer(row["map"], np.uint8).reshape(4, -1).T)
-        found[row["sample"]] = values.view(np.float32).reshape(row["shape"])
-    return found
+def _shuffled(values: NDArray[np.float32]) -> bytes:
+    """Return the bytes of a map, all first ones of its float32 values first, which compresses better."""
+    return np.ascontiguousarray(values).view(np.uint8).reshape(-1, 4).T.tobytes()
+
+
+def _unshuffled(content: bytes, shape: Sequence[int]) -> NDArray[np.float32]:
+    """Return the map of which these are the bytes."""
+    by_value = np.ascontiguousarray(np.frombuffer(content, np.uint8).reshape(4, -1).T)
+    return by_value.view(np.float32).reshape(shape)
+
+
+def read_maps(run_directory: RunDirectory, dataset: str, model: str, explainer: str) -> Maps:
+    """Return the kept maps of one explainer by sample id; parts are checked as they are read."""
+    folder = PartKey.maps((dataset, model, 0), explainer).folder
+    paths = digests.parts(run_directory.root / folder)
+    maps: Maps = {}
+    for part in run_directory.read_files(paths, MAPS):
+        for row in part.to_pylist():
+            maps[row["sample"]] = _unshuffled(row["map"], row["shape"])
+    return maps
 
 
 @dataclass
@@ -89,45 +98,63 @@ class Kept:
         )
 
 
-def judged(root: Place, manifest: Mapping[str, Any], evaluations: Any, data: Any) -> pd.DataFrame:
-    """The rows that evaluations give for the kept maps of every data set and model, in the form of `Run.table`."""
-    asked, study, parts = (
-        registry.evaluations(evaluations),
-        manifest["study"],
-        [tables.PARTS.empty_table()],
-    )
-    predicted = tables.read_samples(root).set_index(["dataset", "model", "sample"])["predicted"]
-    for dataset, facts in study["datasets"].items():
-        for model, task in study["tasks"][dataset].items():
-            every = {name: read_maps(root, dataset, model, name) for name in study["explainers"]}
-            maps = {name: found for name, found in every.items() if found}
-            known = [
-                sample
-                for sample in next(iter(maps.values()), ())
-                if all(sample in own for own in maps.values())
-            ]
-            if not known:
-                raise UserError(f"{root} holds no maps of {model} on {dataset}; {ADVICE}")
-            named = facts["references"] if set(facts["references"]) <= set(known) else known
-            references = _batch(named, task["modality"], maps, data)
-            embedding = "kept" if task["modality"] == "text" else None
-            for start in range(0, len(known), manifest["shard_size"]):
-                batch = _batch(
-                    known[start : start + manifest["shard_size"]], task["modality"], maps, data
-                )
-                target = torch.tensor([predicted[dataset, model, sample] for sample in batch.ids])
-                subject: Any = Kept(
-                    batch, target, references, dict.fromkeys(maps), maps, study["seed"], embedding
-                )
-                for label, evaluation in asked.items():
-                    for scores in evaluation.suited(subject, batch)(subject):
-                        if isinstance(scores, Scores):
-                            role = study["explainers"][scores.explainer]["role"]
-                            parts.append(
-                                tables.score_rows(dataset, model, label, role, batch.ids, [scores])
-                            )
+def evaluate_maps(run_directory: RunDirectory, evaluations: Any, data: Any) -> pd.DataFrame:
+    """Return the scores of the kept maps of every data set and model, with the columns of `Run.table`."""
+    study = run_directory.manifest.study
+    parts = [tables.SCORES.empty_table()]
+    for dataset in study.datasets:
+        for model in study.tasks[dataset]:
+            for subject in _kept_shards(run_directory, dataset, model, data):
+                for name, evaluation in registry.evaluations(evaluations).items():
+                    suited: Any = evaluation.suited(subject, subject.batch)
+                    for scores in suited(subject):
+                        if not isinstance(scores, Scores):
+                            continue
+                        role, ids = study.explainer(scores.explainer).role, subject.batch.ids
+                        parts.append(tables.score_rows(dataset, model, name, role, ids, [scores]))
     rows: pd.DataFrame = pa.concat_tables(parts).select(tables.SCORES.names).to_pandas()
     return rows.sort_values(tables.KEY, ignore_index=True)
+
+
+def _kept_shards(run_directory: RunDirectory, dataset: str, model: str, data: Any) -> Iterator[Any]:
+    """Yield the samples of which every explainer's map is kept, a shard at a time, as evaluations see them."""
+    manifest = run_directory.manifest
+    modality = manifest.task(dataset, model).modality
+    maps = {}
+    for explainer in manifest.study.explainers:
+        kept_maps = read_maps(run_directory, dataset, model, explainer)
+        if kept_maps:
+            maps[explainer] = kept_maps
+    known = _in_all(maps)
+    if not known:
+        raise UserError(f"{run_directory} holds no maps of {model} on {dataset}; {ADVICE}")
+
+    references = manifest.references(dataset)
+    if not references or not set(references) <= set(known):
+        references = known
+    reference_batch = _batch(references, modality, maps, data)
+    samples = tables.read_samples(run_directory.root)
+    samples = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
+    predicted = dict(zip(samples["sample"], samples["predicted"], strict=True))
+    for start in range(0, len(known), manifest.shard_size):
+        batch = _batch(known[start : start + manifest.shard_size], modality, maps, data)
+        yield Kept(
+            batch,
+            target=torch.tensor([predicted[sample] for sample in batch.ids]),
+            references=reference_batch,
+            explainers=dict.fromkeys(maps),
+            maps=maps,
+            seed=manifest.study.seed,
+            embedding="kept" if modality == "text" else None,
+        )
+
+
+def _in_all(maps: Mapping[str, Maps]) -> list[str]:
+    """Return the samples of which there is a map of every explainer."""
+    if not maps:
+        return []
+    first, *others = maps.values()
+    return [sample for sample in first if all(sample in other for other in others)]
 
 
 def _batch(ids: Sequence[str], kind: str, maps: Mapping[str, Maps], data: Any) -> Batch:

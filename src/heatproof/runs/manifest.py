@@ -1,35 +1,309 @@
-"""The manifest of a run: the study as plain data, versions, and every session that worked on it.
+"""The manifest of a run: the study with every setting, versions, and every session that worked on it.
 
-`manifest.json` is written once, by whoever comes first. Every process that works in the directory has a file of its own
-in `sessions/`, with what it did and what it added to the study, so several may start at once and none is lost.
+`manifest.json` is written once, by the first process. Every process that works in the directory has a file of its own in
+`sessions/`, with what it did and what it added to the study, so several may start at once and none is lost. Reading a
+manifest joins them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import secrets
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 
 from heatproof.data import Data
-from heatproof.errors import UserError
+from heatproof.errors import Damaged, UserError
 from heatproof.models import Model
 from heatproof.models.guards import missing_normalisation, untrained_head
 from heatproof.models.modality import WORDS, modality
-from heatproof.runs import atomic, digests, directory, storage
-from heatproof.runs.differences import differences
-from heatproof.runs.storage import Place
+from heatproof.runs import atomic, digests, storage
+from heatproof.runs.differences import DERIVED, differences, joined, plain
+from heatproof.runs.storage import Place, files, tried
 from heatproof.types import Batch, Explainer, name_of, parameters, role_of
 
-SECTIONS = ("models", "datasets", "tasks", "explainers", "evaluations", "maps")
+FORMAT = 5
+"""The format of run directories that this version writes and reads."""
+EXTENDABLE = ("models", "datasets", "tasks", "explainers", "evaluations", "maps")
+"""The sections of a study to which a later process may add names."""
+MOST_SHARDS = 10**6
+"""A manifest that promises more shards of a data set was not written by heatproof."""
+
+Number = StrictInt | StrictFloat
+Count = Annotated[StrictInt, Field(ge=0)]
 
 
 class AnotherStudy(UserError):
     """A run directory holds another study than the one that is to be run there."""
+
+
+# ---- what a manifest holds -----------------------------------------------------------------------------------------
+
+
+class Entry(BaseModel):
+    """A part of a manifest. Keys without a field are kept: parameters of the user's objects, or later versions."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the entry as plain data, with the keys that it was made from and no others."""
+        return self.model_dump(exclude_unset=True)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The keys without a field, which are the parameters of an explainer or an evaluation."""
+        return dict(self.model_extra or {})
+
+
+class ModelEntry(Entry):
+    """A model: its weights' fingerprint, its normalisation, and what looks wrong with it."""
+
+    fingerprint: StrictStr = ""
+    precision: StrictStr = ""
+    untrained_head: StrictStr | None = None
+    unnormalised: StrictStr | None = None
+
+
+class DatasetEntry(Entry):
+    """A data set: its fingerprint, its size, and the ids of the samples from which chance is taken."""
+
+    fingerprint: StrictStr = ""
+    samples: Count = 0
+    references: list[StrictStr] = []
+
+
+class TaskEntry(Entry):
+    """What a model does on a data set, and which number of its output is explained."""
+
+    modality: StrictStr = ""
+    task: StrictStr = ""
+    readout: StrictStr = ""
+    unchanged: StrictStr = ""
+    unit: StrictStr = ""
+
+
+class ExplainerEntry(Entry):
+    """An explainer: its registered name, its role and its parameters."""
+
+    name: StrictStr = ""
+    role: StrictStr = "method"
+
+
+class EvaluationEntry(Entry):
+    """An evaluation: its registered name, its parameters, and what follows from them."""
+
+    name: StrictStr = ""
+    conditions: list[tuple[StrictStr, Number]] = []
+    left_out: dict[str, StrictStr] | None = None
+    measures: list[dict[str, Any]] = []
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The name and the parameters: what two runs must share for their scores to be comparable."""
+        return {key: value for key, value in self.as_mapping().items() if key not in DERIVED}
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the engine runs it shard by shard; retraining has jobs of its own and leaves no explainer out."""
+        return self.left_out is not None
+
+
+class MapsEntry(Entry):
+    """Whose maps the run keeps."""
+
+    samples: Literal["all"] | list[StrictStr] = "all"
+
+
+class Study(Entry):
+    """What is run: models, data, explainers and evaluations by the names that the user chose."""
+
+    seed: StrictInt
+    models: dict[str, ModelEntry]
+    datasets: dict[str, DatasetEntry]
+    tasks: dict[str, dict[str, TaskEntry]] = {}
+    explainers: dict[str, ExplainerEntry]
+    evaluations: dict[str, EvaluationEntry]
+    maps: MapsEntry | None = None
+
+    # The table of a run may hold rows of what its study does not name, so these accessors never fail.
+
+    def model(self, name: str) -> ModelEntry:
+        """Return a model's entry, an empty one if the study does not name it."""
+        return self.models.get(name, ModelEntry())
+
+    def dataset(self, name: str) -> DatasetEntry:
+        """Return a data set's entry, an empty one if the study does not name it."""
+        return self.datasets.get(name, DatasetEntry())
+
+    def explainer(self, name: str) -> ExplainerEntry:
+        """Return an explainer's entry, an empty one if the study does not name it."""
+        return self.explainers.get(name, ExplainerEntry())
+
+    def evaluation(self, name: str) -> EvaluationEntry:
+        """Return an evaluation's entry, an empty one if the study does not name it."""
+        return self.evaluations.get(name, EvaluationEntry())
+
+    def task(self, dataset: str, model: str) -> TaskEntry:
+        """Return what a model does on a data set, an empty entry if the study does not say."""
+        return self.tasks.get(dataset, {}).get(model, TaskEntry())
+
+    @property
+    def controls(self) -> list[str]:
+        """The explainers that are controls."""
+        return [name for name, entry in self.explainers.items() if entry.role == "control"]
+
+    def explainers_of(self, evaluation: str) -> list[str]:
+        """Return the explainers of which a sharded evaluation has parts; none of one that is not sharded."""
+        left_out = self.evaluation(evaluation).left_out
+        if left_out is None:
+            return []
+        return [name for name in self.explainers if name not in left_out]
+
+    def explainers_with_maps(self) -> list[str]:
+        """Return the explainers whose maps the run keeps."""
+        if self.maps is None:
+            return []
+        if not self.evaluations:
+            return list(self.explainers)
+        evaluated: dict[str, None] = {}
+        for evaluation in self.evaluations:
+            evaluated |= dict.fromkeys(self.explainers_of(evaluation))
+        return list(evaluated)
+
+
+class WorkersEntry(Entry):
+    """The processes that did the shards of a session, and the shards at which one was lost."""
+
+    kind: str = ""
+    count: int = 0
+    lost: list[str] = []
+
+
+class Session(Entry):
+    """What one process, or one with its workers, did in a run directory."""
+
+    started: StrictStr = ""
+    command: StrictStr = ""
+    versions: dict[str, StrictStr] = {}
+    devices: list[StrictStr] = []
+    durations: dict[str, Number] = {}
+    passes: dict[str, Number] = {}
+    batch_sizes: dict[str, StrictInt] = {}
+    seconds: Number | None = None
+    workers: WorkersEntry | None = None
+    audit: dict[str, Any] = {}
+    prepared: dict[str, dict[str, Any]] = {}
+    study_file: StrictStr = ""
+    ignore: list[StrictStr] = []
+    adds: dict[str, dict[str, Any]] = {}
+
+
+class Manifest(Entry):
+    """Everything that is known of a run beside its tables.
+
+    >>> study = {"seed": 0, "models": {}, "datasets": {}, "explainers": {"dice": {"role": "control"}}, "evaluations": {}}
+    >>> manifest = Manifest(heatproof="1.0", shard_size=32, study=study)
+    >>> manifest.controls, manifest.references("photos")
+    (['dice'], [])
+    """
+
+    format: StrictInt = FORMAT
+    heatproof: StrictStr
+    created: StrictStr = ""
+    shard_size: Annotated[StrictInt, Field(ge=1)]
+    study: Study
+    versions: dict[str, StrictStr] = {}
+    command: StrictStr = ""
+    sessions: list[Session] = []
+    prepared: dict[str, dict[str, Any]] = {}
+    study_file: StrictStr = ""
+    ignore: list[StrictStr] = []
+
+    @property
+    def controls(self) -> list[str]:
+        """The explainers that are controls."""
+        return self.study.controls
+
+    def task(self, dataset: str, model: str) -> TaskEntry:
+        """Return what a model does on a data set, an empty entry if the study does not say."""
+        return self.study.task(dataset, model)
+
+    def references(self, dataset: str) -> list[str]:
+        """Return the ids of the samples of a data set from which chance is taken; none if the study does not say."""
+        return self.study.dataset(dataset).references
+
+    def shards(self, dataset: str) -> range:
+        """Return the numbers of the shards of a data set."""
+        return range(-(-self.study.dataset(dataset).samples // self.shard_size))
+
+    @model_validator(mode="after")
+    def _check_shards(self) -> Self:
+        """A manifest that promises millions of shards would have every reader look for as many files."""
+        for name in self.study.datasets:
+            shards = len(self.shards(name))
+            if shards > MOST_SHARDS:
+                raise ValueError(f"study.datasets.{name}.samples: no run has {shards:,} shards")
+        return self
+
+    def study_key(self, dataset: str, model: str, evaluation: str = "", explainer: str = "") -> str:
+        """Return the digest of everything that the rows of a part depend on; the part's footer must carry it.
+
+        Left out is what a study may add to later, which are mappings from names of the user's choice.
+        """
+        study = self.study
+        settled = {}
+        for key, value in study.evaluation(evaluation).settings.items():
+            is_object = isinstance(value, Mapping) and value.keys() & {"name", "fingerprint"}
+            if is_object or not isinstance(value, Mapping):
+                settled[key] = value
+        facts = {
+            "heatproof": self.heatproof,
+            "shard_size": self.shard_size,
+            "seed": study.seed,
+            "dataset": [dataset, study.dataset(dataset).fingerprint],
+            "model": [model, study.model(model).as_mapping()],
+            "explainer": [explainer, study.explainer(explainer).as_mapping()],
+            "evaluation": [evaluation, settled],
+        }
+        return digests.digest(plain(facts).encode())
+
+    def joined_with(self, sessions: Sequence[Session]) -> Self:
+        """Return the manifest with what later sessions did and added to the study."""
+        if not sessions:
+            return self
+        study = self.study.as_mapping()
+        latest: dict[str, Any] = {}
+        for session in sessions:
+            study = joined(study, session.adds)
+            for key in ("command", "versions", "study_file", "prepared", "ignore"):
+                if key in session.model_fields_set:
+                    latest[key] = getattr(session, key)
+        # What a session added is in the study from here on.
+        done = [session.model_dump(exclude_unset=True, exclude={"adds"}) for session in sessions]
+        earlier = [session.as_mapping() for session in self.sessions]
+        changes = {**latest, "study": study, "sessions": [*earlier, *done]}
+        return type(self).model_validate({**self.as_mapping(), **changes})
+
+
+# ---- describing a study --------------------------------------------------------------------------------------------
 
 
 def describe(
@@ -38,176 +312,256 @@ def describe(
     explainers: Mapping[str, Explainer],
     evaluations: Mapping[str, Mapping[str, Any]],
     seed: int,
-    references: Mapping[str, Batch] | None = None,
-) -> dict[str, Any]:
-    """The study as plain data: what the manifest stores and what must agree when a run is resumed.
+    samples: Mapping[str, Batch] | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
+    maps: Literal["all"] | Sequence[str] | None = None,
+) -> Study:
+    """Return what the manifest stores of a study, and what must agree when a run is resumed.
 
-    `references` are the samples of each data set from which chance is taken, or any of its samples where none is.
+    `samples` holds any sample of each data set, from which the kind of data is told; `references` the ids of the samples
+    from which chance is taken; `maps` the samples whose maps are kept.
     """
-    samples = {name: batch[:1] for name, batch in (references or {}).items()}
-    ids = {name: {"references": list(batch.ids)} for name, batch in (references or {}).items()}
-    return {
+    described_models = {}
+    for name, model in models.items():
+        has_normalisation = model.mean is not None or model.std is not None
+        described_models[name] = {
+            "fingerprint": model.fingerprint,
+            "mean": model.mean,
+            "std": model.std,
+            "precision": model.precision,
+            "untrained_head": untrained_head(model.module),
+            "unnormalised": None if has_normalisation else missing_normalisation(model.module),
+        }
+
+    described_data: dict[str, dict[str, Any]] = {}
+    for name, source in data.items():
+        described_data[name] = {"fingerprint": source.fingerprint, "samples": len(source.ids)}
+        if references is not None:
+            described_data[name]["references"] = list(references[name])
+
+    tasks: dict[str, dict[str, Any]] = {}
+    for dataset, batch in (samples or {}).items():
+        tasks[dataset] = {name: task(model, batch[:1]) for name, model in models.items()}
+
+    described_explainers = {}
+    for name, explainer in explainers.items():
+        kind = {"name": name_of(explainer), "role": role_of(explainer)}
+        described_explainers[name] = {**kind, **parameters(explainer)}
+
+    study: dict[str, Any] = {
         "seed": seed,
-        "models": {
-            name: {
-                "fingerprint": model.fingerprint,
-                "mean": model.mean,
-                "std": model.std,
-                "precision": model.precision,
-                "untrained_head": untrained_head(model.module),
-                "unnormalised": missing_normalisation(model.module)
-                if model.mean is None is model.std
-                else None,
-            }
-            for name, model in models.items()
-        },
-        "datasets": {
-            n: {"fingerprint": d.fingerprint, "samples": len(d.ids), **ids.get(n, {})}
-            for n, d in data.items()
-        },
-        "tasks": {
-            d: {m: task(model, sample) for m, model in models.items()}
-            for d, sample in samples.items()
-        },
-        "explainers": {
-            k: {"name": name_of(v), "role": role_of(v), **parameters(v)}
-            for k, v in explainers.items()
-        },
-        "evaluations": {k: dict(v) for k, v in evaluations.items()},
+        "models": described_models,
+        "datasets": described_data,
+        "tasks": tasks,
+        "explainers": described_explainers,
+        "evaluations": {name: dict(settings) for name, settings in evaluations.items()},
     }
+    if maps:
+        study["maps"] = {"samples": maps if maps == "all" else list(maps)}
+    return Study.model_validate(study)
 
 
 def task(model: Model, sample: Batch) -> dict[str, str]:
-    """What a model does on such data and what is explained of it: kind of data, task, readout, when a prediction is
-    unchanged, unit of features.
+    """Return what a model does on such data: kind of data, task, readout, when a prediction is unchanged, unit.
 
     >>> import torch
     >>> task(Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, 3, 8, 8)))["unit"]
     'pixel'
     """
-    kind, asked = modality(model, sample), model.task
-    words = {"task": asked.name, "readout": asked.readout, "unchanged": asked.unchanged}
-    return {"modality": kind, **words, "unit": WORDS[kind].part}
+    kind = modality(model, sample)
+    return {
+        "modality": kind,
+        "task": model.task.name,
+        "readout": model.task.readout,
+        "unchanged": model.task.unchanged,
+        "unit": WORDS[kind].part,
+    }
 
 
-def references_of(study: Mapping[str, Any]) -> int:
-    """From how many samples a study takes the chance level of its first data set; 0 where from none.
-
-    >>> references_of({"datasets": {"photos": {"references": ["a", "b"]}}})
-    2
-    """
-    facts = next(iter((study.get("datasets") or {}).values()), None) or {}
-    return len(facts.get("references") or ())
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that the numbers depend on."""
+    names = ("heatproof", "torch", "numpy", "scipy", "pillow", "pandas", "pyarrow")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 
 
-def begin(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> dict[str, Any]:
-    """The manifest of the run in a directory, which may be new; one that holds another study is refused.
+def this_command() -> str:
+    """Return the command line that started this process, as one would type it."""
+    return shlex.join(["heatproof", *sys.argv[1:]])
 
-    Its `session` names this process's file in `sessions/`, and `adds` holds what the study has beyond the run.
-    """
+
+def now() -> str:
+    """Return the time in UTC, in the format of ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# ---- reading and writing -------------------------------------------------------------------------------------------
+
+
+def read_manifest(root: Place) -> Manifest:
+    """Return the manifest of a run with what every session added to it."""
+    first = read_first_manifest(root)
+    try:
+        return first.joined_with(read_sessions(root))
+    except ValidationError as error:
+        raise _wrong_field(root / "sessions", error) from error
+
+
+def read_first_manifest(root: Place) -> Manifest:
+    """Return what manifest.json holds: the run as the first process began it."""
+    path = root / "manifest.json"
+    try:
+        content = tried(path, path.read_bytes)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(f"{root} is not a run directory: it has no manifest.json") from error
+    try:
+        fields = json.loads(content)
+    except ValueError as error:
+        raise Damaged(f"{path} is not the manifest of a heatproof run: {error}") from error
+    required = {"heatproof", "study", "shard_size"}
+    if not isinstance(fields, dict) or not required <= fields.keys():
+        raise UserError(f"{path} is not the manifest of a heatproof run")
+    if fields.get("format") != FORMAT:
+        written = f"format {fields.get('format', 1)} by heatproof {fields['heatproof']}"
+        raise UserError(
+            f"{root} was written in {written}, and this version reads format {FORMAT}; run the study again"
+        )
+    # Only now: the checks above say more about a file that is no manifest of this version.
+    digests.check(path, content)
+    del fields["sha256"]
+    try:
+        return Manifest.model_validate(fields)
+    except ValidationError as error:
+        raise _wrong_field(path, error) from error
+
+
+def read_sessions(root: Place) -> list[Session]:
+    """Return the session of every process that worked in a run directory, in the order in which they started."""
+    return [read_session(path) for path in files(root / "sessions", ".json")]
+
+
+def read_session(path: Place) -> Session:
+    """Return what one process wrote of its session."""
+    try:
+        return Session.model_validate(digests.read_json(path))
+    except ValidationError as error:
+        raise _wrong_field(path, error) from error
+
+
+def write_manifest(root: Place, manifest: Manifest) -> None:
+    """Write manifest.json, in place of the one that is there."""
+    atomic.write_atomically(root / "manifest.json", digests.sealed(manifest.as_mapping()))
+
+
+def _wrong_field(path: Place, error: ValidationError) -> Damaged:
+    """Return the error for a file of which a field has another type than a run would write."""
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"]))
+    return Damaged(f"{path} is damaged: {field}: {first['msg']}; {digests.ADVICE}")
+
+
+# ---- beginning and resuming ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """The session of this process: the run as it found it, its own file, and what it adds to the study."""
+
+    manifest: Manifest
+    path: Place
+    adds: Mapping[str, Any]
+
+    def record(self, facts: Mapping[str, Any]) -> None:
+        """Write what the process did so far, in place of what it wrote before."""
+        atomic.write_atomically(self.path, digests.sealed({**facts, "adds": self.adds}))
+
+
+def begin(root: Place, study: Study, shard_size: int, command: str) -> OpenSession:
+    """Begin a run in a new directory, or resume the one that is there; raise if it holds another study."""
     storage.forget_listings()
     _write_first(root, study, shard_size, command)
-    manifest = agreeing(root, study)
-    manifest["session"] = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{atomic.this_host()}-{os.getpid()}"
-    manifest["adds"] = {
-        section: _beyond(manifest["study"].get(section, {}), study.get(section, {}))
-        for section in SECTIONS
-    }
-    if any(manifest["adds"].values()):
-        record(root, manifest, {"started": now(), "command": command, "versions": versions()})
+    found = agreeing_manifest(root, study)
+    session = OpenSession(found, _session_path(root), _additions(found.study, study))
+    if session.adds:
+        session.record({"started": now(), "command": command, "versions": versions()})
         try:
-            agreeing(
-                root, study
-            )  # again, for another process may have added something else under the same name
+            # Another process may have added something else under the same name meanwhile.
+            agreeing_manifest(root, study)
         except UserError:
-            _session_path(root, manifest).unlink()
+            session.path.unlink()
             raise
     atomic.sweep(root)
-    return manifest
+    return session
 
 
-def _write_first(root: Place, study: Mapping[str, Any], shard_size: int, command: str) -> None:
-    """The manifest of a new run; one that is there stays."""
-    strangers = (
-        [path for path in root.iterdir() if not atomic.is_leftover(path)] if root.is_dir() else []
+def agreeing_manifest(root: Place, study: Study) -> Manifest:
+    """Return the manifest of a run; raise if its study contradicts the one given."""
+    found = read_manifest(root)
+    requested = study.as_mapping()
+    contradictions = differences(
+        {"heatproof": found.heatproof}, {"heatproof": metadata.version("heatproof")}
     )
-    # Looked for after the rest, because whoever else starts here now writes it before anything else.
+    contradictions += differences(found.study.as_mapping(), requested)
+    # Of several processes that add different things under one name the study has the first; all must agree.
+    for session in read_sessions(root):
+        contradictions += differences(session.adds, requested)
+    if contradictions:
+        lines = "\n  ".join(dict.fromkeys(contradictions))
+        raise AnotherStudy(
+            f"{root} holds another study; choose another directory or restore it:\n  {lines}"
+        )
+    return found
+
+
+def _write_first(root: Place, study: Study, shard_size: int, command: str) -> None:
+    """Write the manifest of a new run; an existing one stays."""
+    strangers = []
+    if root.is_dir():
+        strangers = [path for path in root.iterdir() if not atomic.is_leftover(path)]
+    # After the listing: another process that starts here now writes its manifest before anything else.
     if (root / "manifest.json").exists():
         return
     if root.exists() and not root.is_dir():
         raise UserError(f"{root} is a file; a run needs a directory")
     if strangers:
         raise UserError(f"{root} is not empty and holds no heatproof run; choose another directory")
-    first: dict[str, Any] = {
-        "format": directory.FORMAT,
-        "heatproof": metadata.version("heatproof"),
-        "created": now(),
-    }
-    first |= {
-        "shard_size": shard_size,
-        "study": dict(study),
-        "versions": versions(),
-        "command": command,
-    }
-    atomic.create_atomically(root / "manifest.json", digests.sealed(first))
-
-
-def agreeing(root: Place, study: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a run whose study does not contradict this one."""
-    manifest = directory.read_manifest(root)
-    contradictions = differences(
-        {"heatproof": manifest["heatproof"]}, {"heatproof": metadata.version("heatproof")}
+    first = Manifest(
+        format=FORMAT,
+        heatproof=metadata.version("heatproof"),
+        created=now(),
+        shard_size=shard_size,
+        study=study,
+        versions=versions(),
+        command=command,
     )
-    contradictions += differences(manifest["study"], study)
-    for session in directory.read_sessions(root):
-        contradictions += differences(session.get("adds", {}), study)
-    if contradictions:
-        lines = "\n  ".join(dict.fromkeys(contradictions))
-        raise AnotherStudy(
-            f"{root} holds another study; choose another directory or restore it:\n  {lines}"
-        )
-    return manifest
+    atomic.create_atomically(root / "manifest.json", digests.sealed(first.as_mapping()))
 
 
-def _beyond(known: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study names that is not known, at any depth."""
+def _session_path(root: Place) -> Place:
+    """Return where this process writes its session; names sort by the time of their start."""
+    started = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    process = f"{atomic.this_host()}-{os.getpid()}-{secrets.token_hex(2)}"  # the last for threads
+    return root / "sessions" / f"{started}-{process}.json"
+
+
+def _additions(known: Study, requested: Study) -> dict[str, Any]:
+    """Return what a study names beyond that of the run, by section."""
+    before, after = known.as_mapping(), requested.as_mapping()
+    additions = {}
+    for section in EXTENDABLE:
+        new = _beyond(before.get(section) or {}, after.get(section) or {})
+        if new:
+            additions[section] = new
+    return additions
+
+
+def _beyond(known: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a mapping names that another does not, at any depth."""
     more = {}
-    for name, value in study.items():
+    for name, value in requested.items():
         if name not in known:
             more[name] = value
-        elif (
-            isinstance(value, Mapping)
-            and isinstance(known[name], Mapping)
-            and (new := _beyond(known[name], value))
-        ):
-            more[name] = new
+        elif isinstance(value, Mapping) and isinstance(known[name], Mapping):
+            new = _beyond(known[name], value)
+            if new:
+                more[name] = new
     return more
-
-
-def record(root: Place, manifest: Mapping[str, Any], session: Mapping[str, Any]) -> None:
-    """Write this process's session; a second call with the same manifest replaces the first."""
-    content = {
-        **session,
-        "adds": {section: added for section, added in manifest["adds"].items() if added},
-    }
-    atomic.write_atomically(_session_path(root, manifest), digests.sealed(content))
-
-
-def _session_path(root: Place, manifest: Mapping[str, Any]) -> Place:
-    return root / "sessions" / f"{manifest['session']}.json"
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    names = ("heatproof", "torch", "numpy", "scipy", "pillow", "pandas", "pyarrow")
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
-
-
-def this_command() -> str:
-    """The command line that started this process, as one would type it."""
-    return shlex.join(["heatproof", *sys.argv[1:]])
-
-
-def now() -> str:
-    """The time in UTC, as ISO 8601 writes it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from heatproof.errors import UserError
-from heatproof.runs import atomic, directory
+from heatproof.runs import atomic
 from heatproof.runs.differences import differences, joined
-from heatproof.runs.digests import contents, read_json
+from heatproof.runs.digests import contents
+from heatproof.runs.directory import FOLDERS
+from heatproof.runs.manifest import (
+    Manifest,
+    Study,
+    read_first_manifest,
+    read_manifest,
+    write_manifest,
+)
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place, files, part_of, place, within
-from heatproof.runs.verify import PARTS, refuse_damage
-
-_EVERYWHERE = ("format", "heatproof", "shard_size")
+from heatproof.runs.verify import refuse_damage
 
 
 def merge(
@@ -38,71 +44,93 @@ def merge(
         raise UserError("no run to merge is given")
     if (root / "manifest.json").exists():
         sources = [root, *(source for source in sources if source.resolve() != root.resolve())]
-    elif root.exists() and (
-        not root.is_dir() or any(not atomic.is_leftover(path) for path in root.iterdir())
-    ):
-        raise UserError(f"{root} is not empty and holds no heatproof run; choose another directory")
+    else:
+        _check_empty(root)
     study = _agreed_study(sources, mixed_versions)
-    origin: dict[str, tuple[str, Place]] = {}
+    files_to_copy: dict[str, Place] = {}
     for source in sources:
         refuse_damage(source)
-        for name, path in _files(source, PARTS, ".parquet"):
-            _, first = origin.setdefault(
-                f"{name.rpartition('/')[0]}/{part_of(path.name)}", (name, path)
-            )
-            if not _same(first, path):
-                raise UserError(
-                    f"{first} and {path} hold different results for the same shard; delete the one that is wrong"
-                )
-        for name, path in _files(source, ("sessions",), ".json"):
-            origin.setdefault(name, (name, path))
-    stored = [read_json(source / "manifest.json") for source in sources]
-    copied = {name: path for name, path in origin.values() if path != root / name}
-    # Without the manifest a directory is no run, so it comes first; what is cut off can be merged again.
-    directory.write_manifest(
-        root, {**stored[0], "study": study, "created": min(m["created"] for m in stored)}
-    )
-    for name, content in zip(copied, contents(list(copied.values())), strict=True):
+        for name, path in _new_files(source, files_to_copy):
+            files_to_copy[name] = path
+
+    first_manifests = [read_first_manifest(source) for source in sources]
+    created = min(manifest.created for manifest in first_manifests)
+    # Without the manifest a directory is no run, so it comes first; a merge that was cut off can be done again.
+    write_manifest(root, first_manifests[0].model_copy(update={"study": study, "created": created}))
+    to_write = {name: path for name, path in files_to_copy.items() if path != root / name}
+    for name, content in zip(to_write, contents(list(to_write.values())), strict=True):
         atomic.write_atomically(root / name, content)
     return Run(root)
 
 
-def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> dict[str, Any]:
-    """The study that all the runs are part of; the first run that contradicts those before it is an error."""
-    known = directory.read_manifest(sources[0])
+def _check_empty(root: Place) -> None:
+    """Raise unless a directory is new, or has nothing but what killed writers left."""
+    if not root.exists():
+        return
+    if not root.is_dir() or any(not atomic.is_leftover(path) for path in root.iterdir()):
+        raise UserError(f"{root} is not empty and holds no heatproof run; choose another directory")
+
+
+def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> Study:
+    """Return the study that all runs are part of; raise for the first run that contradicts those before it."""
+    known = read_manifest(sources[0])
+    study = known.study.as_mapping()
     for source in sources[1:]:
-        manifest = directory.read_manifest(source)
-        before, after = (
-            {key: m[key] for key in _EVERYWHERE if key in m} for m in (known, manifest)
-        )
-        found = differences(before, after) + differences(known["study"], manifest["study"])
+        manifest = read_manifest(source)
+        contradictions = differences(_form(known), _form(manifest))
+        contradictions += differences(study, manifest.study.as_mapping())
         if not mixed_versions:
-            found += differences(
-                known.get("versions", {}), manifest.get("versions", {}), "versions"
-            )
-        if found:
-            lines = (
-                "\n  ".join(found)
-                .replace("the run has", "the first has")
-                .replace("this study", "the second")
-            )
+            contradictions += differences(known.versions, manifest.versions, "versions")
+        if contradictions:
+            lines = "\n  ".join(contradictions)
+            lines = lines.replace("the run has", "the first has")
+            lines = lines.replace("this study", "the second")
             raise UserError(f"{sources[0]} and {source} are not of the same study:\n  {lines}")
-        known["study"] = joined(known["study"], manifest["study"])
-    study: dict[str, Any] = known["study"]
-    return study
+        study = joined(study, manifest.study.as_mapping())
+    return Study.model_validate(study)
 
 
-def _files(source: Place, folders: Sequence[str], suffix: str) -> list[tuple[str, Place]]:
-    """Name within the run, with slashes, and place of each finished file."""
-    found = [path for folder in folders for path in files(source / folder, suffix)]
-    return [(within(path, source), path) for path in found]
+def _form(manifest: Manifest) -> dict[str, Any]:
+    """Return what runs must share beside the study, whatever versions of other packages they used."""
+    return {"heatproof": manifest.heatproof, "shard_size": manifest.shard_size}
 
 
-def _same(one: Place, other: Place) -> bool:
-    if one.name == other.name:
+def _new_files(source: Place, known: Mapping[str, Place]) -> list[tuple[str, Place]]:
+    """Return the files of a run that are not known yet; raise for one that is known with other results."""
+    path_of_part = {_without_digest(name): path for name, path in known.items()}
+    new = []
+    for name, path in _files(source, FOLDERS.values(), ".parquet"):
+        other = path_of_part.get(_without_digest(name))
+        if other is None:
+            new.append((name, path))
+        elif not _same(other, path):
+            raise UserError(
+                f"{other} and {path} hold different results for the same shard; delete the one that is wrong"
+            )
+    for name, path in _files(source, ["sessions"], ".json"):
+        if name not in known:
+            new.append((name, path))
+    return new
+
+
+def _without_digest(name: str) -> str:
+    """Return the name of a file within a run, without the digest of its content."""
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/{part_of(file)}"
+
+
+def _files(source: Place, folders: Iterable[str], suffix: str) -> list[tuple[str, Place]]:
+    """Return the name within the run, with slashes, and the path of each finished file."""
+    paths = [path for folder in folders for path in files(source / folder, suffix)]
+    return [(within(path, source), path) for path in paths]
+
+
+def _same(first: Place, second: Place) -> bool:
+    """Return whether two parts hold the same rows."""
+    if first.name == second.name:
         return True
     # The same rows may be stored in other bytes; frames, unlike tables, take two missing numbers for equal.
-    frames = [
-        pq.ParquetFile(io.BytesIO(content)).read().to_pandas() for content in contents([one, other])
-    ]
+    frames = []
+    for content in contents([first, second]):
+        frames.append(pq.ParquetFile(io.BytesIO(content)).read().to_pandas())
     return bool(frames[0].equals(frames[1]))

@@ -20,7 +20,8 @@ from heatproof.data.sequences import spelled
 from heatproof.drawing.forms import layout
 from heatproof.errors import Damaged
 from heatproof.evaluation import Exhibit, Shown
-from heatproof.runs import digests, directory
+from heatproof.runs import digests
+from heatproof.runs.directory import RunDirectory
 from heatproof.runs.storage import Place
 from heatproof.types import KIND_BY_DIMENSIONS
 
@@ -120,9 +121,10 @@ def _planes(volume: Tensor, empty: float) -> Tensor:
 
 def read_exhibits(root: Place) -> list[Shown]:
     """The pictures of the gallery."""
-    paths = digests.parts(root / "gallery")
+    run_directory = RunDirectory(root)
+    paths = run_directory.parts("gallery")
     shown: list[Shown] = []
-    for path, rows in zip(paths, directory.read_parts(root, paths, EXHIBITS), strict=True):
+    for path, rows in zip(paths, run_directory.read_files(paths, EXHIBITS), strict=True):
         try:
             shown += map(_shown, rows.to_pylist())
         except (OSError, ValueError, TypeError, SyntaxError, Image.DecompressionBombError) as error:

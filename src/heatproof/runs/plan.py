@@ -16,10 +16,11 @@ from heatproof.models.guards import check_arguments
 from heatproof.models.modality import modality, why_not_explainable, why_undefined
 from heatproof.models.precision import AUTO, Precision, check_precision
 from heatproof.models.tasks import has_probability
+from heatproof.rules import check_rules
 from heatproof.runs import manifest
-from heatproof.runs.directory import INPUTS, exhibits_path, maps_path, part_path, samples_path
+from heatproof.runs.directory import Job, PartKey, RunDirectory
+from heatproof.runs.manifest import Study
 from heatproof.runs.shard import load_references
-from heatproof.runs.storage import Place, present
 from heatproof.runs.study import registry
 from heatproof.runs.study.recommended import RECOMMENDED, WHY, recommended
 from heatproof.runs.usual import (
@@ -29,9 +30,6 @@ from heatproof.runs.usual import (
     with_usual_readouts,
 )
 from heatproof.types import Batch, Explainer, Stored, name_of, parameters
-
-Job = tuple[str, str, int]
-"""What one process does at a time: a shard, by its data set, model and number."""
 
 
 def why_left_out(evaluation: str, item: Evaluation, name: str, explainer: Explainer) -> str:
@@ -64,6 +62,7 @@ class Plan:
     map_values: int = 0
     study_file: str = ""
     may_compile: bool = False
+    ignore: tuple[str, ...] = ()
 
     def left_out(self, evaluation: str) -> dict[str, str]:
         """explainer -> why this evaluation does not judge it."""
@@ -96,7 +95,7 @@ class Plan:
         skipped = self.left_out(evaluation)
         return [name for name in self.explainers if name not in skipped]
 
-    def pending(self, root: Place, dataset: str, model: str, shard: int) -> dict[str, list[str]]:
+    def pending(self, run_directory: RunDirectory, job: Job) -> dict[str, list[str]]:
         """evaluation -> explainers whose part is not there yet."""
         todo: dict[str, list[str]] = {}
         for evaluation in self.evaluations:
@@ -104,7 +103,7 @@ class Plan:
             missing = [
                 name
                 for name in named
-                if not present(part_path(root, dataset, model, evaluation, name, shard))
+                if not run_directory.has(PartKey.scores(job, evaluation, name))
             ]
             if missing and isinstance(self.evaluations[evaluation], Pairwise):
                 # The parts that are there tell nothing of the new ones; those come last, so a killed run is noticed.
@@ -113,10 +112,11 @@ class Plan:
                 todo[evaluation] = missing
         return todo
 
-    def unkept(self, root: Place, dataset: str, model: str, shard: int) -> list[str]:
+    def unkept(self, run_directory: RunDirectory, job: Job) -> list[str]:
         """The explainers whose maps are to be kept and are not there yet."""
-        named = self.explainers if self.keep_maps else ()
-        return [name for name in named if not present(maps_path(root, dataset, model, name, shard))]
+        if not self.keep_maps:
+            return []
+        return [name for name in self.explainers if not run_directory.has(PartKey.maps(job, name))]
 
     def keeps(self, sample: str) -> bool:
         """Whether the maps of a sample are kept."""
@@ -127,20 +127,17 @@ class Plan:
         samples = sum(self.keeps(sample) for data in self.data.values() for sample in data.ids)
         return 4e-6 * samples * self.map_values * len(self.models) * len(self.explainers)
 
-    def paths(self, root: Place, job: Job) -> Iterator[Place]:
-        """Every part that a shard may have; names get the digest of their content."""
-        dataset, model, number = job
-        yield samples_path(root, *job)
-        yield exhibits_path(root, dataset, model, *INPUTS, number)
+    def possible_parts(self, job: Job) -> Iterator[PartKey]:
+        """Yield every part that a shard may have."""
+        yield PartKey.samples(job)
         for evaluation in self.evaluations:
             for name in self.judged(evaluation):
-                yield part_path(root, dataset, model, evaluation, name, number)
-                yield exhibits_path(root, dataset, model, evaluation, name, number)
-        yield from (
-            maps_path(root, dataset, model, name, number)
-            for name in self.explainers
-            if self.keep_maps
-        )
+                yield PartKey.references(job, evaluation, name)
+                yield PartKey.scores(job, evaluation, name)
+                yield PartKey.gallery(job, evaluation, name)
+        if self.keep_maps:
+            for name in self.explainers:
+                yield PartKey.maps(job, name)
 
     def jobs(self) -> list[Job]:
         """Every shard of the study, in the order in which they are done."""
@@ -151,11 +148,11 @@ class Plan:
             for number in range(len(self.shards(d)))
         ]
 
-    def is_pending(self, root: Place, job: Job) -> bool:
+    def is_pending(self, run_directory: RunDirectory, job: Job) -> bool:
         """Whether something of a shard is not there yet."""
-        return bool(self.pending(root, *job) or self.unkept(root, *job)) or not present(
-            samples_path(root, *job)
-        )
+        if self.pending(run_directory, job) or self.unkept(run_directory, job):
+            return True
+        return not run_directory.has(PartKey.samples(job))
 
     def conditions(self, evaluation: str) -> int:
         """How many conditions an evaluation has for every explainer; of one of pairs, one for every other."""
@@ -163,21 +160,18 @@ class Plan:
             return len(self.explainers) - len(self.left_out(evaluation)) - 1
         return len(self.evaluations[evaluation].conditions())
 
-    def work(self, root: Place, jobs: Iterable[Job] | None = None) -> Counter[str]:
+    def work(self, run_directory: RunDirectory, jobs: Iterable[Job] | None = None) -> Counter[str]:
         """How many explained conditions of what are left to do, for the progress bar."""
         total: Counter[str] = Counter()
-        for dataset, model, number in self.jobs() if jobs is None else jobs:
+        for job in self.jobs() if jobs is None else jobs:
+            dataset, _, number = job
             samples = len(self.shards(dataset)[number])
-            for evaluation, missing in self.pending(root, dataset, model, number).items():
-                total.update(
-                    {
-                        f"{evaluation} of {name}": samples * self.conditions(evaluation)
-                        for name in missing
-                    }
-                )
-            total.update(
-                {f"maps of {name}": samples for name in self.unkept(root, dataset, model, number)}
-            )
+            for evaluation, missing in self.pending(run_directory, job).items():
+                conditions = self.conditions(evaluation)
+                for name in missing:
+                    total[f"{evaluation} of {name}"] += samples * conditions
+            for name in self.unkept(run_directory, job):
+                total[f"maps of {name}"] += samples
         return total
 
 
@@ -196,6 +190,7 @@ def make_plan(
     precision: Precision | Literal["auto"] | None = None,
     compile: bool | Literal["auto"] = False,
     keep_maps: bool | Sequence[str] = False,
+    ignore: Sequence[str] = (),
     study_file: str = "",
 ) -> Plan:
     """The plan for what `heatproof.evaluate` takes, with everything checked that can be without a model pass.
@@ -253,7 +248,7 @@ def make_plan(
         first.x[0].numel(),
         study_file,
     )
-    return Plan(models, datasets, methods, judges, *settings, compile == AUTO)
+    return Plan(models, datasets, methods, judges, *settings, compile == AUTO, check_rules(ignore))
 
 
 def _kept(keep_maps: bool | Sequence[str], datasets: Mapping[str, Data]) -> bool | tuple[str, ...]:
@@ -353,25 +348,29 @@ def _first_sample(source: Data) -> Batch:
     raise UserError(f"no sample of {source.name} could be read; {why}")
 
 
-def describe(plan: Plan) -> dict[str, Any]:
-    """The plan as plain data, for its manifest."""
+def describe(plan: Plan) -> Study:
+    """Return what the manifest of a plan's run says of its study."""
     evaluations = {}
     for name, item in plan.evaluations.items():
-        conditions = [list(c) for c in item.conditions()]
-        left_out = plan.left_out(name)
-        evaluations[name] = {
+        described = {
             "name": name_of(item),
             **parameters(item),
-            "conditions": conditions,
-            "left_out": left_out,
+            "conditions": [list(condition) for condition in item.conditions()],
+            "left_out": plan.left_out(name),
         }
         if declared := getattr(item, "measures", ()):  # of somebody's own
-            evaluations[name]["measures"] = [asdict(measure) for measure in declared]
+            described["measures"] = [asdict(measure) for measure in declared]
+        evaluations[name] = described
     references = {
         name: load_references(data, plan.seed, plan.references) for name, data in plan.data.items()
     }
-    study = manifest.describe(
-        plan.models, plan.data, plan.explainers, evaluations, plan.seed, references
+    return manifest.describe(
+        plan.models,
+        plan.data,
+        plan.explainers,
+        evaluations,
+        plan.seed,
+        samples=references,
+        references={name: batch.ids for name, batch in references.items()},
+        maps="all" if plan.keep_maps is True else plan.keep_maps or None,
     )
-    kept = "all" if plan.keep_maps is True else list(plan.keep_maps or ())
-    return {**study, "maps": {"samples": kept}} if kept else study

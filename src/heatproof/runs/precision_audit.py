@@ -22,9 +22,9 @@ from heatproof.models import Model
 from heatproof.models.precision import PRECISIONS, Precision, arithmetic, check_precision
 from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch
-from heatproof.runs.directory import read_manifest
+from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.engine import Runner
-from heatproof.runs.plan import Job, Plan, describe
+from heatproof.runs.plan import Plan, describe
 from heatproof.runs.shard import reference_positions
 from heatproof.runs.storage import Place
 from heatproof.runs.tables import read_scores
@@ -135,7 +135,8 @@ def settle(plan: Plan, out: Place | None) -> tuple[Precision, dict[str, Any] | N
     would take longer than they save.
     """
     if out is not None and (out / "manifest.json").is_file():
-        known = {about["precision"] for about in read_manifest(out)["study"]["models"].values()}
+        models = RunDirectory(out).manifest.study.models
+        known = {entry.precision for entry in models.values()}
         return check_precision(known.pop()), None
     if sum(len(data.ids) for data in plan.data.values()) < WORTH_AUDITING:
         return "float32", None
@@ -236,7 +237,7 @@ def _scores(plan: Plan, precision: str = "float32") -> tuple[pd.DataFrame, float
     seconds = []
     with scratch() as root, arithmetic(precision):
         manifest.begin(root, describe(plan), plan.shard_size, "audit")
-        runner = Runner(plan, root)
+        runner = Runner(plan, RunDirectory(root))
         for job in sorted(plan.jobs(), key=lambda job: job[2]):
             begun = time.perf_counter()
             runner(job, lambda what, amount: None)

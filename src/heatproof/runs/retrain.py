@@ -31,12 +31,13 @@ from heatproof.evaluation import Scores
 from heatproof.models import Model
 from heatproof.models.batches import Workbench
 from heatproof.models.precision import arithmetic
-from heatproof.runs import directory, manifest, tables
+from heatproof.runs import manifest, tables
+from heatproof.runs.directory import PartKey, RunDirectory
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
-from heatproof.runs.storage import Place, place, present
+from heatproof.runs.storage import Place, place
 from heatproof.runs.study import registry as building
-from heatproof.runs.verify import mend
+from heatproof.runs.verify import remove_damaged_parts
 from heatproof.types import Batch, Explainer, label_of, name_of, parameters, role_of
 
 RETRAINING, LEAKAGE, FIDELITY = removal.RETRAINING.name, removal.LEAKAGE.name, removal.FIDELITY.name
@@ -170,25 +171,24 @@ def retrain(
     }
     first = {name: sets["test"].load([0]).batch}
     study = manifest.describe(
-        {model.name: model}, {name: sets["test"]}, methods, evaluations, seed, first
+        {model.name: model}, {name: sets["test"]}, methods, evaluations, seed, samples=first
     )
-    study["datasets"][name].pop("references")  # no chance level is taken here
-    begun_there = manifest.begin(root, study, 32, COMMAND)
+    open_session = manifest.begin(root, study, 32, COMMAND)
     session: dict[str, Any] = {
         "started": manifest.now(),
         "command": COMMAND,
         "versions": manifest.versions(),
     }
-    manifest.record(root, begun_there, session)
+    open_session.record(session)
     begun = time.perf_counter()
     before = model.passes
-    keys = directory.study_keys(directory.read_manifest(root))
+    run_directory = RunDirectory(root)
     work = Work(
         model,
         batches,
         methods,
         trained,
-        root,
+        run_directory,
         name,
         cells,
         target,
@@ -196,9 +196,10 @@ def retrain(
         probed,
         seed,
         batch_size,
-        keys,
     )
-    mend(root, (work.path(evaluation, cell) for evaluation in trained for cell in cells))
+    remove_damaged_parts(
+        run_directory, (work.key(evaluation, cell) for evaluation in trained for cell in cells)
+    )
     try:
         with progress(Counter(cell.explainer for cell in cells), RETRAINING, show_progress) as tick:
             work.carry_out(tick)
@@ -208,7 +209,7 @@ def retrain(
             "passes": {model.name: model.passes - before},
         }
         session["durations"] = {what: round(seconds, 2) for what, seconds in work.spent.items()}
-        manifest.record(root, begun_there, session)
+        open_session.record(session)
     return Run(root)
 
 
@@ -249,7 +250,7 @@ class Work:
     batches: Mapping[str, Batch]
     methods: Mapping[str, Explainer]
     trained: Mapping[str, Trainer | None]
-    root: Place
+    directory: RunDirectory
     dataset: str
     cells: Sequence[Cell]
     target: Literal["prediction", "label"]
@@ -257,7 +258,6 @@ class Work:
     probed: Collection[float]
     seed: int
     batch_size: int
-    keys: Mapping[str, str] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
     tuned: dict[tuple[str, int], Any] = field(default_factory=dict)
 
@@ -309,13 +309,16 @@ class Work:
         wanted = [evaluation for evaluation, trainer in self.trained.items() if trainer is not None]
         if cell.fraction not in self.probed or cell.repeat > 0:
             wanted = [evaluation for evaluation in wanted if evaluation != LEAKAGE]
-        return [evaluation for evaluation in wanted if not present(self.path(evaluation, cell))]
+        return [
+            evaluation
+            for evaluation in wanted
+            if not self.directory.has(self.key(evaluation, cell))
+        ]
 
-    def path(self, evaluation: str, cell: Cell) -> Place:
-        """Where a part goes, which gets the digest of its content in its name."""
-        return directory.part_path(
-            self.root, self.dataset, self.model.name, evaluation, cell.explainer, cell.number
-        )
+    def key(self, evaluation: str, cell: Cell) -> PartKey:
+        """Return the part that holds an evaluation's scores of a cell."""
+        job = (self.dataset, self.model.name, cell.number)
+        return PartKey.scores(job, evaluation, cell.explainer)
 
     def _ranks(self, name: str, explainer: Explainer, batch: Batch) -> Tensor:
         """When each pixel goes from the most important on, (N, H, W) int32 on the CPU."""
@@ -426,8 +429,7 @@ class Work:
             )
         role = role_of(self.methods[cell.explainer])
         part = tables.score_rows(self.dataset, self.model.name, evaluation, role, ids, rows)
-        path = self.path(evaluation, cell)
-        directory.write_part(path, part, directory.key_of(self.keys, self.root, path))
+        self.directory.write(self.key(evaluation, cell), part)
 
 
 def _where(cell: Cell) -> str:

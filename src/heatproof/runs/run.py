@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,26 @@ import pandas as pd
 from markupsafe import Markup
 
 from heatproof import axes, statistics
+from heatproof.axes import AxisResult
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Better
-from heatproof.runs import digests, directory, kept, tables
+from heatproof.runs import kept, tables
 from heatproof.runs.atomic import write_atomically
+from heatproof.runs.directory import FOLDERS, RunDirectory
+from heatproof.runs.manifest import Manifest
 from heatproof.runs.pictures import read_exhibits
 from heatproof.runs.storage import Place, place
 from heatproof.runs.verify import missing
 from heatproof.statistics.cubes import Cube
+
+
+@dataclass(frozen=True)
+class _KnownResults:
+    """Results that were computed already, with the parts that they were computed from."""
+
+    parts: list[Place]
+    has_gallery: bool
+    results: list[AxisResult]
 
 
 class Run:
@@ -27,8 +41,9 @@ class Run:
     def __init__(self, path: Place, packed: Path | None = None) -> None:
         self.path = path
         self.packed = packed
-        self.manifest = directory.read_manifest(path)
-        self._arranged: tuple[list[Place], list[Cube]] | None = None
+        self.directory = RunDirectory(path)
+        self.manifest: Manifest = self.directory.manifest
+        self._known_results: _KnownResults | None = None
 
     def table(self) -> pd.DataFrame:
         """One row per attempted pair and measure, with the columns of `heatproof.runs.tables.SCORES`.
@@ -41,8 +56,12 @@ class Run:
         """One row per sample: label, prediction and probability, or why it could not be read."""
         return tables.read_samples(self.path)
 
+    def references(self) -> pd.DataFrame:
+        """What each reference sample adds to the chance levels: their sums, with which intervals are computed."""
+        return tables.read_references(self.path)
+
     def summary(self) -> pd.DataFrame:
-        """Means with intervals, chance, calibrated and aligned scores, noise floor and retention; see `statistics`."""
+        """Means with intervals, chance, calibrated scores, noise floor and retention; see `statistics`."""
         return statistics.summary(self._cubes())
 
     def ranking(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
@@ -75,7 +94,7 @@ class Run:
         self, evaluation: str | None, measure: str | None
     ) -> list[tuple[Cube, str, Better]]:
         """Each evaluation of each dataset and model with its headlines and which way is better, or what is named."""
-        known = self.manifest["study"]["evaluations"]
+        known = self.manifest.study.evaluations
         if evaluation is not None and evaluation not in known:
             raise unknown("evaluation", evaluation, known)
         cubes = [cube for cube in self._cubes() if evaluation in (None, cube.evaluation)]
@@ -108,16 +127,11 @@ class Run:
         >>> run.maps("saliency", "0002").shape, len(run.judge_maps({"agreement": {"agreement": {"k": 9}}}))
         ((3, 8, 8), 48)
         """
-        study, place = self.manifest["study"], []
-        for section, given in (("datasets", dataset), ("models", model), ("explainers", explainer)):
-            if given is None and len(study[section]) > 1:
-                raise UserError(
-                    f"the run has several {section}; name one of {', '.join(study[section])}"
-                )
-            place.append(given or next(iter(study[section])))
-            if place[-1] not in study[section]:
-                raise unknown(section.removesuffix("s"), given, study[section])
-        found = kept.read_maps(self.path, *place)
+        study = self.manifest.study
+        dataset = _one_of("dataset", dataset, study.datasets)
+        model = _one_of("model", model, study.models)
+        explainer = _one_of("explainer", explainer, study.explainers)
+        found = kept.read_maps(self.directory, dataset, model, explainer)
         if not found:
             raise UserError(f"{self.path} holds no maps of {explainer}; {kept.ADVICE}")
         if sample is not None and sample not in found:
@@ -131,24 +145,23 @@ class Run:
         alone; one that asks the model is an error. Whoever needs inputs gets those of `data`. Chance comes from the
         references of the run, or from all kept samples where not all of these were kept.
         """
-        return kept.judged(self.path, self.manifest, evaluations, data)
+        return kept.evaluate_maps(self.directory, evaluations, data)
 
     def report(self, path: str | Place | None = None) -> Place:
         """Write the report, one HTML file that works offline, and return where it is."""
-        facts = {**self.manifest, "missing": missing(self.path)}
         beside = (
             self.path / "report.html" if self.packed is None else self.packed.with_suffix(".html")
         )
         target = beside if path is None else place(path)
-        html: str = _report().build_report(
-            self.in_study_order(), self.samples(), read_exhibits(self.path), facts
-        )
+        results = self.results(gallery=True)
+        gaps = missing(self.path)
+        html: str = _report().build_report(results, self.samples(), self.manifest, gaps)
         write_atomically(target, html.encode())
         return target
 
     def text(self) -> str:
         """The verdict and the ranking for a terminal."""
-        text: str = _report().text_summary(self.in_study_order(), self.samples(), self.manifest)
+        text: str = _report().text_summary(self.results(), self.samples(), self.manifest)
         return text
 
     def proof_sheet(
@@ -159,31 +172,48 @@ class Run:
         `sample` is one that was kept with its maps; without it, the one nearest to the median. `.svg(alone=True)` gives
         its text, `.encoded("pdf", "Proof sheet", inches)` a file.
         """
-        shown = read_exhibits(self.path)
-        return _report().proof_sheet(
-            self.in_study_order(), self.samples(), shown, self.manifest, sample, dataset, model
-        )
+        results = self.results(gallery=True)
+        return _report().proof_sheet(results, self.samples(), sample, dataset, model)
 
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
-        evaluations = self.manifest["study"]["evaluations"].values()
-        named = dict.fromkeys(
-            condition for facts in evaluations for condition, _ in facts.get("conditions", [])
-        )
-        number = {condition: i for i, condition in enumerate(named)}
+        number: dict[str, int] = {}
+        for evaluation in self.manifest.study.evaluations.values():
+            for condition, _ in evaluation.conditions:
+                number.setdefault(condition, len(number))
         rows = self.compact()
         by_code = np.array(
             [number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64
         )
         return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
 
+    def results(self, gallery: bool = False) -> list[AxisResult]:
+        """Return the result of every test of every data set and model, with maps of some samples if `gallery`.
+
+        They are computed once, as long as the run does not grow; the terminal, the page, figures and statistics read
+        them.
+        """
+        return axes.shown_results(self._every_result(gallery))
+
+    def _every_result(self, gallery: bool = False) -> list[AxisResult]:
+        # Names of parts carry a digest of their content.
+        parts = [part for kind in FOLDERS for part in self.directory.parts(kind)]
+        known = self._known_results
+        if known is None or known.parts != parts or (gallery and not known.has_gallery):
+            exhibits = read_exhibits(self.path) if gallery else []
+            results = axes.every_axis_result(
+                self.in_study_order(),
+                self.samples(),
+                exhibits,
+                self.manifest,
+                self.references(),
+            )
+            known = _KnownResults(parts, gallery, results)
+            self._known_results = known
+        return known.results
+
     def _cubes(self) -> list[Cube]:
-        parts = [
-            path for kind in ("parts", "samples") for path in digests.parts(self.path / kind)
-        ]  # named by content
-        if self._arranged is None or self._arranged[0] != parts:
-            self._arranged = parts, axes.arrange(self.compact(), self.manifest, self.samples())
-        return self._arranged[1]
+        return [result.cube for result in self._every_result()]
 
     def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
@@ -193,7 +223,7 @@ class Run:
         """How a notebook shows a run: what was run, whether all of it, and the ranking of every axis."""
         from heatproof.drawing import methods, prose, tables
 
-        gaps, named = missing(self.path), methods.looks(self.manifest["study"]["explainers"])
+        gaps, named = missing(self.path), methods.looks(self.manifest.study.explainers)
         columns = ["explainer", "rank", "score", "dataset", "model", "evaluation", "measure"]
         rows = []
         for r in self.ranking().to_dict("records"):
@@ -209,12 +239,20 @@ class Run:
         )
 
     def __repr__(self) -> str:
-        study = self.manifest["study"]
-        names = {
-            key: ", ".join(study[key])
-            for key in ("models", "datasets", "explainers", "evaluations")
-        }
-        return f"Run({str(self.path)!r}: {names['explainers']} on {names['models']} and {names['datasets']})"
+        study = self.manifest.study
+        models, datasets = ", ".join(study.models), ", ".join(study.datasets)
+        return f"Run({str(self.path)!r}: {', '.join(study.explainers)} on {models} and {datasets})"
+
+
+def _one_of(what: str, name: str | None, known: Collection[str]) -> str:
+    """Return the name that was given, or the only one there is."""
+    if name is None:
+        if len(known) > 1:
+            raise UserError(f"the run has several {what}s; name one of {', '.join(known)}")
+        return next(iter(known))
+    if name not in known:
+        raise unknown(what, name, known)
+    return name
 
 
 def _report() -> Any:

@@ -1,4 +1,4 @@
-"""Where a run lives: a directory, or an address of an object store, behind the few things a run does with files.
+"""Where a run lives: a directory or an address in an object store, and the few things that a run does with files.
 
 A directory is a `pathlib.Path`, as everywhere. An address such as `s3://bucket/run` is a `StorePath`, which has the
 same few methods and goes through fsspec, imported only then. A store takes an object whole or not at all, so what is
@@ -152,7 +152,7 @@ _answered: set[str] = set()
 
 
 def place(where: str | Path | StorePath) -> Place:
-    """The directory or the address in a store that a text names; `file://` is a directory.
+    """Return the directory or the address in a store that a text names; `file://` is a directory.
 
     >>> place("runs/first"), str(place("s3://bucket/runs/first/"))
     (PosixPath('runs/first'), 's3://bucket/runs/first')
@@ -165,10 +165,10 @@ def place(where: str | Path | StorePath) -> Place:
     found = _SCHEME.fullmatch(str(where))
     if found is None:
         return Path(where)
-    scheme, rest = (
-        found[1].lower(),
-        found[2].replace("\\", "/").strip("/"),
-    )  # a Path has joined the slashes
+    scheme = found[1].lower()
+    rest = (
+        found[2].replace("\\", "/").strip("/")
+    )  # a Path of an address has lost one of its slashes
     if scheme in ("file", "local"):
         return Path(f"/{rest}" if sys.platform != "win32" else rest)
     if scheme not in STORES:
@@ -179,23 +179,26 @@ def place(where: str | Path | StorePath) -> Place:
 
 
 def files(folder: Place, suffix: str) -> list[Any]:
-    """The finished files below a folder whose names end so, sorted; names that start with a dot are not finished."""
-    below = (
-        folder.below()
-        if isinstance(folder, StorePath)
-        else sorted(tried(folder, lambda: list(_walk(folder))))
-    )
+    """Return the finished files below a folder with such names, sorted; a name with a dot first is not finished."""
+    if isinstance(folder, StorePath):
+        below: list[Any] = folder.below()
+    else:
+        local_folder = folder
+        below = sorted(tried(folder, lambda: list(_walk(local_folder))))
     return [path for path in below if path.name.endswith(suffix) and not path.name.startswith(".")]
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below a folder; unlike with `glob`, one that cannot be looked into is an error."""
+    """Yield every file below a folder; unlike with `glob`, a folder that cannot be read is an error."""
     for path in _listing(folder):
-        yield from _walk(path) if path.is_dir() else (path,)
+        if path.is_dir():
+            yield from _walk(path)
+        else:
+            yield path
 
 
 def _listing(folder: Place) -> list[Any]:
-    """What lies directly in a folder; nothing where there is none."""
+    """Return what lies directly in a folder; nothing if there is no folder."""
     try:
         return list(tried(folder, lambda: list(folder.iterdir())))
     except FileNotFoundError:
@@ -203,7 +206,7 @@ def _listing(folder: Place) -> list[Any]:
 
 
 def within(path: Place, root: Place) -> str:
-    """The name of a file within a run, with slashes.
+    """Return the name of a file within a run, with slashes.
 
     >>> within(Path("runs/a/parts/0.parquet"), Path("runs/a"))
     'parts/0.parquet'
@@ -214,7 +217,7 @@ def within(path: Place, root: Place) -> str:
 
 
 def part_of(name: str) -> str:
-    """What of a file's name comes before the digest of its content and its ending.
+    """Return a file's name without the digest of its content and without its ending.
 
     >>> part_of("00003.ba7816bf8f01cfea.parquet"), part_of("00003.parquet")
     ('00003', '00003')
@@ -223,47 +226,52 @@ def part_of(name: str) -> str:
 
 
 def present(path: Place) -> bool:
-    """Whether a part is there, whatever digest its name carries, as of at most `FRESH` ago."""
-    return bool(held(path))
+    """Return whether a part is there, whatever digest its name has, as of at most `FRESH` seconds ago."""
+    return bool(existing_files(path))
 
 
-def held(path: Place) -> list[Any]:
-    """The files of a part: none or one, or several where processes did a shard at the same time.
+def existing_files(path: Place) -> list[Any]:
+    """Return the files of a part: none or one, or several if processes did a shard at the same time.
 
-    One listing answers for a whole folder, so asking for thousands of parts costs few. An answer that is out of date
-    makes a process do a shard that another has just done, with the same result.
+    One listing answers for a whole folder, so asking for thousands of parts takes few requests. With an answer that is
+    out of date, a process computes a shard that another has just finished, with the same result.
     """
     folder = str(path.parent)
+    longest_use = FRESH[isinstance(path, StorePath)]
     known = _listed.get(folder)
-    if known is None or time.monotonic() - known[0] > FRESH[isinstance(path, StorePath)]:
-        known = _listed[folder] = (time.monotonic(), {})
-        for name in sorted(found.name for found in _listing(path.parent)):
+    if known is None or time.monotonic() - known[0] > longest_use:
+        listed_at = time.monotonic()
+        names_by_part: dict[str, list[str]] = {}
+        for name in sorted(entry.name for entry in _listing(path.parent)):
             if name.endswith(".parquet") and not name.startswith("."):
-                known[1].setdefault(part_of(name), []).append(name)
+                names_by_part.setdefault(part_of(name), []).append(name)
+        known = _listed[folder] = (listed_at, names_by_part)
     return [path.parent / name for name in known[1].get(part_of(path.name), ())]
 
 
 def note(path: Place) -> None:
-    """Add a part that this process wrote to what is known of its folder."""
-    if (known := _listed.get(str(path.parent))) is not None:
+    """Add a part that this process wrote to the listing of its folder."""
+    known = _listed.get(str(path.parent))
+    if known is not None:
         names = known[1].setdefault(part_of(path.name), [])
         names[:] = sorted({*names, path.name})
 
 
 def drop_parts(paths: Iterable[Place]) -> None:
     """Remove parts that are about to be written anew with other content, and so under another name."""
-    for path in [path for part in paths for path in held(part)]:
-        tried(path, partial(path.unlink, missing_ok=True), "removed")
+    for part in paths:
+        for path in existing_files(part):
+            tried(path, partial(path.unlink, missing_ok=True), "removed")
     forget_listings()
 
 
 def forget_listings() -> None:
-    """Look again from here on."""
+    """List folders anew from here on."""
     _listed.clear()
 
 
 def must_be_shared(where: Place) -> None:
-    """Refuse a place that other processes cannot see."""
+    """Raise for an address that other processes cannot reach."""
     if isinstance(where, StorePath) and where.base.startswith("memory:"):
         raise UserError(
             f"{where} is the memory of one process; workers need a directory or a store that all can reach"
@@ -271,14 +279,14 @@ def must_be_shared(where: Place) -> None:
 
 
 def expect(where: Place) -> None:
-    """Wait for a store from the first request on: another process has reached it."""
+    """Wait for a store from the first request on, as another process has reached it."""
     _answered.add(str(where))
 
 
 def tried(where: Place, act: Callable[[], T], doing: str = "read") -> T:
-    """What `act` gives, tried again while that may help; a failure is an error that names the file and what to do.
+    """Return what `act` returns, with retries while these may help; raise an error that names the file and what to do.
 
-    That there is no such file, or one already, is no failure of the storage and is passed on.
+    That there is no such file, or one already, is not a failure of the storage and is passed on.
     """
     failures: tuple[type[Exception], ...] = (OSError,)
     if "botocore" in sys.modules:  # it has errors of its own for missing keys and the like
@@ -296,24 +304,24 @@ def tried(where: Place, act: Callable[[], T], doing: str = "read") -> T:
 
 
 def failure(where: Place, error: Exception, doing: str = "written") -> UserError:
-    """The error for a file that cannot be read or written, with what to do about it.
+    """Return the error for a file that cannot be read or written, with what to do about it.
 
     >>> print(failure(Path("runs/a"), OSError(errno.ENOSPC, "No space left on device")))
-    runs/a cannot be written: No space left on device; make room, then run the same command again, which goes on ...
+    runs/a cannot be written: No space left on device; make room, then rerun the command to resume
     """
-    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(where, StorePath):
         return UserError(
-            f"{where} cannot be {doing}: {why}; check the address, its bucket and your keys"
+            f"{where} cannot be {doing}: {reason}; check the address, its bucket and your keys"
         )
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-    advice = "; make room, then run the same command again, which goes on from here" if full else ""
-    return UserError(f"{where} cannot be {doing}: {why}{advice}")
+    advice = "; make room, then rerun the command to resume" if full else ""
+    return UserError(f"{where} cannot be {doing}: {reason}{advice}")
 
 
 @lru_cache(maxsize=64)
 def _connect(base: str) -> tuple[Any, str]:
-    """The file system of an address, and the address as the file system writes it."""
+    """Return the file system of an address, and the address in that file system's notation."""
     scheme = base.partition("://")[0]
     try:
         fsspec = importlib.import_module("fsspec")

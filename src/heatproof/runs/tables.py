@@ -12,33 +12,31 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.evaluation import STATUS, Scores
-from heatproof.maps.chance import packed
 from heatproof.runs import columns, digests
-from heatproof.runs.directory import read_parts
+from heatproof.runs.directory import RunDirectory
 from heatproof.runs.storage import Place
-from heatproof.statistics.cubes import SUFFIXES
 
 SCORES = pa.schema(
-    [
-        (name, pa.string())
-        for name in ("dataset", "model", "explainer", "role", "evaluation", "sample", "measure")
-    ]
-    + [
-        ("condition", pa.string()),
-        ("level", pa.float64()),
-        ("imputer", pa.string()),
-        ("order", pa.string()),
-    ]
+    [(name, pa.string()) for name in ("dataset", "model", "explainer", "role", "evaluation")]
+    + [("sample", pa.string()), ("measure", pa.string())]
+    + [("condition", pa.string()), ("level", pa.float64())]
+    + [("imputer", pa.string()), ("order", pa.string())]
     + [("share", pa.float64()), ("repeat", pa.int32())]
-    + [(name, pa.float64()) for name in ("value", "low", "high")]
-    + [("status", pa.string()), ("reason", pa.string())]
+    + [(name, pa.float64()) for name in ("value", "chance", "low", "high")]
+    + [(name, pa.string()) for name in ("status", "reason", "chance_reason", "predicted_after")]
 )
-_OF_A_COLUMN = ("explainer", "measure", "condition", "level", "imputer", "order", "share", "repeat")
-PARTS = SCORES.append(pa.field("references", pa.binary()))
-"""What parts hold: the scores, and with the first row of a column of chance what each reference adds to it."""
+"""One row per attempted pair and measure. `chance` is what an uninformative map scores on the same pair."""
+REFERENCES = pa.schema(
+    [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation")]
+    + [("measure", pa.string()), ("condition", pa.string()), ("level", pa.float64())]
+    + [("repeat", pa.int32()), ("reference", pa.string()), ("sum", pa.float64())]
+    + [("count", pa.int64())]
+)
+"""How far each reference sample lies above the chance level, summed over the `count` samples compared with it."""
 SAMPLES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "sample")]
     + [("label", pa.int64()), ("predicted", pa.int64()), ("predicted_name", pa.string())]
@@ -46,28 +44,11 @@ SAMPLES = pa.schema(
     + [("transient", pa.bool_()), ("digest", pa.string()), ("group", pa.string())]
 )
 """`transient`: the error may have passed since; `digest`: of the sample's bytes as they were read."""
-KEY = [
-    "dataset",
-    "model",
-    "explainer",
-    "evaluation",
-    "sample",
-    "measure",
-    "condition",
-    "level",
-    "repeat",
-]
-PLACE = [
-    "dataset",
-    "model",
-    "evaluation",
-    "explainer",
-    "role",
-    "measure",
-    "condition",
-    "level",
-    "order",
-]
+KEY = ["dataset", "model", "explainer", "evaluation", "sample", "measure", "condition", "level"]
+KEY += ["repeat"]
+PLACE = ["dataset", "model", "evaluation", "explainer", "role", "measure", "condition", "level"]
+PLACE += ["order"]
+_OF_A_COLUMN = ("explainer", "measure", "condition", "level", "imputer", "order", "share", "repeat")
 
 
 def score_rows(
@@ -78,31 +59,61 @@ def score_rows(
     ids: Iterable[str],
     scores: Iterable[Scores],
 ) -> pa.Table:
-    """The rows of one part, in the order in which the scores came; `role` is that of its explainer."""
+    """Return the rows of one part, in the order in which the scores came; `role` is that of its explainer."""
     names = pa.array(list(ids), pa.string())
     n = len(names)
     tables = []
-    for s in scores:
-        same = {"dataset": dataset, "model": model, "role": role, "evaluation": evaluation}
-        same |= {name: getattr(s, name) for name in _OF_A_COLUMN}
-        content = {
-            **{
-                name: pa.repeat(pa.scalar(value, PARTS.field(name).type), n)
-                for name, value in same.items()
-            },
-            "sample": names,
-            "value": s.value.double().tolist(),
-            "low": pa.nulls(n, pa.float64()) if s.low is None else s.low.double().tolist(),
-            "high": pa.nulls(n, pa.float64()) if s.high is None else s.high.double().tolist(),
-            "status": [STATUS[code] for code in s.status.tolist()],
-            "reason": list(s.reason),
-            "references": [
-                None if s.by_reference is None else packed(s.by_reference),
-                *[None] * (n - 1),
-            ][:n],
+    for column in scores:
+        constant = {"dataset": dataset, "model": model, "role": role, "evaluation": evaluation}
+        constant |= {name: getattr(column, name) for name in _OF_A_COLUMN}
+        content: dict[str, Any] = {
+            name: pa.repeat(pa.scalar(value, SCORES.field(name).type), n)
+            for name, value in constant.items()
         }
-        tables.append(pa.Table.from_pydict(content, schema=PARTS))
-    return pa.concat_tables(tables) if tables else PARTS.empty_table()
+        content["sample"] = names
+        content["value"] = column.value.double().tolist()
+        for name in ("chance", "low", "high"):
+            content[name] = _numbers_or_null(getattr(column, name), n)
+        content["status"] = [STATUS[code] for code in column.status.tolist()]
+        content["reason"] = list(column.reason)
+        for name in ("chance_reason", "predicted_after"):
+            content[name] = [text or None for text in getattr(column, name) or [""] * n]
+        tables.append(pa.Table.from_pydict(content, schema=SCORES))
+    return pa.concat_tables(tables) if tables else SCORES.empty_table()
+
+
+def _numbers_or_null(values: Tensor | None, n: int) -> pa.Array:
+    """Return n numbers, null where there is none."""
+    if values is None:
+        return pa.nulls(n, pa.float64())
+    return pa.array(values.double().numpy(), pa.float64(), from_pandas=True)
+
+
+def reference_rows(
+    dataset: str,
+    model: str,
+    evaluation: str,
+    references: Sequence[str],
+    scores: Iterable[Scores],
+) -> pa.Table:
+    """Return what each reference sample adds to chance, a row per column of scores and reference."""
+    tables = []
+    for column in scores:
+        if column.reference_sums is None or column.reference_counts is None:
+            continue
+        n = len(references)
+        constant = {"dataset": dataset, "model": model, "evaluation": evaluation}
+        of_column = ("explainer", "measure", "condition", "level", "repeat")
+        constant |= {name: getattr(column, name) for name in of_column}
+        content: dict[str, Any] = {
+            name: pa.repeat(pa.scalar(value, REFERENCES.field(name).type), n)
+            for name, value in constant.items()
+        }
+        content["reference"] = list(references)
+        content["sum"] = column.reference_sums.double().tolist()
+        content["count"] = column.reference_counts.tolist()
+        tables.append(pa.Table.from_pydict(content, schema=REFERENCES))
+    return pa.concat_tables(tables) if tables else REFERENCES.empty_table()
 
 
 def read_scores(
@@ -113,14 +124,13 @@ def read_scores(
 ) -> pd.DataFrame:
     """The rows of a run, of these measures and samples only, sorted by `KEY`; a key that occurs twice is an error.
 
-    Each part is filtered before the next is read, and a measure comes with its chance and aligned forms. With `compact`
-    the columns of text are categories, sorted, which hold each text once: a million rows take 57 MB; one column more
-    has what the references add to chance, for statistics.
+    Each part is filtered before the next is read. With `compact` the columns of text are categories, sorted, which hold
+    each text once: a million rows take 57 MB.
     """
     rows = _read(
         root,
         digests.parts(root / "parts"),
-        PARTS if compact else SCORES,
+        SCORES,
         _filter(measures, samples),
     )
     order, twice = columns.sorted_by_key(rows, KEY)
@@ -157,22 +167,25 @@ def read_places(root: Place) -> pd.DataFrame:
 def _filter(
     measures: Collection[str] | None, samples: Collection[str] | None
 ) -> Callable[[pa.Table], pa.Table]:
-    """What keeps the rows of some measures, in all of their forms, and samples."""
-    forms = (
-        None
-        if measures is None
-        else {measure + suffix for measure in measures for suffix in ("", *SUFFIXES)}
-    )
+    """Return a function that keeps the rows of some measures and samples; None keeps all of them."""
 
-    def kept(part: pa.Table) -> pa.Table:
-        for column, wanted in (("measure", forms), ("sample", samples)):
+    def filter_part(part: pa.Table) -> pa.Table:
+        for column, wanted in (("measure", measures), ("sample", samples)):
             if wanted is not None:
-                part = part.filter(
-                    pc.is_in(part[column], value_set=pa.array(sorted(wanted), pa.string()))
-                )
+                names = pa.array(sorted(wanted), pa.string())
+                part = part.filter(pc.is_in(part[column], value_set=names))
         return part
 
-    return kept
+    return filter_part
+
+
+def read_references(root: Place) -> pd.DataFrame:
+    """Return what each reference sample adds to chance, summed over the shards; empty where a run takes no chance."""
+    rows = _read(root, digests.parts(root / "references"), REFERENCES).cast(REFERENCES)
+    keys = REFERENCES.names[:-2]
+    summed = rows.group_by(keys).aggregate([("sum", "sum"), ("count", "sum")])
+    frame: pd.DataFrame = summed.rename_columns([*keys, "sum", "count"]).to_pandas()
+    return frame.sort_values(keys, ignore_index=True)
 
 
 def read_samples(root: Place) -> pd.DataFrame:
@@ -186,7 +199,9 @@ def read_samples(root: Place) -> pd.DataFrame:
 
 def read_rows(root: Place, paths: Sequence[Place]) -> list[dict[str, Any]]:
     """The rows of some parts of the samples, as they are."""
-    return [row for part in read_parts(root, paths, SAMPLES) for row in part.to_pylist()]
+    return [
+        row for part in RunDirectory(root).read_files(paths, SAMPLES) for row in part.to_pylist()
+    ]
 
 
 def _read(
@@ -198,7 +213,7 @@ def _read(
     """The rows of all parts, each changed before the next is read, with every column of text as one dictionary."""
     texts = [field.name for field in schema if field.type == pa.string()]
     wanted = columns.coded(schema)
-    parts = read_parts(root, paths, wanted, texts)
+    parts = RunDirectory(root).read_files(paths, wanted, texts)
     tables = list(parts if change is None else map(change, parts))
     if not tables:
         return wanted.empty_table()

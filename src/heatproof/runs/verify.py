@@ -1,41 +1,42 @@
-"""What of a run is whole, damaged, foreign, doubled or missing; and what is done about it before a run goes on."""
+"""Check the files of a run, and remove what is corrupt or duplicate before the run is resumed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from heatproof.data import Data
 from heatproof.errors import Damaged, Foreign, UserError
-from heatproof.runs import digests, directory, storage, tables
+from heatproof.runs import digests, storage, tables
 from heatproof.runs.differences import listed
-from heatproof.runs.plan import Job, Plan
+from heatproof.runs.directory import FOLDERS, Job, PartKey, RunDirectory, study_key_in
+from heatproof.runs.manifest import read_session
+from heatproof.runs.plan import Plan
 from heatproof.runs.storage import Place, StorePath
 
-State = Literal["whole", "damaged", "foreign", "doubled", "missing"]
-PARTS = ("parts", "samples", "gallery", "maps")
-FOLDERS = dict.fromkeys(PARTS, ".parquet") | {"sessions": ".json"}
-"""What a run directory holds beside its manifest, and how the files in it end."""
+State = Literal["intact", "corrupt", "foreign", "duplicate", "missing"]
+SUFFIXES = dict.fromkeys(FOLDERS.values(), ".parquet") | {"sessions": ".json"}
+"""What a run directory holds beside its manifest: the folders, and how the files in each end."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is the matter with one file of a run, or with one that is not there."""
+    """The state of one file of a run, or of one that should be there, and what is wrong with it."""
 
     state: State
     name: str
-    why: str = ""
+    reason: str = ""
 
 
 def verify(where: str | Place) -> list[Verdict]:
-    """Look at every byte of a run, in a directory, a zip or a store; one verdict per file, and per missing part.
+    """Check every byte of a run, in a directory, a zip or a store: one verdict per file, and per missing part.
 
     >>> verify("no-such-run")
     Traceback (most recent call last):
@@ -46,179 +47,159 @@ def verify(where: str | Place) -> list[Verdict]:
         from heatproof.runs.export import unpacked
 
         root = unpacked(root)
-    found = list(_verdicts(root))
-    if any(
-        v.state == "damaged" and v.name.endswith(".json") and not v.name.startswith("batch")
-        for v in found
-    ):
-        return found  # what the study is cannot be told
-    return [
-        *found,
-        *(
-            Verdict("missing", gap, "it is computed by running the study again")
-            for gap in missing(root)
-        ),
-    ]
+    run_directory = RunDirectory(root)
+    verdicts = list(_verdicts(run_directory))
+    for verdict in verdicts:
+        if verdict.state == "corrupt" and verdict.name.endswith(".json"):
+            return verdicts  # what should be there is not known
+    for key in run_directory.missing():
+        verdicts.append(Verdict("missing", str(key), "rerun the command to compute it"))
+    return verdicts
 
 
-def _verdicts(root: Place) -> Iterator[Verdict]:
-    listed = {folder: storage.files(root / folder, "") for folder in FOLDERS}
-    manifest: dict[
-        str, Any
-    ] = {}  # read after that, for whoever adds to a study says so before there are parts
-    try:
-        manifest = directory.read_manifest(root)
-        yield Verdict("whole", "manifest.json")
-    except Damaged as error:  # or that of a session, which comes again below
-        if "manifest.json" in str(error):
-            yield Verdict("damaged", "manifest.json", str(error))
-    keys = directory.study_keys(manifest) if manifest else {}
-    for folder, suffix in FOLDERS.items():
-        found = listed[folder]
-        twice = (
-            {other: one for one, other in digests.doubled(found)} if suffix == ".parquet" else {}
-        )
-        for path, verdict in zip(found, _each(root, found, keys, suffix), strict=True):
-            again = path in twice and verdict.state == "whole"
-            yield (
-                Verdict("doubled", verdict.name, f"{twice[path]} is of the same shard")
-                if again
-                else verdict
-            )
-
-
-def _each(root: Place, paths: list[Any], keys: Mapping[str, str], suffix: str) -> Iterator[Verdict]:
-    with ThreadPoolExecutor(storage.AT_ONCE if isinstance(root, StorePath) else 1) as pool:
-        yield from pool.map(partial(_verdict, root, keys=keys, suffix=suffix), paths)
-
-
-def _verdict(root: Place, path: Place, keys: Mapping[str, str], suffix: str) -> Verdict:
-    name = storage.within(path, root)
-    if not path.name.endswith(suffix):
-        return Verdict("foreign", name, f"{path} is no file of a run")
-    try:
-        content = digests.read(path)
-        if suffix == ".parquet":
-            with directory.open_part(root, path, content, keys) as part:
-                if not (part.metadata.metadata or {}).get(b"study") and keys:
-                    raise Foreign(f"{path} does not say of which study it is")
-    except Foreign as error:
-        return Verdict("foreign", name, str(error))
-    except (Damaged, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        return Verdict("damaged", name, str(error))
-    return Verdict("whole", name)
-
-
-def missing(root: str | Place) -> list[str]:
-    """The parts that a run's manifest promises and its directory does not have, in words; empty when it is complete."""
-    path = storage.place(root)
-    storage.forget_listings()
-    manifest = directory.read_manifest(path)
-    study = manifest["study"]
-    found = []
-    judged = [  # what the engine does not run has its own parts
-        (evaluation, name)
-        for evaluation, facts in study["evaluations"].items()
-        for name in (study["explainers"] if "left_out" in facts else ())
-        if name not in facts["left_out"]
-    ]
-    kept = dict.fromkeys(e for _, e in judged) if study["evaluations"] else study["explainers"]
-    kept = kept if "maps" in study else {}
-    for dataset, facts in study["datasets"].items():
-        if (shards := -(-facts.get("samples", 0) // manifest["shard_size"])) > 10**6:
-            raise UserError(f"{path} promises {shards:,} shards of {dataset}, which no run has")
-        for model, number in product(study["models"], range(shards)):
-            where = f"shard {number} of {dataset} on {model}"
-            gaps = [
-                f"{where}: {evaluation} of {explainer}"
-                for evaluation, explainer in judged
-                if not storage.present(
-                    directory.part_path(path, dataset, model, evaluation, explainer, number)
-                )
-            ]
-            lost = (
-                e
-                for e in kept
-                if not storage.present(directory.maps_path(path, dataset, model, e, number))
-            )
-            gaps += [f"{where}: maps of {explainer}" for explainer in lost]
-            if (
-                (judged or kept)
-                and not gaps
-                and not storage.present(directory.samples_path(path, dataset, model, number))
-            ):
-                gaps = [f"{where}: its samples"]
-            found += gaps
-    return found
+def missing(where: str | Place) -> list[str]:
+    """Return the parts that a run's manifest promises and that are not there, in words; none if it is complete."""
+    return [str(key) for key in RunDirectory(where).missing()]
 
 
 def refuse_damage(root: Place) -> None:
-    """Raise for the first file of a run that is damaged, foreign or doubled."""
-    for verdict in _verdicts(root):
-        if verdict.state != "whole":
-            raise UserError(verdict.why)
+    """Raise for the first file of a run that is corrupt, duplicate or from another study."""
+    for verdict in _verdicts(RunDirectory(root)):
+        if verdict.state != "intact":
+            raise UserError(verdict.reason)
 
 
-def mend(root: Place, wanted: Iterable[Place]) -> None:
-    """Look at what is there of these parts; remove what is damaged or doubled, and say so, so that it is computed anew.
+def _verdicts(run_directory: RunDirectory) -> Iterator[Verdict]:
+    """Check every file that is there."""
+    root = run_directory.root
+    # Listed before the manifest is read: whoever adds to a study says so before there are parts of it.
+    files = {folder: storage.files(root / folder, "") for folder in SUFFIXES}
+    knows_study = True
+    try:
+        run_directory.reread()
+        yield Verdict("intact", "manifest.json")
+    except Damaged as error:
+        knows_study = False
+        if "manifest.json" in str(error):
+            yield Verdict("corrupt", "manifest.json", str(error))
+        # Else a session is damaged, which is reported below.
+    for folder, suffix in SUFFIXES.items():
+        first_of = {}
+        if suffix == ".parquet":
+            first_of = {second: first for first, second in digests.doubled(files[folder])}
+        checked = _check_files(run_directory, files[folder], suffix, knows_study)
+        for path, verdict in zip(files[folder], checked, strict=True):
+            if verdict.state == "intact" and path in first_of:
+                reason = f"{path} and {first_of[path]} are of the same shard"
+                yield Verdict("duplicate", verdict.name, reason)
+            else:
+                yield verdict
+
+
+def _check_files(
+    run_directory: RunDirectory, paths: list[Any], suffix: str, knows_study: bool = True
+) -> Iterator[Verdict]:
+    """Check some files, several at a time where they come from a store."""
+    threads = storage.AT_ONCE if isinstance(run_directory.root, StorePath) else 1
+    check = partial(_check_file, run_directory, suffix=suffix, knows_study=knows_study)
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(check, paths)
+
+
+def _check_file(
+    run_directory: RunDirectory, path: Place, suffix: str, knows_study: bool
+) -> Verdict:
+    name = storage.within(path, run_directory.root)
+    if not path.name.endswith(suffix):
+        return Verdict("foreign", name, f"{path} is not a file of a run")
+    try:
+        if suffix == ".json":
+            read_session(path)
+        else:
+            content = digests.read(path)
+            with run_directory.open(path, content, of_any_study=not knows_study) as part:
+                if knows_study and not study_key_in(part.metadata):
+                    raise Foreign(f"{path} does not say which study it belongs to")
+    except Foreign as error:
+        return Verdict("foreign", name, str(error))
+    except (Damaged, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        return Verdict("corrupt", name, str(error))
+    return Verdict("intact", name)
+
+
+# ---- before a run is resumed ---------------------------------------------------------------------------------------
+
+
+def remove_damaged_parts(run_directory: RunDirectory, keys: Iterable[PartKey]) -> None:
+    """Remove the files of these parts that are corrupt or duplicate, with a warning, so that they are computed anew.
 
     A part of another study is an error: whoever put it there may have no other copy.
     """
     storage.forget_listings()
-    keys, wanted = directory.study_keys(directory.read_manifest(root)), list(wanted)
-    found = [path for part in wanted for path in storage.held(part)]
-    for path, verdict in zip(found, _each(root, found, keys, ".parquet"), strict=True):
+    run_directory.reread()
+    keys = list(keys)
+    paths = run_directory.existing_files(keys)
+    for path, verdict in zip(paths, _check_files(run_directory, paths, ".parquet"), strict=True):
         if verdict.state == "foreign":
-            raise UserError(verdict.why)
-        if verdict.state != "whole":
-            _remove(path, verdict.why)
-    keep_one(wanted)
+            raise UserError(verdict.reason)
+        if verdict.state == "corrupt":
+            _remove(path, verdict.reason)
+    deduplicate_parts(run_directory, keys)
 
 
-def keep_one(wanted: Iterable[Place]) -> None:
-    """Of several parts of one shard, as processes leave them that did it at the same time, the first by name stays."""
+def deduplicate_parts(run_directory: RunDirectory, keys: Iterable[PartKey]) -> None:
+    """Of several files of one part, as processes leave them that did a shard at the same time, keep the first by name."""
     storage.forget_listings()
-    for first, *others in filter(None, map(storage.held, wanted)):
-        for other in others:
-            _remove(other, f"{other} is of the same shard as {first}")
+    for key in keys:
+        files = run_directory.existing_files([key])
+        for duplicate in files[1:]:
+            _remove(duplicate, f"{duplicate} and {files[0]} are of the same shard")
     storage.forget_listings()
+
+
+def drop_failed_shards(plan: Plan, run_directory: RunDirectory, jobs: Iterable[Job]) -> None:
+    """Remove everything of the shards with samples that failed to load for a reason that may have passed."""
+    for job in jobs:
+        files = run_directory.existing_files([PartKey.samples(job)])
+        rows = tables.read_rows(run_directory.root, files)
+        failed = [row["sample"] for row in rows if row["transient"]]
+        if failed:
+            logging.getLogger("heatproof").warning(
+                "retrying %d samples that failed to load, the first is %r", len(failed), failed[0]
+            )
+            run_directory.remove(plan.possible_parts(job))
+
+
+def _remove(path: Place, reason: str) -> None:
+    problem = reason.partition(";")[0]
+    logging.getLogger("heatproof").warning("%s; removed, and computed anew if needed", problem)
+    storage.tried(path, partial(path.unlink, missing_ok=True), "removed")
+
+
+# ---- data that changed ---------------------------------------------------------------------------------------------
 
 
 def changed_samples(plan: Plan, root: Place) -> str:
-    """Which samples of a study are not what they were when the run in a directory read them, one line a data set."""
-    known = directory.read_manifest(root)["study"]["datasets"]
-    others = {
-        n: d
-        for n, d in plan.data.items()
-        if known.get(n, {}).get("fingerprint", d.fingerprint) != d.fingerprint
-    }
-    rows, lines = tables.read_samples(root) if others else None, []
-    for name, data in others.items():
-        assert rows is not None
-        own = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
-        before, changed = dict(zip(own["sample"], own["digest"], strict=True)), []
-        for start in range(0, len(data), storage.AT_ONCE):
-            now = data.load(range(start, min(start + storage.AT_ONCE, len(data)))).digests
-            changed += [
-                sample for sample, digest in now.items() if before.get(sample, digest) != digest
-            ]
-        lines += [f"\n  {name} has changed: {listed(changed)}"] if changed else []
+    """Return which samples of a study are not what they were when the run read them, one line per data set."""
+    recorded = RunDirectory(root).manifest.study.datasets
+    lines = []
+    for name, data in plan.data.items():
+        if name not in recorded or recorded[name].fingerprint in ("", data.fingerprint):
+            continue
+        rows = tables.read_samples(root)
+        rows = rows[(rows["dataset"] == name) & (rows["digest"] != "")]
+        changed = _changed_ids(data, dict(zip(rows["sample"], rows["digest"], strict=True)))
+        if changed:
+            lines.append(f"\n  {name} has changed: {listed(changed)}")
     return "".join(lines)
 
 
-def forget_failures(plan: Plan, root: Place, jobs: Iterable[Job]) -> None:
-    """Remove everything of the shards with samples that could not be read for a reason that may have passed."""
-    for job in jobs:
-        rows = tables.read_rows(root, storage.held(directory.samples_path(root, *job)))
-        if failed := [row["sample"] for row in rows if row["transient"]]:
-            logging.getLogger("heatproof").warning(
-                "%d samples are read again, the first is %r", len(failed), failed[0]
-            )
-            storage.drop_parts(plan.paths(root, job))
-
-
-def _remove(path: Place, why: str) -> None:
-    logging.getLogger("heatproof").warning(
-        "%s; it is removed, and computed anew if need be", why.partition(";")[0]
-    )
-    storage.tried(path, partial(path.unlink, missing_ok=True), "removed")
+def _changed_ids(data: Data, recorded_digests: dict[str, str]) -> list[str]:
+    """Return the samples whose bytes have another digest than the one recorded."""
+    changed = []
+    for start in range(0, len(data), storage.AT_ONCE):
+        stop = min(start + storage.AT_ONCE, len(data))
+        for sample, digest in data.load(range(start, stop)).digests.items():
+            if recorded_digests.get(sample, digest) != digest:
+                changed.append(sample)
+    return changed

@@ -6,14 +6,13 @@ paired and the correlation between the conditions of one sample is kept. One rul
 it (`intervals`).
 
 Every function takes the long table (see `heatproof.runs.tables`) or the cubes that `arrange` makes of it;
-arranging once and passing the cubes on saves time on large runs. The identity perturbation, a control, takes no part
-in ranks and tests.
+arranging once and passing the cubes on saves time on large runs.
 """
 
 from __future__ import annotations
 
+from heatproof.statistics.calibration import Form, with_best
 from heatproof.statistics.cubes import arrange, groups_of
-from heatproof.statistics.forms import Form, with_best
 from heatproof.statistics.intervals import FEWEST
 from heatproof.statistics.means import (
     FEW_SAMPLES,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from heatproof.evaluation import FLIPPED, IDENTITY, OK, REDRAW, STATUS, UNDEFINED, Condition, Span
-from heatproof.maps.chance import unpacked
+from heatproof.evaluation import FLIPPED, OK, STATUS, UNDEFINED, Condition, Measure, Span
 
 Array = NDArray[np.float64]
 
-SUFFIXES = ("_aligned_chance", "_aligned", "_chance")
 CONTROL = "control"
 """The role of an explainer that does not look at the model."""
 
@@ -33,16 +30,16 @@ class Makeup:
 class Cube:
     """One dataset, model and evaluation of the table as dense arrays.
 
-    `values` maps each measure (with its suffix) to (explainers, conditions, samples), NaN where there is no score, and
-    the mean over repeats where there are several; `status` has the same shape: 0 ok, 1 flipped, 2 undefined, −1 not
-    attempted. The redraws of stochastic explainers are kept apart in `floor`: base measure to (explainers, samples).
-    `reasons` counts why maps are undefined, and `asked` says for each measure which (explainers, conditions) the table
-    has rows of. `controls` are the explainers that do not look at the model, `makeup` says what a condition is made of,
-    and conditions `aside` take no part in overall scores. `spans` has the ends of the scale of a measure, `rates` the
-    names of those that are 0 or 1, `groups` (N,) the number of the group each sample belongs to, where samples are not
-    independent. `references` are the samples that chance was taken from, and `by_reference` has for each column of
-    chance what each of them scored above the mean of
-    all, summed over samples: (explainers, conditions, references).
+    `values` maps each measure to (explainers, conditions, samples), NaN where there is no score, and the mean over
+    repeats where there are several, which `repeats` has apart: (explainers, conditions, samples, repeats). `chance` has
+    the chance levels beside the values, for measures that have some. `status`
+    has the same shape: 0 ok, 1 flipped, 2 undefined, 3 open, −1 not attempted; it is that of the measure that decides
+    about a pair. `reasons` counts why maps are undefined, and `asked` says for each measure which (explainers,
+    conditions) the table has rows of. `declared` has what is known of the measures, `spans` the ends of scales that
+    depend on the settings. `controls` are the explainers that do not look at the model, `makeup` says what a condition
+    is made of, and `groups` (N,) is the number of the group each sample belongs to, where samples are not independent.
+    `references` are the samples that chance was taken from, and `by_reference` has for each measure what each of them
+    scored above chance on average: (explainers, conditions, references).
     """
 
     dataset: str
@@ -53,46 +50,63 @@ class Cube:
     samples: list[str]
     values: dict[str, Array]
     status: NDArray[np.int8]
-    floor: dict[str, Array]
     reasons: pd.DataFrame
     asked: dict[str, NDArray[np.bool_]]
+    repeats: Mapping[str, Array] = field(default_factory=dict)
+    chance: dict[str, Array] = field(default_factory=dict)
     controls: frozenset[str] = frozenset()
     makeup: Mapping[str, Makeup] = field(default_factory=dict)
-    aside: frozenset[str] = frozenset({IDENTITY})
+    declared: Mapping[str, Measure] = field(default_factory=dict)
     spans: Mapping[str, Span] = field(default_factory=dict)
-    rates: frozenset[str] = frozenset()
     groups: NDArray[np.int64] | None = None
     references: tuple[str, ...] = ()
     by_reference: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def measures(self) -> list[str]:
-        """The base measures, those without a suffix."""
-        return [m for m in self.values if not m.endswith(SUFFIXES)]
+        """The measures that the table has rows of."""
+        return list(self.values)
 
     @property
     def key(self) -> dict[str, str]:
         """The columns that say what a row of statistics is about."""
         return {"dataset": self.dataset, "model": self.model, "evaluation": self.evaluation}
 
-    def span(self, column: str) -> Span | None:
-        """The ends of the scale of a column, whichever form of its measure it is; None where it has none."""
-        return next(
-            (
-                self.spans[name]
-                for name in (column, *map(column.removesuffix, SUFFIXES))
-                if name in self.spans
-            ),
-            None,
-        )
+    def span(self, measure: str) -> Span | None:
+        """The ends of the scale of a measure; None where it has none."""
+        declared = self.declared.get(measure)
+        return self.spans.get(measure, declared.span if declared else None)
+
+    def is_rate(self, measure: str) -> bool:
+        """Whether every value of a measure is declared to be 0 or 1."""
+        return measure in self.declared and self.declared[measure].rate
+
+    def is_calibrated(self, measure: str) -> bool:
+        """Whether scores of a measure are calibrated by their chance level, which is usual where there is one."""
+        if measure not in self.chance:
+            return False
+        return measure not in self.declared or self.declared[measure].chance == "calibrate"
+
+    def noise_floor(self, measure: str) -> Array | None:
+        """The similarity (explainers, samples) of two draws of a map on one input; None where it was not measured."""
+        name = self.declared[measure].noise_floor if measure in self.declared else ""
+        if name not in self.values:
+            return None
+        values = self.values[name]
+        is_scored = np.isfinite(values)
+        number = is_scored.sum(1)
+        total = np.where(is_scored, values, 0.0).sum(1)
+        mean = np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
+        return np.asarray(mean)
 
     def made_of(self, condition: str) -> Makeup:
         """What a condition is made of; empty where its rows do not say."""
         return self.makeup.get(condition, Makeup())
 
-    def counted(self) -> Cube:
-        """The cube less the conditions that take no part in overall scores."""
-        return self.select(conditions=[c for c in self.conditions if c[0] not in self.aside])
+    def conditions_of(self, measure: str) -> Cube:
+        """The cube with the conditions that a measure has rows of."""
+        numbers = np.flatnonzero(self.asked[measure].any(0))
+        return self.select(conditions=[self.conditions[i] for i in numbers])
 
     def select(
         self,
@@ -100,7 +114,7 @@ class Cube:
         conditions: Collection[Condition] | None = None,
         measures: Collection[str] | None = None,
     ) -> Cube:
-        """The cube with these explainers, conditions and base measures only, in its own order.
+        """The cube with these explainers, conditions and measures only, in its own order.
 
         With `measures` a pair without any of them is flipped, undefined or not attempted as before, and undefined if it
         was ok.
@@ -109,12 +123,7 @@ class Cube:
         columns = [
             i for i, c in enumerate(self.conditions) if conditions is None or c in conditions
         ]
-        forms = (
-            None
-            if measures is None
-            else {m + suffix for m in measures for suffix in ("", *SUFFIXES)}
-        )
-        kept = [m for m in self.values if forms is None or m in forms]
+        kept = [m for m in self.values if measures is None or m in measures]
         cell = np.ix_(rows, columns)
         values = {m: self.values[m][cell] for m in kept}
         asked = {m: self.asked[m][cell] for m in kept}
@@ -139,25 +148,25 @@ class Cube:
             values=values,
             asked=asked,
             status=status,
-            floor={
-                m: scores[rows] for m, scores in self.floor.items() if forms is None or m in forms
-            },
+            repeats={m: self.repeats[m][cell] for m in kept if m in self.repeats},
+            chance={m: self.chance[m][cell] for m in kept if m in self.chance},
             by_reference={m: sums[cell] for m, sums in self.by_reference.items() if m in values},
         )
 
 
 def arrange(
     table: pd.DataFrame | Sequence[Cube],
-    headlines: Sequence[str] = (),
-    aside: Collection[str] = (IDENTITY,),
+    measures: Mapping[str, Sequence[Measure]] | None = None,
+    references: pd.DataFrame | None = None,
 ) -> list[Cube]:
     """The table as one `Cube` per dataset, model and evaluation, in order of first appearance.
 
-    The status of a pair is that of the first of `headlines` that it has, else of the last measure. Cubes stay as they
-    are. `heatproof.axes.arrange` knows the headlines of every axis, and what else each of them sets `aside`.
+    `measures` has what is known of those of each evaluation; the status of a pair is that of the first headline among
+    them that it has, else of the last measure that is no diagnostic. `references` is the side table of what each
+    reference adds to chance. Cubes stay as they are. `heatproof.axes.arrange` knows the measures of every test.
 
     >>> row = dict(dataset="d", model="m", explainer="e", evaluation="stability", sample="s", measure="fass",
-    ...            condition="jpeg", level=40.0, value=0.5, low=None, high=None, status="ok", reason="")
+    ...            condition="jpeg", level=40.0, value=0.5, chance=0.2, status="ok", reason="")
     >>> cube, = arrange(pd.DataFrame([row]))
     >>> cube.values["fass"].shape, cube.conditions
     ((1, 1, 1), [('jpeg', 40.0)])
@@ -174,8 +183,42 @@ def arrange(
     cubes = []
     for number in (found := pd.unique(group))[found >= 0]:
         rows = table if len(found) == 1 else table[group == number]
-        cubes.append(replace(_cube(rows, headlines), aside=frozenset(aside)))
+        of_evaluation = (measures or {}).get(str(rows["evaluation"].iloc[0]), ())
+        cube = _cube(rows, {measure.name: measure for measure in of_evaluation})
+        cubes.append(cube if references is None else _with_references(cube, references))
     return cubes
+
+
+def _with_references(cube: Cube, references: pd.DataFrame) -> Cube:
+    """The cube with what each reference sample scored above chance, its sum over samples by their number."""
+    is_own = np.ones(len(references), dtype=bool)
+    for name, value in cube.key.items():
+        is_own &= (references[name] == value).to_numpy()
+    own = references[is_own]
+    if own.empty:
+        return cube
+    explainer_number = {name: i for i, name in enumerate(cube.explainers)}
+    condition_number = {condition: i for i, condition in enumerate(cube.conditions)}
+    names = list(cube.references) or sorted(own["reference"].unique())
+    reference_number = {name: i for i, name in enumerate(names)}
+    own = own.assign(
+        e=own["explainer"].map(explainer_number),
+        c=[
+            condition_number.get(c, np.nan)
+            for c in zip(own["condition"], own["level"], strict=True)
+        ],
+        r=own["reference"].map(reference_number),
+    ).dropna(subset=["e", "c", "r"])
+
+    by_reference = {}
+    shape = (len(cube.explainers), len(cube.conditions), len(names))
+    for measure, rows in own.groupby("measure", sort=False, observed=True):
+        sums, counts = np.zeros(shape), np.zeros(shape)
+        places = tuple(rows[axis].to_numpy(dtype=np.int64) for axis in ("e", "c", "r"))
+        np.add.at(sums, places, rows["sum"].to_numpy(dtype=np.float64))
+        np.add.at(counts, places, rows["count"].to_numpy(dtype=np.float64))
+        by_reference[str(measure)] = sums / np.maximum(counts, 1)
+    return replace(cube, references=tuple(names), by_reference=by_reference)
 
 
 def groups_of(cube: Cube, samples: pd.DataFrame | None) -> NDArray[np.int64] | None:
@@ -223,7 +266,7 @@ def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32
     return place[raw], [names[i] for i in order]
 
 
-def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
+def _cube(rows: pd.DataFrame, known: Mapping[str, Measure]) -> Cube:
     """The cube of the rows of one dataset, model and evaluation."""
     dataset, model, evaluation = (
         str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation")
@@ -231,73 +274,97 @@ def _cube(rows: pd.DataFrame, headlines: Sequence[str]) -> Cube:
     explainer, explainers = numbered(rows["explainer"])
     sample, samples = numbered(rows["sample"], by_name=True)  # draws must not depend on row order
     measure, measures = numbered(rows["measure"])
-    name, titles = numbered(rows["condition"])
-    level, levels = pd.factorize(rows["level"])
-    pair, pairs = pd.factorize(name * max(len(levels), 1) + level)
-    steps = [float(x) for x in levels]
-    labels = [(titles[p // len(steps)], steps[p % len(steps)]) for p in pairs.tolist()]
-    order = sorted(range(len(labels)), key=lambda i: (titles.index(labels[i][0]), labels[i][1]))
-    kept = [i for i in order if labels[i][0] != REDRAW]
-    place = np.full(len(labels), -1, dtype=np.int32)
-    place[kept] = np.arange(len(kept))
-    condition = place[pair]
-    value = rows["value"].to_numpy(dtype=np.float64, na_value=np.nan)
+    condition, conditions = _numbered_conditions(rows)
     code = pd.Categorical(rows["status"], categories=list(STATUS)).codes
-    value = np.where(code == 0, value, np.nan)
+    is_ok = code == OK
+    columns = {}
+    for name in ("value", "chance"):
+        if name in rows:
+            numbers = rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            columns[name] = np.where(is_ok, numbers, np.nan)
 
-    shape = (len(explainers), len(kept), len(samples))
-    status = np.full(shape, -1, dtype=np.int8)
+    shape = (len(explainers), len(conditions), len(samples))
+    repeat = _numbered_repeats(rows)
     values: dict[str, Array] = {}
+    repeats: dict[str, Array] = {}
+    chance: dict[str, Array] = {}
     asked: dict[str, NDArray[np.bool_]] = {}
-    floor: dict[str, Array] = {}
-    bare = [i for i, text in enumerate(measures) if not text.endswith(SUFFIXES)]
-    # Statuses are those of the pair, so the measure that decides about it is written last.
-    priority = {name: len(headlines) - i for i, name in enumerate(headlines)}
-    bare.sort(key=lambda i: priority.get(measures[i], 0))
-    for index, text in enumerate(measures):
-        here = (measure == index) & (condition >= 0)
-        if here.any():
-            at = (explainer[here], condition[here], sample[here])
-            values[text] = _mean_over_repeats(shape, at, value[here])
-            asked[text] = np.zeros(shape[:2], dtype=bool)
-            asked[text][explainer[here], condition[here]] = True
-        redrawn = (measure == index) & (condition < 0)
-        if redrawn.any() and index in bare:
-            floor[text] = np.full((shape[0], shape[2]), np.nan)
-            floor[text][explainer[redrawn], sample[redrawn]] = value[redrawn]
-    for index in bare:
-        here = (measure == index) & (condition >= 0)
+    for index, name in enumerate(measures):
+        here = measure == index
+        at = (explainer[here], condition[here], sample[here])
+        values[name] = _mean_over_repeats(shape, at, columns["value"][here])
+        number_of_repeats = int(repeat[here].max(initial=0)) + 1
+        if number_of_repeats > 1:
+            repeats[name] = np.full((*shape, number_of_repeats), np.nan)
+            repeats[name][*at, repeat[here]] = columns["value"][here]
+        if "chance" in columns and np.isfinite(columns["chance"][here]).any():
+            chance[name] = _mean_over_repeats(shape, at, columns["chance"][here])
+        asked[name] = np.zeros(shape[:2], dtype=bool)
+        asked[name][explainer[here], condition[here]] = True
+
+    status = np.full(shape, -1, dtype=np.int8)
+    deciding = _deciding_measures(measures, known)
+    for name in reversed(deciding):  # the first decides, so it is written last
+        here = measure == measures.index(name)
         status[explainer[here], condition[here], sample[here]] = code[here]
-    stored: Any = (
-        rows["references"].to_numpy(dtype=object) if "references" in rows else np.empty(0, object)
-    )
-    by_reference: dict[str, Array] = {}  # summed over shards
-    for i in np.flatnonzero(pd.notna(stored)):
-        above = unpacked(stored[i])
-        sums = by_reference.setdefault(measures[measure[i]], np.zeros((*shape[:2], len(above))))
-        sums[explainer[i], condition[i]] += above
-    decisive = measure == (bare[-1] if bare else -1)
-    undefined = _spelled_out(rows[(code == 2) & decisive & (condition >= 0)])
-    controls = rows.loc[rows["role"] == CONTROL, "explainer"].unique() if "role" in rows else ()
+
+    decides = measure == (measures.index(deciding[0]) if deciding else -1)
+    undefined = _spelled_out(rows[(code == UNDEFINED) & decides])
     counted = undefined.groupby(
         ["explainer", "condition", "level", "reason"], sort=False, dropna=False
     )
+    controls = rows.loc[rows["role"] == CONTROL, "explainer"].unique() if "role" in rows else ()
     return Cube(
         dataset=dataset,
         model=model,
         evaluation=evaluation,
         explainers=explainers,
-        conditions=[labels[i] for i in kept],
+        conditions=conditions,
         samples=samples,
         values=values,
         status=status,
-        floor=floor,
         reasons=counted.size().rename("count").reset_index(),
         asked=asked,
+        repeats=repeats,
+        chance=chance,
         controls=frozenset(map(str, controls)),
         makeup=_makeup(rows),
-        by_reference=by_reference,
+        declared={name: known[name] for name in measures if name in known},
     )
+
+
+def _numbered_conditions(rows: pd.DataFrame) -> tuple[NDArray[np.int64], list[Condition]]:
+    """The number of every row's (condition, level), and these in order of appearance, levels rising."""
+    name, names = numbered(rows["condition"])
+    level, levels = pd.factorize(rows["level"])
+    pair, pairs = pd.factorize(name * max(len(levels), 1) + level)
+    labels = [(names[p // len(levels)], float(levels[p % len(levels)])) for p in pairs.tolist()]
+    order = sorted(range(len(labels)), key=lambda i: (names.index(labels[i][0]), labels[i][1]))
+    place = np.empty(len(labels), dtype=np.int64)
+    place[order] = np.arange(len(labels))
+    return place[pair], [labels[i] for i in order]
+
+
+def _numbered_repeats(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """The number of every row's repeat, from 0."""
+    if "repeat" not in rows:
+        return np.zeros(len(rows), dtype=np.int64)
+    return np.asarray(pd.factorize(rows["repeat"], sort=True)[0], dtype=np.int64)
+
+
+def _deciding_measures(measures: Sequence[str], known: Mapping[str, Measure]) -> list[str]:
+    """The measures whose status is that of the pair, the first of them where several have rows.
+
+    Headlines come first, in the order in which they are declared, then the others, the last one first. A diagnostic
+    decides about nothing.
+    """
+    headlines = [name for name, m in known.items() if m.role == "headline" and name in measures]
+    others = [
+        name
+        for name in measures
+        if name not in headlines and (name not in known or known[name].role != "diagnostic")
+    ]
+    return headlines + others[::-1]
 
 
 def _mean_over_repeats(

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from heatproof.evaluation import Span
 from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.statistics.calibration import Form, calibrated_conditions
 from heatproof.statistics.cubes import Array, Cube
-from heatproof.statistics.forms import Form, best_columns
 from heatproof.statistics.intervals import EXACT, STUDENT, Errors, intervals, lower_bounds
+from heatproof.statistics.two_way import two_way_mean
 
 NOBODY = np.empty(0, dtype=np.int64)
 
@@ -34,8 +35,9 @@ class Estimate:
 
     `parts` (…, N) is what each sample, or group of samples, adds to the error, NaN where it has no say, and `counts`
     (…, N) its share in the mean: 1/n, more for a larger group. `drawn` (…, R) is what each reference adds, of which
-    `places` (R,) says which sample it is, −1 for none. `df` are the degrees of
-    freedom of the first, `below` and `above` how far the ends of the scale are, `rate` whether the measure is declared
+    `places` (R,) says which sample it is, −1 for none. `networks` (…, K) is what each of K random networks adds, where
+    the score is a mean over several; NaN where one network says nothing of their spread. `df` are the degrees of freedom
+    of the samples' part, `below` and `above` how far the ends of the scale are, `rate` whether the measure is declared
     to be 0 or 1 for every sample.
     """
 
@@ -44,6 +46,7 @@ class Estimate:
     counts: Array
     drawn: Array
     places: NDArray[np.int64]
+    networks: Array
     df: Array
     below: Array
     above: Array
@@ -61,35 +64,40 @@ class Estimate:
     @property
     def share_of_references(self) -> Array:
         """Which share of the variance is due to the choice of the references."""
-        by_sample, by_reference = self._variances()
-        return np.divide(
-            by_reference,
-            by_sample + by_reference,
-            out=np.zeros_like(by_sample),
-            where=by_reference > 0,
-        )
+        by_sample, by_reference, by_network = self._variances()
+        total = by_sample + by_reference + by_network
+        return np.divide(by_reference, total, out=np.zeros_like(by_sample), where=by_reference > 0)
 
-    def _variances(self) -> tuple[Array, Array]:
-        squares = (
-            np.einsum("...i,...i->...", a, a) for a in (np.nan_to_num(self.parts), self.drawn)
+    def _variances(self) -> tuple[Array, Array, Array]:
+        """The parts of the variance that are due to samples, references and networks."""
+
+        def sum_of_squares(parts: Array) -> Array:
+            known = np.nan_to_num(parts)
+            return np.asarray(np.einsum("...i,...i->...", known, known))
+
+        return (
+            sum_of_squares(self.parts),
+            sum_of_squares(self.drawn),
+            sum_of_squares(self.networks),
         )
-        first, second = squares
-        return np.asarray(first), np.asarray(second)
 
     def errors(self) -> Errors:
-        """Samples with their parts as references added, as rows for `intervals`; Satterthwaite's degrees of freedom."""
-        first, second = self._variances()
+        """Samples, references and networks as rows for `intervals`, with Satterthwaite's degrees of freedom."""
+        by_sample, by_reference, by_network = self._variances()
+        others = by_reference + by_network
         with np.errstate(invalid="ignore", divide="ignore"):
-            df = (first + second) ** 2 / (
-                first**2 / self.df + second**2 / max(self.drawn.shape[-1] - 1, 1)
+            df = (by_sample + others) ** 2 / (
+                by_sample**2 / self.df
+                + by_reference**2 / max(self.drawn.shape[-1] - 1, 1)
+                + by_network**2 / max(self.networks.shape[-1] - 1, 1)
             )
-        df = np.where(second > 0, np.minimum(df, self.df), self.df)
-        parts = self._with_references()
+        df = np.where(others > 0, np.minimum(df, self.df), self.df)
+        parts = np.concatenate([self._with_references(), self.networks], -1)
         rows = parts.reshape(-1, parts.shape[-1])
         ends = self.below.ravel(), self.above.ravel()
-        return Errors(
-            self.value.ravel(), self.n.ravel(), rows, df.ravel(), *ends, self.rate.ravel()
-        )
+        says_nothing = np.isnan(self.networks).any(-1)
+        n = np.where(says_nothing, 0, self.n)
+        return Errors(self.value.ravel(), n.ravel(), rows, df.ravel(), *ends, self.rate.ravel())
 
     def _with_references(self) -> Array:
         """The parts (…, M) with those of the references: added to the samples that they are, else behind them."""
@@ -146,6 +154,9 @@ class Estimate:
             drawn=np.einsum(
                 "...c,...cr->...r", weights, np.where(scored[..., None], self.drawn, 0.0)
             ),
+            networks=np.einsum(
+                "...c,...ck->...k", weights, np.where(scored[..., None], self.networks, 0.0)
+            ),
             df=np.minimum(np.where(np.isfinite(df), df, np.inf), np.maximum(n - 1, 0)),
             below=(weights * np.where(scored, self.below, 0.0)).sum(-1),
             above=(weights * np.where(scored, self.above, 0.0)).sum(-1),
@@ -160,6 +171,7 @@ class Estimate:
             value=self.value - other.value,
             parts=np.where(has, np.nan_to_num(self.parts) - np.nan_to_num(other.parts), np.nan),
             drawn=self.drawn - other.drawn,
+            networks=self.networks - other.networks,
             df=np.minimum(self.df, other.df),
             below=self.below + other.above,
             above=self.above + other.below,
@@ -187,6 +199,7 @@ def sample_totals(scores: Estimate, names: Sequence[str]) -> tuple[Array, Array]
     totals = np.einsum("...c,...cn->...n", weights_times_number, np.where(has, effects, 0.0))
     shares = np.einsum("...c,...cn->...n", weights_times_number, np.where(has, scores.counts, 0.0))
 
+    totals, shares = _with_totals_of_networks(scores, weights, number, totals, shares)
     references = scores.drawn.shape[-1]
     if references < 2:
         return totals, shares
@@ -203,6 +216,21 @@ def sample_totals(scores: Estimate, names: Sequence[str]) -> tuple[Array, Array]
     return (
         np.concatenate([totals, elsewhere], -1),
         np.concatenate([shares, np.zeros_like(elsewhere)], -1),
+    )
+
+
+def _with_totals_of_networks(
+    scores: Estimate, weights: Array, number: NDArray[np.int64], totals: Array, shares: Array
+) -> tuple[Array, Array]:
+    """Totals and shares with those of the random networks behind them, which are no samples and have no share."""
+    networks = scores.networks.shape[-1]
+    if networks < 2:
+        return totals, shares
+    size = number[..., None] * np.sqrt((networks - 1) / networks)
+    of_networks = np.einsum("...c,...ck->...k", weights, np.nan_to_num(scores.networks)) * size
+    return (
+        np.concatenate([totals, of_networks], -1),
+        np.concatenate([shares, np.zeros_like(of_networks)], -1),
     )
 
 
@@ -257,6 +285,7 @@ def of_means(
         counts=counts,
         drawn=np.zeros((*mean.shape, 0)),
         places=NOBODY,
+        networks=np.zeros((*mean.shape, 0)),
         df=df,
         below=mean - lowest,
         above=highest - mean,
@@ -300,6 +329,7 @@ def calibrated(score: Estimate, chance: Estimate) -> Estimate:
         parts=np.where(has & np.isfinite(left)[..., None], parts, np.nan),
         drawn=np.nan_to_num(by_chance)[..., None] * chance.drawn,
         places=chance.places,
+        networks=np.where(np.isfinite(left), by_score, 0.0)[..., None] * score.networks,
         below=score.below / left,
         above=score.above / left,
         rate=np.zeros_like(score.rate),
@@ -307,31 +337,65 @@ def calibrated(score: Estimate, chance: Estimate) -> Estimate:
 
 
 def column(
-    cube: Cube, name: str, keep: NDArray[np.bool_] | None = None, e: Any = slice(None)
+    cube: Cube, measure: str, keep: NDArray[np.bool_] | None = None, e: Any = slice(None)
 ) -> Estimate:
-    """The means (E, C) of one column of the table over all samples, or those to `keep`, of some explainers.
+    """Return the mean values (E, C) of a measure over all samples, or those to `keep`, of some explainers."""
+    values = _kept(cube.values[measure][e], keep)
+    estimate = of_means(values, cube.span(measure), cube.groups, cube.is_rate(measure))
+    estimate = _with_networks(cube, measure, estimate, keep, e)
+    has_chance_inside = measure not in cube.chance
+    return _with_references(cube, measure, estimate, e) if has_chance_inside else estimate
 
-    Those of chance know what each reference adds: (b_r − b̄)/R with b_r the mean of reference r over the samples.
-    """
-    values = cube.values[name][e]
-    if keep is not None:
-        values = np.where(keep, values, np.nan)
-    found = of_means(values, cube.span(name), cube.groups, name in cube.rates)
-    if name not in cube.by_reference:
-        return found
-    deviations = cube.by_reference[name][e]
-    number = {sample: i for i, sample in enumerate(cube.samples)}
-    own = np.array([number.get(sample, -1) for sample in cube.references], dtype=np.int64)
-    finite = np.isfinite(cube.values[name][e])
-    itself = finite[..., own] & (own >= 0) if len(own) else np.zeros(deviations.shape, dtype=bool)
-    seen = np.maximum(finite.sum(-1)[..., None] - itself, 1)
-    r = deviations.shape[-1]
-    means = deviations / seen
+
+def chance_column(
+    cube: Cube, measure: str, keep: NDArray[np.bool_] | None = None, e: Any = slice(None)
+) -> Estimate:
+    """Return the mean chance levels (E, C) of a measure, with what each reference adds to their error."""
+    values = _kept(cube.chance[measure][e], keep)
+    return _with_references(cube, measure, of_means(values, cube.span(measure), cube.groups), e)
+
+
+def _with_references(cube: Cube, measure: str, estimate: Estimate, e: Any) -> Estimate:
+    """Add what each reference adds to the error: (b_r − b̄)/R, with b_r its mean over the samples compared with it."""
+    if measure not in cube.by_reference:
+        return estimate
+    means = cube.by_reference[measure][e]
+    r = means.shape[-1]
     drawn = (means - means.mean(-1, keepdims=True)) / np.sqrt(r * max(r - 1, 1))
-    places = own if len(own) else np.full(r, -1)
+    number_of = {sample: i for i, sample in enumerate(cube.samples)}
+    places = np.array([number_of.get(sample, -1) for sample in cube.references], dtype=np.int64)
     if cube.groups is not None:
         places = np.where(places >= 0, cube.groups[places], -1)
-    return replace(found, drawn=drawn, places=places)
+    return replace(estimate, drawn=drawn, places=places)
+
+
+def _with_networks(
+    cube: Cube, measure: str, estimate: Estimate, keep: NDArray[np.bool_] | None, e: Any
+) -> Estimate:
+    """Add what each of K networks adds to the error of a mean over samples and networks.
+
+    The deviations of the networks' own means are scaled so that their squares add up to the part of the variance that
+    is due to the networks (see `two_way`): the rest of their spread is the samples', which the samples have already.
+    """
+    declared = cube.declared.get(measure)
+    if measure not in cube.repeats:
+        if declared is None or not declared.networks:
+            return estimate
+        unknown = np.full((*estimate.value.shape, 1), np.nan)
+        return replace(estimate, networks=unknown)
+    values = cube.repeats[measure][e]
+    if keep is not None:
+        values = np.where(keep[..., None], values, np.nan)
+    of_network = mean_of_finite(np.moveaxis(values, -1, -2))
+    deviations = np.nan_to_num(of_network - mean_of_finite(of_network)[..., None])
+    length = np.sqrt((deviations**2).sum(-1, keepdims=True))
+    wanted = np.sqrt(np.nan_to_num(two_way_mean(values).of_networks))[..., None]
+    parts = np.divide(deviations * wanted, length, out=np.zeros_like(deviations), where=length > 0)
+    return replace(estimate, networks=parts)
+
+
+def _kept(values: Array, keep: NDArray[np.bool_] | None) -> Array:
+    return values if keep is None else np.where(keep, values, np.nan)
 
 
 def estimates(
@@ -341,14 +405,12 @@ def estimates(
     keep: NDArray[np.bool_] | None = None,
     e: Any = slice(None),
 ) -> Estimate:
-    """The scores (E, C) of a measure in the form asked for, with their errors; `keep` (C, N) are samples to use."""
-    scores = column(cube, measure, keep, e)
-    for here, name, chance in best_columns(cube, measure, form):
-        if chance is None or not here.any():
-            continue
-        found = calibrated(column(cube, name, keep, e), column(cube, chance, keep, e))
-        scores = _where(here, found, scores)
-    return scores
+    """Return the scores (E, C) of a measure in the form asked for, with their errors; `keep` (C, N) are samples to use."""
+    raw = column(cube, measure, keep, e)
+    here = calibrated_conditions(cube, measure, form)
+    if not here.any():
+        return raw
+    return _where(here, calibrated(raw, chance_column(cube, measure, keep, e)), raw)
 
 
 def _where(here: NDArray[np.bool_], first: Estimate, second: Estimate) -> Estimate:
@@ -371,15 +433,23 @@ def stacked(scores: Sequence[Estimate]) -> Estimate:
 
 
 def _alike(scores: Sequence[Estimate]) -> list[Estimate]:
-    """The scores with the same references, which add nothing to those that have none."""
-    known = next((each for each in scores if each.drawn.shape[-1]), scores[0])
-    r = known.drawn.shape[-1]
-    return [
-        each
-        if each.drawn.shape[-1] == r
-        else replace(each, drawn=np.zeros((*each.value.shape, r)), places=known.places)
-        for each in scores
-    ]
+    """The scores with the same references and networks, which add nothing to those that have none."""
+    with_references = next((each for each in scores if each.drawn.shape[-1]), scores[0])
+    references = with_references.drawn.shape[-1]
+    networks = max(each.networks.shape[-1] for each in scores)
+    return [_padded(each, references, networks, with_references.places) for each in scores]
+
+
+def _padded(
+    scores: Estimate, references: int, networks: int, places: NDArray[np.int64]
+) -> Estimate:
+    """The scores with so many references and networks, of which those that it lacks add nothing."""
+    if scores.drawn.shape[-1] != references:
+        nothing = np.zeros((*scores.value.shape, references))
+        scores = replace(scores, drawn=nothing, places=places)
+    missing = networks - scores.networks.shape[-1]
+    behind = [(0, 0)] * scores.value.ndim + [(0, missing)]
+    return replace(scores, networks=np.pad(scores.networks, behind)) if missing else scores
 
 
 _ARRAYS = [name for name in Estimate.__dataclass_fields__ if name != "places"]

@@ -77,11 +77,7 @@ def intervals(seen: Errors, level: float) -> tuple[Array, Array]:
 
 
 def _skewed_student_bound(seen: Errors, miss: float) -> Array:
-    """Student's bound, corrected for skewness.
-
-    Hall's transformation of Student's t with skewness g = skewness / √n is t + g t²/3 + g² t³/27 + g/6. It is monotone
-    and is inverted here in closed form; without skewness the bound is Student's.
-    """
+    """Student's bound with Hall's correction for skewness, which is Student's own without skewness."""
     count = seen.n
     parts = np.where(np.isfinite(seen.parts), seen.parts, 0.0)
     variance = np.einsum("ij,ij->i", parts, parts)
@@ -90,10 +86,21 @@ def _skewed_student_bound(seen: Errors, miss: float) -> Array:
     unbiased = np.sqrt(count * np.maximum(count - 1, 1.0)) / np.maximum(count - 2.0, 1.0)
     error = np.sqrt(variance)
     skew = np.divide(third * unbiased, error**3, out=np.zeros_like(third), where=error > 1e-15)
-    skew = np.where(np.abs(skew) < 1e-6, 1e-6, skew)
     quantile = stats.t.ppf(1 - miss, np.maximum(seen.df, 1.0))
-    corrected = 3 / skew * (np.cbrt(1 + skew * (quantile - skew / 6)) - 1)
-    return np.asarray(seen.value - error * corrected)
+    return np.asarray(seen.value - error * skewed_quantile(quantile, skew))
+
+
+def skewed_quantile(quantile: Array, skewness: Array) -> Array:
+    """The quantile of Student's t of a mean with this skewness (that of single scores / √n), by Hall's correction.
+
+    Hall's transformation of t with skewness g is t + g t²/3 + g² t³/27 + g/6. It is monotone and is inverted here in
+    closed form; without skewness the quantile stays as it is.
+
+    >>> skewed_quantile(np.array([2.0, 2.0, 2.0]), np.array([-0.2, 0.0, 0.2])).round(2).tolist()
+    [2.4, 2.0, 1.75]
+    """
+    g = np.where(np.abs(skewness) < 1e-6, 1e-6, skewness)
+    return np.asarray(3 / g * (np.cbrt(1 + g * (quantile - g / 6)) - 1))
 
 
 def _rate_bound(seen: Errors, miss: float) -> Array:

@@ -11,12 +11,21 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from heatproof.evaluation import STATUS
 from heatproof.statistics.cubes import Array, Cube, arrange
-from heatproof.statistics.estimates import Estimate, calibrated, column, of_means, stacked
+from heatproof.statistics.estimates import (
+    Estimate,
+    calibrated,
+    chance_column,
+    column,
+    of_means,
+    stacked,
+)
 from heatproof.statistics.intervals import FEWEST
 
 FEWEST_PAIRS, LOWEST_RETENTION = 30, 0.5
 """Pairs from which on a mean is worth much, and the retention that is low where its whole interval is below."""
+ONE_NETWORK = "a single random network says nothing of how much networks differ"
 FEW_SAMPLES = 30
 """Intervals from fewer samples are rough."""
 
@@ -40,7 +49,7 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
     """How many attempted pairs were scored: retention = retained / attempted, with an exact interval.
 
     One row per dataset, model, evaluation, explainer, condition and level, with attempted = retained + flipped +
-    undefined. `flag` says in words where fewer than 30 pairs are left, and where surely less than half of them are,
+    undefined + open. `flag` says in words where fewer than 30 pairs are left, and where surely less than half of them are,
     which are two things; it is empty elsewhere.
 
     >>> retention([])["retention"].tolist()
@@ -57,15 +66,15 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
         "retained",
         "flipped",
     ]
-    columns += ["undefined", "retention", "retention_low", "retention_high", "flag"]
+    columns += ["undefined", "open", "retention", "retention_low", "retention_high", "flag"]
     records = []
     for cube in arrange(table):
-        counts = np.stack([(cube.status == code).sum(-1) for code in range(3)], -1)
+        counts = np.stack([(cube.status == code).sum(-1) for code in range(len(STATUS))], -1)
         for (e, explainer), (c, condition) in itertools.product(
             enumerate(cube.explainers), enumerate(cube.conditions)
         ):
-            ok, flipped, undefined = counts[e, c].tolist()
-            attempted = ok + flipped + undefined
+            ok, flipped, undefined, still_open = counts[e, c].tolist()
+            attempted = ok + flipped + undefined + still_open
             if attempted:
                 share = ok / attempted
                 head = (*cube.key.values(), explainer, *condition)
@@ -83,23 +92,24 @@ def retention(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.D
                         ok,
                         flipped,
                         undefined,
+                        still_open,
                         share,
                         *interval,
                         "; ".join(few + low),
                     )
                 )
-    return pd.DataFrame.from_records(records, columns=columns)
+    # A frame without rows has no types of its own, and `summary` merges by the level.
+    return pd.DataFrame.from_records(records, columns=columns).astype({"level": np.float64})
 
 
 def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.DataFrame:
-    """Mean scores with their intervals, beside chance, alignment, noise floor and retention.
+    """Mean scores with their intervals, beside chance, noise floor and retention.
 
-    One row per dataset, model, evaluation, explainer, condition, level and base measure. `calibrated` is
-    (mean − chance) / (1 − chance) of the means over the retained samples. `aligned` and `aligned_calibrated` are the
-    same for maps compared after moving them with the image. Each has its interval, `_low` and `_high`, which includes
-    the choice of the references that chance comes from (see `estimates`); `by_references` is their share of the
-    variance of the best form. What a measure does not have is NaN, and so is an interval from too few samples, for
-    which `no_interval` gives the reason.
+    One row per dataset, model, evaluation, explainer, condition, level and measure. `calibrated` is
+    (mean − chance) / (1 − chance) of the means over the retained samples, for measures that are calibrated. Each has
+    its interval, `_low` and `_high`, which includes the choice of the references that chance comes from (see
+    `estimates`); `by_references` is their share of the variance of the calibrated score. What a measure does not have
+    is NaN, and so is an interval from too few samples, for which `no_interval` gives the reason.
 
     >>> summary([]).shape[0]
     0
@@ -119,8 +129,7 @@ def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.Dat
                     control=explainer in cube.controls,
                     measure=measure,
                 )
-                attempted = (cube.status[e] >= 0).any(-1) & cube.asked[measure][e]
-                blocks.append(pd.DataFrame(block)[attempted])
+                blocks.append(pd.DataFrame(block)[cube.asked[measure][e]])
     order = [
         "dataset",
         "model",
@@ -136,18 +145,12 @@ def summary(table: pd.DataFrame | Sequence[Cube], level: float = 0.95) -> pd.Dat
         return pd.DataFrame(columns=order + list(kept.columns[6:]))
     means = pd.concat(blocks, ignore_index=True)[order]
     merged: pd.DataFrame = means.merge(kept, on=order[:6], how="left", validate="many_to_one")
-    return merged
+    counts = ["attempted", "retained", "flipped", "undefined", "open"]
+    merged[counts] = merged[counts].fillna(0).astype(np.int64)  # a diagnostic belongs to no pair
+    return merged.assign(flag=merged["flag"].fillna(""))
 
 
-_FORMS = (
-    "mean",
-    "chance",
-    "calibrated",
-    "aligned",
-    "aligned_chance",
-    "aligned_calibrated",
-    "noise_floor",
-)
+_FORMS = ("mean", "chance", "calibrated", "noise_floor")
 _MEANS = [name + edge for name in _FORMS for edge in ("", "_low", "_high")]
 _MEANS[1:3] = ["low", "high"]
 
@@ -157,23 +160,18 @@ def _figures(
 ) -> dict[tuple[str, str], tuple[Estimate, Array, Array]]:
     """(measure, form) -> the scores (C,) of an explainer with their intervals."""
     found: dict[tuple[str, str], Estimate] = {}
+    every_condition = np.zeros(len(cube.conditions), dtype=np.int64)
     for measure in cube.measures:
-        for form, suffix in zip(
-            _FORMS[:2] + _FORMS[3:5], ("", "_chance", "_aligned", "_aligned_chance"), strict=True
-        ):
-            if measure + suffix in cube.values:
-                found[measure, form] = column(cube, measure + suffix, e=e)
-        for form, score, chance in (
-            ("calibrated", "mean", "chance"),
-            ("aligned_calibrated", "aligned", "aligned_chance"),
-        ):
-            if (measure, score) in found and (measure, chance) in found:
-                found[measure, form] = calibrated(found[measure, score], found[measure, chance])
-        if measure in cube.floor:
-            floor = of_means(cube.floor[measure][e], cube.span(measure), cube.groups)
-            found[measure, "noise_floor"] = floor[None][
-                np.zeros(len(cube.conditions), dtype=np.int64)
-            ]
+        found[measure, "mean"] = column(cube, measure, e=e)
+        if measure in cube.chance:
+            found[measure, "chance"] = chance_column(cube, measure, e=e)
+        if cube.is_calibrated(measure):
+            score, chance = found[measure, "mean"], found[measure, "chance"]
+            found[measure, "calibrated"] = calibrated(score, chance)
+        floor = cube.noise_floor(measure)
+        if floor is not None:
+            estimate = of_means(floor[e], cube.span(measure), cube.groups)
+            found[measure, "noise_floor"] = estimate[None][every_condition]
     ends = stacked(list(found.values())).interval(level) if found else ()
     return {
         key: (scores, *edges) for (key, scores), *edges in zip(found.items(), *ends, strict=True)
@@ -183,27 +181,41 @@ def _figures(
 def _measure_block(
     cube: Cube, forms: dict[str, tuple[Estimate, Array, Array] | None]
 ) -> dict[str, Any]:
-    c = len(cube.conditions)
-    figures, why, theirs = [], np.full(c, "", dtype=object), np.zeros(c)
+    """The columns of the summary of one measure, with a row for every condition of the cube."""
+    conditions = len(cube.conditions)
+    columns: dict[str, Any] = {
+        "condition": [name for name, _ in cube.conditions],
+        "level": [level for _, level in cube.conditions],
+        "by_references": np.zeros(conditions),
+        "no_interval": np.full(conditions, "", dtype=object),
+    }
+    figures = []
     for form, found in forms.items():
         if found is None:
-            figures += [np.full(c, np.nan)] * 3
+            figures += [np.full(conditions, np.nan)] * 3
             continue
         scores, low, high = found
         figures += [scores.value, low, high]
-        if form in ("mean", "calibrated", "aligned_calibrated"):  # the last of them is the best
-            scored = np.isfinite(scores.value)
-            why = np.where(
-                scored, np.where(np.isnan(low), [no_interval(int(n)) for n in scores.n], ""), why
-            )
-            theirs = np.where(scored, scores.share_of_references, theirs)
-    keys = {"condition": [c for c, _ in cube.conditions], "level": [x for _, x in cube.conditions]}
-    return {
-        **keys,
-        **dict(zip(_MEANS, figures, strict=True)),
-        "by_references": theirs,
-        "no_interval": why,
-    }
+        if form in ("mean", "calibrated"):  # the last of them is the best
+            is_scored = np.isfinite(scores.value)
+            reasons = _reasons_for_no_interval(scores, low)
+            columns["no_interval"] = np.where(is_scored, reasons, columns["no_interval"])
+            shares = scores.share_of_references
+            columns["by_references"] = np.where(is_scored, shares, columns["by_references"])
+    return columns | dict(zip(_MEANS, figures, strict=True))
+
+
+def _reasons_for_no_interval(scores: Estimate, low: Array) -> list[str]:
+    """Why each score (C,) has no interval; empty where it has one."""
+    reasons = []
+    for n, bound, networks in zip(scores.n, low, scores.networks, strict=True):
+        if not np.isnan(bound):
+            reasons.append("")
+        elif np.isnan(networks).any() and n >= FEWEST:
+            reasons.append(ONE_NETWORK)
+        else:
+            reasons.append(no_interval(int(n)))
+    return reasons
 
 
 def no_interval(n: int) -> str:

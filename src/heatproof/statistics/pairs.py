@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.statistics.calibration import Form, sample_scores
 from heatproof.statistics.cubes import Array, Cube, arrange
 from heatproof.statistics.estimates import Estimate, estimates, sample_totals
-from heatproof.statistics.forms import Form, best_columns, sample_scores
 from heatproof.statistics.sign_flips import simultaneous_tests
 
 SCORES_AT_ONCE = 2**22
@@ -35,9 +35,10 @@ def paired_tests(
     True
     """
     blocks = []
-    for cube in (whole.counted() for whole in arrange(table)):
-        if measure not in cube.values:
+    for whole in arrange(table):
+        if measure not in whole.values:
             continue
+        cube = whole.conditions_of(measure)
         pairs = tested_pairs(cube, measure)
         names = [
             (*cube.key.values(), measure, cube.explainers[a], cube.explainers[b]) for a, b in pairs
@@ -103,9 +104,7 @@ def _scores_on_common_samples(
     cube: Cube, measure: str, form: Form, pairs: list[tuple[int, int]]
 ) -> tuple[Estimate, Estimate]:
     """The scores (P, C) of both sides of pairs, on the samples that both have under each condition."""
-    names = [score for here, score, _ in best_columns(cube, measure, form) if here.any()]
-    values = np.stack([cube.values[name] for name in names or [measure]])
-    scored = np.asarray(np.isfinite(values).any(0))
+    scored = np.isfinite(cube.values[measure])
     a = np.array([first for first, _ in pairs], dtype=np.int64)
     b = np.array([second for _, second in pairs], dtype=np.int64)
     common = scored[a] & scored[b]
@@ -135,9 +134,10 @@ def disagreement(
         *(f"{a}_{b}" for a, b in pairs),
     ]
     records = []
-    for cube in (whole.counted() for whole in arrange(table)):
-        if not set(components) <= set(cube.values):
+    for whole in arrange(table):
+        if not set(components) <= set(whole.values):
             continue
+        cube = whole.conditions_of(components[0])
         means = {name: mean_of_finite(sample_scores(cube, name, form)) for name in components}
         first, second = np.triu_indices(len(cube.explainers), 1)
         signs = np.stack(

@@ -10,9 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from heatproof.statistics.above_chance import decide_above_chance
+from heatproof.statistics.calibration import Form
 from heatproof.statistics.cubes import Array, Cube, arrange
 from heatproof.statistics.estimates import estimates
-from heatproof.statistics.forms import Form
 from heatproof.statistics.intervals import ALIKE
 from heatproof.statistics.pairs import paired_tests
 
@@ -28,21 +29,23 @@ def ranking(
     """Explainers in order of their overall score, with the uncertainty of score and rank.
 
     The overall score is the mean over conditions of the mean over a condition's levels of the mean over samples, so
-    a sweep counts as one condition. With `form="best"` each mean is aligned and calibrated where the table has both,
-    else calibrated, else raw; `raw` is always the raw one. Rank 1 is best, and equal scores share a rank; from
+    a sweep counts as one condition. With `form="best"` each mean is calibrated where the measure has a chance level,
+    else raw; `raw` is always the raw one. Rank 1 is best, and equal scores share a rank; from
     `rank_low` to `rank_high` are the ranks that `paired_tests` leave open, see `rank_ranges`. A control has a score and
-    no rank. `lower_bound` and `upper_bound` are one-sided, and hold for all methods at once (Bonferroni): a claim that
-    a method is above chance rests on them. `conditions` counts the conditions with a score, `conditions_total` all of
-    them; `by_references` is the share of the variance that is due to the samples chance is taken from. Where `better`
-    is "neither", there are scores and no ranks. `tests` are those of one cube, where they are known already.
+    no rank. `lower_bound` and `upper_bound` are one-sided, and hold for all methods at once (Bonferroni). So does
+    `above_chance`: True, False, or None where the samples are too few to tell or the measure has no chance level.
+    `conditions` counts the conditions with a score, `conditions_total` all of them; `by_references` is the share of the
+    variance that is due to the samples chance is taken from. Where `better` is "neither", there are scores and no
+    ranks. `tests` are those of one cube, where they are known already.
 
     >>> ranking([], "depth").empty
     True
     """
     blocks = []
-    for cube in (whole.counted() for whole in arrange(table)):
-        if measure not in cube.values:
+    for whole in arrange(table):
+        if measure not in whole.values:
             continue
+        cube = whole.conditions_of(measure)
         names = [name for name, _ in cube.conditions]
         best = estimates(cube, measure, form).nested(names)
         raw = best if form == "raw" else estimates(cube, measure, "raw").nested(names)
@@ -58,6 +61,7 @@ def ranking(
         confidence = 1 - (1 - level) / methods
         frame["lower_bound"] = best.bound(confidence, lower=True)[0]
         frame["upper_bound"] = best.bound(confidence, lower=False)[0]
+        frame["above_chance"] = decide_above_chance(cube, measure, better, confidence)
         sign = -1.0 if better == "lower" else 1.0
         ranked = (
             np.isfinite(best.value) & ~frame["control"].to_numpy(dtype=bool) & (better != "neither")
@@ -100,7 +104,7 @@ def ranking(
         "low",
         "high",
     ]
-    columns += ["raw", "raw_low", "raw_high", "lower_bound", "upper_bound"]
+    columns += ["raw", "raw_low", "raw_high", "lower_bound", "upper_bound", "above_chance"]
     columns += ["rank", "rank_low", "rank_high", "by_references"]
     columns += ["samples", "conditions", "conditions_total"]
     return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=columns)

@@ -15,6 +15,7 @@ from heatproof.testing.requirement import Requirement, parse_all
 if TYPE_CHECKING:
     from heatproof.runs.run import Run
     from heatproof.testing.check import Limits, Outcome
+    from heatproof.testing.forbid import Ruling
 
 
 def assert_holds(
@@ -30,8 +31,11 @@ def assert_holds(
     batch_size: int | None = None,
     device: str | None = None,
     limits: Limits | None = None,
+    forbid: Iterable[str] = (),
 ) -> list[Outcome]:
     """Evaluate explainers and require what is written as for `heatproof check`; returns what was found.
+
+    `forbid` names rules that must not find anything.
 
     Model, data, explainers and evaluations are those of `heatproof.evaluate`, and so is what is evaluated by default.
     With `out` the run stays there, is resumed by the next call, and is named when something fails; without it nothing
@@ -63,13 +67,19 @@ def assert_holds(
             device=device,
             show_progress=False,
         )
-        return assert_run_holds(run, wishes, limits, kept=out is not None)
+        return assert_run_holds(run, wishes, limits, kept=out is not None, forbid=forbid)
 
 
 def assert_run_holds(
-    run: Run, require: Iterable[str | Requirement], limits: Limits | None = None, kept: bool = True
+    run: Run,
+    require: Iterable[str | Requirement],
+    limits: Limits | None = None,
+    kept: bool = True,
+    forbid: Iterable[str] = (),
 ) -> list[Outcome]:
     """Require something of a run that exists; `kept` says whether it will still be there to look at.
+
+    `forbid` names rules that must not find anything.
 
     >>> assert_run_holds(None, ["stability.fass is good"])
     Traceback (most recent call last):
@@ -77,14 +87,16 @@ def assert_run_holds(
     """
     wishes = parse_all(require)
     from heatproof.testing.check import check
+    from heatproof.testing.forbid import forbidden
     from heatproof.testing.output import lines
 
     outcomes = check(run, wishes, limits)
-    if not all(outcome.passed for outcome in outcomes):
+    everything: list[Outcome | Ruling] = [*outcomes, *forbidden(run, forbid)]
+    if not all(outcome.passed for outcome in everything):
         hint = (
             f"`heatproof report {run.path}` draws the report"
             if kept
             else "give out=DIRECTORY to keep the run"
         )
-        raise AssertionError("\n".join(["explanations do not hold", "", *lines(outcomes), hint]))
+        raise AssertionError("\n".join(["explanations do not hold", "", *lines(everything), hint]))
     return outcomes

@@ -28,7 +28,9 @@ def fingerprint(plan: Plan) -> str:
     [True, True, False]
     """
     digest = hashlib.sha256(
-        json.dumps([describe(plan), manifest.versions()], sort_keys=True, default=str).encode()
+        json.dumps(
+            [describe(plan).as_mapping(), manifest.versions()], sort_keys=True, default=str
+        ).encode()
     )
     for model in plan.models.values():
         digest.update(repr(model.module).encode())

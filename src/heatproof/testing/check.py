@@ -1,48 +1,45 @@
-"""A run held against requirements: every explainer's bound, or the reason why there is none to trust."""
+"""A run held against requirements: every explainer's bound, or the reason why there is none to trust.
+
+requirement ─► choose rows ─► one Case per explainer (and condition) ─► bound ─► Outcome
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from heatproof import rand
 from heatproof.axes import Axis, arrange, axis_of
 from heatproof.errors import UserError
-from heatproof.evaluation import OK, REDRAW, UNDEFINED, Span
+from heatproof.evaluation import OK, UNDEFINED, Condition, Span
+from heatproof.runs.manifest import Manifest
 from heatproof.runs.run import Run
 from heatproof.runs.tables import read_places, read_scores
 from heatproof.runs.verify import missing
+from heatproof.statistics.above_chance import order_of_bets
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.bounds_of_means import (
     Bound,
-    bet_on_calibrated,
+    bet_on_calibrated_mean,
     bet_on_mean,
     bound_mean,
     is_complete,
     samples_needed,
     samples_needed_to_bet,
 )
-from heatproof.statistics.cubes import SUFFIXES, Array, Cube
-from heatproof.statistics.estimates import Estimate, calibrated, column, estimates, of_means
+from heatproof.statistics.cubes import Array, Cube
+from heatproof.statistics.estimates import Estimate, chance_column, column, estimates, of_means
 from heatproof.testing.choose import choose, each, no_readout
 from heatproof.testing.requirement import SHARES, Requirement, parse_all
 
 UNIT = (0.0, 1.0)
 ALL = -1
 """Bet on the samples that were seen, once each."""
-FORMS: dict[str, tuple[set[str], ...]] = {
-    "mean": ({""},),
-    "calibrated": ({"", "_chance"}, {"_aligned", "_aligned_chance"}),
-    "unaligned_calibrated": ({"", "_chance"},),
-    "aligned": ({"_aligned"},),
-    "chance": ({"_chance"},),
-}
-"""What each readout is made of; any one of the sets will do."""
+Bet = Callable[[int], Bound]
+"""A bet on so many samples, those of the run again and again."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,65 @@ class Outcome:
     need: str
 
 
+@dataclass(frozen=True)
+class Case:
+    """One requirement held against one explainer; `cube` has this explainer and the conditions asked for alone."""
+
+    requirement: Requirement
+    axis: Axis
+    cube: Cube
+    measure: str
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the requirement is about a share of the attempted pairs, such as retention."""
+        return self.requirement.measure in SHARES
+
+    @property
+    def condition_names(self) -> list[str]:
+        """The name of each condition, by which levels are averaged before conditions."""
+        return [name for name, _ in self.cube.conditions]
+
+    @property
+    def status(self) -> NDArray[np.int8]:
+        """The status of every pair (C, N); that of a diagnostic follows from its own values."""
+        declared = self.cube.declared.get(self.measure)
+        if declared is None or declared.role != "diagnostic":
+            return np.asarray(self.cube.status[0])
+        has_value = np.isfinite(self.cube.values[self.measure][0])
+        return np.asarray(np.where(has_value, OK, UNDEFINED), dtype=np.int8)
+
+    @property
+    def span(self) -> Span | None:
+        """The ends of the scale."""
+        return UNIT if self.is_share else self.cube.span(self.measure)
+
+    @property
+    def sample_values(self) -> Array | None:
+        """The values of single samples (C, N) whose mean is judged; None for calibrated scores, which are no mean."""
+        if self.is_share:
+            is_of_kind = self.status == SHARES.index(self.requirement.measure)
+            return np.asarray(np.where(self.status < 0, np.nan, is_of_kind))
+        if self.requirement.readout == "chance":
+            return np.asarray(self.cube.chance[self.measure][0])
+        if self.requirement.readout == "calibrated":
+            return None
+        return np.asarray(self.cube.values[self.measure][0])
+
+    @property
+    def scores(self) -> Estimate:
+        """The mean under each condition (C,) with its error."""
+        if self.is_share:
+            values = self.sample_values
+            assert values is not None
+            return of_means(values, UNIT, self.cube.groups, rate=True)
+        if self.requirement.readout == "chance":
+            return chance_column(self.cube, self.measure, e=0)
+        if self.requirement.readout == "calibrated":
+            return estimates(self.cube, self.measure, e=0)
+        return column(self.cube, self.measure, e=0)
+
+
 def check(
     run: Run, requirements: Iterable[str | Requirement], limits: Limits | None = None
 ) -> list[Outcome]:
@@ -96,164 +152,146 @@ def check(
         raise UserError(
             f"{run.path} is not finished: {len(gaps)} parts are missing, the first is {gaps[0]}"
         )
+
     places = read_places(run.path)
-    measured = {
-        str(name): own["measure"].unique() for name, own in places.groupby("evaluation", sort=False)
-    }
-    axes = {name: axis_of(name, run.manifest, measures) for name, measures in measured.items()}
-    evaluations = run.manifest["study"]["evaluations"].items()
-    kinds = {name: str(facts["name"]) for name, facts in evaluations if "name" in facts}
+    axes = {}
+    for name, of_evaluation in places.groupby("evaluation", sort=False):
+        axes[str(name)] = axis_of(str(name), run.manifest, of_evaluation["measure"].unique())
+    evaluations = run.manifest.study.evaluations.items()
+    kinds = {name: entry.name for name, entry in evaluations if entry.name}
+
     chosen = [(wish, choose(places, wish, axes, kinds)) for wish in wishes]
-    wanted = {measure for wish, here in chosen for measure in _needed(wish, here, axes)}
-    rows = read_scores(run.path, compact=True, measures=wanted)
-    samples = run.samples()
-    bounds = limits or Limits()
-    return [
-        o
-        for wish, here in chosen
-        for o in _judged(rows, here, wish, axes, bounds, run.manifest, samples)
-    ]
+    needed = {name for wish, rows in chosen for name in _measures_needed(wish, rows, axes)}
+    table = read_scores(run.path, compact=True, measures=needed)
+    evidence = (run.manifest, run.samples(), run.references())
+
+    outcomes = []
+    for wish, rows in chosen:
+        cases = list(_cases(wish, rows, axes, table, evidence))
+        if not cases:
+            raise no_readout(wish)
+        outcomes += [_outcome(case, limits or Limits()) for case in cases]
+    return outcomes
 
 
-def _needed(wish: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]) -> set[str]:
+def _measures_needed(wish: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]) -> set[str]:
     """The measures whose rows a requirement is about; for shares those that decide about a pair."""
+    if wish.measure not in SHARES:
+        return {wish.measure}
     measured = set(chosen["measure"])
-    headlines = {
-        name
-        for evaluation in chosen["evaluation"].unique()
-        for name in axes[evaluation].of_role("headline")
-    }
-    return (headlines & measured or measured) if wish.measure in SHARES else {wish.measure}
+    headlines: set[str] = set()
+    for evaluation in chosen["evaluation"].unique():
+        headlines |= set(axes[evaluation].of_role("headline"))
+    return headlines & measured or measured
 
 
-def _judged(
-    rows: pd.DataFrame,
-    chosen: pd.DataFrame,
+def _cases(
     wish: Requirement,
+    chosen: pd.DataFrame,
     axes: Mapping[str, Axis],
-    limits: Limits,
-    manifest: Mapping[str, Any],
-    samples: pd.DataFrame,
-) -> Iterator[Outcome]:
-    shares = wish.measure in SHARES
-    judged = False
-    measures = [
-        measure + suffix for measure in _needed(wish, chosen, axes) for suffix in ("", *SUFFIXES)
-    ]
+    table: pd.DataFrame,
+    evidence: tuple[Manifest, pd.DataFrame, pd.DataFrame],
+) -> Iterator[Case]:
+    """Every explainer that a requirement is about, with `condition=each` every condition of it."""
+    measures = _measures_needed(wish, chosen, axes)
     for (dataset, model, evaluation), here in chosen.groupby(
         ["dataset", "model", "evaluation"], sort=False
     ):
         axis = axes[str(evaluation)]
-        asked_for = (
-            (rows["dataset"] == dataset)
-            & (rows["model"] == model)
-            & (rows["evaluation"] == evaluation)
-        )
-        asked_for &= rows["measure"].isin(measures) & rows["explainer"].isin(here["explainer"])
-        (cube,) = arrange(rows[asked_for], manifest, samples)
-        wanted = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
-        for e, explainer in enumerate(cube.explainers):
-            measure = wish.measure
-            if shares:  # by the measure whose status is that of the pairs, as `arrange` chooses it
-                measure = next(
-                    iter(axis.headlines(cube.select(explainers=[explainer]))), cube.measures[-1]
-                )
-            if wish.readout == "noise_floor":
-                groups = (
-                    [[-1]] if measure in cube.floor and (explainer, REDRAW, 0.0) in wanted else []
-                )
-            else:
-                asked = [
-                    k for k, place in enumerate(cube.conditions) if (explainer, *place) in wanted
-                ]
-                usable = [k for k in asked if _has(cube, measure, wish.readout, e, k)]
-                groups = [[k] for k in usable] if each(wish) else [usable] if usable else []
-            for group in groups:
-                judged = True
-                condition = axis.condition(*cube.conditions[group[0]]) if each(wish) else ""
-                seen, need = _verdict(cube, e, group, measure, wish, axis, limits)
-                place = (str(dataset), str(model), str(evaluation), explainer, condition)
-                yield Outcome(wish, *place, not need, seen, need)
-    if not judged:
-        raise no_readout(wish)
+        is_wanted = table["measure"].isin(measures) & table["explainer"].isin(here["explainer"])
+        is_wanted &= (table["dataset"] == dataset) & (table["model"] == model)
+        is_wanted &= table["evaluation"] == evaluation
+        (cube,) = arrange(table[is_wanted], *evidence)
+
+        asked = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
+        for explainer in cube.explainers:
+            own = cube.select(explainers=[explainer])
+            measure = _deciding_measure(own, axis) if wish.measure in SHARES else wish.measure
+            usable = [
+                condition
+                for condition in own.conditions
+                if (explainer, *condition) in asked and _has_readout(own, condition, measure, wish)
+            ]
+            if not usable:
+                continue
+            groups: list[list[Condition]] = [[c] for c in usable] if each(wish) else [usable]
+            for conditions in groups:
+                yield Case(wish, axis, own.select(conditions=conditions), measure)
 
 
-def _has(cube: Cube, measure: str, readout: str, e: int, k: int) -> bool:
-    """Whether the table has rows of what a readout is made of."""
-    asked = {
-        form
-        for form in ("", *SUFFIXES)
-        if measure + form in cube.asked and cube.asked[measure + form][e, k]
-    }
-    return any(form <= asked for form in FORMS[readout])
+def _deciding_measure(cube: Cube, axis: Axis) -> str:
+    """The measure whose status is that of the pairs of the one explainer of a cube."""
+    return next(iter(axis.headlines(cube)), cube.measures[-1])
 
 
-def _scores(
-    cube: Cube, e: int, group: list[int], measure: str, wish: Requirement
-) -> tuple[Estimate, Array | None, NDArray[np.int8]]:
-    """The scores (C,) with their errors, those of single samples (C, N) where they are plain, and all statuses."""
-    if wish.readout == "noise_floor":
-        values = cube.floor[measure][e][None]
-        status = np.where(np.isfinite(values), OK, UNDEFINED).astype(np.int8)
-        return of_means(values, cube.span(measure), cube.groups), values, status
-    status = cube.status[e][group]
-    if wish.measure in SHARES:
-        code = SHARES.index(wish.measure)
-        values = np.where(status < 0, np.nan, (status == code).astype(np.float64))
-        return of_means(values, UNIT, cube.groups, rate=True), values, status
-    if wish.readout in ("mean", "aligned", "chance"):
-        name = measure if wish.readout == "mean" else f"{measure}_{wish.readout}"
-        return column(cube, name, e=e)[group], cube.values[name][e][group], status
-    if wish.readout == "calibrated":
-        return estimates(cube, measure, e=e)[group], None, status
-    return (
-        calibrated(column(cube, measure, e=e), column(cube, f"{measure}_chance", e=e))[group],
-        None,
-        status,
+def _has_readout(cube: Cube, condition: Condition, measure: str, wish: Requirement) -> bool:
+    """Whether the table has rows of what a readout is made of, for the one explainer of a cube."""
+    c = cube.conditions.index(condition)
+    if measure not in cube.asked or not cube.asked[measure][0, c]:
+        return False
+    if wish.readout == "chance":
+        return measure in cube.chance
+    return wish.readout != "calibrated" or cube.is_calibrated(measure)
+
+
+def _outcome(case: Case, limits: Limits) -> Outcome:
+    """The verdict on one case."""
+    seen, need = _bound_and_need(case, limits)
+    cube = case.cube
+    condition = case.axis.condition(*cube.conditions[0]) if each(case.requirement) else ""
+    return Outcome(
+        requirement=case.requirement,
+        **cube.key,
+        explainer=cube.explainers[0],
+        condition=condition,
+        passed=not need,
+        seen=seen,
+        need=need,
     )
 
 
-def _verdict(
-    cube: Cube,
-    e: int,
-    group: list[int],
-    measure: str,
-    wish: Requirement,
-    axis: Axis,
-    limits: Limits,
-) -> tuple[Bound, str]:
-    """The bound and what would be needed to pass, empty where nothing is."""
-    scores, values, status = _scores(cube, e, group, measure, wish)
-    names = [cube.conditions[k][0] for k in group] if group[0] >= 0 else [REDRAW]
-    span = UNIT if wish.measure in SHARES else cube.span(measure)
-    if limits.strict:
-        bet: Callable[[int], Bound] | None = _strict_bet(cube, values, span, names, wish)
+def _bound_and_need(case: Case, limits: Limits) -> tuple[Bound, str]:
+    """The bound, and what would be needed to pass; empty where nothing is."""
+    wish = case.requirement
+    scores = case.scores
+    bet = _strict_bet(case) if limits.strict else _usual_bet(case, scores)
+    if bet is None:
+        seen = bound_mean(scores, case.condition_names, wish.confidence, wish.at_least)
     else:
-        bet = _usual_bet(cube, e, group, measure, wish, scores, values, names)
-    seen = bet(ALL) if bet else bound_mean(scores, names, wish.confidence, wish.at_least)
-    places = [axis.condition(*cube.conditions[k]) for k in group] if group[0] >= 0 else [REDRAW]
-    for row, place in enumerate(places):
-        count = int(scores[row].n)
-        attempted = int((status[row] >= 0).sum())
-        under = "" if len(places) == 1 else f" under {place}"
-        if wish.measure not in SHARES:
-            lost = int((status[row] == UNDEFINED).sum())
-            if attempted and lost > limits.undefined * attempted:
-                why = _commonest_reason(cube, e, group[row])
-                return seen, f"defined maps: {lost} of {attempted} are undefined{under}{why}"
-            if count < limits.retention * attempted:
-                kept = f"only {count} of {attempted} pairs kept their prediction{under}"
-                return seen, f"retention of {limits.retention:g}: {kept}"
-        if count < limits.samples:
-            return seen, f"{limits.samples} samples with a score, has {count}{under}"
+        seen = bet(ALL)
+
+    doubt = _doubt(case, scores, limits)
+    if doubt:
+        return seen, doubt
     if wish.holds(seen.bound):
         return seen, ""
     if bet is None:
-        overall = scores.nested(names)
+        overall = scores.nested(case.condition_names)
         more = samples_needed(overall, wish.threshold, wish.confidence, wish.at_least)
     else:
         more = samples_needed_to_bet(bet, seen, wish.threshold, wish.at_least)
     return seen, _what_would_pass(seen, more, wish)
+
+
+def _doubt(case: Case, scores: Estimate, limits: Limits) -> str:
+    """Why too little is known under some condition; empty where enough is."""
+    status = case.status
+    for c, condition in enumerate(case.cube.conditions):
+        with_score = int(scores[c].n)
+        attempted = int((status[c] >= 0).sum())
+        undefined = int((status[c] == UNDEFINED).sum())
+        is_one_of_several = len(case.cube.conditions) > 1
+        under = f" under {case.axis.condition(*condition)}" if is_one_of_several else ""
+        if not case.is_share:
+            if attempted and undefined > limits.undefined * attempted:
+                why = _commonest_reason(case.cube, condition)
+                return f"defined maps: {undefined} of {attempted} are undefined{under}{why}"
+            if with_score < limits.retention * attempted:
+                kept = f"only {with_score} of {attempted} pairs kept their prediction{under}"
+                return f"retention of {limits.retention:g}: {kept}"
+        if with_score < limits.samples:
+            return f"{limits.samples} samples with a score, has {with_score}{under}"
+    return ""
 
 
 def _what_would_pass(seen: Bound, more: int | None, wish: Requirement) -> str:
@@ -265,105 +303,92 @@ def _what_would_pass(seen: Bound, more: int | None, wish: Requirement) -> str:
     return f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least"
 
 
-def _usual_bet(
-    cube: Cube,
-    e: int,
-    group: list[int],
-    measure: str,
-    wish: Requirement,
-    scores: Estimate,
-    values: Array | None,
-    names: list[str],
-) -> Callable[[int], Bound] | None:
-    """The bet on so many samples, those of the run again and again; None where the bound is that of the report.
+def _usual_bet(case: Case, scores: Estimate) -> Bet | None:
+    """The bet on a case; None where the bound is that of the report.
 
-    Means of bounded scores, and calibrated scores under one condition, are bet on. Rates have Clopper and Pearson's
-    bound, which is exact already.
+    Means of bounded scores, and calibrated scores, are bet on. Rates have Clopper and Pearson's bound, which is exact
+    already.
     """
-    lowest, highest = cube.span(measure) or (None, None)
-    is_bounded = lowest is not None and highest is not None
-    if cube.groups is not None or not is_bounded or bool(scores.rate.all()):
+    lowest, highest = case.span or (None, None)
+    if lowest is None or highest is None:
         return None
-    ends = (float(lowest or 0.0), float(highest or 0.0))
-    order = _order_of_bets(cube)
-    if values is not None and is_complete(values):
-        return _bet_on_mean(values[:, order], ends, names, wish)
-    columns = _calibrated_columns(cube, measure, wish.readout)
-    if len(group) == 1 and columns is not None:
-        pairs = np.stack([cube.values[name][e, group[0]][order] for name in columns])
-        pairs = pairs[:, np.isfinite(pairs).all(0)]
+    if case.cube.groups is not None or bool(scores.rate.all()):
+        return None
 
-        def bet(number: int) -> Bound:
-            score, chance = _again_and_again(pairs, number)
-            return bet_on_calibrated(score, chance, ends, wish.confidence, wish.at_least)
+    values = case.sample_values
+    order = order_of_bets(case.cube.samples)
+    if values is not None:
+        return _bet_on_mean(case, values[:, order]) if is_complete(values) else None
 
-        return bet
-    return None
+    pairs = np.stack([side[case.measure][0] for side in (case.cube.values, case.cube.chance)])
+    pairs = pairs[:, :, order]
+    pairs = pairs[:, :, np.isfinite(pairs).all(0).any(0)]
+    wish = case.requirement
+
+    def bet(number: int) -> Bound:
+        score, chance = _again_and_again(pairs, number)
+        span = (float(lowest), float(highest))
+        seen = bet_on_calibrated_mean(
+            score, chance, span, case.condition_names, wish.confidence, wish.at_least
+        )
+        # No calibrated score is above that of a perfect map.
+        is_loose = not wish.at_least and highest == 1 and seen.bound > 1
+        return replace(seen, bound=1.0) if is_loose else seen
+
+    return bet
 
 
-def _bet_on_mean(
-    values: Array, ends: tuple[float, float], names: list[str], wish: Requirement
-) -> Callable[[int], Bound]:
+def _strict_bet(case: Case) -> Bet:
+    """The bet on a case, of groups by their means where samples have groups; what has none is an error."""
+    values, span, wish = case.sample_values, case.span, case.requirement
+    is_bounded = span is not None and None not in span
+    if values is None or not is_bounded:
+        why = f"{wish.measure} has no ends of its scale"
+        if is_bounded:
+            why = "a calibrated score is no mean of bounded scores"
+        raise UserError(
+            f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one"
+        )
+    groups = case.cube.groups
+    if groups is None:
+        return _bet_on_mean(case, values[:, order_of_bets(case.cube.samples)])
+    means = [mean_of_finite(values[:, groups == group]) for group in np.unique(groups)]
+    return _bet_on_mean(case, np.stack(means, 1))
+
+
+def _bet_on_mean(case: Case, values: Array) -> Bet:
+    """The bet on the mean of bounded values (C, N)."""
+    assert case.span is not None
+    lowest, highest = case.span
+    assert lowest is not None
+    assert highest is not None
+    wish = case.requirement
     scored = values[:, np.isfinite(values).any(0)]
 
     def bet(number: int) -> Bound:
         rows = _again_and_again(scored, number)
-        return bet_on_mean(rows, ends, names, wish.confidence, wish.at_least)
+        span = (lowest, highest)
+        return bet_on_mean(rows, span, case.condition_names, wish.confidence, wish.at_least)
 
     return bet
 
 
 def _again_and_again(rows: Array, number: int) -> Array:
-    """So many columns, those of (K, N) repeated in turn; all as they are for `ALL`."""
-    if number == ALL or not rows.shape[1]:
+    """So many samples, those of (…, N) repeated in turn; all as they are for `ALL`."""
+    samples = rows.shape[-1]
+    if number == ALL or not samples:
         return rows
-    return rows[:, np.arange(number) % rows.shape[1]]
+    return rows[..., np.arange(number) % samples]
 
 
-def _calibrated_columns(cube: Cube, measure: str, readout: str) -> tuple[str, str] | None:
-    """The names of score and chance behind a calibrated readout; None for the other readouts."""
-    aligned = (f"{measure}_aligned", f"{measure}_aligned_chance")
-    unaligned = (measure, f"{measure}_chance")
-    if readout == "unaligned_calibrated":
-        return unaligned
-    if readout != "calibrated":
-        return None
-    return aligned if set(aligned) <= set(cube.values) else unaligned
-
-
-def _strict_bet(
-    cube: Cube, values: Array | None, span: Span | None, names: list[str], wish: Requirement
-) -> Callable[[int], Bound]:
-    """The bet on so many samples, of groups by their means where samples have groups; what has none is an error."""
-    if values is None or span is None or span[0] is None or span[1] is None:
-        bounded = span is not None and None not in span
-        why = (
-            "a calibrated score is no mean of bounded scores"
-            if bounded
-            else f"{wish.measure} has no ends of its scale"
-        )
-        raise UserError(
-            f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one"
-        )
-    if cube.groups is not None:
-        values = np.stack(
-            [mean_of_finite(values[:, cube.groups == g]) for g in np.unique(cube.groups)], 1
-        )
-    else:
-        values = values[:, _order_of_bets(cube)]
-    return _bet_on_mean(values, (span[0], span[1]), names, wish)
-
-
-def _order_of_bets(cube: Cube) -> NDArray[np.int64]:
-    """An order of the samples that depends on their names alone, as a bet depends on the order."""
-    return np.asarray(rand.keys(0, cube.samples, "order of bets").argsort().numpy())
-
-
-def _commonest_reason(cube: Cube, e: int, k: int) -> str:
-    if k < 0 or cube.reasons.empty:
-        return ""
-    condition, level = cube.conditions[k]
+def _commonest_reason(cube: Cube, condition: Condition) -> str:
+    """Why most maps of the one explainer of a cube are undefined under a condition, in parentheses."""
     reasons = cube.reasons
-    here = (reasons["explainer"] == cube.explainers[e]) & (reasons["condition"] == condition)
-    own = reasons[here & (reasons["level"] == level)]
-    return f" ({own.sort_values('count').iloc[-1]['reason']})" if len(own) else ""
+    if reasons.empty:
+        return ""
+    name, level = condition
+    is_own = (reasons["explainer"] == cube.explainers[0]) & (reasons["condition"] == name)
+    own = reasons[is_own & (reasons["level"] == level)]
+    if own.empty:
+        return ""
+    return f" ({own.sort_values('count').iloc[-1]['reason']})"

@@ -10,8 +10,7 @@ import pandas as pd
 
 from heatproof.axes import Axis
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import IDENTITY, REDRAW
-from heatproof.statistics.cubes import CONTROL, SUFFIXES
+from heatproof.statistics.cubes import CONTROL
 from heatproof.testing.requirement import EACH, SHARES, Requirement
 from heatproof.types import matches
 
@@ -29,10 +28,7 @@ def choose(
     `axes` has the axis of each evaluation, and `kinds` the name by which a study file asks for it. Nothing to be about
     is an error.
     """
-    chosen = _measured(_on_axis(places, requirement, kinds), requirement)
-    chosen = chosen[(chosen["condition"] == REDRAW) == (requirement.readout == "noise_floor")]
-    if chosen.empty:
-        raise no_readout(requirement)
+    chosen = _measured(_on_axis(places, requirement, kinds), requirement, axes)
     patterns = dict(requirement.where)
     for key in [key for key in patterns if key not in FIELDS]:
         named = sorted(set(chosen["condition"]))
@@ -47,16 +43,6 @@ def choose(
         pattern = patterns.get(key)
         if pattern is not None and pattern != EACH:
             chosen = _filtered(chosen, key, pattern, requirement)
-        elif key == "condition" and requirement.readout != "noise_floor":
-            aside = {IDENTITY}.union(
-                *(axes[evaluation].aside for evaluation in chosen["evaluation"].unique())
-            )
-            usual = chosen[~chosen["condition"].isin(aside)]
-            if usual.empty:
-                raise UserError(
-                    f"{requirement} must name a condition, one of {_listing(chosen['condition'])}"
-                )
-            chosen = usual
         elif key == "explainer":
             chosen = chosen[chosen["role"] != CONTROL]
             if chosen.empty:
@@ -96,15 +82,22 @@ def _on_axis(
     return places[places["evaluation"].isin(meant)]
 
 
-def _measured(places: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
-    bare = places[~places["measure"].str.endswith(SUFFIXES)]
+def _measured(
+    places: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis]
+) -> pd.DataFrame:
+    """The places of the measure that is asked for; shares are of every measure that is no diagnostic."""
     if requirement.measure in SHARES:
-        return bare
-    chosen = bare[bare["measure"] == requirement.measure]
+        diagnostics = {
+            (evaluation, name)
+            for evaluation in places["evaluation"].unique()
+            for name in axes[evaluation].of_role("diagnostic")
+        }
+        named = zip(places["evaluation"], places["measure"], strict=True)
+        return places[[pair not in diagnostics for pair in named]]
+    chosen = places[places["measure"] == requirement.measure]
     if chosen.empty:
-        error = unknown(
-            f"measure of {requirement.axis}", requirement.measure, {*bare["measure"], *SHARES}
-        )
+        known = {*places["measure"], *SHARES}
+        error = unknown(f"measure of {requirement.axis}", requirement.measure, known)
         raise UserError(f"{error}, in {requirement}")
     return chosen
 

@@ -12,7 +12,9 @@ from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
+from heatproof.axes import Finding
 from heatproof.testing.check import Outcome
+from heatproof.testing.forbid import Ruling
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -34,11 +36,38 @@ def shown(value: float, up: bool | None = None, digits: int = 3) -> str:
     return f"{whole / scale:.{digits}f}"
 
 
-def lines(outcomes: Sequence[Outcome], width: int | None = None) -> list[str]:
+def lines(outcomes: Sequence[Outcome | Ruling], width: int | None = None) -> list[str]:
     """A heading for each requirement and place, one aligned line for each explainer, and how many passed at the end.
 
-    A line longer than `width` goes on in the next one.
+    Forbidden rules come last. A line longer than `width` goes on in the next one.
     """
+    judged = [outcome for outcome in outcomes if isinstance(outcome, Outcome)]
+    rulings = [outcome for outcome in outcomes if isinstance(outcome, Ruling)]
+    text = _requirement_lines(judged, width) if judged else []
+    if rulings:
+        text += ["forbidden rules", *_rule_lines(rulings, width), ""]
+    return [*text, summary(outcomes)]
+
+
+def _rule_lines(rulings: Sequence[Ruling], width: int | None) -> list[str]:
+    """A line for each rule that found nothing, and one for each finding of the others."""
+    text = []
+    for ruling in rulings:
+        if ruling.passed:
+            text.append(f"  PASS  {ruling.rule}")
+        for finding in ruling.findings:
+            text.append(f"  FAIL  {ruling.rule}")
+            text += _wrapped(_finding_text(finding), width)
+    return text
+
+
+def _finding_text(finding: Finding) -> str:
+    """A finding with the explainers and the place that it is about."""
+    who = f"{', '.join(finding.explainers)} of " if finding.explainers else ""
+    return _one_line(f"{who}{finding.model} on {finding.dataset}: {finding.title}. {finding.seen}")
+
+
+def _requirement_lines(outcomes: Sequence[Outcome], width: int | None) -> list[str]:
     room = max(len(name) for name in ("explainer", *map(who, outcomes)))
     if width is not None:
         room = max(12, min(room, width - 42))
@@ -60,7 +89,7 @@ def lines(outcomes: Sequence[Outcome], width: int | None = None) -> list[str]:
             )
             text += _with_tail(head, needs, width)
         text.append("")
-    return [*text, summary(outcomes)]
+    return text
 
 
 def styled(text: Sequence[str]) -> list[tuple[str, str]]:
@@ -72,7 +101,7 @@ def styled(text: Sequence[str]) -> list[tuple[str, str]]:
     ]
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def summary(outcomes: Sequence[Outcome | Ruling]) -> str:
     """How many passed, in one line."""
     failed = sum(not outcome.passed for outcome in outcomes)
     total = f"{len(outcomes)} check{'' if len(outcomes) == 1 else 's'}"
@@ -86,8 +115,11 @@ def who(outcome: Outcome) -> str:
     )
 
 
-def sentence(outcome: Outcome) -> str:
+def sentence(outcome: Outcome | Ruling) -> str:
     """One outcome without its surroundings."""
+    if isinstance(outcome, Ruling):
+        found = "; ".join(map(_finding_text, outcome.findings))
+        return f"{outcome.rule}: {found or 'nothing found'}"
     wish, seen = outcome.requirement, outcome.seen
     side = "lower" if wish.at_least else "upper"
     bound = f"{side} bound {shown(seen.bound, not wish.at_least)} ({seen.method}), mean {shown(seen.mean)}, n = {seen.n}"
@@ -95,14 +127,18 @@ def sentence(outcome: Outcome) -> str:
     return f"{text}; needs {outcome.need}" if outcome.need else text
 
 
-def as_json(outcomes: Sequence[Outcome], directory: str) -> str:
+def as_json(outcomes: Sequence[Outcome | Ruling], directory: str) -> str:
     """Everything as JSON; what is not a number is null."""
 
     def number(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
     entries: list[dict[str, Any]] = []
+    rules: list[dict[str, Any]] = []
     for o in outcomes:
+        if isinstance(o, Ruling):
+            rules.append({"rule": o.rule, "passed": o.passed, "findings": _finding_entries(o)})
+            continue
         wish = o.requirement
         entry = {
             "requirement": str(wish),
@@ -130,13 +166,27 @@ def as_json(outcomes: Sequence[Outcome], directory: str) -> str:
         entries.append(entry)
     passed = all(o.passed for o in outcomes)
     return json.dumps(
-        {"directory": directory, "passed": passed, "outcomes": entries},
+        {"directory": directory, "passed": passed, "outcomes": entries, "forbidden": rules},
         indent=2,
         ensure_ascii=False,
     )
 
 
-def github_log(outcomes: Sequence[Outcome]) -> list[str]:
+def _finding_entries(ruling: Ruling) -> list[dict[str, Any]]:
+    return [
+        {
+            "dataset": finding.dataset,
+            "model": finding.model,
+            "axis": finding.axis or None,
+            "explainers": list(finding.explainers),
+            "title": finding.title,
+            "seen": finding.seen,
+        }
+        for finding in ruling.findings
+    ]
+
+
+def github_log(outcomes: Sequence[Outcome | Ruling]) -> list[str]:
     """The lines for a log of GitHub, which takes no commands from them, and one `::error` for each failure.
 
     GitHub's page shows the errors. What ends a command or a property is written as GitHub wants it: % as %25, line
@@ -146,16 +196,18 @@ def github_log(outcomes: Sequence[Outcome]) -> list[str]:
     log = [f"::stop-commands::{key}", *lines(outcomes), f"::{key}::"]
     for outcome in outcomes:
         if not outcome.passed:
-            title = (
-                _escaped(f"{who(outcome)}: {outcome.requirement}")
-                .replace(":", "%3A")
-                .replace(",", "%2C")
-            )
+            title = _escaped(_heading(outcome)).replace(":", "%3A").replace(",", "%2C")
             log.append(f"::error title={title}::{_escaped(sentence(outcome))}")
     return log
 
 
-def junit(outcomes: Sequence[Outcome], directory: str) -> bytes:
+def _heading(outcome: Outcome | Ruling) -> str:
+    if isinstance(outcome, Ruling):
+        return f"forbidden rule {outcome.rule}"
+    return f"{who(outcome)}: {outcome.requirement}"
+
+
+def junit(outcomes: Sequence[Outcome | Ruling], directory: str) -> bytes:
     """A JUnit report with one test case for each outcome, in the form that Jenkins, GitLab and GitHub read."""
     failed = str(sum(not outcome.passed for outcome in outcomes))
     counts = {
@@ -172,13 +224,17 @@ def junit(outcomes: Sequence[Outcome], directory: str) -> bytes:
         properties, "property", {"name": "directory", "value": _clean(directory)}
     )
     for o in outcomes:
-        place = _clean(f"heatproof.{o.evaluation}.{o.dataset}.{o.model}")
-        name = _clean(f"{o.requirement} [{who(o)}]")
+        if isinstance(o, Ruling):
+            place, name, message = "heatproof.forbidden", _clean(o.rule), _clean(sentence(o))
+        else:
+            place = _clean(f"heatproof.{o.evaluation}.{o.dataset}.{o.model}")
+            name = _clean(f"{o.requirement} [{who(o)}]")
+            message = _clean(f"needs {o.need}")
         case = ElementTree.SubElement(
             suite, "testcase", {"classname": place, "name": name, "time": "0"}
         )
         if not o.passed:
-            failure = {"message": _clean(f"needs {o.need}"), "type": "AssertionError"}
+            failure = {"message": message, "type": "AssertionError"}
             ElementTree.SubElement(case, "failure", failure).text = _clean(sentence(o))
         ElementTree.SubElement(case, "system-out").text = _clean(sentence(o))
     ElementTree.indent(root)
@@ -199,10 +255,15 @@ def _with_tail(head: str, tail: str, width: int | None) -> list[str]:
     if width is None or len(whole) <= width:
         return [whole]
     first, colon, rest = tail.partition(": ")
-    below = textwrap.wrap(
-        rest, max(30, width - 8), initial_indent=" " * 8, subsequent_indent=" " * 8
-    )
-    return [f"{head}  {first}{colon.rstrip()}", *below]
+    return [f"{head}  {first}{colon.rstrip()}", *_wrapped(rest, width)]
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    """A text below the line that it belongs to."""
+    indent = " " * 8
+    if width is None:
+        return [indent + text]
+    return textwrap.wrap(text, max(30, width - 8), initial_indent=indent, subsequent_indent=indent)
 
 
 def _escaped(text: str) -> str:

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heatproof.errors import UserError, unknown
 
 GRAMMAR = "AXIS.MEASURE[.READOUT][{explainer=…, condition=…, level=…, model=…, dataset=…}] >=|<=|>|< NUMBER [@ CONFIDENCE]"
 EXAMPLE = "stability.fass >= 0.6 @ 0.95"
-READOUTS = ("mean", "calibrated", "unaligned_calibrated", "aligned", "chance", "noise_floor")
-SHARES = ("retention", "flipped", "undefined")
+READOUTS = ("mean", "calibrated", "chance")
+SHARES = ("retention", "flipped", "undefined", "open")
 """Of the attempted pairs, in the order of their statuses: docs/gate.md says what each of these is."""
 EACH = "each"
 """The value of `condition` or `level` that asks for every one by itself instead of their mean."""
@@ -124,29 +124,45 @@ def parse_all(texts: Iterable[str | Requirement]) -> list[Requirement]:
     return wishes
 
 
-def read_requirements(path: Path) -> list[str]:
-    """The texts in a file: YAML (a list, or a list under `require`), or one requirement a line with # comments."""
+class RequirementsFile(NamedTuple):
+    """What a file asks of a run: requirements, and the names of rules that must not find anything."""
+
+    require: list[str]
+    forbid: list[str]
+
+
+def read_requirements(path: Path) -> RequirementsFile:
+    """Read a file: YAML (a list, or lists under `require` and `forbid`), or one requirement a line with # comments."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the requirements in {path}: {error}") from error
     if path.suffix not in (".yaml", ".yml"):
-        return [
-            line
-            for line in (re.sub(r"(^|\s)#.*", "", raw).strip() for raw in text.splitlines())
-            if line
-        ]
+        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
+        return RequirementsFile(list(filter(None, lines)), [])
     import yaml
 
     try:
         content: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
-    if isinstance(content, dict) and list(content) == ["require"]:
-        content = content["require"]
-    if not isinstance(content, list) or not all(isinstance(entry, str) for entry in content):
-        raise UserError(f"{path} must hold a list of requirements in quotes, such as - '{EXAMPLE}'")
-    return content
+    if isinstance(content, list):
+        content = {"require": content}
+    if not isinstance(content, dict) or not content or set(content) - {"require", "forbid"}:
+        raise _not_requirements(path)
+    require, forbid = content.get("require") or [], content.get("forbid") or []
+    for names in (require, forbid):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise _not_requirements(path)
+    return RequirementsFile(require, forbid)
+
+
+def _not_requirements(path: Path) -> UserError:
+    example = f"such as - '{EXAMPLE}'"
+    return UserError(
+        f"{path} must hold a list of requirements in quotes, {example}, or such a list under require and one of the "
+        "names of rules under forbid"
+    )
 
 
 def _number(what: str, number: str, text: str) -> float:

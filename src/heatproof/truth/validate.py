@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from heatproof.errors import unknown
 from heatproof.runs.evaluate import evaluate
 from heatproof.statistics import exact_share
 from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.forms import sample_scores
+from heatproof.statistics.calibration import sample_scores
 from heatproof.truth.corruptions import CONSTANT, GRADES, MINOR, RANDOM, RIGHT, corrupted
 from heatproof.truth.models import Truth, truths
 from heatproof.types import Function
@@ -34,7 +35,7 @@ MADE = "`heatproof validate{} --markdown docs/validation.md`, {} samples of each
 
 
 def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = None) -> pd.DataFrame:
-    """One row for every axis, measure and comparison, over all models whose right map is known, or `only` some.
+    """Return one row for every axis, measure and comparison, over all models whose right map is known, or `only` some.
 
     `wins` counts the samples on which the truer map scores better than the other, `losses` those on which it scores
     worse, of `n`; `share` = wins / n has its Clopper–Pearson interval. `verdict` is "prefers" where the interval of
@@ -44,80 +45,86 @@ def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = No
     `resilience` is the share of samples on which minor noise moves the score less than half as far as a random map does
     (MetaQuantus' noise resilience), with its interval; `constant` the share of constant maps that got a score.
     """
-    known = {truth.name: truth for truth in truths()}
-    if wrong := [name for name in only or () if name not in known]:
-        raise unknown("model", wrong[0], known)
-    rows = [row for name in only or known for row in _scores(known[name], samples, seed)]
-    found = []
-    for (axis, measure), here in pd.concat(rows, ignore_index=True).groupby(
-        ["axis", "measure"], sort=False
-    ):
-        near, far = (here[RIGHT] - here[MINOR]).abs(), (here[RIGHT] - here[RANDOM]).abs()
-        moved = far.gt(SMALLEST) & near.notna()
-        minor = _share(int((near < 0.5 * far)[moved].sum()), int(moved.sum()))
-        facts = {"axis": axis, "measure": measure, "better": here["better"].iloc[0]}
-        facts |= dict(zip(("resilience", "resilience_low", "resilience_high"), minor, strict=True))
-        facts["constant"] = float(here[CONSTANT].notna().mean())
-        for name, (truer, other) in ASKED.items():
-            gap = (here[truer] - here[other]).dropna() if other in here else pd.Series(dtype=float)
-            wins, losses, n = int((gap > SMALLEST).sum()), int((gap < -SMALLEST).sum()), len(gap)
-            share, low, high = _share(wins, n)
-            verdict = (
-                ""
-                if not n
-                else "prefers"
-                if low > 0.5
-                else "misled"
-                if _share(losses, n)[1] > 0.5
-                else "blind"
-            )
-            told = {
-                "wins": wins,
-                "losses": losses,
-                "n": n,
-                "share": share,
-                "low": low,
-                "high": high,
-            }
-            found.append(
-                {**facts, "corruption": name, **told, "verdict": verdict, "needed": needed(share)}
-            )
-    return pd.DataFrame(found)
+    by_name = {truth.name: truth for truth in truths()}
+    names = list(only or by_name)
+    if unknown_names := [name for name in names if name not in by_name]:
+        raise unknown("model", unknown_names[0], by_name)
+    scores = [table for name in names for table in _scores(by_name[name], samples, seed)]
+    scores_of_all = pd.concat(scores, ignore_index=True)
+    rows = []
+    for (axis, measure), own in scores_of_all.groupby(["axis", "measure"], sort=False):
+        facts = {"axis": axis, "measure": measure, "better": own["better"].iloc[0]}
+        facts |= _resilience(own)
+        facts["constant"] = float(own[CONSTANT].notna().mean())
+        for corruption, (truer, other) in ASKED.items():
+            rows.append({**facts, "corruption": corruption, **_comparison(own, truer, other)})
+    return pd.DataFrame(rows)
+
+
+def _resilience(scores: pd.DataFrame) -> dict[str, float]:
+    """Return how often minor noise moves a score less than half as far as a random map, with its interval."""
+    by_noise = (scores[RIGHT] - scores[MINOR]).abs()
+    by_random = (scores[RIGHT] - scores[RANDOM]).abs()
+    compared = by_random.gt(SMALLEST) & by_noise.notna()
+    resilient = (by_noise < 0.5 * by_random)[compared]
+    share, low, high = _share(int(resilient.sum()), len(resilient))
+    return {"resilience": share, "resilience_low": low, "resilience_high": high}
+
+
+def _comparison(scores: pd.DataFrame, truer: str, other: str) -> dict[str, Any]:
+    """Return how often the truer of two maps scores better, and what follows for the measure."""
+    gap = pd.Series(dtype=float)
+    if other in scores:
+        gap = (scores[truer] - scores[other]).dropna()
+    n = len(gap)
+    wins, losses = int((gap > SMALLEST).sum()), int((gap < -SMALLEST).sum())
+    share, low, high = _share(wins, n)
+    verdict = ""
+    if n:
+        _, losses_low, _ = _share(losses, n)
+        verdict = "prefers" if low > 0.5 else "misled" if losses_low > 0.5 else "blind"
+    counts = {"wins": wins, "losses": losses, "n": n}
+    interval = {"share": share, "low": low, "high": high}
+    return {**counts, **interval, "verdict": verdict, "needed": needed(share)}
 
 
 def _share(k: int, n: int) -> tuple[float, float, float]:
+    """Return k / n with its interval; NaN where n is 0."""
     return (k / n, *exact_share(k, n)) if n else (np.nan, np.nan, np.nan)
 
 
 def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
-    """Scores of every map of one model's samples, turned so that more is better: a row per axis, measure and sample."""
-    grades = {
-        name: made for name, made in GRADES.items() if made[0] != "sobel" or "image" in truth.tags
-    }
-    maps = {
-        name: Function(partial(corrupted, *made), stochastic=False) for name, made in grades.items()
-    }
-    axes = {
-        axis.name: axis
-        for axis in AXES
-        if axis.evaluation is not None and set(axis.trial) & set(truth.tags)
-    }
-    first = {
-        name: next(tag for tag in truth.tags if tag in axis.trial) for name, axis in axes.items()
-    }
-    asked = {name: {name: dict(axis.trial[first[name]])} for name, axis in axes.items()}
+    """Yield the scores of every map of one model's samples by each measure, turned so that more is better.
+
+    Columns: axis, measure, better, and one for each map; a row per sample.
+    """
+    maps = {}
+    for name, (how, level) in GRADES.items():
+        if how != "sobel" or "image" in truth.tags:
+            maps[name] = Function(partial(corrupted, how, level), stochastic=False)
+    axes, evaluations = {}, {}
+    for axis in AXES:
+        tag = next((tag for tag in truth.tags if tag in axis.trial), None)
+        if axis.evaluation is not None and tag is not None:
+            axes[axis.name] = axis
+            evaluations[axis.name] = {axis.name: dict(axis.trial[tag])}
     run = evaluate(
-        truth.model(), truth.samples(samples, seed), maps, asked, seed=seed, show_progress=False
+        truth.model(),
+        truth.samples(samples, seed),
+        maps,
+        evaluations,
+        seed=seed,
+        show_progress=False,
     )
     for cube in arrange(run.table(), run.manifest):
         for measure in axes[cube.evaluation].measures:
-            if measure.name in cube.values and measure.role in ("headline", "component"):
-                scores = sample_scores(
-                    cube.counted(), measure.name, "best"
-                )  # (maps, conditions, samples)
-                turned = (measure.sign or 1) * mean_of_finite(scores.transpose(0, 2, 1))
-                about = {"axis": cube.evaluation, "measure": measure.name, "better": measure.better}
-                yield pd.DataFrame({**about, **dict(zip(cube.explainers, turned, strict=True))})
+            if measure.name not in cube.values or measure.role not in ("headline", "component"):
+                continue
+            scores = sample_scores(cube.conditions_of(measure.name), measure.name)
+            mean_over_conditions = mean_of_finite(scores.transpose(0, 2, 1))
+            turned = (measure.sign or 1) * mean_over_conditions
+            about = {"axis": cube.evaluation, "measure": measure.name, "better": measure.better}
+            yield pd.DataFrame({**about, **dict(zip(cube.explainers, turned, strict=True))})
 
 
 def needed(share: float, most: int = 1000) -> int:

@@ -12,7 +12,6 @@ from scipy import stats
 
 import heatproof
 from heatproof import UserError
-from heatproof.axes import axis_results
 from heatproof.axes.agreement.page import clustered, matrix
 from support.small import model, pictures
 
@@ -39,7 +38,7 @@ def test_each_measure_against_its_definition(run):
     rows = table[
         (table.explainer == "input_x_gradient") & (table.condition == "saliency")
     ].sort_values("sample")
-    found = {name: group.value.to_numpy() for name, group in rows.groupby("measure", observed=True)}
+    found = {name: group for name, group in rows.groupby("measure", observed=True)}
 
     def rho(i: int, j: int) -> float:
         return float(stats.spearmanr(a[i], b[j]).statistic + 1) / 2
@@ -53,9 +52,10 @@ def test_each_measure_against_its_definition(run):
         return float((np.sign(a[i]) == np.sign(b[j]))[both].mean())
 
     for measure, score in (("spearman", rho), ("jaccard", overlap), ("sign_agreement", signs)):
-        assert np.allclose(found[measure], [score(i, i) for i in range(6)], atol=1e-6), measure
+        own = [score(i, i) for i in range(6)]
+        assert np.allclose(found[measure].value, own, atol=1e-6), measure
         others = [np.mean([score(i, j) for j in range(6) if j != i]) for i in range(6)]
-        assert np.allclose(found[f"{measure}_chance"], others, atol=1e-6), measure
+        assert np.allclose(found[measure].chance, others, atol=1e-6), measure
 
 
 def test_a_method_agrees_with_itself_and_noise_with_nobody():
@@ -65,8 +65,8 @@ def test_a_method_agrees_with_itself_and_noise_with_nobody():
         "noise": heatproof.RandomMap(),
     }
     run = heatproof.evaluate(model(), pictures(6), copies, [AXIS])
-    (judged,) = axis_results(run.in_study_order(), run.samples(), (), run.manifest)
-    found = matrix(judged)
+    (result,) = run.results()
+    found = matrix(result)
     one, two, noise = (found.explainers.index(name) for name in copies)
     assert found.mean[one, two] == 1 and abs(found.mean[one, noise]) < 0.05
     assert found.clusters[one] == found.clusters[two] != found.clusters[noise]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
+
 import pandas as pd
 import pytest
 import torch
 
 import heatproof
 from heatproof import Batch, Certificate, Model, Stability, UserError
+from heatproof.axes.certificate.chance import random_set_rates
 from heatproof.axes.certificate.evaluation import (
     EXAMPLES,
     EXPLANATION,
@@ -18,7 +22,7 @@ from heatproof.axes.certificate.evaluation import (
 )
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE
 from heatproof.axes.certificate.flips import TRIALS, find_flips
-from heatproof.features import Patches, Pixels, Superpixels, count
+from heatproof.features import Patches, Pixels, Superpixels, Tokens, count
 from heatproof.maps.masks import select
 from heatproof.runs.pictures import read_exhibits
 from heatproof.runs.tables import KEY
@@ -148,16 +152,16 @@ def test_decisions_are_one_zero_or_open():
     wide = table.pivot(
         index=["explainer", "sample", "level"],
         columns="measure",
-        values=["value", "status", "reason"],
+        values=["value", "status", "reason", "low", "high"],
     )
     stable, status = wide["value"]["stable"], wide["status"]["stable"]
     assert set(stable[status == "ok"]) == {0.0, 1.0}
-    undecided = wide["reason"]["stable"].str.startswith("open: too near 0.9")
-    assert (
-        undecided.any()
-        and (status[undecided] == "undefined").all()
-        and stable[undecided].isna().all()
-    )
+    undecided = status == "open"
+    assert undecided.any() and stable[undecided].isna().all()
+    assert wide["reason"]["stable"][undecided].str.contains("0.9").all()
+    low, high = wide["low"]["stable"][undecided], wide["high"]["stable"][undecided]
+    assert ((low < 0.9) & (high >= 0.9)).all(), "an open decision keeps what is known of the rate"
+    assert (wide["value"]["certified"][undecided] == low).all()
     assert (wide["status"]["passes"][undecided] == "ok").all(), "an open decision has its price too"
     assert (wide["value"]["certified"][stable == 1] >= 0.9 - 1e-9).all()
     assert (wide["value"]["certified"][stable == 0] < 0.9).all()
@@ -234,6 +238,127 @@ def test_the_prediction_on_the_whole_input_can_be_the_anchor():
         Certificate(agreement="margin", anchor="full")
 
 
+def wavering() -> tuple[Model, Batch]:
+    """A model whose prediction on few features often changes when more are shown, and its samples."""
+    g = torch.Generator().manual_seed(3)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3, bias=False)
+    )
+    with torch.no_grad():
+        for weights in net.parameters():
+            weights.copy_(torch.randn(weights.shape, generator=g))
+    ids = tuple(f"s{i:02}" for i in range(40))
+    return Model(net), Batch(ids, torch.randn(40, 8, generator=g))
+
+
+def rates_of(table: pd.DataFrame, explainer: str) -> pd.DataFrame:
+    rows = table[(table.measure == "rate") & (table.explainer == explainer)]
+    return rows.sort_values(["level", "sample"]).reset_index(drop=True)
+
+
+@pytest.mark.parametrize("agreement", ["argmax", "margin"])
+@pytest.mark.parametrize("anchor", ["explanation", "full"])
+def test_chance_is_the_mean_rate_of_all_feature_sets_of_the_size(agreement, anchor):
+    if (agreement, anchor) == ("margin", "full"):
+        return  # a margin has no anchor
+    net, batch = wavering()
+    batch = batch[:6]
+    target = net.logits(batch.x).argmax(1) if anchor == "full" else None
+    radii, draws = (1, 3), 1500
+    rates = []
+    for chosen in combinations(range(8), 2):
+        mask = torch.zeros(6, 8, dtype=torch.bool)
+        mask[:, list(chosen)] = True
+        result = heatproof.certify(
+            net, batch, mask, Pixels(), radii, target=target, agreement=agreement, budget=100
+        )
+        assert bool(result.exact.all())
+        rates.append(result.rate)
+    truth = torch.stack(rates).mean(0)
+    kept = torch.full((6,), 2)
+    before = net.passes
+    found = random_set_rates(
+        net, batch, kept, Pixels(), radii, draws, target=target, agreement=agreement
+    )
+    assert (found - truth).abs().max() < 4.5 * (0.25 / draws) ** 0.5
+    assert net.passes - before <= 6 * draws * (1 + len(radii))
+    assert truth.max() - truth.min() > 0.2, "otherwise any number would do"
+
+
+def test_random_features_are_at_chance_and_better_ones_above():
+    net, batch = wavering()
+
+    def sufficient(model, batch, target, seed):
+        """Of all pairs of features the one after which the prediction changes least."""
+        best = torch.full((len(batch),), -1.0)
+        maps = torch.zeros(batch.x.shape)
+        for chosen in combinations(range(8), 2):
+            mask = torch.zeros(batch.x.shape, dtype=torch.bool)
+            mask[:, list(chosen)] = True
+            rate = heatproof.certify(model, batch, mask, Pixels(), (2,), budget=100).rate[:, 0]
+            better = rate > best
+            best, maps = best.where(~better, rate.float()), maps.where(~better[:, None], mask * 1.0)
+        return maps
+
+    axis = Certificate(radii=(2,), features=Pixels(), epsilon=0.05)
+    done = heatproof.evaluate(net, batch, {"random": "random", "searched": sufficient}, axis)
+    summary = done.summary()
+    summary = summary[summary.measure == "rate"].set_index("explainer")
+    assert summary.calibrated_low["random"] < 0 < summary.calibrated_high["random"]
+    assert summary.calibrated_low["searched"] > 0
+    (chance,) = set(summary.chance)
+    assert summary.calibrated["searched"] == pytest.approx(
+        (summary["mean"]["searched"] - chance) / (1 - chance)
+    )
+    ranking = done.ranking().set_index("explainer")
+    assert ranking.score["searched"] == pytest.approx(summary.calibrated["searched"])
+    assert ranking.raw["searched"] == pytest.approx(summary["mean"]["searched"])
+
+
+def test_chance_is_shared_by_explainers_and_costs_nothing_when_off():
+    net, batch = wavering()
+    axis = Certificate(radii=(1, 3), features=Pixels(), chance_draws=20)
+
+    def run_with(explainers, axis, **options):
+        passes = net.passes
+        table = heatproof.evaluate(net, batch, explainers, axis, **options).table()
+        return table, net.passes - passes
+
+    both, spent = run_with(["saliency", "random"], axis)
+    alone, _ = run_with(["random"], axis, batch_size=3, shard_size=7)
+    for name in ("saliency", "random"):
+        assert rates_of(both, name).chance.tolist() == rates_of(alone, "random").chance.tolist()
+    assert both[both.measure != "rate"].chance.isna().all(), "guarantees concern the rate itself"
+
+    off, spent_without = run_with(["saliency", "random"], replace(axis, chance_draws=0))
+    assert off.chance.isna().all()
+    assert 40 * 20 < spent - spent_without <= 40 * 20 * 3
+    pd.testing.assert_frame_equal(off.drop(columns="chance"), both.drop(columns="chance"))
+    assert replace(axis, chance_draws=None).draws_for_chance == 64
+    with pytest.raises(ValueError, match=r"chance_draws.*estimate"):
+        Certificate(mode="hard", chance_draws=5)
+
+
+def test_random_sets_of_texts_always_keep_the_special_tokens():
+    seen = []
+
+    class Watched(torch.nn.Module):
+        def forward(self, ids, attention_mask):
+            seen.append(attention_mask)
+            total = (ids * attention_mask).sum(1).float()
+            return torch.stack([total, torch.full_like(total, 20.0)], 1)
+
+    ids = torch.tensor([[1, 9, 4, 7, 5, 6], [1, 5, 6, 7, 5, 0]])
+    batch = Batch(("a", "b"), ids, {"attention_mask": (ids > 0).long()})
+    tokens = Tokens(special=(1,))
+    random_set_rates(Model(Watched()), batch, torch.tensor([2, 1]), tokens, (1,), 30)
+    alone = torch.cat(seen)[:60]
+    assert (alone[:, 0] == 1).all(), "the special token"
+    assert (alone[:30].sum(1) == 1 + 2).all() and (alone[30:].sum(1) == 1 + 1).all()
+    assert (alone[30:, 5] == 0).all(), "padding is no feature"
+    assert (alone[:30, 1:].sum(0) > 0).all() and (alone[30:, 1:5].sum(0) > 0).all()
+
+
 def test_all_radii_and_several_fractions():
     sweep = Certificate(radii="all", features=Patches(8), fraction=(0.75, 0.5), epsilon=0.3)
     with pytest.raises(UserError, match="data"):
@@ -279,6 +404,28 @@ def test_a_masked_input_without_finite_scores_makes_one_sample_undefined():
         assert set(lost.status) == {"undefined"} and set(lost.reason) == {MASKED_NOT_FINITE}
         assert set(lost.measure) == {measure, "sufficient"}
         assert set(rows[~rows["sample"].isin(lost["sample"])].status) == {"ok"}
+
+
+def test_random_sets_without_finite_scores_leave_a_rate_without_chance():
+    class Fragile(torch.nn.Module):
+        def forward(self, x):
+            broken = (x[:, :1] > 50) & (x[:, 1:2] == 0)
+            return torch.where(broken, torch.nan, x[:, :3])
+
+    x = torch.rand(4, 10, generator=torch.Generator().manual_seed(0)) + 0.1
+    x[2, :2] = 99.0
+
+    def first_last(model, batch, target, seed):
+        return torch.arange(10.0, 0, -1).expand(len(batch), 10)
+
+    axis = Certificate(features=Pixels(), radii=(1, 3))
+    table = heatproof.evaluate(Fragile(), x, {"first": first_last}, axis).table()
+    rates = rates_of(table, "first")
+    assert set(rates.status) == {"ok"}
+    without = rates.chance.isna()
+    assert set(rates["sample"][without]) == {sorted(set(rates["sample"]))[2]}
+    assert set(rates.chance_reason[without]) == {MASKED_NOT_FINITE}
+    assert rates.chance_reason[~without].isna().all()
 
 
 def test_a_number_is_no_class_that_could_stay_the_same():

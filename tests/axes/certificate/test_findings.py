@@ -13,6 +13,7 @@ from heatproof.axes.contract import AxisResult, Finding, figures_of, findings_of
 from heatproof.axes.material import Material
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import Skipped
+from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
 
 N = 40
@@ -20,7 +21,7 @@ N = 40
 
 def judged(rows: pd.DataFrame, **explainers: dict[str, Any]) -> AxisResult:
     samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
-    (result,) = axis_results(rows, samples, [], {"study": {"explainers": explainers}})
+    (result,) = axis_results(rows, samples, [], manifest_of({"explainers": explainers}))
     return result
 
 
@@ -71,7 +72,7 @@ def test_lambda_is_a_column_and_not_read_from_a_name() -> None:
     rows["condition"] = rows["condition"].map({"λ=0.25": "strong", "λ=1": "none"})
     result = judged(rows)
     found = findings(result).values()
-    assert {one.severity for one in found} == {"act", "note"}
+    assert {one.severity for one in found} == {"problem", "note"}
     assert all("λ = 0.25" in one.seen for one in found)
     page = page_of(result.axis)
     assert page is not None and "λ = 0.25" in page.lead(result)[0]
@@ -88,5 +89,5 @@ def test_little_is_said_of_little(rows: pd.DataFrame) -> None:
     assert not findings_of(result) and page is not None and page.lead(result)
     assert all(part.key for part in page.parts(result))
     for item in figures_of(result.axis):
-        assert list(item.make(Material([result], {}), 3.25))
-        assert [type(piece) for piece in item.make(Material([], {}), 3.25)] == [Skipped]
+        assert list(item.make(Material([result], manifest_of()), 3.25))
+        assert [type(piece) for piece in item.make(Material([], manifest_of()), 3.25)] == [Skipped]

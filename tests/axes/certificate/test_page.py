@@ -26,6 +26,7 @@ from heatproof.features import Patches
 from heatproof.runs.pictures import read_exhibits
 from heatproof.statistics import exact_share
 from heatproof.statistics.bounds import clopper_pearson_low
+from support.manifests import manifest_of
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
 from support.synthetic import rows_of
@@ -37,7 +38,9 @@ NAMES = ("grad_cam", "random")
 def judged(rows: pd.DataFrame, settings=None) -> AxisResult:
     (cube,) = arrange(rows)
     samples = pd.DataFrame(columns=["sample"])
-    return AxisResult(BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, {}, rows)
+    return AxisResult(
+        BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, manifest_of(), rows
+    )
 
 
 def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
@@ -231,9 +234,14 @@ def test_a_real_run_is_drawn():
     done = heatproof.evaluate(model(), pictures(4), ["saliency", "random"], axes)
     results = axis_results(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
     drawn = {result.label: page_of(result.axis).parts(result) for result in results}
-    assert [part.key for part in drawn["certificate"]] == ["certified", "example"]
+    assert [part.key for part in drawn["certificate"]] == ["certified", "calibrated", "example"]
     assert isinstance(drawn["certificate"][-1], Panel)
-    assert [part.key for part in drawn["smoothing"]] == ["guarantees", "accuracy", "rates"]
+    assert [part.key for part in drawn["smoothing"]] == [
+        "guarantees",
+        "accuracy",
+        "rates",
+        "calibrated",
+    ]
     page = done.report().read_text()
     assert all(f'id="{result.label}-' in page for result in results)
 
@@ -282,8 +290,59 @@ def test_lead_and_findings_agree_on_who_beats_random():
     result = judged(rows)
     (found,) = [f for f in findings_of(result) if "random" in f.title]
     assert found.explainers == ("level",)
-    (said,) = [s for s in certificate_lead(result) if "level" in s and "ahead" not in s]
-    assert said
+    assert result.verdict(result.headlines[0]).not_above("random") == ("level",)
+
+
+def with_chance(rows: pd.DataFrame, chance: float) -> pd.DataFrame:
+    return rows.assign(chance=np.where(rows["measure"] == "rate", chance, np.nan))
+
+
+def test_beside_chance_the_best_is_the_best_calibrated_and_the_guarantee_is_about_the_rate():
+    spread = list(np.linspace(-0.05, 0.05, SAMPLES))
+    rates = {"ahead": [0.9 + v for v in spread], "level": [0.6 + (v > 0) * v for v in spread]}
+    result = judged(with_chance(certificate_rows(rates), 0.6 + 0.02))
+    lead = " ".join(certificate_lead(result))
+    assert f"{(0.9 - 0.62) / 0.38:.1f}" in lead and "0.62" in lead
+    assert at_least(float(clopper_pearson_low(180, 200, 0.1))) in lead
+    (found,) = [f for f in findings_of(result) if "random" in f.title]
+    assert found.explainers == ("level",)
+    (ranked,) = result.ranking[result.ranking["explainer"] == "ahead"].to_dict("records")
+    assert ranked["score"] == pytest.approx((0.9 - 0.62) / 0.38)
+    assert ranked["raw"] == pytest.approx(0.9)
+
+    charts = {part.key: part for part in certified.parts(result)}
+    for chart in charts.values():
+        is_sound(chart)
+    found = marks(charts["certified"].plots).set_index("name")["value"]
+    assert found["ahead, rate"] == pytest.approx(0.9)
+    assert found["ahead, guaranteed"] == pytest.approx(0.8)
+    assert found["ahead, chance"] == pytest.approx(0.62)
+    found = marks(charts["calibrated"].plots).set_index("name")["value"]
+    assert found["ahead"] == pytest.approx((0.9 - 0.62) / 0.38, abs=1e-5)
+
+
+def test_where_random_features_always_keep_the_prediction_no_method_is_above_them():
+    result = judged(with_chance(certificate_rows({"a": [1.0] * SAMPLES}), 1.0))
+    (found,) = [f for f in findings_of(result) if "random" in f.title]
+    assert found.explainers == ("a",) and "1.00" in found.seen
+    assert all(part.key for part in certified.parts(result))
+    assert "1.00" in " ".join(certificate_lead(result))
+
+
+@pytest.mark.parametrize("n", [1, SAMPLES])
+@pytest.mark.parametrize("names", [("random",), ("random", "sobel"), ("a",)])
+def test_controls_are_not_called_methods_and_one_sample_is_one(names, n):
+    rows = certificate_rows({name: [0.8] * SAMPLES for name in names})
+    rows = rows[rows["sample"].isin([f"s{i:02}" for i in range(n)])]
+    for chance in (np.nan, 0.5):
+        lead = " ".join(certificate_lead(judged(with_chance(rows, chance))))
+        assert "0.8" in lead and "1 samples" not in lead
+        assert ("no method to judge" in lead) is ("a" not in names)
+    sweep = sweep_rows().query("explainer == 'random'")
+    sweep = sweep[sweep["sample"].isin([f"s{i:02}" for i in range(n)])]
+    page = page_of(BY_NAME["smoothing"])
+    said = " ".join(page.lead(judged(sweep)))
+    assert "method" not in said and "1 labelled samples" not in said and "random" in said
 
 
 def test_without_a_rate_nothing_is_certified_and_nothing_is_drawn():
@@ -303,3 +362,11 @@ def test_without_a_rate_nothing_is_certified_and_nothing_is_drawn():
     )
     bound, n = certified_mean(judged(rows_of(entries, "certificate")), "grad_cam", ("radius", 1.0))
     assert np.isnan(bound) and n == 0
+
+
+def test_a_share_of_the_decided_samples_says_how_many_stayed_open():
+    rows = certificate_rows({"a": [1.0] * SAMPLES})
+    rows = rows[rows["measure"] == "rate"].assign(measure="stable")
+    is_open = rows["sample"] == rows["sample"].iloc[0]
+    rows.loc[is_open, ["value", "status", "reason"]] = [np.nan, "open", "too near the threshold"]
+    assert f"1 of {SAMPLES} stayed open" in " ".join(certificate_lead(judged(rows)))

@@ -49,7 +49,9 @@ def rows_of_numbers(n: int = 7, labelled: bool = True) -> Batch:
 
 
 def sweep(masks: str = "quantised", keeps: tuple[float, ...] = KEEPS, **changes) -> Smoothing:
-    given = {"samples": 16, "radii": (1, 2, 6), "features": Pixels(), "epsilon": 0.05, **changes}
+    given = {"samples": 16, "radii": (1, 2, 6), "features": Pixels(), "epsilon": 0.05}
+    given |= {} if "mode" in changes else {"chance_draws": 6}
+    given |= changes
     return Smoothing(keeps=keeps, masks=masks, **given)
 
 
@@ -240,10 +242,10 @@ def test_correct_rows_are_the_accuracy_of_each_smoothed_model():
 
 def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
     batch = rows_of_numbers()
-    spent = {}
+    spent, for_chance = {}, {}
     for names in (["saliency"], ["saliency", "random"]):
         subject = Model(Wavering())
-        axis = sweep(keeps=(0.25, 1.0), radii=(1, 3))
+        axis = sweep(keeps=(0.25, 1.0), radii=(1, 3), chance_draws=0)
         table = heatproof.evaluate(subject, batch, names, {"smoothing": axis}).table()
         counted = table[table.measure == "passes"].value.sum()
         whole, clean, references = 7, 7, 7
@@ -252,7 +254,26 @@ def test_passes_are_those_of_the_network_and_shared_work_is_done_once():
         )
         assert subject.passes == counted + whole * (16 + 1) + clean + references + explained
         spent[len(names)] = counted
+        axis = sweep(keeps=(0.25, 1.0), radii=(1, 3), chance_draws=5)
+        before = subject.passes
+        heatproof.evaluate(subject, batch, names, {"smoothing": axis})
+        for_chance[len(names)] = subject.passes - 2 * before
     assert spent[2] > spent[1]
+    assert for_chance[1] == for_chance[2] <= 7 * 5 * (1 + 2) * (16 + 1), "explainers share it"
+    assert for_chance[1] >= 7 * 5 * (16 + 1)
+
+
+def test_the_rate_of_each_smoothed_model_has_a_chance_of_its_own():
+    table = run(sweep(keeps=(0.25, 1.0), epsilon=0.3, chance_draws=40))
+    rates = table[table.measure == "rate"]
+    assert rates.chance.between(0, 1).all()
+    of_explainers = rates.pivot(
+        index=["condition", "level", "sample"], columns="explainer", values="chance"
+    )
+    assert (of_explainers.saliency == of_explainers.random).all()
+    of_keeps = rates.groupby("condition").chance.mean()
+    assert of_keeps["λ=0.25"] != of_keeps["λ=1"]
+    assert table[table.measure != "rate"].chance.isna().all()
 
 
 @pytest.mark.parametrize(("mode", "measure"), [("decide", "stable"), ("hard", "unflipped")])

@@ -13,9 +13,10 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError
-from heatproof.axes import arrange
-from heatproof.axes.dependence.page import lead, overview
+from heatproof.axes import AxisResult, arrange, axis_results
+from heatproof.axes.dependence.page import findings, lead, overview
 from heatproof.axes.dependence.verdicts import marks
+from heatproof.evaluation import ALONE
 from heatproof.maps.complexity import entropy, gini
 from heatproof.models.randomised import layers_in_order, random_weights, with_weights
 from support.small import model, pictures
@@ -34,18 +35,24 @@ def run() -> heatproof.Run:
     )
 
 
-def values(
-    table: pd.DataFrame, measure: str, explainer: str = "saliency", condition: str | None = None
-) -> np.ndarray:
+def rows_of(
+    table: pd.DataFrame, measure: str, explainer: str = "saliency", condition: str = ""
+) -> pd.DataFrame:
+    """The rows of a measure of dependence, in order of sample and repeat; under one condition where it is named."""
     rows = table[
         (table.measure == measure)
         & (table.explainer == explainer)
         & (table.evaluation == "dependence")
     ]
-    rows = (
-        rows[rows.condition != "redraw"] if condition is None else rows[rows.condition == condition]
-    )
-    return rows.sort_values(["sample", "repeat"]).value.to_numpy(dtype=float)
+    if condition:
+        rows = rows[rows.condition == condition]
+    return rows.sort_values(["sample", "repeat"])
+
+
+def values(
+    table: pd.DataFrame, measure: str, explainer: str = "saliency", condition: str = ""
+) -> np.ndarray:
+    return rows_of(table, measure, explainer, condition).value.to_numpy(dtype=float)
 
 
 def test_both_ends_of_the_scale(run):
@@ -62,13 +69,60 @@ def test_both_ends_of_the_scale(run):
 
 def test_the_headline_is_the_change_by_that_between_unrelated_samples(run):
     table = run.table()
-    similar, chance = (
-        values(table, name, condition="weights") for name in ("similarity", "similarity_chance")
-    )
+    rows = rows_of(table, "similarity", condition="weights")
+    similar, chance = rows.value.to_numpy(), rows.chance.to_numpy()
     assert np.allclose(values(table, "dependence"), (1 - similar) / (1 - chance), atol=1e-12)
     parts = [values(table, name, condition="weights") for name in ("ssim", "spearman", "jaccard")]
     assert np.allclose(similar, np.mean(parts, axis=0), atol=1e-12)
     assert len(similar) == 2 * 10
+
+
+def test_a_score_has_its_name_to_itself(run):
+    table = run.table()
+    own = table[table.evaluation == "dependence"]
+    assert set(own[own.measure == "dependence"].condition) == {"weights"}
+    assert set(own[own.measure == "class_dependence"].condition) == {"class"}
+    for measure in ("similarity", "ssim", "spearman", "jaccard"):
+        scored = own[own.measure == measure]
+        assert set(scored.condition) == {"weights", "class"} and scored.chance.notna().all()
+    has_chance_inside = own.measure.isin(["dependence", "class_dependence"])
+    assert own[has_chance_inside].chance.isna().all()
+
+
+def test_the_noise_floor_is_the_change_between_two_draws(run):
+    table = run.table()
+    own = table[(table.evaluation == "dependence") & (table.condition == "redraw")]
+    stochastic = {"gradient_shap(samples=2)", "random", "weight_noise"}
+    assert set(own.explainer) == stochastic and own.measure.str.startswith("noise_floor").all()
+    floor = rows_of(table, "noise_floor", "random").set_index("sample").value
+    similar = rows_of(table, "noise_floor_similarity", "random").set_index("sample").value
+    chance = rows_of(table, "similarity", "random", "weights").groupby("sample").chance.first()
+    assert np.allclose(floor, (1 - similar) / (1 - chance), atol=1e-12)
+    cube = next(cube for cube in arrange(table) if cube.evaluation == "dependence")
+    of_random = cube.noise_floor("dependence")[cube.explainers.index("random")]
+    assert np.allclose(of_random, floor[cube.samples], atol=1e-12)
+
+
+def test_every_random_network_has_rows_of_its_own():
+    default = heatproof.Dependence(classes=0, k=50)
+    table = heatproof.evaluate(model(), pictures(4), ["saliency", "sobel"], default).table()
+    rows = table[table.measure == "dependence"]
+    per_network = rows.groupby(["explainer", "repeat"]).size()
+    assert (per_network == 4).all() and len(per_network) == 2 * default.draws
+    means = rows[rows.explainer == "saliency"].groupby("repeat").value.mean()
+    assert means.nunique() == default.draws >= 5, "each network is another one"
+
+
+def test_a_random_network_costs_one_map_of_every_sample_and_method():
+    methods = ["input_x_gradient", {"integrated_gradients": {"steps": 5}}]
+
+    def passes(draws: int) -> int:
+        net = model()
+        test = heatproof.Dependence(draws=draws, classes=0, batch_norms="keep", k=50)
+        heatproof.evaluate(net, pictures(6), methods, test)
+        return net.passes
+
+    assert passes(4) - passes(2) == 2 * 6 * (1 + 5)
 
 
 def test_a_blind_explainer_is_marked_on_every_axis(run):
@@ -116,9 +170,7 @@ def test_a_linear_models_gradient_in_closed_form():
         assert np.allclose(2 * rows.sort_values("sample").value - 1, expected, atol=1e-6)
     # An unrelated sample has the same gradient if it is of the same class, else that of its own.
     rows = table[
-        (table.measure == "spearman_chance")
-        & (table.condition == "weights")
-        & (table["repeat"] == 0)
+        (table.measure == "spearman") & (table.condition == "weights") & (table["repeat"] == 0)
     ]
     w = net[1].weight.detach().numpy()
     every = samples.predicted.tolist()
@@ -126,7 +178,7 @@ def test_a_linear_models_gradient_in_closed_form():
         np.mean([stats.spearmanr(w[a], w[b]).statistic for j, b in enumerate(every) if j != i])
         for i, a in enumerate(every)
     ]
-    assert np.allclose(2 * rows.sort_values("sample").value - 1, means, atol=1e-6)
+    assert np.allclose(2 * rows.sort_values("sample").chance - 1, means, atol=1e-6)
 
 
 class ClassChannel(nn.Module):
@@ -272,11 +324,11 @@ def test_a_cascade_ends_where_all_weights_are_random():
     ]
     images = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     run = heatproof.evaluate(net, images, [layers_changed], axis)
-    means = (
-        run.table()[lambda t: t.measure == "dependence"]
-        .groupby(["condition", "level"])
-        .value.mean()
-    )
+    table = run.table()
+    is_score = table.measure.isin(["dependence", "cascade_dependence"])
+    means = table[is_score].groupby(["condition", "level"]).value.mean()
+    cascades = table[table.condition.isin(["top_down", "bottom_up"])]
+    assert set(cascades.measure) == {"cascade_dependence"}
     assert means["top_down", 1.0] == means["bottom_up", 1.0] == means["weights", 0.0]
     assert means["top_down", 0.5] > 0 and means["bottom_up", 0.5] > 0
     assert (
@@ -337,23 +389,58 @@ def test_clean_maps_and_redraws_are_shared_with_other_axes():
     assert alone + other - both == 2 * 6 * 5 + 6 * 5 + 6 + 6
 
 
+def result_of(run: heatproof.Run) -> AxisResult:
+    results = axis_results(run.in_study_order(), run.samples(), (), run.manifest, run.references())
+    return next(result for result in results if result.axis.name == "dependence")
+
+
 def test_words_say_no_more_than_the_intervals(run):
-    judged = next(j for j in judged_of(run) if j.axis.name == "dependence")
-    said = lead(judged)
-    table = overview(judged).set_index("explainer")
-    assert (
-        table.verdict.to_dict()["sobel"] == "blind" and table.verdict["weight_noise"] == "depends"
-    )
+    result = result_of(run)
+    sentences = lead(result)
+    table = overview(result).set_index("explainer")
+    verdicts = table.verdict.to_dict()
+    assert verdicts["sobel"] == "blind" and verdicts["weight_noise"] == "depends"
     assert table.loc["weight_noise", "class_verdict"] == "blind"
     assert table.loc["random", "floor"] == pytest.approx(1, abs=0.05), "two draws are unrelated"
     methods = table[~table.control]
     for name in methods.index:
-        assert re.search(rf"{re.escape(name)} \d", said[0]), "each method with its score"
+        assert re.search(rf"{re.escape(name)} \d", sentences[0]), "each method with its score"
+    assert "sobel" not in sentences[0], "a control is no method"
     least = methods.class_score.idxmin()
-    assert methods.class_low.min() > 0.1 and any(least in s for s in said[1:])
+    assert methods.class_low.min() > 0.1 and any(least in s for s in sentences[1:])
 
 
-def judged_of(run: heatproof.Run) -> list:
-    from heatproof.axes import axis_results
+def test_pages_of_controls_or_of_one_method_do_not_speak_of_methods_in_general():
+    test = heatproof.Dependence(draws=2, k=50)
+    controls = result_of(heatproof.evaluate(model(), pictures(10), CONTROLS, test))
+    text = " ".join(lead(controls))
+    assert "method" not in text and "controls" in text
+    assert all(name in text for name in CONTROLS)
+    assert {f.title for f in findings(controls)} == {"Few random networks"}
 
-    return axis_results(run.in_study_order(), run.samples(), (), run.manifest)
+    one = result_of(heatproof.evaluate(model(), pictures(10), ["saliency", "random"], test))
+    text = " ".join(lead(one))
+    assert "methods" not in text and text.startswith("saliency depends on the trained weights (")
+
+
+def test_fewer_than_five_networks_are_a_finding():
+    def titles(draws: int) -> set[str]:
+        test = heatproof.Dependence(draws=draws, classes=0, k=50)
+        return {
+            f.title for f in findings(result_of(heatproof.evaluate(net, data, "saliency", test)))
+        }
+
+    net, data = model(), pictures(3)
+    assert "Few random networks" in titles(4)
+    assert "Few random networks" not in titles(5)
+
+
+def test_one_sample_has_no_chance_and_says_why():
+    table = heatproof.evaluate(
+        model(), pictures(1), "saliency", heatproof.Dependence(draws=1, k=50)
+    ).table()
+    similarity = table[table.measure == "similarity"]
+    assert set(similarity.status) == {"ok"} and similarity.chance.isna().all()
+    score = table[table.measure == "dependence"]
+    assert set(score.status) == {"undefined"}
+    assert set(similarity.chance_reason) == set(score.reason) == {ALONE}

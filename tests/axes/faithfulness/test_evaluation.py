@@ -44,19 +44,19 @@ def test_every_condition_that_is_announced_has_rows_for_every_sample_and_no_othe
     assert not table.duplicated(KEY).any()
     assert (table.groupby(["explainer", "measure", "condition", "level"]).size() == 5).all()
     curves = table[table.condition.str.contains(" ")]
-    assert set(curves.measure) == {"accuracy", "probability", "logit", "margin", "detectability"}
-    assert set(table[table.measure == "detectability"].order) == {"random"}
-    assert set(curves.condition) == {
-        f"{i} {o}" for i in ("noisy_linear", "zero") for o in ("morf", "lerf", "random")
-    }
+    for order, measures in (
+        ("morf", {"accuracy", "probability", "logit", "margin"}),
+        ("lerf", {"accuracy", "probability", "logit", "margin"}),
+        ("random", {"detectability"}),
+    ):
+        of_order = curves[curves.order == order]
+        assert set(of_order.measure) == measures
+        assert set(of_order.condition) == {f"{i} {order}" for i in ("noisy_linear", "zero")}
     others = table[~table.condition.str.contains(" ")]
     swept = {metric for metric, orders in NEEDS.items() if orders}
-    assert {
-        m for m in others[others.condition == "noisy_linear"].measure if "_random" not in m
-    } == swept
+    assert set(others[others.condition == "noisy_linear"].measure) == swept
     assert {
         "irof",
-        "irof_random",
         "infidelity",
         "infidelity_scaled",
         "sensitivity_n",
@@ -127,11 +127,88 @@ def test_summaries_follow_from_the_curves_in_the_table(table):
     assert np.allclose(found.value.reindex(road.index), area)
 
 
-def test_the_random_order_is_the_same_for_every_explainer(table):
-    drawn = table[table.condition.str.endswith(" random") | table.measure.str.endswith("_random")]
-    per = drawn[drawn.status == "ok"].groupby(["sample", "measure", "condition", "level"]).value
-    assert per.nunique().max() == 1
-    assert per.size().max() == 3
+def test_the_random_order_is_the_chance_of_both_orders_and_of_what_is_read_from_them(table):
+    of_a_curve = table[(table.order != "") & (table.measure != "detectability")]
+    of_a_curve = of_a_curve[of_a_curve.status == "ok"]
+    drawn = of_a_curve.groupby(["sample", "measure", "imputer", "level"]).chance
+    assert (drawn.size() == 2 * len(METHODS)).all()
+    assert (drawn.nunique() == 1).all(), "one draw for every explainer, and for both orders"
+
+    read = table[table.measure.isin(["deletion_auc", "insertion_auc"])]
+    areas = read.pivot_table("chance", "sample", ["imputer", "measure"])
+    for imputer in ("noisy_linear", "zero"):
+        assert areas[imputer].notna().all(axis=None)
+        assert np.allclose(areas[imputer]["deletion_auc"], areas[imputer]["insertion_auc"])
+
+
+def test_chance_is_what_the_model_says_after_a_random_removal_by_hand(table):
+    subject, (images, labels) = model(), pictures(5)
+    batch = Batch(tuple(sorted(table["sample"].unique())), images)
+    target = subject.logits(subject.inputs(batch)).argmax(1)
+    counts = torch.full((5,), 1024)
+    ranks = removal_ranks(torch.zeros(5, 1024), counts, batch.ids, "random", 0).reshape(5, 32, 32)
+    size = int(removal_sizes((0.6,), counts)[0])
+    left = batch.with_x(images * (ranks >= size)[:, None])
+    expected = readouts(subject.logits(subject.inputs(left))[:, None], target, labels)
+    rows = table[(table.explainer == "saliency") & (table.condition == "zero lerf")]
+    rows = rows[rows.level == 0.6].sort_values("sample")
+    for name, value in expected.items():
+        assert np.allclose(rows[rows.measure == name].chance, value[:, 0].numpy(), atol=1e-4), name
+
+
+def test_what_has_a_chance_by_symmetry_and_what_has_none(table):
+    ok = table[table.status == "ok"]
+    by_symmetry = ok.measure.isin(["road", "faithfulness_correlation", "sensitivity_n"])
+    assert (ok[by_symmetry].chance == 0).all()
+    nothing_known = ok.measure.isin(["infidelity", "infidelity_scaled", "detectability"])
+    assert ok[nothing_known].chance.isna().all()
+    assert ok[~nothing_known].chance.notna().all()
+    without = run(Faithfulness(imputers="zero", fractions=(0.5,), orders=("morf", "lerf"), masks=8))
+    rows = without.table().query("status == 'ok'")
+    assert set(rows[rows.chance.notna()].measure) == set(ok[by_symmetry].measure)
+
+
+def test_a_random_removal_that_the_model_does_not_survive_is_no_chance():
+    """The map sends the left half away first and keeps the lower right corner, which a random order does not."""
+
+    class NeedsTheCorner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([1.0, -1.0, 0.0]))
+
+        def forward(self, x):
+            dark = x[:, 0, -8:, -8:].flatten(1).amin(1) == 0
+            broken = torch.where(dark, torch.nan, 0.0)
+            return (x.mean((1, 2, 3)) + broken)[:, None] * self.weight
+
+    def leftwards(model, batch, target, seed):
+        return torch.linspace(1, 0, 32).expand_as(model.inputs(batch))
+
+    axis = Faithfulness(
+        imputers="zero", fractions=(0.5,), orders=("morf", "random"), metrics=("aopc",)
+    )
+    images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)) + 0.01
+    rows = run(axis, methods=[leftwards], subject=NeedsTheCorner(), data=images.clamp(max=1))
+    rows = rows.table().query("measure != 'detectability'")
+    assert set(rows.status) == {"ok"} and rows.chance.isna().all()
+    assert rows.chance_reason.str.contains("random removal").all()
+
+
+def test_the_accuracy_of_the_road_paper_is_the_share_of_samples_that_stay_right(table):
+    """Tables 5 and 6 of the paper: at each share removed, right answers by the number of samples."""
+    subject, (images, labels) = model(), pictures(5)
+    batch = Batch(tuple(sorted(table["sample"].unique())), images)
+    target = subject.logits(subject.inputs(batch)).argmax(1)
+    maps = heatproof.InputXGradient()(subject, batch, target, 0).sum(1).flatten(1).double()
+    counts = torch.full((5,), 1024)
+    ranks = removal_ranks(maps, counts, batch.ids, "morf", 0).reshape(5, 32, 32)
+    rows = table[(table.measure == "road_morf_accuracy") & (table.condition == "zero")]
+    found = rows[rows.explainer == "input_x_gradient"].groupby("level").value.mean()
+    for fraction in (0.2, 0.6):
+        size = int(removal_sizes((fraction,), counts)[0])
+        left = batch.with_x(images * (ranks >= size)[:, None])
+        right = subject.logits(subject.inputs(left)).argmax(1) == labels
+        assert found[fraction] == pytest.approx(right.double().mean().item())
 
 
 @pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 5), (3, 2)])

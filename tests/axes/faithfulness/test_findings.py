@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +11,7 @@ from heatproof.axes.contract import findings_of
 from heatproof.axes.faithfulness.findings import findings
 from heatproof.axes.faithfulness.words import lead
 from support.faithfulness import axis_of, made_up
+from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of, samples
 
 N = 40
@@ -35,7 +33,7 @@ def leaking(imputer: str = "zero") -> pd.DataFrame:
 
 
 def by_title(table: pd.DataFrame, **task: str) -> dict[str, Finding]:
-    manifest: dict[str, Any] = {"study": {"tasks": {"photos": {"net": task}}}}
+    manifest = manifest_of({"tasks": {"photos": {"net": task}}})
     return {finding.title: finding for finding in findings(axis_of(table, manifest=manifest))}
 
 
@@ -66,27 +64,12 @@ def test_fills_that_the_model_tells_from_real_inputs_are_named() -> None:
 
 def test_without_a_random_order_nothing_is_said_of_one() -> None:
     table = made_up({"good": 0.5, "flat": 0.0, "bad": -0.4}, n=N)
-    unknown = table[table["measure"].isin(["deletion_auc", "probability"])]
+    unknown = table[table["measure"].isin(["deletion_auc", "probability"])].assign(chance=np.nan)
     assert not [title for title in by_title(unknown) if "random" in title]
     assert "random" in " ".join(by_title(table))
     assert "random" not in " ".join(lead(axis_of(unknown)))
     curves = axis_of(table[table["measure"].isin(["accuracy", "probability"])])
     assert "road" in lead(curves)[0]
-
-
-def test_the_control_is_ahead_of_the_methods_and_not_behind() -> None:
-    table = made_up({"weak": 0.1, "sobel": 0.6}, n=N)
-    (finding,) = [one for title, one in by_title(table).items() if "sobel" in title]
-    assert re.search(r"weak.*0\.\d+ \[0\.\d+, 0\.\d+\]", finding.seen), finding.seen
-
-
-def test_a_control_with_a_label_of_its_own_is_known_by_its_settings() -> None:
-    table = made_up({"weak": 0.1, "sobel": 0.6, "noise": 0.5}, n=N)
-    table.loc[table["explainer"] == "noise", "role"] = "control"
-    study = {"explainers": {"noise": {"name": "random"}}}
-    titles = [finding.title for finding in findings(axis_of(table, manifest={"study": study}))]
-    assert any("sobel" in title for title in titles)
-    assert not any("noise" in title for title in titles)
 
 
 def test_retraining_alone_tells_of_the_leak_once() -> None:
@@ -96,6 +79,6 @@ def test_retraining_alone_tells_of_the_leak_once() -> None:
         (retrained, "may leak"),
         (pd.concat([retrained, leaking()]), "leaks"),
     ):
-        judged = axis_results(table, samples(0, unreadable=0), (), {})
+        judged = axis_results(table, samples(0, unreadable=0), (), manifest_of())
         (finding,) = (finding for one in judged for finding in findings_of(one))
         assert finding.axis == "retraining" and "zero" in finding.title and title in finding.title

@@ -133,15 +133,15 @@ def test_it_joins_a_run_without_retraining(tmp_path: Path) -> None:
     joined = roar(tmp_path / "run")
     elapsed = time.perf_counter() - begun + 0.01  # as it is rounded
     assert set(joined.table().evaluation) == {"faithfulness", "retraining"}
-    assert {"faithfulness", "retraining"} <= set(joined.manifest["study"]["evaluations"])
-    session = joined.manifest["sessions"][-1]
+    assert {"faithfulness", "retraining"} <= set(joined.manifest.study.evaluations)
+    session = joined.manifest.sessions[-1]
     assert (
         0
-        < session["durations"]["retraining"]
-        <= sum(session["durations"].values())
-        <= session["seconds"] + 0.05
+        < session.durations["retraining"]
+        <= sum(session.durations.values())
+        <= session.seconds + 0.05
     )
-    assert session["seconds"] <= elapsed
+    assert session.seconds <= elapsed
     with pytest.raises(UserError, match="study"):
         retrain(
             model(),
@@ -314,8 +314,9 @@ def test_more_fractions_and_repeats_may_be_asked_for_later(tmp_path: Path) -> No
     assert len(CALLS) == 4 and len(after) == 4 * 40
     kept = after[(after.level == 0.9) & (after.repeat == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, before)
-    study = heatproof.read(tmp_path / "run").manifest["study"]["evaluations"]["retraining"]
-    assert set(study["fractions"]) == {"0.3", "0.9"} and set(study["repeats"]) == {"0", "1"}
+    study = heatproof.read(tmp_path / "run").manifest.study
+    settings = study.evaluation("retraining").parameters
+    assert set(settings["fractions"]) == {"0.3", "0.9"} and set(settings["repeats"]) == {"0", "1"}
 
 
 def test_a_changed_lambda_is_another_trainer(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
@@ -13,12 +14,13 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, open_data
-from heatproof.axes import arrange, axis_results
+from heatproof.axes import arrange
 from heatproof.axes.localisation.evaluation import Localisation
-from heatproof.axes.localisation.measures import box, relevance, scored
+from heatproof.axes.localisation.measures import box, region_scores, relevance
 from heatproof.axes.localisation.mosaic import composed
 from heatproof.axes.localisation.page import findings, lead
 from heatproof.testing.check import Limits, check
+from support import synthetic
 
 
 def drawn(kind: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,12 +37,14 @@ def drawn(kind: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("kind", ["tied", "all different"])
 def test_measures_against_brute_force(kind):
     values, region = drawn(kind, 0)
-    found = scored(values, region, torch.ones_like(region))
+    scores = region_scores(values, region, torch.ones_like(region))
     for i in range(6):
+        found = {name: float(score.value[i]) for name, score in scores.items()}
+        chance = {name: float(score.chance[i]) for name, score in scores.items()}
         v, r = values[i].numpy().ravel(), region[i].numpy().ravel()
-        assert np.isclose(found["region_auc"][i], roc_auc_score(r, v))
-        assert np.isclose(found["relevance_mass"][i], v[r].sum() / v.sum())
-        assert np.isclose(found["pointing"][i], r[v == v.max()].mean())
+        assert np.isclose(found["region_auc"], roc_auc_score(r, v))
+        assert np.isclose(found["relevance_mass"], v[r].sum() / v.sum())
+        assert np.isclose(found["pointing"], r[v == v.max()].mean())
         # Ties are broken in every way at once: the mean over many random orders.
         rng = np.random.default_rng(i)
         orders = [
@@ -48,31 +52,55 @@ def test_measures_against_brute_force(kind):
             for _ in range(1 if kind != "tied" else 20000)
         ]
         assert np.isclose(
-            found["relevance_rank"][i], np.mean([r[o].mean() for o in orders]), atol=0.01
+            found["relevance_rank"], np.mean([r[o].mean() for o in orders]), atol=0.01
         )
         rows, columns = np.nonzero(region[i].numpy())
         around = np.zeros((5, 7), dtype=bool)
         around[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1] = True
         assert np.array_equal(box(region)[i].numpy(), around)
-        assert np.isclose(found["energy"][i], values[i].numpy()[around].sum() / v.sum())
+        assert np.isclose(found["energy"], values[i].numpy()[around].sum() / v.sum())
         for name in ("relevance_rank", "relevance_mass", "pointing"):
-            assert np.isclose(found[f"{name}_chance"][i], r.mean())
-        assert (
-            np.isclose(found["energy_chance"][i], around.mean())
-            and found["region_auc_chance"][i] == 0.5
-        )
+            assert np.isclose(chance[name], r.mean())
+        assert np.isclose(chance["energy"], around.mean())
+        assert chance["region_auc"] == 0.5
 
 
-def test_chance_is_what_maps_without_merit_score():
-    region = torch.zeros(4000, 8, 8, dtype=torch.bool)
-    region[:, 1:4, 2:7] = True
-    found = scored(
-        torch.rand(4000, 8, 8, generator=torch.Generator().manual_seed(0)),
-        region,
-        torch.ones_like(region),
-    )
-    for name in ("relevance_rank", "relevance_mass", "pointing", "region_auc", "energy"):
-        assert abs(float(found[name].mean() - found[f"{name}_chance"][0])) < 0.03, name
+@pytest.mark.parametrize("kind", ["tied", "all different"])
+@pytest.mark.parametrize("margin", [0, 1])
+def test_chance_is_the_expected_score_of_a_shuffled_map(kind, margin):
+    """Every order of a small map is tried, so chance is exact."""
+    values = torch.tensor([3.0, 1.0, 1.0, 0.0, 2.0, 0.0] if kind == "tied" else range(6)).double()
+    region = torch.tensor([[True, False, False], [False, True, False]])
+    shuffled = torch.stack([values[list(order)] for order in itertools.permutations(range(6))])
+    regions = region.expand(len(shuffled), 2, 3)
+    there = torch.ones_like(regions)
+    scores = region_scores(shuffled.view(-1, 2, 3), regions, there, margin=margin)
+    assert {"relevance_mass", "relevance_rank", "pointing", "region_auc", "energy"} == set(scores)
+    for name, score in scores.items():
+        assert float(score.value.mean()) == pytest.approx(float(score.chance[0])), name
+
+
+@pytest.mark.parametrize("shape", [(9,), (7, 8), (5, 6, 4)])
+@pytest.mark.parametrize("margin", [0, 1, 2, 5])
+def test_a_peak_within_the_margin_of_the_region_is_a_hit(shape, margin):
+    """Against the definition: some place of the region is at most the margin away."""
+    g = torch.Generator().manual_seed(margin)
+    region = torch.rand(4, *shape, generator=g) < 0.05
+    region[:3].flatten(1)[
+        torch.arange(3), torch.randint(0, region[0].numel(), (3,), generator=g)
+    ] = True
+    region[3] = False
+    places = torch.cartesian_prod(*(torch.arange(size) for size in shape)).view(-1, len(shape))
+    kind = {1: "series", 2: "image", 3: "volume"}[len(shape)]
+    for own in region:
+        inside = places[own.flatten()]
+        squares = (places[:, None] - inside[None]).square().sum(-1)
+        hits = (squares <= margin**2).any(1)
+        every_peak = torch.eye(len(places)).view(-1, *shape).double()
+        regions = own.expand_as(every_peak)
+        scores = region_scores(every_peak, regions, torch.ones_like(regions), kind, margin)
+        assert scores["pointing"].value.tolist() == hits.double().tolist()
+        assert float(scores["pointing"].chance[0]) == float(hits.double().mean())
 
 
 def test_the_box_of_a_line_reaches_from_its_first_place_to_its_last():
@@ -99,13 +127,15 @@ def test_padding_takes_no_part():
     values, region = drawn("tied", 1)
     there = torch.rand(6, 5, 7, generator=torch.Generator().manual_seed(2)) < 0.7
     there[:, 0, 0] = region[:, 0, 0] = True
-    padded = scored(values, region, there, "set")
+    padded = region_scores(values, region, there, "set")
     for i in range(6):
         keep = there[i]
-        alone = scored(
+        alone = region_scores(
             values[i][keep][None], region[i][keep][None], torch.ones_like(keep[keep])[None], "set"
         )
-        assert all(np.isclose(padded[name][i], value[0]) for name, value in alone.items())
+        for name, score in alone.items():
+            assert np.isclose(padded[name].value[i], score.value[0]), name
+            assert np.isclose(padded[name].chance[i], score.chance[0]), name
     assert "energy" not in padded
 
 
@@ -147,11 +177,10 @@ def test_a_right_map_scores_1_and_every_pair_is_a_row():
     run = corner_run(["input_x_gradient", "random"])
     table = run.table()
     assert set(table.condition) == {"regions"}
-    right = table[
-        (table.explainer == "input_x_gradient") & ~table.measure.str.endswith("_chance")
-    ].set_index("sample")
+    right = table[table.explainer == "input_x_gradient"].set_index("sample")
     ok = right[right.status == "ok"]
     assert set(ok.index) == {f"{i:04}" for i in range(9)} and (ok.value == 1).all()
+    assert set(ok.chance[ok.measure != "region_auc"]) == {0.25}
     assert set(right.loc["0009"].reason) == {
         "the region is that of the label, and another class is predicted"
     }
@@ -163,18 +192,32 @@ def test_a_right_map_scores_1_and_every_pair_is_a_row():
     assert (everyone[everyone["sample"] == "0009"].status == "ok").all()
 
 
+@pytest.mark.parametrize(("lift", "is_found"), [(0.0, True), (0.3, False)])
+def test_methods_that_are_not_shown_to_be_above_chance_are_a_finding(lift, is_found):
+    generator = np.random.default_rng(0)
+    chance = np.full(20, 0.25)
+    entries = [
+        (
+            name,
+            "relevance_mass",
+            "regions",
+            0.0,
+            chance + more + generator.normal(0, 0.03, 20),
+            chance,
+        )
+        for name, more in (("clear", 0.4), ("saliency", lift))
+    ]
+    result = synthetic.judged_of(synthetic.rows_of(entries, "localisation"))
+    found = [one.explainers for one in findings(result)]
+    assert found == ([("saliency",)] if is_found else [])
+
+
 def test_what_is_said_is_what_was_measured():
     run = corner_run(["input_x_gradient", "saliency", "random"])
-    judged = axis_results(run.table(), run.samples(), (), run.manifest)[0]
-    assert {"input_x_gradient", "saliency"} <= set(re.findall(r"\w+", lead(judged)[0]))
-    assert re.search(r"\b2\b.*chance", lead(judged)[1])
-    assert list(findings(judged)) == []
-    for low, said in ((-0.1, True), (0.0, True), (0.1, False)):
-        edge = judged.ranking.assign(
-            lower_bound=np.where(judged.ranking["explainer"] == "saliency", low, 0.2)
-        )
-        told = list(findings(SimpleNamespace(ranking=edge)))
-        assert [one.explainers for one in told] == [("saliency",)] * said
+    (result,) = run.results()
+    assert {"input_x_gradient", "saliency"} <= set(re.findall(r"\w+", lead(result)[0]))
+    assert not any("not significantly above chance" in sentence for sentence in lead(result))
+    assert list(findings(result)) == []
     html = run.report().read_text()
     assert "localisation" in html
     passed, failed = (
@@ -186,6 +229,17 @@ def test_what_is_said_is_what_was_measured():
     assert passed.passed and not failed.passed
     turned = corner_run(["input_x_gradient"], sign="negative")
     assert turned.table().reason.str.contains("sign").any()
+
+
+def test_the_margin_widens_the_pointing_game_and_nothing_else():
+    exact, wide = (corner_run(["random"], margin=margin).table() for margin in (0, 2))
+    pointing = exact.measure == "pointing"
+    pd.testing.assert_frame_equal(exact[~pointing], wide[~pointing])
+    ok = pointing & (exact.status == "ok")
+    assert (wide.value[ok] >= exact.value[ok]).all()
+    # Around a quarter of 4 × 4 in a corner of 8 × 8 lie 8 places at a distance of 1, 8 of 2 and the diagonal one of √2.
+    assert ok.any()
+    assert wide.chance[ok].eq((16 + 8 + 8 + 1) / 64).all()
 
 
 def test_two_runs_are_compared_on_it(tmp_path):
@@ -229,7 +283,8 @@ def test_mosaics_put_the_class_in_one_tile():
         by.loc["input_x_gradient", "pointing"] == 1
         and by.loc["input_x_gradient", "relevance_rank"] > 0.99
     )
-    assert by["relevance_rank_chance"].eq(0.25).all() and by.loc["random", "relevance_rank"] < 0.4
+    assert table[table.measure == "relevance_rank"].chance.eq(0.25).all()
+    assert by.loc["random", "relevance_rank"] < 0.4
     assert "mosaic" in run.text()
 
 
@@ -284,6 +339,11 @@ def test_mistakes_are_told_before_any_pass():
     )
     with pytest.raises(UserError, match=r"4, 4\).*8, 8"):
         heatproof.evaluate(Brightest(), small, "saliency", [{"localisation": {"by": "regions"}}])
+    with pytest.raises(UserError, match=r"localisation\.margin.*-1"):
+        Localisation(margin=-1)
+    columns = open_data(Batch(tuple("abcdef"), rows), regions=torch.eye(6, 5).bool())
+    with pytest.raises(UserError, match=r"margin.*3.*table"):
+        heatproof.evaluate(net, columns, "saliency", [{"localisation": {"margin": 3}}])
     masked = open_data(coloured(4), regions=torch.ones(4, 8, 8))
     assert (
         Localisation().suited(heatproof.Model(Brightest()), masked.load([0]).batch).by == "regions"
@@ -314,11 +374,8 @@ def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():
     stability = {"stability": {"perturbations": "jpeg", "k": 20}}
     alone, regions = passes(stability), passes(stability, {"localisation": {"by": "regions"}})
     assert regions == alone, "the maps are those of the other axis"
-    references = len(
-        heatproof.evaluate(Brightest(), data, methods, [stability]).manifest["study"]["datasets"][
-            "data"
-        ]["references"]
-    )
+    run = heatproof.evaluate(Brightest(), data, methods, [stability])
+    references = len(run.manifest.references("data"))
     assert (
         passes(stability, {"localisation": {"by": "mosaics"}}) == alone + 12 * (5 + 2) + references
     )

@@ -140,9 +140,10 @@ def test_maps_of_a_network_that_reads_words_in_any_case_score_1() -> None:
         model, batch, ["input_x_gradient"], [stability], references=2
     ).table()
     rows = table[(table.measure == "fass") & (table.status == "ok")]
-    assert set(rows.condition) == {"case", "case(to=lower)", "case(to=capitalised)", "identity", "white_space",
+    assert set(rows.condition) == {"case", "case(to=lower)", "case(to=capitalised)", "white_space",
                                    "white_space(to=lines)", "white_space(to=trimmed)"}  # fmt: skip
     assert (rows.value == 1).all()
+    assert (table[table.measure == "identity_check"].value == 1).all()
     lost = table[(table.measure == "fass") & (table.status == "undefined")]
     assert lost.reason.str.contains("changes nothing in it").all()
     assert (

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from heatproof import Batch, Model, UserError
 from heatproof.axes.symmetry.groups import build
-from heatproof.axes.symmetry.orbit import orbit
+from heatproof.axes.symmetry.orbit import orbit_of
 from heatproof.axes.symmetry.scores import equivariance
 from heatproof.explainers import (
     FeaturePermutation,
@@ -142,7 +142,7 @@ def test_on_an_invariant_model_every_stochastic_method_scores_one(case, explaine
     model, batch = make()
     target = model.logits(model.inputs(batch), batch.aux).argmax(1)
     found = equivariance(model, batch, target, explainer, build(group), n=8)
-    assert found.floor is not None
+    assert found.noise_floor is not None
     torch.testing.assert_close(found.value, torch.ones_like(found.value), rtol=0, atol=1e-4)
 
 
@@ -153,8 +153,8 @@ def test_the_noise_of_a_moved_sample_is_the_moved_noise():
         if not batch.x.is_floating_point():
             continue
         noise = values(*batch.x.shape, seed=5)
-        around = orbit(build(group), batch, 6)
-        beside = orbit(build(group), batch.with_x(batch.x + noise), 6)
+        around = orbit_of(build(group), batch, 6)
+        beside = orbit_of(build(group), batch.with_x(batch.x + noise), 6)
         for piece, other in zip(around.pieces(), beside.pieces(), strict=True):
             torch.testing.assert_close(
                 piece.batch.x + piece.batch.carried(noise[piece.sample]), other.batch.x
@@ -164,14 +164,14 @@ def test_the_noise_of_a_moved_sample_is_the_moved_noise():
 def test_features_come_from_where_they_were_or_stay_their_own():
     """Brute force: the place a feature's first place came from; windows that no longer match keep their draws."""
     _, batch = series()
-    around = orbit(build("cyclic"), batch, 12)
+    around = orbit_of(build("cyclic"), batch, 12)
     for piece in around.pieces():
         segments = Windows(size=4).segments(piece.batch)
         for row, g in enumerate(piece.g.tolist()):
             expected = [(4 * w - g) % 12 // 4 for w in range(3)]
             assert origins(piece.batch, segments, 3)[row].tolist() == expected
     sign = {"acting": lambda g, b: g * b.x, "moving": lambda g, m: g * m, "members": [1, -1]}
-    turned = next(orbit(build({"own": sign}), batch, 2).pieces()).batch
+    turned = next(orbit_of(build({"own": sign}), batch, 2).pieces()).batch
     assert origins(turned, Pixels().segments(turned), 12).tolist() == [list(range(12))] * 2
     torch.testing.assert_close(
         turned.carried(torch.ones_like(turned.x)), -torch.ones_like(turned.x)

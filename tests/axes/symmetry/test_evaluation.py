@@ -82,25 +82,25 @@ def sampled() -> pd.DataFrame:
 
 
 def test_the_rows_are_the_paper_s_scores_with_bounds(exact, sampled):
-    rows = {
-        (m, c, level)
-        for m, c, level in zip(exact.measure, exact.condition, exact.level, strict=True)
-    }
+    places = exact[["measure", "condition", "level"]].drop_duplicates()
     scored = ["model_agreement", "model_invariance", "equivariance", "model_change"]
-    scored += [f"{measure}_chance" for measure in scored[:3]]
     expected = {(measure, "dihedral", 8.0) for measure in scored}
-    assert rows == expected | {
-        ("equivariance", "redraw", 0.0),
-        ("max_sensitivity", "sensitivity", 0.05),
-    }
+    expected |= {("noise_floor", "redraw", 0.0), ("max_sensitivity", "sensitivity", 0.05)}
+    assert set(places.itertuples(index=False, name=None)) == expected
     assert (exact.status == "ok").all()
     for frame, condition, same in ((exact, "dihedral", True), (sampled, "torus", False)):
-        bounded = frame[
-            (frame.condition == condition) & ~frame.measure.str.contains("_chance|_change")
-        ]
+        bounded = frame[(frame.condition == condition) & (frame.measure != "model_change")]
         assert ((bounded.low <= bounded.value) & (bounded.value <= bounded.high)).all()
         assert (bounded.low == bounded.high).all() == same
     assert set(sampled[sampled.condition == "torus"].level) == {6.0}
+
+
+def test_scores_have_their_chance_beside_them_and_what_is_a_check_has_none(exact):
+    has_chance = exact.groupby("measure").chance.apply(lambda chance: chance.notna().all())
+    with_chance = {"equivariance", "model_invariance", "model_agreement"}
+    assert set(has_chance[has_chance].index) == with_chance
+    without = exact[~exact.measure.isin(with_chance)]
+    assert without.chance.isna().all()
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_the_rows_equal_the_functions(exact):
     assert torch.allclose(
         values(column(exact, "noisy", "equivariance", "dihedral")), whole.value, atol=1e-6
     )
-    assert whole.floor is not None
+    assert whole.noise_floor is not None
     assert torch.allclose(
-        values(column(exact, "noisy", "equivariance", "redraw")), whole.floor, atol=1e-6
+        values(column(exact, "noisy", "noise_floor", "redraw")), whole.noise_floor, atol=1e-6
     )
     cosines = model_invariance(model, batch, Dihedral(4), n=8).cosine.value
     assert torch.allclose(
@@ -173,15 +173,27 @@ def test_chance_is_the_score_against_other_samples_moved_alike(exact):
         expected.append(
             (1 + 7 * sum(scores) / len(scores)) / 8
         )  # at the identity any explanation agrees with itself
-    found = column(exact, "saliency", "equivariance_chance", "dihedral")
-    assert found.value.tolist() == pytest.approx(expected, abs=1e-5)
-    unrelated = column(exact, "random", "equivariance_chance", "dihedral").value
+    found = column(exact, "saliency", "equivariance", "dihedral")
+    assert found.chance.tolist() == pytest.approx(expected, abs=1e-5)
+    unrelated = column(exact, "random", "equivariance", "dihedral").chance
     assert ((unrelated - 1 / 8).abs() < 0.1).all()
 
 
+def test_a_run_keeps_what_each_reference_adds_to_chance():
+    """The sums are of deviations from the chance level of each sample, so those of all references cancel."""
+    model, batch = series(6)
+    done = run(Symmetry(group="cyclic", elements=12), {"map": InputXGradient()}, batch, model)
+    references = done.references()
+    assert set(references.measure) == {"equivariance"}
+    assert references["sum"].abs().max() > 0.01
+    assert references["sum"].sum() == pytest.approx(0, abs=1e-9)
+    is_sample = references.reference.isin(batch.ids)
+    assert (references["count"] == len(batch) - is_sample).all()
+
+
 def test_only_stochastic_explainers_have_a_floor(exact):
-    assert set(exact[exact.condition == "redraw"].explainer) == {"noisy", "random"}
-    assert (column(exact, "random", "equivariance", "redraw").value.abs() < 0.3).all()
+    assert set(exact[exact.measure == "noise_floor"].explainer) == {"noisy", "random"}
+    assert (column(exact, "random", "noise_floor", "redraw").value.abs() < 0.3).all()
 
 
 @pytest.mark.parametrize(("batch_size", "shard_size"), [(1, 10), (3, 3), (64, 50)])
@@ -192,7 +204,7 @@ def test_the_table_does_not_depend_on_batches_or_shards(sampled, batch_size, sha
     first, second = sampled.set_index(KEY), again.set_index(KEY)
     second = second.reindex(first.index)
     assert (first.status == second.status).all() and (first.reason == second.reason).all()
-    for name in ("value", "low", "high"):
+    for name in ("value", "chance", "low", "high"):
         assert (first[name] - second[name]).abs().max() < 1e-5
 
 
@@ -207,8 +219,7 @@ def test_an_explanation_without_direction_is_undefined():
     frame = run(Symmetry(group="dihedral", sensitivity=0.1), [flat], images(5)).table()
     for measure, condition in (
         ("equivariance", "dihedral"),
-        ("equivariance_chance", "dihedral"),
-        ("equivariance", "redraw"),
+        ("noise_floor", "redraw"),
         ("max_sensitivity", "sensitivity"),
     ):
         rows = column(frame, "flat", measure, condition)
@@ -334,11 +345,7 @@ def test_repair_reaches_one_with_the_whole_group():
     frame = run(axis, methods, batch, model).table()
     for name, measure in (("moving", "invariance"), ("noisy", "equivariance")):
         raw = column(frame, name, measure, "cyclic").value
-        curve = frame[
-            (frame.explainer == name)
-            & (frame.condition == "symmetrised")
-            & (frame.measure == measure)
-        ]
+        curve = frame[(frame.explainer == name) & (frame.measure == "symmetrised")]
         means = curve.groupby("level").value.mean()
         assert means[1.0] == pytest.approx(raw.mean(), abs=1e-6), "one element is no repair"
         assert means[1.0] < means[4.0] < means[12.0]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heatproof import Batch, Model, UserError, rand
 from heatproof.axes.symmetry.criterion import compare
 from heatproof.axes.symmetry.groups import Cyclic, Dihedral, NodePermutation, Permutation, Torus
-from heatproof.axes.symmetry.orbit import orbit
+from heatproof.axes.symmetry.orbit import orbit_of
 from heatproof.axes.symmetry.scores import (
     equivariance,
     invariance,
@@ -221,9 +221,11 @@ def test_fresh_draws_spoil_gradient_shap_and_common_draws_do_not():
     model.module.hidden[0].weight.mul_(4)
     found = equivariance(model, batch, top(model, batch), GradientShap(samples=1), group, n=30)
     assert (found.value - 1).abs().max() < 1e-5
-    assert found.floor is not None
-    assert float(found.floor.mean()) < 0.9
-    assert equivariance(model, batch, top(model, batch), Saliency(), group, n=30).floor is None
+    assert found.noise_floor is not None
+    assert float(found.noise_floor.mean()) < 0.9
+    assert (
+        equivariance(model, batch, top(model, batch), Saliency(), group, n=30).noise_floor is None
+    )
 
 
 PERMUTED = ("sets", "graphs", "texts")
@@ -477,7 +479,7 @@ def test_the_orbit_of_one_sample_is_cut_into_pieces_that_fit(monkeypatch):
         model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12
     )
     monkeypatch.setattr("heatproof.axes.symmetry.orbit.VALUES_AT_ONCE", 5 * 24)
-    assert max(len(piece.batch) for piece in orbit(group, batch, 12).pieces()) == 5
+    assert max(len(piece.batch) for piece in orbit_of(group, batch, 12).pieces()) == 5
     again = equivariance(
         model, batch, top(model, batch), GradientShap(samples=2, sigma=0.3), group, n=12
     )

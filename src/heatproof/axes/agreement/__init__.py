@@ -8,6 +8,7 @@ AXIS = Axis(
     title="Agreement",
     question="do methods say the same of the same sample?",
     verb="agrees more with the others than",
+    best="agrees most with the others",
     evaluation=Agreement,
     measures=MEASURES,
     page="heatproof.axes.agreement.page",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -22,23 +21,9 @@ from heatproof.types import STRICT, Batch
 UNIT = (0.0, 1.0)
 MEASURES = (
     Measure(
-        "spearman",
-        "Spearman",
-        "rank correlation ρ, as (ρ + 1) / 2",
-        "neither",
-        "headline",
-        UNIT,
-        "column",
+        "spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", "neither", "headline", UNIT
     ),
-    Measure(
-        "jaccard",
-        "Jaccard",
-        "overlap of the k largest values",
-        "neither",
-        "component",
-        UNIT,
-        "column",
-    ),
+    Measure("jaccard", "Jaccard", "overlap of the k largest values", "neither", "component", UNIT),
     Measure(
         "sign_agreement",
         "Signs",
@@ -46,24 +31,22 @@ MEASURES = (
         "neither",
         "component",
         UNIT,
-        "column",
     ),
 )
-"""What is known of the measures of the section, the first of which speaks for it; nobody wins by agreeing."""
-ALONE = "no other sample to compare with"
+"""The measures of agreement; the first is the headline. None has a better direction: nobody wins by agreeing."""
 
 
 @plain_dataclass(frozen=True)
-class Compared:
-    """Maps of one explainer, ready to be compared: their profile, their signs (B, n), and why some have none."""
+class PreparedMaps:
+    """Maps of one explainer, ready to be compared: their profile, their signs (B, n), and why some have no score."""
 
     profile: Profile
     signs: Tensor
     reason: list[str]
 
     @classmethod
-    def of(cls, maps: Tensor, kind: str, k: int | float | str) -> Compared:
-        """Those of maps (B, …); Spearman and Jaccard do not ask who is whose neighbour."""
+    def of(cls, maps: Tensor, kind: str, k: int | float | str) -> PreparedMaps:
+        """Prepare maps (B, …); Spearman and Jaccard need no windows of neighbours."""
         signs = torch.nan_to_num(maps).flatten(1).sign()
         return cls(profile_of(maps, kind, k, windows=False), signs, reasons(maps, "the map"))
 
@@ -73,7 +56,7 @@ class Agreement:
     """Compare the maps of every two explainers, sample by sample: a section of the report, without a winner.
 
     For explainer A under the condition named after explainer B: (Spearman + 1) / 2, Jaccard of the k largest values,
-    and the share of the values other than 0 in both that have the same sign. `_chance` is the same of A's map with B's
+    and the share of the values other than 0 in both that have the same sign. Chance is the same of A's map with B's
     maps of other samples; of maps without signs it is as high as the score. It takes no pass of the model beyond the
     maps that other axes need too.
 
@@ -101,54 +84,67 @@ class Agreement:
         return self
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
-        """One column of scores per explainer, other explainer and measure."""
+        """Yield one column of scores per explainer, other explainer and measure."""
         kind = modality(subject.model, subject.batch)
-        every = {
-            name: Compared.of(subject.clean(name), kind, self.k) for name in subject.explainers
-        }
-        others = {
-            name: Compared.of(subject.reference(name), kind, self.k) for name in subject.explainers
-        }
-        for name, own in every.items():
-            for other, theirs in every.items():
+        maps, references = {}, {}
+        for name in subject.explainers:
+            maps[name] = PreparedMaps.of(subject.clean(name), kind, self.k)
+            references[name] = PreparedMaps.of(subject.reference(name), kind, self.k)
+        for name in subject.explainers:
+            for other in subject.explainers:
                 if other != name:
-                    yield from _scores(subject, name, other, own, theirs, others[other])
+                    yield from _scores(
+                        subject, name, other, maps[name], maps[other], references[other]
+                    )
 
 
 def _scores(
-    subject: Subject, name: str, other: str, own: Compared, theirs: Compared, elsewhere: Compared
+    subject: Subject,
+    name: str,
+    other: str,
+    own: PreparedMaps,
+    others: PreparedMaps,
+    references: PreparedMaps,
 ) -> Iterator[Scores]:
-    raw = compare(own.profile, theirs.profile) | {"sign_agreement": same_signs(own, theirs)}
-    unrelated = compare_all(elsewhere.profile, own.profile) | {
-        "sign_agreement": same_signs_of_all(elsewhere, own)
-    }
-    reason = [
-        f"{name}: {a}" if a else f"{other}: {b}" if b else ""
-        for a, b in zip(own.reason, theirs.reason, strict=True)
-    ]
-    for measure, value in raw.items():
-        yield Scores.column(
-            name, measure, (other, 0.0), value, reason, missing="no value that both maps have"
-        )
-        level, above = over_references(
+    """Yield the scores of an explainer against the `other` one, whose maps of reference samples give chance."""
+    values = compare(own.profile, others.profile)
+    values["sign_agreement"] = same_signs(own, others)
+    unrelated = compare_all(references.profile, own.profile)
+    unrelated["sign_agreement"] = same_signs_of_all(references, own)
+
+    reason = []
+    for own_reason, other_reason in zip(own.reason, others.reason, strict=True):
+        if own_reason:
+            reason.append(f"{name}: {own_reason}")
+        elif other_reason:
+            reason.append(f"{other}: {other_reason}")
+        else:
+            reason.append("")
+
+    for measure, value in values.items():
+        chance = over_references(
             unrelated[measure].cpu(), subject.batch.ids, subject.references.ids
         )
-        chance = Scores.column(
-            name, f"{measure}_chance", (other, 0.0), level, reason, missing=ALONE
+        yield Scores.column(
+            name,
+            measure,
+            (other, 0.0),
+            value,
+            reason,
+            missing="no value that both maps have",
+            chance=chance,
         )
-        yield replace(chance, by_reference=above)
 
 
-def same_signs(a: Compared, b: Compared) -> Tensor:
-    """The share (B,) of the values other than 0 in both maps that have the same sign; NaN where there is none."""
-    met = (a.signs * b.signs).double()
-    return (met.sum(1) / met.abs().sum(1) + 1) / 2
+def same_signs(a: PreparedMaps, b: PreparedMaps) -> Tensor:
+    """Return the share (B,) of the values other than 0 in both maps that have the same sign; NaN where there is none."""
+    products = (a.signs * b.signs).double()
+    return (products.sum(1) / products.abs().sum(1) + 1) / 2
 
 
-def same_signs_of_all(references: Compared, maps: Compared) -> Tensor:
-    """The same of every reference with every map, (R, B)."""
-    met, seen = (
-        references.signs @ maps.signs.T,
-        references.signs.abs() @ maps.signs.abs().T,
-    )  # whole numbers
-    return ((met / seen).double() + 1) / 2
+def same_signs_of_all(references: PreparedMaps, maps: PreparedMaps) -> Tensor:
+    """Return the same share for every reference with every map, (R, B)."""
+    # Sums of ±1 are whole numbers, so single precision is exact.
+    sums = references.signs @ maps.signs.T
+    counts = references.signs.abs() @ maps.signs.abs().T
+    return ((sums / counts).double() + 1) / 2

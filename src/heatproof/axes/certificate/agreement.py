@@ -19,93 +19,42 @@ from heatproof.types import Batch
 Agreement = Literal["argmax", "margin"]
 
 
-class Problem:
-    """The samples with their explanations α, ready to be masked, and what the model says of x ⊙ α.
+class MaskedInputs:
+    """Samples of which only some features are shown to the model, and whether its prediction stays.
 
-    `mask` and `free` (B, n) are the features kept at the least and those that can be added, `left_out` (B,) counts the
-    latter, `predicted` (B,) is the class on x ⊙ α, `agrees` (B,) whether α itself counts as agreement. `lost` (B,)
-    marks samples of which some masked input had scores that are not finite: nothing can be said of them.
+    `segments` number the features of each sample, `counts` (B,) says how many there are. `lost` (B,) marks samples of
+    which some masked input had scores that are not finite: nothing can be said of them.
     """
 
     def __init__(
         self,
         model: Model,
         batch: Batch,
-        mask: Tensor,
         features: Grouping,
         fill: Fill,
         agreement: Agreement,
-        margin: float | None,
-        target: Tensor | None,
-        seed: int,
+        margin: float | None = None,
     ) -> None:
-        self.model, self.features, self.agreement, self.batch = (
-            model,
-            features,
-            agreement,
-            batch.to(model.device),
-        )
         features.check(tuple(batch.x.shape))
+        self.model, self.task, self.features = model, model.task, features
+        self.agreement, self.margin = agreement, margin
+        self.batch = batch.to(model.device)
         self.segments = features.segments(self.batch)
-        counts = count(self.segments)
-        self.mask, self.free = _checked_mask(
-            mask, batch, features, counts, fixed(features, self.batch)
-        )
-        self.left_out = self.free.sum(1).cpu()
+        self.counts = count(self.segments)
         with torch.no_grad():
             if isinstance(features, Hiding):
                 self.inputs = self.fill = self.batch.x
             else:
                 self.inputs = model.inputs(self.batch)
                 self.fill = filled(fill, model, self.batch, self.inputs, self.segments)
-        self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
-        self.lost = torch.zeros(
-            len(batch), dtype=torch.int64, device=model.device
-        )  # counts, added up without a wait
-        everyone = torch.arange(len(batch), device=model.device)
-        reference = torch.cat(list(self.outputs(everyone, lambda some: self.mask[some])))
-        self.task, self.reference = model.task, reference
-        self.predicted = self.task.target(reference)
-        self.target = (
-            self.predicted
-            if target is None
-            else _checked_target(target, *reference.shape).to(model.device)
-        )
-        if agreement == "margin":
-            self.probability = _probabilities(self.task, reference)
-            first, second = self.probability.topk(2, dim=1).values.unbind(1)
-            half = (first - second) / 2
-            self.margin = half if margin is None else torch.full_like(half, margin)
-        self.agrees = (
-            torch.ones_like(self.target).bool()
-            if agreement == "margin"
-            else self.predicted == self.target
-        )
-
-    def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
-        """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
-        verdicts, start = [torch.zeros(0, dtype=torch.bool, device=owner.device)], 0
-        for logits in self.outputs(owner, build):
-            samples = owner[start : start + len(logits)]
-            start += len(logits)
-            if self.agreement == "argmax":
-                verdicts.append(
-                    self.task.same(self.reference[samples], logits, self.target[samples])
-                )
-            else:
-                change = (
-                    (_probabilities(self.task, logits) - self.probability[samples]).abs().amax(1)
-                )
-                same = logits.argmax(1) == self.predicted[samples]
-                verdicts.append((change <= self.margin[samples]) & same)
-        return torch.cat(verdicts)
-
-    def judge_sets(self, owner: Tensor, sets: Tensor) -> Tensor:
-        """The same of masks (R, n) that are there already, both on the CPU."""
-        return self.judge(owner, lambda some: sets[some.cpu()].to(owner.device)).cpu()
+        # Non-finite outputs per sample, added up on the device so that nothing waits for them.
+        self.lost = torch.zeros(len(batch), dtype=torch.int64, device=model.device)
 
     def outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-        """Logits (r, classes) of rows with only the features of their masks, as many at a time as the model takes."""
+        """Logits (r, classes) of rows with only the features of their masks, as many at a time as the model takes.
+
+        Row i is of the sample `owner[i]`; `build(rows)` makes the masks (r, n) of some rows.
+        """
         for rows in torch.split(torch.arange(len(owner), device=owner.device), self.model.rows):
             if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
                 continue
@@ -123,6 +72,68 @@ class Problem:
                 logits = self.model.logits(inputs, aux).double()
             self.lost.index_add_(0, samples, (~torch.isfinite(logits).all(1)).long())
             yield logits.nan_to_num()
+
+    def unchanged(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
+        """Whether rows `after` (R, K) agree with rows `before` (R, K), of which `target` (R,) is predicted, (R,) boolean."""
+        if self.agreement == "argmax":
+            return self.task.same(before, after, target)
+        old, new = _probabilities(self.task, before), _probabilities(self.task, after)
+        first, second = old.topk(2, dim=1).values.unbind(1)
+        # Half the gap: as long as no probability moves further, the first class stays the first.
+        allowed = (first - second) / 2 if self.margin is None else self.margin
+        same_class = after.argmax(1) == self.task.target(before)
+        return ((new - old).abs().amax(1) <= allowed) & same_class
+
+
+class Problem(MaskedInputs):
+    """The samples with their explanations α, ready to be masked, and what the model says of x ⊙ α.
+
+    `mask` and `free` (B, n) are the features kept at the least and those that can be added, `left_out` (B,) counts the
+    latter, `predicted` (B,) is the class on x ⊙ α, `agrees` (B,) whether α itself counts as agreement.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        batch: Batch,
+        mask: Tensor,
+        features: Grouping,
+        fill: Fill,
+        agreement: Agreement,
+        margin: float | None,
+        target: Tensor | None,
+        seed: int,
+    ) -> None:
+        super().__init__(model, batch, features, fill, agreement, margin)
+        always = fixed(features, self.batch)
+        self.mask, self.free = _checked_mask(mask, batch, features, self.counts, always)
+        self.left_out = self.free.sum(1).cpu()
+        self.key = rand.keys(seed, batch.ids, "certify").to(model.device)
+
+        every_sample = torch.arange(len(batch), device=model.device)
+        self.reference = torch.cat(list(self.outputs(every_sample, lambda rows: self.mask[rows])))
+        self.predicted = self.task.target(self.reference)
+        self.target = self.predicted
+        if target is not None:
+            self.target = _checked_target(target, *self.reference.shape).to(model.device)
+        self.agrees = self.predicted == self.target
+        if agreement == "margin":
+            _probabilities(self.task, self.reference)  # refuses tasks without classes
+            self.agrees = torch.ones_like(self.agrees)
+
+    def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
+        """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
+        verdicts = [torch.zeros(0, dtype=torch.bool, device=owner.device)]
+        start = 0
+        for logits in self.outputs(owner, build):
+            samples = owner[start : start + len(logits)]
+            start += len(logits)
+            verdicts.append(self.unchanged(self.reference[samples], logits, self.target[samples]))
+        return torch.cat(verdicts)
+
+    def judge_sets(self, owner: Tensor, sets: Tensor) -> Tensor:
+        """The same of masks (R, n) that are there already, both on the CPU."""
+        return self.judge(owner, lambda some: sets[some.cpu()].to(owner.device)).cpu()
 
 
 def _checked_target(target: Tensor, samples: int, classes: int) -> Tensor:

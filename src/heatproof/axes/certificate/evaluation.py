@@ -14,9 +14,10 @@ from torch import Tensor
 
 from heatproof.axes.certificate.agreement import Agreement
 from heatproof.axes.certificate.certify import Mode, certify
+from heatproof.axes.certificate.chance import SharedChance, random_set_rates
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations, joined
 from heatproof.axes.certificate.flips import TRIALS, as_pictures, find_flips
-from heatproof.axes.certificate.sequential import OPEN, YES, Method
+from heatproof.axes.certificate.sequential import OPEN, YES, Method, estimate_rule
 from heatproof.errors import UserError
 from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
 from heatproof.features import GroupingField, Patches, count, fixed, spread
@@ -31,10 +32,11 @@ MEASURES = (
     Measure(
         "rate",
         "stability rate",
-        "share of supersets that keep the prediction",
+        "share of supersets that keep the prediction; chance: random features",
         "higher",
         "headline",
         SHARE,
+        chance="calibrate",
     ),
     Measure(
         "stable",
@@ -86,6 +88,8 @@ EXAMPLES = 2
 """How many samples of an explainer a flip is searched for; each costs up to `TRIALS` passes that no row counts."""
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
+MOST_CHANCE_DRAWS = 64
+"""Enough: 64 draws leave an error of at most 0.06 per sample, where rates differ by 0.2 to 0.3 between samples."""
 NO_CLASSES = "only predicted classes are compared with the whole input"
 _OF_CERTIFY = (
     "features",
@@ -138,6 +142,12 @@ def _is_asked(threshold: float, info: ValidationInfo) -> float:
     return threshold
 
 
+def _only_for_rates(draws: int | None, info: ValidationInfo) -> int | None:
+    if draws and info.data.get("mode", "estimate") != "estimate":
+        raise ValueError("chance_draws is for mode 'estimate', whose rate has a chance level")
+    return draws
+
+
 Share = Annotated[float, Field(gt=0, lt=1)]
 Radii = Annotated[
     tuple[Annotated[int, Field(ge=1)], ...] | Literal["all"], AfterValidator(_different)
@@ -146,6 +156,7 @@ Fractions = Annotated[Share | tuple[Share, ...], AfterValidator(_different)]
 AnchorField = Annotated[Anchor, AfterValidator(_of_a_class)]
 ModeField = Annotated[Mode, AfterValidator(_has_a_rule)]
 Threshold = Annotated[Share, AfterValidator(_is_asked)]
+ChanceDraws = Annotated[Annotated[int, Field(ge=0)] | None, AfterValidator(_only_for_rates)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -154,8 +165,9 @@ class Certificate:
 
     For every radius r, one row per sample of `certified`, the guaranteed lower bound of the share τ_r of supersets on
     which the prediction stays (it fails with probability at most `delta`); of `passes`, what it cost; and by `mode`
-    "estimate": `rate`, τ_r to ± `epsilon`, with bounds `low` and `high`;
-    "decide": `stable`, 1 where τ_r ≥ `threshold` is shown and 0 where it is refuted, undefined where it stays open;
+    "estimate": `rate`, τ_r to ± `epsilon`, with bounds `low` and `high`, beside the chance level: the mean rate of
+    random feature sets of the same size, from `chance_draws` draws, 0 for none;
+    "decide": `stable`, 1 where τ_r ≥ `threshold` is shown and 0 where it is refuted, with status open where neither is;
     "hard": `unflipped`, 0 where a superset flipped the prediction, 1 where none did among as many draws as certify
     τ_r ≥ 1 − `epsilon`. That is less than hard stability, τ_r = 1, unless all supersets were tried.
     See `heatproof.certify` for these and the other parameters; radii "all" are 1, 2, … up to all features. Several
@@ -183,6 +195,17 @@ class Certificate:
     agreement: Agreement = "argmax"
     fill: Fill = "zero"
     anchor: AnchorField = "explanation"
+    chance_draws: ChanceDraws = None
+
+    @property
+    def draws_for_chance(self) -> int:
+        """How many random sets a chance level is measured with: as many as a rate may take, at most 64."""
+        if self.mode != "estimate":
+            return 0
+        if self.chance_draws is not None:
+            return self.chance_draws
+        rule = estimate_rule(self.epsilon, self.delta, self.method)
+        return min(rule.looks[-1], MOST_CHANCE_DRAWS)
 
     @property
     def fractions(self) -> dict[str, float]:
@@ -233,25 +256,24 @@ class Certificate:
 
         As many explainers as a batch has room for are certified together: the later looks are at few samples.
         """
-        names, together = (
-            list(subject.explainers),
-            max(1, subject.model.rows // max(1, len(subject.batch))),
-        )
+        names = list(subject.explainers)
+        together = max(1, subject.model.rows // max(1, len(subject.batch)))
+        random_sets = self.shared_chance(subject, subject.model, subject.target)
         for start in range(0, len(names), together):
-            asked = [
-                (name, *each)
+            requests = [
+                (name, condition, fraction)
                 for name in names[start : start + together]
-                for each in self.fractions.items()
+                for condition, fraction in self.fractions.items()
             ]
-            chosen = [self.explanations(subject, name, fraction) for name, _, fraction in asked]
-            every = self.certified(subject, subject.model, chosen, subject.target)
-            shown = self._exhibits(subject, chosen[:: len(self.fractions)])
-            for (name, condition, fraction), some, results in zip(
-                asked, chosen, every, strict=True
-            ):
-                for column in self.columns(subject.model, some, results, condition):
+            explanations = [self.explanations(subject, name, f) for name, _, f in requests]
+            results = self.certified(subject, subject.model, explanations, subject.target)
+            exhibits = self._exhibits(subject, explanations[:: len(self.fractions)])
+            for request, chosen, result in zip(requests, explanations, results, strict=True):
+                name, condition, fraction = request
+                chance = random_sets.rates(chosen) if random_sets else None
+                for column in self.columns(subject.model, chosen, result, condition, chance):
                     yield column if condition == RADIUS else replace(column, share=fraction)
-                yield from shown.pop(name, ())
+                yield from exhibits.pop(name, ())
 
     def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
         """The features that the maps of an explainer select; samples without a usable map say why."""
@@ -302,55 +324,88 @@ class Certificate:
         that one input of the model costs: the masks of a smoothed model.
         """
         radii = listed(self.radii)
-        asked: dict[str, Any] = {name: getattr(self, name) for name in _OF_CERTIFY}
+        settings: dict[str, Any] = {name: getattr(self, name) for name in _OF_CERTIFY}
 
-        def certified(part: Batch, extra: Tensor) -> Tensor:
+        def certify_part(part: Batch, extra: Tensor) -> Tensor:
             mask, full = extra[:, :-1].bool(), extra[:, -1]
             target = full if self.anchor == "full" else None
             result = certify(
-                model, part, mask, radii=radii, target=target, seed=subject.seed, **asked
+                model, part, mask, radii=radii, target=target, seed=subject.seed, **settings
             )
             same = (result.target == full.cpu())[:, None].expand_as(result.rate)
-            tensors = (
+            values = (
                 result.rate,
                 result.low,
                 result.high,
                 result.decision,
                 passes_each * result.passes,
+                result.early,
+                result.early_draws,
+                same,
             )
-            more = (result.early, result.early_draws, same)
-            return torch.stack([values.double() for values in (*tensors, *more)], 2)
+            return torch.stack([value.double() for value in values], 2)
 
-        every, results = joined(subject.batch, chosen), torch.zeros(0, len(radii), 8)
-        if len(every.rows):
-            results = subject.compute(certified, every.batch, every.with_class(whole))
+        everyone = joined(subject.batch, chosen)
+        results = torch.zeros(0, len(radii), 8)
+        if len(everyone.rows):
+            results = subject.compute(certify_part, everyone.batch, everyone.with_class(whole))
         return torch.split(results, [len(one.rows) for one in chosen])
 
+    def shared_chance(self, subject: Subject, model: Model, whole: Tensor) -> SharedChance | None:
+        """The chance levels that all explainers of a shard share; None where none are measured."""
+        draws = self.draws_for_chance
+        if not draws:
+            return None
+        radii = listed(self.radii)
+
+        def measure(batch: Batch, kept: Tensor, full: Tensor) -> Tensor:
+            return random_set_rates(
+                model,
+                batch,
+                kept,
+                self.features,
+                radii,
+                draws,
+                agreement=self.agreement,
+                fill=self.fill,
+                target=full if self.anchor == "full" else None,
+                seed=subject.seed,
+            )
+
+        return SharedChance(subject, whole, len(radii), measure)
+
     def columns(
-        self, model: Model, chosen: Explanations, results: Tensor, condition: str = RADIUS
+        self,
+        model: Model,
+        chosen: Explanations,
+        results: Tensor,
+        condition: str = RADIUS,
+        chance: Tensor | None = None,
     ) -> Iterator[Scores]:
-        """`sufficient`, then `certified`, `passes`, first draws and the mode's own measure, radius by radius."""
+        """`sufficient`, then `certified`, `passes`, first draws and the mode's own measure, radius by radius.
+
+        `results` (S, radii, 8) are those of `certified`, `chance` (S, radii) the rates of random sets.
+        """
         classes = model.task.exclusive
         same = results[:, 0, 7].masked_fill(results[:, 0, 0].isnan() | (not classes), torch.nan)
         yield chosen.column(
             "sufficient", (condition, 0.0), same, MASKED_NOT_FINITE if classes else NO_CLASSES
         )
-        for radius, result in zip(listed(self.radii), results.unbind(1), strict=True):
-            rate, low, high, decision, passes, early, draws, _ = result.unbind(1)
+        for r, radius in enumerate(listed(self.radii)):
+            rate, low, high, decision, passes, early, draws, _ = results[:, r].unbind(1)
             where = (condition, float(radius))
             yield chosen.column("certified", where, low)
             yield chosen.column("passes", where, passes)
             yield chosen.column("early", where, early)
             yield chosen.column("early_draws", where, draws)
             if self.mode == "estimate":
-                yield chosen.column("rate", where, rate, bounds=(low, high))
+                of_random_sets = None if chance is None else chance[:, r]
+                yield chosen.column("rate", where, rate, bounds=(low, high), chance=of_random_sets)
                 continue
-            still_open = f"open: too near {self.threshold:g} for the draws allowed"
-            missing = [MASKED_NOT_FINITE if bad else still_open for bad in low.isnan().tolist()]
+            measure = "stable" if self.mode == "decide" else "unflipped"
             answer = torch.where(decision == OPEN, torch.nan, (decision == YES).double())
-            yield chosen.column(
-                "stable" if self.mode == "decide" else "unflipped", where, answer, missing
-            )
+            why_open = f"open: too near {self.threshold:g} for the draws allowed"
+            yield chosen.decisions(measure, where, answer, (low, high), why_open)
 
     def notes(self, model: Model) -> list[str]:
         """What a task without classes leaves out."""

@@ -2,93 +2,115 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from heatproof import statistics
 from heatproof.axes.certificate.shares import delta, gaps_to, one_fraction
-from heatproof.axes.contract import AxisResult, Finding
-from heatproof.drawing.prose import each, plural, records, with_interval
+from heatproof.axes.certificate.words import like_random
+from heatproof.axes.contract import AxisResult, Finding, finding_template
+from heatproof.drawing.prose import each, records, with_interval
 
-FRAGILE = Finding(
+FRAGILE = finding_template(
+    "insufficient-features",
     axis="certificate",
-    severity="act",
     title="A few more features change the prediction",
-    seen="The share of supersets with up to r more features on which the prediction stays: {rates}.",
-    means="What the method calls important is not enough for the prediction: with most ways to add a few other "
-    "features the model says something else. So the explanation leaves out what holds the prediction.",
-    do="{better}Keep more of the picture: fraction: 0.5 in place of {fraction:g}. A smoothed model may be steadier; "
-    "the evaluation smoothing, with keeps: [0.25, 0.5, 1.0], shows at what cost in accuracy.",
+    seen="With up to r more features, the prediction stays the same for this share of supersets: {rates}.",
+    means="The features that the method calls important do not hold the prediction: with most ways of adding a few "
+    "others, the model predicts something else.",
+    do="{better}Keep more features (now {fraction:g}). A smoothed model may be more stable; the evaluation smoothing "
+    "shows what it costs in accuracy.",
 )
 BETTER = "Use {method}, which keeps {rate} at r = {radius:g}. "
-LOOSE = Finding(
+LOOSE = finding_template(
+    "loose-bound",
     axis="certificate",
-    severity="mind",
-    title="Less than half is guaranteed",
-    seen="The mean of the lower bounds is {bounds}; {their} measured rate is not shown to be below a half.",
-    means="The bound of a sample is what may be relied on but for a probability of δ = {delta:g}, and it promises less "
-    "than one in two. That is a matter of the budget as well as of the explanation: the bound lies below the measured "
-    "rate by up to ε = {epsilon:g}.",
-    do="{narrower}Or certify smaller radii; a bound at one radius says nothing of another.",
+    title="Less than one half is guaranteed",
+    seen="The mean lower bound is {bounds}; the measured rate is not significantly below one half.",
+    means="Each bound holds with probability 1 − δ (δ = {delta:g}). It lies below the measured rate by up to "
+    "ε = {epsilon:g}, so the sampling budget limits it as much as the explanation does.",
+    do="{narrower}Or certify smaller radii: each radius has a bound of its own.",
 )
-NARROWER = (
-    "epsilon: {half:g} in place of {epsilon:g} takes up to four times the passes and lifts it. "
-)
-LIKE_RANDOM = Finding(
+NARROWER = "Halve ε: up to four times the passes, and a higher bound. "
+LIKE_RANDOM = finding_template(
+    "not-above-random",
     axis="certificate",
-    severity="mind",
-    title="Not shown to keep the prediction better than random features",
-    seen="At r = {radius:g} the {what} less that of {control}, on the same samples: {gaps}.",
-    means="As many features picked at random keep the prediction about as well, as far as these samples can tell. The "
-    "certificate is then one of the model and of how much is kept, not of the explanation.",
-    do="Test more samples, or a smaller fraction, at which it matters more which features are kept.",
+    title="Not significantly better than random features",
+    seen="At r = {radius:g}, {what} minus that of {control}, on the same samples: {gaps}.",
+    means="As far as these samples can tell, random features keep the prediction as well. The certificate then says "
+    "something about the model and the number of features, not about the explanation.",
+    do="Test more samples, or a smaller fraction: it matters more then which features are kept.",
 )
+AT_CHANCE = replace(
+    LIKE_RANDOM,
+    seen="At r = {radius:g}, the calibrated rate (0: random features, 1: the prediction never changes) is {rates}. "
+    "Random features keep the prediction on {chance:.2f} of the supersets.",
+)
+NO_ROOM = "undefined, as random features always keep it"
 WHAT = {
-    "rate": "rate",
-    "stable": "share of positive decisions",
-    "unflipped": "share without a flip",
+    "rate": "the rate",
+    "stable": "the share of positive decisions",
+    "unflipped": "the share without a flip",
 }
 
 HALF = 0.5
+LARGER_FRACTION = 0.5
+"""The share of features to keep where fewer do not hold the prediction."""
 RANDOM = "random"
 """The registered name of the control that picks features at random."""
 
 
-def findings(judged: AxisResult) -> Iterator[Finding]:
-    """What one evaluation of certificates shows, in no particular order."""
-    judged = one_fraction(judged)
-    cells = statistics.summary([judged.cube])
-    yield from _below_half(judged, cells[~cells["control"].astype(bool)])
-    yield from _random_features(judged)
+def findings(result: AxisResult) -> Iterator[Finding]:
+    """Yield what one evaluation of certificates shows, in no particular order."""
+    result = one_fraction(result)
+    cells = statistics.summary([result.cube])
+    methods = cells[~cells["control"].astype(bool)]
+    yield from _below_half(result, methods)
+    if result.cube.is_calibrated("rate"):
+        yield from _at_chance(methods[methods["measure"] == "rate"])
+    else:
+        yield from _like_control(result)
 
 
-def _below_half(judged: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Radii from which on less than half is guaranteed, told apart by whether the rate itself is low."""
+def _below_half(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
+    """Radii from which less than half is guaranteed, by whether the rate itself is low."""
     low = cells[cells["high"] < HALF].sort_values("level", kind="stable")
     fragile = low[low["measure"] == "rate"].drop_duplicates("explainer")
     bounds = low[low["measure"] == "certified"].drop_duplicates("explainer")
     loose = bounds[~bounds["explainer"].isin(fragile["explainer"])]
     if len(fragile):
-        chosen = judged.settings.get("fraction", 0.25)
+        chosen = result.settings.get("fraction", 0.25)
         fraction = float(chosen[0] if isinstance(chosen, list | tuple) else chosen)
-        fill = {"rates": _at(fragile), "better": _better(cells), "fraction": fraction}
-        yield FRAGILE.filled(fill, fragile["explainer"])
+        words = {"rates": _at(fragile), "better": _better(cells), "fraction": fraction}
+        more_features = _settings_change({"fraction": LARGER_FRACTION})
+        change = more_features if fraction < LARGER_FRACTION else {}
+        yield FRAGILE.filled(words, fragile["explainer"], change=change)
     if len(loose):
-        names, epsilon = tuple(loose["explainer"]), float(judged.settings.get("epsilon", 0.1))
-        estimated = judged.settings.get("mode", "estimate") == "estimate"
-        narrower = NARROWER.format(half=epsilon / 2, epsilon=epsilon) if estimated else ""
-        fill = {"bounds": _at(loose), "their": plural(names, "its", "their"), "narrower": narrower}
-        yield LOOSE.filled(fill | {"epsilon": epsilon, "delta": delta(judged)}, names)
+        epsilon = float(result.settings.get("epsilon", 0.1))
+        is_estimate = result.settings.get("mode", "estimate") == "estimate"
+        words = {
+            "bounds": _at(loose),
+            "narrower": NARROWER if is_estimate else "",
+            "epsilon": epsilon,
+            "delta": delta(result),
+        }
+        change = _settings_change({"epsilon": epsilon / 2}) if is_estimate else {}
+        yield LOOSE.filled(words, loose["explainer"], change=change)
+
+
+def _settings_change(settings: dict[str, float]) -> dict[str, Any]:
+    """Return what to write into a study file for other settings of the certificate."""
+    return {"evaluations": [{"certificate": settings}]}
 
 
 def _better(cells: pd.DataFrame) -> str:
     """A method that keeps more than half at the largest radius for certain, if there is one."""
-    last = cells[
-        (cells["measure"] == "rate")
-        & (cells["level"] == cells["level"].max())
-        & (cells["low"] > HALF)
-    ]
+    at_largest = cells["level"] == cells["level"].max()
+    last = cells[(cells["measure"] == "rate") & at_largest & (cells["low"] > HALF)]
     if last.empty:
         return ""
     best = records(last.sort_values("mean", ascending=False, kind="stable"))[0]
@@ -104,22 +126,38 @@ def _at(rows: pd.DataFrame) -> str:
     )
 
 
-def _random_features(judged: AxisResult) -> Iterator[Finding]:
-    """Methods that are not shown to keep the prediction better than the same number of random features."""
-    cube = judged.cube
-    names = (
-        (e, judged.settings_of(e).get("name") or e) for e in cube.explainers if e in cube.controls
-    )
-    control = next((e for e, registered in names if registered == RANDOM), None)
-    if control is None or not judged.axis.headlines(cube):
+def _at_chance(rates: pd.DataFrame) -> Iterator[Finding]:
+    """Methods whose calibrated rate is not above 0 at the largest radius; `rates` are rows of the summary."""
+    last = rates[(rates["level"] == rates["level"].max()) & rates["chance"].notna()]
+    level = like_random(last)
+    if level.empty:
         return
-    measure, radius, gaps = gaps_to(judged, control)
+    told = []
+    for r in records(level):
+        score = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
+        told.append((r.explainer, score if math.isfinite(r.calibrated) else NO_ROOM))
+    words = {
+        "radius": float(level["level"].iloc[0]),
+        "rates": each(told),
+        "chance": float(level["chance"].mean()),
+    }
+    yield AT_CHANCE.filled(words, level["explainer"])
+
+
+def _like_control(result: AxisResult) -> Iterator[Finding]:
+    """Methods that are not shown to keep the prediction better than the control that picks random features."""
+    cube = result.cube
+    registered = {name: result.registered_name(name) for name in cube.controls}
+    control = next((e for e in cube.explainers if registered.get(e) == RANDOM), None)
+    if control is None or not result.axis.headlines(cube):
+        return
+    measure, radius, gaps = gaps_to(result, control)
     level = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
     if level:
-        fill = {
+        words = {
             "radius": radius,
             "what": WHAT[measure],
             "control": control,
             "gaps": each(level.items()),
         }
-        yield LIKE_RANDOM.filled(fill, level)
+        yield LIKE_RANDOM.filled(words, level)

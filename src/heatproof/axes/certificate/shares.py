@@ -19,24 +19,24 @@ RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_ra
 """The rules that promise τ = 1, and the measures that hold their radii."""
 
 
-def one_fraction(judged: AxisResult) -> AxisResult:
+def one_fraction(result: AxisResult) -> AxisResult:
     """The results of the first fraction, where there are several."""
-    first = judged.cube.conditions[0][0] if judged.cube.conditions else ""
-    own = [condition for condition in judged.cube.conditions if condition[0] == first]
-    return replace(judged, cube=judged.cube.select(conditions=own))
+    first = result.cube.conditions[0][0] if result.cube.conditions else ""
+    own = [condition for condition in result.cube.conditions if condition[0] == first]
+    return replace(result, cube=result.cube.select(conditions=own))
 
 
-def delta(judged: AxisResult) -> float:
+def delta(result: AxisResult) -> float:
     """The probability with which a bound may fail."""
-    return float(judged.settings.get("delta", 0.1))
+    return float(result.settings.get("delta", 0.1))
 
 
-def certified_mean(judged: AxisResult, explainer: str, condition: Condition) -> tuple[float, int]:
+def certified_mean(result: AxisResult, explainer: str, condition: Condition) -> tuple[float, int]:
     """The guaranteed lower bound of the mean rate over the samples, NaN without any, and how many they are.
 
     It fails with probability δ; for all methods and conditions at once where the study asks for `simultaneous`.
     """
-    cube = judged.cube
+    cube = result.cube
     if not {"early", "early_draws"} <= set(cube.values):
         return float("nan"), 0
     at = cube.explainers.index(explainer), cube.conditions.index(condition)
@@ -47,20 +47,20 @@ def certified_mean(judged: AxisResult, explainer: str, condition: Condition) -> 
     if not bool(known.any()):
         return float("nan"), 0
     radii = [c for c in cube.conditions if c[1] > 0]
-    statements = len(cube.explainers) * len(radii) if judged.settings.get("simultaneous") else 1
-    return mean_rate_low(shares[known], draws[known], delta(judged) / statements), int(known.sum())
+    statements = len(cube.explainers) * len(radii) if result.settings.get("simultaneous") else 1
+    return mean_rate_low(shares[known], draws[known], delta(result) / statements), int(known.sum())
 
 
 def gaps_to(
-    judged: AxisResult, control: str
+    result: AxisResult, control: str
 ) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
     """Headline, largest radius, and by how much each method is ahead of a control there, on the same samples.
 
     Mean difference and its simultaneous interval; a method is significantly ahead where the interval lies above 0.
     """
-    measure = next(iter(judged.axis.headlines(judged.cube)))
-    last = max(judged.cube.conditions, key=lambda condition: condition[1])
-    cube = judged.cube.select(conditions=[last])
+    measure = next(iter(result.axis.headlines(result.cube)))
+    last = max(result.cube.conditions, key=lambda condition: condition[1])
+    cube = result.cube.select(conditions=[last])
     tests = statistics.paired_tests([cube], measure, form="raw")
     found = {}
     for name in cube.explainers:
@@ -70,11 +70,11 @@ def gaps_to(
     return measure, last[1], found
 
 
-def least_rate(judged: AxisResult) -> float:
+def least_rate(result: AxisResult) -> float:
     """The rate that is promised of a sample that counts as certified: the threshold of a decision, else 1 − ε."""
-    if judged.settings.get("mode") == "decide":
-        return float(judged.settings.get("threshold", 0.9))
-    return 1 - float(judged.settings.get("epsilon", 0.1))
+    if result.settings.get("mode") == "decide":
+        return float(result.settings.get("threshold", 0.9))
+    return 1 - float(result.settings.get("epsilon", 0.1))
 
 
 def guaranteed_shares(cube: Cube, least: float) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from heatproof.axes.certificate.evaluation import (
     USUAL_THRESHOLD,
     Anchor,
     Certificate,
+    ChanceDraws,
     ModeField,
     Radii,
     Share,
@@ -110,8 +111,8 @@ class Smoothing:
     smoothed model predicts the label; and `passes` for x ⊙ α. λ = 1 is the model itself, of which nothing is certified.
     With `votes` the masks vote for classes in place of averaging probabilities.
 
-    Passes are those of the network: each input costs `samples`, and each λ another `samples` for the whole input, which
-    all explainers share and no row counts.
+    Passes are those of the network: each input costs `samples`, and each λ another `samples` for the whole input and
+    those of the chance level (see `certificate`), which all explainers share and no row counts.
 
     >>> Smoothing(keeps=(0.5, 1.0), radii=(3,)).conditions()
     [('λ=0.5', 0.0), ('λ=0.5', 3.0), ('λ=1', 0.0), ('λ=1', 3.0)]
@@ -134,6 +135,7 @@ class Smoothing:
     threshold: Threshold = USUAL_THRESHOLD
     votes: bool = False
     anchor: Anchor = "explanation"
+    chance_draws: ChanceDraws = None
 
     def conditions(self) -> list[Condition]:
         """(λ, 0) and (λ, r) for every λ and radius r."""
@@ -181,18 +183,25 @@ class Smoothing:
         refuse_changing(self.features, (1, *shape))
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
-        """Columns for every λ, explainer by explainer; the smoothed models and their accuracy serve all explainers."""
+        """Columns for every λ, explainer by explainer; smoothed models, accuracy and chance serve all explainers."""
         certificate = self.certificate
         models = [self._smooth(subject, keep) for keep in self.keeps]
-        whole = [self._whole(subject, model) for model in models]
+        predictions = [self._whole(subject, model) for model in models]
+        random_sets = [
+            certificate.shared_chance(subject, model, predicted)
+            for model, predicted in zip(models, predictions, strict=True)
+        ]
         for explainer in subject.explainers:
             chosen = certificate.explanations(subject, explainer, self.fraction)
-            for model, predicted in zip(models, whole, strict=True):
-                right = self._correct(subject, model, predicted)
-                radii = self._hard_radii(subject, model, chosen, predicted)
-                (found,) = certificate.certified(subject, model, [chosen], predicted, model.samples)
-                rates = certificate.columns(model, chosen, found, condition(model.keep))
-                for column in chain([replace(right, explainer=explainer)], radii, rates):
+            for model, predicted, sets in zip(models, predictions, random_sets, strict=True):
+                correct = self._correct(subject, model, predicted)
+                hard_radii = self._hard_radii(subject, model, chosen, predicted)
+                (result,) = certificate.certified(
+                    subject, model, [chosen], predicted, model.samples
+                )
+                chance = sets.rates(chosen) if sets else None
+                rates = certificate.columns(model, chosen, result, condition(model.keep), chance)
+                for column in chain([replace(correct, explainer=explainer)], hard_radii, rates):
                     yield replace(column, share=model.keep)
 
     def _smooth(self, subject: Subject, keep: float) -> Smoothed:

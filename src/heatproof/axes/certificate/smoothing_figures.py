@@ -20,7 +20,7 @@ guarantees = charted("smoothing", guarantee_chart, NO_SMOOTHING, NOT_CERTIFIED)
 rules = charted("smoothing", rule_chart, NO_SMOOTHING, NOT_CERTIFIED)
 rates = charted("smoothing", rates_chart, NO_SMOOTHING, NO_RATES)
 accuracies = charted(
-    "smoothing", lambda judged: accuracy_chart(judged.cube), NO_SMOOTHING, NO_LABELS
+    "smoothing", lambda result: accuracy_chart(result.cube), NO_SMOOTHING, NO_LABELS
 )
 
 ITEMS = (

@@ -6,40 +6,40 @@ from collections.abc import Iterator
 
 from heatproof.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
 from heatproof.axes.certificate.words import percent
-from heatproof.axes.contract import AxisResult, Finding
+from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.drawing.prose import records, some
 
-COSTLY = Finding(
+COSTLY = finding_template(
+    "smoothing-cost",
     axis="smoothing",
-    severity="act",
     title="Smoothing costs accuracy",
     seen="Accuracy is {smoothed}, and {plain} without smoothing.",
-    means="A guarantee about a model that no longer predicts well is worth little.",
-    do="{larger} Or train the model on masked inputs, so that it bears them.",
+    means="A guarantee about a model that predicts worse is worth less.",
+    do="{larger} Or train the model on masked inputs.",
 )
-STAY_AT = "Stay at λ = {keep:g} or more."
-LARGER = "Use larger λ."
-FURTHER = Finding(
+STAY_AT = "Use λ = {keep:g} or more."
+LARGER = "Use a larger λ."
+FURTHER = finding_template(
+    "soft-beyond-hard",
     axis="smoothing",
-    severity="note",
-    title="Soft guarantees reach further than hard ones",
-    seen="For {best.explainer} with λ = {best.keep:g} at r = {best.level:g}, τ ≥ {least:g} is guaranteed (SCA, δ = "
-    "{delta:g}) for {best.yes} of {best.n} samples, τ = 1 (a hard radius) for {best.yes_hard}.",
-    means="A hard radius promises that no superset turns the prediction, without error, and so is small. SCA promises "
-    "less, that most supersets do not, but for a probability of δ.",
-    do="Use hard radii where one exception is too many; beyond them use SCA and give its τ and δ.",
+    title="Soft guarantees reach larger radii than hard ones",
+    seen="{best.explainer}, λ = {best.keep:g}, r = {best.level:g}: τ ≥ {least:g} is guaranteed (SCA, δ = {delta:g}) for "
+    "{best.yes} of {best.n} samples, and τ = 1 (hard radius) for {best.yes_hard}.",
+    means="A hard radius means that no superset changes the prediction, without any error, so it is small. SCA says that "
+    "most supersets do not, with probability 1 − δ.",
+    do="Use hard radii where one exception is too many; beyond them use SCA and report its τ and δ.",
 )
 
 
-def findings(judged: AxisResult) -> Iterator[Finding]:
-    """What one sweep over λ shows, in no particular order."""
-    yield from _costly(judged)
-    yield from _further(judged)
+def findings(result: AxisResult) -> Iterator[Finding]:
+    """Yield what one sweep over λ shows, in no particular order."""
+    yield from _costly(result)
+    yield from _further(result)
 
 
-def _costly(judged: AxisResult) -> Iterator[Finding]:
-    """Values of λ with which accuracy is lower than without smoothing beyond doubt."""
-    rows = accuracy(judged.cube)
+def _costly(result: AxisResult) -> Iterator[Finding]:
+    """Values of λ with significantly lower accuracy than without smoothing."""
+    rows = accuracy(result.cube)
     plain, smoothed = rows[rows["keep"] == 1], rows[rows["keep"] < 1]
     if plain.empty:
         return
@@ -53,15 +53,15 @@ def _costly(judged: AxisResult) -> Iterator[Finding]:
         )
 
 
-def _further(judged: AxisResult) -> Iterator[Finding]:
-    """Where soft guarantees reach samples that hard ones do not, beyond doubt."""
-    least = least_rate(judged)
-    shares = guaranteed_shares(judged.cube, least)
-    shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(judged.cube.controls)]
+def _further(result: AxisResult) -> Iterator[Finding]:
+    """Where soft guarantees hold for significantly more samples than hard ones."""
+    least = least_rate(result)
+    shares = guaranteed_shares(result.cube, least)
+    shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(result.cube.controls)]
     soft, hard = shares[shares["rule"] == "SCA"], shares[shares["rule"] == "hard"]
     both = soft.merge(hard, on=["explainer", "keep", "level"], suffixes=("", "_hard"))
     further = both[both["low"] > both["high_hard"]]
     if len(further):
         best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
-        fill = {"best": best, "least": least, "delta": delta(judged)}
+        fill = {"best": best, "least": least, "delta": delta(result)}
         yield FURTHER.filled(fill, dict.fromkeys(further["explainer"]))

@@ -1,24 +1,26 @@
 """Dependence: does the map depend on what the model has learned, and on the class that is asked about?"""
 
 from heatproof.axes.contract import Axis
-from heatproof.axes.dependence.evaluation import CASCADES, MEASURES, WEIGHTS, Dependence
+from heatproof.axes.dependence.evaluation import MEASURES, Dependence
 
 TITLES = {
-    WEIGHTS: "random weights",
+    "weights": "random weights",
     "class": "another class",
     "clean": "the map itself",
+    "redraw": "second draw",
     "top_down": "from the output",
+    "bottom_up": "from the input",
 }
-TITLES["bottom_up"] = "from the input"
 
 
 def title(condition: str, level: float) -> str:
-    """A condition in words, with the share of layers that were randomised.
+    """Return a condition in words, with the share of layers that were randomised.
 
     >>> title("weights", 0.0), title("top_down", 0.25)
     ('random weights', 'from the output, 25 % of layers')
     """
-    return TITLES.get(condition, condition) + (f", {100 * level:.3g} % of layers" if level else "")
+    words = TITLES.get(condition, condition)
+    return f"{words}, {100 * level:.3g} % of layers" if level else words
 
 
 AXIS = Axis(
@@ -32,7 +34,6 @@ AXIS = Axis(
     findings="heatproof.axes.dependence.page",
     figures="heatproof.axes.dependence.page",
     marks="heatproof.axes.dependence.verdicts",
-    aside=frozenset(CASCADES),
     condition=title,
     trial={"any": {"k": 0.1, "draws": 2}},
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -10,23 +9,24 @@ import torch
 from torch import Tensor
 
 from heatproof.errors import UserError
-from heatproof.evaluation import Condition, Scores, Subject
-from heatproof.maps.chance import of_others, profile_of
+from heatproof.evaluation import ALONE, Chance, Condition, Scores, Subject
+from heatproof.maps.chance import of_others, over_references, profile_of
 from heatproof.maps.complexity import entropy
 from heatproof.maps.similarity import Profile, compare, compare_all, composite
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.types import Batch
 
-ALONE = "no other sample to compare with"
-SAME = "the maps of other samples are no different"
+NO_DIFFERENCE = "the maps of other samples are no different"
 LEAST_ROOM = 1e-9
+"""Below this distance between the maps of different samples no change can be set in relation to it."""
 
 
 @dataclass(frozen=True)
-class Clean:
-    """The maps (B, …) of one explainer under the model: their profile, what other samples score, why some have none.
+class CleanMaps:
+    """The maps (B, …) of one explainer under the model, what other samples score against them, and why some have none.
 
-    `apart` (R, B) is how far the similarity to each reference lies above the mean over those that are other samples.
+    `chance` has the mean similarity to the maps of the reference samples, by measure; `above_chance` (R, B) is how far
+    the similarity to each reference lies above that mean, NaN where a sample is that reference.
     """
 
     explainer: str
@@ -34,109 +34,147 @@ class Clean:
     kind: str
     k: int | float | str
     profile: Profile
-    chance: dict[str, Tensor]
-    apart: Tensor
+    chance: dict[str, Chance]
+    above_chance: Tensor
     reason: list[str]
 
     @classmethod
-    def of(cls, subject: Subject, explainer: str, kind: str, k: int | float | str) -> Clean:
-        """Those of a shard's samples."""
+    def of(cls, subject: Subject, explainer: str, kind: str, k: int | float | str) -> CleanMaps:
+        """Return the maps of a shard's samples."""
         maps = subject.clean(explainer)
-        own, others = profile_of(maps, kind, k), profile_of(subject.reference(explainer), kind, k)
-        ids, scores = (subject.batch.ids, subject.references.ids), _scored(compare_all(others, own))
-        scores = {name: of_others(score, *ids) for name, score in scores.items()}
-        chance = {name: score.nanmean(0) for name, score in scores.items()}
-        apart = scores["similarity"] - chance["similarity"]
-        finite = torch.isfinite(subject.readout).tolist()
-        blank = zip(finite, reasons(maps, "the clean map"), strict=True)
+        profile = profile_of(maps, kind, k)
+        reference_profile = profile_of(subject.reference(explainer), kind, k)
+        ids, reference_ids = subject.batch.ids, subject.references.ids
+        to_references = _with_mean(compare_all(reference_profile, profile))
+        chance = {
+            measure: over_references(scores, ids, reference_ids)
+            for measure, scores in to_references.items()
+        }
+        similarity = of_others(to_references["similarity"], ids, reference_ids)
+
+        reason = reasons(maps, "the clean map")
+        for row, is_finite in enumerate(torch.isfinite(subject.readout).tolist()):
+            if not is_finite:
+                reason[row] = NOT_FINITE
         return cls(
-            explainer,
-            maps,
-            kind,
-            k,
-            own,
-            chance,
-            apart,
-            [why if ok else NOT_FINITE for ok, why in blank],
+            explainer=explainer,
+            maps=maps,
+            kind=kind,
+            k=k,
+            profile=profile,
+            chance=chance,
+            above_chance=similarity - chance["similarity"].level,
+            reason=reason,
         )
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedMaps:
     """The maps (B, …) of the same samples under another network or for another class; NaN where there is a reason."""
 
     maps: Tensor
     reason: list[str]
 
 
-def changed(
-    subject: Subject,
-    clean: Clean,
+def explain_again(
+    clean: CleanMaps,
+    batch: Batch,
     target: Tensor,
     explain: Callable[[Batch, Tensor], Tensor],
-    what: str,
-) -> Changed:
-    """`explain(batch, target)` for the samples that have a clean map; what it refuses is a reason too."""
+    name: str,
+) -> ChangedMaps:
+    """Return the maps that `explain(batch, target)` makes of the samples that have a clean map.
+
+    If the explainer refuses, every sample gets its message as a reason: a network of random weights may be one on which
+    the method is not defined. `name` says in reasons which map it is.
+    """
     maps, reason = torch.full_like(clean.maps, torch.nan), list(clean.reason)
-    rows = torch.tensor([not why for why in reason]).nonzero().flatten()
+    rows = torch.tensor([not text for text in reason]).nonzero().flatten()
     if not len(rows):
-        return Changed(maps, reason)
-    whole = len(rows) == len(reason)
+        return ChangedMaps(maps, reason)
+
+    if len(rows) < len(reason):
+        batch, target = batch[rows], target[rows]
     try:
-        batch, classes = (subject.batch, target) if whole else (subject.batch[rows], target[rows])
-        maps[rows.to(maps.device)] = explain(batch, classes)
-    except (
-        UserError
-    ) as error:  # a network of random weights may not be one that the method is defined on
-        return Changed(maps, [why or f"{what} has no map: {error}" for why in reason])
-    lost = reasons(maps, what)
-    return Changed(maps, [why or new for why, new in zip(reason, lost, strict=True)])
+        maps[rows.to(maps.device)] = explain(batch, target)
+    except UserError as error:
+        return ChangedMaps(maps, [text or f"{name} has no map: {error}" for text in reason])
+    return ChangedMaps(maps, first_reasons(reason, reasons(maps, name)))
+
+
+def first_reasons(first: list[str], second: list[str]) -> list[str]:
+    """Return the first reason of each sample, or the second where there is no first.
+
+    >>> first_reasons(["", "flat"], ["not finite", ""])
+    ['not finite', 'flat']
+    """
+    return [a or b for a, b in zip(first, second, strict=True)]
+
+
+def similarities(clean: CleanMaps, changed: ChangedMaps) -> dict[str, Tensor]:
+    """Return how similar (B,) the maps are to the clean ones, by each measure and by their mean, `similarity`."""
+    changed_profile = profile_of(changed.maps, clean.kind, clean.k)
+    return _with_mean(compare(clean.profile, changed_profile))
+
+
+def similarity_scores(
+    clean: CleanMaps,
+    changed: ChangedMaps,
+    similar: dict[str, Tensor],
+    where: Condition,
+    repeat: int,
+) -> Iterator[Scores]:
+    """Yield every similarity beside its chance level, the mean similarity to maps of other samples."""
+    for measure, value in similar.items():
+        scores = Scores.column(
+            clean.explainer,
+            measure,
+            where,
+            value,
+            changed.reason,
+            missing="nothing left to compare",
+            chance=clean.chance[measure],
+        )
+        yield replace(scores, repeat=repeat)
 
 
 def change_scores(
-    clean: Clean,
-    now: Changed,
+    clean: CleanMaps,
+    changed: ChangedMaps,
+    similar: dict[str, Tensor],
+    measure: str,
     where: Condition,
-    headline: str,
     repeat: int = 0,
-    of: int = 1,
-    alone: bool = False,
-) -> Iterator[Scores]:
-    """The headline (1 − s) / (1 − c), and unless it is `alone` the similarities with their chance levels.
+) -> Scores:
+    """Return the change (1 − s) / (1 − c) of each map, with similarity s and chance level c.
 
-    Where the map is the same, s = 1, the headline is 0 whatever other samples score. It is one `of` as many repeats,
-    whose mean a reference moves by Σ (1 − s) / (1 − c)² times what it scores above c.
+    Chance is inside the value, so there is none beside it. A reference that scores x more than c against a sample adds
+    x (1 − s) / (1 − c)² to the change of that sample, to first order.
     """
-    scores = _scored(compare(clean.profile, profile_of(now.maps, clean.kind, clean.k)))
-    gone, room = 1 - scores["similarity"], 1 - clean.chance["similarity"]
-    far = torch.where(gone == 0, 0.0, gone / torch.where(room > LEAST_ROOM, room, torch.nan))
-    lonely = [ALONE if math.isnan(level) else SAME for level in room.tolist()]
-    columns: list[tuple[str, Tensor, str | list[str]]] = [(headline, far, lonely)]
-    for measure, value in scores.items() if not alone else ():
-        columns += [
-            (measure, value, "nothing left to compare"),
-            (f"{measure}_chance", clean.chance[measure], ALONE),
-        ]
-    for measure, value, missing in columns:
-        found = Scores.column(clean.explainer, measure, where, value, now.reason, missing=missing)
-        above = (
-            (clean.apart * (far / room).nan_to_num()).nansum(1) / of
-            if measure == headline
-            else None
-        )
-        yield replace(found, repeat=repeat, by_reference=above)
+    change, room = 1 - similar["similarity"], 1 - clean.chance["similarity"].level
+    score = change / torch.where(room > LEAST_ROOM, room, torch.nan)
+    # A map that stays the same has not changed, whatever other samples score.
+    score = torch.where(change == 0, 0.0, score)
 
-
-def entropy_rise(clean: Clean, now: Changed, where: Condition, repeat: int) -> Scores:
-    """(H′ − H) / H with the entropies of the map now, H′, and of the clean one, H."""
-    risen = entropy(now.maps) / entropy(clean.maps) - 1
+    missing = [ALONE if alone else NO_DIFFERENCE for alone in torch.isnan(room).tolist()]
+    scores = Scores.column(clean.explainer, measure, where, score, changed.reason, missing=missing)
+    added = clean.above_chance * (score / room)
     return replace(
-        Scores.column(clean.explainer, "entropy_rise", where, risen, now.reason), repeat=repeat
+        scores,
+        repeat=repeat,
+        reference_sums=added.nansum(1),
+        reference_counts=torch.isfinite(added).sum(1),
     )
 
 
-def _scored(scores: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The components with their mean, on the CPU."""
-    return {
-        name: value.cpu() for name, value in (scores | {"similarity": composite(scores)}).items()
-    }
+def entropy_rise(clean: CleanMaps, changed: ChangedMaps, where: Condition, repeat: int) -> Scores:
+    """Return (H′ − H) / H with the entropies of the map now, H′, and of the clean one, H."""
+    rise = entropy(changed.maps) / entropy(clean.maps) - 1
+    scores = Scores.column(clean.explainer, "entropy_rise", where, rise, changed.reason)
+    return replace(scores, repeat=repeat)
+
+
+def _with_mean(scores: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the similarities and their mean, `similarity`, on the CPU."""
+    with_mean = scores | {"similarity": composite(scores)}
+    return {measure: value.cpu() for measure, value in with_mean.items()}

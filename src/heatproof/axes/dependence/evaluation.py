@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -13,9 +14,18 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
-from heatproof.axes.dependence.change import Changed, Clean, change_scores, changed, entropy_rise
+from heatproof.axes.dependence.change import (
+    ChangedMaps,
+    CleanMaps,
+    change_scores,
+    entropy_rise,
+    explain_again,
+    first_reasons,
+    similarities,
+    similarity_scores,
+)
 from heatproof.errors import UserError
-from heatproof.evaluation import REDRAW, Better, Condition, Exhibit, Measure, Role, Scores, Subject
+from heatproof.evaluation import CLEAN, Condition, Exhibit, Measure, Scores, Subject
 from heatproof.explainers.precision import Agreed
 from heatproof.maps.chance import K, check_k
 from heatproof.maps.complexity import entropy, gini
@@ -31,84 +41,149 @@ from heatproof.models.randomised import (
     with_weights,
 )
 from heatproof.models.tasks import Answer
-from heatproof.types import STRICT, Batch, Complete
+from heatproof.types import STRICT, Batch, Complete, Explainer
 
-_UNIT: tuple[Better, Role, tuple[float, float]] = ("neither", "component", (0.0, 1.0))
-_HEAD = (
-    "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples"
+DEPENDENCE, CLASS_DEPENDENCE = "dependence", "class_dependence"
+CASCADE_DEPENDENCE = "cascade_dependence"
+NOISE_FLOOR = "noise_floor"
+
+Cascade = Literal["top_down", "bottom_up"]
+CASCADES: tuple[str, ...] = get_args(Cascade)
+WEIGHTS: Condition = ("weights", 0.0)
+CLASS: Condition = ("class", 0.0)
+REDRAW: Condition = ("redraw", 0.0)
+
+USUAL_NETWORKS = 5
+"""How many random networks are drawn unless a study says otherwise: the fewest whose spread says something."""
+
+_SIMILARITIES = (
+    ("similarity", "Similarity", "mean of the next three; tables have no ssim"),
+    ("ssim", "SSIM", "structural similarity of maps scaled to [0, 1]"),
+    ("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2"),
+    ("jaccard", "Jaccard", "overlap of the k largest values"),
 )
 MEASURES = (
-    Measure("dependence", "Dependence", _HEAD, "neither", "headline"),
     Measure(
-        "class_dependence",
+        DEPENDENCE,
+        "Dependence",
+        "(1 − similarity) / (1 − chance): 0 the map stays, 1 it changes as between unrelated samples",
+        better="neither",
+        role="headline",
+        noise_floor=NOISE_FLOOR,
+        networks=True,
+    ),
+    Measure(
+        CLASS_DEPENDENCE,
         "Class dependence",
         "the same when another class is explained",
-        "neither",
-        "component",
+        better="neither",
+        role="component",
+    ),
+    *(
+        Measure(
+            name,
+            title,
+            text,
+            better="neither",
+            role="component",
+            span=(0.0, 1.0),
+            noise_floor=f"{NOISE_FLOOR}_{name}",
+        )
+        for name, title, text in _SIMILARITIES
     ),
     Measure(
-        "similarity", "Similarity", "mean of the next three; tables have no ssim", *_UNIT, "column"
+        CASCADE_DEPENDENCE,
+        "Dependence, layer by layer",
+        "the same when only a share of the layers has random weights",
+        better="neither",
+        role="curve",
     ),
-    Measure("ssim", "SSIM", "structural similarity of maps scaled to [0, 1]", *_UNIT, "column"),
-    Measure("spearman", "Spearman", "rank correlation ρ, as (ρ + 1) / 2", *_UNIT, "column"),
-    Measure("jaccard", "Jaccard", "overlap of the k largest values", *_UNIT, "column"),
+    Measure(
+        NOISE_FLOOR,
+        "Noise floor",
+        "the same change between two random draws of a map under the same weights",
+        better="neither",
+        role="diagnostic",
+    ),
+    *(
+        Measure(
+            f"{NOISE_FLOOR}_{name}",
+            f"Noise floor of {title}",
+            "between two random draws of a map under the same weights",
+            better="neither",
+            role="diagnostic",
+            span=(0.0, 1.0),
+        )
+        for name, title, _ in _SIMILARITIES
+    ),
     Measure(
         "entropy_rise",
         "Rise of entropy",
         "relative, from the model to random weights",
-        "neither",
-        "component",
+        better="neither",
+        role="component",
     ),
-    Measure("gini", "Gini", "sparseness of the map: 0 even, 1 a single value", *_UNIT),
     Measure(
-        "entropy", "Entropy", "of the map’s shares, by log n: 1 even, 0 a single value", *_UNIT
+        "gini",
+        "Gini",
+        "sparseness of the map: 0 even, 1 a single value",
+        better="neither",
+        role="component",
+        span=(0.0, 1.0),
+    ),
+    Measure(
+        "entropy",
+        "Entropy",
+        "of the map’s shares, by log n: 1 even, 0 a single value",
+        better="neither",
+        role="component",
+        span=(0.0, 1.0),
     ),
     Measure(
         "completeness_gap",
         "Completeness gap",
         "|Σa − Δ| / (|Σa| + |Δ|), Δ what the map promises",
-        "lower",
-        *_UNIT[1:],
+        better="lower",
+        role="component",
+        span=(0.0, 1.0),
     ),
     Measure(
         "error_reached",
         "Error reached",
         "of the map by its size, by a method asked for one",
-        "lower",
-        "component",
+        better="lower",
+        role="component",
     ),
     Measure(
         "capped",
         "Capped",
         "1 where the ladder of counts ended before the error asked for",
-        "lower",
-        *_UNIT[1:],
+        better="lower",
+        role="component",
+        span=(0.0, 1.0),
     ),
     Measure(
         "passes",
         "Passes per map",
         "inputs that go through the network for one map",
-        "lower",
-        "cost",
+        better="lower",
+        role="cost",
     ),
 )
 """What is known of the measures of the axis, the first of which speaks for it."""
-
-Cascade = Literal["top_down", "bottom_up"]
-CASCADES: tuple[str, ...] = get_args(Cascade)
-WEIGHTS, CLASS, CLEAN = "weights", "class", "clean"
 
 
 @dataclass(frozen=True, config=STRICT)
 class Dependence:
     """Explain the predicted class again under random weights, and other classes under the model, and compare the maps.
 
-    For every map: SSIM, (Spearman + 1) / 2, top-k Jaccard and their mean, `similarity` s, each beside the same against
-    maps of other samples under the model (`_chance`, c), and `dependence` = (1 − s) / (1 − c). It is exactly 0 where
-    the map stays as it is, for both are drawn with the same random numbers, and 1 where the map is as unlike itself as
-    maps of unrelated samples are. Noise that knows the weights scores 1 too, so more is not better.
+    For every map: SSIM, (Spearman + 1) / 2, top-k Jaccard and their mean, `similarity` s, each beside its chance level
+    c, the same against maps of other samples under the model; and `dependence` = (1 − s) / (1 − c). It is exactly 0
+    where the map stays as it is, for both are drawn with the same random numbers, and 1 where the map is as unlike
+    itself as maps of unrelated samples are. Noise that knows the weights scores 1 too, so more is not better.
 
-    All layers are randomised at once, in `draws` networks that are made once per run; `scheme` is that of
+    All layers are randomised at once, in `draws` networks that are made once per run; every map is explained again under
+    each of them, and the number of the network is the `repeat` of its rows. `scheme` is that of
     `heatproof.models.randomised`, and `batch_norms` get the statistics of the reference samples or keep their own.
     `cascades` randomise `steps` growing shares of the layers, from the output ("top_down") or from the input
     ("bottom_up"). `classes` other classes of each sample are drawn by its id. Sparseness, entropy and its rise under
@@ -122,7 +197,7 @@ class Dependence:
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = True
 
-    draws: Annotated[int, Field(ge=0)] = 3
+    draws: Annotated[int, Field(ge=0)] = USUAL_NETWORKS
     classes: Annotated[int, Field(ge=0)] = 1
     scheme: Scheme = "permute"
     batch_norms: Literal["refit", "keep"] = "refit"
@@ -135,16 +210,20 @@ class Dependence:
 
     def conditions(self) -> list[Condition]:
         """Random weights, other classes, the map itself, and every step of every cascade."""
-        asked = {WEIGHTS: self.draws, CLASS: self.classes, CLEAN: 1}
-        steps = [
-            (cascade, step / self.steps)
-            for cascade in self.cascades
-            for step in range(1, self.steps + 1)
-        ]
-        return [
-            *((name, 0.0) for name, wanted in asked.items() if wanted),
-            *(steps if self.draws else ()),
-        ]
+        conditions = []
+        if self.draws:
+            conditions.append(WEIGHTS)
+        if self.classes:
+            conditions.append(CLASS)
+        conditions.append(CLEAN)
+        if self.draws:
+            conditions += [(cascade, share) for cascade in self.cascades for share in self._shares]
+        return conditions
+
+    @property
+    def _shares(self) -> list[float]:
+        """The shares of random layers at the steps of a cascade."""
+        return [step / self.steps for step in range(1, self.steps + 1)]
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse maps too small for k; `shape` is that of a sample."""
@@ -159,122 +238,172 @@ class Dependence:
         return self
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
-        """One column of scores per explainer, condition, draw and measure, explainer by explainer."""
+        """Yield one column of scores per explainer, condition, repeat and measure, explainer by explainer."""
         kind = modality(subject.model, subject.batch)
-        for explainer in subject.explainers:
-            clean = Clean.of(subject, explainer, kind, self.k)
-            yield from self._described(subject, clean)
-            if self.noise_floor and subject.explainers[explainer].stochastic:
-                yield from self._floor(subject, clean)
-            for draw in range(self.draws):
-                yield from self._randomised(subject, clean, draw)
-            yield from self._other_classes(subject, clean)
+        for name, explainer in subject.explainers.items():
+            clean = CleanMaps.of(subject, name, kind, self.k)
+            yield from _descriptions(subject, clean, explainer)
+            if self.noise_floor and explainer.stochastic:
+                yield from _noise_floors(subject, clean)
+            for network in range(self.draws):
+                yield from self._under_random_weights(subject, clean, explainer, network)
+            yield from self._for_other_classes(subject, clean)
 
-    def _described(self, subject: Subject, clean: Clean) -> Iterator[Scores]:
-        """What can be said of the map alone, and what it cost."""
-        name, where, item = clean.explainer, (CLEAN, 0.0), subject.explainers[clean.explainer]
-        yield Scores.column(name, "gini", where, gini(clean.maps), clean.reason)
-        yield Scores.column(name, "entropy", where, entropy(clean.maps), clean.reason)
-        if isinstance(item, Complete):
-            promised = subject.compute(
-                partial(item.promised, subject.model), subject.batch, subject.target
-            )
-            total, wanted = clean.maps.flatten(1).double().sum(1).cpu(), promised.double().cpu()
-            gap = (total - wanted).abs() / (total.abs() + wanted.abs())
-            yield Scores.column(
-                name, "completeness_gap", where, gap, clean.reason, missing="nothing was promised"
-            )
-        if isinstance(agreed := getattr(item, "error", None), Agreed):
-            error = torch.tensor(
-                [agreed.found[sample][1] for sample in subject.batch.ids], dtype=torch.float64
-            )
-            yield Scores.column(name, "error_reached", where, error, [""] * len(error))
-            yield Scores.column(
-                name, "capped", where, (error > agreed.asked).double(), [""] * len(error)
-            )
-        if len(subject.references):
-            target = subject.model.task.target(subject.predict(subject.references[:1]))
-            before = subject.model.passes
-            subject.explain(name, subject.references[:1], target)
-            spent = float(subject.model.passes - before)
-            known = spent or item.control  # other people's code may call the network itself
-            passes = torch.full((len(subject.batch),), spent if known else torch.nan)
-            yield Scores.column(
-                name, "passes", where, passes, [""] * len(passes), missing="passes are not counted"
-            )
+    def _under_random_weights(
+        self, subject: Subject, clean: CleanMaps, explainer: Explainer, network: int
+    ) -> Iterator[Scores]:
+        """Yield the scores under one random network, and under those of which only some layers are random."""
+        all_layers = self._random_network(subject, network)
+        changed = _explain_with(all_layers, subject, clean, explainer)
+        similar = similarities(clean, changed)
+        whole = change_scores(clean, changed, similar, DEPENDENCE, WEIGHTS, network)
+        yield whole
+        yield from similarity_scores(clean, changed, similar, WEIGHTS, network)
+        yield entropy_rise(clean, changed, WEIGHTS, network)
 
-    def _floor(self, subject: Subject, clean: Clean) -> Iterator[Scores]:
-        """How alike two draws of the same map are."""
-        again = subject.explain(clean.explainer, subject.batch, subject.target, subject.seed + 1)
-        lost = zip(clean.reason, reasons(again, "the map of the second draw"), strict=True)
-        second = Changed(again, [a or b for a, b in lost])
-        rows = change_scores(clean, second, (REDRAW, 0.0), "dependence")
-        yield from (row for row in rows if not row.measure.endswith("_chance"))
-
-    def _randomised(self, subject: Subject, clean: Clean, draw: int) -> Iterator[Scores]:
-        """Scores under one random network, and under those of which only some layers are random."""
-        whole = self._explained(subject, clean, self._network(subject, draw))
-        yield from change_scores(clean, whole, (WEIGHTS, 0.0), "dependence", draw, self.draws)
-        yield entropy_rise(clean, whole, (WEIGHTS, 0.0), draw)
         for cascade in self.cascades:
-            for step in range(1, self.steps + 1):
-                share, partly = step / self.steps, whole
-                if share < 1:
-                    partly = self._explained(
-                        subject, clean, self._network(subject, draw, cascade, share)
-                    )
-                yield from change_scores(
-                    clean, partly, (cascade, share), "dependence", draw, self.draws, alone=True
+            for share in self._shares:
+                if share == 1:  # every cascade ends at the network whose layers are all random
+                    yield replace(whole, measure=CASCADE_DEPENDENCE, condition=cascade, level=share)
+                    continue
+                some_layers = self._random_network(subject, network, cascade, share)
+                changed = _explain_with(some_layers, subject, clean, explainer)
+                similar = similarities(clean, changed)
+                yield change_scores(
+                    clean, changed, similar, CASCADE_DEPENDENCE, (cascade, share), network
                 )
 
-    def _explained(self, subject: Subject, clean: Clean, network: Workbench) -> Changed:
-        item = subject.explainers[clean.explainer]
-
-        def explain(batch: Batch, target: Tensor) -> Tensor:
-            return network.explain(item, clean.explainer, batch, target, subject.seed)
-
-        return changed(subject, clean, subject.target, explain, "the map of the random network")
-
-    def _network(
-        self, subject: Subject, draw: int, cascade: str = "", share: float = 1.0
+    def _random_network(
+        self, subject: Subject, network: int, cascade: str = "", share: float = 1.0
     ) -> Workbench:
-        """The model with a share of its layers random, made once per run."""
+        """Return the model with random weights in all layers, or in a share of them; made once per run."""
         refit_on = subject.references if self.batch_norms == "refit" else None
 
-        def make(model: Model) -> Model:
-            if not cascade:
-                return with_weights(
-                    model, random_weights(model, subject.seed, draw, self.scheme), refit_on
-                )
-            layers = layers_in_order(model, subject.references[:1])
-            layers = layers[::-1] if cascade == "top_down" else layers
-            chosen = {name for layer in layers[: math.ceil(share * len(layers))] for name in layer}
-            drawn = self._network(subject, draw).model.module.named_parameters()
-            return with_weights(
-                model, {name: new.data for name, new in drawn if name in chosen}, refit_on
-            )
+        def make() -> Workbench:
+            model = subject.model
+            if cascade:
+                drawn = self._random_network(subject, network).model.module.named_parameters()
+                chosen = _parameters_of_share(model, subject.references, cascade, share)
+                weights = {name: new.data for name, new in drawn if name in chosen}
+            else:
+                weights = random_weights(model, subject.seed, network, self.scheme)
+            return Workbench(with_weights(model, weights, refit_on), model.rows)
 
-        key = ("random weights", self.scheme, self.batch_norms, draw, cascade, share)
-        made: Workbench = subject.once(
-            key, lambda: Workbench(make(subject.model), subject.model.rows)
-        )
+        key = ("random weights", self.scheme, self.batch_norms, network, cascade, share)
+        made: Workbench = subject.once(key, make)
         return made
 
-    def _other_classes(self, subject: Subject, clean: Clean) -> Iterator[Scores]:
-        """Scores for other classes of each sample, in an order drawn by its id; the lead of an answer is no class."""
-        outputs = (
-            1 if isinstance(subject.model.task, Answer) else subject.predict(subject.batch).shape[1]
-        )
-        order = rand.permutation(
-            rand.keys(subject.seed, subject.batch.ids, "other class"), outputs - 1
-        )
-        others = order[:, : self.classes].unbind(1)
+    def _for_other_classes(self, subject: Subject, clean: CleanMaps) -> Iterator[Scores]:
+        """Yield the scores of the maps of other classes, which are drawn by the id of each sample."""
+        # The lead of an answer is a single number, so no other class can be asked about.
+        is_answer = isinstance(subject.model.task, Answer)
+        outputs = 1 if is_answer else subject.predict(subject.batch).shape[1]
+        keys = rand.keys(subject.seed, subject.batch.ids, "other class")
+        others = rand.permutation(keys, outputs - 1)[:, : self.classes].unbind(1)
         for number, other in enumerate(others):
-            target = (
-                other + (other >= subject.target.cpu()).long()
-            )  # all classes but the predicted one
+            # Numbers from the predicted class on move up by one, so that it is left out.
+            target = other + (other >= subject.target.cpu()).long()
             explain = partial(subject.explain, clean.explainer)
-            now = changed(subject, clean, target, explain, "the map of the other class")
-            yield from change_scores(
-                clean, now, (CLASS, 0.0), "class_dependence", number, len(others)
+            changed = explain_again(
+                clean, subject.batch, target, explain, "the map of the other class"
             )
+            similar = similarities(clean, changed)
+            yield change_scores(clean, changed, similar, CLASS_DEPENDENCE, CLASS, number)
+            yield from similarity_scores(clean, changed, similar, CLASS, number)
+
+
+def _explain_with(
+    network: Workbench, subject: Subject, clean: CleanMaps, explainer: Explainer
+) -> ChangedMaps:
+    """Return the maps of the shard's samples under a random network, for the classes that the model predicts."""
+
+    def explain(batch: Batch, target: Tensor) -> Tensor:
+        return network.explain(explainer, clean.explainer, batch, target, subject.seed)
+
+    return explain_again(
+        clean, subject.batch, subject.target, explain, "the map of the random network"
+    )
+
+
+def _parameters_of_share(
+    model: Model, references: Batch, cascade: str, share: float
+) -> frozenset[str]:
+    """Return the names of the parameters in a share of the layers, from the output or from the input."""
+    layers = layers_in_order(model, references[:1])
+    if cascade == "top_down":
+        layers = layers[::-1]
+    chosen = layers[: math.ceil(share * len(layers))]
+    return frozenset(name for layer in chosen for name in layer)
+
+
+def _noise_floors(subject: Subject, clean: CleanMaps) -> Iterator[Scores]:
+    """Yield how far two random draws of a map differ under the same weights, by every measure of change."""
+    redrawn = subject.explain(clean.explainer, subject.batch, subject.target, subject.seed + 1)
+    reason = first_reasons(clean.reason, reasons(redrawn, "the map of the second draw"))
+    changed = ChangedMaps(redrawn, reason)
+    similar = similarities(clean, changed)
+    yield change_scores(clean, changed, similar, NOISE_FLOOR, REDRAW)
+    for measure, value in similar.items():
+        yield Scores.column(
+            clean.explainer,
+            f"{NOISE_FLOOR}_{measure}",
+            REDRAW,
+            value,
+            reason,
+            missing="nothing left to compare",
+        )
+
+
+def _descriptions(subject: Subject, clean: CleanMaps, explainer: Explainer) -> Iterator[Scores]:
+    """Yield what can be said of the map alone, and what it cost."""
+    name = clean.explainer
+    yield Scores.column(name, "gini", CLEAN, gini(clean.maps), clean.reason)
+    yield Scores.column(name, "entropy", CLEAN, entropy(clean.maps), clean.reason)
+    if isinstance(explainer, Complete):
+        yield _completeness_gap(subject, clean, explainer)
+    precision = getattr(explainer, "error", None)
+    if isinstance(precision, Agreed):
+        yield from _precision(subject, name, precision)
+    if len(subject.references):
+        yield _passes_per_map(subject, name, explainer)
+
+
+def _completeness_gap(subject: Subject, clean: CleanMaps, explainer: Complete) -> Scores:
+    """Return how far the sum of each map is from what the explainer promises: |Σa − Δ| / (|Σa| + |Δ|)."""
+    promise = partial(explainer.promised, subject.model)
+    promised = subject.compute(promise, subject.batch, subject.target).double().cpu()
+    total = clean.maps.flatten(1).double().sum(1).cpu()
+    gap = (total - promised).abs() / (total.abs() + promised.abs())
+    return Scores.column(
+        clean.explainer,
+        "completeness_gap",
+        CLEAN,
+        gap,
+        clean.reason,
+        missing="nothing was promised",
+    )
+
+
+def _precision(subject: Subject, name: str, precision: Agreed) -> Iterator[Scores]:
+    """Yield the error that each map reached, and whether its count was capped before the error asked for."""
+    errors = [precision.found[sample][1] for sample in subject.batch.ids]
+    reached = torch.tensor(errors, dtype=torch.float64)
+    no_reason = [""] * len(errors)
+    yield Scores.column(name, "error_reached", CLEAN, reached, no_reason)
+    yield Scores.column(name, "capped", CLEAN, (reached > precision.asked).double(), no_reason)
+
+
+def _passes_per_map(subject: Subject, name: str, explainer: Explainer) -> Scores:
+    """Return how many inputs go through the network for one map, counted on the first reference sample."""
+    reference = subject.references[:1]
+    target = subject.model.task.target(subject.predict(reference))
+    before = subject.model.passes
+    subject.explain(name, reference, target)
+    counted = float(subject.model.passes - before)
+    # Other people's code may call the network itself, so 0 means 0 for controls alone.
+    is_known = counted > 0 or explainer.control
+    number = len(subject.batch)
+    passes = torch.full((number,), counted if is_known else torch.nan)
+    return Scores.column(
+        name, "passes", CLEAN, passes, [""] * number, missing="passes are not counted"
+    )

@@ -7,38 +7,42 @@ from typing import Literal
 import pandas as pd
 
 from heatproof import statistics
+from heatproof.axes.dependence.evaluation import DEPENDENCE
 from heatproof.statistics.cubes import Cube
 
 Verdict = Literal["blind", "not shown to depend", "depends"]
 BLIND: Verdict = "blind"
+UNDECIDED: Verdict = "not shown to depend"
+DEPENDS: Verdict = "depends"
 NEGLIGIBLE = 0.1
 """A map that changes by less than this share of what unrelated samples differ by is not worth telling from one that
 does not change. Scores cannot be negative, so no interval but that of exact zeros reaches 0."""
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """What two one-sided bounds of dependence allow to say; bounds that are missing allow nothing.
+    """Return what two one-sided bounds of dependence allow to say; bounds that are missing allow nothing.
 
     >>> verdict(0.0, 0.05), verdict(0.05, 0.4), verdict(0.2, 0.4), verdict(float("nan"), float("nan"))
     ('blind', 'not shown to depend', 'depends', 'not shown to depend')
     """
     if high < NEGLIGIBLE:
         return BLIND
-    return "depends" if low > NEGLIGIBLE else "not shown to depend"
+    if low > NEGLIGIBLE:
+        return DEPENDS
+    return UNDECIDED
 
 
-def judged_explainers(cube: Cube, measure: str = "dependence") -> pd.DataFrame:
-    """explainer, control, score, low, high and verdict, in the order of the study, of what was measured."""
-    found = statistics.ranking([cube], measure, better="neither")
-    found = found[found["score"].notna()]
-    words = [
-        verdict(low, high)
-        for low, high in zip(found["lower_bound"], found["upper_bound"], strict=True)
-    ]
-    return found[["explainer", "control", "score", "low", "high", "samples"]].assign(verdict=words)
+def verdicts(cube: Cube, measure: str = DEPENDENCE) -> pd.DataFrame:
+    """Return explainer, control, score, low, high, samples and verdict of what was measured, highest score first."""
+    ranked = statistics.ranking([cube], measure, better="neither")
+    scored = ranked[ranked["score"].notna()]
+    bounds = zip(scored["lower_bound"], scored["upper_bound"], strict=True)
+    columns = scored[["explainer", "control", "score", "low", "high", "samples"]]
+    return columns.assign(verdict=[verdict(low, high) for low, high in bounds])
 
 
 def marks(cube: Cube) -> dict[str, str]:
-    """The explainers whose maps do not change with the model, for the rankings of every axis."""
-    found = judged_explainers(cube)
-    return dict.fromkeys(map(str, found.loc[found["verdict"] == BLIND, "explainer"]), BLIND)
+    """Return the mark of the explainers whose maps do not change with the model, for the rankings of every axis."""
+    table = verdicts(cube)
+    blind = table.loc[table["verdict"] == BLIND, "explainer"]
+    return {str(explainer): BLIND for explainer in blind}

@@ -10,7 +10,7 @@ from heatproof.axes.faithfulness.evaluation import (
     Faithfulness,
     spans_of_curves,
 )
-from heatproof.drawing.methods import spoken
+from heatproof.drawing.methods import removal_words
 from heatproof.evaluation import Measure
 
 
@@ -20,7 +20,7 @@ def removed(condition: str, level: float) -> str:
     >>> removed("noisy_linear morf", 0.5), removed("zero", 0.0)
     ('noisy linear MoRF 0.5', 'zero')
     """
-    return spoken(f"{condition} {level:g}" if level else condition, {})
+    return removal_words(f"{condition} {level:g}" if level else condition)
 
 
 AXIS = Axis(
@@ -28,6 +28,7 @@ AXIS = Axis(
     title="Faithfulness",
     question="does removing what the map calls important hurt the prediction?",
     verb="is more faithful than",
+    best="is the most faithful method",
     evaluation=Faithfulness,
     measures=MEASURES,
     separable="imputers",

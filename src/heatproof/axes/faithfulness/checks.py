@@ -14,7 +14,7 @@ from heatproof.axes.faithfulness.frames import primary_first
 from heatproof.axes.faithfulness.kinds import KINDS
 from heatproof.axes.faithfulness.retraining.leakage import LEAK_BITS, TELLTALE, leakage_summary
 from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.methods import looks, spoken
+from heatproof.drawing.methods import looks, removal_words
 from heatproof.drawing.plots import Mark, cells, dots, mark, span
 from heatproof.drawing.prose import LISTED, at_least, listing, records, with_interval
 from heatproof.drawing.sheet import Plot
@@ -31,16 +31,15 @@ NOT_MEASURABLE += (
 )
 
 
-def consistency_chart(judged: AxisResult) -> Chart | Panel | None:
+def consistency_chart(result: AxisResult) -> Chart | Panel | None:
     """Spearman's correlation of rankings between strategies as a matrix for every readout."""
-    table = judged.related[judged.related["evaluation"].isin([judged.label, RETRAINING.name])]
-    again = judged.manifest.get("study", {}).get("evaluations", {}).get(RETRAINING.name, {})
+    table = result.related[result.related["evaluation"].isin([result.label, RETRAINING.name])]
+    retraining = result.manifest.study.evaluation(RETRAINING.name).parameters
     plots, said, few = [], "", 0
-    for measure in dict.fromkeys([frames.readout(judged), "accuracy"]):
+    for measure in dict.fromkeys([frames.readout(result), "accuracy"]):
         pairs = consistency(table, measure)
-        if again.get("against") != judged.settings.get(
-            "against"
-        ):  # two accuracies, which are not compared
+        if retraining.get("against") != result.settings.get("against"):
+            # Accuracy against the label and against the prediction are not compared.
             pairs = pairs[pairs["kind"] != "retraining"]
         pairs = pairs[pairs["level"].isna()]
         few += len(pairs)
@@ -94,28 +93,25 @@ def consistency_plot(pairs: pd.DataFrame, title: str) -> Plot:
 
 
 def _name(strategy: Strategy) -> str:
-    return spoken(f"{AGAIN if strategy[0] else ''}{strategy[1]} {strategy[2]}", {})
+    return removal_words(f"{AGAIN if strategy[0] else ''}{strategy[1]} {strategy[2]}")
 
 
-def leakage_rows(judged: AxisResult) -> pd.DataFrame:
+def leakage_rows(result: AxisResult) -> pd.DataFrame:
     """`leakage_summary` of this model and dataset; empty where nothing was measured."""
-    rows = judged.related[judged.related["evaluation"] == LEAKAGE.name]
+    rows = result.related[result.related["evaluation"] == LEAKAGE.name]
     summary = leakage_summary(rows) if len(rows) else pd.DataFrame()
     return summary if "mask_bits" in summary else pd.DataFrame()
 
 
-def leakage_charts(judged: AxisResult) -> list[Chart | Panel]:
+def leakage_charts(result: AxisResult) -> list[Chart | Panel]:
     """Bits that masks give away and pixels that are recognised, and a warning; or that nothing is known."""
-    measured = leakage_rows(judged)
+    measured = leakage_rows(result)
     if measured.empty:
-        text = NOT_MEASURED if frames.words(judged) is KINDS["image"] else NOT_MEASURABLE
+        text = NOT_MEASURED if frames.words(result) is KINDS["image"] else NOT_MEASURABLE
         return [Panel("leakage", "Leakage", text, Markup(""))]
-    columns = {"mask_bits": "Bits in the mask", "pixels": "Visible masks", "leak": "Leak"}
-    columns = {
-        name: title
-        for name, title in columns.items()
-        if name in measured and measured[name].notna().any()
-    }
+    titles = {"mask_bits": "Bits in the mask", "pixels": "Visible masks", "leak": "Leak"}
+    measured_columns = set(measured.columns[measured.notna().any()])
+    columns = {name: title for name, title in titles.items() if name in measured_columns}
     caption = "How much the mere shape of the removed part says of the class, and whether an imputed image shows it. "
     caption += "Bits in the mask: at least so much information about the class is in the mask (Fano’s bound on a "
     caption += "held-out probe at the lower confidence limit; each dot fails with probability at most 2.5 %). Visible "
@@ -132,19 +128,20 @@ def leakage_charts(judged: AxisResult) -> list[Chart | Panel]:
     plots = [
         plot
         for column, title in columns.items()
-        for plot in leakage_plots(judged, measured, column, title)
+        for plot in leakage_plots(result, measured, column, title)
     ]
     return [leak_panel(measured), Chart("leakage", "Leakage", caption, alt, plots)]
 
 
 def leakage_plots(
-    judged: AxisResult, measured: pd.DataFrame, column: str, title: str
+    result: AxisResult, measured: pd.DataFrame, column: str, title: str
 ) -> list[Plot]:
     """A plot for each imputer and order; of the fractions the largest value."""
     top = measured[measured[column].notna()].sort_values(column, ascending=False, kind="stable")
     top = top.drop_duplicates(["explainer", "condition"])
     order = {e: i for i, e in enumerate(dict.fromkeys(measured["explainer"]))}
-    named, plots = {**looks(order), **judged.looks}, []
+    named = {**looks(order), **result.looks}
+    plots = []
     ends = span(top[column], 0.0, 1.0 if column == "pixels" else 2 * LEAK_BITS)
     for imputer in primary_first(dict.fromkeys(measured["imputer"])):
         for way in sorted(dict.fromkeys(measured["order"]), key=lambda order: str(order) != "morf"):
@@ -155,19 +152,9 @@ def leakage_plots(
                 replace(mark(named[e], v), said=f"{100 * x:g} % removed")
                 for e, x, v in zip(part["explainer"], part["level"], part[column], strict=True)
             ]
-            plots += (
-                [
-                    dots(
-                        title,
-                        marks,
-                        ends,
-                        note=spoken(f"{imputer} {way}", {}),
-                        percent=column == "pixels",
-                    )
-                ]
-                if marks
-                else []
-            )
+            if marks:
+                note = removal_words(f"{imputer} {way}")
+                plots.append(dots(title, marks, ends, note=note, percent=column == "pixels"))
     return plots
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -53,15 +54,17 @@ def readouts(
 
 
 def _of_numbers(table: Tensor, target: Tensor, task: Task, clean: Tensor) -> dict[Readout, Tensor]:
-    columns, chance = target[:, None].expand(table.shape[:2]), task.probability(table)
-    same = task.same(clean[:, None].expand_as(table), table, columns)
-    found: dict[Readout, Tensor] = {"accuracy": same.double(), "logit": at(table, columns)}
-    if chance is not None:
-        found["probability"] = at(chance, columns)
-    return {
-        name: value.masked_fill(~torch.isfinite(table).all(-1), torch.nan)
-        for name, value in found.items()
+    columns = target[:, None].expand(table.shape[:2])
+    is_same_prediction = task.same(clean[:, None].expand_as(table), table, columns)
+    found: dict[Readout, Tensor] = {
+        "accuracy": is_same_prediction.double(),
+        "logit": at(table, columns),
     }
+    probabilities = task.probability(table)
+    if probabilities is not None:
+        found["probability"] = at(probabilities, columns)
+    finite = torch.isfinite(table).all(-1)
+    return {name: value.masked_fill(~finite, torch.nan) for name, value in found.items()}
 
 
 def area(fractions: Sequence[float], curve: Tensor, start: Tensor) -> Tensor:
@@ -78,7 +81,9 @@ def area(fractions: Sequence[float], curve: Tensor, start: Tensor) -> Tensor:
 
 
 def road(morf: Tensor, lerf: Tensor) -> Tensor:
-    """ROAD of both orders: the mean over fractions of (LeRF − MoRF) / 2, (B, S) each to (B,); larger is better.
+    """The mean over fractions of (LeRF − MoRF) / 2, (B, S) each to (B,); larger is better.
+
+    The ROAD paper has no such number: it reports the accuracy after MoRF, and that after LeRF, at each fraction.
 
     >>> road(torch.tensor([[0.5, 0.25]]), torch.tensor([[1.0, 0.75]])).tolist()
     [0.25]
@@ -107,46 +112,71 @@ def irof(fractions: Sequence[float], probability: Tensor, start: Tensor) -> Tens
     )
 
 
+@dataclass(frozen=True)
+class Summary:
+    """A curve in one number per sample, (B,), and the same number for a random order, where that is known."""
+
+    value: Tensor
+    chance: Tensor | None
+
+
+READ_FROM = {
+    "deletion_auc": "morf",
+    "insertion_auc": "lerf",
+    "pixel_flipping": "morf",
+    "aopc": "morf",
+}
+"""The order whose curve a number is read from."""
+
+
 def summaries(
     curves: Mapping[str, Mapping[Readout, Tensor]],
     fractions: Sequence[float],
     start: Mapping[Readout, Tensor],
     readout: Readout = "probability",
-) -> dict[str, Tensor]:
-    """Everything that the sweeps of one imputer say in one number per sample.
+) -> dict[str, Summary]:
+    """Return what the sweeps of one imputer say in one number per sample, by the name of the measure.
 
     `curves` maps orders to readouts (B, S), `start` holds the clean readouts (B,). road and aopc are of `readout`;
     deletion_auc is the area under the MoRF curve of the probability, insertion_auc that under the LeRF curve, both
-    where there is one, and pixel_flipping the area under the MoRF curve of the logit. A random order gives the same
-    with `_random`.
+    where there is one, and pixel_flipping the area under the MoRF curve of the logit. Their chance is the same number
+    for the order "random". The chance of road is 0: a random order backwards is a random order.
 
-    >>> curve = {"probability": torch.tensor([[0.5]]), "logit": torch.tensor([[1.0]])}
+    >>> morf = {"probability": torch.tensor([[0.5]]), "logit": torch.tensor([[1.0]])}
+    >>> random = {"probability": torch.tensor([[0.7]]), "logit": torch.tensor([[2.0]])}
     >>> start = {"probability": torch.tensor([1.0]), "logit": torch.tensor([3.0])}
-    >>> {name: value.item() for name, value in summaries({"morf": curve}, (1.0,), start).items()}
-    {'deletion_auc': 0.75, 'pixel_flipping': 2.0, 'aopc': 0.25}
+    >>> found = summaries({"morf": morf, "random": random}, (1.0,), start)
+    >>> {name: (one.value.item(), round(one.chance.item(), 3)) for name, one in found.items()}
+    {'deletion_auc': (0.75, 0.85), 'pixel_flipping': (2.0, 2.5), 'aopc': (0.25, 0.15)}
     """
-    found: dict[str, Tensor] = {}
-    sure = "probability" in start
 
-    def of(order: str, suffix: str = "") -> None:
-        curve = curves[order]
-        if sure:
-            found[f"deletion_auc{suffix}"] = area(
-                fractions, curve["probability"], start["probability"]
-            )
-        found[f"pixel_flipping{suffix}"] = area(fractions, curve["logit"], start["logit"])
-        found[f"aopc{suffix}"] = aopc(fractions, curve[readout], start[readout])
-
+    found: dict[str, Summary] = {}
     if "morf" in curves and "lerf" in curves:
-        found["road"] = road(curves["morf"][readout], curves["lerf"][readout])
-    if "morf" in curves:
-        of("morf")
-    if "lerf" in curves and sure:
-        found["insertion_auc"] = area(
-            fractions, curves["lerf"]["probability"], start["probability"]
-        )
-    if "random" in curves:
-        of("random", "_random")
-        if sure:
-            found["insertion_auc_random"] = found["deletion_auc_random"]
+        value = road(curves["morf"][readout], curves["lerf"][readout])
+        found["road"] = Summary(value, torch.zeros_like(value))
+
+    numbers = {
+        order: _numbers_of(curve, fractions, start, readout) for order, curve in curves.items()
+    }
+    at_random = numbers.get("random", {})
+    for measure, order in READ_FROM.items():
+        if measure in numbers.get(order, {}):
+            found[measure] = Summary(numbers[order][measure], at_random.get(measure))
+    return found
+
+
+def _numbers_of(
+    curve: Mapping[Readout, Tensor],
+    fractions: Sequence[float],
+    start: Mapping[Readout, Tensor],
+    readout: Readout,
+) -> dict[str, Tensor]:
+    """Return every number of one curve, whatever its order, by the name of the measure."""
+    found = {
+        "pixel_flipping": area(fractions, curve["logit"], start["logit"]),
+        "aopc": aopc(fractions, curve[readout], start[readout]),
+    }
+    if "probability" in start:
+        found["deletion_auc"] = area(fractions, curve["probability"], start["probability"])
+        found["insertion_auc"] = found["deletion_auc"]
     return found

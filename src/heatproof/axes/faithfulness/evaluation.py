@@ -16,7 +16,7 @@ from heatproof.axes.faithfulness.kinds import KINDS, check_kind, kind_of, usual
 from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import Exhibit, Measure, Scores, Subject
+from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
 from heatproof.features import GroupingField, Pixels, Tokens
 from heatproof.models import Model
 from heatproof.models.modality import modality
@@ -32,16 +32,17 @@ ACCURACY = Measure(
     "neither",
     "curve",
     SHARE,
+    "compare",
     rate=True,
 )
 MEASURES = (
     Measure(
         "road",
-        "ROAD",
-        "mean over fractions of (LeRF − MoRF) / 2",
+        "(LeRF − MoRF)/2",
+        "mean over fractions of (LeRF − MoRF) / 2 of the readout",
         "higher",
         "headline",
-        chance="zero",
+        chance="compare",
     ),
     Measure(
         "deletion_auc",
@@ -50,7 +51,7 @@ MEASURES = (
         "lower",
         "headline",
         SHARE,
-        "random",
+        "compare",
     ),
     Measure(
         "insertion_auc",
@@ -59,10 +60,10 @@ MEASURES = (
         "higher",
         "headline",
         SHARE,
-        "random",
+        "compare",
     ),
     Measure(
-        "aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="random"
+        "aopc", "AOPC", "mean drop along the MoRF curve", "higher", "headline", chance="compare"
     ),
     Measure(
         "pixel_flipping",
@@ -70,7 +71,17 @@ MEASURES = (
         "area under MoRF of the logit",
         "lower",
         "headline",
-        chance="random",
+        chance="compare",
+    ),
+    Measure(
+        "road_morf_accuracy",
+        "ROAD accuracy (MoRF)",
+        "accuracy after the most relevant are removed, as the ROAD paper reports it",
+        "lower",
+        "headline",
+        SHARE,
+        "compare",
+        rate=True,
     ),
     Measure(
         "irof",
@@ -78,7 +89,7 @@ MEASURES = (
         "area over the curve when segments are removed",
         "higher",
         "headline",
-        chance="random",
+        chance="compare",
     ),
     Measure(
         "faithfulness_correlation",
@@ -87,7 +98,7 @@ MEASURES = (
         "higher",
         "headline",
         SIGNED,
-        "zero",
+        "compare",
     ),
     Measure(
         "sensitivity_n",
@@ -96,7 +107,7 @@ MEASURES = (
         "higher",
         "headline",
         SIGNED,
-        "zero",
+        "compare",
     ),
     Measure(
         "infidelity_scaled",
@@ -119,16 +130,31 @@ MEASURES = (
         "neither",
         "curve",
         SHARE,
+        "compare",
     ),
     ACCURACY,
-    Measure("logit", "logit", "of the class predicted for the whole input", "neither", "curve"),
-    Measure("margin", "margin", "of that class over the next", "neither", "curve"),
+    Measure(
+        "logit",
+        "logit",
+        "of the class predicted for the whole input",
+        "neither",
+        "curve",
+        chance="compare",
+    ),
+    Measure(
+        "margin",
+        "margin",
+        "of that class over the next",
+        "neither",
+        "curve",
+        chance="compare",
+    ),
     Measure(
         "detectability",
         "detectability",
         "ROC area: filled inputs told from real ones",
         "neither",
-        "model",
+        "diagnostic",
         SHARE,
     ),
 )
@@ -155,6 +181,7 @@ NEEDS: dict[str, tuple[Order, ...]] = {
     "insertion_auc": ("lerf",),
     "pixel_flipping": ("morf",),
     "aopc": ("morf",),
+    "road_morf_accuracy": ("morf",),
     "irof": (),
     "infidelity": (),
     "sensitivity_n": (),
@@ -163,7 +190,8 @@ NEEDS: dict[str, tuple[Order, ...]] = {
 """Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
 OF_PROBABILITY = ("deletion_auc", "insertion_auc", "irof")
 """Metrics that are read from the probability, whatever the readout is."""
-SWEPT = tuple(metric for metric, orders in NEEDS.items() if orders)
+PER_CURVE = ("road", "deletion_auc", "insertion_auc", "pixel_flipping", "aopc")
+"""Metrics that say a whole curve in one number."""
 
 KNOWN = {**IMPUTERS, **CONTEXTUAL}
 IMAGE = (3, 2, 2)
@@ -186,12 +214,15 @@ class Faithfulness:
     `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`, as `readout` the
     probability of the class, or of a task without probabilities the explained number itself, and `against`.
 
-    For every imputer, order and fraction one row per sample of `accuracy` (1 while the top class is the label, or with
-    against="prediction", as where there are no labels, that of the whole image), and of `probability`, `logit` and
-    `margin` of the class predicted for the whole image. Then, per imputer, what these curves say in one number:
-    `road`, `deletion_auc`, `insertion_auc`, `pixel_flipping`, `aopc`, beside the same for a random order (`_random`);
-    and with `baseline` in place of removed `segments`: `irof`, and from one bank of random masks `infidelity`,
-    `sensitivity_n` and `faithfulness_correlation`. See `curves`, `mask_bank` and, for `detectability`, `realism`.
+    For every imputer, both orders of the map and every fraction there is one row per sample of `accuracy` (1 while the
+    top class is the label, or with against="prediction", as where there are no labels, that of the whole image), and of
+    `probability`, `logit` and `margin` of the class predicted for the whole image. Per imputer and fraction,
+    `road_morf_accuracy` is the accuracy that the ROAD paper reports. Per imputer, `road`, `deletion_auc`,
+    `insertion_auc`, `pixel_flipping` and `aopc` say a curve in one number. With `baseline` in place of removed
+    `segments` there are `irof`, and from one bank of random masks `infidelity`, `sensitivity_n` and
+    `faithfulness_correlation`. If "random" is among the `orders`, the same number for a random order of removal is the
+    `chance` of each row of a curve and of what is read from it. See `curves`, `mask_bank` and, for `detectability`,
+    `realism`.
 
     >>> Faithfulness(imputers="zero", fractions=(0.5,), orders=("morf", "lerf"), metrics=("road",)).conditions()
     [('zero morf', 0.5), ('zero lerf', 0.5), ('zero', 0.0)]
@@ -304,21 +335,24 @@ class Faithfulness:
             return self.metrics
         return tuple(metric for metric, orders in NEEDS.items() if set(orders) <= set(self.orders))
 
-    def conditions(self) -> list[tuple[str, float]]:
-        """(imputer and order, fraction) of the curves; (imputer, 0) and (imputer, size) of the other numbers.
+    def conditions(self) -> list[Condition]:
+        """Return (imputer and order, fraction) of the curves, and of other numbers (imputer, 0) or (imputer, share).
 
-        Where imputers are None, they are those for images.
+        The random order has rows of `detectability` alone. Where imputers are None, they are those for images.
         """
         axis = self._finished(IMAGE)
-        names, baseline = [label_of(imputer) for imputer in axis.imputers], label_of(axis.baseline)
-        listed = [
-            (f"{name} {order}", f)
-            for name in names
-            for order in self.orders
-            for f in self.fractions
-        ]
-        if set(SWEPT) & set(self.wanted):
-            listed += [(name, 0.0) for name in names]
+        baseline = label_of(axis.baseline)
+        listed: list[Condition] = []
+        for imputer in axis.imputers:
+            for order in self.orders:
+                listed += [
+                    (f"{label_of(imputer)} {order}", fraction) for fraction in self.fractions
+                ]
+        for imputer in axis.imputers:
+            if set(PER_CURVE) & set(self.wanted):
+                listed.append((label_of(imputer), 0.0))
+            if "road_morf_accuracy" in self.wanted:
+                listed += [(label_of(imputer), fraction) for fraction in self.fractions]
         if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
             listed.append((baseline, 0.0))
         if "sensitivity_n" in self.wanted:

@@ -10,35 +10,37 @@ from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import AXIS, RETRAINING, frames
 from heatproof.axes.faithfulness.consistency import COLUMNS, FEWEST, consistency
 from heatproof.axes.faithfulness.curve_charts import ORDERS, curve_chart
-from heatproof.axes.faithfulness.frames import HEADLINES
+from heatproof.axes.faithfulness.frames import HEADLINES, Reading
 from heatproof.axes.faithfulness.retraining.page import retraining_chart
 from heatproof.axes.material import Material, drawings
 from heatproof.drawing.latex import MISSING, Cell, Entry, Tabular, escape, unbeaten
 from heatproof.drawing.pieces import Item, Piece, Skipped, Table, about, subjects
 from heatproof.drawing.prose import records
+from heatproof.evaluation import Measure
+from heatproof.statistics.cubes import Cube
 
 NO_REMOVAL = "no removal rows: add `faithfulness` to the study"
 NO_RETRAINING = "no retrained networks: run `heatproof.retrain` into this directory"
 
 
 def _swept(material: Material) -> list[AxisResult]:
-    return [judged for judged in material.of(AXIS.name) if frames.imputers(judged.cube)]
+    return [result for result in material.of(AXIS.name) if frames.imputers(result.cube)]
 
 
 def _places(material: Material) -> list[AxisResult]:
-    """One of what was judged of each dataset and model that features were removed for, with or without retraining."""
+    """One of what was result of each dataset and model that features were removed for, with or without retraining."""
     first: dict[tuple[str, str], AxisResult] = {}
-    for judged in (*material.of(AXIS.name), *material.of(RETRAINING.name)):
-        first.setdefault((judged.cube.dataset, judged.cube.model), judged)
+    for result in (*material.of(AXIS.name), *material.of(RETRAINING.name)):
+        first.setdefault((result.cube.dataset, result.cube.model), result)
     return list(first.values())
 
 
 def removal_curves(material: Material, width: float) -> Iterator[Piece]:
     """Readouts against the share removed, most and least relevant first, a figure for every imputer."""
     charts = [
-        (judged, curve_chart(judged, imputer, frames.explainer_order(judged.cube)))
-        for judged in _swept(material)
-        for imputer in frames.imputers(judged.cube)
+        (result, curve_chart(result, imputer, frames.explainer_order(result.cube)))
+        for result in _swept(material)
+        for imputer in frames.imputers(result.cube)
     ]
     yield from drawings(charts, NO_REMOVAL, "no number")
 
@@ -46,16 +48,16 @@ def removal_curves(material: Material, width: float) -> Iterator[Piece]:
 def retrained_curves(material: Material, width: float) -> Iterator[Piece]:
     """Accuracy of networks retrained on what is left, both orders."""
     charts = [
-        (judged, chart)
-        for judged in _places(material)
-        if (chart := retraining_chart(judged)) is not None
+        (result, chart)
+        for result in _places(material)
+        if (chart := retraining_chart(result)) is not None
     ]
     yield from drawings(charts, NO_RETRAINING if _swept(material) else NO_REMOVAL, "")
 
 
 def _agreements(material: Material, kind: str) -> pd.DataFrame:
     """Mean rank correlations of one kind, a row for each pair of strategies; by accuracy as in the paper."""
-    compared = [consistency(judged.related) for judged in _places(material)]
+    compared = [consistency(result.related) for result in _places(material)]
     pairs = pd.concat(
         [pairs for pairs in compared if len(pairs)] or [pd.DataFrame(columns=COLUMNS)]
     )
@@ -132,36 +134,39 @@ def _agreement_table(
 def score_table(material: Material, width: float) -> Iterator[Piece]:
     """Methods by metrics: ROAD first, then what else the run has; bold within each metric."""
     scored = [
-        judged for judged in material.of(AXIS.name) if frames.best_headline(judged.cube) is not None
+        result for result in material.of(AXIS.name) if frames.best_headline(result.cube) is not None
     ]
     if not scored:
         yield Skipped("", NO_REMOVAL)
-    for judged, subject in zip(scored, subjects([judged.cube for judged in scored]), strict=True):
+    for result, subject in zip(scored, subjects([result.cube for result in scored]), strict=True):
+        cube = result.cube
         heads, columns = ["Method"], []
         for measure in HEADLINES:
-            lines = frames.lines(judged.cube, measure)
-            for line in lines:
-                standings = frames.standings(judged.cube, measure, line)
-                tests = frames.comparisons(judged.cube, measure, line)
-                means = standings.set_index("explainer")["mean"]
-                best = unbeaten(means, tests, judged.cube.controls, measure.sign)
-                columns.append(
-                    {
-                        r.explainer: Cell(r.mean, r.low, r.high, r.explainer in best)
-                        for r in records(standings)
-                    }
-                )
-                arrow = r"$\uparrow$" if measure.sign > 0 else r"$\downarrow$"
-                told = f" ({escape(line.name)})" if len(lines) > 1 else ""
-                heads.append(f"{escape(frames.short(measure))}{told} {arrow}")
-        caption = f"Faithfulness by method: {about(judged.cube)}. Arrows point to better. Bold: the best method and all "
+            readings = frames.readings(cube, measure)
+            arrow = r"$\uparrow$" if measure.sign > 0 else r"$\downarrow$"
+            for reading in readings:
+                where = f" ({escape(reading.name)})" if len(readings) > 1 else ""
+                heads.append(f"{escape(frames.short(measure))}{where} {arrow}")
+                columns.append(_score_column(cube, measure, reading))
+        caption = f"Faithfulness by method: {about(cube)}. Arrows point to better. Bold: the best method and all "
         caption += "that the corrected paired test does not separate from it, column by column; "
         caption += "controls are never bold. Brackets: 95 % intervals over samples."
-        order = frames.explainer_order(judged.cube)
         rows: list[list[Entry]] = [
-            [escape(e), *(column.get(e, MISSING) for column in columns)] for e in order
+            [escape(e), *(column.get(e, MISSING) for column in columns)]
+            for e in frames.explainer_order(cube)
         ]
         yield Table(subject, caption, Tabular(heads, rows))
+
+
+def _score_column(cube: Cube, measure: Measure, reading: Reading) -> dict[str, Cell]:
+    """explainer -> its score, bold where no other method is shown to be better."""
+    standings = frames.standings(cube, measure, reading)
+    tests = frames.comparisons(cube, measure, reading)
+    means = standings.set_index("explainer")["mean"]
+    best = unbeaten(means, tests, cube.controls, measure.sign)
+    return {
+        r.explainer: Cell(r.mean, r.low, r.high, r.explainer in best) for r in records(standings)
+    }
 
 
 ITEMS = (

@@ -9,17 +9,17 @@ from markupsafe import Markup
 
 from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Panel
-from heatproof.drawing.methods import spoken
+from heatproof.drawing.methods import removal_words
 from heatproof.drawing.pictures import photo, strip_row
 from heatproof.evaluation import Shown
 
 SIDE, MOST = 96, 12
 
 
-def strip(judged: AxisResult, order: Iterable[str]) -> Panel | None:
+def strip(result: AxisResult, order: Iterable[str]) -> Panel | None:
     """The first showcase sample as its most relevant pixels go, a row for every explainer."""
     going = [
-        item for item in judged.exhibits if judged.cube.made_of(item.condition).order == "morf"
+        item for item in result.exhibits if result.cube.made_of(item.condition).order == "morf"
     ]
     if not going:
         return None
@@ -34,11 +34,11 @@ def strip(judged: AxisResult, order: Iterable[str]) -> Panel | None:
     if not rows:
         return None
     kept = [*rows][:MOST]
-    names = {e: judged.looks[e].name for e in kept}
+    names = {e: result.looks[e].name for e in kept}
     body = Markup("").join(
         strip_row(names[e], [_tile(sample, names[e], i) for i in rows[e]]) for e in kept
     )
-    imputer = spoken(judged.cube.made_of(rows[kept[0]][0].condition).imputer, {})
+    imputer = removal_words(result.cube.made_of(rows[kept[0]][0].condition).imputer)
     caption = f"One image ({sample}), filled in by {imputer}, beside what is kept of it in white: what is left when a "
     caption += "given share of its most relevant pixels is gone, and the probability of the class predicted for the "
     caption += "whole image. One image is no evidence; the curves are."

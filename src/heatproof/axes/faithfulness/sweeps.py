@@ -260,11 +260,12 @@ def sweep(
     """
     samples = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
     most = int(sizes.max()) + 1 if sizes.numel() else 1
+    # A sample and a size as one number: what occurs twice is predicted once.
     unique: tuple[Tensor, Tensor] = torch.unique(samples * most + sizes, return_inverse=True)
     pairs, place = unique
     index, size = pairs.to(ranks.device) // most, pairs.to(ranks.device) % most
     logits = clean[index.cpu()]
-    some = (size > 0).nonzero().flatten()
+    some = (size > 0).nonzero().flatten()  # where nothing goes, the clean logits stay
     index, size = index[some], size[some]
 
     def keep(rows: slice) -> Tensor:
@@ -305,20 +306,29 @@ def removal(
     ([[[3.0, 0.0]], [[5.0, 0.0]]], [[[[1, 0]]], [[[0, 1]]]])
     """
     n = max(int(counts.max()), int(segments.max()) + 1) if len(counts) else 0
-    none = torch.zeros(len(batch), n, dtype=torch.float64, device=segments.device)
-    means = none if values is None else feature_means(values, segments, n)
-    at, sizes = (
-        torch.arange(len(batch)).repeat(len(orders)),
-        removal_sizes(fractions, counts).repeat(len(orders), 1),
+    if values is None:
+        means = torch.zeros(len(batch), n, dtype=torch.float64, device=segments.device)
+    else:
+        means = feature_means(values, segments, n)
+    forwards: Order = "random" if "random" in orders else "morf"
+    ranks = removal_ranks(means, counts, batch.ids, forwards, seed)
+
+    # One row for each order and sample, so that what all orders leave is imputed and predicted together.
+    by_order = [backwards(ranks, counts) if order == "lerf" else ranks for order in orders]
+    labels = segments.flatten(1).repeat(len(orders), 1)
+    pixel_ranks = torch.cat(by_order).gather(1, labels).reshape(-1, *segments.shape[1:])
+    sample = torch.arange(len(batch)).repeat(len(orders))
+    sizes = removal_sizes(fractions, counts).repeat(len(orders), 1)
+    all_go = sizes >= counts.repeat(len(orders))[:, None]
+    impossible = all_go & needs_kept(imputer)
+    logits = sweep(
+        predict,
+        batch[sample],
+        pixel_ranks,
+        sizes.masked_fill(impossible, 0),
+        imputer,
+        seed,
+        clean[sample],
     )
-    ranks = removal_ranks(
-        means, counts, batch.ids, "random" if "random" in orders else "morf", seed
-    )
-    ranks = torch.cat([backwards(ranks, counts) if order == "lerf" else ranks for order in orders])
-    ranks = ranks.gather(1, segments.flatten(1).repeat(len(orders), 1)).reshape(
-        -1, *segments.shape[1:]
-    )
-    empty = (sizes >= counts.repeat(len(orders))[:, None]) & needs_kept(imputer)
-    logits = sweep(predict, batch[at], ranks, sizes.masked_fill(empty, 0), imputer, seed, clean[at])
-    logits = logits.masked_fill(empty.cpu()[..., None], torch.nan)
-    return torch.stack(logits.chunk(len(orders))), torch.stack(ranks.chunk(len(orders)))
+    logits = logits.masked_fill(impossible.cpu()[..., None], torch.nan)
+    return torch.stack(logits.chunk(len(orders))), torch.stack(pixel_ranks.chunk(len(orders)))

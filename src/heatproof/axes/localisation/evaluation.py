@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor
 
-from heatproof.axes.localisation.measures import Sign, relevance, scored
+from heatproof.axes.localisation.measures import SPATIAL, Sign, region_scores, relevance
 from heatproof.axes.localisation.mosaic import UNSEEN, mosaics
 from heatproof.errors import UserError
 from heatproof.evaluation import (
@@ -27,33 +30,51 @@ from heatproof.models.modality import modality
 from heatproof.models.tasks import REGION
 from heatproof.types import STRICT, Batch
 
-_KNOWN = (
-    ("relevance_mass", "Relevance mass", "share of the relevance in the region"),
-    (
+UNIT = (0.0, 1.0)
+MEASURES = (
+    Measure(
+        "relevance_mass",
+        "Relevance mass",
+        "share of the relevance in the region",
+        "higher",
+        "headline",
+        UNIT,
+    ),
+    Measure(
         "relevance_rank",
         "Relevance rank",
         "share of the k largest values that lie in a region of k places",
+        "higher",
+        "component",
+        UNIT,
     ),
-    ("pointing", "Pointing game", "whether the peak is in the region"),
-    (
+    Measure(
+        "pointing",
+        "Pointing game",
+        "whether the peak is in the region",
+        "higher",
+        "component",
+        UNIT,
+        rate=True,
+    ),
+    Measure(
         "region_auc",
         "Area under ROC",
         "how surely the region has larger values than the rest; chance is ½",
+        "higher",
+        "component",
+        UNIT,
     ),
-    ("energy", "Energy", "share of the relevance in the box around the region"),
-)
-MEASURES = tuple(
     Measure(
-        *known,
-        better="higher",
-        role="component" if i else "headline",
-        span=(0.0, 1.0),
-        chance="column",
-        rate=known[0] == "pointing",
-    )
-    for i, known in enumerate(_KNOWN)
+        "energy",
+        "Energy",
+        "share of the relevance in the box around the region",
+        "higher",
+        "component",
+        UNIT,
+    ),
 )
-"""What is known of the measures of the axis, the first of which speaks for it."""
+"""The measures of localisation; the first is the headline."""
 By = Literal["regions", "mosaics"]
 REGIONS: By = "regions"
 MOSAICS: By = "mosaics"
@@ -64,13 +85,17 @@ NOTHING = "no relevance of that sign"
 
 @dataclass(frozen=True, config=STRICT)
 class Localisation:
-    """Ask how much of every map lies where its class is: `by` regions of the data, or by mosaics.
+    """Measure how much of every map lies where its class is: `by` regions of the data, or by mosaics.
 
     Relevance mass and rank, pointing game, area under the ROC curve, and energy, the mass in the box around the
-    region; `_chance` beside each is what a map without merit scores: the share of the region (of its box for energy),
-    and ½ under the curve. `sign` says which values count as evidence for the class, after channels are summed: the
-    positive ones, all by their size, or the negative ones. A sample counts where its label, if it has one, is
-    predicted, for the region is that of the label; `any_class` counts the others too.
+    region. The chance level of each is exact: the share of the region (of its box for energy), and ½ under the curve.
+    `sign` says which values count as evidence for the class, after channels are summed: the positive ones, all by
+    their size, or the negative ones. A sample counts where its label, if it has one, is predicted, for the region is
+    that of the label; `any_class` counts the others too.
+
+    In the pointing game a peak within `margin` pixels of the region is a hit, and chance is the share of places that
+    are this near. Zhang et al. (2018) allow 15 pixels on photographs; the default allows none, because what 15 pixels
+    are worth depends on the size of the picture.
 
     A mosaic holds the sample in one quarter and three references of other predicted classes in the others; the region
     is its tile. One whose tile does not raise the score of its class is flipped. Where data have no regions and `by` is
@@ -86,18 +111,19 @@ class Localisation:
     by: By | None = None
     sign: Sign = "positive"
     any_class: bool = False
+    margin: Annotated[int, Field(ge=0)] = 0
 
     @property
     def reexplains(self) -> bool:
-        """Mosaics are other inputs."""
+        """Whether other inputs are explained; mosaics are."""
         return self.by == MOSAICS
 
     def conditions(self) -> list[Condition]:
-        """One, named after where the regions come from."""
+        """The one condition, named after where the regions come from."""
         return [(self.by or REGIONS, 0.0)]
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse mosaics of what is no picture; `shape` is that of a sample."""
+        """Refuse mosaics of samples that are no pictures; `shape` is that of a sample."""
         if self.by == MOSAICS and (len(shape) != 3 or min(shape[1:]) < 2):
             raise UserError(
                 f"{self.name} makes mosaics of pictures (channels, height, width), got {tuple(shape)}"
@@ -105,55 +131,102 @@ class Localisation:
 
     def suited(self, model: Model, batch: Batch) -> Localisation:
         """By regions where the data name them, else by mosaics, where samples are pictures and there are classes."""
+        kind = modality(model, batch)
         by = self.by or (REGIONS if REGION in batch.aux else MOSAICS)
         if by == REGIONS and REGION not in batch.aux:
             raise UserError(
                 f"{self.name} needs regions, and the data name none: add regions to them, or by: {MOSAICS}"
             )
-        if by == MOSAICS and (modality(model, batch) != "image" or not model.task.exclusive):
+        if by == MOSAICS and (kind != "image" or not model.task.exclusive):
             what = f"mosaics need pictures and classes, which {model.name} has not"
             raise UserError(
                 f"{self.name} needs the regions of samples, and the data name none; {what}"
             )
-        return Localisation(by, self.sign, self.any_class)
+        if self.margin and kind not in SPATIAL:
+            raise UserError(
+                f"{self.name} has a margin of {self.margin} around regions, and the parts of a {kind} have no "
+                "distance; leave margin out"
+            )
+        return replace(self, by=by)
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
-        """One column of scores per explainer and measure, each beside its chance."""
-        batch, target = subject.batch, subject.target.cpu()
+        """Yield one column of scores per explainer and measure, with its chance level."""
         if self.by == MOSAICS:
-            batch, reason = mosaics(subject)
+            batch, excluded = mosaics(subject)
         else:
-            label = target if batch.label is None or self.any_class else batch.label.cpu()
-            reason = [
-                OTHER if wrong else "" for wrong in ((label >= 0) & (label != target)).tolist()
-            ]
-        kind, region = modality(subject.model, batch), batch.aux[REGION].bool().cpu()
-        mask = batch.aux.get("mask", batch.aux.get("attention_mask"))
-        there = (
-            torch.ones_like(region)
-            if mask is None or mask.shape != region.shape
-            else mask.bool().cpu()
-        )
-        sizes = zip(
-            *((part.flatten(1).sum(1).tolist()) for part in (region & there, there)), strict=True
-        )
-        blank = ["" if 0 < inside < size else WHOLE if inside else EMPTY for inside, size in sizes]
+            batch, excluded = subject.batch, self._other_class_predicted(subject)
+        kind = modality(subject.model, batch)
+        region = batch.aux[REGION].bool().cpu()
+        there = _places(batch, region)
+        unusable = _unusable_regions(region, there)
+
         for name in subject.explainers:
-            maps = (
-                subject.explain(name, batch, subject.target)
-                if self.by == MOSAICS
-                else subject.clean(name)
-            )
-            lost = zip(blank, reason, reasons(maps, "the map"), strict=True)
-            why = [empty or other or flat for empty, other, flat in lost]
-            status = torch.tensor(
-                [FLIPPED if text == UNSEEN else UNDEFINED if text else OK for text in why]
-            )
+            if self.by == MOSAICS:
+                maps = subject.explain(name, batch, subject.target)
+            else:
+                maps = subject.clean(name)
             values = relevance(maps, kind, self.sign)
-            if values.shape != region.shape:
-                shapes = f"regions have shape {tuple(region.shape[1:])}, but maps {tuple(values.shape[1:])}"
-                raise UserError(f"{shapes} places")
-            for measure, score in scored(values, region, there, kind).items():
+            _check_shapes(region, values)
+            undefined = reasons(maps, "the map")
+            reason = [
+                first or second or third
+                for first, second, third in zip(unusable, excluded, undefined, strict=True)
+            ]
+            status = torch.tensor([_status(why) for why in reason])
+            for measure, score in region_scores(values, region, there, kind, self.margin).items():
                 yield Scores.column(
-                    name, measure, self.conditions()[0], score, why, status, missing=NOTHING
+                    name,
+                    measure,
+                    self.conditions()[0],
+                    score.value,
+                    reason,
+                    status,
+                    missing=NOTHING,
+                    chance=score.chance,
                 )
+
+    def _other_class_predicted(self, subject: Subject) -> list[str]:
+        """Return why a region of the label says nothing about the class explained, empty for samples where it does."""
+        label = subject.batch.label
+        if label is None or self.any_class:
+            return [""] * len(subject.batch)
+        label = label.cpu()
+        wrong = (label >= 0) & (label != subject.target.cpu())
+        return [OTHER if is_wrong else "" for is_wrong in wrong.tolist()]
+
+
+def _places(batch: Batch, region: Tensor) -> Tensor:
+    """Return which places (B, …) are no padding."""
+    mask = batch.aux.get("mask", batch.aux.get("attention_mask"))
+    if mask is None or mask.shape != region.shape:
+        return torch.ones_like(region)
+    return mask.bool().cpu()
+
+
+def _unusable_regions(region: Tensor, there: Tensor) -> list[str]:
+    """Return why the region of a sample can tell no map from another, empty where it can."""
+    inside = (region & there).flatten(1).sum(1)
+    places = there.flatten(1).sum(1)
+    found = []
+    for k, n in zip(inside.tolist(), places.tolist(), strict=True):
+        if k == 0:
+            found.append(EMPTY)
+        elif k == n:
+            found.append(WHOLE)
+        else:
+            found.append("")
+    return found
+
+
+def _check_shapes(region: Tensor, values: Tensor) -> None:
+    """Refuse regions that do not fit the maps."""
+    if values.shape != region.shape:
+        shapes = f"regions have shape {tuple(region.shape[1:])}, but maps {tuple(values.shape[1:])}"
+        raise UserError(f"{shapes} places")
+
+
+def _status(reason: str) -> int:
+    """Return the status of a pair with this reason."""
+    if not reason:
+        return OK
+    return FLIPPED if reason == UNSEEN else UNDEFINED

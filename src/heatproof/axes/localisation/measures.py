@@ -1,90 +1,119 @@
-"""How much of a map lies in a region, by five measures, each beside what chance scores."""
+"""How much of a map lies in a region, by five measures, and what an uninformative map scores by each of them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
+from scipy import ndimage
 from torch import Tensor
 
 Sign = Literal["positive", "absolute", "negative"]
-VECTORS = {"image": 1, "volume": 1, "series": 1, "set": -1, "graph": -1, "text": -1}
-"""Over which dimension the values of a place are summed: its channels, or the vector of an element or token."""
-BOXED = ("image", "volume", "series")
+SUMMED_DIMENSION = {"image": 1, "volume": 1, "series": 1, "set": -1, "graph": -1, "text": -1}
+"""The dimension over which the values of a place are summed: its channels, or the vector of an element or token."""
+SPATIAL = ("image", "volume", "series")
+"""The kinds of data whose places have neighbours, so that a region has a box and a margin around it."""
+
+
+class RegionScore(NamedTuple):
+    """The scores (B,) of maps by one measure, and the chance level (B,) of each."""
+
+    value: Tensor
+    chance: Tensor
 
 
 def relevance(maps: Tensor, kind: str, sign: Sign = "positive") -> Tensor:
-    """The values (B, …) of the places of a map: sums of channels, of which the positive part is taken, or the size, or
-    the negative part: which one counts as evidence is a choice, and a map whose sign means something else must say so.
+    """Return the relevance (B, …) of the places of a map: the sums of its channels, by the sign that counts.
+
+    Which sign is evidence for the class is a choice: the positive part, the absolute value, or the negative part.
 
     >>> relevance(torch.tensor([[[[2.0, -1.0]], [[1.0, -3.0]]]]), "image").tolist()
     [[[3.0, 0.0]]]
     """
     values = maps.detach().double().cpu()
-    values = values.sum(VECTORS[kind]) if kind in VECTORS and maps.ndim > 2 else values
-    return (
-        values.abs()
-        if sign == "absolute"
-        else (values if sign == "positive" else -values).clamp(min=0)
-    )
+    if kind in SUMMED_DIMENSION and maps.ndim > 2:
+        values = values.sum(SUMMED_DIMENSION[kind])
+    if sign == "absolute":
+        return values.abs()
+    if sign == "negative":
+        values = -values
+    return values.clamp(min=0)
 
 
-def scored(values: Tensor, region: Tensor, there: Tensor, kind: str = "image") -> dict[str, Tensor]:
-    """Every measure of values (B, …) in a region (B, …) of the places that are `there`, (B,), and chance for each.
+def region_scores(
+    values: Tensor, region: Tensor, there: Tensor, kind: str = "image", margin: int = 0
+) -> dict[str, RegionScore]:
+    """Return the scores and chance levels of relevance (B, …) in a region (B, …), by measure.
+
+    `there` (B, …) has the places that are no padding. In the pointing game a peak within `margin` pixels of the
+    region counts as a hit.
+
+    Chance is exact: the expected score when the values are shuffled over the places.
 
     >>> region = torch.tensor([[[True, False], [False, False]]])
-    >>> found = scored(torch.tensor([[[3.0, 1.0], [0.0, 0.0]]]), region, torch.ones_like(region))
-    >>> {name: float(value) for name, value in found.items() if "chance" not in name}
+    >>> scores = region_scores(torch.tensor([[[3.0, 1.0], [0.0, 0.0]]]), region, torch.ones_like(region))
+    >>> {name: float(score.value) for name, score in scores.items()}
     {'relevance_mass': 0.75, 'relevance_rank': 1.0, 'pointing': 1.0, 'region_auc': 1.0, 'energy': 0.75}
     """
-    inside, boxed = (region & there).flatten(1), (box(region & there) & there).flatten(1)
-    there, total = there.flatten(1), there.flatten(1).sum(1).double()
-    ranked = values.flatten(1).masked_fill(~there, -torch.inf)  # padding comes last
-    amount = values.flatten(1) * there
-    top = ranked == ranked.amax(1, keepdim=True)
-    area = inside.sum(1) / total
-    found = {
-        "relevance_mass": ((amount * inside).sum(1) / amount.sum(1), area),
-        "relevance_rank": (_rank(ranked, inside), area),
-        "pointing": ((top & inside).sum(1).double() / top.sum(1), area),
-        "region_auc": (_auc(ranked, inside, there), torch.full_like(area, 0.5)),
+    region = region & there
+    inside = region.flatten(1)
+    hit_area = (within(region, margin) & there).flatten(1)
+    present = there.flatten(1)
+    places = present.sum(1).double()
+    area = inside.sum(1) / places
+
+    amount = values.flatten(1) * present
+    total = amount.sum(1)
+    ranked = values.flatten(1).masked_fill(~present, -torch.inf)  # padding comes last
+    peaks = ranked == ranked.amax(1, keepdim=True)
+    share_of_hits = (peaks & hit_area).sum(1).double() / peaks.sum(1)
+
+    scores = {
+        "relevance_mass": RegionScore((amount * inside).sum(1) / total, area),
+        "relevance_rank": RegionScore(_rank(ranked, inside), area),
+        "pointing": RegionScore(share_of_hits, hit_area.sum(1) / places),
+        "region_auc": RegionScore(_auc(ranked, inside, present), torch.full_like(area, 0.5)),
     }
-    if kind in BOXED:
-        found["energy"] = ((amount * boxed).sum(1) / amount.sum(1), boxed.sum(1) / total)
-    columns = {name: score for name, (score, _) in found.items()}
-    return columns | {
-        f"{name}_chance": c.masked_fill(~torch.isfinite(s), torch.nan)
-        for name, (s, c) in found.items()
-    }
+    if kind in SPATIAL:
+        boxed = (box(region) & there).flatten(1)
+        scores["energy"] = RegionScore((amount * boxed).sum(1) / total, boxed.sum(1) / places)
+    return scores
 
 
 def _rank(ranked: Tensor, inside: Tensor) -> Tensor:
-    """The share of the k largest values that lie in a region of k places; ties count by their expectation."""
+    """Return the share of the k largest values that lie in a region of k places.
+
+    Values that tie with the k-th largest fill what is left of the k; each of them counts by its share of it.
+    """
     k = inside.sum(1, keepdim=True)
-    last = ranked.sort(1, descending=True).values.gather(1, (k - 1).clamp(min=0))
-    above, tied = ranked > last, ranked == last
-    left = (
-        (k - above.sum(1, keepdim=True))
-        * (tied & inside).sum(1, keepdim=True)
-        / tied.sum(1, keepdim=True)
-    )
-    return (((above & inside).sum(1, keepdim=True) + left) / k)[:, 0]
+    kth_largest = ranked.sort(1, descending=True).values.gather(1, (k - 1).clamp(min=0))
+    above = ranked > kth_largest
+    tied = ranked == kth_largest
+    left = k - above.sum(1, keepdim=True)
+    share_of_tied = (tied & inside).sum(1, keepdim=True).double() / tied.sum(1, keepdim=True)
+    hits = (above & inside).sum(1, keepdim=True) + left * share_of_tied
+    return (hits / k)[:, 0]
 
 
 def _auc(ranked: Tensor, inside: Tensor, there: Tensor) -> Tensor:
-    """How probably a place of the region has a larger value than one outside; a tie counts half."""
+    """Return the probability that a place of the region has a larger value than one outside; a tie counts half.
+
+    It is Mann and Whitney's U over the number of pairs, from the mean ranks of tied values.
+    """
     ordered = ranked.sort(1).values
-    ends = [
-        torch.searchsorted(ordered, ranked.contiguous(), right=side).double()
-        for side in (False, True)
-    ]
-    ranks = (ends[0] + ends[1] + 1) / 2 - (~there).sum(1, keepdim=True)
-    k, outside = inside.sum(1).double(), (there & ~inside).sum(1)
-    return ((ranks * inside).sum(1) - k * (k + 1) / 2) / (k * outside)
+    ranked = ranked.contiguous()
+    smaller = torch.searchsorted(ordered, ranked).double()
+    smaller_or_tied = torch.searchsorted(ordered, ranked, right=True).double()
+    padding = (~there).sum(1, keepdim=True)  # it has the lowest ranks
+    ranks = (smaller + smaller_or_tied + 1) / 2 - padding
+    k = inside.sum(1).double()
+    outside = (there & ~inside).sum(1)
+    u = (ranks * inside).sum(1) - k * (k + 1) / 2
+    return u / (k * outside)
 
 
 def box(region: Tensor) -> Tensor:
-    """The smallest box (B, …) around a region (B, …); empty around none.
+    """Return the smallest box (B, …) around a region (B, …); it is empty around an empty one.
 
     >>> box(torch.tensor([[[True, False], [False, False], [True, True]]])).int().tolist()
     [[[1, 1], [1, 1], [1, 1]]]
@@ -92,6 +121,23 @@ def box(region: Tensor) -> Tensor:
     whole = torch.ones_like(region)
     for dim in range(1, region.ndim):
         others = [d for d in range(1, region.ndim) if d != dim]
-        seen = (region.any(others, keepdim=True) if others else region).int()
-        whole &= (seen.cummax(dim).values & seen.flip(dim).cummax(dim).values.flip(dim)).bool()
+        occupied = (region.any(others, keepdim=True) if others else region).int()
+        from_first = occupied.cummax(dim).values
+        to_last = occupied.flip(dim).cummax(dim).values.flip(dim)
+        whole &= (from_first & to_last).bool()
     return whole
+
+
+def within(region: Tensor, margin: int) -> Tensor:
+    """Return the places (B, …) at most `margin` from a region (B, …), by Euclidean distance.
+
+    >>> within(torch.tensor([[True, False, False, False]]), 2).int().tolist()
+    [[1, 1, 1, 0]]
+    """
+    if margin == 0:
+        return region
+    near = torch.zeros_like(region)
+    for i, outside in enumerate((~region).numpy()):
+        if not outside.all():  # the distance from an empty region is not defined
+            near[i] = torch.from_numpy(ndimage.distance_transform_edt(outside) <= margin)
+    return near

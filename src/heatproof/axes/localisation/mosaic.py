@@ -18,47 +18,70 @@ UNSEEN = "the tile does not raise the score of its class: the network does not s
 
 
 def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
-    """Every sample of a shard in one quarter, drawn by its id, references of other predicted classes in the others.
+    """Return a mosaic for every sample of a shard, and why some cannot be judged (empty where they can).
 
-    The region of each is its tile. Beside them stands why some cannot be judged: a tile must raise the score of its
-    class over that of a fourth reference in its place.
+    The sample is in one quarter, drawn by its id, and references of other predicted classes are in the others. The
+    region is the tile of the sample. The tile must raise the score of its class over that of a fourth reference in
+    its place.
     """
-    batch, others, task = subject.batch, subject.references, subject.model.task
-    classes = subject.once(("classes of references",), lambda: task.target(subject.predict(others)))
-    key, rows = rand.keys(subject.seed, batch.ids, "mosaic"), torch.arange(len(batch))
-    alike = subject.target.cpu()[:, None] == classes.cpu()
-    order = (
-        rand.uniform(rand.fold(key, 0), (len(others),))
-        .cpu()
-        .masked_fill(alike, torch.inf)
-        .argsort(1)
+    batch, target = subject.batch, subject.target.cpu()
+    rows = torch.arange(len(batch))
+    key = rand.keys(subject.seed, batch.ids, "mosaic")
+    chosen, candidates = _references_of_other_classes(subject, rand.fold(key, 0))
+    quarter = (4 * rand.uniform(rand.fold(key, 1), (1,))).long().cpu()[:, 0]
+
+    references = subject.references.x
+    tiles_without = references[chosen.to(references.device)].to(batch.x.device)
+    tiles = tiles_without.clone()
+    tiles[rows, quarter] = batch.x
+    is_own = torch.zeros(len(batch), 4, 1, *batch.x.shape[-2:])
+    is_own[rows, quarter] = 1.0
+    region = composed(is_own)[:, 0] > 0.5
+    made = replace(batch, x=composed(tiles), aux={**batch.aux, REGION: region})
+
+    score_without = subject.predict(batch.with_x(composed(tiles_without)))[rows, target]
+    score_with = subject.predict(made)[rows, target]
+    reason = []
+    for count, is_raised in zip(
+        candidates.tolist(), (score_with > score_without).tolist(), strict=True
+    ):
+        if count == 0:
+            reason.append(ALONE)
+        else:
+            reason.append("" if is_raised else UNSEEN)
+    return made, reason
+
+
+def _references_of_other_classes(subject: Subject, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Return four references (B, 4) of other predicted classes for each sample, and how many there are to choose from.
+
+    Where there are fewer than four, they are taken again from the first on.
+    """
+    references, task = subject.references, subject.model.task
+    classes = subject.once(
+        ("classes of references",), lambda: task.target(subject.predict(references))
     )
-    count = (~alike).sum(1, keepdim=True)
-    chosen = order.gather(
-        1, torch.arange(4) % count.clamp(min=1)
-    )  # again from the first where there are fewer
-    place = (4 * rand.uniform(rand.fold(key, 1), (1,))).long().cpu()[:, 0]
-    without = others.x[chosen.to(others.x.device)].to(batch.x.device)
-    whole, tile = without.clone(), torch.zeros(len(batch), 4, 1, *batch.x.shape[-2:])
-    whole[rows, place], tile[rows, place] = batch.x, 1.0
-    made = replace(batch, x=composed(whole), aux={**batch.aux, REGION: composed(tile)[:, 0] > 0.5})
-    pair, target = (batch.with_x(composed(without)), made), subject.target.cpu()
-    before, after = (subject.predict(each)[rows, target] for each in pair)
-    seen = zip(count[:, 0].tolist(), (after > before).tolist(), strict=True)
-    return made, [ALONE if not some else "" if raised else UNSEEN for some, raised in seen]
+    same_class = subject.target.cpu()[:, None] == classes.cpu()
+    draw = rand.uniform(key, (len(references),)).cpu()
+    order = draw.masked_fill(same_class, torch.inf).argsort(1)
+    candidates = (~same_class).sum(1)
+    return order.gather(1, torch.arange(4) % candidates[:, None].clamp(min=1)), candidates
 
 
 def composed(tiles: Tensor) -> Tensor:
-    """Four tiles (B, 4, C, H, W) as one picture (B, C, H, W), each a quarter of it.
+    """Return four tiles (B, 4, C, H, W) as one picture (B, C, H, W), each shrunk to a quarter of it.
 
     >>> composed(torch.arange(4.0).view(1, 4, 1, 1, 1).expand(1, 4, 1, 2, 2))[0, 0].tolist()
     [[0.0, 1.0], [2.0, 3.0]]
     """
     height, width = tiles.shape[-2:]
-    heights, widths = (height // 2, height - height // 2), (width // 2, width - width // 2)
-    parts = [
-        F.interpolate(tiles[:, 2 * row + column], (high, wide), mode="bilinear", antialias=True)
-        for row, high in enumerate(heights)
-        for column, wide in enumerate(widths)
-    ]
-    return torch.cat([torch.cat(parts[:2], 3), torch.cat(parts[2:], 3)], 2)
+    heights = (height // 2, height - height // 2)
+    widths = (width // 2, width - width // 2)
+    rows = []
+    for row, high in enumerate(heights):
+        quarters = [
+            F.interpolate(tiles[:, 2 * row + column], (high, wide), mode="bilinear", antialias=True)
+            for column, wide in enumerate(widths)
+        ]
+        rows.append(torch.cat(quarters, 3))
+    return torch.cat(rows, 2)

@@ -8,7 +8,7 @@ AXIS = Axis(
     name="stability",
     title="Stability",
     question="does the map survive a perturbation that leaves the prediction unchanged?",
-    verb="holds better than",
+    verb="is more stable than",
     evaluation=Stability,
     measures=MEASURES,
     separable="perturbations",
@@ -16,7 +16,7 @@ AXIS = Axis(
     findings="heatproof.axes.stability.findings",
     figures="heatproof.axes.stability.figures",
     condition=title,
-    best="’s maps hold best",
+    best="is the most stable method",
     trial={
         "image": {
             "perturbations": [{"translation": {"pixels": 2}}, "brightness", "gaussian_noise"],

@@ -1,9 +1,10 @@
-"""FASS: does the map survive a perturbation that leaves the prediction unchanged?"""
+"""Stability (FASS): does the map survive a perturbation that leaves the prediction unchanged?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -20,69 +21,132 @@ from heatproof.evaluation import (
     CLEAN,
     FLIPPED,
     OK,
-    REDRAW,
     UNDEFINED,
+    Chance,
     Condition,
     Exhibit,
     Measure,
+    Role,
     Scores,
     Subject,
 )
 from heatproof.maps.chance import USUAL_K, K, over_references
 from heatproof.maps.ranks import Ties
 from heatproof.maps.similarity import Profile, compare, compare_all, composite, profile
-from heatproof.maps.undefined import NOT_FINITE, reasons
+from heatproof.maps.undefined import NOT_FINITE
+from heatproof.maps.undefined import reasons as undefined_reasons
 from heatproof.models import Model
 from heatproof.models.batches import beside
 from heatproof.models.modality import modality
 from heatproof.models.tasks import at, has_probability, with_region
 from heatproof.types import STRICT, Batch, name_of
 
-UNIT = (0.0, 1.0)
+FASS = "fass"
+REDRAW: Condition = ("redraw", 0.0)
+"""The condition of the noise floor: the input as it is, explained with two draws."""
+NOTHING_LEFT = "nothing left to compare"
 POOLED = 2**27
 """How many values of perturbed inputs are explained in one go: bounds the memory of a shard with many conditions."""
-MEASURES = (
-    Measure(
-        "fass",
-        "FASS",
-        "weighted mean of the others; tables have no ssim",
-        "higher",
-        "headline",
-        UNIT,
-        "column",
-    ),
-    Measure(
-        "ssim",
-        "SSIM",
-        "structural similarity of maps scaled to [0, 1]",
-        "higher",
-        "component",
-        UNIT,
-        "column",
-    ),
-    Measure(
-        "spearman",
-        "Spearman",
-        "rank correlation ρ, as (ρ + 1) / 2",
-        "higher",
-        "component",
-        UNIT,
-        "column",
-    ),
-    Measure(
-        "jaccard",
-        "Jaccard",
-        "overlap of the k largest values",
-        "higher",
-        "component",
-        UNIT,
-        "column",
-    ),
-)
+
+SIMILARITIES = {
+    FASS: ("FASS", "weighted mean of SSIM, Spearman and Jaccard; tables have no SSIM"),
+    "ssim": ("SSIM", "structural similarity of maps scaled to [0, 1]"),
+    "spearman": ("Spearman", "rank correlation ρ, as (ρ + 1) / 2"),
+    "jaccard": ("Jaccard", "overlap of the k largest values"),
+}
+"""Title and description of what is measured for every pair of maps."""
+
+
+def unaligned(measure: str) -> str:
+    """Return the name of the comparison of maps that were not moved with the input.
+
+    >>> unaligned("fass")
+    'fass_unaligned'
+    """
+    return f"{measure}_unaligned"
+
+
+def noise_floor(measure: str) -> str:
+    """Return the name of the comparison of two random draws of a map.
+
+    >>> noise_floor("fass"), noise_floor("ssim")
+    ('noise_floor', 'noise_floor_ssim')
+    """
+    return "noise_floor" if measure == FASS else f"noise_floor_{measure}"
+
+
+def identity_check(measure: str) -> str:
+    """Return the name of the comparison under a perturbation that changes nothing.
+
+    >>> identity_check("fass"), identity_check("ssim")
+    ('identity_check', 'identity_check_ssim')
+    """
+    return "identity_check" if measure == FASS else f"identity_check_{measure}"
+
+
+def _declared_measures() -> Iterator[Measure]:
+    """Yield FASS and its components, the same without alignment, noise floors and identity checks."""
+
+    def similarity(name: str, title: str, text: str, role: Role, floor: str = "") -> Measure:
+        return Measure(name, title, text, "higher", role, (0.0, 1.0), noise_floor=floor)
+
+    for name, (title, text) in SIMILARITIES.items():
+        role: Role = "headline" if name == FASS else "component"
+        yield similarity(name, title, text, role, noise_floor(name))
+    for name, (title, _) in SIMILARITIES.items():
+        text = f"{title} of maps that are not moved with the input, as the FASS paper compares them"
+        yield similarity(unaligned(name), f"{title}, unaligned", text, "component")
+    for name, (title, _) in SIMILARITIES.items():
+        text = f"{title} of two random draws of a map of one input"
+        yield similarity(noise_floor(name), f"Noise floor ({title})", text, "diagnostic")
+    for name, (title, _) in SIMILARITIES.items():
+        text = f"{title} of two maps of one input; 1 where the explainer is reproducible"
+        yield similarity(identity_check(name), f"Identity check ({title})", text, "diagnostic")
+
+
+MEASURES = tuple(_declared_measures())
 """What is known of the measures of the axis, the first of which speaks for it."""
 
 Weight = Annotated[float, Field(ge=0)]
 Items = TypeVar("Items", Tensor, Profile)
+
+
+@plain_dataclass
+class PairStatus:
+    """Which of B pairs are compared, why the others are not, and what the model predicts instead on flipped ones."""
+
+    codes: Tensor
+    reasons: list[str]
+    predicted_after: list[str]
+
+    @classmethod
+    def all_ok(cls, count: int) -> PairStatus:
+        """Return the status of pairs that are all compared."""
+        return cls(torch.full((count,), OK), [""] * count, [""] * count)
+
+    def copy(self) -> PairStatus:
+        """Return a status that can be changed without changing this one."""
+        return PairStatus(self.codes.clone(), list(self.reasons), list(self.predicted_after))
+
+    @property
+    def retained(self) -> Tensor:
+        """The rows (R,) of the pairs that are compared."""
+        return (self.codes == OK).nonzero().flatten()
+
+    def exclude(self, row: int, code: int, reason: str, predicted_after: str = "") -> None:
+        """Exclude a pair, unless it is excluded already: the first reason stays."""
+        if self.codes[row] != OK:
+            return
+        self.codes[row] = code
+        self.reasons[row] = reason
+        self.predicted_after[row] = predicted_after
+
+    def exclude_undefined(self, reasons: Sequence[str], rows: Tensor | None = None) -> None:
+        """Exclude the pairs that have a reason; the reasons are those of `rows`, or of all pairs."""
+        numbers = range(len(reasons)) if rows is None else rows.tolist()
+        for row, reason in zip(numbers, reasons, strict=True):
+            if reason:
+                self.exclude(row, UNDEFINED, reason)
 
 
 class Pairs(NamedTuple):
@@ -90,24 +154,47 @@ class Pairs(NamedTuple):
 
     perturbation: perturbing.Perturbation
     batch: Batch
-    status: Tensor
-    reason: tuple[str, ...]
+    status: PairStatus
     text: perturbing.Reworded | None = None
 
     @property
-    def where(self) -> Condition:
-        """Condition and level of the perturbation."""
+    def condition(self) -> Condition:
+        """Name and level of the perturbation."""
         return perturbing.condition(self.perturbation), perturbing.level(self.perturbation)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the perturbation changes nothing, so that its scores only check the explainer."""
+        return self.perturbation.family == "control"
+
+
+@plain_dataclass(frozen=True)
+class Originals:
+    """What the pairs of one explainer are compared with: its maps of the samples and of the references."""
+
+    explainer: str
+    maps: Tensor
+    profile: Profile
+    undefined: Sequence[str]
+    reference_maps: Tensor
+    reference_profile: Profile
+
+
+Similarities = dict[str, tuple[Tensor, Chance]]
+"""The values (R,) of R pairs of maps by each measure, and what maps of other samples score instead."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Stability:
     """Perturb, keep the pairs whose prediction is unchanged, as the model's task says, and compare the maps.
 
-    For every pair: SSIM, (Spearman + 1) / 2, top-k Jaccard and their weighted mean, FASS. Beside each the same against
-    maps of other samples (`_chance`), and for geometric perturbations the map of the moved input against the moved map
-    on the places that both have (`_aligned`, `_aligned_chance`). For stochastic explainers the condition `redraw`
-    compares two draws on the same input. `max_drop` also drops pairs whose target's probability fell by more.
+    Every retained pair gets SSIM, (Spearman + 1) / 2, top-k Jaccard and their weighted mean, FASS. Beside each score
+    stands its chance level: the mean score of the perturbed map against the maps of other samples.
+
+    Where a perturbation moves pixels, the original map is moved along before it is compared, and only places that both
+    maps have are compared; the comparison without this is in the measures `fass_unaligned` and so on. With `aligned:
+    false` maps are never moved, as in the FASS paper. For stochastic explainers `noise_floor` compares two draws of
+    the map of one input. `max_drop` also drops pairs whose target's probability fell by more.
 
     For images (C, H, W), volumes (C, D, H, W), series (C, T) and tables (F,). SSIM has cubes for windows on volumes
     and windows along time for series; a table has none, and FASS is then the weighted mean of the other two. `suited`
@@ -133,11 +220,8 @@ class Stability:
     @field_validator("perturbations")
     @classmethod
     def _resolve(cls, value: Any) -> Any:
-        return (
-            value
-            if isinstance(value, str) and value in perturbing.OPEN
-            else perturbing.resolve(value)
-        )
+        is_open = isinstance(value, str) and value in perturbing.OPEN
+        return value if is_open else perturbing.resolve(value)
 
     @field_validator("weights")
     @classmethod
@@ -146,17 +230,21 @@ class Stability:
             raise ValueError("at least one weight must be positive")
         return value
 
+    # ---- before the run ----------------------------------------------------------------------
+
     def suited(self, model: Model, batch: Batch) -> Stability:
-        """The axis with what was left open chosen for data such as this batch; what nothing perturbs is refused."""
-        checked_kind(
-            modality(model, batch), all(getattr(p, "kind", "") is None for p in self.perturbations)
-        )
-        for of_texts in (p for p in self.perturbations if isinstance(p, perturbing.OfTexts)):
-            of_texts.needs(batch)
-        if batch.x.ndim == 5 and not (batch.x.min() >= 0 and batch.x.max() <= 1):
-            found = f"from {float(batch.x.min()):g} to {float(batch.x.max()):g}"
+        """Return the evaluation with what was left open chosen for data such as this batch; raise if it does not apply."""
+        takes_any_kind = all(getattr(p, "kind", "") is None for p in self.perturbations)
+        checked_kind(modality(model, batch), takes_any_kind)
+        for perturbation in self.perturbations:
+            if isinstance(perturbation, perturbing.OfTexts):
+                perturbation.needs(batch)
+
+        is_volume = batch.x.ndim == 5
+        if is_volume and not (batch.x.min() >= 0 and batch.x.max() <= 1):
+            ends = f"from {float(batch.x.min()):g} to {float(batch.x.max()):g}"
             raise UserError(
-                f"volumes are perturbed in [0, 1], and these have values {found}; scale them first"
+                f"volumes are perturbed in [0, 1], and these have values {ends}; scale them first"
             )
         if self.max_drop is not None and not has_probability(model.task):
             raise UserError(
@@ -165,32 +253,32 @@ class Stability:
         return self._for(kind_of_samples(batch.x.shape[1:]))
 
     def _for(self, kind: perturbing.Kind) -> Stability:
-        """The axis with what was left open chosen for a kind of data."""
-        chosen: dict[str, Any] = {"k": USUAL_K[kind]} if self.k == "usual" else {}
+        """Return the evaluation with what was left open chosen for a kind of data."""
+        chosen: dict[str, Any] = {}
+        if self.k == "usual":
+            chosen["k"] = USUAL_K[kind]
         if isinstance(self.perturbations, str):
-            chosen["perturbations"] = perturbing.KNOWN_PRESETS[
-                perturbing.OPEN[self.perturbations][kind]
-            ]
+            preset = perturbing.OPEN[self.perturbations][kind]
+            chosen["perturbations"] = perturbing.KNOWN_PRESETS[preset]
         return replace(self, **chosen) if chosen else self
 
     def conditions(self) -> list[Condition]:
-        """(condition, level) of each perturbation; left open, of those for images."""
-        return [
-            (perturbing.condition(p), perturbing.level(p)) for p in self._for("image").perturbations
-        ]
+        """Return (condition, level) of each perturbation; left open, of those for images."""
+        chosen = self._for("image").perturbations
+        return [(perturbing.condition(p), perturbing.level(p)) for p in chosen]
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
         kind = kind_of_samples(shape)
-        axis = self._for(kind)
-        for perturbation in axis.perturbations:
+        chosen = self._for(kind)
+        for perturbation in chosen.perturbations:
             perturbing.check(perturbation, shape)
-        size = math.prod(shape)
-        if axis._k >= size:
+        map_size = math.prod(shape)
+        if chosen._k >= map_size:
             raise UserError(
-                f"stability's k must be below the {size} values of a map, got {axis.k}; try k=0.01"
+                f"stability's k must be below the {map_size} values of a map, got {chosen.k}; try k=0.01"
             )
-        if kind == "table" and not sum(self.weights[1:]):
+        if kind == "table" and sum(self.weights[1:]) == 0:
             raise UserError(
                 f"stability of a table has no ssim, but weights {list(self.weights)} leave nothing else"
             )
@@ -200,262 +288,326 @@ class Stability:
         """How many of the largest values Jaccard compares, or which share of them; left open, that for images."""
         return USUAL_K["image"] if isinstance(self.k, str) else self.k
 
+    # ---- one shard ---------------------------------------------------------------------------
+
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
-        """One column of scores per explainer, condition and measure, explainer by explainer."""
-        axis = self.suited(subject.model, subject.batch)
-        bound = [
-            perturbing.bound(perturbation, subject.references)
-            for perturbation in axis.perturbations
-        ]
-        calls = [partial(perturb, subject.batch, subject.seed) for perturb in bound]
-        with beside(subject.model.device, calls) as perturbed:
-            if subject.model.device.type != "cpu":
-                subject.clean(
-                    next(iter(subject.explainers))
-                )  # keeps the device busy while files are compressed
-            pairs = [
-                axis._attempt(subject, *each)
-                for each in zip(axis.perturbations, perturbed, strict=True)
-            ]
+        """Yield the scores of every explainer under every perturbation."""
+        chosen = self.suited(subject.model, subject.batch)
+        all_pairs = chosen._make_pairs(subject)
         for explainer in subject.explainers:
-            yield from axis._judge(subject, explainer, pairs)
+            yield from chosen._score_explainer(subject, explainer, all_pairs)
 
-    def _attempt(self, subject: Subject, perturbation: Any, perturb: Callable[[], Any]) -> Pairs:
-        changed = perturb()
-        text = changed if isinstance(changed, perturbing.Reworded) else None
-        changed = changed if text is None else text.batch.x
-        if not isinstance(changed, Tensor) or changed.shape != subject.batch.x.shape:
-            shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
-            wanted = tuple(subject.batch.x.shape)
-            raise UserError(
-                f"{name_of(perturbation)!r} gave {shape} for inputs of shape {wanted}; they must agree"
-            )
-        batch = subject.batch.with_x(changed) if text is None else text.batch
-        if perturbing.is_geometric(perturbation):
-            move, known = perturbation.move, (batch.ids, subject.seed)
-            batch = with_region(
-                batch, changed, lambda region: move(region[:, None], *known)[0][:, 0]
-            )
-        task, before, after = (
-            subject.model.task,
-            subject.predict(subject.batch),
-            subject.predict(batch),
-        )
-        finite = (torch.isfinite(after).all(1) & torch.isfinite(subject.readout)).tolist()
-        same, chance = task.same(before, after, subject.target).tolist(), task.probability(after)
-        drop = (
-            [0.0] * len(batch)
-            if chance is None
-            else (subject.probability - at(chance, subject.target)).tolist()
-        )
+    def _make_pairs(self, subject: Subject) -> list[Pairs]:
+        """Perturb the shard in every way, and predict the perturbed inputs once for all explainers."""
+        calls = []
+        for perturbation in self.perturbations:
+            bound = perturbing.bound(perturbation, subject.references)
+            calls.append(partial(bound, subject.batch, subject.seed))
 
-        def verdict(i: int) -> tuple[int, str]:
-            if not finite[i]:
-                return UNDEFINED, NOT_FINITE
-            if text is not None and text.lost[i]:
-                return UNDEFINED, text.lost[i]
-            if not same[i]:
-                return FLIPPED, task.change(
-                    before[i], after[i], int(subject.target[i]), subject.model.class_name
-                )
-            if self.max_drop is not None and drop[i] > self.max_drop:
-                return FLIPPED, f"probability fell by {drop[i]:.3f}, more than {self.max_drop:g}"
-            return OK, ""
+        all_pairs = []
+        with beside(subject.model.device, calls) as perturb_next:
+            if subject.model.device.type != "cpu":
+                # Files are compressed on the CPU; explaining keeps the device busy meanwhile.
+                subject.clean(next(iter(subject.explainers)))
+            for perturbation, perturb in zip(self.perturbations, perturb_next, strict=True):
+                batch, text = _perturbed_batch(subject, perturbation, perturb())
+                status = self._filter_pairs(subject, batch, text)
+                all_pairs.append(Pairs(perturbation, batch, status, text))
+        return all_pairs
 
-        verdicts = [verdict(i) for i in range(len(batch))]
-        status = torch.tensor([status for status, _ in verdicts], dtype=torch.int64)
-        return Pairs(perturbation, batch, status, tuple(reason for _, reason in verdicts), text)
+    def _filter_pairs(
+        self, subject: Subject, batch: Batch, text: perturbing.Reworded | None
+    ) -> PairStatus:
+        """Decide which pairs are compared: those with a finite prediction that is the same before and after."""
+        task = subject.model.task
+        before, after = subject.predict(subject.batch), subject.predict(batch)
+        status = PairStatus.all_ok(len(batch))
 
-    def _judge(
-        self, subject: Subject, explainer: str, pairs: Sequence[Pairs]
+        is_finite = torch.isfinite(after).all(1) & torch.isfinite(subject.readout)
+        status.exclude_undefined(["" if finite else NOT_FINITE for finite in is_finite.tolist()])
+        if text is not None:
+            status.exclude_undefined(text.lost)
+
+        is_same = task.same(before, after, subject.target)
+        for row in status.retained.tolist():
+            if not is_same[row]:
+                target, name_class = int(subject.target[row]), subject.model.class_name
+                change = task.change(before[row], after[row], target, name_class)
+                now = _predicted_after(subject, before[row], after[row], target)
+                status.exclude(row, FLIPPED, change, now)
+
+        if self.max_drop is not None:
+            probability = task.probability(after)
+            assert probability is not None  # `suited` refuses max_drop where a task has none
+            drops = (subject.probability - at(probability, subject.target)).tolist()
+            for row, drop in enumerate(drops):
+                if drop > self.max_drop:
+                    reason = f"probability fell by {drop:.3f}, more than {self.max_drop:g}"
+                    status.exclude(row, FLIPPED, reason)
+        return status
+
+    def _score_explainer(
+        self, subject: Subject, explainer: str, all_pairs: Sequence[Pairs]
     ) -> Iterator[Scores | Exhibit]:
-        clean = subject.clean(explainer)
-        shown = [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
-        for i in shown:
-            yield Exhibit.of(explainer, CLEAN, subject.batch, i, clean[i])
-        originals = self._profile(clean)
-        chance = self._profile(subject.reference(explainer))
-        blank = reasons(clean, "the clean map")
-        if self.noise_floor and subject.explainers[explainer].stochastic:
-            yield from self._floor(subject, explainer, originals, blank)
-        for pair, status, reason, maps in _explained(subject, explainer, pairs, clean, blank):
-            rows = (status == OK).nonzero().flatten()
-            for i, why in zip(rows.tolist(), reasons(maps[rows], "the perturbed map"), strict=True):
-                if why:
-                    status[i], reason[i] = UNDEFINED, why
-            rows = (status == OK).nonzero().flatten()
-            if (
-                pair.text is not None
-            ):  # word by word, for tokens have other places now, or other numbers
-                words = pair.text.by_word(maps, pair.text.after)
-                columns, above = self._aligned_columns(
-                    subject, explainer, pair.text, clean, words, rows, ""
-                )
-            else:
-                columns, above = self._columns(subject, maps, originals, chance, rows)
-            if self.aligned and perturbing.is_geometric(pair.perturbation):
-                moved = self._aligned_columns(
-                    subject, explainer, pair.perturbation, clean, maps, rows
-                )
-                columns, above = columns | moved[0], above | moved[1]
-            for measure, value in columns.items():
-                lost = (
-                    "no other sample to compare with"
-                    if measure.endswith("_chance")
-                    else "nothing left to compare"
-                )
-                column = Scores.column(
-                    explainer, measure, pair.where, value, reason, status, rows, lost
-                )
-                yield replace(column, by_reference=above.get(measure))
-            for i in shown:
-                yield Exhibit.of(
-                    explainer, pair.where, pair.batch, i, maps[i] if status[i] == OK else None
-                )
-
-    def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
-        return profile(
-            maps, self._k, self.ties, valid, dims=maps.ndim - 2
-        )  # images 2, series 1, rows of a table 0
-
-    def _score(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The components with FASS, on the CPU."""
-        return {
-            name: value.cpu()
-            for name, value in (scores | {"fass": composite(scores, self.weights)}).items()
-        }
-
-    def _columns(
-        self, subject: Subject, maps: Tensor, originals: Profile, references: Profile, rows: Tensor
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The columns, and of those of chance what each reference adds."""
-        if not len(rows):
-            return {
-                m + suffix: torch.empty(0) for suffix in ("", "_chance") for m in _measures(maps)
-            }, {}
-        perturbed = self._profile(_at(maps, rows))
-        raw = self._score(compare(_at(originals, rows), perturbed))
-        chance, above = _chance(
-            subject, rows, self._score(compare_all(references, perturbed)), "_chance"
+        """Yield all scores of one explainer, and the maps on show."""
+        maps, reference_maps = subject.clean(explainer), subject.reference(explainer)
+        for row in _rows_on_show(subject):
+            yield Exhibit.of(explainer, CLEAN, subject.batch, row, maps[row])
+        originals = Originals(
+            explainer=explainer,
+            maps=maps,
+            profile=self._profile(maps),
+            undefined=undefined_reasons(maps, "the clean map"),
+            reference_maps=reference_maps,
+            reference_profile=self._profile(reference_maps),
         )
-        return raw | chance, above
 
-    def _aligned_columns(
+        if self.noise_floor and subject.explainers[explainer].stochastic:
+            yield from self._score_redraw(subject, originals)
+
+        statuses = []
+        for pairs in all_pairs:
+            status = pairs.status.copy()
+            status.exclude_undefined(originals.undefined)
+            statuses.append(status)
+        perturbed_maps = _explain_retained(subject, explainer, all_pairs, statuses)
+        for pairs, status, perturbed in zip(all_pairs, statuses, perturbed_maps, strict=True):
+            yield from self._score_pairs(subject, originals, pairs, status, perturbed)
+
+    def _score_pairs(
         self,
         subject: Subject,
-        explainer: str,
-        perturbation: perturbing.Geometric | perturbing.Reworded,
-        clean: Tensor,
+        originals: Originals,
+        pairs: Pairs,
+        status: PairStatus,
         maps: Tensor,
-        rows: Tensor,
-        suffix: str = "_aligned",
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        if not len(rows):
-            return {
-                m + suffix + chance: torch.empty(0)
-                for chance in ("", "_chance")
-                for m in _measures(maps)
-            }, {}
-        ids = [subject.batch.ids[i] for i in rows.tolist()]
-        moved, valid = perturbation.move(_at(clean, rows), ids, subject.seed)
-        perturbed = self._profile(_at(maps, rows), valid)
-        aligned = self._score(compare(self._profile(moved, valid), perturbed))
-        references = subject.reference(explainer)
-        if not len(references):
-            others = {measure: torch.empty(0, len(ids)) for measure in aligned}
-        elif perturbation.stochastic:
-            each = []
-            for reference in references:
-                other, _ = perturbation.move(
-                    reference.expand(len(ids), *reference.shape), ids, subject.seed
-                )
-                each.append(self._score(compare(self._profile(other, valid), perturbed)))
-            others = {
-                measure: torch.stack([scores[measure] for scores in each]) for measure in aligned
-            }
-        else:  # every sample moves alike, so a reference is moved once for all of them
-            other, _ = perturbation.move(references, subject.references.ids, subject.seed)
-            others = self._score(compare_all(self._profile(other, valid[:1]), perturbed))
-        chance, above = _chance(subject, rows, others, f"{suffix}_chance")
-        return {m + suffix: v for m, v in aligned.items()} | chance, above
-
-    def _floor(
-        self, subject: Subject, explainer: str, originals: Profile, blank: Sequence[str]
     ) -> Iterator[Scores | Exhibit]:
-        again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
-        second = reasons(again, "the map of the second draw")
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
-        reason = [a or b or c for a, b, c in zip(lost, blank, second, strict=True)]
-        rows = torch.tensor([not why for why in reason]).nonzero().flatten()
-        columns = (
-            self._score(compare(_at(originals, rows), self._profile(_at(again, rows))))
-            if len(rows)
-            else {}
-        )
-        for measure in _measures(again):
-            value = columns.get(measure, torch.empty(0))
-            redraw = (REDRAW, 0.0)
-            yield Scores.column(
-                explainer,
+        """Yield the scores of one explainer under one perturbation; `maps` are those of the retained samples."""
+        explained = status.retained
+        status.exclude_undefined(undefined_reasons(maps, "the perturbed map"), explained)
+        rows = status.retained
+        is_retained = status.codes[explained] == OK
+        maps = _at(maps, is_retained.nonzero().flatten())
+
+        found = self._compare(subject, originals, pairs, rows, maps)
+        for measure, (values, chance) in found.items():
+            scores = Scores.column(
+                originals.explainer,
                 measure,
-                redraw,
-                value,
-                reason,
-                rows=rows,
-                missing="nothing left to compare",
+                pairs.condition,
+                values,
+                status.reasons,
+                status.codes,
+                rows,
+                NOTHING_LEFT,
+                chance=chance,
+            )
+            yield replace(scores, predicted_after=tuple(status.predicted_after))
+
+        map_of = dict(zip(rows.tolist(), maps, strict=True))
+        for row in _rows_on_show(subject):
+            yield Exhibit.of(
+                originals.explainer, pairs.condition, pairs.batch, row, map_of.get(row)
             )
 
+    def _compare(
+        self, subject: Subject, originals: Originals, pairs: Pairs, rows: Tensor, maps: Tensor
+    ) -> Similarities:
+        """Compare maps (R, …) with the original ones at `rows` in every way that the perturbation calls for."""
+        if pairs.text is not None:
+            # Tokens have other places now, or other numbers, so maps are compared word by word.
+            word = pairs.text.after[rows.to(pairs.text.after.device)]
+            by_word = pairs.text.by_word(maps, word)
+            return self._compare_moved(subject, originals, pairs.text, rows, by_word)
 
-def _explained(
-    subject: Subject, explainer: str, pairs: Sequence[Pairs], clean: Tensor, blank: Sequence[str]
-) -> Iterator[tuple[Pairs, Tensor, list[str], Tensor]]:
-    """Each condition with the status and reason of its pairs and the maps (B, …) of those to be compared, else NaN.
+        in_place = self._compare_in_place(subject, originals, rows, maps)
+        if pairs.is_control:
+            return _renamed(in_place, identity_check)
+        if not (self.aligned and perturbing.is_geometric(pairs.perturbation)):
+            return in_place
+        aligned = self._compare_moved(subject, originals, pairs.perturbation, rows, maps)
+        return aligned | _renamed(in_place, unaligned)
 
-    Pairs of several conditions are explained together, as many as fit into `POOLED` values: a device is slow on few.
+    def _compare_in_place(
+        self, subject: Subject, originals: Originals, rows: Tensor, maps: Tensor
+    ) -> Similarities:
+        """Compare maps (R, …) with the original ones at `rows`, place by place."""
+        if not len(rows):
+            return {
+                measure: (torch.empty(0), Chance(torch.empty(0))) for measure in _measures(maps)
+            }
+        perturbed = self._profile(maps)
+        scores = self._with_fass(compare(_at(originals.profile, rows), perturbed))
+        to_references = self._with_fass(compare_all(originals.reference_profile, perturbed))
+        return _with_chance(subject, rows, scores, to_references)
+
+    def _compare_moved(
+        self,
+        subject: Subject,
+        originals: Originals,
+        mover: perturbing.Geometric | perturbing.Reworded,
+        rows: Tensor,
+        maps: Tensor,
+    ) -> Similarities:
+        """Compare maps (R, …) with the original ones at `rows`, moved as the inputs were, where both have values."""
+        if not len(rows):
+            return {
+                measure: (torch.empty(0), Chance(torch.empty(0))) for measure in _measures(maps)
+            }
+        ids = [subject.batch.ids[row] for row in rows.tolist()]
+        moved, valid = mover.move(_at(originals.maps, rows), ids, subject.seed)
+        perturbed = self._profile(maps, valid)
+        scores = self._with_fass(compare(self._profile(moved, valid), perturbed))
+
+        references = originals.reference_maps
+        if not mover.stochastic and len(references):
+            # All samples move alike, so the references are moved once, for all of them.
+            moved, _ = mover.move(references, subject.references.ids, subject.seed)
+            reference_profile = self._profile(moved, valid[:1])
+            to_references = self._with_fass(compare_all(reference_profile, perturbed))
+            return _with_chance(subject, rows, scores, to_references)
+
+        # Every sample moves in its own way, so each reference is moved once per sample.
+        per_reference: dict[str, list[Tensor]] = {measure: [] for measure in scores}
+        for reference in references:
+            copies = reference.expand(len(ids), *reference.shape)
+            moved, _ = mover.move(copies, ids, subject.seed)
+            to_reference = compare(self._profile(moved, valid), perturbed)
+            for measure, values in self._with_fass(to_reference).items():
+                per_reference[measure].append(values)
+        none = torch.empty(0, len(ids))
+        to_references = {
+            measure: torch.stack(values) if values else none
+            for measure, values in per_reference.items()
+        }
+        return _with_chance(subject, rows, scores, to_references)
+
+    def _score_redraw(self, subject: Subject, originals: Originals) -> Iterator[Scores]:
+        """Yield the similarity of two maps of the same input that differ only in the explainer's random draws."""
+        redrawn = subject.explain(
+            originals.explainer, subject.batch, subject.target, subject.seed + 1
+        )
+        status = PairStatus.all_ok(len(subject.batch))
+        is_finite = torch.isfinite(subject.readout).tolist()
+        status.exclude_undefined(["" if finite else NOT_FINITE for finite in is_finite])
+        status.exclude_undefined(originals.undefined)
+        status.exclude_undefined(undefined_reasons(redrawn, "the map of the second draw"))
+
+        rows = status.retained
+        scores = {measure: torch.empty(0) for measure in _measures(redrawn)}
+        if len(rows):
+            second = self._profile(_at(redrawn, rows))
+            scores = self._with_fass(compare(_at(originals.profile, rows), second))
+        for measure, values in scores.items():
+            yield Scores.column(
+                originals.explainer,
+                noise_floor(measure),
+                REDRAW,
+                values,
+                status.reasons,
+                status.codes,
+                rows,
+                NOTHING_LEFT,
+            )
+
+    # ---- similarity --------------------------------------------------------------------------
+
+    def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
+        window_dimensions = maps.ndim - 2  # volumes 3, images 2, series 1, rows of a table 0
+        return profile(maps, self._k, self.ties, valid, dims=window_dimensions)
+
+    def _with_fass(self, components: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the components and FASS, on the CPU."""
+        scores = {**components, FASS: composite(components, self.weights)}
+        return {measure: values.cpu() for measure, values in scores.items()}
+
+
+def _perturbed_batch(
+    subject: Subject, perturbation: perturbing.Perturbation, changed: Any
+) -> tuple[Batch, perturbing.Reworded | None]:
+    """Return the batch with the inputs that a perturbation gave, and what it says of changed texts."""
+    text = changed if isinstance(changed, perturbing.Reworded) else None
+    x = changed if text is None else text.batch.x
+    expected = tuple(subject.batch.x.shape)
+    if not isinstance(x, Tensor) or tuple(x.shape) != expected:
+        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise UserError(
+            f"{name_of(perturbation)!r} gave {shape} for inputs of shape {expected}; they must agree"
+        )
+    if text is not None:
+        return text.batch, text
+    if not perturbing.is_geometric(perturbation):
+        return subject.batch.with_x(x), None
+
+    def move_region(region: Tensor) -> Tensor:
+        moved, _ = perturbation.move(region[:, None], subject.batch.ids, subject.seed)
+        return moved[:, 0]
+
+    return with_region(subject.batch, x, move_region), None
+
+
+def _predicted_after(subject: Subject, before: Tensor, after: Tensor, target: int) -> str:
+    """Return what the model predicts instead, in words; empty where the words are the same as before."""
+    task, name_class = subject.model.task, subject.model.class_name
+    target_after = int(task.target(after[None])[0])
+    now = task.shown(after, target_after, name_class)
+    return "" if now == task.shown(before, target, name_class) else now
+
+
+def _rows_on_show(subject: Subject) -> list[int]:
+    return [row for row, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
+
+
+def _explain_retained(
+    subject: Subject, explainer: str, all_pairs: Sequence[Pairs], statuses: Sequence[PairStatus]
+) -> Iterator[Tensor]:
+    """Yield for each condition the maps (R, …) of its retained samples.
+
+    The samples of several conditions are explained together, as many as fit into `POOLED` values: a device is slow on
+    few.
     """
-    size = max(1, POOLED // max(1, clean.numel()))
-    for start in range(0, len(pairs), size):
-        some = pairs[start : start + size]
-        status = [pair.status.where(torch.tensor([not why for why in blank]) | (pair.status != OK), UNDEFINED)
-                  for pair in some]  # fmt: skip
-        rows = [(found == OK).nonzero().flatten() for found in status]
-        parts = [pair.batch[own] for pair, own in zip(some, rows, strict=True) if len(own)]
-        maps = clean.new_empty(0, *clean.shape[1:])
-        if parts:
-            maps = subject.explain(explainer, Batch.joined(parts), subject.target[torch.cat(rows)])
-        for pair, found, own, made in zip(
-            some, status, rows, torch.split(maps, [len(own) for own in rows]), strict=True
-        ):
-            reason = [
-                why if found[i] == UNDEFINED != pair.status[i] else pair.reason[i]
-                for i, why in enumerate(blank)
-            ]
-            whole = torch.full_like(clean, torch.nan)
-            whole[own.to(whole.device)] = made
-            yield pair, found, reason, whole
-
-
-def _measures(maps: Tensor) -> tuple[str, ...]:
-    return measures(kind_of_samples(maps.shape[1:]))
+    values_per_condition = max(1, subject.clean(explainer).numel())
+    pool_size = max(1, POOLED // values_per_condition)
+    for start in range(0, len(all_pairs), pool_size):
+        pool = slice(start, start + pool_size)
+        rows = [status.retained for status in statuses[pool]]
+        counts = [len(r) for r in rows]
+        batches = []
+        for pairs, retained in zip(all_pairs[pool], rows, strict=True):
+            if len(retained):
+                batches.append(pairs.batch[retained])
+        maps = subject.clean(explainer)[:0]
+        if batches:
+            maps = subject.explain(
+                explainer, Batch.joined(batches), subject.target[torch.cat(rows)]
+            )
+        yield from torch.split(maps, counts)
 
 
 def _at(items: Items, rows: Tensor) -> Items:
-    """The maps or profiles at some rows; all of them are not copied."""
+    """Return the maps or profiles at some rows; all of them are not copied."""
     if len(rows) == len(items):
         return items
     device = items.device if isinstance(items, Tensor) else items.rank.device
     return items[rows.to(device)]
 
 
-def _chance(
-    subject: Subject, rows: Tensor, others: Mapping[str, Tensor], suffix: str
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Columns of chance (B,) from scores (R, B) against the references, and what each reference adds to them, (R,)."""
-    ids = [subject.batch.ids[i] for i in rows.tolist()]
-    found = {
-        m + suffix: over_references(scores, ids, subject.references.ids)
-        for m, scores in others.items()
+def _measures(maps: Tensor) -> tuple[str, ...]:
+    """Return what is measured of maps (B, …) of such samples."""
+    return measures(kind_of_samples(maps.shape[1:]))
+
+
+def _with_chance(
+    subject: Subject, rows: Tensor, scores: dict[str, Tensor], to_references: dict[str, Tensor]
+) -> Similarities:
+    """Return scores (R,) with their chance levels, from the scores (references, R) against the reference samples."""
+    ids = [subject.batch.ids[row] for row in rows.tolist()]
+    return {
+        measure: (values, over_references(to_references[measure], ids, subject.references.ids))
+        for measure, values in scores.items()
     }
-    return {m: level for m, (level, _) in found.items()}, {
-        m: above for m, (_, above) in found.items()
-    }
+
+
+def _renamed(found: Similarities, new_name: Callable[[str], str]) -> Similarities:
+    """Return what was found under the names that it has in the table."""
+    return {new_name(measure): similarity for measure, similarity in found.items()}

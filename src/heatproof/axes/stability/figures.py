@@ -9,7 +9,8 @@ import pandas as pd
 
 from heatproof import statistics
 from heatproof.axes.material import Material, drawings
-from heatproof.axes.stability.frames import FASS, Frames, frames
+from heatproof.axes.stability.evaluation import FASS
+from heatproof.axes.stability.frames import Frames, as_in_paper, frames
 from heatproof.axes.stability.page import cell_plot, components_chart
 from heatproof.axes.stability.perturbations import known, title
 from heatproof.axes.stability.tables import unchanged
@@ -26,11 +27,14 @@ HEADS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", "fass": "FASS"}
 BOLD = "Bold: the best method and all that the corrected paired test does not separate from it, "
 BOLD += "column by column; controls are never bold. Brackets: 95 % intervals over samples."
 CALIBRATED = "Calibrated: FASS above chance, 0 is chance and 1 an unchanged map, aligned where maps can be moved. "
+UNALIGNED = (
+    "The other scores are those of the FASS paper, of maps that are not moved with the input. "
+)
 
 
 def frames_of(material: Material) -> list[tuple[Frames, str]]:
     """The statistics of every dataset and model, each with the words that tell it from the others."""
-    every = [one for judged in material.of("stability") if (one := frames(judged)) is not None]
+    every = [one for result in material.of("stability") if (one := frames(result)) is not None]
     return list(zip(every, subjects([one.cube for one in every]), strict=True))
 
 
@@ -49,7 +53,7 @@ def retained(every: Sequence[Frames]) -> pd.DataFrame:
 
 
 def method_maps(material: Material, width: float) -> Iterator[Piece]:
-    """Methods by perturbations, the best method at the top, in the best available form of each score."""
+    """Methods by perturbations, the best method at the top, calibrated where there is chance."""
 
     def chart(one: Frames) -> Chart | None:
         if one.cells()["best"].isna().all():
@@ -62,13 +66,13 @@ def method_maps(material: Material, width: float) -> Iterator[Piece]:
             "map", f"{kind} of every method under every perturbation", caption, "", [cell_plot(one)]
         )
 
-    every = [(one.judged, chart(one)) for one, _ in frames_of(material)]
+    every = [(one.result, chart(one)) for one, _ in frames_of(material)]
     yield from drawings(every, NO_STABILITY, NO_SCORE)
 
 
 def component_plots(material: Material, width: float) -> Iterator[Piece]:
     """SSIM, Spearman and Jaccard of every method side by side, with intervals."""
-    every = [(one.judged, components_chart(one)) for one, _ in frames_of(material)]
+    every = [(one.result, components_chart(one)) for one, _ in frames_of(material)]
     yield from drawings(every, NO_STABILITY, "no component has a score")
 
 
@@ -89,7 +93,8 @@ def component_table(material: Material, width: float) -> Iterator[Piece]:
     heads = ["Method", *(HEADS[m] for m in named), *(["Calibrated"] if calibrated else [])]
     where = about(every[0][0].cube) if len(every) == 1 else "every dataset and model"
     caption = f"Stability of attribution methods, averaged over perturbations and retained pairs: {where}. "
-    caption += "Spn. = Spearman; Jac. = Jaccard. " + (CALIBRATED if calibrated else "") + BOLD
+    caption += "Spn. = Spearman; Jac. = Jaccard. " + (CALIBRATED if calibrated else "")
+    caption += (UNALIGNED if any(one.moving for one, _ in every) else "") + BOLD
     yield Table("", caption, Tabular(heads, rows, rules))
 
 
@@ -97,17 +102,18 @@ def _component_rows(
     cube: Cube, order: Iterable[str], named: Sequence[str], calibrated: bool
 ) -> list[list[Entry]]:
     """A row per explainer; the columns are those of the FASS paper's Table 4 and the calibrated score."""
-    columns = [_column(cube, m, "raw") if m in cube.values else {} for m in named]
+    paper = as_in_paper(cube)
+    columns = [_column(paper, m) if m in paper.values else {} for m in named]
     if calibrated:
-        columns.append(_column(cube, FASS, "best"))
+        columns.append(_column(cube, FASS))
     empty = Cell(float("nan"))
     return [[escape(e), *(column.get(e, empty) for column in columns)] for e in order]
 
 
-def _column(cube: Cube, measure: str, form: statistics.Form) -> dict[str, Cell]:
-    """One column: overall scores with their intervals, bold by the tests of the same measure and form."""
-    ranked = statistics.ranking([cube], measure, form, better="neither").set_index("explainer")
-    best = unbeaten(ranked["score"], statistics.paired_tests([cube], measure, form), cube.controls)
+def _column(cube: Cube, measure: str) -> dict[str, Cell]:
+    """One column: overall scores with their intervals, bold by the tests of the same measure."""
+    ranked = statistics.ranking([cube], measure, better="neither").set_index("explainer")
+    best = unbeaten(ranked["score"], statistics.paired_tests([cube], measure), cube.controls)
     return {
         str(e): Cell(float(r["score"]), float(r["low"]), float(r["high"]), str(e) in best)
         for e, r in ranked.iterrows()
@@ -119,9 +125,7 @@ def families(cube: Cube) -> dict[str, list[Condition]]:
     by_family: dict[str, list[Condition]] = {}
     for condition in cube.conditions:
         kind = known(condition[0])
-        family = kind.family if kind else "other"
-        if family != "control":
-            by_family.setdefault(family, []).append(condition)
+        by_family.setdefault(kind.family if kind else "other", []).append(condition)
     return by_family
 
 
@@ -153,7 +157,7 @@ def family_table(material: Material, width: float) -> Iterator[Piece]:
             rows += [*own, ["mean over methods", *_means(own, one.ranking)]]
         heads = ["Method", *(HEADS[m] for m in named), *(["Calibrated"] if one.calibrated else [])]
         caption = f"Component scores by kind of perturbation: {about(one.cube)}. Means over methods leave the "
-        caption += f"controls out. {CALIBRATED if one.calibrated else ''}{BOLD}"
+        caption += f"controls out. {CALIBRATED if one.calibrated else ''}{UNALIGNED if one.moving else ''}{BOLD}"
         yield Table(subject, caption, Tabular(heads, rows, rules))
 
 
@@ -166,7 +170,7 @@ def _means(rows: list[list[Entry]], ranking: pd.DataFrame) -> list[Entry]:
 
 
 def score_table(material: Material, width: float) -> Iterator[Piece]:
-    """Methods by perturbations with the best available form of each score, bold within each perturbation."""
+    """Methods by perturbations, calibrated where there is chance, bold within each perturbation."""
     every = frames_of(material)
     if not every:
         yield Skipped("", NO_STABILITY)
@@ -184,7 +188,7 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
 
 
 def condition_cells(one: Frames, condition: Condition) -> dict[str, Cell]:
-    """The best available score of every explainer under one condition; bold by the paired tests of that condition."""
+    """The score of every explainer under one condition; bold by the paired tests of that condition."""
     cells = one.cells()
     here = cells[(cells["condition"] == condition[0]) & (cells["level"] == condition[1])].set_index(
         "explainer"

@@ -1,9 +1,10 @@
-"""Findings from the stability scores: chance, controls, and the FASS diagnosis of how a map fails."""
+"""Findings from the stability scores: chance, and the FASS diagnosis of how a map fails."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,33 +12,23 @@ import pandas as pd
 from heatproof.axes.contract import AxisResult, Finding
 from heatproof.axes.stability import findings_texts as texts
 from heatproof.axes.stability.findings_pairs import pair_findings
-from heatproof.axes.stability.findings_texts import FAILURES, ORDINAL, SALIENT, finding
+from heatproof.axes.stability.findings_texts import FAILURES, ORDINAL, SALIENT
 from heatproof.axes.stability.frames import Frames, frames
 from heatproof.axes.stability.perturbations import milder, title
-from heatproof.drawing.prose import (
-    above,
-    difference,
-    each,
-    listing,
-    number,
-    plural,
-    records,
-    some,
-    with_interval,
-)
-from heatproof.models.modality import words_of
+from heatproof.drawing.prose import each, number, plural, records, some, with_interval
 
 NEGLIGIBLE = 0.1
 """A calibrated score whose interval stays below this is next to nothing."""
+CUTTING = ("lime", "kernel_shap", "occlusion")
+"""Explainers that cut an image into superpixels by default."""
+MORE_STEPS = 64
 LOW = 0.5
 """A component is called low when its whole interval is below this."""
-LARGE_SHARE = 1 / 3
-"""The share of the variance above which the choice of the references is worth a word."""
 
 
-def findings(judged: AxisResult) -> Iterator[Finding]:
-    """What the stability of one dataset and model shows, in no particular order."""
-    one = frames(judged)
+def findings(result: AxisResult) -> Iterator[Finding]:
+    """Yield what the stability of one dataset and model shows, in no particular order."""
+    one = frames(result)
     if one is None:
         return
     lost = one.methods[one.methods["high"] < NEGLIGIBLE] if one.calibrated else one.methods.iloc[:0]
@@ -45,12 +36,10 @@ def findings(judged: AxisResult) -> Iterator[Finding]:
     yield from _at_chance(one, lost)
     yield from _at_chance_under(one, weak)
     yield from _not_above_chance(one, [*lost["explainer"]], weak)
-    yield from _controls(one)
     yield from _diagnosis(one, [*lost["explainer"]])
     yield from _missing_conditions(one)
-    yield from _few_references(one)
     yield from pair_findings(one)
-    yield _not_faithfulness(one)
+    yield from _no_faithfulness(one)
 
 
 def _near_chance(one: Frames, lost: pd.DataFrame) -> pd.DataFrame:
@@ -66,14 +55,12 @@ def _at_chance(one: Frames, lost: pd.DataFrame) -> Iterator[Finding]:
         return
     names = lost["explainer"].tolist()
     scores = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(lost))
-    words = words_of(one.judged.task)
-    fill = {
-        "sample": words.sample,
-        "samples": words.samples,
-        "milder": texts.MILDER[_modality(one)],
-    }
-    seen = f"Over all perturbations the calibrated score is {scores}; 0 is what maps of different samples score."
-    yield finding(texts.AT_CHANCE, seen, names, fill=fill | {"smoothing": _smoothing(one, names)})
+    words = one.result.words
+    smoothing, smoothed = _smoothing(one, names)
+    fill = {"sample": words.sample, "samples": words.samples, "smoothing": smoothing}
+    change = _perturbations(texts.MILDER[_modality(one)]) | smoothed
+    seen = f"Calibrated score over all perturbations (0: maps of different samples): {scores}."
+    yield texts.NEAR_CHANCE.filled(fill, names, seen=seen, change=change)
 
 
 def _at_chance_under(one: Frames, cells: pd.DataFrame) -> Iterator[Finding]:
@@ -90,14 +77,17 @@ def _at_chance_under(one: Frames, cells: pd.DataFrame) -> Iterator[Finding]:
         for c, x in conditions[:3]
         for here in [(cells["condition"] == c) & (cells["level"] == x)]
     )
-    sweeps = [s for c, x in conditions if (s := milder(c, x))]
+    sweeps = [sweep for c, x in conditions if (sweep := milder(c, x))]
+    smoothing, change = _smoothing(one, names)
+    if sweeps:
+        change |= _perturbations({name: s[name] for s in sweeps[:2] for name in s})
     fill = {
         "where": some([title(c, x) for c, x in conditions], 3),
-        "smoothing": _smoothing(one, names),
+        "smoothing": smoothing,
+        "sweep": texts.SWEEP if sweeps else texts.NO_SWEEP,
     }
-    fill["sweep"] = texts.SWEEP.format(listing(sweeps[:2])) if sweeps else texts.NO_SWEEP
     seen = f"Calibrated scores under {scores}{_more(conditions[3:])}."
-    yield finding(texts.AT_CHANCE_UNDER, seen, names, fill=fill)
+    yield texts.NEAR_CHANCE_UNDER_CHANGE.filled(fill, names, seen=seen, change=change)
 
 
 def _not_above_chance(one: Frames, lost: Sequence[str], weak: pd.DataFrame) -> Iterator[Finding]:
@@ -112,34 +102,9 @@ def _not_above_chance(one: Frames, lost: Sequence[str], weak: pd.DataFrame) -> I
         f"raw {number(r.mean)}, calibrated {with_interval(r.best, r.best_low, r.best_high)}"
         for r in records(cells)
     ]
-    n = len(cells)
-    seen = f"{n} calibrated {plural(items, 'score', 'scores')} of {some(names)} {plural(items, 'has', 'have')} an "
-    yield finding(texts.NOT_ABOVE_CHANCE, f"{seen}interval that reaches chance.", names, items)
-
-
-def _controls(one: Frames) -> Iterator[Finding]:
-    controls = one.ranking[one.ranking["control"] & one.ranking["score"].notna()]
-    for control in records(controls):
-        if one.registered(control.explainer) == "random":
-            continue
-        beaten = [
-            name for name in one.methods["explainer"] if above(one.tests, control.explainer, name)
-        ]
-        if not beaten:
-            continue
-        gaps = {name: difference(one.tests, control.explainer, name) or {} for name in beaten}
-        ahead = each(
-            (n, f"by {with_interval(g['difference'], g['low'], g['high'])}")
-            for n, g in gaps.items()
-        )
-        seen = f"The control {control.explainer}, which explains nothing, scores "
-        seen += (
-            f"{with_interval(control.score, control.low, control.high)} and is ahead of {ahead}."
-        )
-        do = texts.BOTH_AXES if _tests_faithfulness(one) else texts.ADD_FAITHFULNESS
-        yield finding(
-            texts.CONTROL_AHEAD, seen, beaten, fill={"control": control.explainer, "do": do}
-        )
+    counted = f"{len(cells)} calibrated {plural(items, 'score', 'scores')} of {some(names)}"
+    seen = f"The {plural(items, 'interval', 'intervals')} of {counted} {plural(items, 'contains', 'contain')} chance."
+    yield texts.NOT_ABOVE_CHANCE.filled({}, names, seen=seen, items=tuple(items))
 
 
 def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
@@ -172,47 +137,58 @@ def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
             for e, own in rows.items()
         )
         said += _more(names[3:])
-        k = one.judged.settings.get("k", 100)
+        k = one.result.settings.get("k", 100)
         top = (
             f"the {k} largest values"
             if isinstance(k, int)
             else f"the largest {100 * float(k):g} % of the values"
         )
         fill = {"k": top, "others": "the other two" if len(needed) > 2 else "the other"}
-        fill["do"] = _remedy(one, component, names)
-        yield finding(FAILURES[component], f"Calibrated components of {said}.", names, fill=fill)
+        fill["do"], change = _remedy(one, component, names)
+        seen = f"Calibrated components of {said}."
+        yield FAILURES[component].filled(fill, names, seen=seen, change=change)
 
 
-def _remedy(one: Frames, component: str, names: Sequence[str]) -> str:
-    kind, parts = _modality(one), words_of(one.judged.task).parts
+def _remedy(one: Frames, component: str, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return what to do about a component that gives way, and the change to the study."""
+    kind, parts = _modality(one), one.result.words.parts
     if component == SALIENT:
         single = texts.NOT_SINGLE.format(
             plural(names, "This method does", "These methods do"), parts
         )
-        return (
-            texts.READ_REGIONS.format(single)
-            if kind == "image"
-            else texts.READ_MORE.format(parts, single)
-        )
+        if kind == "image":
+            return texts.READ_REGIONS.format(single), _stability({"k": 0.05})
+        return texts.READ_MORE.format(parts, single), _stability({"k": 0.3})
     if component == ORDINAL:
-        stepped = next((n for n in names if "steps" in one.judged.settings_of(n)), "")
-        return (
-            texts.MORE_STEPS.format(one.registered(stepped)) if stepped else ""
-        ) + texts.NO_RANKS
-    cut = [r for n in names if (r := one.registered(n)) in ("lime", "kernel_shap", "occlusion")]
+        stepped = next((name for name in names if "steps" in one.result.settings_of(name)), None)
+        if stepped is None:
+            return texts.NO_RANKS, {}
+        more_steps = {one.registered(stepped): {"steps": MORE_STEPS}}
+        return texts.MORE_STEPS + texts.NO_RANKS, {"explainers": [more_steps]}
+    cut = [r for name in names if (r := one.registered(name)) in CUTTING]
     if cut and kind == "image":
-        return texts.FIXED_PATCHES.format(cut[0])
-    return texts.SMOOTH_MAPS.format(_smoothing(one, names)).strip()
+        patches = {"features": {"patches": {"size": 16}}}
+        return texts.FIXED_PATCHES, {"explainers": [{cut[0]: patches}]}
+    smoothing, change = _smoothing(one, names)
+    return texts.SMOOTH_MAPS.format(smoothing), change
 
 
-def _smoothing(one: Frames, names: Sequence[str]) -> str:
-    """How to average the first of the methods that follow gradients over noise."""
-    kinds = map(one.registered, names)
-    kind = next(
-        (kind for kind in kinds if "gradient" in kind or kind in ("saliency", "deep_lift", "lrp")),
-        "",
-    )
-    return texts.SMOOTHING.format(kind) if kind else ""
+def _stability(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what to write into a study file for other settings of stability."""
+    return {"evaluations": [{"stability": settings}]}
+
+
+def _perturbations(perturbations: Any) -> dict[str, Any]:
+    """Return what to write into a study file for other perturbations."""
+    return _stability({"perturbations": perturbations})
+
+
+def _smoothing(one: Frames, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return how to average the first of the methods that follow gradients over noise; nothing without one."""
+    for kind in map(one.registered, names):
+        if "gradient" in kind or kind in ("saliency", "deep_lift", "lrp"):
+            return texts.SMOOTHING, {"explainers": [{"smoothgrad": {"of": kind}}]}
+    return "", {}
 
 
 def _more(rest: Sequence[object]) -> str:
@@ -230,35 +206,19 @@ def _missing_conditions(one: Frames) -> Iterator[Finding]:
         seen = (
             f"{some(names)} {plural(names, 'has', 'have')} no score under some of the conditions."
         )
-        yield finding(texts.MISSING_CONDITIONS, seen, names, items)
+        yield texts.MISSING_CONDITIONS.filled({}, names, seen=seen, items=tuple(items))
 
 
-def _few_references(one: Frames) -> Iterator[Finding]:
-    """That the choice of the references is a large part of the error of overall scores."""
-    share = one.methods["by_references"].max() if len(one.methods) else 0.0
-    if share > LARGE_SHARE:
-        references = len(one.cube.references) or max(
-            (v.shape[-1] for v in one.cube.by_reference.values()), default=0
-        )
-        seen = f"Chance is taken from the maps of {references} other samples, whose choice makes up to {share:.0%} of the "
-        yield finding(
-            texts.FEW_REFERENCES, seen + "variance of a calibrated score; the intervals include it."
-        )
-
-
-def _not_faithfulness(one: Frames) -> Finding:
-    tested = _tests_faithfulness(one)
-    seen = f"This run {'tested faithfulness too' if tested else 'did not test faithfulness'}."
-    do = texts.BOTH_AXES if tested else texts.ADD_FAITHFULNESS
-    return finding(texts.NOT_FAITHFULNESS, seen, fill={"do": do})
+def _no_faithfulness(one: Frames) -> Iterator[Finding]:
+    if not _tests_faithfulness(one):
+        change = {"evaluations": ["stability", "faithfulness"]}
+        yield texts.NO_FAITHFULNESS.filled({}, change=change)
 
 
 def _tests_faithfulness(one: Frames) -> bool:
-    asked = (one.judged.manifest.get("study") or {}).get("evaluations") or {}
-    return any(
-        (settings or {}).get("name", label) == "faithfulness" for label, settings in asked.items()
-    )
+    evaluations = one.result.manifest.study.evaluations
+    return any((entry.name or label) == "faithfulness" for label, entry in evaluations.items())
 
 
 def _modality(one: Frames) -> str:
-    return str(one.judged.task.get("modality", "image"))
+    return one.result.modality

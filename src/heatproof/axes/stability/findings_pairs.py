@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from heatproof import statistics
 from heatproof.axes.contract import Finding
 from heatproof.axes.stability import findings_texts as texts
-from heatproof.axes.stability.findings_texts import finding
-from heatproof.axes.stability.frames import FASS, Frames
+from heatproof.axes.stability.evaluation import FASS
+from heatproof.axes.stability.frames import Frames
 from heatproof.axes.stability.perturbations import known, milder, title
 from heatproof.drawing.prose import each, listing, number, records, some, with_interval
-from heatproof.models.modality import words_of
+from heatproof.evaluation import Condition
+from heatproof.explainers import EXPLAINERS
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.estimates import interval
 
@@ -36,36 +38,45 @@ def pair_findings(one: Frames) -> Iterator[Finding]:
 
 def _draws(one: Frames) -> Iterator[Finding]:
     """Stochastic methods whose own draws move the map."""
-    floors = one.cube.floor.get(FASS)
+    floors = one.result.cube.noise_floor(FASS)
     if floors is None:
         return
-    mean, (low, high) = (
-        mean_of_finite(floors),
-        interval(floors, span=one.cube.span(FASS), groups=one.cube.groups),
-    )
-    raw, sample = one.ranking.set_index("explainer"), words_of(one.judged.task).sample
+    mean = mean_of_finite(floors)
+    low, high = interval(floors, span=one.cube.span(FASS), groups=one.cube.groups)
+    raw, sample = one.ranking.set_index("explainer"), one.result.words.sample
     loud: dict[str, str] = {}
     noisy: dict[str, str] = {}
     for e, name in enumerate(one.cube.explainers):
         if name not in one.cube.controls and high[e] < FIRM:
             kind = loud if high[e] < raw.loc[name, "raw_low"] else noisy
             kind[name] = with_interval(float(mean[e]), float(low[e]), float(high[e]))
-    for text, rows in ((texts.LOUD_DRAWS, loud), (texts.NOISY_DRAWS, noisy)):
-        if rows:
-            more = listing(filter(None, (_more_draws(one, name) for name in rows)))
-            perturbed = each((name, number(float(raw["raw"][name]))) for name in rows)
-            seen = f"Raw FASS of two draws on the same, untouched {sample}: {each(rows.items())}. Of pairs under "
-            seen += f"perturbation, which share their draws: {perturbed}."
-            do = texts.DRAW_MORE.format(more, MORE) if more else "Draw more samples."
-            yield finding(text, seen, [*rows], fill={"sample": sample, "more": do})
+    for is_loud, rows in ((True, loud), (False, noisy)):
+        if not rows:
+            continue
+        more = [change for name in rows for change in _more_draws(one, name)]
+        perturbed = each((name, number(float(raw["raw"][name]))) for name in rows)
+        seen = f"Raw FASS of two draws on the same {sample}: {each(rows.items())}. Of pairs under perturbation, which "
+        seen += f"share their draws: {perturbed}."
+        finding = texts.NOISY_DRAWS.filled(
+            {"sample": sample, "more": texts.DRAW_MORE.format(MORE)},
+            rows,
+            seen=seen,
+            change={"explainers": more} if more else {},
+        )
+        if is_loud:
+            finding = replace(finding, severity="problem", means=texts.LOUDER_THAN_CHANGES)
+        yield finding
 
 
-def _more_draws(one: Frames, explainer: str) -> str:
-    settings = one.judged.settings_of(explainer)
+def _more_draws(one: Frames, explainer: str) -> list[dict[str, Any]]:
+    """Return the explainer with more draws as a study file has it; nothing for one that does not say how many."""
+    settings = one.result.settings_of(explainer)
+    if one.registered(explainer) not in EXPLAINERS:
+        return []
     for key in ("samples", "draws"):
         if isinstance(settings.get(key), int):
-            return f"{one.registered(explainer)}: {{{key}: {MORE * int(settings[key])}}} (now {settings[key]})"
-    return ""
+            return [{one.registered(explainer): {key: MORE * int(settings[key])}}]
+    return []
 
 
 def _retention(one: Frames) -> Iterator[Finding]:
@@ -76,16 +87,14 @@ def _retention(one: Frames) -> Iterator[Finding]:
         cells[np.array(most) < statistics.LOWEST_RETENTION].drop_duplicates(["condition", "level"])
     )
     if low:
-        sweeps = [s for r in low if (s := milder(r.condition, r.level))]
-        fill = {
-            "milder": f"Use a milder change or a sweep, {sweeps[0]},"
-            if sweeps
-            else "Use a milder change"
-        }
+        sweep = next((s for r in low if (s := milder(r.condition, r.level))), None)
+        milder_change = "Use a milder change or a sweep" if sweep else "Use a milder change"
+        change = {"evaluations": [{"stability": {"perturbations": sweep}}]} if sweep else {}
         where = [title(r.condition, r.level) for r in low]
         kept = [f"{r.retained} of {r.asked:g} under {t}" for r, t in zip(low, where, strict=True)]
         seen = f"The prediction stayed the same for {some(kept, 3)}."
-        yield finding(texts.LOW_RETENTION, seen, items=kept, fill=fill | {"where": some(where, 2)})
+        fill = {"milder": milder_change, "where": some(where, 2)}
+        yield texts.LOW_RETENTION.filled(fill, seen=seen, items=tuple(kept), change=change)
 
 
 def _few_pairs(one: Frames) -> Iterator[Finding]:
@@ -106,7 +115,7 @@ def _few_pairs(one: Frames) -> Iterator[Finding]:
         items.append(f"{few[-1]}: {r.retained} of {r.attempted} pairs ({who})")
     if items:
         seen = f"Fewer than {statistics.FEWEST_PAIRS} pairs have a score under {some(dict.fromkeys(few))}."
-        yield finding(texts.FEW_PAIRS, seen, items=items)
+        yield texts.FEW_PAIRS.filled({}, seen=seen, items=tuple(items))
 
 
 def _undefined(one: Frames) -> Iterator[Finding]:
@@ -135,25 +144,30 @@ def _undefined(one: Frames) -> Iterator[Finding]:
     ].sum()
     rows = grouped.rename("times").reset_index()  # a tuple's `count` is a method
     items = [f"{r.explainer}: {r.times} × {r.reason or 'no reason given'}" for r in records(rows)]
-    text = replace(texts.UNDEFINED_MAPS, severity="act") if often else texts.UNDEFINED_MAPS
     fill = {"cams": texts.OTHER_LAYER.format(listing(cams)) if cams else ""}
-    yield finding(
-        text, f"Undefined: {counts}{f' ({why})' if why else ''}.", [*methods.index], items, fill
-    )
+    seen = f"Undefined: {counts}{f' ({why})' if why else ''}."
+    names = map(str, methods.index)
+    finding = texts.UNDEFINED_MAPS.filled(fill, names, seen=seen, items=tuple(items))
+    yield replace(finding, severity="problem") if often else finding
 
 
 def _not_aligned(one: Frames) -> Iterator[Finding]:
+    """Perturbations that move the input under which maps were compared without moving them."""
+    bare = [c for c in one.cube.conditions if _is_geometric(c) and c not in one.moving]
     cells = one.cells()
-    moved = [
-        (kind := known(c)) is not None and kind.family == "geometric" for c in cells["condition"]
-    ]
-    bare = cells[np.array(moved, dtype=bool) & cells["mean"].notna() & cells["aligned"].isna()]
-    if bare.empty:
+    is_bare = [where in bare for where in zip(cells["condition"], cells["level"], strict=True)]
+    scored = cells[np.array(is_bare, dtype=bool) & cells["mean"].notna()]
+    if scored.empty:
         return
-    names = list(dict.fromkeys(bare["explainer"][~bare["control"]]))
-    where, words = (
-        listing(dict.fromkeys(title(r.condition, r.level) for r in records(bare))),
-        words_of(one.judged.task),
-    )
+    names = list(dict.fromkeys(scored["explainer"][~scored["control"]]))
+    where = listing(dict.fromkeys(title(r.condition, r.level) for r in records(scored)))
+    words = one.result.words
     fill = {"sample": words.sample, "samples": words.samples}
-    yield finding(texts.NOT_ALIGNED, f"There is no aligned score for {where}.", names, fill=fill)
+    seen = f"There is no aligned score for {where}."
+    change = {"evaluations": [{"stability": {"aligned": True}}]}
+    yield texts.UNALIGNED.filled(fill, names, seen=seen, change=change)
+
+
+def _is_geometric(where: Condition) -> bool:
+    kind = known(where[0])
+    return kind is not None and kind.family == "geometric"

@@ -1,182 +1,141 @@
-"""The texts of stability's findings: what each means and what to do. Words in braces are filled in by the rules."""
+"""The texts of stability's findings. Words in braces are filled in by the rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from heatproof.axes.contract import NO_SCORE, Finding, Severity
+from heatproof.axes.contract import finding_template
 
-
-@dataclass(frozen=True)
-class Text:
-    """What is the same whenever a finding is made."""
-
-    severity: Severity
-    title: str
-    means: str
-    do: str
-
-
-def finding(
-    text: Text,
-    seen: str,
-    names: Sequence[str] = (),
-    items: Sequence[str] = (),
-    fill: Mapping[str, str] | None = None,
-) -> Finding:
-    """A finding with this text, its braces filled in.
-
-    >>> finding(FEW_PAIRS, "8 pairs.", ["lime"]).title
-    'Few pairs'
-    """
-    title, means, do = (
-        part.format(**(fill or {})).strip() for part in (text.title, text.means, text.do)
-    )
-    return Finding("stability", text.severity, title, seen, means, do, tuple(names), tuple(items))
-
-
+AXIS = "stability"
 SALIENT, ORDINAL, SPATIAL = "jaccard", "spearman", "ssim"
 
-AT_CHANCE = Text(
-    "act",
-    "Hardly more stable than unrelated maps",
-    "Even where a change left the prediction as it was, these maps look almost like those of another {sample}. What "
-    "they show of a {sample} is hardly there when it is taken again.",
-    "Do not show these maps for single {samples}; use a method higher in the ranking. Milder perturbations tell "
-    "whether anything holds: {milder}. {smoothing}",
+NEAR_CHANCE = finding_template(
+    "near-chance",
+    "Maps hardly more alike than unrelated maps",
+    "Even where the change left the prediction as it was, these maps agree little more than maps of different {samples} "
+    "do. Take the {sample} again, and the map shows something else.",
+    "Do not show these maps for single {samples}; use a method higher in the ranking. Milder changes tell whether the "
+    "maps are stable at all. {smoothing}",
+    axis=AXIS,
 )
-MILDER = {
-    "image": "perturbations: fass-mild",
-    "volume": "gaussian_noise: {sigma: [0.005, 0.01, 0.03]} in perturbations",
-    "series": "jitter: {sigma: [0.01, 0.03, 0.1]} in perturbations",
-    "table": "column_noise: {sigma: [0.01, 0.03, 0.1]} in perturbations",
+MILDER: dict[str, Any] = {
+    "image": "fass-mild",
+    "volume": {"gaussian_noise": {"sigma": [0.005, 0.01, 0.03]}},
+    "series": {"jitter": {"sigma": [0.01, 0.03, 0.1]}},
+    "table": {"column_noise": {"sigma": [0.01, 0.03, 0.1]}},
 }
-AT_CHANCE_UNDER = Text(
-    "mind",
-    "Next to chance under {where}",
-    "Where the prediction survived this change, the maps did not: they are hardly more alike than those of different "
-    "samples.",
+"""Milder perturbations for each kind of data, as a study file has them."""
+NEAR_CHANCE_UNDER_CHANGE = finding_template(
+    "near-chance-under-change",
+    "Close to chance under {where}",
+    "Where the prediction survived this change, the maps did not: they agree little more than maps of different samples.",
     "{sweep} {smoothing}",
+    axis=AXIS,
 )
-SWEEP = "Find the strength at which they break: {} in perturbations draws the curve."
-NO_SWEEP = "Test a milder change to find the strength at which they break."
-SMOOTHING = "Averaging over noise may help: smoothgrad: {{of: {}}} among the explainers."
-NOT_ABOVE_CHANCE = Text(
-    "mind",
-    "Scores at chance",
-    "The maps of a pair are not shown to resemble each other more than maps of different samples do, whatever the raw "
-    "score.",
-    "Do not read these raw scores as stability; more samples narrow the intervals.",
+SWEEP = "Sweep the strength of the change to find where the maps break."
+NO_SWEEP = "Test a milder change to find where the maps break."
+SMOOTHING = "Averaging over noise may help (SmoothGrad)."
+NOT_ABOVE_CHANCE = finding_template(
+    "not-above-chance",
+    "Scores not above chance",
+    "The maps of a pair do not agree significantly more than maps of different samples, whatever the raw score is.",
+    "Do not read these raw scores as stability. More samples narrow the intervals.",
+    axis=AXIS,
 )
-CONTROL_AHEAD = Text(
-    "mind",
-    "The control {control} holds better",
-    "Edges of a picture hardly move when it is disturbed, so a map that only shows edges is very stable and explains "
-    "nothing. A high stability score alone is therefore no reason to choose a method.",
-    "{do}",
-)
-BOTH_AXES = (
-    "Choose by both axes: the chart of stability against faithfulness has them side by side."
-)
-ADD_FAITHFULNESS = (
-    "Add faithfulness to the evaluations; the report then shows both axes side by side."
-)
-NOT_FAITHFULNESS = Text(
-    "note",
-    "Stability is not faithfulness",
-    "A map can be perfectly stable and wrong: an edge detector is. Stability says that an explanation holds still, not "
-    "that it is true of the model.",
-    "{do}",
+NO_FAITHFULNESS = finding_template(
+    "no-faithfulness",
+    "Stability does not mean faithfulness",
+    "A map can be perfectly stable and wrong; that of an edge filter is. Stability says that an explanation stays the "
+    "same, not that it is true of the model.",
+    "Add faithfulness to the evaluations. The report then shows both side by side.",
+    seen="This run did not test faithfulness.",
+    axis=AXIS,
 )
 FAILURES = {
-    SPATIAL: Text(
-        "mind",
-        "Spatial failure: the picture of the map moves",
-        "SSIM, which looks at the map as a picture, gives way more than {others}: the order of the features and the "
-        "top spots survive better than the shape they are drawn in.",
+    SPATIAL: finding_template(
+        "spatial-failure",
+        "Spatial failure: the shape of the map changes",
+        "SSIM compares the maps as pictures, and it falls more than {others}. The order of the features and the top "
+        "features survive better than their shape.",
         "{do}",
+        axis=AXIS,
     ),
-    ORDINAL: Text(
-        "mind",
+    ORDINAL: finding_template(
+        "ordinal-failure",
         "Ordinal failure: the order of the features changes",
-        "Spearman, which looks at the order of all features, gives way more than {others}: about the same places light "
-        "up, but which of them matters more changes.",
+        "Spearman compares the order of all features, and it falls more than {others}. The map highlights about the same "
+        "places, but which of them matters more changes.",
         "{do}",
+        axis=AXIS,
     ),
-    SALIENT: Text(
-        "mind",
-        "Salient-region failure: the top spots jump",
-        "Jaccard, which looks at {k} only, gives way more than {others}: the map as a whole holds better than the "
-        "spots that the eye goes to first.",
+    SALIENT: finding_template(
+        "salient-failure",
+        "Salient-region failure: the top features change",
+        "Jaccard compares only {k}, and it falls more than {others}. The map as a whole is more stable than its top "
+        "features.",
         "{do}",
+        axis=AXIS,
     ),
 }
-READ_REGIONS = "Read regions and not single spots. If regions are what you show, score them so: k: 0.05 compares the top "
-READ_REGIONS += "5 %. {}"
-READ_MORE = "Do not read much into the first few {}; k: 0.3 compares more of them. {}"
+READ_REGIONS = (
+    "Read regions, not single spots. If regions are what you show, compare the top 5 %. {}"
+)
+READ_MORE = "Do not read much into the top {}; compare more of them, such as the top 30 %. {}"
 NOT_SINGLE = "{} not say which single {} matter."
-MORE_STEPS = "More steps may help: {}: {{steps: 64}}. "
-NO_RANKS = "Show which places matter and not their order, or one colour above a threshold in place of ranks."
-FIXED_PATCHES = "Superpixels are cut anew for every picture and come out differently after a change. Fixed patches do "
-FIXED_PATCHES += "not: {}: {{features: {{patches: {{size: 16}}}}}}."
-SMOOTH_MAPS = "Smooth the maps before they are shown. {}"
-MISSING_CONDITIONS = Text(
-    "mind",
+MORE_STEPS = "More steps may help. "
+NO_RANKS = "Show which places matter and not their order, or one colour above a threshold."
+FIXED_PATCHES = "Superpixels are computed anew for every picture, so they differ after a change. Fixed patches do not."
+SMOOTH_MAPS = "Smooth the maps before you show them. {}"
+MISSING_CONDITIONS = finding_template(
+    "missing-conditions",
     "Missing conditions",
-    "Overall scores average the conditions that have one; these methods lack some and compare badly.",
-    "Compare them under the conditions that all methods have; why a pair has no score is in the column reason of the "
-    "table.",
+    "Overall scores average the conditions that have a score. With some missing, these methods are hard to compare.",
+    "Compare them under the conditions that all methods have. The column reason of the table says why a pair has no "
+    "score.",
+    axis=AXIS,
 )
-FEW_REFERENCES = Text(
-    "mind",
-    "Chance from few samples",
-    "More samples alone will not narrow the intervals much: others in the place of these would move all scores "
-    "together.",
-    "Ask for more with “references: 64” in the study; each costs one comparison of maps per pair and no model pass.",
-)
-
-LOUD_DRAWS = Text(
-    "act",
-    "The method’s own random draws move its maps",
-    "Another seed changes the map more than the perturbations do: the score says more about shared draws than about "
-    "the method.",
+NOISY_DRAWS = finding_template(
+    "noisy-draws",
+    "The random draws of the method change its maps",
+    "Part of each map is noise. Explain the same {sample} with another seed, and you get another map, however high the "
+    "score is.",
     "{more} The noise floor should rise towards 1.",
+    axis=AXIS,
 )
-NOISY_DRAWS = Text(
-    "mind",
-    LOUD_DRAWS.title,
-    "Part of what is seen in one map is chance. Someone who explains the same {sample} with another seed gets another "
-    "map, however well the scores hold.",
-    LOUD_DRAWS.do,
+LOUDER_THAN_CHANGES = (
+    "Another seed changes the map more than the perturbations do. Both maps of a pair use the same draws, so the score "
+    "says more about the draws than about the method."
 )
-DRAW_MORE = "Draw more: {}; {} times as many halve the noise."
-LOW_RETENTION = Text(
-    "mind",
-    "Most predictions do not survive {where}",
-    "The filter keeps only pairs whose prediction is unchanged. Where a small share remains, the score describes the "
-    "easiest samples, not the data. The model itself is not robust to this change.",
-    "{milder} and give the retention with every score.",
+DRAW_MORE = "Draw {} times as many samples; that halves the noise."
+LOW_RETENTION = finding_template(
+    "low-retention",
+    "Most predictions change under {where}",
+    "Only pairs with an unchanged prediction are compared. Where few remain, the score describes the easiest samples, "
+    "not the data. The model itself is not robust to this change.",
+    "{milder} and report the retention with every score.",
+    axis=AXIS,
 )
-FEW_PAIRS = Text(
-    "mind",
+FEW_PAIRS = finding_template(
+    "few-pairs",
     "Few pairs",
-    "A mean of so few pairs is rough, whatever share of the data they are.",
-    "Test more samples, and give the number of pairs with every score.",
+    "A mean over so few pairs is rough, whatever share of the data they are.",
+    "Test more samples, and report the number of pairs with every score.",
+    axis=AXIS,
 )
-UNDEFINED_MAPS = Text(
-    "mind",
-    NO_SCORE,
-    "A map that is constant or not finite explains nothing, so it gets no score. The scores of these methods are those "
+UNDEFINED_MAPS = finding_template(
+    "undefined-maps",
+    "Maps without a score",
+    "A map that is constant or not finite explains nothing, so it has no score. The scores of these methods are those "
     "of the other samples.",
-    "{cams}Look at such a sample before you use the method; its reason is in the column reason of the table.",
+    "{cams}Look at such a sample before you use the method. The column reason of the table says what is wrong.",
+    axis=AXIS,
 )
-OTHER_LAYER = "For {} another layer, layer: …, or relu: false may give a map. "
-NOT_ALIGNED = Text(
-    "act",
-    "Moved {samples} were compared with maps that were not moved",
-    "A map that follows the {sample} perfectly is then marked down for following it: the score measures the shift and "
-    "not the method.",
-    "Set aligned: true in the stability evaluation and run the study into a new directory, or leave these "
-    "perturbations out of every comparison.",
+OTHER_LAYER = "For {} another layer, or relu: false, may give a map. "
+UNALIGNED = finding_template(
+    "unaligned-maps",
+    "Maps of moved {samples} were compared without moving them back",
+    "A map that follows the {sample} perfectly scores low for following it: the score measures the shift, not the "
+    "method.",
+    "Compare aligned maps in a new run directory, or leave these perturbations out of every comparison.",
+    axis=AXIS,
 )

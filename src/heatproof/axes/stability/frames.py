@@ -2,44 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from heatproof import statistics
 from heatproof.axes.contract import AxisResult
+from heatproof.axes.stability.evaluation import FASS, SIMILARITIES, unaligned
+from heatproof.evaluation import Condition
 from heatproof.maps.similarity import COMPONENTS
 from heatproof.statistics.cubes import Cube
-
-FASS = "fass"
 
 
 @dataclass(frozen=True)
 class Frames:
     """What page, findings and figures say of one dataset and model."""
 
-    judged: AxisResult
+    result: AxisResult
 
-    @property
+    @cached_property
     def cube(self) -> Cube:
-        """The scores themselves."""
-        return self.judged.cube
+        """The scores under the perturbations, without noise floors and identity checks."""
+        return self.result.cube.conditions_of(FASS)
+
+    @cached_property
+    def moving(self) -> list[Condition]:
+        """The perturbations that move the input, under which maps were compared aligned and unaligned."""
+        if unaligned(FASS) not in self.cube.values:
+            return []
+        return self.cube.conditions_of(unaligned(FASS)).conditions
 
     @property
     def summary(self) -> pd.DataFrame:
         """`statistics.summary` of every measure."""
-        return self.judged.summary
+        return self.result.summary
 
     @property
     def ranking(self) -> pd.DataFrame:
         """`statistics.ranking` by FASS."""
-        return self.judged.ranking
+        return self.result.ranking
 
     @property
     def tests(self) -> pd.DataFrame:
         """`statistics.paired_tests` of FASS."""
-        return self.judged.tests
+        return self.result.tests
 
     @cached_property
     def disagreement(self) -> pd.DataFrame:
@@ -67,16 +75,18 @@ class Frames:
 
     def title_of(self, measure: str) -> str:
         """A measure as it is written."""
-        declared = self.judged.axis.measure(measure)
+        declared = self.result.axis.measure(measure)
         return declared.title if declared else measure
 
     def registered(self, explainer: str) -> str:
         """The name by which a study file calls an explainer."""
-        return str(self.judged.settings_of(explainer).get("name") or explainer)
+        return self.result.registered_name(explainer)
 
     def cells(self, measure: str = FASS) -> pd.DataFrame:
-        """The summary of one measure with the best available form of each score as `best`, `best_low`, `best_high`."""
-        return statistics.with_best(self.summary[self.summary["measure"] == measure])
+        """The summary of one measure with `best`, `best_low` and `best_high`: calibrated where there is chance, else raw."""
+        cells = statistics.with_best(self.summary[self.summary["measure"] == measure])
+        # In the summary counts are floats, because diagnostics such as the noise floor have none.
+        return cells.astype(dict.fromkeys(("attempted", "retained", "flipped", "undefined"), int))
 
     def at_chance(self) -> pd.DataFrame:
         """The cells of methods whose calibrated interval does not lie above chance, controls left out."""
@@ -84,9 +94,19 @@ class Frames:
         return cells[cells["calibrated"].notna() & ~cells["control"] & (cells["best_low"] <= 0)]
 
 
-def frames(judged: AxisResult) -> Frames | None:
-    """The statistics of one dataset and model; None where FASS was not measured."""
-    known: Frames | None = judged.computed.setdefault(
-        "frames", Frames(judged) if FASS in judged.cube.values else None
-    )
+def frames(result: AxisResult) -> Frames | None:
+    """The statistics of one dataset and model, made once; None where FASS was not measured."""
+    if FASS not in result.cube.values:
+        return None
+    known: Frames = result.computed.setdefault("frames", Frames(result))
     return known
+
+
+def as_in_paper(cube: Cube) -> Cube:
+    """Return the raw scores as the FASS paper computes them: maps are never moved, and nothing is calibrated."""
+    values = dict(cube.values)
+    for measure in SIMILARITIES:
+        if measure in values and unaligned(measure) in values:
+            moved = np.asarray(cube.asked[unaligned(measure)].any(0))
+            values[measure] = np.where(moved[:, None], values[unaligned(measure)], values[measure])
+    return replace(cube, values=values, chance={}, by_reference={})

@@ -7,7 +7,13 @@ from typing import Any
 from heatproof.axes.contract import AxisResult, Page
 from heatproof.axes.stability.frames import Frames, frames
 from heatproof.axes.stability.perturbations import title
-from heatproof.axes.stability.tables import disagreement, floor_panel, tests_panel, unchanged
+from heatproof.axes.stability.tables import (
+    disagreement,
+    floor_panel,
+    paper_panel,
+    tests_panel,
+    unchanged,
+)
 from heatproof.axes.stability.tiles import tiles, worst_pairs
 from heatproof.axes.stability.words import verdict
 from heatproof.drawing.charts import Chart, Panel
@@ -25,7 +31,6 @@ from heatproof.drawing.plots import (
 from heatproof.drawing.prose import listing, number, records
 from heatproof.drawing.sheet import Plot
 from heatproof.evaluation import Condition
-from heatproof.models.modality import words_of
 
 MOST_DOTS = 120
 """With more methods × perturbations a table of cells takes the place of dots."""
@@ -33,24 +38,28 @@ MOST_SWEPT = 12
 """Plots of a sweep, that of the predictions among them."""
 
 
-def lead(judged: AxisResult) -> list[str]:
-    """Which method holds, in sentences."""
-    made = frames(judged)
+def lead(result: AxisResult) -> list[str]:
+    """Return which method is the most stable, in sentences."""
+    made = frames(result)
     return ["Nothing can be concluded: there is no score."] if made is None else verdict(made)
 
 
-def parts(judged: AxisResult) -> list[Chart | Panel]:
-    """Everything the rows have data for, in reading order."""
-    made = frames(judged)
+def parts(result: AxisResult) -> list[Chart | Panel]:
+    """Return every chart and panel that the rows have data for, in reading order."""
+    made = frames(result)
     if made is None:
         return []
-    drawn: list[Chart | Panel | None] = [
+    page: list[Chart | Panel | None] = [
         score_chart(made),
         components_chart(made),
         retention_chart(made),
+        worst_pairs(result),
+        *severity_charts(made),
+        paper_panel(made),
+        tests_panel(made),
+        floor_panel(made),
     ]
-    drawn += [worst_pairs(judged), *severity_charts(made), tests_panel(made), floor_panel(made)]
-    return [part for part in drawn if part is not None]
+    return [part for part in page if part is not None]
 
 
 PAGE = Page(lead, parts, tiles=tiles)
@@ -61,7 +70,7 @@ def score_chart(frames: Frames) -> Chart | None:
     rows = frames.ranking[frames.ranking["score"].notna()]
     if rows.empty:
         return None
-    looks, chance = frames.judged.looks, 0.0 if frames.calibrated else float("nan")
+    looks, chance = frames.result.looks, 0.0 if frames.calibrated else float("nan")
     overall = [
         mark(looks[r.explainer], r.score, r.low, r.high, chance, said=_rank(r))
         for r in records(rows)
@@ -84,21 +93,17 @@ def score_chart(frames: Frames) -> Chart | None:
     for condition, column in zip(frames.cube.conditions, each, strict=True) if small else ():
         plots.append(dots(title(*condition), column, ends, note=held[condition], width=width))
     first = frames.ranking.iloc[0]
-    kind = (
-        "Calibrated scores, aligned where maps can be moved: 0"
-        if frames.calibrated
-        else "Raw scores: 0"
-    )
-    caption = (
-        f"{kind} is chance, 1 is a map that does not change. "
-        if frames.calibrated
-        else f"{kind} to 1. "
-    )
+    if frames.calibrated:
+        caption = "Calibrated scores: 0 is chance, 1 is a map that does not change. "
+    else:
+        caption = "Raw scores: 0 to 1. "
     caption += "Dot: the mean over the inputs whose prediction stays. Band: 95 % interval over samples, with the "
     caption += "choice of those that chance is taken from. "
-    caption += "Hollow: the interval reaches chance. " if frames.calibrated else ""
-    if frames.cells()["aligned"].notna().any():
-        caption += f"Aligned scores move the clean map along with the {words_of(frames.judged.task).sample} first."
+    if frames.calibrated:
+        caption += "Hollow: the interval reaches chance. "
+    if frames.moving:
+        sample = frames.result.words.sample
+        caption += f"Where a perturbation moves the {sample}, the original map is moved along before it is compared."
     alt = f"Scores of {len(rows)} explainers, first {looks[first['explainer']].name} with {number(first['score'])}."
     folded = {} if small else {"Every method under every perturbation": [cell_plot(frames)]}
     return Chart("scores", "Which maps hold", caption.strip(), alt, plots, folded)
@@ -113,8 +118,8 @@ def _rank(row: Any) -> str:
 
 
 def condition_cells(frames: Frames) -> dict[str, dict[Condition, Mark]]:
-    """The best available score under each condition by the name of the method, the best method first."""
-    looks, chance = frames.judged.looks, 0.0 if frames.calibrated else float("nan")
+    """The score under each condition by the name of the method, the best method first."""
+    looks, chance = frames.result.looks, 0.0 if frames.calibrated else float("nan")
     table: dict[str, dict[Condition, Mark]] = {
         looks[e].name: {} for e in frames.ranking["explainer"]
     }
@@ -140,7 +145,7 @@ def components_chart(frames: Frames) -> Chart | None:
     """A plot for each of SSIM, Spearman and Jaccard."""
     if not any(frame["score"].notna().any() for frame in frames.components.values()):
         return None
-    order, looks, plots = frames.ranking["explainer"].tolist(), frames.judged.looks, {}
+    order, looks, plots = frames.ranking["explainer"].tolist(), frames.result.looks, {}
     chance = 0.0 if frames.calibrated else float("nan")
     for component, frame in frames.components.items():
         part = frame.set_index("explainer").reindex(order)
@@ -149,7 +154,7 @@ def components_chart(frames: Frames) -> Chart | None:
             for e, r in zip(part.index, records(part), strict=True)
         ]
     words = {"ssim": "structure (SSIM)", "spearman": "order (Spearman)"}
-    words["jaccard"] = f"the most important {words_of(frames.judged.task).parts} (Jaccard)"
+    words["jaccard"] = f"the most important {frames.result.words.parts} (Jaccard)"
     count = {2: "two", 3: "three"}.get(len(frames.components), str(len(frames.components)))
     caption = f"The {count} components of FASS, {'calibrated' if frames.calibrated else 'raw'}, averaged over "
     caption += f"perturbations: {listing(words[c] for c in frames.components)}. "
@@ -198,7 +203,7 @@ def retention_chart(frames: Frames) -> Chart | None:
 def severity_charts(frames: Frames) -> list[Chart]:
     """Score and share of predictions kept against the level, for every condition with at least two levels."""
     drawn: list[Chart] = []
-    looks, order = frames.judged.looks, frames.ranking["explainer"].tolist()
+    looks, order = frames.result.looks, frames.ranking["explainer"].tolist()
     for condition, rows in frames.cells().groupby("condition", sort=False):
         if rows["level"].nunique() < 2:
             continue
@@ -235,7 +240,7 @@ def severity_charts(frames: Frames) -> list[Chart]:
             "share",
             percent=True,
         )
-        caption = "The best available score at every level, the other methods faint behind; and the share of "
+        caption = "The score at every level, the other methods faint behind; and the share of "
         caption += "predictions that stay. Bars are 95 % intervals."
         alt = f"Curves of score and predictions kept over {rows['level'].nunique()} levels of {swept}."
         if len(plots) < len(lines):

@@ -1,4 +1,4 @@
-"""The tables of stability: ranks, paired tests, noise floors, and which predictions stayed."""
+"""The tables of stability: the paper's scores, paired tests, noise floors, and which predictions stayed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import pandas as pd
 from markupsafe import Markup
 
 from heatproof import statistics
-from heatproof.axes.stability.frames import Frames
+from heatproof.axes.stability.evaluation import FASS, unaligned
+from heatproof.axes.stability.frames import Frames, as_in_paper
+from heatproof.axes.stability.perturbations import title
 from heatproof.drawing.charts import Panel
 from heatproof.drawing.prose import listing, number, p_value, records, with_interval
 from heatproof.drawing.tables import Row, grid
 from heatproof.maps.similarity import COMPONENTS
+from heatproof.statistics.cubes import Cube
 
 MOST_TESTS = 150
 TESTED = "Two methods on the same samples and perturbations that both retain: difference of the scores, sign flips "
 TESTED += "corrected for all pairs, and the interval that goes with them. Below 8 samples there is neither interval nor answer."
 FLOOR = "What a method that draws random numbers scores against itself, on the same input with two draws, beside its "
 FLOOR += "raw score under perturbation, where both maps share their draws."
+PAPER = "FASS as the paper computes it: raw, and maps are compared without moving them. "
+ALIGNED = "The other columns cover only the perturbations that move the input ({}): the comparison without moving the "
+ALIGNED += "original map, and with moving it{}."
 
 
 def tests_panel(frames: Frames) -> Panel | None:
@@ -52,6 +58,32 @@ def pair_rows(frames: Frames) -> list[Row]:
             (order[a], order[b], Row([f"{a} − {b}", with_interval(*gap), p, answer, f"{t.n:g}"]))
         )
     return [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
+
+
+def paper_panel(frames: Frames) -> Panel | None:
+    """FASS as the paper computes it, and what moving the maps changes; None where the score is that of the paper."""
+    if not frames.calibrated and not frames.moving:
+        return None
+    columns = {"FASS as in the paper": _overall(as_in_paper(frames.cube))}
+    caption = PAPER
+    if frames.moving:
+        moving = frames.cube.select(conditions=frames.moving)
+        columns["Unaligned"] = _overall(moving, unaligned(FASS))
+        columns["Aligned"] = _overall(moving)
+        where = listing(title(*condition) for condition in frames.moving)
+        caption += ALIGNED.format(where, ", both calibrated" if frames.calibrated else "")
+    rows = [
+        Row([explainer, *(column.get(explainer, "–") for column in columns.values())])
+        for explainer in frames.ranking["explainer"]
+    ]
+    table = grid(["Explainer", *columns], rows, "FASS as in the paper")
+    return Panel("paper", "As in the FASS paper", caption.strip(), table)
+
+
+def _overall(cube: Cube, measure: str = FASS) -> dict[str, str]:
+    """Overall scores with their intervals, in words, by explainer."""
+    ranking = statistics.ranking([cube], measure, better="neither")
+    return {r.explainer: with_interval(r.score, r.low, r.high) for r in records(ranking)}
 
 
 def disagreement(frames: Frames) -> Markup:

@@ -1,7 +1,7 @@
 """Symmetry: does the explanation respect the symmetries of the model?"""
 
 from heatproof.axes.contract import Axis
-from heatproof.axes.symmetry.evaluation import BACK, CONVERGENCE, MEASURES, SYMMETRISED, Symmetry
+from heatproof.axes.symmetry.evaluation import MEASURES, Symmetry
 from heatproof.axes.symmetry.scores import (
     equivariance,
     invariance,
@@ -25,13 +25,13 @@ AXIS = Axis(
     title="Symmetry",
     question="does the explanation respect the symmetries of the model?",
     verb="respects the symmetry better than",
+    best="respects the symmetry best",
     evaluation=Symmetry,
     measures=MEASURES,
     page="heatproof.axes.symmetry.page",
     findings="heatproof.axes.symmetry.findings",
     figures="heatproof.axes.symmetry.figures",
     explainers=(Symmetrised,),
-    aside=frozenset({SYMMETRISED, CONVERGENCE, BACK}),
     trial={
         "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},
         "invariant set": {"group": "permutation", "elements": 4},

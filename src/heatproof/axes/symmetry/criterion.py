@@ -54,9 +54,10 @@ def compare(name: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _agreement(a: Tensor, b: Tensor) -> Tensor:
+    """The share of equal entries (B,), NaN where one is not finite."""
     share = (a == b).double().flatten(1).mean(1)
-    whole = torch.isfinite(a).flatten(1).all(1) & torch.isfinite(b).flatten(1).all(1)
-    return torch.where(whole, share, torch.nan)
+    is_finite = torch.isfinite(a).flatten(1).all(1) & torch.isfinite(b).flatten(1).all(1)
+    return torch.where(is_finite, share, torch.nan)
 
 
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -69,6 +70,7 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 FLAWS = ("", "not finite", "zero", "constant")
+NO_FLAW, NOT_FINITE, ZERO, CONSTANT = range(4)
 
 
 def flaws(name: str, maps: Tensor) -> Tensor:
@@ -77,9 +79,11 @@ def flaws(name: str, maps: Tensor) -> Tensor:
     One number is constant too: its cosine could only be 1 or −1. Categories are compared one by one and may be equal.
     """
     flat = maps.flatten(1)
-    broken, zero = ~torch.isfinite(flat).all(1), ~flat.any(1)
-    empty = torch.where(zero, 2, 3 * similarity.undefined(maps).long()) * (name != "agreement")
-    return torch.where(broken, 1, empty.long()).cpu()
+    flaw = torch.full((len(maps),), NO_FLAW, device=maps.device)
+    if name != "agreement":
+        flaw = flaw.masked_fill(similarity.undefined(maps), CONSTANT)
+        flaw = flaw.masked_fill(~flat.any(1), ZERO)
+    return flaw.masked_fill(~torch.isfinite(flat).all(1), NOT_FINITE).cpu()
 
 
 def flaw_text(flaw: int, what: str = "the explanation") -> str:
@@ -101,8 +105,12 @@ def reasons(clean: Tensor, others: Tensor, what: str, missing: Tensor) -> tuple[
     ('the second draw is not finite',)
     """
     texts = []
-    for flaw, theirs, lost in zip(clean.tolist(), others.tolist(), missing.tolist(), strict=True):
-        first = next((other for other in theirs if other), 0)
-        text = flaw_text(flaw) or flaw_text(first, what)
-        texts.append(text or ("nothing to compare" if lost else ""))
+    for flaw, other_flaws, is_missing in zip(
+        clean.tolist(), others.tolist(), missing.tolist(), strict=True
+    ):
+        first_other = next((other for other in other_flaws if other), NO_FLAW)
+        text = flaw_text(flaw) or flaw_text(first_other, what)
+        if is_missing and not text:
+            text = "nothing to compare"
+        texts.append(text)
     return tuple(texts)

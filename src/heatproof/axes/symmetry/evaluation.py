@@ -12,7 +12,15 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.axes.symmetry.criterion import Criterion, compare, flaw_text, flaws, reasons
+from heatproof.axes.symmetry.criterion import (
+    CONSTANT,
+    NO_FLAW,
+    Criterion,
+    compare,
+    flaw_text,
+    flaws,
+    reasons,
+)
 from heatproof.axes.symmetry.groups import GROUPS, build
 from heatproof.axes.symmetry.groups.contract import check_inputs, probe
 from heatproof.axes.symmetry.model import ModelInvariance, model_scores
@@ -21,85 +29,130 @@ from heatproof.axes.symmetry.orbit import (
     Orbit,
     explanation_scores,
     layer_errors,
-    orbit,
+    orbit_of,
     sensitivities,
 )
 from heatproof.axes.symmetry.scores import NO_BALL
 from heatproof.axes.symmetry.symmetrised import symmetrise
 from heatproof.data.graphs import NODES
 from heatproof.errors import BadParameter, UserError
-from heatproof.evaluation import CLEAN, REDRAW, Condition, Exhibit, Measure, Scores, Subject
+from heatproof.evaluation import (
+    ALONE,
+    CLEAN,
+    Condition,
+    Exhibit,
+    Measure,
+    Scores,
+    Span,
+    Subject,
+)
 from heatproof.models import Model
 from heatproof.models.batches import Workbench
 from heatproof.models.layers import activations
 from heatproof.types import STRICT, Batch, Categorical, Explainer
 
-_CHANCE: tuple[Any, ...] = ((None, 1.0), "column")
-_CHANGE = "how far the explained output moves with the input, where unrelated samples differ by 1"
+_UP_TO_ONE: Span = (None, 1.0)
 MEASURES = (
     Measure(
-        "equivariance",
-        "equivariance",
-        "how a map moves with inputs; 1: exactly",
-        "higher",
-        "headline",
-        *_CHANCE,
+        name="equivariance",
+        title="equivariance",
+        text="how a map moves with inputs; 1: exactly",
+        better="higher",
+        role="headline",
+        span=_UP_TO_ONE,
+        noise_floor="noise_floor",
     ),
     Measure(
-        "invariance",
-        "invariance",
-        "how little examples or concepts change",
-        "higher",
-        "headline",
-        *_CHANCE,
+        name="invariance",
+        title="invariance",
+        text="how little examples or concepts change",
+        better="higher",
+        role="headline",
+        span=_UP_TO_ONE,
+        noise_floor="noise_floor",
     ),
     Measure(
-        "max_sensitivity",
-        "max sensitivity",
-        "largest relative change in a small ball",
-        "lower",
-        "component",
+        name="max_sensitivity",
+        title="max sensitivity",
+        text="largest relative change in a small ball",
+        better="lower",
+        role="component",
     ),
     Measure(
-        "model_invariance",
-        "model invariance",
-        "cosine of moved probabilities",
-        "neither",
-        "model",
-        *_CHANCE,
+        name="symmetrised",
+        title="symmetrised",
+        text="score of the explanation averaged over n elements",
+        better="higher",
+        role="component",
+        span=_UP_TO_ONE,
     ),
     Measure(
-        "model_agreement",
-        "model agreement",
-        "share unchanged",
-        "neither",
-        "model",
-        (0.0, 1.0),
-        "column",
-    ),
-    Measure("model_change", "model change", _CHANGE, "lower", "model"),
-    Measure(
-        "layer_invariance_error",
-        "layer invariance error",
-        "how far a layer is from invariant",
-        "lower",
-        "model",
+        name="convergence",
+        title="convergence",
+        text="score over the first n elements",
+        better="higher",
+        role="diagnostic",
+        span=_UP_TO_ONE,
     ),
     Measure(
-        "layer_equivariance_error",
-        "layer equivariance error",
-        "the same from equivariant",
-        "lower",
-        "model",
+        name="noise_floor",
+        title="noise floor",
+        text="score of two random draws on one input",
+        better="higher",
+        role="diagnostic",
+        span=_UP_TO_ONE,
+    ),
+    Measure(
+        name="there_and_back",
+        title="there and back",
+        text="score of a map that was moved there and back",
+        better="higher",
+        role="diagnostic",
+        span=_UP_TO_ONE,
+    ),
+    Measure(
+        name="model_invariance",
+        title="model invariance",
+        text="cosine of moved probabilities",
+        better="neither",
+        role="model",
+        span=_UP_TO_ONE,
+    ),
+    Measure(
+        name="model_agreement",
+        title="model agreement",
+        text="share unchanged",
+        better="neither",
+        role="model",
+        span=(0.0, 1.0),
+    ),
+    Measure(
+        name="model_change",
+        title="model change",
+        text="how far the explained output moves with the input, where unrelated samples differ by 1",
+        better="lower",
+        role="model",
+    ),
+    Measure(
+        name="layer_invariance_error",
+        title="layer invariance error",
+        text="how far a layer is from invariant",
+        better="lower",
+        role="model",
+    ),
+    Measure(
+        name="layer_equivariance_error",
+        title="layer equivariance error",
+        text="the same from equivariant",
+        better="lower",
+        role="model",
     ),
 )
-"""What is known of the measures of the axis; the first that an explanation has speaks for it."""
+"""What is known of the measures; `equivariance` speaks for maps, `invariance` for examples and concepts."""
 
-SYMMETRISED = "symmetrised"
+REDRAW: Condition = ("redraw", 0.0)
+"""The input as it is, explained with other random draws."""
 SENSITIVITY = "sensitivity"
-CONVERGENCE = "convergence"
-BACK = "there_and_back"
-NO_OTHER = "no other sample to compare with"
 NOT_MOVABLE = "the group cannot move what this layer puts out"
 
 
@@ -121,10 +174,13 @@ class Symmetry:
 
     One row per sample: `equivariance` or `invariance` of the explanation of the class that is predicted for x, beside
     `model_invariance` (of classes only), `model_agreement` and `model_change` of the model itself, with bounds of the
-    Monte-Carlo error and the chance level. All elements are tried where the group has at most `elements`, else that
-    many are drawn. `similarity="auto"` is the agreement for explainers of categories and the cosine for others.
-    `sensitivity` is the radius of a ball for max-sensitivity, `repair` holds numbers of elements to symmetrise over,
-    `layers` names layers to test, and `convergence` numbers of elements n at which the score of the first n is kept.
+    Monte-Carlo error and the chance level. Stochastic explainers have a `noise_floor`, the score of two draws on one
+    input, and groups that interpolate `there_and_back`, the score of a map against itself moved there and back.
+
+    All elements are tried where the group has at most `elements`, else that many are drawn. `similarity="auto"` is the
+    agreement for explainers of categories and the cosine for others. `sensitivity` is the radius of a ball for
+    max-sensitivity, `repair` holds numbers of elements to symmetrise over (the measure `symmetrised`), `layers` names
+    layers to test, and `convergence` numbers of elements n at which the score of the first n is kept.
 
     >>> Symmetry(group="cyclic", repair=(1, 4)).conditions()
     [('cyclic', 8.0), ('symmetrised', 1.0), ('symmetrised', 4.0)]
@@ -153,12 +209,17 @@ class Symmetry:
 
     def conditions(self) -> list[Condition]:
         """(condition, level) of everything that is scored; the level of a group is the most elements it may use."""
-        named = [(str(self.group.name), float(self.elements))]
+        conditions = [(str(self.group.name), float(self.elements))]
         if self.sensitivity is not None:
-            named.append((SENSITIVITY, self.sensitivity))
-        named += [(SYMMETRISED, float(n)) for n in self.repair]
-        named += [(CONVERGENCE, float(n)) for n in self.convergence if n <= self.elements]
-        return named + [(layer, float(self.elements)) for layer in self.layers]
+            conditions.append((SENSITIVITY, self.sensitivity))
+        conditions += [("symmetrised", float(n)) for n in self.repair]
+        conditions += [("convergence", float(n)) for n in self._convergence_steps()]
+        conditions += [(layer, float(self.elements)) for layer in self.layers]
+        return conditions
+
+    def _convergence_steps(self) -> list[int]:
+        """The numbers of elements at which the score is kept; more than are tried there cannot be."""
+        return [n for n in self.convergence if n <= self.elements]
 
     def suited(self, model: Model, batch: Batch) -> Symmetry:
         """Itself, after the group's action was tried on a few samples."""
@@ -175,66 +236,63 @@ class Symmetry:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
-        around = orbit(self.group, subject.batch, self.elements, subject.seed)
+        orbit = orbit_of(self.group, subject.batch, self.elements, subject.seed)
         # The order of a group of permutations depends on the padding: what a condition is called must not.
-        most = float(min(self.elements, self.group.order(probe(subject.batch.x.shape[1:]))))
-        asked = subject.target, subject.references, subject.model.task
-        model = model_scores(around, subject.predict, self.delta, *asked)
-        layers = {layer: layer_errors(around, _activate(subject, layer)) for layer in self.layers}
-        for explainer in subject.explainers:
-            yield from self._judge(subject, explainer, around, (str(self.group.name), most), model)
-            for layer, errors in layers.items():
-                yield from _layer_rows(
-                    explainer, (layer, most), errors, around.reasons([""] * len(subject.batch))
-                )
-
-    def _judge(
-        self,
-        subject: Subject,
-        explainer: str,
-        around: Orbit,
-        where: Condition,
-        model: ModelInvariance,
-    ) -> Iterator[Scores | Exhibit]:
-        item = subject.explainers[explainer]
-        criterion = self._criterion(item)
-        for measure, found in (
-            ("model_agreement", model.agreement),
-            ("model_invariance", model.cosine),
-        ):
-            yield from _estimated(explainer, measure, where, found) if found is not None else ()
-        yield from _estimated(explainer, "model_change", where, model.change, NO_OTHER)
-        clean = subject.clean(explainer)
-        theirs = subject.reference(explainer)
-        others = (
-            Batch(subject.references.ids, theirs) if theirs.shape[1:] == clean.shape[1:] else None
+        order = self.group.order(probe(subject.batch.x.shape[1:]))
+        elements = float(min(self.elements, order))
+        condition = (str(self.group.name), elements)
+        model = model_scores(
+            orbit,
+            subject.predict,
+            self.delta,
+            subject.target,
+            subject.references,
+            subject.model.task,
         )
-        explain = partial(subject.explain, explainer)
-        pictures = clean.ndim not in (4, 5) or clean.shape[1] in (1, 3)
-        shown = [
-            i
-            for i, sample in enumerate(subject.batch.ids)
-            if criterion.moves and sample in subject.showcase
-        ]
-        shown = shown if pictures else []
-        score = explanation_scores(around, explain, clean, subject.target, criterion, others, shown)
-        yield from _estimated(explainer, criterion.measure, where, score)
-        for n in (float(n) for n in self.convergence if n <= self.elements):
-            first = torch.where(around.used, score.each, torch.nan)[:, : int(n)].nanmean(1)
-            yield Scores.column(explainer, criterion.measure, (CONVERGENCE, n), first, score.reason)
-        if score.back is not None:
+        layers = {layer: layer_errors(orbit, _activate(subject, layer)) for layer in self.layers}
+        no_layer_score = orbit.reasons([""] * len(subject.batch))
+        for explainer in subject.explainers:
+            yield from _model_rows(explainer, condition, model)
+            yield from self._explanation_rows(subject, explainer, orbit, condition)
+            for layer, errors in layers.items():
+                yield from _layer_rows(explainer, (layer, elements), errors, no_layer_score)
+
+    def _explanation_rows(
+        self, subject: Subject, explainer: str, orbit: Orbit, condition: Condition
+    ) -> Iterator[Scores | Exhibit]:
+        """The score of an explainer, the checks on it, and its worst cases as pictures."""
+        criterion = self._criterion(subject.explainers[explainer])
+        clean = subject.clean(explainer)
+        shown = _shown_samples(subject, clean) if criterion.moves else []
+        score = explanation_scores(
+            orbit,
+            partial(subject.explain, explainer),
+            clean,
+            subject.target,
+            criterion,
+            _reference_explanations(subject, explainer, clean),
+            shown,
+        )
+        yield _score_row(explainer, criterion.measure, condition, score)
+        for n in self._convergence_steps():
+            used = torch.where(orbit.used, score.each, torch.nan)
+            first = used[:, :n].nanmean(1)
+            where = ("convergence", float(n))
+            yield Scores.column(explainer, "convergence", where, first, score.reason)
+        if score.there_and_back is not None:
+            where = ("there_and_back", condition[1])
             yield Scores.column(
-                explainer, criterion.measure, (BACK, where[1]), score.back, score.reason
+                explainer, "there_and_back", where, score.there_and_back, score.reason
             )
-        if item.stochastic:
-            again = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
-            yield _floor(explainer, criterion, again, clean)
+        if subject.explainers[explainer].stochastic:
+            second = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
+            yield _noise_floor_row(explainer, criterion, second, clean)
         if self.sensitivity is not None:
-            yield self._sensitivity(subject, explainer, clean, self.sensitivity)
+            yield self._sensitivity_row(subject, explainer, clean, self.sensitivity)
         for n in self.repair:
-            yield from self._repaired(subject, explainer, around, n)
+            yield self._symmetrised_row(subject, explainer, orbit, n)
         if shown:
-            yield from _gallery(subject, explainer, around, where, clean, score, shown)
+            yield from _gallery(subject, explainer, orbit, condition, clean, score, shown)
 
     def _criterion(self, explainer: Explainer) -> Criterion:
         similarity: str = self.similarity
@@ -243,7 +301,7 @@ class Symmetry:
             similarity = "agreement" if categorical else "cosine"
         return Criterion(similarity, explainer.kind == "feature", self.delta)
 
-    def _sensitivity(
+    def _sensitivity_row(
         self, subject: Subject, explainer: str, clean: Tensor, radius: float
     ) -> Scores:
         where, batch = (SENSITIVITY, radius), subject.batch
@@ -256,28 +314,42 @@ class Symmetry:
         changes = sensitivities(
             explain, batch, subject.target, clean, radius, self.sensitivity_draws, subject.seed
         )
-        flawed = flaws("cosine", clean) % (
-            3 if clean[0].numel() == 1 else 4
-        )  # a single number is no constant map
-        why = [flaw_text(flaw) for flaw in flawed.tolist()]
+        flaw = flaws("cosine", clean)
+        if clean[0].numel() == 1:
+            flaw = flaw.masked_fill(flaw == CONSTANT, NO_FLAW)  # one number always is
+        reason = [flaw_text(number) for number in flaw.tolist()]
         missing = "the explanation of a perturbed input is not finite"
         return Scores.column(
-            explainer, "max_sensitivity", where, changes.amax(1), why, missing=missing
+            explainer, "max_sensitivity", where, changes.amax(1), reason, missing=missing
         )
 
-    def _repaired(
-        self, subject: Subject, explainer: str, around: Orbit, n: int
-    ) -> Iterator[Scores]:
-        repaired = symmetrise(subject.explainers[explainer], self.group, n)
-        criterion = self._criterion(repaired)
+    def _symmetrised_row(self, subject: Subject, explainer: str, orbit: Orbit, n: int) -> Scores:
+        """The score of the explainer averaged over n elements."""
+        averaged = symmetrise(subject.explainers[explainer], self.group, n)
         bench = Workbench(subject.model, subject.model.rows)
 
         def explain(batch: Batch, target: Tensor) -> Tensor:
-            return bench.explain(repaired, explainer, batch, target, subject.seed)
+            return bench.explain(averaged, explainer, batch, target, subject.seed)
 
         clean = explain(subject.batch, subject.target)
-        score = explanation_scores(around, explain, clean, subject.target, criterion)
-        return _estimated(explainer, criterion.measure, (SYMMETRISED, float(n)), score)
+        score = explanation_scores(orbit, explain, clean, subject.target, self._criterion(averaged))
+        return _score_row(explainer, "symmetrised", ("symmetrised", float(n)), score)
+
+
+def _shown_samples(subject: Subject, maps: Tensor) -> list[int]:
+    """Return the numbers of the samples of the gallery; none where a map cannot be drawn."""
+    has_channels = maps.ndim in (4, 5)
+    if has_channels and maps.shape[1] not in (1, 3):
+        return []
+    return [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
+
+
+def _reference_explanations(subject: Subject, explainer: str, clean: Tensor) -> Batch | None:
+    """Return the explanations of the reference samples, None if theirs have another shape."""
+    explanations = subject.reference(explainer)
+    if explanations.shape[1:] != clean.shape[1:]:
+        return None
+    return Batch(subject.references.ids, explanations)
 
 
 def _activate(subject: Subject, layer: str) -> Callable[[Batch], Tensor]:
@@ -297,56 +369,70 @@ def _layer_rows(
         yield Scores.column(explainer, f"layer_{name}_error", where, largest, why, missing=missing)
 
 
-def _floor(explainer: str, criterion: Criterion, again: Tensor, clean: Tensor) -> Scores:
-    """The agreement of two draws on the same input."""
-    name = criterion.similarity
-    value = compare(name, again, clean)
-    second = "the explanation of the second draw"
-    why = reasons(flaws(name, clean), flaws(name, again)[:, None], second, value.isnan())
-    return Scores.column(explainer, criterion.measure, (REDRAW, 0.0), value, why)
+def _noise_floor_row(explainer: str, criterion: Criterion, second: Tensor, clean: Tensor) -> Scores:
+    """The score of two draws on the same input."""
+    similarity = criterion.similarity
+    value = compare(similarity, second, clean)
+    reason = reasons(
+        flaws(similarity, clean),
+        flaws(similarity, second)[:, None],
+        "the explanation of the second draw",
+        value.isnan(),
+    )
+    return Scores.column(explainer, "noise_floor", REDRAW, value, reason)
 
 
-def _gallery(
-    subject: Subject,
-    explainer: str,
-    around: Orbit,
-    where: Condition,
-    clean: Tensor,
-    score: Estimate,
-    shown: Sequence[int],
-) -> Iterator[Exhibit]:
-    """The input and its map, and the element at which the score is lowest."""
-    rows = torch.tensor(shown)
-    worst = score.each[rows].nan_to_num(nan=-torch.inf).argmin(1)
-    device = around.elements.device
-    here, g = subject.batch[rows], around.elements[worst.to(device), rows.to(device)]
-    moved = around.group.act(g, here)
-    if "adjacency" in here.aux:  # a moved graph is drawn where its nodes were
-        numbers = torch.arange(here.x.shape[1], device=device)[:, None].expand_as(here.x)
-        moved = replace(moved, aux={**moved.aux, NODES: around.group.move(g, numbers)[..., 0]})
-    for row, i in enumerate(shown):
-        yield Exhibit.of(explainer, CLEAN, subject.batch, i, clean[i])
-        note = (
-            score.reason[i]
-            or f"equivariance {float(score.each[i, worst[row]]):.2f}, the lowest of {len(around)}"
-        )
-        yield Exhibit.of(explainer, where, moved, row, score.worst[i], note)
+def _model_rows(explainer: str, where: Condition, model: ModelInvariance) -> Iterator[Scores]:
+    yield _score_row(explainer, "model_agreement", where, model.agreement)
+    if model.cosine is not None:
+        yield _score_row(explainer, "model_invariance", where, model.cosine)
+    yield _score_row(explainer, "model_change", where, model.change, missing=ALONE)
 
 
-def _estimated(
+def _score_row(
     explainer: str,
     measure: str,
     where: Condition,
     score: Estimate,
     missing: str = "nothing to compare",
-) -> Iterator[Scores]:
-    """A score with its bounds, and its chance level where that is known."""
-    bounds = (score.low, score.high)
-    yield Scores.column(
-        explainer, measure, where, score.value, score.reason, missing=missing, bounds=bounds
+) -> Scores:
+    """A score with its bounds and its chance level."""
+    return Scores.column(
+        explainer,
+        measure,
+        where,
+        score.value,
+        score.reason,
+        missing=missing,
+        bounds=(score.low, score.high),
+        chance=score.chance,
     )
-    if score.chance is not None:
-        chance = Scores.column(
-            explainer, f"{measure}_chance", where, score.chance, score.reason, missing=NO_OTHER
+
+
+def _gallery(
+    subject: Subject,
+    explainer: str,
+    orbit: Orbit,
+    where: Condition,
+    clean: Tensor,
+    score: Estimate,
+    shown: Sequence[int],
+) -> Iterator[Exhibit]:
+    """Every shown input with its map, and moved by the element whose score is lowest."""
+    rows = torch.tensor(shown)
+    # An undefined score is the lowest.
+    worst = score.each[rows].nan_to_num(nan=-torch.inf).argmin(1)
+    device = orbit.elements.device
+    g = orbit.elements[worst.to(device), rows.to(device)]
+    batch = subject.batch[rows]
+    moved = orbit.group.act(g, batch)
+    if "adjacency" in batch.aux:  # a moved graph is drawn where its nodes were
+        numbers = torch.arange(batch.x.shape[1], device=device)[:, None].expand_as(batch.x)
+        moved = replace(moved, aux={**moved.aux, NODES: orbit.group.move(g, numbers)[..., 0]})
+    for row, sample in enumerate(shown):
+        lowest = float(score.each[sample, worst[row]])
+        note = f"equivariance {lowest:.2f}, the lowest of {len(orbit)}"
+        yield Exhibit.of(explainer, CLEAN, subject.batch, sample, clean[sample])
+        yield Exhibit.of(
+            explainer, where, moved, row, score.worst[sample], score.reason[sample] or note
         )
-        yield replace(chance, by_reference=score.by_reference)

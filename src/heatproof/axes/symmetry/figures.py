@@ -29,20 +29,17 @@ NO_BALL = "no sensitivity: set `sensitivity` of `symmetry`: 0.02"
 
 
 def _measured(material: Material) -> list[Symmetries]:
-    return [
-        measured
-        for judged in material.of(Symmetry.name)
-        if (measured := symmetries(judged)) is not None
-    ]
+    """The frames of every evaluation of symmetry that scored explanations."""
+    frames = [symmetries(result) for result in material.of(Symmetry.name)]
+    return [measured for measured in frames if measured is not None]
 
 
 def charts(
     chart: Callable[[Symmetries], Chart | None], why: str, material: Material, width: float
 ) -> Iterator[Piece]:
     """A chart of every evaluation that has the rows for it; `why` says what the others lack."""
-    yield from drawings(
-        [(measured.judged, chart(measured)) for measured in _measured(material)], NO_SYMMETRY, why
-    )
+    drawn = [(measured.result, chart(measured)) for measured in _measured(material)]
+    yield from drawings(drawn, NO_SYMMETRY, why)
 
 
 def score_table(material: Material, width: float) -> Iterator[Piece]:
@@ -50,50 +47,53 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
     every = _measured(material)
     if not every:
         yield Skipped("", NO_SYMMETRY)
-    for measured, subject in zip(every, subjects([m.judged.cube for m in every]), strict=True):
+    for measured, subject in zip(every, subjects([m.result.cube for m in every]), strict=True):
         if measured.means["mean"].isna().all():
             yield Skipped(subject, NO_SCORE)
             continue
-        rows: list[list[Entry]] = []
-        rules: dict[int, str] = {}
-        for (kind, measure), methods in measured.means.groupby(["kind", "measure"], sort=False):
-            rules[len(rows)] = escape(f"{kind} explanations: {measure}")
-            tests = paired_tests(measured, methods)
-            best = unbeaten(methods.set_index("explainer")["mean"], tests, measured.controls)
-            for r in records(methods):
-                score = Cell(r.mean, r.mean_low, r.mean_high, r.explainer in best)
-                rows.append(
-                    [
-                        escape(r.explainer),
-                        score,
-                        Cell(r.chance),
-                        Cell(r.floor),
-                        f"{r.n}/{r.attempted}",
-                    ]
-                )
-        caption = f"Symmetry of explanations: {about(measured.judged.cube)}, group {measured.title}; model invariance "
-        caption += f"{number(measured.model.value, 3)}. Chance: against the explanations of other samples; floor: the "
-        caption += (
-            "same input with other random draws. Bold: the best method and all that the corrected "
-        )
-        caption += "paired test does not separate from it; controls are never bold. Brackets: 95 % intervals over samples."
-        yield Table(
-            subject, caption, Tabular(["Method", "Score", "Chance", "Floor", "Scored"], rows, rules)
-        )
+        model = number(measured.model.value, 3)
+        caption = f"Symmetry of explanations: {about(measured.result.cube)}, group {measured.title}; model invariance "
+        caption += f"{model}. Chance: against the explanations of other samples; noise floor: the same input with other "
+        caption += "random draws. Bold: the best method and all that the corrected paired test does not separate from "
+        caption += "it; controls are never bold. Brackets: 95 % intervals over samples."
+        rows, rules = _table_rows(measured)
+        columns = ["Method", "Score", "Chance", "Noise floor", "Scored"]
+        yield Table(subject, caption, Tabular(columns, rows, rules))
+
+
+def _table_rows(measured: Symmetries) -> tuple[list[list[Entry]], dict[int, str]]:
+    """The rows of the table, and the headings of kinds by the row that they stand above."""
+    rows: list[list[Entry]] = []
+    headings: dict[int, str] = {}
+    for (kind, measure), methods in measured.means.groupby(["kind", "measure"], sort=False):
+        headings[len(rows)] = escape(f"{kind} explanations: {measure}")
+        tests = paired_tests(measured, methods)
+        best = unbeaten(methods.set_index("explainer")["mean"], tests, measured.controls)
+        for row in records(methods):
+            is_best = row.explainer in best
+            rows.append(
+                [
+                    escape(row.explainer),
+                    Cell(row.mean, row.mean_low, row.mean_high, is_best),
+                    Cell(row.chance),
+                    Cell(row.noise_floor),
+                    f"{row.n}/{row.attempted}",
+                ]
+            )
+    return rows, headings
 
 
 def relaxed(material: Material, width: float) -> Iterator[Piece]:
     """Means of several models against their own invariance, a curve per method."""
-    every = material.of(Symmetry.name)
-    if not every:
+    results = material.of(Symmetry.name)
+    if not results:
         yield Skipped("", NO_SYMMETRY)
         return
-    found = across(every)
-    for chart in found:
-        yield Drawing(
-            chart.title.partition(": ")[2] if len(found) > 1 else "", chart.caption, chart.every
-        )
-    if not found:
+    drawn = across(results)
+    for chart in drawn:
+        dataset = chart.title.partition(": ")[2]
+        yield Drawing(dataset if len(drawn) > 1 else "", chart.caption, chart.every)
+    if not drawn:
         yield Skipped("", "only one model: name models of different invariance under `models`")
 
 

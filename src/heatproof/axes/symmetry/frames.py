@@ -1,4 +1,4 @@
-"""Frames of symmetry, for page, sentences and figures: scores by sample and by method, layers, and repair."""
+"""Frames of symmetry, for page, sentences and figures: scores by sample and by method, layers, and curves."""
 
 from __future__ import annotations
 
@@ -10,54 +10,62 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from heatproof import statistics
 from heatproof.axes.contract import AxisResult
-from heatproof.axes.symmetry.evaluation import BACK, CONVERGENCE, SENSITIVITY, SYMMETRISED
 from heatproof.axes.symmetry.groups import build
 from heatproof.axes.symmetry.scores import layer_verdict
 from heatproof.errors import UserError
-from heatproof.evaluation import REDRAW, Span
 from heatproof.explainers import EXPLAINERS
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Array
-from heatproof.statistics.estimates import interval
+from heatproof.statistics.estimates import column, interval
 
 INVARIANT = 0.999
-"""The mean model invariance and agreement from which the page calls a model invariant."""
+"""A model is invariant if the intervals of its invariance and of its agreement lie above this …"""
 CHANGE = 0.01
-"""The largest mean change of the explained output, where unrelated samples differ by 1, of an invariant model."""
+"""… and that of the change of its output below this, where unrelated samples differ by 1."""
 HIGH = 0.99
 """The mean score from which the page says that a method keeps the symmetry."""
 SCORES = ("equivariance", "invariance")
+CHECKS = ("noise_floor", "there_and_back", "max_sensitivity")
+OF_MODEL = ("model_invariance", "model_agreement", "model_change")
+LAYER_ERRORS = {"layer_invariance_error": "invariance", "layer_equivariance_error": "equivariance"}
 KINDS = ("feature", "example", "concept", "example or concept")
+EXACT = 1e-12
+"""Bounds of a score that are no further apart leave no sampling error."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over samples with its interval, NaN from fewer than two samples."""
+    """A mean over samples with its interval, NaN from too few samples."""
 
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Symmetries:
-    """The scores of one evaluation, `judged`.
+    """The scores of one evaluation.
 
-    `scores` has a row per explainer and sample: kind, measure, value, low, high, chance, floor, model_invariance,
-    model_agreement, model_change, max_sensitivity, back, status, reason. `means` has a row per explainer that was asked
-    for, kinds in order and the best of each first: kind, measure, control, n, attempted, mean, mean_low, mean_high,
-    chance, over_chance (the lower end of the interval of the score less chance), floor, back, excused (the score is not
-    below the floor, or below what moving there and back leaves, beyond doubt), error (the median over samples of half
-    the Monte-Carlo interval). `condition` is that of the rows, `title` says the group in words, and `whole` that every
-    element of it was tried.
+    `scores` has a row per explainer and sample: kind, measure, value, low, high, chance, status, reason, and what was
+    measured beside it, `CHECKS` and `OF_MODEL`. `means` has a row per explainer that was asked for, kinds in order and
+    the best of each first:
+
+    kind, measure, control       what it explains by, which score it has, and whether it ignores the model
+    n, attempted                 samples with a score, and all of them
+    mean, mean_low, mean_high    the mean score with its interval
+    chance, noise_floor, there_and_back    means of the same samples
+    over_chance                  the lower end of the interval of the score less chance
+    within_noise                 the score is not clearly below the noise floor, or below what moving a map there and
+                                 back leaves
+    error                        the median over samples of half the Monte-Carlo interval
+
+    `title` says the group in words, `elements` is how many of it were tried, and `whole` whether these are all.
     """
 
-    judged: AxisResult
-    condition: str
+    result: AxisResult
     title: str
     interpolates: bool
     whole: bool
@@ -69,37 +77,30 @@ class Symmetries:
     means: pd.DataFrame
 
     @property
+    def is_measured(self) -> bool:
+        """Whether the invariance of the model was measured."""
+        return not math.isnan(self.model.value)
+
+    @property
     def invariant(self) -> bool | None:
-        """Whether the model is invariant by its means; None when that was not measured."""
-        if math.isnan(self.model.value):
-            return None
-        return not (
-            self.model.value < INVARIANT
-            or self.agreement.value < INVARIANT
-            or self.change.value > CHANGE
-        )  # older runs have no change
-
-    @property
-    def surely(self) -> bool | None:
-        """Whether the model is invariant beyond doubt, or surely not; None where the intervals leave it open."""
-        if (
-            self.model.high < INVARIANT
-            or self.agreement.high < INVARIANT
-            or self.change.low > CHANGE
-        ):
+        """Whether the model is invariant; None if its intervals leave that open, or it was not measured."""
+        similarities = [mean for mean in (self.model, self.agreement) if not math.isnan(mean.value)]
+        has_change = not math.isnan(self.change.value)  # older runs have none
+        if any(mean.high < INVARIANT for mean in similarities):
             return False
-        sure = (
-            self.model.low >= INVARIANT
-            and not self.agreement.low < INVARIANT
-            and not self.change.high > CHANGE
-        )
-        return True if sure else None
+        if has_change and self.change.low > CHANGE:
+            return False
+        is_similar = self.is_measured and all(mean.low >= INVARIANT for mean in similarities)
+        is_unchanged = not has_change or self.change.high <= CHANGE
+        return True if is_similar and is_unchanged else None
 
     @property
-    def group_text(self) -> str:
-        """The group with its parameters as a study file and Python have it; empty for one of the user's own."""
-        stored = _group(self.judged.settings)
-        return "" if not stored or "own" in json.dumps(stored) else json.dumps(_study_form(stored))
+    def study_group(self) -> Any:
+        """The group with its parameters as a study file has it; None for one of the user's own."""
+        stored = _group(self.result.settings)
+        if not stored or "own" in json.dumps(stored):
+            return None
+        return _study_form(stored)
 
     @property
     def methods(self) -> pd.DataFrame:
@@ -108,148 +109,139 @@ class Symmetries:
 
     @property
     def controls(self) -> set[str]:
-        """The explainers that do not look at the model."""
+        """The explainers that ignore the model."""
         return set(self.means.loc[self.means["control"], "explainer"])
 
 
-def symmetries(judged: AxisResult) -> Symmetries | None:
-    """The frames of an evaluation of symmetry; None when it has no scores of explanations at all."""
-    rows = judged.rows.drop_duplicates(["explainer", "sample", "measure", "condition", "level"])
-    rows = rows.assign(
-        **{name: rows[name].astype(str) for name in ("explainer", "sample", "condition")}
-    )
-    condition = _group_condition(judged, rows)
-    here = rows[rows["condition"] == condition]
-    if not here["measure"].isin(SCORES).any():
+def symmetries(result: AxisResult) -> Symmetries | None:
+    """Return the frames of an evaluation of symmetry; None when it has no scores of explanations at all."""
+    scores = _sample_scores(result)
+    if scores.empty:
         return None
-    scores = _scores(judged, rows, here)
-    bounded = scores[scores["value"].notna()]
-    whole = bool(((bounded["high"] - bounded["low"]).fillna(0) <= 1e-12).all())
-    names = ["model_invariance", "model_agreement", "model_change"]
-    one = scores.groupby("sample", sort=False)[names].first()  # alike for all methods
-    groups = judged.cube.groups
-    model, agreement, change = (
-        _mean(one[name].reindex(judged.cube.samples).to_numpy(float), None, groups) for name in one
-    )
-    if one[names[0]].isna().all():
-        model = agreement  # of tasks without classes, which have no probabilities
-    title, interpolates = group_words(judged.settings)
-    elements, title = int(here["level"].max()), title or condition
-    means = _means(judged, scores)
+    of_model = scores.groupby("sample", sort=False)[list(OF_MODEL)].first()
+    model, agreement, change = (_mean_of_model(result, of_model[name]) for name in OF_MODEL)
+    if math.isnan(model.value):
+        model = agreement  # tasks without classes have no probabilities
+    widths = (scores["high"] - scores["low"])[scores["value"].notna()].fillna(0)
+    title, interpolates = group_words(result.settings)
     return Symmetries(
-        judged,
-        condition,
-        title,
-        interpolates,
-        whole,
-        elements,
-        model,
-        agreement,
-        change,
-        scores,
-        means,
+        result=result,
+        title=title or str(scores["condition"].iloc[0]),
+        interpolates=interpolates,
+        whole=bool((widths <= EXACT).all()),
+        elements=int(scores["level"].max()),
+        model=model,
+        agreement=agreement,
+        change=change,
+        scores=scores,
+        means=_method_means(result, scores),
     )
 
 
-def _group_condition(judged: AxisResult, rows: pd.DataFrame) -> str:
-    """The condition of the group's rows: where the model is judged, else the first that no other part has taken."""
-    of_model = rows.loc[rows["measure"].isin(("model_invariance", "model_agreement")), "condition"]
-    scored = rows.loc[rows["measure"].isin(SCORES), "condition"]
-    free = [c for c in scored if c not in (REDRAW, SYMMETRISED, SENSITIVITY, CONVERGENCE, BACK)]
-    named = [c for c in free if c == _group(judged.settings).get("name")]
-    return next(iter([*of_model, *named, *free]), "")
+def _sample_scores(result: AxisResult) -> pd.DataFrame:
+    """Return a row per explainer and sample; see `Symmetries.scores`."""
+    key = ["explainer", "sample"]
+    texts = [*key, "measure", "condition"]
+    numbers = ["value", "low", "high", "chance"]
+    rows = result.rows.reindex(columns=[*texts, "level", *numbers, "status", "reason"])
+    rows = rows.astype(dict.fromkeys(texts, str)).astype(dict.fromkeys(numbers, float))
+    rows.loc[rows["status"] != "ok", numbers] = np.nan
+
+    frame = rows[rows["measure"].isin(SCORES)].drop_duplicates(key).reset_index(drop=True)
+    for measure in (*CHECKS, *OF_MODEL):
+        beside = rows[rows["measure"] == measure].drop_duplicates(key)
+        beside = beside[[*key, "value"]].rename(columns={"value": measure})
+        frame = frame.merge(beside, on=key, how="left", validate="one_to_one")
+    score_of = dict(zip(frame["explainer"], frame["measure"], strict=True))
+    kinds = {explainer: _kind(result, explainer, score_of[explainer]) for explainer in score_of}
+    return frame.assign(kind=frame["explainer"].map(kinds))
 
 
-def _scores(judged: AxisResult, rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
-    once = here[here["measure"].isin(SCORES)].drop_duplicates(["explainer", "sample"])
-    frame = once[
-        ["explainer", "sample", "measure", "value", "low", "high", "status", "reason"]
-    ].copy()
-    ok = frame["status"].eq("ok")
-    for name in ("value", "low", "high"):
-        frame[name] = pd.to_numeric(frame[name]).where(ok)
-    at = pd.MultiIndex.from_frame(frame[["explainer", "sample"]])
-
-    def beside(part: pd.DataFrame, *measures: str) -> Array:
-        scored = part[part["measure"].isin(measures) & part["status"].eq("ok")]
-        values = scored.drop_duplicates(["explainer", "sample"]).set_index(["explainer", "sample"])[
-            "value"
-        ]
-        return values.reindex(at).to_numpy(dtype=np.float64)
-
-    frame["chance"] = beside(here, "equivariance_chance", "invariance_chance")
-    frame["floor"] = beside(rows[rows["condition"] == REDRAW], *SCORES)
-    frame["model_invariance"] = beside(here, "model_invariance")
-    frame["back"] = beside(rows[rows["condition"] == BACK], *SCORES)
-    frame["model_agreement"] = beside(here, "model_agreement")
-    frame["model_change"] = beside(here, "model_change")
-    frame["max_sensitivity"] = beside(rows[rows["condition"] == SENSITIVITY], "max_sensitivity")
-    kinds = {
-        e: _kind(judged, e, str(m))
-        for e, m in zip(frame["explainer"], frame["measure"], strict=True)
-    }
-    frame["kind"] = frame["explainer"].map(kinds)
-    return frame.reset_index(drop=True)
-
-
-def _kind(judged: AxisResult, explainer: str, measure: str) -> str:
-    """The kind of an explainer as its class says; only maps are measured by their equivariance."""
+def _kind(result: AxisResult, explainer: str, measure: str) -> str:
+    """Return what an explainer explains by; only maps are measured by their equivariance."""
     if measure == "equivariance":
         return "feature"
-    settings = judged.settings_of(explainer)
-    while isinstance(
-        settings.get("of"), Mapping
-    ):  # a symmetrised explainer is of the kind of the inner one
+    settings = result.settings_of(explainer)
+    # A symmetrised explainer is of the kind of the inner one.
+    while isinstance(settings.get("of"), Mapping):
         settings = settings["of"]
-    explained_by: Any = EXPLAINERS.get(str(settings.get("name")))
-    kind = "" if explained_by is None else explained_by.kind
-    return kind if kind in ("example", "concept") else KINDS[-1]
+    registered: Any = EXPLAINERS.get(str(settings.get("name")))
+    if registered is not None and registered.kind in ("example", "concept"):
+        return str(registered.kind)
+    return "example or concept"
 
 
-def _means(judged: AxisResult, scores: pd.DataFrame) -> pd.DataFrame:
-    means = []
+def _mean_of_model(result: AxisResult, values: pd.Series) -> Mean:
+    """Return the mean over samples of what was measured of the model, which is the same for every explainer."""
+    return _mean(result, values.reindex(result.cube.samples).to_numpy(dtype=np.float64))
+
+
+def _mean(result: AxisResult, values: Array) -> Mean:
+    """Return the mean of values by sample, as the samples are ordered in the cube, with its interval."""
+    low, high = interval(values[None], groups=result.cube.groups)
+    return Mean(float(mean_of_finite(values)), float(low[0]), float(high[0]))
+
+
+def _method_means(result: AxisResult, scores: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per explainer; see `Symmetries.means`."""
+    cells = pd.concat([mean_scores(result, measure.name) for measure in result.headlines])
+    cells = cells.drop_duplicates("explainer").set_index("explainer")
+    records = []
     for explainer, rows in scores.groupby("explainer", sort=False):
-        by_sample = rows.set_index("sample").reindex(judged.cube.samples)
-        columns = ("value", "chance", "floor", "back")
-        value, chance, floor, back = (
-            by_sample[name].to_numpy(dtype=np.float64) for name in columns
+        by_sample = rows.set_index("sample").reindex(result.cube.samples)
+        value, chance, noise_floor, there_and_back = (
+            by_sample[name].to_numpy(dtype=np.float64)
+            for name in ("value", "chance", "noise_floor", "there_and_back")
         )
-        first, groups = rows.iloc[0], judged.cube.groups
-        mean = _mean(value, judged.cube.span(str(first["measure"])), groups)
-        means.append(
+        cell = cells.loc[explainer]
+        records.append(
             {
                 "explainer": explainer,
-                "kind": first["kind"],
-                "measure": first["measure"],
-                "control": explainer in judged.cube.controls,
+                "kind": rows["kind"].iloc[0],
+                "measure": rows["measure"].iloc[0],
+                "control": explainer in result.cube.controls,
                 "n": int(np.isfinite(value).sum()),
                 "attempted": len(rows),
-                "mean": mean.value,
-                "mean_low": mean.low,
-                "mean_high": mean.high,
+                "mean": cell["mean"],
+                "mean_low": cell["low"],
+                "mean_high": cell["high"],
                 "chance": float(mean_of_finite(chance)),
-                "floor": float(mean_of_finite(floor)),
-                "back": float(mean_of_finite(back)),
-                "excused": any(_reaches(value - level, groups) for level in (floor, back)),
-                "over_chance": _mean(value - chance, None, groups).low,
+                "noise_floor": float(mean_of_finite(noise_floor)),
+                "there_and_back": float(mean_of_finite(there_and_back)),
+                "over_chance": _mean(result, value - chance).low,
+                "within_noise": _is_not_below(result, value - noise_floor)
+                or _is_not_below(result, value - there_and_back),
                 "error": ((rows["high"] - rows["low"]) / 2).dropna().median(),
             }
         )
-    frame = pd.DataFrame(means)
-    keys = frame.assign(kind=frame["kind"].map(KINDS.index), mean=-frame["mean"])
-    return frame.loc[keys.sort_values(["kind", "mean"], kind="stable").index].reset_index(drop=True)
+    means = pd.DataFrame(records)
+    order = means.assign(kind=means["kind"].map(KINDS.index), mean=-means["mean"])
+    order = order.sort_values(["kind", "mean"], kind="stable")
+    return means.loc[order.index].reset_index(drop=True)
 
 
-def _reaches(differences: Array, groups: NDArray[np.int64] | None) -> bool:
-    """Whether differences are not below 0 beyond doubt; False where there are none."""
-    mean = _mean(differences, None, groups)
-    return bool((mean.value if math.isnan(mean.high) else mean.high) >= 0)
+def _is_not_below(result: AxisResult, differences: Array) -> bool:
+    """Return whether differences are not clearly below 0; False where there are none."""
+    mean = _mean(result, differences)
+    upper_end = mean.value if math.isnan(mean.high) else mean.high
+    return bool(upper_end >= 0)
 
 
-def _mean(values: Array, span: Span | None, groups: NDArray[np.int64] | None) -> Mean:
-    """The same mean and interval as in `statistics.summary`."""
-    low, high = interval(values[None], 0.95, span, groups)
-    return Mean(float(mean_of_finite(values)), float(low[0]), float(high[0]))
+def mean_scores(result: AxisResult, measure: str) -> pd.DataFrame:
+    """Return explainer, condition, level, mean, low and high of a measure, for every explainer that it was asked of."""
+    columns = ["explainer", "condition", "level", "mean", "low", "high"]
+    if measure not in result.cube.values:
+        return pd.DataFrame(columns=columns)
+    cube = result.cube.conditions_of(measure)
+    means = column(cube, measure)
+    low, high = means.interval()
+    records = [
+        (explainer, *condition, means.value[e, c], low[e, c], high[e, c])
+        for e, explainer in enumerate(cube.explainers)
+        for c, condition in enumerate(cube.conditions)
+    ]
+    frame = pd.DataFrame.from_records(records, columns=columns)
+    return frame[cube.asked[measure].ravel()].reset_index(drop=True)
 
 
 def group_words(settings: Mapping[str, Any]) -> tuple[str, bool]:
@@ -282,65 +274,79 @@ def _study_form(value: Any) -> Any:
     """What the manifest has of a group, {name: …, parameters}, as a study file has it, {name: parameters}."""
     if isinstance(value, Mapping) and "name" in value:
         return {str(value["name"]): {k: _study_form(v) for k, v in value.items() if k != "name"}}
-    return [_study_form(v) for v in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_study_form(v) for v in value]
+    return value
 
 
 def paired_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
     """Paired tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
-    cube = measured.judged.cube
-    conditions = [c for c in cube.conditions if c[0] == measured.condition]
-    cube = cube.select(explainers=set(methods["explainer"]), conditions=conditions)
-    return statistics.paired_tests([cube], str(methods.iloc[0]["measure"]), form="raw")
+    cube = measured.result.cube.select(explainers=set(methods["explainer"]))
+    return statistics.paired_tests([cube], str(methods["measure"].iloc[0]), form="raw")
 
 
-def repaired(measured: Symmetries, condition: str = SYMMETRISED) -> pd.DataFrame:
-    """explainer, measure, level, mean, low, high of the symmetrised explainers, the plain one for n = 1.
+def symmetrised_curves(measured: Symmetries) -> pd.DataFrame:
+    """Return explainer, measure, level, mean, low, high of the symmetrised explainers; level 1 is the plain one."""
+    curves = _curves(measured, "symmetrised")
+    if curves.empty:
+        return curves
+    plain = measured.means[measured.means["explainer"].isin(curves["explainer"])]
+    plain = plain[["explainer", "measure", "mean", "mean_low", "mean_high"]].assign(level=1.0)
+    plain = plain.rename(columns={"mean_low": "low", "mean_high": "high"}).dropna(subset="mean")
+    both = pd.concat([plain, curves])
+    both = both.drop_duplicates(["explainer", "level"], keep="last")  # n = 1 may have been measured
+    return both.sort_values("level", kind="stable", ignore_index=True)
 
-    With the condition `convergence`, the same of the mean over the first n elements.
+
+def convergence_curves(measured: Symmetries) -> pd.DataFrame:
+    """Return explainer, measure, level, mean, low, high of the score over the first elements, `level` of them."""
+    return _curves(measured, "convergence")
+
+
+def _curves(measured: Symmetries, name: str) -> pd.DataFrame:
+    """Return the mean scores under a measure of its own, with the score that each explainer has as `measure`."""
+    scores = mean_scores(measured.result, name).dropna(subset="mean")
+    score_of = measured.means.set_index("explainer")["measure"]
+    scores = scores.assign(measure=scores["explainer"].map(score_of))
+    return scores[["explainer", "measure", "level", "mean", "low", "high"]]
+
+
+def layer_verdicts(result: AxisResult) -> pd.DataFrame:
+    """Return layer, verdict, the largest errors over samples, and how many outputs have none, of every tested layer.
+
+    `equivariance` is NaN where the group cannot move the output. Layers are in the order of the study.
     """
-    cells = measured.judged.summary
-    cells = cells[
-        (cells["condition"] == condition) & cells["measure"].isin(SCORES) & cells["mean"].notna()
-    ]
-    rows = cells[["explainer", "measure", "level", "mean", "low", "high"]]
-    if rows.empty or condition == CONVERGENCE:
-        return rows
-    plain = measured.means[
-        measured.means["explainer"].isin(rows["explainer"]) & measured.means["mean"].notna()
-    ]
-    plain = plain[~plain["explainer"].isin(rows.loc[rows["level"] == 1, "explainer"])]
-    first = plain[["explainer", "measure", "mean"]].assign(
-        level=1.0, low=plain["mean_low"], high=plain["mean_high"]
-    )
-    return pd.concat([first, rows]).sort_values("level", kind="stable", ignore_index=True)
+    rows = result.rows[result.rows["measure"].isin(list(LAYER_ERRORS))]
+    rows = rows.assign(layer=rows["condition"].astype(str))
+    tested = list(dict.fromkeys(rows["layer"]))
+    named = [str(layer) for layer in result.settings.get("layers") or ()]
+    in_order = [layer for layer in named if layer in tested]
+    in_order += [layer for layer in tested if layer not in named]
 
-
-def layer_verdicts(judged: AxisResult) -> pd.DataFrame:
-    """Per tested layer: the verdict and the largest errors over samples; `equivariance` is NaN where none exists."""
-    rows = judged.rows[
-        judged.rows["measure"].isin(("layer_invariance_error", "layer_equivariance_error"))
-    ]
-    tested = {
-        str(layer): errors
-        for layer, errors in rows.groupby(rows["condition"].astype(str), sort=False)
-    }
-    named = [str(layer) for layer in judged.settings.get("layers") or ()]
-    verdicts = []
-    for layer in [
-        *(name for name in named if name in tested),
-        *(name for name in tested if name not in named),
-    ]:
-        errors = tested[layer]
-        ok = errors["status"].eq("ok")
-        same = errors["measure"] == "layer_invariance_error"
-        # NaN is the largest of no errors
-        invariance, equivariance = (
-            float(errors.loc[ok & which, "value"].max()) for which in (same, ~same)
+    records = []
+    for layer in in_order:
+        of_layer = rows[rows["layer"] == layer]
+        is_ok = of_layer["status"] == "ok"
+        errors = {
+            name: float(of_layer.loc[is_ok & (of_layer["measure"] == measure), "value"].max())
+            for measure, name in LAYER_ERRORS.items()
+        }
+        has_no_error = ~is_ok & (of_layer["measure"] == "layer_invariance_error")
+        records.append(
+            {
+                "layer": layer,
+                "verdict": _verdict(**errors),
+                **errors,
+                "undefined": of_layer.loc[has_no_error, "sample"].nunique(),
+            }
         )
-        verdict = layer_verdict(invariance, equivariance)
-        known = verdict != "neither" or math.isfinite(invariance)
-        lost = int(errors.loc[same & ~ok, "sample"].nunique())
-        verdicts.append((layer, verdict if known else "unknown", invariance, equivariance, lost))
-    return pd.DataFrame.from_records(
-        verdicts, columns=["layer", "verdict", "invariance", "equivariance", "lost"]
-    )
+    columns = ["layer", "verdict", "invariance", "equivariance", "undefined"]
+    return pd.DataFrame.from_records(records, columns=columns)
+
+
+def _verdict(invariance: float, equivariance: float) -> str:
+    """Return what the largest errors say of a layer; "unknown" where no output has an error, which is NaN."""
+    verdict = layer_verdict(invariance, equivariance)
+    if verdict == "neither" and math.isnan(invariance):
+        return "unknown"
+    return verdict

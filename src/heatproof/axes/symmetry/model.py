@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from heatproof.axes.symmetry.orbit import Estimate, Orbit, Piece, estimated
+from heatproof.evaluation import Chance
 from heatproof.maps.similarity import cosine
 from heatproof.models.tasks import Task
 from heatproof.types import Batch
@@ -31,7 +32,7 @@ class ModelInvariance(NamedTuple):
 
 
 def model_scores(
-    around: Orbit,
+    orbit: Orbit,
     predict: Callable[[Batch], Tensor],
     delta: float,
     target: Tensor | None = None,
@@ -44,66 +45,71 @@ def model_scores(
     default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is that
     of the model.
     """
-    task = (
-        None if task is None or task.exclusive else task
-    )  # classes are compared by their probabilities
-    clean = predict(around.batch)
-    there = around.batch if others is None else others
-    theirs = clean if others is None else predict(others)
-    usual = clean.argmax(1) if task is None else task.target(clean)
-    chosen = (usual if target is None else target.to(clean.device))[:, None]
-    unrelated = torch.tensor([[a != b for b in there.ids] for a in around.batch.ids])
-    apart = (
-        (theirs.T[chosen[:, 0]] - clean.gather(1, chosen))
-        .double()
-        .abs()
-        .masked_fill(~unrelated, torch.nan)
-    )
-    unit = apart.nanmean(1)
-    unit = torch.where(unit > 0, unit, torch.nan)
-    tables = {name: around.column() for name in ("cosine", "agreement", "change", "chance", "luck")}
+    has_classes = task is None or task.exclusive
+    clean = predict(orbit.batch)
+    other_outputs = clean if others is None else predict(others)
+    if target is None:
+        target = clean.argmax(1) if task is None or has_classes else task.target(clean)
+    target = target.to(clean.device)[:, None]
+    other_ids = (orbit.batch if others is None else others).ids
+    is_other = torch.tensor([[a != b for b in other_ids] for a in orbit.batch.ids])
+    unit = _distance_of_unrelated(clean, other_outputs, target, is_other)
 
-    def compared(piece: Piece, moved: Tensor) -> None:
-        rows, before, strange = (
-            (piece.sample, piece.element),
-            clean[piece.sample],
-            ~unrelated[piece.sample],
-        )
-        gap = (moved - before).double().gather(1, chosen[piece.sample])[:, 0].abs()
+    names = ("cosine", "agreement", "change", "cosine_chance", "agreement_chance")
+    tables = {name: orbit.column() for name in names}
+
+    def compare_outputs(piece: Piece, moved: Tensor) -> None:
+        """Fill in the tables for some moved samples from the model's outputs for them."""
+        rows = (piece.sample, piece.element)
+        before = clean[piece.sample]
+        gap = (moved - before).double().gather(1, target[piece.sample])[:, 0].abs()
         tables["change"][rows] = gap / unit[piece.sample]
-        if task is not None:
-            same = task.same(before, moved, chosen[piece.sample, 0]).double()
+        if task is not None and not has_classes:
+            same = task.same(before, moved, target[piece.sample, 0]).double()
             tables["agreement"][rows] = torch.where(gap.isfinite(), same, torch.nan)
             return
-        shares, top = moved.double().softmax(1), moved.argmax(1)
-        likeness = normalize(shares) @ normalize(theirs.double().softmax(1)).T
-        same = (top[:, None] == theirs.argmax(1)).double()
-        tables["chance"][rows] = likeness.masked_fill(strange, torch.nan).nanmean(1)
-        tables["luck"][rows] = same.masked_fill(strange, torch.nan).nanmean(1)
-        alike = cosine(shares, before.double().softmax(1))
+        probabilities, top = moved.double().softmax(1), moved.argmax(1)
+        alike = cosine(probabilities, before.double().softmax(1))
+        same = (top == before.argmax(1)).double()
         tables["cosine"][rows] = alike
-        tables["agreement"][rows] = torch.where(
-            alike.isfinite(), (top == before.argmax(1)).double(), torch.nan
-        )
+        tables["agreement"][rows] = torch.where(alike.isfinite(), same, torch.nan)
 
-    compared(around.start(), clean[around.whole])
-    tables["chance"][around.whole, 0] = tables["luck"][around.whole, 0] = 1.0  # as for explanations
-    for piece in around.pieces():
-        compared(piece, predict(piece.batch))
-    lost = (tables["agreement"].isnan() & around.used).any(1).tolist()
-    reason = around.reasons(["the prediction is not finite" if one else "" for one in lost])
-    names = ("cosine", "agreement", "change")
+        other_probabilities = normalize(other_outputs.double().softmax(1))
+        cosines = normalize(probabilities) @ other_probabilities.T
+        agrees = (top[:, None] == other_outputs.argmax(1)).double()
+        is_itself = ~is_other[piece.sample]
+        tables["cosine_chance"][rows] = cosines.masked_fill(is_itself, torch.nan).nanmean(1)
+        tables["agreement_chance"][rows] = agrees.masked_fill(is_itself, torch.nan).nanmean(1)
+
+    compare_outputs(orbit.start(), clean[orbit.whole])
+    # At the identity every output agrees with itself, as explanations do.
+    tables["cosine_chance"][orbit.whole, 0] = 1.0
+    tables["agreement_chance"][orbit.whole, 0] = 1.0
+    for piece in orbit.pieces():
+        compare_outputs(piece, predict(piece.batch))
+
+    undefined = (tables["agreement"].isnan() & orbit.used).any(1).tolist()
+    reason = orbit.reasons(["the prediction is not finite" if one else "" for one in undefined])
     alike, agreement, change = (
-        estimated(around, tables[name], reason, 0.0, delta) for name in names
+        estimated(orbit, tables[name], reason, 0.0, delta)
+        for name in ("cosine", "agreement", "change")
     )
-    bare = (
-        change.value if around.exact else torch.full_like(change.value, torch.nan)
-    )  # it has no upper end to bound
-    change = replace(change, low=bare, high=bare)
-    if task is not None:
+    if not orbit.exact:  # the change has no upper end, and so no bound
+        unbounded = torch.full_like(change.value, torch.nan)
+        change = replace(change, low=unbounded, high=unbounded)
+    if not has_classes:
         return ModelInvariance(None, agreement, change)
+    cosine_chance = Chance(orbit.mean(tables["cosine_chance"]))
+    agreement_chance = Chance(orbit.mean(tables["agreement_chance"]))
     return ModelInvariance(
-        replace(alike, chance=around.mean(tables["chance"])),
-        replace(agreement, chance=around.mean(tables["luck"])),
-        change,
+        replace(alike, chance=cosine_chance), replace(agreement, chance=agreement_chance), change
     )
+
+
+def _distance_of_unrelated(
+    clean: Tensor, other_outputs: Tensor, target: Tensor, is_other: Tensor
+) -> Tensor:
+    """Return how far the explained output (B,) of each sample is from that of other samples, NaN where it is not."""
+    distance = (other_outputs.T[target[:, 0]] - clean.gather(1, target)).double().abs()
+    mean = distance.masked_fill(~is_other, torch.nan).nanmean(1)
+    return torch.where(mean > 0, mean, torch.nan)

@@ -18,6 +18,7 @@ from heatproof.axes.symmetry.criterion import Criterion, compare, flaws, reasons
 from heatproof.axes.symmetry.groups import Group, build, plan_elements
 from heatproof.axes.symmetry.groups.contract import probe, viewed
 from heatproof.errors import UserError
+from heatproof.evaluation import Chance
 from heatproof.maps.chance import itself
 from heatproof.statistics.bounds import mean_interval
 from heatproof.types import Batch, Moved
@@ -35,13 +36,14 @@ STILL = "no element of the group moves the explanation"
 class Estimate:
     """A mean over group elements for each of B samples.
 
-    `value`, `low` and `high` are (B,) float64. They agree where all elements were tried (`exact` where that is so for
-    every sample); else the mean over the group lies between `low` and `high` with probability 1 − delta, for each
-    sample. `each` (B, n) holds the score of every element of `elements` (n, B, …), NaN beyond the last of a sample.
-    `reason` says why a value is NaN. Beside it, (B,) each: `floor`, the score of a stochastic explainer at the identity
-    with fresh draws; `back`, that of a map moved there and back by a group that interpolates; `chance`, what the
-    explanations of other samples score, moved alike, and `by_reference` (R,) how far each lies above that, summed over
-    samples. `worst` holds the explanation with the lowest score, or without one, for the samples it was asked for.
+    value, low, high  (B,) float64. They agree where all elements were tried (`exact`: for every sample); else the mean
+                      over the group lies between `low` and `high` with probability 1 − delta, for each sample
+    each              (B, n), the score of every element of `elements` (n, B, …), NaN beyond the last of a sample
+    reason            why a value is NaN
+    chance            what the explanations of other samples score, moved alike
+    noise_floor       (B,), the score of a stochastic explainer with fresh draws on the unmoved input
+    there_and_back    (B,), the score of a map that a group which interpolates moved there and back
+    worst             the explanation with the lowest score, or without one, for the samples it was asked for
     """
 
     value: Tensor
@@ -51,11 +53,10 @@ class Estimate:
     elements: Tensor
     exact: bool
     reason: tuple[str, ...]
-    floor: Tensor | None = None
-    chance: Tensor | None = None
-    by_reference: Tensor | None = None
+    chance: Chance | None = None
+    noise_floor: Tensor | None = None
+    there_and_back: Tensor | None = None
     worst: Mapping[int, Tensor] = field(default_factory=dict)
-    back: Tensor | None = None
 
 
 class Piece(NamedTuple):
@@ -91,41 +92,35 @@ class Orbit:
         return torch.arange(len(self)) < self.counts[:, None]
 
     @property
-    def alone(self) -> Tensor:
-        """The samples, (B,), that the group does nothing to, for it has no element but the identity."""
+    def is_trivial(self) -> Tensor:
+        """The samples, (B,), for which the group has no element but the identity."""
         return self.whole & (self.counts == 1)
 
     def start(self) -> Piece:
-        """The samples whose elements are all there, as the identity, the first of them, leaves them."""
-        rows = self.whole.nonzero().flatten()
-        return Piece(
-            rows,
-            torch.zeros_like(rows),
-            self.elements[0, rows.to(self.elements.device)],
-            self.batch[rows],
-        )
+        """The unmoved samples (the identity comes first) of which all elements are there."""
+        sample = self.whole.nonzero().flatten()
+        identity = self.elements[0, sample.to(self.elements.device)]
+        return Piece(sample, torch.zeros_like(sample), identity, self.batch[sample])
 
     def pieces(self, every: bool = False) -> Iterator[Piece]:
-        """The rows sample by sample, without the identity of `start` unless `every` row is asked for."""
-        used = self.used
-        used[:, 0] &= torch.full_like(self.whole, every) | ~self.whole
+        """The moved samples, sample by sample; those of `start` are left out unless `every` one is asked for."""
+        wanted = self.used
+        if not every:
+            wanted[self.whole, 0] = False
+        if not wanted.any():
+            return
         values = sum(t[:1].numel() for t in (self.batch.x, *self.batch.aux.values()))
-        for rows in (
-            torch.split(used.nonzero(), max(1, VALUES_AT_ONCE // max(1, values)))
-            if used.any()
-            else ()
-        ):
+        rows_at_once = max(1, VALUES_AT_ONCE // max(1, values))
+        device = self.elements.device
+        for rows in torch.split(wanted.nonzero(), rows_at_once):
             sample, element = rows.unbind(1)
-            g = self.elements[element.to(self.elements.device), sample.to(self.elements.device)]
+            g = self.elements[element.to(device), sample.to(device)]
             moved = self.group.act(g, self.batch[sample])
-            # What interpolates would blur the noise; there a score is read beside its floor.
-            exact = self.group.exact
-            yield Piece(
-                sample,
-                element,
-                g,
-                replace(moved, moved=Moved(self.group.act, g)) if exact else moved,
-            )
+            if self.group.exact:
+                # Random draws move along. A group that interpolates would blur them; there the noise floor says
+                # what fresh draws cost.
+                moved = replace(moved, moved=Moved(self.group.act, g))
+            yield Piece(sample, element, g, moved)
 
     def column(self) -> Tensor:
         """An empty table (B, n)."""
@@ -134,111 +129,146 @@ class Orbit:
     def mean(self, each: Tensor) -> Tensor:
         """The mean (B,) over each sample's own elements; NaN where one is missing or nothing moves."""
         total = torch.where(self.used, each, 0.0).sum(1) / self.counts
-        return torch.where(self.alone, torch.nan, total)
+        return torch.where(self.is_trivial, torch.nan, total)
 
-    def reasons(self, lost: Sequence[str]) -> tuple[str, ...]:
-        """Why samples have no score: the group does nothing to them, or what else is given for each."""
+    def reasons(self, fallback: Sequence[str]) -> tuple[str, ...]:
+        """Return why samples have no score: the group is trivial for them, or else the `fallback` of each."""
         return tuple(
-            NOTHING_MOVES if one else other
-            for one, other in zip(self.alone.tolist(), lost, strict=True)
+            NOTHING_MOVES if trivial else reason
+            for trivial, reason in zip(self.is_trivial.tolist(), fallback, strict=True)
         )
 
 
-def orbit(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
+def orbit_of(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
     """The samples under all elements of the group where it has at most n, else under n draws for each sample.
 
     >>> from heatproof.axes.symmetry.groups import cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 6))
-    >>> orbit(cyclic(), batch, 6).exact, len(orbit("cyclic", batch, 4)), orbit(cyclic(), batch, 4).exact
-    (True, 4, False)
+    >>> orbit_of(cyclic(), batch, 6).exact
+    True
+    >>> len(orbit_of("cyclic", batch, 4)), orbit_of(cyclic(), batch, 4).exact
+    (4, False)
     """
     group = build(group)
     return Orbit(group, batch, *plan_elements(group, batch, n, seed))
 
 
 def explanation_scores(
-    around: Orbit,
+    orbit: Orbit,
     explain: Explain,
     clean: Tensor,
     target: Tensor,
     criterion: Criterion,
-    others: Batch | None = None,
+    references: Batch | None = None,
     shown: Sequence[int] = (),
 ) -> Estimate:
-    """The score of explanations that `explain` gives, beside `clean` ones of the samples as they are.
+    """Return the score of the explanations that `explain` gives, compared with the `clean` ones of the unmoved samples.
 
-    `others` are explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the
+    `references` are explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the
     numbers of the samples whose worst explanation is kept.
     """
-    name, group = criterion.similarity, around.group
-    each, flaw = around.column(), torch.zeros(len(around.batch), len(around), dtype=torch.int64)
-    chance = None if others is None else around.column()
-    above = torch.zeros(
-        len(around.batch), 0 if others is None else len(others), dtype=torch.float64
-    )
-    back = around.column() if criterion.moves and not group.exact else None
-    stirs, could = torch.zeros(
-        2, len(around.batch), dtype=torch.bool
-    )  # whether this map is moved, and any other
-    generic = probe(clean.shape[1:]).x.to(clean)
+    group = orbit.group
+    each = orbit.column()
+    flaw = torch.zeros(len(orbit.batch), len(orbit), dtype=torch.int64)
+    there_and_back = orbit.column() if criterion.moves and not group.exact else None
+    # A map that no element moves has no score, unless no map at all would be moved.
+    is_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
+    could_be_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
+    any_map = probe(clean.shape[1:]).x.to(clean)
+    against_references = None if references is None else _ReferenceScores(orbit, references)
     worst: dict[int, tuple[float, Tensor]] = {}
-    for piece, maps in explained(around, explain, clean, target):
+
+    for piece, maps in explained(orbit, explain, clean, target):
         rows = (piece.sample, piece.element)
-
-        def alike(a: Tensor, b: Tensor, piece: Piece = piece) -> Tensor:
-            """How alike the explanations a of moved inputs and b are, which are moved where they should be."""
-            if not criterion.moves:
-                return compare(name, a, b)
-            b = group.move(piece.g, b)
-            return compare(name, viewed(group, piece.g, a), viewed(group, piece.g, b))
-
         before = clean[piece.sample.to(clean.device)]
-        each[rows] = alike(maps, before)
-        flaw[rows] = flaws(name, maps)
+        each[rows] = _alike(group, criterion, piece, maps, before)
+        flaw[rows] = flaws(criterion.similarity, maps)
         if criterion.moves:
-            there = group.move(piece.g, before)
-            any_map = generic.expand_as(before)
-            for moves, a, b in (
-                (stirs, there, before),
-                (could, group.move(piece.g, any_map), any_map),
-            ):
-                moves[piece.sample[(a != b).flatten(1).any(1).cpu()]] = True
-            if back is not None:
-                home = group.inverse(piece.g)
-                returned = group.move(home, there)
-                back[rows] = compare(
-                    name, viewed(group, home, returned), viewed(group, home, before)
-                )
+            _mark_moved(is_moved, group, piece, before)
+            _mark_moved(could_be_moved, group, piece, any_map.expand_as(before))
+        if there_and_back is not None:
+            there_and_back[rows] = _moved_there_and_back(group, criterion, piece, before)
+        if against_references is not None:
+            against_references.add(criterion, piece, maps)
         _keep_worst(worst, shown, piece.sample, each[rows], maps)
-        if others is not None and chance is not None:
-            against = [alike(maps, other.expand_as(maps)) for other in others.x.to(maps.device)]
-            pairs = (
-                torch.stack(against, 1)
-                .masked_fill(itself(piece.batch.ids, others.ids).T, torch.nan)
-                .double()
-            )
-            chance[rows] = pairs.nanmean(1)
-            apart = (pairs - chance[rows][:, None]).nan_to_num() / around.counts[piece.sample, None]
-            above.index_add_(0, piece.sample, apart)
-    moved = "the explanation of a moved input"
-    why = reasons(flaws(name, clean), flaw, moved, (each.isnan() & around.used).any(1))
-    why = tuple(
-        text or (STILL if one else "")
-        for text, one in zip(why, (could & ~stirs).tolist(), strict=True)
-    )
-    scored = estimated(around, each, around.reasons(why), criterion.lowest, criterion.delta)
-    scored = replace(scored, worst={i: explanation for i, (_, explanation) in worst.items()})
-    scored = replace(scored, back=None if back is None else around.mean(back))
-    if chance is None:
-        return scored
-    chance[around.whole, 0] = (
-        1.0  # at the identity every explanation agrees with itself, whatever it is worth
-    )
-    missing = (chance.isnan() & around.used).any(1)
-    level = torch.where(missing, torch.nan, around.mean(chance))
+
+    undefined = (each.isnan() & orbit.used).any(1)
+    what = "the explanation of a moved input"
+    why_undefined = reasons(flaws(criterion.similarity, clean), flaw, what, undefined)
+    stays = (could_be_moved & ~is_moved).tolist()
+    reason = [
+        why or (STILL if still else "") for why, still in zip(why_undefined, stays, strict=True)
+    ]
+    score = estimated(orbit, each, orbit.reasons(reason), criterion.lowest, criterion.delta)
     return replace(
-        scored, chance=level, by_reference=above[(level + scored.value).isfinite()].sum(0)
+        score,
+        chance=None if against_references is None else against_references.chance(score.value),
+        there_and_back=None if there_and_back is None else orbit.mean(there_and_back),
+        worst={sample: explanation for sample, (_, explanation) in worst.items()},
     )
+
+
+def _alike(
+    group: Group, criterion: Criterion, piece: Piece, moved: Tensor, clean: Tensor
+) -> Tensor:
+    """Compare explanations of moved inputs with clean ones, which are moved along where they should be."""
+    if not criterion.moves:
+        return compare(criterion.similarity, moved, clean)
+    expected = group.move(piece.g, clean)
+    return compare(
+        criterion.similarity, viewed(group, piece.g, moved), viewed(group, piece.g, expected)
+    )
+
+
+def _mark_moved(is_moved: Tensor, group: Group, piece: Piece, maps: Tensor) -> None:
+    """Note in `is_moved` (B,) which samples' maps an element of this piece changes."""
+    differs = (group.move(piece.g, maps) != maps).flatten(1).any(1).cpu()
+    is_moved[piece.sample[differs]] = True
+
+
+def _moved_there_and_back(
+    group: Group, criterion: Criterion, piece: Piece, clean: Tensor
+) -> Tensor:
+    """Compare maps with themselves after they were moved there and back: what interpolation alone costs."""
+    back = group.inverse(piece.g)
+    returned = group.move(back, group.move(piece.g, clean))
+    return compare(criterion.similarity, viewed(group, back, returned), viewed(group, back, clean))
+
+
+class _ReferenceScores:
+    """The scores against the explanations of R reference samples, gathered piece by piece, for the chance level."""
+
+    def __init__(self, orbit: Orbit, references: Batch) -> None:
+        self.orbit, self.references = orbit, references
+        self.each = orbit.column()
+        self.above = torch.zeros(len(orbit.batch), len(references), dtype=torch.float64)
+
+    def add(self, criterion: Criterion, piece: Piece, maps: Tensor) -> None:
+        """Compare the explanations of a piece with those of every reference but the sample itself."""
+        scores = torch.stack(
+            [
+                _alike(self.orbit.group, criterion, piece, maps, reference.expand_as(maps))
+                for reference in self.references.x.to(maps.device)
+            ],
+            1,
+        )
+        is_itself = itself(piece.batch.ids, self.references.ids).T
+        scores = scores.masked_fill(is_itself, torch.nan)
+        level = scores.nanmean(1)
+        self.each[piece.sample, piece.element] = level
+        above = (scores - level[:, None]).nan_to_num() / self.orbit.counts[piece.sample, None]
+        self.above.index_add_(0, piece.sample, above)
+
+    def chance(self, value: Tensor) -> Chance:
+        """Return the chance level, with the part of each reference in it over the samples that have a `value`."""
+        each = self.each.clone()
+        # At the identity every explanation agrees with itself, whatever it is worth.
+        each[self.orbit.whole, 0] = 1.0
+        missing = (each.isnan() & self.orbit.used).any(1)
+        level = torch.where(missing, torch.nan, self.orbit.mean(each))
+        is_scored = (level + value).isfinite()
+        is_other = ~itself(self.orbit.batch.ids, self.references.ids)
+        return Chance(level, self.above[is_scored].sum(0), is_other[:, is_scored].sum(1))
 
 
 def _keep_worst(
@@ -248,40 +278,40 @@ def _keep_worst(
     score: Tensor,
     maps: Tensor,
 ) -> None:
-    """Remember the explanations of `shown` samples that score lower than those before; the worst is no score at all."""
+    """Remember the explanations of `shown` samples that score lower than those before; an undefined score is worst."""
+    if not shown:
+        return
     ordered = score.nan_to_num(nan=-torch.inf).tolist()
-    for row, i in enumerate(sample.tolist() if shown else ()):
+    for row, i in enumerate(sample.tolist()):
         if i in shown and (i not in worst or ordered[row] < worst[i][0]):
             worst[i] = (ordered[row], maps[row].clone())
 
 
 def explained(
-    around: Orbit, explain: Explain, clean: Tensor, target: Tensor
+    orbit: Orbit, explain: Explain, clean: Tensor, target: Tensor
 ) -> Iterator[tuple[Piece, Tensor]]:
     """The explanations of all rows of an orbit; those of the samples as they are exist already."""
-    if around.whole.any():
-        yield around.start(), clean[around.whole.to(clean.device)]
-    for piece in around.pieces():
+    if orbit.whole.any():
+        yield orbit.start(), clean[orbit.whole.to(clean.device)]
+    for piece in orbit.pieces():
         yield piece, explain(piece.batch, target[piece.sample.to(target.device)])
 
 
-def layer_errors(
-    around: Orbit, activate: Callable[[Batch], Tensor]
-) -> tuple[Tensor, Tensor | None]:
+def layer_errors(orbit: Orbit, activate: Callable[[Batch], Tensor]) -> tuple[Tensor, Tensor | None]:
     """The relative errors (B, n) of invariance and, where the group can move the output, of equivariance."""
-    clean = activate(around.batch)
-    same = around.column()
-    moved = around.column() if _can_move(around, clean) else None
-    for piece in around.pieces(every=True):
+    clean = activate(orbit.batch)
+    same = orbit.column()
+    moved = orbit.column() if _can_move(orbit, clean) else None
+    for piece in orbit.pieces(every=True):
         after, before = activate(piece.batch), clean[piece.sample.to(clean.device)]
         same[piece.sample, piece.element] = _relative_error(after, before)
         if moved is not None:
             moved[piece.sample, piece.element] = _relative_error(
-                after, around.group.move(piece.g, before)
+                after, orbit.group.move(piece.g, before)
             )
     for errors in (same, moved) if moved is not None else (same,):
-        errors[~around.used] = 0.0
-        errors[around.alone] = torch.nan
+        errors[~orbit.used] = 0.0
+        errors[orbit.is_trivial] = torch.nan
     return same, moved
 
 
@@ -322,15 +352,15 @@ def sensitivities(
 
 
 def estimated(
-    around: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float
+    orbit: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float
 ) -> Estimate:
     """The mean of scores (B, n) of at least `lowest` over each sample's elements, with its bounds."""
-    value = torch.where(torch.tensor([not why for why in reason]), around.mean(each), torch.nan)
+    value = torch.where(torch.tensor([not why for why in reason]), orbit.mean(each), torch.nan)
     low, high = value.clone(), value.clone()
-    if not around.exact:
-        sampled = ~around.whole & ~value.isnan()
+    if not orbit.exact:
+        sampled = ~orbit.whole & ~value.isnan()
         low[sampled], high[sampled] = mean_interval(each[sampled], lowest, 1.0, delta)
-    return Estimate(value, low, high, each, around.elements, around.exact, reason)
+    return Estimate(value, low, high, each, orbit.elements, orbit.exact, reason)
 
 
 def _relative_error(output: Tensor, expected: Tensor) -> Tensor:
@@ -340,14 +370,14 @@ def _relative_error(output: Tensor, expected: Tensor) -> Tensor:
     return torch.where(difference == 0, 0.0, difference / scale).cpu()
 
 
-def _can_move(around: Orbit, output: Tensor) -> bool:
+def _can_move(orbit: Orbit, output: Tensor) -> bool:
     """Whether the group acts on a layer's output as it does on the input: the same positions, any channels."""
-    x = around.batch.x
+    x = orbit.batch.x
     if output.ndim != x.ndim + (not x.is_floating_point()):
         return False
     try:
-        around.group.check(tuple(output.shape[1:]))
+        orbit.group.check(tuple(output.shape[1:]))
     except UserError:
         return False
-    outputs = Batch(around.batch.ids, output, around.batch.aux)
-    return bool(around.group.order(outputs) == around.group.order(around.batch))
+    outputs = Batch(orbit.batch.ids, output, orbit.batch.aux)
+    return bool(orbit.group.order(outputs) == orbit.group.order(orbit.batch))

@@ -11,8 +11,14 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes.contract import AxisResult, Page
-from heatproof.axes.symmetry.evaluation import CONVERGENCE
-from heatproof.axes.symmetry.frames import INVARIANT, SCORES, Symmetries, repaired, symmetries
+from heatproof.axes.symmetry.frames import (
+    INVARIANT,
+    SCORES,
+    Symmetries,
+    convergence_curves,
+    symmetries,
+    symmetrised_curves,
+)
 from heatproof.axes.symmetry.panels import failures, flow_chart, layer_table, tiles
 from heatproof.axes.symmetry.words import lead
 from heatproof.drawing.charts import Chart, Panel
@@ -32,27 +38,34 @@ MEANINGS = {
 }
 
 
-def parts(judged: AxisResult) -> list[Chart | Panel]:
+def parts(result: AxisResult) -> list[Chart | Panel]:
     """Everything the rows have data for, in reading order."""
-    measured = symmetries(judged)
+    measured = symmetries(result)
     drawn: list[Chart | Panel | None] = []
     if measured is not None:
-        drawn += [box_chart(measured), flow_chart(measured), relaxed_chart(measured)]
-        drawn += [repair_chart(measured), convergence_chart(measured), sensitivity_chart(measured)]
-    drawn += [layer_table(judged), failures(judged)]
+        drawn += [
+            box_chart(measured),
+            flow_chart(measured),
+            relaxed_chart(measured),
+            repair_chart(measured),
+            convergence_chart(measured),
+            sensitivity_chart(measured),
+        ]
+    drawn += [layer_table(result), failures(result)]
     return [part for part in drawn if part is not None]
 
 
-def across(judged: Sequence[AxisResult]) -> list[Chart]:
+def across(results: Sequence[AxisResult]) -> list[Chart]:
     """How symmetry of explanations goes with that of the model, for every evaluation of several models on one dataset.
 
     >>> across([])
     []
     """
-    models: dict[tuple[str, str], list[AxisResult]] = {}
-    for one in judged:
-        models.setdefault((one.cube.dataset, one.cube.evaluation), []).append(one)
-    charts = (models_chart(dataset, every) for (dataset, _), every in models.items())
+    by_evaluation: dict[tuple[str, str], list[AxisResult]] = {}
+    for result in results:
+        key = (result.cube.dataset, result.cube.evaluation)
+        by_evaluation.setdefault(key, []).append(result)
+    charts = [models_chart(dataset, models) for (dataset, _), models in by_evaluation.items()]
     return [chart for chart in charts if chart is not None]
 
 
@@ -61,53 +74,42 @@ def box_chart(measured: Symmetries) -> Chart | None:
     rows = measured.means[measured.means["mean"].notna()]
     if rows.empty:
         return None
-    shown, plots = {}, []
-    for r in records(rows):
-        own = measured.scores[
-            (measured.scores["explainer"] == r.explainer) & measured.scores["value"].notna()
-        ]
-        said = [
-            f"{r.n} of {r.attempted} samples",
-            *(f"{k} {number(v)}" for k, v in _beside(r).items()),
-        ]
-        made = mark(measured.judged.looks[r.explainer], r.mean, r.mean_low, r.mean_high, r.chance)
-        cloud = own["value"].iloc[thinned(len(own), dot_limit(len(rows)))].tolist()
-        shown[r.explainer] = replace(made, said=", ".join(said), cloud=cloud)
-    ends = of_marks(shown.values(), 0.0, 1.0)
-    for (kind, measure), part in rows.groupby(["kind", "measure"], sort=False):
-        # a chance that methods share is a line; where it differs it stands beside each number
-        levels = part["chance"].round(3).dropna().unique()
+    marks = {row.explainer: _method_mark(measured, row, len(rows)) for row in records(rows)}
+    limits = of_marks(marks.values(), 0.0, 1.0)
+    plots = []
+    for (kind, measure), methods in rows.groupby(["kind", "measure"], sort=False):
+        has_one_kind = rows["kind"].nunique() == 1
+        title = str(measure) if has_one_kind else f"{kind} explanations"
+        # A chance level that methods share is a line; where it differs it stands beside each number.
+        levels = methods["chance"].round(3).dropna().unique()
         guides = [("chance", float(levels[0]))] if len(levels) == 1 else []
-        title = (
-            f"{str(kind).capitalize()} explanations"
-            if rows["kind"].nunique() > 1
-            else str(measure).capitalize()
-        )
+        shown = [marks[explainer] for explainer in methods["explainer"]]
         plots.append(
-            dots(
-                title,
-                [shown[e] for e in part["explainer"]],
-                ends,
-                str(measure),
-                guides=guides,
-                width=340,
-            )
+            dots(title.capitalize(), shown, limits, str(measure), guides=guides, width=340)
         )
-    best = measured.means.iloc[0]
-    name = measured.judged.looks[best["explainer"]].name
+    best = rows.iloc[0]
+    name = measured.result.looks[best["explainer"]].name
     alt = (
         f"Scores of {len(rows)} explainers over samples; first {name} with {number(best['mean'])}."
     )
     return Chart("boxes", "Scores by method", _box_caption(measured, rows), alt, plots)
 
 
-def _beside(row: Any) -> dict[str, float]:
-    """What stands beside a mean, where it was measured."""
-    return {
-        name: value
-        for name, value in (("chance", row.chance), ("floor", row.floor))
-        if math.isfinite(value)
-    }
+def _method_mark(measured: Symmetries, row: Any, explainers: int) -> Mark:
+    """The mean of a row of `Symmetries.means`, with the scores of its samples as a cloud."""
+    is_own = measured.scores["explainer"] == row.explainer
+    values = measured.scores.loc[is_own, "value"].dropna()
+    notes = [f"{row.n} of {row.attempted} samples"]
+    if math.isfinite(row.chance):
+        notes.append(f"chance {number(row.chance)}")
+    if math.isfinite(row.noise_floor):
+        notes.append(f"noise floor {number(row.noise_floor)}")
+    look = measured.result.looks[row.explainer]
+    return replace(
+        mark(look, row.mean, row.mean_low, row.mean_high, row.chance),
+        said=", ".join(notes),
+        cloud=values.iloc[thinned(len(values), dot_limit(explainers))].tolist(),
+    )
 
 
 def _box_caption(measured: Symmetries, rows: pd.DataFrame) -> str:
@@ -117,8 +119,10 @@ def _box_caption(measured: Symmetries, rows: pd.DataFrame) -> str:
         caption += "Hollow: the interval reaches chance, the score against the explanations of other samples"
         lifted = measured.whole and measured.elements > 1
         caption += ", with the identity counted, which always scores 1. " if lifted else ". "
-    if rows["floor"].notna().any():
-        caption += "Floor is what a random method scores against itself on the same input. "
+    if rows["noise_floor"].notna().any():
+        caption += (
+            "The noise floor is what a random method scores against itself on the same input. "
+        )
     if rows["control"].any():
         caption += "Grey methods are controls. "
     if measured.whole:
@@ -136,55 +140,69 @@ def repair_chart(measured: Symmetries) -> Chart | None:
     caption += "is only worth having where the model is invariant. "
     if measured.invariant is False:
         caption += "This model is not: averaging hides what it does differently on moved inputs. "
-    return _by_elements(
-        measured, repaired(measured), "repair", "Symmetrised explanations", "averaged over", caption
-    )
+    curves = symmetrised_curves(measured)
+    title = "Symmetrised explanations"
+    return _by_elements(measured, curves, "repair", title, "averaged over", caption)
 
 
 def convergence_chart(measured: Symmetries) -> Chart | None:
     """The score over the first n elements that were tried, which settles as n grows."""
     caption = "The mean over the first n of the elements that were drawn: where a curve is level, more would not help. "
-    rows = repaired(measured, CONVERGENCE)
-    return _by_elements(
-        measured, rows, "convergence", "Convergence of the scores", "tried", caption
-    )
+    curves = convergence_curves(measured)
+    title = "Convergence of the scores"
+    return _by_elements(measured, curves, "convergence", title, "tried", caption)
 
 
 def _by_elements(
-    measured: Symmetries, rows: pd.DataFrame, name: str, title: str, what: str, caption: str
+    measured: Symmetries, scores: pd.DataFrame, key: str, title: str, what: str, caption: str
 ) -> Chart | None:
-    if rows.empty:
+    """A curve per method of the score against the number of elements, best method first; None without scores."""
+    if scores.empty:
         return None
-    order = [e for e in measured.means["explainer"] if e in set(rows["explainer"])]
     lines: list[tuple[Look, list[Curve]]] = []
-    for look, own in ((measured.judged.looks[e], rows[rows["explainer"] == e]) for e in order):
+    for explainer in measured.means["explainer"]:
+        own = scores[scores["explainer"] == explainer].sort_values("level")
+        if own.empty:
+            continue
+        look = measured.result.looks[explainer]
         marks = [
-            Mark(look.name, r.mean, r.low, r.high, look.colour, x=r.level)
-            for r in records(own[own["mean"].notna()].sort_values("level"))
+            Mark(look.name, point.mean, point.low, point.high, look.colour, x=point.level)
+            for point in records(own)
         ]
         lines.append((look, [Curve("", marks, look.colour)]))
-    ends = of_marks([m for _, own in lines for line in own for m in line.marks], 0.0, 1.0)
-    alt = f"Curves of the score over {rows['level'].nunique()} numbers of elements for {len(order)} methods."
+    limits = _limits(lines)
+    x_title = f"n, elements {what}"
+    plots = by_method(lines, limits, x_title, score_title(scores["measure"]), log=True)
+    numbers = scores["level"].nunique()
+    alt = f"Curves of the score over {numbers} numbers of elements for {len(lines)} methods."
     caption += "Bars are 95 % intervals over samples."
-    plots = by_method(lines, ends, f"n, elements {what}", score_title(rows["measure"]), log=True)
-    return Chart(name, title, caption, alt, plots)
+    return Chart(key, title, caption, alt, plots)
+
+
+def _limits(lines: Sequence[tuple[Look, list[Curve]]]) -> tuple[float, float]:
+    """The ends of the scale that all marks of some curves share."""
+    marks = [mark for _, curves in lines for curve in curves for mark in curve.marks]
+    return of_marks(marks, 0.0, 1.0)
 
 
 def relaxed_chart(measured: Symmetries) -> Chart | None:
     """The score against the model's own invariance; None where the model is invariant on every sample."""
-    scores = measured.scores[
-        measured.scores["value"].notna() & measured.scores["model_invariance"].notna()
-    ]
+    scores = measured.scores.dropna(subset=["value", "model_invariance"])
     if scores.empty or scores["model_invariance"].min() >= INVARIANT:
         return None
-    rows, m = measured.means[measured.means["explainer"].isin(scores["explainer"])], measured.model
-    notes = {r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) for r in records(rows)}
+    methods = measured.means[measured.means["explainer"].isin(scores["explainer"])]
+    notes = {
+        row.explainer: with_interval(row.mean, row.mean_low, row.mean_high)
+        for row in records(methods)
+    }
     plots = _clouds(measured, scores, "model_invariance", "model invariance", notes, diagonal=True)
-    caption = f"A dot is a sample; the model’s invariance is {with_interval(m.value, m.low, m.high)} on average, beside each "
+    model = measured.model
+    mean = with_interval(model.value, model.low, model.high)
+    caption = f"A dot is a sample; the model’s invariance is {mean} on average, beside each "
     caption += "title the mean of the method. "
     caption += "On the dotted line an explanation is as alike as the predictions are. The relation need not be linear, "
     caption += "nor alike for two methods: a model that is nearly invariant can have explanations that are far from it."
-    alt = f"Scores of {len(rows)} explainers against the model invariance, {number(m.value, 3)} on average."
+    alt = f"Scores of {len(methods)} explainers against the model invariance, {number(model.value, 3)} on average."
     return Chart("relaxed", "Against the model’s own invariance", caption, alt, plots)
 
 
@@ -200,27 +218,26 @@ def _clouds(
     order = [e for e in measured.means["explainer"] if e in set(scores["explainer"])]
     low, high = float(scores[x].min()), float(scores[x].max())
     log = not diagonal and low > 0 and high > 20 * low
-    ends, across = (
-        span(scores["value"], 0.0, 1.0),
-        (low * 0.9, high * 1.1) if log else span([low, high]),
-    )
+    x_limits = (low * 0.9, high * 1.1) if log else span([low, high])
+    y_limits = span(scores["value"], 0.0, 1.0)
     plots = []
-    for e in order:
-        cloud, look = scores[scores["explainer"] == e], measured.judged.looks[e]
+    for explainer in order:
+        cloud = scores[scores["explainer"] == explainer]
+        thin = cloud.iloc[thinned(len(cloud), dot_limit(len(order)))]
+        look = measured.result.looks[explainer]
         marks = [
             Mark(str(r.sample), r.value, colour=look.colour, x=getattr(r, x), method=look.name)
-            for r in records(cloud.iloc[thinned(len(cloud), dot_limit(len(order)))])
+            for r in records(thin)
         ]
-        heading = score_title(cloud["measure"])
         plots.append(
             points(
                 look.name,
                 marks,
-                across,
-                ends,
+                x_limits,
+                y_limits,
                 title,
-                heading,
-                notes[e],
+                score_title(cloud["measure"]),
+                notes[explainer],
                 diagonal=diagonal,
                 small=True,
                 log=log,
@@ -231,17 +248,15 @@ def _clouds(
 
 def sensitivity_chart(measured: Symmetries) -> Chart | None:
     """The score against max-sensitivity, sample by sample, with Spearman's correlation for each method."""
-    scores = measured.scores[
-        measured.scores["value"].notna() & measured.scores["max_sensitivity"].notna()
-    ]
+    scores = measured.scores.dropna(subset=["value", "max_sensitivity"])
     if scores.empty:
         return None
-    notes = {
-        str(e): f"ρ {correlation(own['max_sensitivity'].to_numpy(), own['value'].to_numpy())}"
-        for e, own in scores.groupby("explainer", sort=False)
-    }
+    notes = {}
+    for explainer, own in scores.groupby("explainer", sort=False):
+        rho = correlation(own["max_sensitivity"].to_numpy(), own["value"].to_numpy())
+        notes[str(explainer)] = f"ρ {rho}"
     plots = _clouds(measured, scores, "max_sensitivity", "max-sensitivity", notes)
-    radius = measured.judged.settings.get("sensitivity")
+    radius = measured.result.settings.get("sensitivity")
     caption = "How much an explanation changes within a small ball around the input"
     caption += f" (radius {radius:g})" if isinstance(radius, int | float) else ""
     caption += ", as a share of its size, against the score; a dot is a sample. ρ is Spearman’s correlation with its "
@@ -267,39 +282,48 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> str:
     return with_interval(value, low, high)
 
 
-def models_chart(dataset: str, judged: Sequence[AxisResult]) -> Chart | None:
+def models_chart(dataset: str, results: Sequence[AxisResult]) -> Chart | None:
     """Means of several models of one dataset, a plot per method: the score against the invariance of the model."""
-    measured = [
-        m for one in judged if (m := symmetries(one)) is not None and math.isfinite(m.model.value)
-    ]
-    known = sorted(measured, key=lambda m: m.model.value)
-    if len(known) < 2:
+    all_measured = [measured for measured in map(symmetries, results) if measured is not None]
+    models = [measured for measured in all_measured if measured.is_measured]
+    models = sorted(models, key=lambda measured: measured.model.value)
+    if len(models) < 2:
         return None
-    every = pd.concat(m.means.assign(place=i) for i, m in enumerate(known))
-    every = every[every["mean"].notna()]
-    order = list(dict.fromkeys(every["explainer"]))
-    named = {e: look for m in known for e, look in m.judged.looks.items()}
-    lines = []
-    for e in order:
-        marks = []
-        for r in records(every[every["explainer"] == e]):
-            m, look = known[r.place], named[e]
-            own = {
-                "x": m.model.value,
-                "x_low": m.model.low,
-                "x_high": m.model.high,
-                "said": m.judged.cube.model,
-            }
-            marks.append(Mark(look.name, r.mean, r.mean_low, r.mean_high, look.colour, **own))
-        lines.append((named[e], [Curve("", marks, named[e].colour)]))
-    ends = of_marks([m for _, (own,) in lines for m in own.marks], 0.0, 1.0)
-    plots = by_method(lines, ends, "model invariance", score_title(every["measure"]), diagonal=True)
-    models = ", ".join(f"{m.judged.cube.model} ({number(m.model.value, 3)})" for m in known)
-    caption = f"Models from the least to the most invariant: {models}. Means over samples with 95 % intervals; on the "
+    means = pd.concat(measured.means.assign(place=i) for i, measured in enumerate(models))
+    means = means[means["mean"].notna()]
+    looks = {name: look for measured in models for name, look in measured.result.looks.items()}
+    lines: list[tuple[Look, list[Curve]]] = []
+    for explainer, rows in means.groupby("explainer", sort=False):
+        look = looks[str(explainer)]
+        marks = [_model_mark(look, models[row.place], row) for row in records(rows)]
+        lines.append((look, [Curve("", marks, look.colour)]))
+    limits = _limits(lines)
+    plots = by_method(
+        lines, limits, "model invariance", score_title(means["measure"]), diagonal=True
+    )
+    names = ", ".join(
+        f"{measured.result.cube.model} ({number(measured.model.value, 3)})" for measured in models
+    )
+    caption = f"Models from the least to the most invariant: {names}. Means over samples with 95 % intervals; on the "
     caption += "dotted line an explanation is as alike as the predictions are. What lies between two models was not "
     caption += "measured, and need not be on the lines."
-    alt = f"Scores of {len(order)} methods for {len(known)} models against their invariance."
+    alt = f"Scores of {len(lines)} methods for {len(models)} models against their invariance."
     return Chart("models", f"Relaxed invariance: {dataset}", caption, alt, plots)
+
+
+def _model_mark(look: Look, measured: Symmetries, row: Any) -> Mark:
+    """The mean score of a method against the invariance of one model."""
+    return Mark(
+        look.name,
+        row.mean,
+        row.mean_low,
+        row.mean_high,
+        look.colour,
+        x=measured.model.value,
+        x_low=measured.model.low,
+        x_high=measured.model.high,
+        said=measured.result.cube.model,
+    )
 
 
 def thinned(n: int, most: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -16,7 +15,8 @@ from heatproof.drawing.charts import Panel, Tiles
 from heatproof.drawing.prose import listing, number, records, with_interval
 
 FLOW = (
-    f"Decided by means over samples: a model is called invariant from {INVARIANT:g}, a score close to 1 from {HIGH:g}. "
+    f"A model is called invariant where the 95 % interval of its invariance lies above {INVARIANT:g}, a score close to 1 "
+    f"from a mean of {HIGH:g}. "
     "The answers of this run are framed. After the guidelines of Crabbé and van der Schaar (2023)."
 )
 RELAXED = "they need not; expect no linear relation between the two (guideline 5)"
@@ -39,64 +39,70 @@ FAILURES = (
 
 def flow_chart(measured: Symmetries) -> Panel | None:
     """The questions from top to bottom, then what to do with each method in words."""
-    advised = remedies(measured)
-    if not advised:
+    remedy_of = remedies(measured)
+    if not remedy_of:
         return None
-    shared: dict[Remedy, list[Markup]] = {}  # methods with the same remedy share a line
-    for r in records(measured.methods):
-        text = Markup("<b>{}</b> ({} {})").format(
-            r.explainer, r.measure, with_interval(r.mean, r.mean_low, r.mean_high)
-        )
-        shared.setdefault(advised[r.explainer], []).append(text)
+    methods_by_remedy: dict[Remedy, list[Markup]] = {}  # methods with the same remedy share a line
+    for row in records(measured.methods):
+        score = with_interval(row.mean, row.mean_low, row.mean_high)
+        text = Markup("<b>{}</b> ({} {})").format(row.explainer, row.measure, score)
+        methods_by_remedy.setdefault(remedy_of[row.explainer], []).append(text)
     lines = Markup("").join(
         Markup("<li>{}: {}. {}</li>").format(Markup(", ").join(names), remedy.seen, remedy.do)
-        for remedy, names in shared.items()
+        for remedy, names in methods_by_remedy.items()
     )
     body = Markup('<ol class="flow">{}</ol><h4>What to do</h4><ul class="advice">{}</ul>')
-    return Panel(
-        "flow", "What follows from the scores", FLOW, body.format(_steps(measured, advised), lines)
-    )
+    body = body.format(_steps(measured, remedy_of), lines)
+    return Panel("flow", "What follows from the scores", FLOW, body)
 
 
-def _steps(measured: Symmetries, advised: dict[str, Remedy]) -> Markup:
+def _steps(measured: Symmetries, remedy_of: dict[str, Remedy]) -> Markup:
     """The questions with the answers of this run."""
-    m, kinds = measured.model, measured.methods["kind"]
-    value = (
-        "not measured"
-        if measured.invariant is None
-        else f"measured {with_interval(m.value, m.low, m.high)}"
-    )
     keep, weigh, repair = (
-        [e for e, r in advised.items() if r.way == way] for way in ("keep", "weigh", "repair")
+        [explainer for explainer, remedy in remedy_of.items() if remedy.way == way]
+        for way in ("keep", "weigh", "repair")
     )
-    asked, mended = [], []
+    of_kind, remedies_of_kind = [], []
     for kind in KINDS[:3]:
-        names = measured.methods.loc[kinds.str.contains(kind), "explainer"].tolist()
+        has_kind = measured.methods["kind"].str.contains(kind)  # or "example or concept"
+        names = measured.methods.loc[has_kind, "explainer"].tolist()
         guideline = GUIDELINES[kind]
-        remedy = f"{guideline.remedy} (guideline {guideline.number})."
-        remedy += "" if kind == "feature" else f" {_layers(measured)}"
-        asked.append(_answer(kind, guideline.score, names))
-        mended.append(_answer(kind, remedy, [e for e in names if e in repair]))
-    invariant = _answer(
-        "yes", "explanations should keep the symmetry", lit=measured.invariant is True
-    )
-    relaxed = _answer("no", RELAXED, lit=measured.invariant is False)
-    close, far = (
-        _answer("yes", "use the method as it is", keep),
-        _answer("no", "go on", [*weigh, *repair]),
-    )
-    last = [_answer("symmetrise", SYMMETRISE, repair), _answer("leave it", LEAVE, weigh)]
-    rule = f"mean model invariance ≥ {INVARIANT:g}; {value}"
+        advice = f"{guideline.remedy} (guideline {guideline.number})."
+        if kind != "feature":
+            advice += f" {_layers(measured)}"
+        of_kind.append(_answer(kind, guideline.score, names))
+        to_repair = [name for name in names if name in repair]
+        remedies_of_kind.append(_answer(kind, advice, to_repair))
+
+    is_invariant, is_not = measured.invariant is True, measured.invariant is False
     steps = [
-        ("Is the model invariant to the group?", rule, [invariant, relaxed]),
-        ("Which kind of explanation?", "as the method says", asked),
-        ("Is the score close to 1?", f"mean score ≥ {HIGH:g}", [close, far]),
+        (
+            "Is the model invariant to the group?",
+            f"interval of the model invariance above {INVARIANT:g}; {_invariance_text(measured)}",
+            [
+                _answer("yes", "explanations should keep the symmetry", lit=is_invariant),
+                _answer("no", RELAXED, lit=is_not),
+            ],
+        ),
+        ("Which kind of explanation?", "as the method says", of_kind),
+        (
+            "Is the score close to 1?",
+            f"mean score ≥ {HIGH:g}",
+            [
+                _answer("yes", "use the method as it is", keep),
+                _answer("no", "go on", [*weigh, *repair]),
+            ],
+        ),
         (
             "What is it computed from?",
             "where the model is invariant and the score is not close to 1",
-            mended,
+            remedies_of_kind,
         ),
-        ("Still below 1?", "only worth it where the model is invariant", last),
+        (
+            "Still below 1?",
+            "only worth it where the model is invariant",
+            [_answer("symmetrise", SYMMETRISE, repair), _answer("leave it", LEAVE, weigh)],
+        ),
     ]
     line = Markup('<li><b>{}</b> <span class="small">{}</span><ul>{}</ul></li>')
     return Markup("").join(
@@ -104,46 +110,57 @@ def _steps(measured: Symmetries, advised: dict[str, Remedy]) -> Markup:
     )
 
 
+def _invariance_text(measured: Symmetries) -> str:
+    """The invariance of the model with its interval."""
+    if not measured.is_measured:
+        return "not measured"
+    model = measured.model
+    text = f"measured {with_interval(model.value, model.low, model.high)}"
+    return text if measured.invariant is not None else f"{text}, undecided"
+
+
 def _layers(measured: Symmetries) -> str:
     """Which of the tested layers are invariant."""
-    layers = layer_verdicts(measured.judged)
+    layers = layer_verdicts(measured.result)
     invariant = layers.loc[layers["verdict"] == "invariant", "layer"].tolist()
     if invariant:
         return f"Here: {listing(invariant)}."
-    return f"Here {'none of the tested layers is' if len(layers) else 'no layer was tested; name some in layers: […]'}."
+    if layers.empty:
+        return "Here no layer was tested; name some in layers: […]."
+    return "Here none of the tested layers is."
 
 
 def _answer(text: str, follows: str, names: Sequence[str] = (), lit: bool = False) -> Markup:
     """One answer, what follows from it, and the methods that it holds for, which light it."""
-    chips = Markup("").join(Markup("<span>{}</span>").format(name) for name in names)
-    chips = Markup("<div>{}</div>").format(chips) if names else chips
-    here = Markup(' class="lit" aria-current="step"') if lit or names else Markup("")
-    return Markup("<li{}><b>{}</b>: {}{}</li>").format(here, text, follows, chips)
+    attributes, chips = Markup(""), Markup("")
+    if lit or names:
+        attributes = Markup(' class="lit" aria-current="step"')
+    if names:
+        spans = Markup("").join(Markup("<span>{}</span>").format(name) for name in names)
+        chips = Markup("<div>{}</div>").format(spans)
+    return Markup("<li{}><b>{}</b>: {}{}</li>").format(attributes, text, follows, chips)
 
 
-def layer_table(judged: AxisResult) -> Panel | None:
+def layer_table(result: AxisResult) -> Panel | None:
     """Every tested layer with its verdict and the largest errors."""
-    rows = layer_verdicts(judged)
-    if rows.empty:
+    layers = layer_verdicts(result)
+    if layers.empty:
         return None
+    titles = ("Layer", "Invariance error", "Equivariance error")
+    head = Markup("").join(Markup('<th scope="col">{}</th>').format(title) for title in titles)
+    line = Markup('<tr><th scope="row"><span>{}</span> <b>{}</b></th><td>{}</td><td>{}</td></tr>')
     body = Markup("").join(
-        Markup(
-            '<tr><th scope="row"><span>{}</span> <b>{}</b></th><td>{}</td><td>{}</td></tr>'
-        ).format(r.layer, r.verdict, error_text(r.invariance), error_text(r.equivariance))
-        for r in records(rows)
+        line.format(r.layer, r.verdict, error_text(r.invariance), error_text(r.equivariance))
+        for r in records(layers)
     )
-    head = Markup("").join(
-        Markup('<th scope="col">{}</th>').format(t)
-        for t in ("Layer", "Invariance error", "Equivariance error")
-    )
-    head = Markup("<tr>{}</tr>").format(head)
     table = Markup(
-        '<div class="scroll"><table class="layers"><thead>{}</thead><tbody>{}</tbody></table></div>'
+        '<div class="scroll"><table class="layers"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
     )
     caption = LAYERS
-    lost = int(rows["lost"].sum())
-    if lost:
-        caption += f" {lost} {'output was' if lost == 1 else 'outputs were'} zero or not finite and took no part."
+    undefined = int(layers["undefined"].sum())
+    if undefined:
+        outputs = "output was" if undefined == 1 else "outputs were"
+        caption += f" {undefined} {outputs} zero or not finite and took no part."
     return Panel("layers", "Which layers keep the symmetry", caption, table.format(head, body))
 
 
@@ -153,18 +170,20 @@ def error_text(value: float) -> str:
     >>> error_text(0.0), error_text(3.2e-7), error_text(0.257), error_text(float("nan"))
     ('0', '3e−07', '0.26', '–')
     """
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:.0e}".replace("-", "−") if 0 < value < 1e-3 else number(value) if value else "0"
+    if value == 0:
+        return "0"
+    if 0 < value < 1e-3:
+        return f"{value:.0e}".replace("-", "−")
+    return number(value)
 
 
-def failures(judged: AxisResult) -> Panel | None:
+def failures(result: AxisResult) -> Panel | None:
     """For each method the worst of the samples that were kept: input and map, moved input and map."""
-    return worst_panel(judged, tiles(judged), "failures", "Worst cases", FAILURES)
+    return worst_panel(result, tiles(result), "failures", "Worst cases", FAILURES)
 
 
-def tiles(judged: AxisResult) -> Tiles | None:
+def tiles(result: AxisResult) -> Tiles | None:
     """Maps as they are, and where the method keeps the symmetry least; the score is the mean over the group."""
-    if not judged.headlines:
+    if not result.headlines:
         return None
-    return tiles_of(judged, judged.headlines[0].name, ASKED, lambda *_: "moved, at its worst")
+    return tiles_of(result, result.headlines[0].name, ASKED, lambda *_: "moved, at its worst")

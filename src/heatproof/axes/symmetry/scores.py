@@ -23,7 +23,7 @@ from heatproof.axes.symmetry.orbit import (
     Orbit,
     explanation_scores,
     layer_errors,
-    orbit,
+    orbit_of,
     sensitivities,
 )
 from heatproof.errors import UserError
@@ -68,9 +68,9 @@ def model_invariance(
     >>> alike.agreement.value.tolist(), round(float(alike.cosine.value), 6)
     ([1.0], 1.0)
     """
-    around = orbit(group, _ready(model, batch), n, seed)
-    check_inputs(around.group, batch)
-    return model_scores(around, Workbench(model, model.rows).predict, delta, task=model.task)
+    orbit = orbit_of(group, _ready(model, batch), n, seed)
+    check_inputs(orbit.group, batch)
+    return model_scores(orbit, Workbench(model, model.rows).predict, delta, task=model.task)
 
 
 def equivariance(
@@ -97,8 +97,8 @@ def equivariance(
     >>> round(float(score.value), 5), score.exact, score.each.shape
     (1.0, True, torch.Size([1, 8]))
     """
-    around = orbit(group, _ready(model, batch, target), n, seed)
-    return _score(model, around, target, explainer, seed, Criterion(similarity, True, delta))
+    orbit = orbit_of(group, _ready(model, batch, target), n, seed)
+    return _score(model, orbit, target, explainer, seed, Criterion(similarity, True, delta))
 
 
 def invariance(
@@ -124,33 +124,33 @@ def invariance(
     >>> bool(score.value < 1)
     True
     """
-    around = orbit(group, _ready(model, batch, target), n, seed)
-    return _score(model, around, target, explainer, seed, Criterion(similarity, False, delta))
+    orbit = orbit_of(group, _ready(model, batch, target), n, seed)
+    return _score(model, orbit, target, explainer, seed, Criterion(similarity, False, delta))
 
 
 def _score(
     model: Model,
-    around: Orbit,
+    orbit: Orbit,
     target: Tensor,
     explainer: Explainer,
     seed: int,
     criterion: Criterion,
 ) -> Estimate:
-    """The mean over an orbit, with the floor of an explainer that draws random numbers."""
+    """The mean over an orbit, with the noise floor of an explainer that draws random numbers."""
     kind = adopted(explainer).kind
     if (kind == "feature") != criterion.moves:
         other = "equivariance" if kind == "feature" else "invariance"
         raise UserError(
             f"{name_of(explainer)} explains by {kind}s, which is judged by symmetry.{other}"
         )
-    check_inputs(around.group, around.batch)
+    check_inputs(orbit.group, orbit.batch)
     explain = _explain(model, explainer, seed)
-    clean = explain(around.batch, target)
-    score = explanation_scores(around, explain, clean, target, criterion)
+    clean = explain(orbit.batch, target)
+    score = explanation_scores(orbit, explain, clean, target, criterion)
     if not adopted(explainer).stochastic:
         return score
-    again = _explain(model, explainer, seed + 1)(around.batch, target)
-    return replace(score, floor=compare(criterion.similarity, again, clean))
+    second = _explain(model, explainer, seed + 1)(orbit.batch, target)
+    return replace(score, noise_floor=compare(criterion.similarity, second, clean))
 
 
 def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
@@ -196,13 +196,13 @@ def layer_symmetry(
     >>> [layer_symmetry(Model(net), batch, layer, cyclic()).verdict for layer in ("0", "1")]
     ['equivariant', 'invariant']
     """
-    around = orbit(group, _ready(model, batch), n, seed)
-    same, moved = layer_errors(around, lambda part: activations(model, part, layer))
+    orbit = orbit_of(group, _ready(model, batch), n, seed)
+    same, moved = layer_errors(orbit, lambda part: activations(model, part, layer))
     verdict = layer_verdict(
         float(same.max()), math.nan if moved is None else float(moved.max()), tolerance
     )
     largest = None if moved is None else moved.amax(1)
-    return LayerSymmetry(verdict, same.amax(1), largest, around.elements, around.exact)
+    return LayerSymmetry(verdict, same.amax(1), largest, orbit.elements, orbit.exact)
 
 
 def layer_verdict(invariance: float, equivariance: float, tolerance: float = TOLERANCE) -> Verdict:

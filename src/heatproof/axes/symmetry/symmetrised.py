@@ -171,38 +171,44 @@ def symmetrise_curve(
     [(1, 1, False), (6, 6, True)]
     """
     group = build(group)
-    wanted = _steps(ns, group, batch)
+    steps = _steps(ns, group, batch)
     if fresh < 1:
         raise UserError(f"fresh must be at least 1, got {fresh}")
     order = group.order(batch)
-    elements, counts = chosen_elements(group, batch, wanted[-1], seed)
-    others = _fresh_elements(group, batch, fresh, seed)
-    repeated = torch.arange(len(batch)).repeat(len(others))
-    g = others.flatten(0, 1)
-    moved = group.act(g, batch[repeated])
+    elements, counts = chosen_elements(group, batch, steps[-1], seed)
+    tested = _fresh_elements(group, batch, fresh, seed)
+    sample = torch.arange(len(batch)).repeat(len(tested))
+    g = tested.flatten(0, 1)
+    moved = group.act(g, batch[sample])
     symmetrised = symmetrise(explainer, group, seed=seed)
-    clean = _Average(symmetrised, model, batch, target, seed)
-    turned = _Average(symmetrised, model, moved, target[repeated.to(target.device)], seed)
+    of_clean = _Average(symmetrised, model, batch, target, seed)
+    of_moved = _Average(symmetrised, model, moved, target[sample.to(target.device)], seed)
+
     points: list[CurvePoint] = []
-    began, passes, done = model.passes, 0, 0
-    for n in wanted:
-        before = model.passes
-        clean.add(elements[done:n], counts - done)
-        passes += model.passes - before
-        turned.add(elements[done:n][:, repeated], counts[repeated] - done)
+    passes_before, passes, done = model.passes, 0, 0
+    for n in steps:
+        passes_at_step = model.passes
+        of_clean.add(elements[done:n], counts - done)
+        passes += model.passes - passes_at_step
+        of_moved.add(elements[done:n][:, sample], counts[sample] - done)
         done = n
-        expected = clean.value()[repeated]
+
+        expected = of_clean.value()[sample]
         if symmetrised.kind == "feature":
             expected = group.move(g, expected)
-        found = turned.value()
-        alike = (
-            "agreement" if symmetrised.categorical or not found.is_floating_point() else "cosine"
-        )
-        each = compare(alike, found, expected)
-        scores = each.reshape(len(others), len(batch)).nanmean(0)
-        whole = n == order <= LISTED
+        explained = of_moved.value()
+        is_categorical = symmetrised.categorical or not explained.is_floating_point()
+        similarity = compare("agreement" if is_categorical else "cosine", explained, expected)
+        scores = similarity.reshape(len(tested), len(batch)).nanmean(0)
         points.append(
-            CurvePoint(n, float(scores.nanmean()), scores, passes, model.passes - began, whole)
+            CurvePoint(
+                n=n,
+                score=float(scores.nanmean()),
+                scores=scores,
+                passes=passes,
+                spent=model.passes - passes_before,
+                whole=n == order <= LISTED,
+            )
         )
         if reach is not None and points[-1].score >= reach:
             break
@@ -229,15 +235,15 @@ def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tens
 
 
 def _chosen(group: Group, batch: Batch, n: int, seed: int, order: float) -> Tensor:
-    if order > LISTED:
-        identity = group.identity(batch)
-        first = identity.expand(1, len(batch), *identity.shape)
-        return (
-            torch.cat([first, group.sample(batch, n - 1, _seed(seed, "average"))])
-            if n > 1
-            else first
-        )
-    return group.elements(batch)[_random_order(int(order), batch, seed)[: min(n, int(order))]]
+    """Return n elements (n, B, *e) for samples with groups of one order, the identity first."""
+    if order <= LISTED:
+        in_random_order = _random_order(int(order), batch, seed)
+        return group.elements(batch)[in_random_order[: min(n, int(order))]]
+    identity = group.identity(batch)
+    first = identity.expand(1, len(batch), *identity.shape)
+    if n == 1:
+        return first
+    return torch.cat([first, group.sample(batch, n - 1, _seed(seed, "average"))])
 
 
 def _fresh_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
@@ -263,18 +269,23 @@ def _seed(seed: int, purpose: str) -> int:
 
 
 def _count(group: Group, batch: Batch, n: int | None) -> int:
+    """Return how many elements to average over: n, or all of them where the group has no more."""
     order = group.order(batch)
     if n is None and order > WHOLE:
         raise UserError(
             f"{group.name} has {order_text(order)} elements here, too many to average over (at most {WHOLE}); give n, "
             "for instance n=32, or find it by symmetrise_curve"
         )
-    return int(order) if n is None else min(n, int(order)) if order <= LISTED else n
+    if n is None:
+        return int(order)
+    return min(n, int(order)) if order <= LISTED else n
 
 
 def _steps(ns: Sequence[int], group: Group, batch: Batch) -> list[int]:
+    """Return the numbers of elements to try, none larger than the group."""
     values = list(ns)
-    if not values or values[0] < 1 or any(b <= a for a, b in pairwise(values)):
+    is_rising = all(a < b for a, b in pairwise(values))
+    if not values or values[0] < 1 or not is_rising:
         raise UserError(
             f"ns must be rising whole numbers from 1 on, such as (1, 2, 4, 8), got {tuple(ns)}"
         )
@@ -296,52 +307,60 @@ class _Average:
 
     def add(self, elements: Tensor, counts: Tensor) -> None:
         """Explain the batch moved by elements (m, B, *e), the first counts (B,) of them, `model.rows` at once."""
-        group, m = self.plan.group, len(elements)
+        m = len(elements)
         votes = torch.empty(0)
-        for images, numbers in draws(len(self.batch), m, self.model.rows):
-            there = numbers < counts[images]
-            image, draw = images[there], numbers[there]
-            if not len(image):
+        for samples, draws_of_samples in draws(len(self.batch), m, self.model.rows):
+            has_element = draws_of_samples < counts[samples]
+            sample, draw = samples[has_element], draws_of_samples[has_element]
+            if not len(sample):
                 continue
-            g = elements[draw.to(elements.device), image.to(elements.device)].to(self.model.device)
-            rows = image.to(self.model.device)
-            maps = self.plan.of(
-                self.model, group.act(g, self.batch[image]), self.target[rows], self.seed
-            ).detach()
-            if self.plan.kind != "feature" and (
-                self.plan.categorical or not maps.is_floating_point()
-            ):
+            g = elements[draw.to(elements.device), sample.to(elements.device)]
+            g = g.to(self.model.device)
+            maps = self._explained(g, sample)
+            if self._is_vote(maps):
                 if not len(votes):
                     votes = maps.new_zeros(m, len(self.batch), *maps.shape[1:])
-                votes[draw.to(maps.device), image.to(maps.device)] = maps
+                votes[draw.to(maps.device), sample.to(maps.device)] = maps
                 continue
-            maps = maps if maps.is_floating_point() else maps.float()
             if self.plan.kind == "feature":
-                if (
-                    not self.batch.x.is_floating_point()
-                    and maps.shape[1:-1] == self.batch.x.shape[1:]
-                ):
-                    maps = maps.sum(
-                        -1
-                    )  # a token's part is the sum over its vector, and tokens are what moves
-                maps = group.move(group.inverse(g), maps)
+                maps = self._moved_back(g, maps)
             if not len(self.total):
                 self.total = maps.new_zeros(len(self.batch), *maps.shape[1:])
-            self.total.index_add_(0, image.to(maps.device), maps)
+            self.total.index_add_(0, sample.to(maps.device), maps)
         if len(votes):
             self.votes.append(votes)
         self.count += counts.clamp(0, m)
+
+    def _explained(self, g: Tensor, sample: Tensor) -> Tensor:
+        """Return the explanations of some samples, each moved by its own element; numbers unless they are votes."""
+        moved = self.plan.group.act(g, self.batch[sample])
+        target = self.target[sample.to(self.model.device)]
+        maps: Tensor = self.plan.of(self.model, moved, target, self.seed).detach()
+        return maps if maps.is_floating_point() or self._is_vote(maps) else maps.float()
+
+    def _is_vote(self, maps: Tensor) -> bool:
+        """Whether explanations are categories, of which the most frequent is taken."""
+        is_categorical = self.plan.categorical or not maps.is_floating_point()
+        return self.plan.kind != "feature" and is_categorical
+
+    def _moved_back(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Return maps of moved samples as they belong to the unmoved ones."""
+        has_tokens = not self.batch.x.is_floating_point()
+        if has_tokens and maps.shape[1:-1] == self.batch.x.shape[1:]:
+            maps = maps.sum(-1)  # tokens are what moves: a token's part is the sum over its vector
+        group: Group = self.plan.group
+        return group.move(group.inverse(g), maps)
 
     def value(self) -> Tensor:
         """The average, or the majority, of what was added so far."""
         if not self.votes:
             return self.total / per_row(self.count.to(self.total.device), self.total)
         votes = torch.cat(self.votes)
-        found = torch.empty_like(votes[0])
+        majorities = torch.empty_like(votes[0])
         for n in set(self.count.tolist()):
-            alike = (self.count == n).to(votes.device)
-            found[alike] = majority(votes[:n, alike])
-        return found
+            has_n = (self.count == n).to(votes.device)
+            majorities[has_n] = majority(votes[:n, has_n])
+        return majorities
 
 
 def majority(votes: Tensor) -> Tensor:
@@ -350,6 +369,5 @@ def majority(votes: Tensor) -> Tensor:
     >>> majority(torch.tensor([[2, 1], [0, 1], [2, 0], [0, 3]])).tolist()
     [0, 1]
     """
-    return torch.from_numpy(np.asarray(stats.mode(votes.double().cpu().numpy(), axis=0).mode)).to(
-        votes
-    )
+    mode = stats.mode(votes.double().cpu().numpy(), axis=0).mode
+    return torch.from_numpy(np.asarray(mode)).to(votes)

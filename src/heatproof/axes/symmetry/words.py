@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 
@@ -12,14 +13,10 @@ from heatproof.axes.symmetry.frames import (
     HIGH,
     INVARIANT,
     Symmetries,
-    paired_tests,
     symmetries,
 )
 from heatproof.drawing.prose import (
     LISTED,
-    above,
-    ahead_of,
-    listing,
     number,
     records,
     some,
@@ -27,25 +24,21 @@ from heatproof.drawing.prose import (
 )
 from heatproof.statistics import FEW_SAMPLES
 
-_BEST = {"equivariance": "moves with the input best", "invariance": "changes least under the group"}
-_KEEP = {
-    "equivariance": ("moves with the input", "move with the input"),
-    "invariance": ("stays the same under the group", "stay the same under the group"),
-}
 
-
-def lead(judged: AxisResult) -> list[str]:
-    """Which method keeps the symmetry, whether the model has it, and how far the numbers can be trusted."""
-    measured = symmetries(judged)
+def lead(result: AxisResult) -> list[str]:
+    """Which method respects the symmetry best, whether the model has it, and how far the numbers can be trusted."""
+    measured = symmetries(result)
     if measured is None:
         return ["Nothing can be concluded: no explanation was compared under the group."]
-    verdicts = [
-        _verdict(measured, methods) for _, methods in measured.methods.groupby("kind", sort=False)
+    return [
+        *result.decided(),
+        _model(measured),
+        *_noise_floor(measured),
+        *_noise(measured),
+        *_limits(measured),
+        *_undefined(measured),
+        *_few_samples(measured),
     ]
-    if not verdicts:
-        verdicts = ["Nothing can be concluded: no explanation of a method has a score."]
-    trust = [*_chance(measured), *_controls(measured), *_floor(measured), *_limits(measured)]
-    return [*verdicts, _model(measured), *trust]
 
 
 def at_chance(*levels: float) -> str:
@@ -55,144 +48,129 @@ def at_chance(*levels: float) -> str:
     (' (chance 0.89)', ' (chance 0.20 to 0.50)', '')
     """
     known = [number(level) for level in sorted(levels) if math.isfinite(level)]
-    return f" (chance {' to '.join(dict.fromkeys([known[0], known[-1]]))})" if known else ""
+    if not known:
+        return ""
+    ends = dict.fromkeys([known[0], known[-1]])
+    return f" (chance {' to '.join(ends)})"
 
 
-def _verdict(measured: Symmetries, methods: pd.DataFrame) -> str:
-    """One sentence for the methods of a kind, the best first."""
-    kind, measure = methods.iloc[0]["kind"], methods.iloc[0]["measure"]
-    text = {
-        r.explainer: with_interval(r.mean, r.mean_low, r.mean_high) + at_chance(r.chance)
-        for r in records(methods)
-    }
-    best, *others = methods["explainer"]
-    if not others:
-        return f"{best} has an {measure} of {text[best]}; no other {kind} method was run to compare it with."
-    of = f"Of {len(methods)} {kind} methods, "
-    n = int((methods["mean"] >= HIGH).sum())
-    if n:
-        keep, rest = [best, *others][:n], others[n - 1 :]
-        many = n > 1
-        least = f"at least {number(float(methods['mean'].iloc[n - 1]), 3)}" if many else text[best]
-        least += at_chance(*methods["chance"].iloc[:n]) if many else ""
-        last = "the lowest of the others is" if len(rest) > 1 else "the other is"
-        last = f"; {last} {rest[-1]} with {text[rest[-1]]}" if rest else ""
-        return f"{of}{_names(keep)} {_KEEP[measure][many]}: mean {measure} {least}{last}."
-    tests = paired_tests(measured, methods)
-    tied = [name for name in others if not above(tests, best, name)]
-    if tied:
-        top = [best, *tied]
-        scores = some(f"{e} {text[e]}" for e in top)
-        return f"{of}{_names(top)} cannot be separated at the top: {measure} {scores}."
-    return (
-        f"{of}{best} {_BEST[measure]}: {measure} {text[best]}. {ahead_of(tests, best, others[0])}"
-    )
-
-
-def _names(names: list[str]) -> str:
-    return listing(names) if len(names) <= LISTED else f"{len(names)} methods"
+def _mean_text(row: Any) -> str:
+    """The mean score of a row of `Symmetries.means` with its interval."""
+    return with_interval(row.mean, row.mean_low, row.mean_high)
 
 
 def _model(measured: Symmetries) -> str:
-    if measured.invariant is None:
+    """Whether the model is invariant to the group, by its intervals."""
+    if not measured.is_measured:
         return "Whether the model itself is invariant is not known, so a low score may be the model’s doing."
-    m, a, c = measured.model, measured.agreement, measured.change
-    values = (
-        f"model {'agreement' if m is a else 'invariance'} {with_interval(m.value, m.low, m.high)}"
-    )
-    if math.isfinite(c.value):
-        values += (
-            f", explained output moved by {100 * c.value:.2g} % of what unrelated samples differ by"
-        )
-    if math.isfinite(a.value):
-        values += f", {'prediction' if m is a else 'top class'} unchanged for {100 * a.value:.3g} % of moved inputs"
+    values = _model_values(measured)
     if measured.invariant:
         return f"The model is invariant to the group, {measured.title} ({values}): a score below 1 is not its doing."
+    needed = f"at least {INVARIANT:g}, the same prediction as often, and {100 * CHANGE:g} % at most"
+    if measured.invariant is None:
+        return (
+            f"Whether the model itself is invariant to the group, {measured.title}, is undecided ({values}; invariant "
+            f"means that the intervals show {needed}). A low score may be the model’s doing."
+        )
     return (
-        f"The model itself is not invariant to the group, {measured.title} ({values}; invariant means at least "
-        f"{INVARIANT:g}, the same prediction as often, and {100 * CHANGE:g} % at most). Its explanations need not keep "
-        "the symmetry, and a low score may be the model’s doing."
+        f"The model itself is not invariant to the group, {measured.title} ({values}; invariant means {needed}). Its "
+        "explanations need not keep the symmetry, and a low score may be the model’s doing."
     )
 
 
-def _chance(measured: Symmetries) -> list[str]:
-    level = records(measured.methods[measured.methods["over_chance"] <= 0])
-    if not level:
+def _model_values(measured: Symmetries) -> str:
+    """What was measured of the model, with intervals."""
+    model, agreement, change = measured.model, measured.agreement, measured.change
+    has_probabilities = model is not agreement
+    name = "model invariance" if has_probabilities else "model agreement"
+    values = [f"{name} {with_interval(model.value, model.low, model.high)}"]
+    if math.isfinite(change.value):
+        percent = f"{100 * change.value:.2g} %"
+        values.append(f"explained output moved by {percent} of what unrelated samples differ by")
+    if math.isfinite(agreement.value):
+        what = "top class" if has_probabilities else "prediction"
+        values.append(f"{what} unchanged for {100 * agreement.value:.3g} % of moved inputs")
+    return ", ".join(values)
+
+
+def _noise_floor(measured: Symmetries) -> list[str]:
+    """Methods whose score is above their noise floor, which shared draws make possible."""
+    methods = measured.result.named(measured.methods)
+    noisy = methods[methods["noise_floor"] < methods["mean"] - 0.01]
+    if noisy.empty:
         return []
-    items = some(f"{r.explainer} ({number(r.mean)}, chance {number(r.chance)})" for r in level)
-    return [
-        f"Within noise of chance: {items}. Explanations of other samples, moved alike, are as similar."
-    ]
-
-
-def _controls(measured: Symmetries) -> list[str]:
-    methods, sentences = measured.methods, []
-    for r in records(measured.means[measured.means["control"] & measured.means["mean"].notna()]):
-        below = methods[(methods["measure"] == r.measure) & (methods["mean"] <= r.mean)]
-        if len(below):
-            sentences.append(
-                f"The control {r.explainer}, which explains nothing, scores "
-                f"{with_interval(r.mean, r.mean_low, r.mean_high)}, no less than {some(below['explainer'])}: a high "
-                "score does not mean that an explanation is true of the model."
-            )
-    return sentences
-
-
-def _floor(measured: Symmetries) -> list[str]:
-    noisy = records(measured.methods[measured.methods["floor"] < measured.methods["mean"] - 0.01])
-    if not noisy:
-        return []
-    items = some(f"{r.explainer} {number(r.floor)} (score {number(r.mean)})" for r in noisy)
+    items = some(
+        f"{row.explainer} {number(row.noise_floor)} (score {number(row.mean)})"
+        for row in records(noisy)
+    )
     return [
         f"Two runs with other random draws on the same input agree less than these scores: {items}. The scores share "
         "their draws; a user with another seed sees the lower agreement."
     ]
 
 
-def _beside(methods: pd.DataFrame, column: str) -> str:
+def _noise(measured: Symmetries) -> list[str]:
+    """Methods that are below 1 because of their draws, or because maps are interpolated."""
+    methods = measured.result.named(measured.methods)
+    excused = methods[methods["within_noise"] & (methods["mean"] < HIGH)]
+    has_floor = excused["noise_floor"].notna()
+    sentences = []
+    if has_floor.any():
+        items = _with_check(excused[has_floor], "noise_floor")
+        sentences.append(f"Below 1, but no worse than two draws on one input: {items}.")
+    if not has_floor.all():
+        items = _with_check(excused[~has_floor], "there_and_back")
+        sentences.append(f"Below 1, but no worse than a map moved there and back: {items}.")
+    return sentences
+
+
+def _with_check(methods: pd.DataFrame, check: str) -> str:
+    """Methods with their mean score, and a check on it in brackets."""
     return some(
-        f"{r.explainer} {number(r.mean)} ({number(getattr(r, column))})" for r in records(methods)
+        f"{row.explainer} {number(row.mean)} ({number(getattr(row, check))})"
+        for row in records(methods)
     )
 
 
 def _limits(measured: Symmetries) -> list[str]:
-    limits = []
-    low = measured.methods[measured.methods["excused"] & (measured.methods["mean"] < HIGH)]
-    by_floor = low["floor"].notna()
-    if by_floor.any():
-        limits.append(
-            f"Below 1, but no worse than two draws on one input: {_beside(low[by_floor], 'floor')}."
-        )
-    if not by_floor.all():
-        limits.append(
-            f"Below 1, but no worse than a map moved there and back: {_beside(low[~by_floor], 'back')}."
-        )
+    """How exact the scores of single samples are."""
+    sentences = []
     if measured.interpolates:
-        limits.append(
+        sentences.append(
             f"The group interpolates ({measured.title}): scores are approximate, and no method can reach 1."
         )
     if not measured.whole:
-        drawn = f"{measured.elements} element{'s were' if measured.elements != 1 else ' was'} drawn"
+        drawn = f"{measured.elements} {'element was' if measured.elements == 1 else 'elements were'} drawn"
         error = number(float(measured.means["error"].dropna().median()))
-        share = 100 * (1 - float(measured.judged.settings.get("delta", 0.05)))
-        limits.append(
+        confidence = 100 * (1 - float(measured.result.settings.get("delta", 0.05)))
+        sentences.append(
             f"For each sample {drawn} from a larger group. That leaves the score of one sample uncertain by ±{error} "
-            f"(median of the {share:g} % bounds); intervals of means include it."
+            f"(median of the {confidence:g} % bounds); intervals of means include it."
         )
-    lost = measured.scores[measured.scores["value"].isna()]
-    if len(lost):
-        reasons = lost["reason"].fillna("").astype(str).replace("", "no reason given")
-        counted = lost.assign(reason=reasons).groupby(["explainer", "reason"], sort=False).size()
-        items = [
-            f"{r.explainer}: {r.times} × {r.reason}"
-            for r in records(counted.rename("times").reset_index())
-        ]
-        more = f"; and {len(items) - LISTED} more" if len(items) > LISTED else ""
-        many = f"{len(lost)} of {len(measured.scores)}"
-        limits.append(f"{many} scores are undefined ({'; '.join(items[:LISTED])}{more}).")
-    n = len(measured.judged.cube.samples)
-    if n < FEW_SAMPLES:
-        limits.append(
-            f"Only {n} sample{'s were' if n != 1 else ' was'} tested: intervals are rough."
-        )
-    return limits
+    return sentences
+
+
+def _undefined(measured: Symmetries) -> list[str]:
+    """How many scores are undefined, with the reasons."""
+    undefined = measured.scores[measured.scores["value"].isna()]
+    if undefined.empty:
+        return []
+    reason = undefined["reason"].fillna("").astype(str).replace("", "no reason given")
+    counts = (
+        measured.result.named(undefined)
+        .assign(reason=reason)
+        .groupby(["explainer", "reason"], sort=False)
+        .size()
+    )
+    rows = records(counts.rename("times").reset_index())
+    items = [f"{row.explainer}: {row.times} × {row.reason}" for row in rows]
+    more = f"; and {len(items) - LISTED} more" if len(items) > LISTED else ""
+    share = f"{len(undefined)} of {len(measured.scores)}"
+    return [f"{share} scores are undefined ({'; '.join(items[:LISTED])}{more})."]
+
+
+def _few_samples(measured: Symmetries) -> list[str]:
+    n = len(measured.result.cube.samples)
+    if n >= FEW_SAMPLES:
+        return []
+    return [f"Only {n} {'sample was' if n == 1 else 'samples were'} tested: intervals are rough."]

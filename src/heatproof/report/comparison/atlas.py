@@ -10,7 +10,6 @@ import pandas as pd
 from heatproof.axes import axis_of
 from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.errors import UserError
-from heatproof.runs.differences import parameters_of
 from heatproof.runs.run import Run, read
 from heatproof.statistics import with_best
 
@@ -22,9 +21,9 @@ NOTE = "95 % intervals, each over its own samples; above and below: without a co
 
 def headline_scores(run: Run) -> pd.DataFrame:
     """The headline scores of a run in their best form (`score`, `low`, `high`), with `KEY`."""
-    study, rows = run.manifest["study"], with_best(run.summary())
-    axes = {name: axis_of(name, run.manifest) for name in study["evaluations"]}
-    asked = {name: parameters_of(entry) for name, entry in study["evaluations"].items()}
+    study, rows = run.manifest.study, with_best(run.summary())
+    axes = {name: axis_of(name, run.manifest) for name in study.evaluations}
+    asked = {name: entry.settings for name, entry in study.evaluations.items()}
     alike = {
         e: json.dumps({k: asked[e][k] for k in asked[e] if k != axes[e].separable}, sort_keys=True)
         for e in axes
@@ -36,10 +35,8 @@ def headline_scores(run: Run) -> pd.DataFrame:
         high=rows["best_high"],
         level=rows["level"].round(6),
     )
-    tasks, named = study.get("tasks") or {}, [axes[e].name for e in rows["evaluation"]]
-    kinds = [
-        tasks.get(r.dataset, {}).get(r.model, {}).get("modality", "image") for r in records(rows)
-    ]
+    named = [axes[e].name for e in rows["evaluation"]]
+    kinds = [study.task(r.dataset, r.model).modality or "image" for r in records(rows)]
     return rows.assign(
         modality=kinds, axis=named, settings=rows["evaluation"].map(alike)
     ).reset_index(drop=True)

@@ -12,7 +12,7 @@ from heatproof.axes import Axis, Measure, axis_of
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition
 from heatproof.runs.differences import ABSENT, disagreements, parameters_of, plain
-from heatproof.runs.manifest import references_of
+from heatproof.runs.manifest import Manifest
 
 Names = tuple[str, ...]
 """What one thing is called in each of the runs."""
@@ -24,14 +24,21 @@ class Side:
 
     label: str
     path: str
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     table: pd.DataFrame
     samples: pd.DataFrame
+    references: pd.DataFrame
 
     def study(self, section: str) -> Mapping[str, Mapping[str, Any]]:
         """One section of the study: models, datasets, explainers or evaluations."""
-        entries: Mapping[str, Mapping[str, Any]] = self.manifest["study"].get(section) or {}
+        entries: Mapping[str, Mapping[str, Any]] = self.manifest.study.as_mapping()[section]
         return entries
+
+    @property
+    def reference_count(self) -> int:
+        """From how many samples the chance level of the first data set is taken; 0 if from none."""
+        datasets = self.manifest.study.datasets
+        return len(self.manifest.references(next(iter(datasets)))) if datasets else 0
 
 
 @dataclass(frozen=True)
@@ -84,11 +91,10 @@ def common(
     `across_seeds` runs of different seeds or references are compared, which then share neither draws nor chance.
     """
     matched = Common(labels=[side.label for side in sides])
-    studies = [side.manifest["study"] for side in sides]
-    apart = disagreements("seed", [study.get("seed") for study in studies], matched.labels)
-    apart += disagreements(
-        "references", [references_of(study) for study in studies], matched.labels
-    )
+    seeds = [side.manifest.study.seed for side in sides]
+    apart = disagreements("seed", seeds, matched.labels)
+    references = [side.reference_count for side in sides]
+    apart += disagreements("references", references, matched.labels)
     matched.same_seed = not apart
     if across_seeds:
         matched.subject += [
@@ -271,7 +277,7 @@ def _match_evaluations(
             for section in sections
         ]
     pairs, rest = pair_up(sections)
-    one_version = len({side.manifest.get("heatproof") for side in sides}) == 1
+    one_version = len({side.manifest.heatproof for side in sides}) == 1
     for names in pairs:
         entries = [section[name] for section, name in zip(sections, names, strict=True)]
         axis = axis_of(names[0], sides[0].manifest, _measured(sides, names))
@@ -333,11 +339,10 @@ def shared_conditions(
 
 
 def _tell_versions(matched: Common, sides: Sequence[Side]) -> None:
-    versions = [side.manifest.get("versions") or {} for side in sides]
+    versions = [side.manifest.versions for side in sides]
     matched.subject += disagreements("versions", versions, matched.labels)
-    sessions = [side.manifest.get("sessions") or [] for side in sides]
-    devices = [
-        ", ".join(sorted({str(d) for session in own for d in session.get("devices") or []}))
-        for own in sessions
-    ]
+    devices = []
+    for side in sides:
+        used = {device for session in side.manifest.sessions for device in session.devices}
+        devices.append(", ".join(sorted(used)))
     matched.subject += disagreements("devices", devices, matched.labels)

@@ -139,7 +139,7 @@ def open_sides(runs: Sequence[Any]) -> list[Side]:
     )
     sides = zip(labels, opened, strict=True)
     return [
-        Side(label, str(run.path), run.manifest, run.compact(), run.samples())
+        Side(label, str(run.path), run.manifest, run.compact(), run.samples(), run.references())
         for label, run in sides
     ]
 

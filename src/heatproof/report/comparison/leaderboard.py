@@ -21,7 +21,6 @@ from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition
 from heatproof.report.comparison.common import Side
 from heatproof.report.comparison.compare import open_sides
 from heatproof.runs.differences import parameters_of, plain
-from heatproof.runs.manifest import references_of
 from heatproof.runs.run import Run
 from heatproof.statistics.cubes import Cube
 
@@ -75,41 +74,42 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
 def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
     """Every (what a board is about, row) of one run."""
     rows = []
-    cubes = arrange(side.table, side.manifest, side.samples)
-    words = marked(cubes, side.manifest)
+    manifest = side.manifest
+    cubes = arrange(side.table, manifest, side.samples, side.references)
+    words = marked(cubes, manifest)
     for cube in cubes:
         evaluation = side.study("evaluations").get(cube.evaluation)
         data = side.study("datasets").get(cube.dataset)
         if evaluation is None or data is None or cube.model not in side.study("models"):
             continue
-        axis = axis_of(cube.evaluation, side.manifest, cube.values)
+        axis = axis_of(cube.evaluation, manifest, cube.values)
         here = (side.samples["dataset"] == cube.dataset) & (side.samples["model"] == cube.model)
         unreadable = int((side.samples[here]["error"].fillna("").astype(str) != "").sum())
         expected = int(data.get("samples") or 0) - unreadable
         for headline in axis.headlines(cube):
             measure = axis.measure(headline)
             assert measure is not None  # headlines are declared
-            about = {
+            board = {
                 "axis": str(evaluation.get("name") or cube.evaluation),
                 "measure": headline,
                 "lower_is_better": measure.better == "lower",
                 "dataset": cube.dataset,
                 "samples": data.get("samples"),
                 "dataset_fingerprint": data.get("fingerprint"),
-                "seed": side.manifest["study"].get("seed"),
-                "references": references_of(side.manifest["study"]),
+                "seed": side.manifest.study.seed,
+                "references": side.reference_count,
                 "parameters": parameters_of(evaluation),
                 "conditions": list(
                     dict.fromkeys(str(name) for name, _ in evaluation.get("conditions") or ())
                 ),
             }
             for explainer in cube.explainers:
-                part = cube.counted().select(explainers=[explainer], measures=[headline])
+                part = cube.select(explainers=[explainer], measures=[headline])
                 asked_by = zip(part.conditions, part.asked[headline][0], strict=True)
                 part = part.select(conditions=[condition for condition, asked in asked_by if asked])
                 if part.conditions:
                     mark = words[cube.dataset, cube.model].get(explainer, "")
-                    rows.append((about, Entry(side, measure, part, expected, mark)))
+                    rows.append((board, Entry(side, measure, part, expected, mark)))
     return rows
 
 
@@ -162,30 +162,45 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
 def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
     """All rows of a board in one cube, the explainers being numbers; samples that a row lacks are not attempted."""
     samples = sorted({sample for entry in entries for sample in entry.cube.samples})
-    measures = dict.fromkeys(m for entry in entries for m in entry.cube.values)
+    measures = list(dict.fromkeys(m for entry in entries for m in entry.cube.values))
     size = (len(entries), len(conditions), len(samples))
     values = {m: np.full(size, np.nan) for m in measures}
+    chance: dict[str, Any] = {}
+    repeats: dict[str, Any] = {}
+    by_reference: dict[str, Any] = {}
     asked = {m: np.zeros(size[:2], dtype=bool) for m in measures}
     status = np.full(size, -1, dtype=np.int8)
-    by_reference: dict[str, Any] = {}
     for i, entry in enumerate(entries):
-        rows = np.array([conditions.index(c) for c in entry.cube.conditions])
-        at = np.ix_(rows, np.searchsorted(samples, entry.cube.samples))
-        status[i][at] = entry.cube.status[0]
-        for m, scores in entry.cube.values.items():
-            values[m][i][at] = scores[0]
-            asked[m][i, rows] = entry.cube.asked[m][0]
-        for m, sums in entry.cube.by_reference.items():  # rows of a board share their references
-            by_reference.setdefault(m, np.zeros((*size[:2], sums.shape[-1])))[i, rows] = sums[0]
-    names = [str(i) for i in range(len(entries))]
-    parts: dict[str, Any] = {
-        "explainers": names,
-        "conditions": conditions,
-        "samples": samples,
-        "values": values,
-    }
-    parts |= {"by_reference": by_reference, "status": status, "asked": asked, "floor": {}}
-    whole = replace(entries[0].cube, **parts)
+        cube = entry.cube
+        rows = np.array([conditions.index(c) for c in cube.conditions])
+        at = np.ix_(rows, np.searchsorted(samples, cube.samples))
+        status[i][at] = cube.status[0]
+        for m in cube.values:
+            values[m][i][at] = cube.values[m][0]
+            asked[m][i, rows] = cube.asked[m][0]
+            if m in cube.chance:
+                chance.setdefault(m, np.full(size, np.nan))[i][at] = cube.chance[m][0]
+            if m in cube.repeats:
+                own = cube.repeats[m][0]
+                number = max(e.cube.repeats[m].shape[-1] for e in entries if m in e.cube.repeats)
+                of_measure = repeats.setdefault(m, np.full((*size, number), np.nan))
+                of_measure[i][..., : own.shape[-1]][at] = own
+            if m in cube.by_reference:  # rows of a board share their references
+                own = cube.by_reference[m]
+                sums = by_reference.setdefault(m, np.zeros((*size[:2], own.shape[-1])))
+                sums[i, rows] = own[0]
+    whole = replace(
+        entries[0].cube,
+        explainers=[str(i) for i in range(len(entries))],
+        conditions=conditions,
+        samples=samples,
+        values=values,
+        chance=chance,
+        repeats=repeats,
+        by_reference=by_reference,
+        status=status,
+        asked=asked,
+    )
     known = pd.concat([entry.side.samples.assign(dataset=whole.dataset) for entry in entries])
     return replace(whole, groups=statistics.groups_of(whole, known))
 
@@ -240,10 +255,10 @@ def run_facts(side: Side) -> dict[str, Any]:
     return {
         "run": side.label,
         "path": side.path,
-        "command": manifest.get("command"),
-        "created": manifest.get("created"),
-        "heatproof": manifest.get("heatproof"),
-        "versions": dict(manifest.get("versions") or {}),
+        "command": manifest.command,
+        "created": manifest.created,
+        "heatproof": manifest.heatproof,
+        "versions": manifest.versions,
         "models": {name: entry.get("fingerprint") for name, entry in side.study("models").items()},
         "datasets": {
             name: entry.get("fingerprint") for name, entry in side.study("datasets").items()

@@ -131,9 +131,7 @@ def _titles(boards: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _board(board: Mapping[str, Any], title: str) -> dict[str, Any]:
     label, rows = str(board["axis"]), board["rows"]
-    axis = axis_of(
-        label, {"study": {"evaluations": {label: board["parameters"]}}}, [board["measure"]]
-    )
+    axis = axis_of(label, None, [board["measure"]])
     measure = axis.measure(board["measure"])
     said = measure.title if measure else board["measure"]
     way = (

@@ -29,7 +29,6 @@ from heatproof.report.comparison.words import (
     outcome,
 )
 from heatproof.report.page import embed
-from heatproof.runs.manifest import references_of
 
 COLUMNS = [
     "Explainer",
@@ -61,9 +60,8 @@ def comparison_page(comparison: Comparison) -> str:
         "left_out": comparison.left_out,
         "runs": [
             run_facts(side)
-            | {"facts": {"seed": study.get("seed"), "references": references_of(study)}}
+            | {"facts": {"seed": side.manifest.study.seed, "references": side.reference_count}}
             for side in comparison.runs
-            for study in [side.manifest["study"]]
         ],
         "level": f"{100 * comparison.level:g}",
         "payload": embed({"all": to_csv(comparison.differences)}),

@@ -1,8 +1,8 @@
 """Two runs joined on their samples: paired differences with intervals, tests, and who fell out.
 
 A row compares the later run with the earlier one on the samples that both scored. Scores are calibrated by the mean
-chance of each run on just these samples, (s − c) / (1 − c), and aligned where both runs have that. Across seeds they
-are raw: another seed takes chance from other reference samples, so the scores share neither draws nor references.
+chance of each run on just these samples, (s − c) / (1 − c). Across seeds they are raw: another seed takes chance from
+other reference samples, so the scores share neither draws nor references.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from numpy.typing import NDArray
 
 from heatproof.axes import arrange
 from heatproof.evaluation import FLIPPED as PAIR_FLIPPED
-from heatproof.evaluation import IDENTITY, Condition
+from heatproof.evaluation import Condition
 from heatproof.report.comparison.common import Common, Evaluated, Names, Side, shown
 from heatproof.statistics import groups_of
 from heatproof.statistics.cubes import Array, Cube
-from heatproof.statistics.estimates import Estimate, calibrated, column, sample_totals, stacked
-from heatproof.statistics.forms import Form, forms_of
+from heatproof.statistics.estimates import (
+    Estimate,
+    calibrated,
+    chance_column,
+    column,
+    sample_totals,
+    stacked,
+)
 from heatproof.statistics.sign_flips import simultaneous_tests
 
 OVERALL = "overall"
@@ -52,13 +58,20 @@ JOINED, UNDEFINED, FLIPPED, ABSENT, UNREADABLE = range(5)
 class Row:
     """One comparison before the statistics: the scores of the two runs on the samples that both have, with errors.
 
-    `fate` (N,) says of every sample whether it was joined, else why not.
+    The scores are those of one condition, or of several with the `conditions` (C,) of these names, whose mean is
+    compared. `fate` (N,) says of every sample whether it was joined, else why not.
     """
 
     key: dict[str, Any]
+    conditions: list[str]
     earlier: Estimate
     later: Estimate
     fate: NDArray[np.int8]
+
+    def means(self) -> tuple[float, float]:
+        """The scores of the earlier and of the later run."""
+        earlier, later = (side.nested(self.conditions) for side in (self.earlier, self.later))
+        return float(earlier.value), float(later.value)
 
 
 def paired_differences(sides: Sequence[Side], common: Common, level: float = 0.95) -> pd.DataFrame:
@@ -143,16 +156,25 @@ def _cube(
     rows = table[here & table["explainer"].isin(list(names))]
     if rows.empty:
         return None
-    (cube,) = arrange(rows.assign(explainer=rows["explainer"].map(names)), side.manifest)
+    references = side.references.assign(explainer=side.references["explainer"].map(names))
+    (cube,) = arrange(
+        rows.assign(explainer=rows["explainer"].map(names)),
+        side.manifest,
+        references=references,
+    )
     place = np.searchsorted(universe, cube.samples)
     size = (*cube.status.shape[:2], len(universe))
     status = np.full(size, -1, dtype=np.int8)
     status[..., place] = cube.status
-    values = {}
-    for measure, scores in cube.values.items():
-        values[measure] = np.full(size, np.nan)
-        values[measure][..., place] = scores
-    return replace(cube, samples=list(universe), values=values, status=status)
+
+    def over_universe(scores: Array) -> Array:
+        spread = np.full(size, np.nan)
+        spread[..., place] = scores
+        return spread
+
+    values = {measure: over_universe(scores) for measure, scores in cube.values.items()}
+    chance = {measure: over_universe(scores) for measure, scores in cube.chance.items()}
+    return replace(cube, samples=list(universe), values=values, chance=chance, status=status)
 
 
 def _explainer_rows(
@@ -163,7 +185,7 @@ def _explainer_rows(
     calibrated: bool,
 ) -> Iterator[Row]:
     a, b = cubes
-    conditions = [c for c in a.conditions if c in b.conditions and c[0] != IDENTITY]
+    conditions = [c for c in a.conditions if c in b.conditions]
     if evaluated.conditions is not None:
         conditions = [c for c in conditions if c in evaluated.conditions]
     order = {name: i for i, name in enumerate(evaluated.order)}
@@ -175,14 +197,12 @@ def _explainer_rows(
         rows = []
         for c in conditions:
             about = {**key, "measure": measure, "condition": c[0], "level": c[1]}
-            row = _condition_row(about, cubes, c, lost, "best" if calibrated else "raw")
+            row = _condition_row(about, cubes, c, lost, calibrated)
             if row is not None:
                 rows.append(row)
-        if measure in leading:
-            counted = [row for row in rows if row.key["condition"] not in evaluated.axis.aside]
-            if counted:
-                yield _overall(counted, "controls" if control else OVERALL)
-            if len(rows) == len(counted) == 1:
+        if measure in leading and rows:
+            yield _overall(rows, "controls" if control else OVERALL)
+            if len(rows) == 1:
                 continue  # it would say the same again
         family = "measures" if measure not in leading else "controls" if control else "conditions"
         for row in rows:
@@ -195,54 +215,51 @@ def _condition_row(
     cubes: tuple[Cube, Cube],
     condition: Condition,
     lost: NDArray[np.bool_],
-    best: Form,
+    is_calibrated: bool,
 ) -> Row | None:
+    """The scores of one explainer under one condition on the samples that both runs scored; None where one has none."""
     explainer, measure = key["explainer"], key["measure"]
     sides = [
         (cube, cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes
     ]
     if not all(cube.asked[measure][e, c] for cube, e, c in sides):
         return None
+    values = np.stack([cube.values[measure][e, c] for cube, e, c in sides])
+    both = np.asarray(np.isfinite(values).all(0))
+    scores = [column(cube, measure, both, (e, c)) for cube, e, c in sides]
+    form = "raw"
+    if is_calibrated and both.any() and all(cube.is_calibrated(measure) for cube in cubes):
+        chances = [chance_column(cube, measure, both, (e, c)) for cube, e, c in sides]
+        above_chance = [calibrated(*pair) for pair in zip(scores, chances, strict=True)]
+        if all(np.isfinite(score.value) for score in above_chance):
+            scores, form = above_chance, "calibrated"
+
     status = np.stack([cube.status[e, c] for cube, e, c in sides])
-    for score, chance, form in forms_of(
-        measure, best, lambda column: all(column in cube.values for cube in cubes)
-    ):
-        both = np.asarray(np.isfinite([cube.values[score][e, c] for cube, e, c in sides]).all(0))
-        if chance is not None and not both.any():
-            continue
-        scores = [column(cube, score, both, (e, c)) for cube, e, c in sides]
-        if chance is not None:
-            levels = [column(cube, chance, both, (e, c)) for cube, e, c in sides]
-            scores = [calibrated(*pair) for pair in zip(scores, levels, strict=True)]
-            if not all(np.isfinite(each.value) for each in scores):
-                continue
-        fate = np.full(len(both), UNDEFINED, dtype=np.int8)
-        fate[(status == PAIR_FLIPPED).any(0)] = FLIPPED
-        fate[(status < 0).any(0)] = ABSENT
-        fate[lost] = UNREADABLE
-        fate[both] = JOINED
-        return Row({**key, "form": form}, scores[0], scores[1], fate)
-    return None
+    fate = np.full(len(both), UNDEFINED, dtype=np.int8)
+    fate[(status == PAIR_FLIPPED).any(0)] = FLIPPED
+    fate[(status < 0).any(0)] = ABSENT
+    fate[lost] = UNREADABLE
+    fate[both] = JOINED
+    earlier, later = (score[None] for score in scores)
+    return Row({**key, "form": form}, [condition[0]], earlier, later, fate)
 
 
 def _overall(rows: list[Row], family: str) -> Row:
     """The mean over conditions, each condition's levels first, of the scores on the samples that both runs retain."""
-    names = [row.key["condition"] for row in rows]
-    earlier, later = (
-        stacked([getattr(r, who) for r in rows]).nested(names) for who in ("earlier", "later")
-    )
+    names = [name for row in rows for name in row.conditions]
+    earlier = stacked([row.earlier[0] for row in rows])
+    later = stacked([row.later[0] for row in rows])
     fate = np.stack([row.fate for row in rows])
     merged = np.where((fate == JOINED).any(0), JOINED, fate.max(0)).astype(np.int8)
     forms = dict.fromkeys(row.key["form"] for row in rows)
     form = "best" if len(forms) > 1 else next(iter(forms))
     key = {**rows[0].key, "condition": OVERALL, "level": 0.0, "form": form, "family": family}
-    return Row(key, earlier, later, merged)
+    return Row(key, names, earlier, later, merged)
 
 
 def _tested(rows: list[Row], level: float) -> pd.DataFrame:
     frame = pd.DataFrame([row.key for row in rows])
-    frame["mean_a"] = [float(row.earlier.value) for row in rows]
-    frame["mean_b"] = [float(row.later.value) for row in rows]
+    frame[["mean_a", "mean_b"]] = [row.means() for row in rows]
     frame["difference"] = frame["mean_b"] - frame["mean_a"]
     frame[["low", "high", "p"]] = np.nan
     frame["separated"] = False
@@ -266,7 +283,14 @@ def _totals(rows: Sequence[Row]) -> tuple[Array, Array]:
     """What each sample adds to the differences of rows, (K, M), and its share in them; see `sample_totals`."""
     if not rows:
         return np.zeros((0, 1)), np.zeros((0, 1))
-    later, earlier = (
-        stacked([getattr(row, side) for row in rows]) for side in ("later", "earlier")
-    )
-    return sample_totals(later.minus(earlier)[:, None], ["difference"])
+    all_totals, all_shares = [], []
+    for row in rows:
+        totals, shares = sample_totals(row.later.minus(row.earlier), row.conditions)
+        all_totals.append(totals)
+        all_shares.append(shares)
+    # References that are not among the samples come last; a raw score has none.
+    width = max(len(totals) for totals in all_totals)
+    padded = [
+        [np.pad(each, (0, width - len(each))) for each in side] for side in (all_totals, all_shares)
+    ]
+    return np.stack(padded[0]), np.stack(padded[1])

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from heatproof.axes import Finding
+from heatproof.axes.contract import finding_template
 from heatproof.drawing.prose import digits_of, listing, number, p_value, records, with_interval
-from heatproof.report.comparison.common import Common
+from heatproof.report.comparison.common import Common, shown
 from heatproof.report.comparison.pairs import OVERALL
 from heatproof.statistics import FEW_SAMPLES
 
@@ -36,7 +37,13 @@ TEXTS = {
     "questions.",
     MOVED: "Controls do not look at the model, and yet they differ: something besides the models does, too.",
 }
-"""What each thing to mind means."""
+"""What each caution means."""
+RULE_OF = {
+    FEW: "few-samples",
+    LOST: "lost-samples",
+    OTHER: "other-predictions",
+    MOVED: "controls-differ",
+}
 
 
 def main_rows(comparison: Comparison) -> pd.DataFrame:
@@ -127,6 +134,7 @@ def cautions(comparison: Comparison) -> list[Finding]:
         (every["family"] == "conditions") & (every["joined"] < HIGH_LOSS * every["samples"])
     ]
     moved = every[(every["family"] == "controls") & every["separated"]]
+    compares_maps = _measures_that_compare_maps(comparison)
     items = {
         FEW: [],
         LOST: [
@@ -139,14 +147,25 @@ def cautions(comparison: Comparison) -> list[Finding]:
             f"{r.explainer}{_place(r, every)}, {condition_title(r, common)}, {r.b} − {r.a}: {_gap(r, 1)}"
             for r in records(moved)
             # Scores that compare maps with maps: the model has no part in those of a control.
-            if common.evaluation(r.evaluation).measure(r.measure).chance == "column"
+            if (r.evaluation, r.measure) in compares_maps
         ],
     }
     return [
-        Finding("", "mind", title, "", TEXTS[title], "", items=tuple(lines))
+        finding_template(RULE_OF[title], title, TEXTS[title], "").filled({}, items=tuple(lines))
         for title, lines in items.items()
         if lines or (title == FEW and len(few))
     ]
+
+
+def _measures_that_compare_maps(comparison: Comparison) -> set[tuple[str, str]]:
+    """The (evaluation, measure) whose chance level comes from the maps of reference samples."""
+    found = set()
+    for i, side in enumerate(comparison.runs):
+        own_name = {e.names[i]: shown(e.names) for e in comparison.common.evaluations}
+        measured = side.references[["evaluation", "measure"]].drop_duplicates()
+        for row in records(measured[measured["evaluation"].isin(list(own_name))]):
+            found.add((own_name[row.evaluation], row.measure))
+    return found
 
 
 def _other_predictions(comparison: Comparison) -> list[str]:
@@ -192,7 +211,9 @@ def text(comparison: Comparison) -> str:
     if warned:
         lines += [
             "",
-            _wrapped("Mind: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + "."),
+            _wrapped(
+                "Warnings: " + "; ".join(c.title[0].lower() + c.title[1:] for c in warned) + "."
+            ),
         ]
     if comparison.left_out:
         lines += ["", "Not compared", *(_wrapped(line) for line in comparison.left_out)]

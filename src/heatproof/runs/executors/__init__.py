@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from heatproof.runs.directory import Job
 from heatproof.runs.engine import Tick
 from heatproof.runs.executors.cluster import Ray, import_ray
 from heatproof.runs.executors.local import Processes
 from heatproof.runs.executors.worker import FromStudy, Pickled, WorkerError, pickled
-from heatproof.runs.plan import Job, Plan
+from heatproof.runs.plan import Plan
 from heatproof.runs.storage import Place
 
 __all__ = [

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heatproof.errors import UserError
+from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.engine import Tick
 from heatproof.runs.executors.worker import Done, FromStudy, Tally, Worker, WorkerError, shard_name
-from heatproof.runs.plan import Job, Plan
+from heatproof.runs.plan import Plan
 from heatproof.runs.storage import Place, expect, must_be_shared, place
 
 CORES = 4
@@ -203,7 +204,8 @@ class _Crew:
 def _must_be_there(plan: Plan, root: Place, jobs: list[Job]) -> None:
     """What the workers wrote must be visible here, if not at once, for shared file systems take their time."""
     until = time.monotonic() + PATIENCE
-    while missing := [job for job in jobs if plan.is_pending(root, job)]:
+    run_directory = RunDirectory(root)
+    while missing := [job for job in jobs if plan.is_pending(run_directory, job)]:
         if time.monotonic() > until:
             raise UserError(
                 f"workers finished {len(missing)} shards that are not in {root}, first {shard_name(missing[0])}; "

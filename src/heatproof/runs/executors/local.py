@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from heatproof.errors import UserError
+from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.engine import Tick
 from heatproof.runs.executors.worker import (
     MOST_LOSSES,
@@ -32,7 +33,7 @@ from heatproof.runs.executors.worker import (
     WorkerError,
     shard_name,
 )
-from heatproof.runs.plan import Job, Plan
+from heatproof.runs.plan import Plan
 from heatproof.runs.storage import Place, expect, must_be_shared
 
 PATIENCE = 10.0
@@ -111,7 +112,7 @@ class _Team:
                 job = self.waiting.popleft()
                 member.job, member.due, member.ticked = (
                     job,
-                    self.plan.work(self.root, [job]),
+                    self.plan.work(RunDirectory(self.root), [job]),
                     Counter(),
                 )
                 try:
@@ -169,7 +170,7 @@ class _Team:
                 )
         if member.job is not None:
             self.tally.lose(member.job, why)
-            undone = self.plan.work(self.root, [member.job])
+            undone = self.plan.work(RunDirectory(self.root), [member.job])
             for what, amount in member.due.items():
                 self.tick(what, amount - member.ticked[what] - undone[what])
             self.waiting.appendleft(member.job)

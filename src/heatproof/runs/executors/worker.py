@@ -14,12 +14,12 @@ import torch
 from heatproof.errors import UserError, no_exit
 from heatproof.models.batches import keep_freed_memory
 from heatproof.models.precision import Precision
-from heatproof.runs import directory
 from heatproof.runs.atomic import scratch
 from heatproof.runs.differences import differences
+from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.engine import Runner, Tick
 from heatproof.runs.evaluate import precisely
-from heatproof.runs.plan import Job, Plan, describe
+from heatproof.runs.plan import Plan, describe
 from heatproof.runs.storage import Place
 
 MOST_LOSSES = 3
@@ -134,7 +134,7 @@ class Tally:
         if self.lost.count(shard_name(job)) >= MOST_LOSSES:
             raise WorkerError(
                 f"{shard_name(job)} lost {MOST_LOSSES} workers, the last because {why}; "
-                "everything else that was finished is kept, so the same command goes on from here"
+                "everything else that was finished is kept; rerun the command to resume"
             )
 
     def session(self) -> dict[str, Any]:
@@ -166,13 +166,16 @@ class Worker:
         if threads is not None:
             torch.set_num_threads(threads)
         self.plan = replace(recipe(number), shard_size=shard_size)
-        different = differences(directory.read_manifest(root)["study"], describe(self.plan))
+        run_directory = RunDirectory(root)
+        different = differences(
+            run_directory.manifest.study.as_mapping(), describe(self.plan).as_mapping()
+        )
         if different:
             raise UserError(
                 "a worker that followed the same study came to something else, such as other weights at random; "
                 "each process must load the same:\n  " + "\n  ".join(different)
             )
-        self.runner = Runner(self.plan, root)
+        self.runner = Runner(self.plan, run_directory)
 
     def __call__(self, job: Job, tick: Tick) -> Done:
         """Do a shard."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -83,21 +84,21 @@ def _hf(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
 
 def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
     folder.mkdir()
-    study, samples, written = run.manifest["study"], run.samples(), dict[str, int | None]()
-    for dataset, model, explainer in product(
-        study["datasets"], study["models"], study["explainers"]
-    ):
-        maps = read_maps(run.path, dataset, model, explainer)
+    study, samples, written = run.manifest.study, run.samples(), dict[str, int | None]()
+    for dataset, model, explainer in product(study.datasets, study.models, study.explainers):
+        maps = read_maps(run.directory, dataset, model, explainer)
         if not maps:
             continue
-        told = [
-            name for name, of in ((dataset, "datasets"), (model, "models")) if len(study[of]) > 1
-        ]
-        stem = "-".join(map(slug, (*told, explainer)))
+        names = [explainer]
+        if len(study.models) > 1:
+            names.insert(0, model)
+        if len(study.datasets) > 1:
+            names.insert(0, dataset)
+        stem = "-".join(map(slug, names))
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)].set_index(
             "sample"
         )["predicted"]
-        arrays = {
+        arrays: dict[str, Any] = {
             "ids": np.array(list(maps)),
             "maps": np.stack(list(maps.values())),
             "targets": own[list(maps)],

@@ -17,7 +17,7 @@ from heatproof.runs.atomic import scratch
 from heatproof.runs.digests import contents, parts
 from heatproof.runs.run import Run
 from heatproof.runs.storage import files, within
-from heatproof.runs.verify import FOLDERS
+from heatproof.runs.verify import SUFFIXES
 
 MANIFEST, REPORT = "manifest.json", "report.html"
 LARGEST_GROWTH = 200
@@ -31,7 +31,7 @@ def write_zip(run: Run, path: Path) -> list[str]:
     Names are sorted and carry no times, so equal runs give equal bytes.
     """
     held = {MANIFEST: run.path / MANIFEST}
-    for folder, suffix in FOLDERS.items():
+    for folder, suffix in SUFFIXES.items():
         found = (
             parts(run.path / folder) if suffix == ".parquet" else files(run.path / folder, suffix)
         )
@@ -126,7 +126,7 @@ def _belongs(name: str) -> bool:
     parts = PurePosixPath(name).parts
     if len(parts) == 1:
         return name in (MANIFEST, REPORT)
-    return name.endswith(FOLDERS.get(parts[0], "\0")) and not any(
+    return name.endswith(SUFFIXES.get(parts[0], "\0")) and not any(
         part.startswith(".") for part in parts
     )
 

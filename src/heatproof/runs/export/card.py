@@ -13,7 +13,7 @@ import yaml
 ABOUT = {
     "scores": "one row per attempted pair and measure; `status` is ok, flipped or undefined, never a gap",
     "samples": "one row per sample: label, prediction and probability, or why it could not be read",
-    "summary": "mean scores with 95 % intervals, chance, calibrated and aligned scores, and retention",
+    "summary": "mean scores with 95 % intervals, chance, calibrated scores, noise floor and retention",
 }
 KINDS = {
     pa.string(): "string",

@@ -30,9 +30,13 @@ def tables(run: Run) -> dict[str, pa.Table]:
 
 def study_facts(run: Run, gaps: list[str]) -> dict[str, Any]:
     """What was measured, with what, from which run, and what is missing: plain data that goes with every export."""
+    manifest = run.manifest
     facts = {
-        key: run.manifest.get(key)
-        for key in ("heatproof", "created", "command", "versions", "study")
+        "heatproof": manifest.heatproof,
+        "created": manifest.created,
+        "command": manifest.command,
+        "versions": manifest.versions,
+        "study": manifest.study.as_mapping(),
     }
     return {"run": fingerprint(run), **facts, "missing": gaps}
 

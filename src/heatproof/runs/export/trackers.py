@@ -24,14 +24,14 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from heatproof import axes, statistics
+from heatproof import statistics
 from heatproof.errors import UserError, unknown
 from heatproof.runs.atomic import scratch
 from heatproof.runs.differences import parameters_of
 from heatproof.runs.export.tables import fingerprint, write_study, write_tables
+from heatproof.runs.manifest import Manifest, Study
 from heatproof.runs.run import Run, read
 from heatproof.runs.storage import Place, tried
-from heatproof.runs.tables import read_scores
 from heatproof.runs.verify import missing
 
 PROJECT = "heatproof"
@@ -99,28 +99,27 @@ def payload(run: Run) -> Payload:
 
     A metric is `evaluation/measure/explainer`, and with `/low` and `/high` the ends of its 95 % interval; where a run
     has several models or data sets, their names come last. What does not exist is left out. Scores are calibrated for
-    chance and aligned where the report's are.
+    chance where the report's are.
     """
     gaps = missing(run.path)
-    study = run.manifest["study"]
-    named = ", ".join([*study["models"], *study["datasets"]])
+    manifest, study = run.manifest, run.manifest.study
+    named = ", ".join([*study.models, *study.datasets])
     state = f"unfinished: {len(gaps)} parts are missing" if gaps else "complete"
     tags = {
         RUN_TAG: fingerprint(run),
-        "heatproof.version": str(run.manifest["heatproof"]),
-        "heatproof.command": str(run.manifest.get("command", "")),
+        "heatproof.version": manifest.heatproof,
+        "heatproof.command": manifest.command,
         "heatproof.state": state,
-        "heatproof.created": str(run.manifest.get("created", "")),
+        "heatproof.created": manifest.created,
     }
-    for section in ("models", "datasets"):
-        tags |= {
-            f"heatproof.{section}.{name}": str(facts["fingerprint"])
-            for name, facts in study[section].items()
-        }
+    for name, model in study.models.items():
+        tags[f"heatproof.models.{name}"] = model.fingerprint
+    for name, dataset in study.datasets.items():
+        tags[f"heatproof.datasets.{name}"] = dataset.fingerprint
     return Payload(
         name=named[:LONGEST_NAME],
         fingerprint=tags[RUN_TAG],
-        when=_last_moment(run.manifest),
+        when=_last_moment(manifest),
         metrics=_allowed(dict(_metrics(run))),
         params={
             name: text[:LONGEST_VALUE] for name, text in _allowed(dict(_params(study))).items()
@@ -131,26 +130,26 @@ def payload(run: Run) -> Payload:
 
 
 def _metrics(run: Run) -> Iterator[tuple[str, float]]:
-    study = run.manifest["study"]
-    several = len(study["models"]) * len(study["datasets"]) > 1
-    for cube in axes.arrange(read_scores(run.path, compact=True), run.manifest, run.samples()):
-        for measure in axes.axis_of(cube.evaluation, run.manifest, cube.values).headlines(cube):
+    study = run.manifest.study
+    several = len(study.models) * len(study.datasets) > 1
+    for result in run.results():
+        cube = result.cube
+        for measure in result.axis.headlines(cube):
             for row in statistics.ranking([cube], measure, better="neither").to_dict("records"):
                 name = f"{cube.evaluation}/{measure}/{row['explainer']}"
                 name += f"/{cube.model}/{cube.dataset}" if several else ""
                 ends = {name: row["score"], f"{name}/low": row["low"], f"{name}/high": row["high"]}
-                yield from (
-                    (key, float(value)) for key, value in ends.items() if math.isfinite(value)
-                )
+                for key, value in ends.items():
+                    if math.isfinite(value):
+                        yield key, float(value)
 
 
-def _params(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _params(study: Study) -> Iterator[tuple[str, str]]:
     """The study with one entry per parameter. One that grows gets more entries; none that it has changes."""
-    yield "seed", str(study["seed"])
-    if "references" in study:
-        yield "references", str(study["references"])
+    yield "seed", str(study.seed)
+    plain = study.as_mapping()
     for section in ("models", "datasets", "explainers", "evaluations"):
-        for name, facts in study[section].items():
+        for name, facts in plain[section].items():
             for key, value in parameters_of(facts).items():
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
                 yield f"{section}/{name}/{key}", text
@@ -185,11 +184,8 @@ def _cleaned(name: str) -> str:
     return plain if len(plain) <= LONGEST_NAME else f"{plain[:LONGEST_NAME]}-{mark}"
 
 
-def _last_moment(manifest: Mapping[str, Any]) -> int:
-    times = [
-        manifest.get("created"),
-        *(session.get("started") for session in manifest.get("sessions", [])),
-    ]
+def _last_moment(manifest: Manifest) -> int:
+    times = [manifest.created, *(session.started for session in manifest.sessions)]
     moments = [datetime.fromisoformat(text).timestamp() for text in times if text]
     return int(1000 * max(moments, default=time.time()))
 

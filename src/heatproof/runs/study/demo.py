@@ -20,7 +20,7 @@ EVALUATIONS: list[Any] = [
     {"certificate": {"radii": [1, 5, 10], "features": {"patches": {"size": 32}}, "epsilon": 0.2}},
     {"symmetry": {"group": {"dihedral": {"n": 1}}}},
     {"faithfulness": {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "metrics": ["road"]}},
-    {"dependence": {"draws": 2}},
+    "dependence",
     "localisation",
     "agreement",
 ]

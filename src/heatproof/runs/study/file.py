@@ -25,6 +25,7 @@ from heatproof.explainers.examples.training_set import examples
 from heatproof.models.loaders import check_model_name, load_model, short_name
 from heatproof.models.precision import AUTO, PRECISIONS, Precision
 from heatproof.models.tasks import as_task
+from heatproof.rules import check_rules
 from heatproof.runs.plan import Plan, make_plan
 from heatproof.runs.storage import tried
 from heatproof.runs.study import registry
@@ -41,6 +42,7 @@ SETTINGS = (
     "shard_size",
     "references",
     "keep_maps",
+    "ignore",
 )
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
 MODEL_KEYS = (
@@ -104,6 +106,7 @@ class Study:
     compile: StrictBool | Literal["auto"] = False
     references: Annotated[int, _from(2)] | None = None
     keep_maps: StrictBool | list[str] = False
+    ignore: Annotated[tuple[str, ...], BeforeValidator(check_rules)] = ()
     text: str = ""
 
     def plan(self, allow_code: bool = False) -> Plan:

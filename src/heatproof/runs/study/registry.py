@@ -39,12 +39,6 @@ REGISTRIES: dict[str, dict[str, Any]] = {
     "features": GROUPINGS,
     "imputers": {**IMPUTERS, **CONTEXTUAL},
 }
-SUFFIX_TEXT = {
-    "_chance": "the same against maps of other samples",
-    "_aligned": "for geometric perturbations: against the map moved with the input, on the places both have",
-    "_aligned_chance": "the aligned score against maps of other samples",
-}
-"""What a suffix of a measure's name means."""
 
 
 def catalogue(what: str) -> list[tuple[str, str]]:
@@ -74,7 +68,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
             (name, ", ".join(perturbations.describe(p) for p in chosen))
             for name, chosen in perturbations.KNOWN_PRESETS.items()
         ]
-    return [*_measures(), *((f"*{suffix}", text) for suffix, text in SUFFIX_TEXT.items())]
+    return list(_measures())
 
 
 def _measures() -> Iterator[tuple[str, str]]:

@@ -165,20 +165,24 @@ def describe(perturbation: Perturbation) -> str:
     return title(condition(perturbation), level(perturbation))
 
 
-def milder(condition: str, level: float) -> str:
-    """A sweep from mild to this level, as a study file has it; empty for one's own and for those with parameters.
+def milder(condition: str, level: float) -> dict[str, dict[str, list[float]]]:
+    """Return a sweep from mild to this level, as a study file has it; empty for one's own and those with parameters.
 
     >>> milder("rotation", 15.0), milder("jpeg", 40.0), milder("mine", 1.0)
-    ('rotation: {degrees: [1.5, 3.75, 7.5, 15]}', 'jpeg: {quality: [94, 85, 70, 40]}', '')
+    ({'rotation': {'degrees': [1.5, 3.75, 7.5, 15]}}, {'jpeg': {'quality': [94, 85, 70, 40]}}, {})
     """
     kind = KNOWN.get(condition)
     if kind is None or not kind.magnitude_field:
-        return ""
+        return {}
     neutral = NEUTRAL.get(condition, 0.0)
-    steps = [neutral + (level - neutral) * share for share in (0.1, 0.25, 0.5, 1.0)]
-    whole = float(level).is_integer() and isinstance(getattr(kind(), kind.magnitude_field), int)
-    shown = [f"{max(1, round(x)) if whole else round(x, 3):g}" for x in steps]
-    return f"{condition}: {{{kind.magnitude_field}: [{', '.join(dict.fromkeys(shown))}]}}"
+    takes_integers = isinstance(getattr(kind(), kind.magnitude_field), int)
+    levels: list[float] = []
+    for share in (0.1, 0.25, 0.5, 1.0):
+        step = round(neutral + (level - neutral) * share, 3)
+        if takes_integers and float(level).is_integer():
+            step = max(1, round(step))
+        levels.append(int(step) if float(step).is_integer() else step)
+    return {condition: {kind.magnitude_field: list(dict.fromkeys(levels))}}
 
 
 def resolve(spec: Any) -> tuple[Perturbation, ...]:

@@ -1,0 +1,149 @@
+"""The chance level of a stability rate: the mean rate of random feature sets of the size of the explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from heatproof import rand
+from heatproof.axes.certificate.agreement import Agreement, MaskedInputs
+from heatproof.axes.certificate.explanations import Explanations
+from heatproof.axes.certificate.strata import drawn_strata
+from heatproof.evaluation import Subject
+from heatproof.features import Grouping, fixed
+from heatproof.features.fill import Fill
+from heatproof.models import Model
+from heatproof.types import Batch
+
+
+class RandomSets:
+    """Random feature sets S of some samples, one per draw, each with an order in which features are added to it.
+
+    Every draw puts the features of a sample in a random order: the first `kept` of them are S, the next are added.
+    `left_out` (B,) counts what can be added. Features that a grouping always keeps are in every set and not counted.
+    """
+
+    def __init__(self, masked: MaskedInputs, kept: Tensor, seed: int) -> None:
+        device = masked.counts.device
+        numbers = torch.arange(int(masked.counts.max()), device=device)
+        self.selectable = numbers < masked.counts[:, None]
+        self.always = torch.zeros_like(self.selectable)
+        always_kept = fixed(masked.features, masked.batch)
+        if always_kept is not None:
+            self.always = always_kept.to(device) & self.selectable
+            self.selectable = self.selectable & ~self.always
+        self.kept = kept.to(device)
+        self.left_out = self.selectable.sum(1) - self.kept
+        self.key = rand.keys(seed, masked.batch.ids, "random sets").to(device)
+
+    def masks(self, sample: Tensor, draw: Tensor, added: Tensor) -> Tensor:
+        """S with so many features added, for samples, draws and numbers of features (r,) each: (r, n) boolean."""
+        selectable = self.selectable[sample]
+        words = rand.bits(rand.fold(self.key[sample], draw), selectable.shape[1])
+        words = words.masked_fill(~selectable, torch.iinfo(torch.int64).max)  # last in the order
+        place = words.argsort(dim=1, stable=True).argsort(dim=1)
+        size = self.kept[sample] + added
+        return ((place < size[:, None]) & selectable) | self.always[sample]
+
+
+def random_set_rates(
+    model: Model,
+    batch: Batch,
+    kept: Tensor,
+    features: Grouping,
+    radii: Sequence[int],
+    draws: int,
+    *,
+    agreement: Agreement = "argmax",
+    fill: Fill = "zero",
+    target: Tensor | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Mean stability rates of random sets of `kept` (B,) features, (B, R) float64, from so many draws.
+
+    Each draw takes a random set S of its own and, at each radius, a uniform superset of S with at most r more features,
+    and asks whether the model predicts the same on both. So the share of draws that agree is an unbiased estimate of
+    the mean of τ_r over all sets of this size. All radii of a draw share S and its prediction, so a draw costs one pass
+    and at most one more per radius. With `target` (B,) what must be predicted is that class instead. A sample is NaN
+    where a masked input has scores that are not finite. The draws depend on the seed and a sample's id alone.
+
+    >>> from heatproof.features import Pixels
+    >>> model, batch = Model(torch.nn.Linear(6, 2)), Batch(("a",), torch.rand(1, 6))
+    >>> random_set_rates(model, batch, torch.tensor([2]), Pixels(), (1, 3), draws=8).shape
+    torch.Size([1, 2])
+    """
+    masked = MaskedInputs(model, batch, features, fill, agreement)
+    sets = RandomSets(masked, kept, seed)
+    device = sets.key.device
+    sample = torch.arange(len(batch), device=device).repeat_interleave(draws)
+    draw = torch.arange(draws, device=device).repeat(len(batch))
+
+    # What the model predicts on S, for each of the B · draws pairs of a sample and a draw.
+    nothing = torch.zeros_like(sample)
+    before = torch.cat(
+        list(masked.outputs(sample, lambda i: sets.masks(sample[i], draw[i], nothing[i])))
+    )
+    predicted = masked.task.target(before)
+    expected = predicted if target is None else target.to(device)[sample]
+
+    # How many features a pair adds at each radius, (B · draws, R). Radii that add as many share the pass.
+    capped = torch.tensor(radii, device=device).expand(len(batch), -1)
+    capped = capped.minimum(sets.left_out[:, None])
+    added = drawn_strata(sets.key, sets.left_out, capped, draws)
+    added = added.transpose(1, 2).flatten(0, 1)
+    agrees = torch.zeros(len(sample), int(capped.max()) + 1, dtype=torch.bool, device=device)
+    is_needed = agrees.scatter(1, added, torch.ones_like(added, dtype=torch.bool))
+    agrees[:, 0] = predicted == expected
+    is_needed[:, 0] = False  # with nothing added it is S, which is known
+
+    pair, number = is_needed.nonzero(as_tuple=True)
+    owner = sample[pair]
+    start = 0
+    for after in masked.outputs(owner, lambda i: sets.masks(owner[i], draw[pair[i]], number[i])):
+        part, count = (column[start : start + len(after)] for column in (pair, number))
+        start += len(after)
+        agrees[part, count] = masked.unchanged(before[part], after, expected[part])
+
+    rates = agrees.gather(1, added).view(len(batch), draws, -1).double().mean(1)
+    rates[masked.lost > 0] = torch.nan
+    return rates.cpu()
+
+
+Measure = Callable[[Batch, Tensor, Tensor], Tensor]
+"""Rates (B, R) of a batch, from how many features to keep (B,) and the prediction on the whole inputs (B,)."""
+
+
+@dataclass
+class SharedChance:
+    """Chance levels of one shard and model; explainers that keep as many features of a sample share them.
+
+    `whole` (B,) is the prediction on the whole inputs of the shard, `radii` the number R of radii.
+    """
+
+    subject: Subject
+    whole: Tensor
+    radii: int
+    measure: Measure
+    known: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    def rates(self, chosen: Explanations) -> Tensor:
+        """The chance levels (S, R) of the samples with an explanation; measured where they are not known."""
+        if not len(chosen.rows):
+            return torch.zeros(0, self.radii, dtype=torch.float64)
+        sizes = chosen.mask.sum(1).tolist()
+        wanted = list(zip(chosen.rows.tolist(), sizes, strict=True))
+        missing = [key for key in wanted if key not in self.known]
+        if missing:
+            rows = torch.tensor([row for row, _ in missing])
+            kept = torch.tensor([size for _, size in missing])
+            extra = torch.stack([kept, self.whole.cpu()[rows].long()], 1)
+            measured = self.subject.compute(
+                lambda batch, part: self.measure(batch, part[:, 0], part[:, 1]),
+                self.subject.batch[rows],
+                extra,
+            )
+            self.known.update(zip(missing, measured, strict=True))
+        return torch.stack([self.known[key] for key in wanted])

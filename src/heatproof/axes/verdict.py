@@ -1,0 +1,243 @@
+"""What the tests of one measure allow us to say of its methods: the only place where this is decided.
+
+The first sentence of a section, the marks on a chart, the sheet, the terminal and the findings read a `Verdict`; none of
+them looks at the order of the scores. There are two kinds of decision, each corrected for how often it is made here:
+
+* A method beats another method, or a control: the paired tests of `statistics.paired_tests`, one family (max-T).
+* A method is above chance: the one-sided lower bound of its score, at 5 % divided by the number of methods.
+
+Nothing is decided from fewer than `statistics.FEWEST` samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pandas as pd
+
+from heatproof.drawing.prose import (
+    MOST_DIGITS,
+    ahead_of,
+    listing,
+    number,
+    records,
+    some,
+    with_interval,
+)
+from heatproof.evaluation import Measure
+from heatproof.statistics import FEWEST
+from heatproof.statistics.few import smallest_p
+
+RANDOM = "random"
+"""The control that defines 0. It is at chance by definition, so it is never called as random."""
+LISTED = 4
+NO_METHOD_SCORED = "No method has a score."
+
+
+class Label(StrEnum):
+    """What the tests say of one explainer; NONE: it is neither the best nor as random."""
+
+    BEST = "best"  # significantly better than every other method
+    UNDECIDED = "undecided"  # no method is significantly better, but it does not beat all of them
+    AS_RANDOM = "as random"  # not significantly above chance
+    NONE = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What is decided by one measure.
+
+    `methods` are those with a score, best first, and `controls` likewise; `scores` has them in words. `above_chance` is
+    None where it cannot be decided, or where the measure has no chance level. `beaten` has the pairs (winner, loser) of
+    significant differences, `tests` all paired tests.
+    """
+
+    measure: Measure
+    methods: tuple[str, ...]
+    controls: tuple[str, ...]
+    scores: dict[str, str]
+    above_chance: dict[str, bool | None]
+    beaten: frozenset[tuple[str, str]]
+    samples: int
+    random: str | None
+    tests: pd.DataFrame
+
+    def beats(self, a: str, b: str) -> bool:
+        """Whether a is significantly better than b."""
+        return (a, b) in self.beaten
+
+    @property
+    def can_decide(self) -> bool:
+        """Whether there are enough samples to decide anything."""
+        return self.samples >= FEWEST
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        """The label of every explainer."""
+        return {name: self._label(name) for name in (*self.methods, *self.controls)}
+
+    def _label(self, name: str) -> Label:
+        # Being ahead of others is no merit without being above chance.
+        if self.above_chance.get(name) is False and name != self.random:
+            return Label.AS_RANDOM
+        others = [other for other in self.methods if other != name]
+        if name in self.controls or not others or not self.measure.sign:
+            return Label.NONE
+        if all(self.beats(name, other) for other in others):
+            return Label.BEST
+        if not any(self.beats(other, name) for other in others):
+            return Label.UNDECIDED
+        return Label.NONE
+
+    @property
+    def best(self) -> str | None:
+        """The method that beats every other one and is not as random; None where there is none."""
+        return next((name for name in self.methods if self._label(name) == Label.BEST), None)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The methods that no other one beats, where none beats all others."""
+        return self._labelled(Label.UNDECIDED)
+
+    @property
+    def as_random(self) -> tuple[str, ...]:
+        """The methods that are not significantly above chance."""
+        return self._labelled(Label.AS_RANDOM)
+
+    def _labelled(self, label: Label) -> tuple[str, ...]:
+        return tuple(name for name in self.methods if self._label(name) == label)
+
+    def not_above(self, control: str) -> tuple[str, ...]:
+        """The methods that do not significantly beat a control."""
+        return tuple(name for name in self.methods if not self.beats(name, control))
+
+
+def verdict_of(
+    ranking: pd.DataFrame, tests: pd.DataFrame, measure: Measure, random: str | None = None
+) -> Verdict:
+    """Return the verdict by one measure from its ranking and its paired tests."""
+    scored = records(ranking[ranking["score"].notna()])
+    better = 1 if measure.better != "lower" else -1
+    beaten = set()
+    for test in records(tests[tests["significant"].astype(bool)]):
+        if abs(test.difference) <= 10**-MOST_DIGITS:
+            continue  # significant, and too small to show
+        a_wins = better * test.difference > 0
+        beaten.add((test.a, test.b) if a_wins else (test.b, test.a))
+    return Verdict(
+        measure=measure,
+        methods=tuple(row.explainer for row in scored if not row.control),
+        controls=tuple(row.explainer for row in scored if row.control),
+        scores={row.explainer: _score_text(row) for row in scored},
+        above_chance={
+            row.explainer: None if pd.isna(row.above_chance) else bool(row.above_chance)
+            for row in scored
+        },
+        beaten=frozenset(beaten),
+        samples=max((int(row.samples) for row in scored), default=0),
+        random=random,
+        tests=tests,
+    )
+
+
+def _score_text(row: Any) -> str:
+    """The score of a row of the ranking with its interval, where it has one."""
+    if pd.isna(row.low):
+        return number(row.score)
+    return with_interval(row.score, row.low, row.high, row.samples)
+
+
+def sentences(verdict: Verdict, best: str, names: Mapping[str, str] | None = None) -> list[str]:
+    """Return what the tests support, in words: who is best, who is as random, which controls nobody beats.
+
+    `best` is what is said of a clear winner, such as "is the most stable method"; `names` has the display names.
+    """
+    if not verdict.methods:
+        if verdict.controls:
+            return ["Only controls were tested: there is no method to judge."]
+        return [NO_METHOD_SCORED]
+    shown = {name: (names or {}).get(name, name) for name in verdict.scores}
+    return [
+        _who_is_best(verdict, best, shown),
+        *_by_how_much(verdict, shown),
+        *_who_is_as_random(verdict, shown),
+        *_unbeaten_controls(verdict, shown),
+    ]
+
+
+def _who_is_best(verdict: Verdict, best: str, names: Mapping[str, str]) -> str:
+    scores = verdict.scores
+    if len(verdict.methods) == 1:
+        (only,) = verdict.methods
+        return f"{names[only]} scores {scores[only]}. There is no other method to compare it with."
+    everybody = _with_scores(verdict.methods, verdict, names)
+    if not verdict.can_decide:
+        return f"{_too_few(verdict.samples)} Scores: {everybody}."
+    if verdict.best is not None:
+        second = next(name for name in verdict.methods if name != verdict.best)
+        result = f"{scores[verdict.best]}; next best {names[second]}, {scores[second]}"
+        return f"{names[verdict.best]} {best} ({result})."
+    if not verdict.measure.sign:
+        return f"Scores: {everybody}."
+    if set(verdict.as_random) == set(verdict.methods):
+        return "No method is significantly above chance."
+    if len(verdict.undecided) > 1:
+        return f"Undecided between {_with_scores(verdict.undecided, verdict, names)}."
+    return "No method is significantly better than all others."
+
+
+def _by_how_much(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
+    """Say by how much the best method is ahead of the next one, on the samples that both have."""
+    best = verdict.best
+    if best is None:
+        return []
+    second = next(name for name in verdict.methods if name != best)
+    tests = verdict.tests.replace({"a": dict(names), "b": dict(names)})
+    if verdict.measure.better == "lower":
+        return [ahead_of(tests, names[second], names[best])]
+    return [ahead_of(tests, names[best], names[second])]
+
+
+def _too_few(n: int) -> str:
+    """Say why nothing is decided from n samples."""
+    samples = f"{n} sample{'' if n == 1 else 's'}"
+    p = f"the smallest p that they can give is {smallest_p(n):.2g}"
+    return f"{samples}: too few to compare methods (at least {FEWEST} are needed; {p})."
+
+
+def _who_is_as_random(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
+    as_random = verdict.as_random
+    are_all = set(as_random) == set(verdict.methods)
+    if not as_random or (are_all and len(as_random) > 1):
+        return []
+    return [f"Not significantly above chance: {_with_scores(as_random, verdict, names)}."]
+
+
+def _unbeaten_controls(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
+    """Return a sentence for every control that scores above chance and that some method does not beat."""
+    if not verdict.can_decide or not verdict.measure.sign:
+        return []
+    said = []
+    for control in verdict.controls:
+        if control == verdict.random or verdict.above_chance.get(control) is False:
+            continue
+        losers = verdict.not_above(control)
+        score = f"the control {names[control]} ({verdict.scores[control]})"
+        if losers and len(losers) == len(verdict.methods):
+            said.append(f"No method significantly beats {score}.")
+        elif losers:
+            verb = "does" if len(losers) == 1 else "do"
+            who = some((names[name] for name in losers), LISTED)
+            said.append(f"{who} {verb} not significantly beat {score}.")
+    return said
+
+
+def _with_scores(explainers: Sequence[str], verdict: Verdict, names: Mapping[str, str]) -> str:
+    """Return explainers with their scores, the first few by name where there are many."""
+    texts = [f"{names[name]} ({verdict.scores[name]})" for name in explainers]
+    if len(texts) > LISTED + 1:
+        texts = [*texts[:LISTED], f"{len(texts) - LISTED} more"]
+    return listing(texts)

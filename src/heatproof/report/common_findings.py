@@ -1,0 +1,160 @@
+"""Findings that any test can have: no score, unbeaten controls, undefined maps, few references, identical scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from heatproof.axes import AxisResult, Finding
+from heatproof.axes.contract import finding_template
+from heatproof.drawing.prose import each, number, plural, records
+from heatproof.evaluation import Measure
+from heatproof.statistics.few import FEW_REFERENCES
+from heatproof.statistics.intervals import ALIKE
+
+LARGE_SHARE = 1 / 3
+"""The share of the variance above which the choice of the references is a large part of it."""
+MORE_REFERENCES = 64
+
+NO_SCORE = finding_template(
+    "no-score",
+    title="No method has a score",
+    seen="{axis}: none of {methods} methods has a score.",
+    means="Nothing can be concluded from this test.",
+    do="See why in the column reason of the table: undefined maps, or predictions that change under every condition.",
+)
+CONTROL_NOT_BEATEN = finding_template(
+    "control-not-beaten",
+    title="The control {control} is not beaten",
+    seen="{axis}: {methods} {do} not significantly beat the control {control}, {score}.",
+    means="The control ignores the model. It scores as high, so this score alone does not show that these maps say "
+    "anything about the model.",
+    do="Do not choose these methods by this test alone. Check their layer and target, and the preprocessing of the "
+    "model.",
+)
+UNDEFINED = finding_template(
+    "undefined-maps",
+    title="Maps without a score",
+    seen="{count} {explanations} no score.",
+    means="A map that is constant or not finite has no order, so there is nothing to score. The numbers are those of the "
+    "other samples.",
+    do="Look at the reasons. A constant map often means a saturated output, or a layer that does not see the input.",
+)
+REFERENCES = finding_template(
+    "few-references",
+    title="Chance from few references",
+    seen="Chance is estimated from the maps of {count} reference samples{share}.",
+    means="With few references, 95 % intervals of calibrated scores cover the truth less often than that, and more "
+    "samples alone hardly narrow them: other references would move all scores together.",
+    do="Use more references. Each costs one comparison of maps per pair and no model pass.",
+)
+OF_VARIANCE = ", whose choice makes up {percent:.0f} % of the variance of a calibrated score"
+IDENTICAL = finding_template(
+    "identical-scores",
+    title="Identical scores on all samples",
+    seen="{scores}.",
+    means="Without any spread an interval has no width; that does not make the score certain. Often the score is "
+    "saturated, or the map does not depend on the sample.",
+    do="Look at some of the maps. If they are fine, test harder conditions or more samples.",
+)
+
+
+def common_findings(result: AxisResult) -> Iterator[Finding]:
+    """Yield what may happen in any test."""
+    for measure in result.headlines:
+        yield from _no_score(result, measure)
+        yield from _controls(result, measure)
+        yield from _references(result, measure)
+        yield from _identical(result, measure)
+
+
+def _no_score(result: AxisResult, measure: Measure) -> Iterator[Finding]:
+    methods = [name for name in result.cube.explainers if name not in result.cube.controls]
+    if methods and not result.verdict(measure).methods:
+        words = {"axis": result.title, "methods": len(methods)}
+        yield NO_SCORE.filled(words, methods, axis=result.axis.name)
+
+
+def _controls(result: AxisResult, measure: Measure) -> Iterator[Finding]:
+    """Controls above chance that some method does not significantly beat."""
+    verdict = result.verdict(measure)
+    if not verdict.can_decide or not measure.sign:
+        return
+    for control in verdict.controls:
+        # `random` is at chance by definition, and so is a control that is as random.
+        if control == verdict.random or verdict.above_chance.get(control) is False:
+            continue
+        not_above = verdict.not_above(control)
+        if not_above:
+            words = {
+                "axis": result.title,
+                "control": control,
+                "methods": each((name, f"({verdict.scores[name]})") for name in not_above),
+                "do": plural(not_above, "does", "do"),
+                "score": f"{measure.title} {verdict.scores[control]}",
+            }
+            yield CONTROL_NOT_BEATEN.filled(words, not_above, axis=result.axis.name)
+
+
+def undefined_maps(result: AxisResult) -> Iterator[Finding]:
+    """Explanations that have no score at all, each counted once."""
+    scored = result.axis.of_role("headline", "component")
+    rows = result.rows[result.rows["measure"].isin(scored)]
+    pairs = pd.MultiIndex.from_frame(rows[["explainer", "sample"]])
+    has_score = pairs.isin(pairs[rows["status"] == "ok"])
+    lost = rows[(rows["status"] == "undefined") & ~has_score]
+    lost = lost.drop_duplicates(["explainer", "sample"])
+    if lost.empty:
+        return
+    reasons = lost["reason"].fillna("").astype(str).replace("", "no reason given")
+    lost = lost.assign(reason=reasons)
+    by_reason = lost.groupby(["explainer", "reason"], sort=False, observed=True)
+    counts = records(by_reason.size().rename("times").reset_index())
+    words = {
+        "count": len(lost),
+        "explanations": "explanation has" if len(lost) == 1 else "explanations have",
+    }
+    yield UNDEFINED.filled(
+        words,
+        dict.fromkeys(map(str, lost["explainer"])),
+        axis=result.axis.name,
+        items=tuple(f"{row.explainer}: {row.times} × {row.reason}" for row in counts),
+    )
+
+
+def _references(result: AxisResult, measure: Measure) -> Iterator[Finding]:
+    """Few references, or references whose choice is a large part of the error of overall scores."""
+    if measure.name not in result.cube.by_reference:
+        return
+    count = len(result.cube.references)
+    ranking = result.ranking[result.ranking["measure"] == measure.name]
+    share = float(ranking.loc[~ranking["control"].astype(bool), "by_references"].max())
+    is_large = share > LARGE_SHARE
+    if count < FEW_REFERENCES or is_large:
+        words = {
+            "count": count,
+            "share": OF_VARIANCE.format(percent=100 * share) if is_large else "",
+        }
+        change = {"references": MORE_REFERENCES}
+        yield REFERENCES.filled(words, axis=result.axis.name, change=change)
+
+
+def _identical(result: AxisResult, measure: Measure) -> Iterator[Finding]:
+    """Methods whose samples all have the same score under every condition."""
+    cube = result.cube
+    scores = {}
+    for e, name in enumerate(cube.explainers):
+        values = cube.values[measure.name][e]
+        values = values[np.isfinite(values).sum(1) > 1]
+        if name in cube.controls or not len(values):
+            continue
+        spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
+        if (spread <= ALIKE).all():
+            n = int(np.isfinite(values).sum(1).min())
+            mean = number(float(np.nanmean(values)))
+            scores[name] = f"{mean} on all {n} samples"
+    if scores:
+        words = {"scores": each(scores.items())}
+        yield IDENTICAL.filled(words, scores, axis=result.axis.name)
