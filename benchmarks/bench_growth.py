@@ -36,10 +36,10 @@ import numpy as np
 import torch
 
 import heatproof
-from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, GalleryImage, Scores
 from heatproof.runs import manifest, tables
 from heatproof.runs.directory import PartKey, RunDirectory
-from heatproof.runs.pictures import exhibit_rows
+from heatproof.runs.pictures import gallery_rows
 from heatproof.runs.storage import place
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9
@@ -162,7 +162,7 @@ def _write_gallery(
 ) -> None:
     for explainer in explainers:
         shown = [
-            Exhibit(
+            GalleryImage(
                 explainer,
                 c,
                 x,
@@ -174,7 +174,7 @@ def _write_gallery(
             for i in ids
         ]
         key = PartKey.gallery(("images", "net", 0), "stability", explainer)
-        run.write(key, exhibit_rows("images", "net", "stability", shown))
+        run.write(key, gallery_rows("images", "net", "stability", shown))
 
 
 def read_run(root: Path, steps: Sequence[str]) -> dict[str, float]:

@@ -20,7 +20,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from heatproof.axes import BY_NAME, AxisResult, axis_of, axis_results
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 from heatproof.report.page import build_report
 from heatproof.statistics.cubes import Cube
 from support import synthetic
@@ -81,16 +81,16 @@ def large_cube(samples: int) -> Cube:
     return replace(cube, controls=frozenset({"random", "sobel"}), declared=declared)
 
 
-def exhibits(cube: Cube) -> list[Shown]:
+def gallery(cube: Cube) -> list[GalleryItem]:
     """What a run keeps: some samples under every condition."""
     generator = np.random.default_rng(1)
     noise = generator.normal(size=(4 * SIDE, 4 * SIDE)).astype(np.float32)
     scene = generator.integers(0, 256, (80, 80, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
 
-    def shown(explainer: str, condition: str, level: float, sample: str) -> Shown:
+    def shown(explainer: str, condition: str, level: float, sample: str) -> GalleryItem:
         y, x = generator.integers(0, 3 * SIDE, 2)
         picture, drawn = scene[y : y + SIDE, x : x + SIDE], noise[y : y + SIDE, x : x + SIDE]
-        return Shown(
+        return GalleryItem(
             "photos", "net", explainer, condition, level, sample, picture, drawn, "stability"
         )
 
@@ -115,11 +115,11 @@ def grid() -> str:
     pictures = [
         s
         for d, m in places
-        for s in synthetic.exhibits(SHOWCASE, tuple(methods), dataset=d, model=m)
+        for s in synthetic.gallery(SHOWCASE, tuple(methods), dataset=d, model=m)
     ]
     rows, about = pd.concat(tables, ignore_index=True), synthetic.manifest()
     print(
-        f"4 models x 3 data sets x {len(methods)} methods x 40 samples, {len(rows)} rows, {len(pictures)} exhibits"
+        f"4 models x 3 data sets x {len(methods)} methods x 40 samples, {len(rows)} rows, {len(pictures)} gallery"
     )
     return timed(lambda: build_report(axis_results(rows, known, pictures, about), known, about))
 
@@ -129,9 +129,9 @@ def large(samples: int) -> str:
     cube = large_cube(samples)
     known = synthetic.samples(samples, unreadable=0, dataset="photos", model="net")
     known["sample"] = cube.samples
-    pictures = exhibits(cube)
+    pictures = gallery(cube)
     print(
-        f"{len(EXPLAINERS)} explainers x {len(CONDITIONS)} conditions x {samples} samples, {len(pictures)} exhibits"
+        f"{len(EXPLAINERS)} explainers x {len(CONDITIONS)} conditions x {samples} samples, {len(pictures)} gallery"
     )
     rows = pd.DataFrame(
         columns=[

@@ -12,7 +12,7 @@ import torch
 
 from heatproof import errors
 from heatproof.errors import BadParameter, UserError
-from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, GalleryImage, Scores
 from heatproof.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
 from heatproof.types import (
     Batch,
@@ -93,7 +93,7 @@ def test_a_batch_refuses_tensors_of_another_number_of_samples() -> None:
 
 def test_an_exhibit_is_one_sample_of_a_batch() -> None:
     batch = some_batch()
-    shown = Exhibit.of("lime", ("blur", 2.0), batch, 2, None, "note")
+    shown = GalleryImage.of("lime", ("blur", 2.0), batch, 2, None, "note")
     assert (shown.explainer, shown.condition, shown.level) == ("lime", "blur", 2.0)
     assert (shown.sample, shown.note) == ("c", "note")
     assert torch.equal(shown.image, batch.x[2])

@@ -175,7 +175,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class GalleryImage:
     """One sample for the report's gallery: an input, its map and a note.
 
     `aux` is what the input brings along, such as the edges of a graph.
@@ -193,15 +193,15 @@ class Exhibit:
     @classmethod
     def of(
         cls, name: str, where: Condition, batch: Batch, row: int, map: Tensor | None, note: str = ""
-    ) -> Exhibit:
+    ) -> GalleryImage:
         """A row of a batch with the map of an explainer."""
         aux = {key: tensor[row] for key, tensor in batch.aux.items()}
         return cls(name, *where, batch.ids[row], batch.x[row], map, note, aux)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """An `Exhibit` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels.
+class GalleryItem:
+    """An `GalleryImage` as a run keeps it: an 8-bit image (H, W, 3) and its map (H, W), summed over channels.
 
     Of series, rows of tables and texts, by `kind`, the numbers (C, T) are kept in place of an image, of graphs and sets
     where each of N nodes is drawn and its edges (N, 2 + N); the map has T or N values. `words` name columns and tokens.
@@ -286,7 +286,7 @@ class Evaluation(Protocol):
     @property
     def reexplains(self) -> bool: ...
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]: ...
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]: ...
 
     def conditions(self) -> list[Condition]:
         """The (condition, level) pairs it yields for every explainer, for the plan and the progress bar."""

@@ -27,8 +27,8 @@ from heatproof.axes.contract import (
 from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.drawing.pieces import Skipped
-from heatproof.evaluation import Measure, Scores, Shown
-from heatproof.runs.pictures import read_exhibits
+from heatproof.evaluation import GalleryItem, Measure, Scores
+from heatproof.runs.pictures import read_gallery
 from support.fixed import batch_of, row_model, with_weights
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
@@ -188,7 +188,7 @@ def stability_rows() -> pd.DataFrame:
     return rows
 
 
-def exhibits_of(explainers: tuple[str, ...]) -> list[Shown]:
+def exhibits_of(explainers: tuple[str, ...]) -> list[GalleryItem]:
     g, shown = np.random.default_rng(0), []
     for explainer in explainers:
         for sample in ("s03", "s00", "s05"):
@@ -196,7 +196,7 @@ def exhibits_of(explainers: tuple[str, ...]) -> list[Shown]:
                 image = g.integers(0, 255, (8, 8, 3)).astype(np.uint8)
                 attribution = g.random((8, 8)).astype(np.float32)
                 place = ("photos", "net", explainer, *condition, sample)
-                shown.append(Shown(*place, image, attribution, "stability"))
+                shown.append(GalleryItem(*place, image, attribution, "stability"))
     return shown
 
 
@@ -280,7 +280,7 @@ def test_only_pictures_of_one_or_three_channels_are_shown(channels: int, shown: 
     data = heatproof.open_data(batch_of(2, channels, 8, 8), shape=[channels, 8, 8])
     symmetry = {"symmetry": {"group": {"dihedral": {"n": 4}}}}
     run = heatproof.evaluate(net, data, ["saliency"], [symmetry], show_progress=False)
-    assert any(one.explainer for one in read_exhibits(run.path)) == shown
+    assert any(one.explainer for one in read_gallery(run.path)) == shown
 
 
 def made_up(entries: list[Entry], evaluation: str, **settings: Any) -> AxisResult:

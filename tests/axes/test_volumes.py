@@ -23,7 +23,7 @@ from heatproof.axes.stability.perturbations import (
 )
 from heatproof.maps.similarity import compare, profile, ssim
 from heatproof.removal import Blur, NoisyLinear
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 
 
 def solids(n: int = 6, side: int = 12, channels: int = 1) -> torch.Tensor:
@@ -199,7 +199,7 @@ def test_a_model_of_volumes_goes_through_every_axis(tmp_path):
     moved = table.query("measure == 'ssim' and condition == 'translation' and explainer == 'exact'")
     assert (moved.query("status == 'ok'")["value"] > 0.5).all()
     page = run.report(tmp_path / "page.html").read_text()
-    assert "voxels" in page and {shown.kind for shown in read_exhibits(run.path)} == {"volume"}
+    assert "voxels" in page and {shown.kind for shown in read_gallery(run.path)} == {"volume"}
 
 
 def test_explainers_that_cover_parts_of_volumes_find_the_voxels_that_count():

@@ -61,15 +61,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples["sample"] = samples["sample"] + NASTY
     table = synthetic.table(QUALITY, SWEEP)
     table["sample"] = table["sample"] + NASTY
-    exhibits = [
-        replace(e, sample=e.sample + NASTY) for e in synthetic.exhibits(2, tuple(QUALITY), SWEEP)
+    gallery = [
+        replace(e, sample=e.sample + NASTY) for e in synthetic.gallery(2, tuple(QUALITY), SWEEP)
     ]
     page = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report_sections, "findings_here", lambda *judged: [NASTY_FINDING])
         page.write_text(
             build_report(
-                axis_results(table, samples, exhibits, synthetic.manifest()),
+                axis_results(table, samples, gallery, synthetic.manifest()),
                 samples,
                 synthetic.manifest(),
             ),
@@ -131,7 +131,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noise = np.random.default_rng(0).normal(size=(128, 128)).astype(np.float32)
     shown = [
         e if e.map is None else replace(e, map=np.roll(noise, i))
-        for i, e in enumerate(synthetic.exhibits(12, tuple(quality), side=128))
+        for i, e in enumerate(synthetic.gallery(12, tuple(quality), side=128))
     ]
     table = synthetic.table(quality, samples=14)
     table["role"] = np.where(

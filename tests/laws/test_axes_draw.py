@@ -16,7 +16,7 @@ from heatproof.axes.contract import figures_of
 from heatproof.axes.material import Material
 from heatproof.report import build_report, text_summary
 from heatproof.report.figures import write_items
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.run import Run
 from heatproof.testing.check import check
 from support.laws import AXES as QUICK
@@ -74,9 +74,9 @@ def runs() -> dict[tuple[str, str], Run]:
 
 
 def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
-    samples, exhibits = run.samples(), read_exhibits(run.path)
+    samples, gallery = run.samples(), read_gallery(run.path)
     html = build_report(
-        axis_results(table, samples, exhibits, run.manifest),
+        axis_results(table, samples, gallery, run.manifest),
         samples,
         run.manifest,
     )

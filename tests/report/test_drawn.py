@@ -42,7 +42,7 @@ from heatproof.drawing.sheet import (
     Words,
     flowed,
 )
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 from support.pages import marks as marks_of
 
 ENDS = (-0.2, 1.1)
@@ -246,9 +246,9 @@ def test_an_svg_of_its_own_keeps_the_size_and_weight_of_every_text() -> None:
 
 
 def test_rows_up_to_twenty_four_columns_have_bars() -> None:
-    def row(columns: int) -> Shown:
+    def row(columns: int) -> GalleryItem:
         values = np.arange(columns, dtype=np.float32)[None]
-        return Shown("d", "m", "e", "c", 0.0, "s", values, None, kind="table")
+        return GalleryItem("d", "m", "e", "c", 0.0, "s", values, None, kind="table")
 
     assert [forms.is_drawn(row(n)) for n in (1, 24, 25)] == [True, True, False]
 
@@ -269,7 +269,7 @@ def test_neighbours_of_a_graph_lie_closer_than_strangers() -> None:
 def test_nodes_are_drawn_inside_their_tile() -> None:
     edges = np.diag(np.ones(6, np.float32), 1)
     image = np.concatenate([forms.layout(edges), edges], axis=1)
-    item = Shown("d", "m", "e", "c", 0.0, "s", image, None, kind="graph")
+    item = GalleryItem("d", "m", "e", "c", 0.0, "s", image, None, kind="graph")
     for width, height in ((120, 80), (60, 200)):
         nodes = [p for p in forms.ground(item, width, height).pieces if isinstance(p, Dot)]
         assert len(nodes) == 7

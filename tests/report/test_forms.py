@@ -18,9 +18,9 @@ from heatproof import Stability, Symmetry, evaluate
 from heatproof.data import Vocabulary, open_data
 from heatproof.drawing.forms import ground, layout, over
 from heatproof.drawing.sheet import Box, Dot, Words
-from heatproof.evaluation import CLEAN, Exhibit, Shown
+from heatproof.evaluation import CLEAN, GalleryImage, GalleryItem
 from heatproof.models import Model
-from heatproof.runs.pictures import exhibit_rows, read_exhibits
+from heatproof.runs.pictures import gallery_rows, read_gallery
 from heatproof.runs.run import Run
 from heatproof.types import Batch
 from support.modalities import Gnn, graphs, seeded, sets
@@ -84,7 +84,7 @@ def test_series_and_rows_keep_their_numbers_and_names(
 ) -> None:
     names = [f"column {chr(65 + i)}" for i in range(shape[0])] if len(shape) == 1 else None
     run = rows(shape, tmp_path / "run", names)
-    shown = [s for s in read_exhibits(run.path) if s.map is not None]
+    shown = [s for s in read_gallery(run.path) if s.map is not None]
     assert {s.image.shape for s in shown} == {(shape[0] if len(shape) > 1 else 1, shape[-1])}
     assert {(s.kind, s.words) for s in shown} == {
         ("table", tuple(names)) if names else ("series", ())
@@ -106,7 +106,7 @@ def test_series_and_rows_keep_their_numbers_and_names(
 
 def test_words_stand_in_their_order_and_badges_are_the_scores_of_the_table(tmp_path: Path) -> None:
     run = text(tmp_path / "run")
-    shown = read_exhibits(run.path)
+    shown = read_gallery(run.path)
     clean = {
         s.sample: s for s in shown if s.condition == "clean" and s.explainer == "input_x_gradient"
     }
@@ -131,7 +131,7 @@ def test_words_stand_in_their_order_and_badges_are_the_scores_of_the_table(tmp_p
 def test_a_moved_graph_is_drawn_where_its_nodes_were(tmp_path: Path) -> None:
     run = graph(tmp_path / "run")
     batch = graphs()
-    shown = [s for s in read_exhibits(run.path) if s.sample == "a"]
+    shown = [s for s in read_gallery(run.path) if s.sample == "a"]
     before, after = (
         next(s for s in shown if (s.condition == "clean") == which) for which in (True, False)
     )
@@ -144,7 +144,7 @@ def test_a_moved_graph_is_drawn_where_its_nodes_were(tmp_path: Path) -> None:
     np.testing.assert_allclose(after.image[:, 2:], before.image[:, 2:][order][:, order])
     assert before.map is not None and after.map is not None
     np.testing.assert_allclose(after.map, before.map[order], atol=0.02)
-    assert [s.image.shape[0] for s in read_exhibits(run.path) if s.condition == "clean"] == [
+    assert [s.image.shape[0] for s in read_gallery(run.path) if s.condition == "clean"] == [
         6,
         4,
         2,
@@ -154,7 +154,9 @@ def test_a_moved_graph_is_drawn_where_its_nodes_were(tmp_path: Path) -> None:
 
 def test_sets_are_drawn_where_their_points_are() -> None:
     batch = sets()
-    (row,) = exhibit_rows("d", "m", "s", [Exhibit.of("e", CLEAN, batch, 1, batch.x[1])]).to_pylist()
+    (row,) = gallery_rows(
+        "d", "m", "s", [GalleryImage.of("e", CLEAN, batch, 1, batch.x[1])]
+    ).to_pylist()
     kept = np.frombuffer(row["image"], np.float32).reshape(row["height"], row["width"])
     assert row["kind"] == "set"
     np.testing.assert_allclose(kept, batch.x[1, :4, :2])
@@ -163,7 +165,9 @@ def test_sets_are_drawn_where_their_points_are() -> None:
 def test_volumes_show_their_three_middle_planes() -> None:
     volume = torch.rand(1, 1, 4, 6, 8, generator=generator())
     batch = Batch(("a",), volume)
-    (row,) = exhibit_rows("d", "m", "s", [Exhibit.of("e", CLEAN, batch, 0, volume[0])]).to_pylist()
+    (row,) = gallery_rows(
+        "d", "m", "s", [GalleryImage.of("e", CLEAN, batch, 0, volume[0])]
+    ).to_pylist()
     drawn = np.frombuffer(row["map"], np.int8).reshape(row["height"], row["width"]) / 127
     assert drawn.shape == (6 + 1 + 4, 8 + 1 + 4)
     x = volume[0, 0].numpy()
@@ -194,14 +198,16 @@ def test_distances_of_a_layout_follow_the_edges() -> None:
 def test_marks_have_the_sign_and_the_strength_of_the_map() -> None:
     place = ("d", "m", "e", "clean", 0.0, "a")
     values = np.array([1.0, -0.5, 0.0], np.float32)
-    words = Shown(*place, np.zeros((1, 3)), values, kind="text", words=("one", "two", "three"))
+    words = GalleryItem(
+        *place, np.zeros((1, 3)), values, kind="text", words=("one", "two", "three")
+    )
     boxes = [p for p in over(words, values, True, 200, 90).pieces if isinstance(p, Box)]
     assert [(b.colour, round(b.opacity, 2)) for b in boxes] == [("for", 0.6), ("against", 0.3)]
     said = [p for p in ground(words, 200, 90).pieces if isinstance(p, Words)]
     assert [w.text for w in said] == ["one", "two", "three"] and boxes[1].x < said[1].x < boxes[
         1
     ].x + boxes[1].width
-    table = Shown(
+    table = GalleryItem(
         *place, np.array([[5.0, 6.0, 7.0]]), values, kind="table", words=("age", "debt", "loans")
     )
     bars = [p for p in over(table, values, True, 200, 90).pieces if isinstance(p, Box)]
@@ -211,7 +217,7 @@ def test_marks_have_the_sign_and_the_strength_of_the_map() -> None:
     assert [w.text for w in ground(table, 200, 90, values=True).pieces if isinstance(w, Words)][
         :2
     ] == ["age", "5.00"]
-    nodes = Shown(*place, np.array([[0.0, 0, 0, 1], [1, 0, 1, 0]]), values[:2], kind="graph")
+    nodes = GalleryItem(*place, np.array([[0.0, 0, 0, 1], [1, 0, 1, 0]]), values[:2], kind="graph")
     discs = [p for p in over(nodes, values[:2], False, 90, 90).pieces if isinstance(p, Dot)]
     assert [(d.colour, d.opacity) for d in discs] == [("strength", 0.9)], (
         "what has no sign shows strength alone"
@@ -220,7 +226,7 @@ def test_marks_have_the_sign_and_the_strength_of_the_map() -> None:
 
 def test_a_long_text_is_made_small_and_then_cut() -> None:
     many = tuple(f"word{i}" for i in range(400))
-    shown = Shown(
+    shown = GalleryItem(
         "d",
         "m",
         "e",

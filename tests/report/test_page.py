@@ -25,7 +25,7 @@ from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Dot, Words
 from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 from heatproof.explainers import EXPLAINERS
 from heatproof.report import build_report, text_summary
 from heatproof.report.findings import PILOT, findings
@@ -48,7 +48,7 @@ def html() -> str:
     table = synthetic.table(conditions=SWEEP)
     return build_report(
         axis_results(
-            table, synthetic.samples(), synthetic.exhibits(conditions=SWEEP), synthetic.manifest()
+            table, synthetic.samples(), synthetic.gallery(conditions=SWEEP), synthetic.manifest()
         ),
         synthetic.samples(),
         synthetic.manifest(),
@@ -64,9 +64,9 @@ def frames_of(quality: dict[str, float], **options: Any) -> Any:
     return synthetic.frames_of(synthetic.table(quality, **options))
 
 
-def hold_of(table: pd.DataFrame, exhibits: list[Shown] | None = None) -> ProofSheet:
+def hold_of(table: pd.DataFrame, gallery: list[GalleryItem] | None = None) -> ProofSheet:
     (proof,) = proof_sheets(
-        [synthetic.judged_of(table, exhibits or [])], synthetic.samples(unreadable=0)
+        [synthetic.judged_of(table, gallery or [])], synthetic.samples(unreadable=0)
     )
     return proof
 
@@ -180,12 +180,12 @@ def test_names_are_inert_everywhere() -> None:
     samples["sample"] = samples["sample"] + NASTY
     samples["predicted_name"] = NASTY
     samples.loc[samples["error"] != "", "error"] = NASTY
-    exhibits = synthetic.exhibits(2, (NASTY, "b"), SHORT, dataset=NASTY, model=NASTY)
-    exhibits = [replace(e, sample=e.sample + NASTY) for e in exhibits]
+    gallery = synthetic.gallery(2, (NASTY, "b"), SHORT, dataset=NASTY, model=NASTY)
+    gallery = [replace(e, sample=e.sample + NASTY) for e in gallery]
     manifest = synthetic.manifest(models={NASTY: {"fingerprint": NASTY, "untrained_head": NASTY}})
     nasty = {"command": NASTY, "created": NASTY, "heatproof": NASTY, "versions": {NASTY: NASTY}}
     manifest = manifest.model_copy(update=nasty)
-    page = Page(build_report(axis_results(table, samples, exhibits, manifest), samples, manifest))
+    page = Page(build_report(axis_results(table, samples, gallery, manifest), samples, manifest))
     assert sum(tag == "script" for tag, _ in page.tags) == 2
     assert not [a for _, a in page.tags if "onerror" in a]
     assert NASTY in " ".join(page.words)
@@ -194,11 +194,11 @@ def test_names_are_inert_everywhere() -> None:
 def test_maps_are_as_large_as_the_budget_allows() -> None:
     explainers = {f"method_{i}": 0.1 * i for i in range(8)}
     noise = np.random.default_rng(0).normal(size=(128, 128)).astype(np.float16)
-    exhibits = [
+    gallery = [
         item if item.map is None else replace(item, map=np.roll(noise, i))
-        for i, item in enumerate(synthetic.exhibits(6, tuple(explainers)))
+        for i, item in enumerate(synthetic.gallery(6, tuple(explainers)))
     ]
-    proof, sizes = hold_of(synthetic.table(explainers, samples=8, flip=0.0), exhibits), []
+    proof, sizes = hold_of(synthetic.table(explainers, samples=8, flip=0.0), gallery), []
     for budget in (2_000_000, 700_000, 40_000):
         album = Album()
         kept = len(proof.pictured(album, budget))
@@ -217,7 +217,7 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
         "the prediction changed",
     ]
     table["predicted_after"] = np.where(lost, "teapot", "")
-    judged = synthetic.judged_of(table, synthetic.exhibits())
+    judged = synthetic.judged_of(table, synthetic.gallery())
     found = tiles(judged)
     assert found is not None and [c[0] for c, _ in found.columns][:4] == [
         "clean",
@@ -259,14 +259,16 @@ def test_the_worst_pair_of_each_method_is_shown() -> None:
     scores = pair_scores(cube, "fass")[0]
     c, s = np.unravel_index(np.nanargmin(scores), scores.shape)
     image, values = np.zeros((8, 8, 3), np.uint8), np.eye(8, dtype=np.float32)
-    exhibits = []
+    gallery = []
     for i, j in ((c, s), (1 - c, (s + 1) % 30)):
         place = ("photos", "mobilenet", "a")
-        exhibits.append(Shown(*place, "clean", 0.0, cube.samples[j], image, values, "stability"))
-        exhibits.append(
-            Shown(*place, *cube.conditions[i], cube.samples[j], image, -values, "stability")
+        gallery.append(
+            GalleryItem(*place, "clean", 0.0, cube.samples[j], image, values, "stability")
         )
-    panel = worst_pairs(synthetic.judged_of(table, exhibits[::-1]))
+        gallery.append(
+            GalleryItem(*place, *cube.conditions[i], cube.samples[j], image, -values, "stability")
+        )
+    panel = worst_pairs(synthetic.judged_of(table, gallery[::-1]))
     assert panel is not None and panel.html.count("<figure") == 1, "controls have no place there"
     assert cube.samples[s] in panel.html and f">{number(float(np.nanmin(scores)))}<" in panel.html
 
@@ -293,7 +295,7 @@ def test_the_sentence_names_those_that_tests_and_intervals_allow(
 
 def test_the_sheet_is_a_drawing_too() -> None:
     whole = synthetic.table(flip=0.0, undefined=0.0)
-    proof = hold_of(whole, synthetic.exhibits(flipped=False))
+    proof = hold_of(whole, synthetic.gallery(flipped=False))
     sheet = drawn(proof)
     assert sheet.svg("", alone=True).count("<image") == 6 + 6 * len(proof.rows)
     assert sheet.encoded("png", "Proof sheet", 7)[:4] == b"\x89PNG"
@@ -302,7 +304,7 @@ def test_the_sheet_is_a_drawing_too() -> None:
     words = [piece.text for piece in sheet.pieces if isinstance(piece, Words)]
     lost = [
         s if s.map is None or s.explainer != "lime" else replace(s, map=None)
-        for s in synthetic.exhibits(flipped=False)
+        for s in synthetic.gallery(flipped=False)
     ]
     instead = [
         piece.text for piece in drawn(hold_of(whole, lost)).pieces if isinstance(piece, Words)
@@ -446,7 +448,7 @@ def test_each_model_has_its_own_section() -> None:
     samples = pd.concat([synthetic.samples(), synthetic.samples(model="vit", unreadable=0)])
     page = Page(
         build_report(
-            axis_results(table, samples, synthetic.exhibits(model="vit"), synthetic.manifest()),
+            axis_results(table, samples, synthetic.gallery(model="vit"), synthetic.manifest()),
             samples,
             synthetic.manifest(),
         )

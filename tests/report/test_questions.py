@@ -49,7 +49,7 @@ def presses() -> dict[str, int]:
     known = synthetic.samples()
     return Presses(
         build_report(
-            axis_results(synthetic.table(), known, synthetic.exhibits(), synthetic.manifest()),
+            axis_results(synthetic.table(), known, synthetic.gallery(), synthetic.manifest()),
             known,
             synthetic.manifest(),
         )

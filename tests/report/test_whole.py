@@ -28,7 +28,7 @@ from heatproof.report.show import overview
 from heatproof.report.story import story
 from heatproof.report.terminal import styled_summary
 from heatproof.runs.manifest import Manifest
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.run import Run
 from support.pages import Page
 from support.whole import BASE, MOVED
@@ -57,7 +57,7 @@ def rows() -> Any:
 
 @lru_cache(maxsize=1)
 def pictures() -> Any:
-    return read_exhibits(run().path)
+    return read_gallery(run().path)
 
 
 def manifest(evaluation: str) -> Manifest:

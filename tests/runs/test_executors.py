@@ -21,7 +21,7 @@ from heatproof.runs import atomic, manifest
 from heatproof.runs.evaluate import execute
 from heatproof.runs.executors import Processes, WorkerError, pickled
 from heatproof.runs.merge import merge
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.plan import describe, make_plan
 from heatproof.runs.storage import part_of
 from heatproof.runs.study.file import read_study
@@ -78,7 +78,7 @@ def assert_same(one: heatproof.Run, other: heatproof.Run) -> None:
     """Two processes may use different numbers of threads, so scores may differ by rounding."""
     assert_same_table(one.table(), other.table())
     pd.testing.assert_frame_equal(one.samples(), other.samples(), rtol=1e-4, atol=1e-5)
-    assert len(read_exhibits(one.path)) == len(read_exhibits(other.path))
+    assert len(read_gallery(one.path)) == len(read_gallery(other.path))
     assert maps_of(one) == maps_of(other)
     assert not list(one.path.glob("**/.*.tmp"))
 

@@ -15,13 +15,13 @@ import torch
 import heatproof
 from heatproof import errors
 from heatproof.errors import UserError
-from heatproof.evaluation import OK, Exhibit, Scores
+from heatproof.evaluation import OK, GalleryImage, Scores
 from heatproof.report.figures import write
 from heatproof.runs import atomic, manifest, storage, tables
 from heatproof.runs import merge as merging
 from heatproof.runs.directory import PartKey, RunDirectory, write_part
 from heatproof.runs.manifest import Study
-from heatproof.runs.pictures import exhibit_rows, read_exhibits
+from heatproof.runs.pictures import gallery_rows, read_gallery
 from heatproof.runs.storage import StorePath, place
 from heatproof.runs.verify import deduplicate_parts, missing
 from support.loopback import keys, s3_server
@@ -137,12 +137,14 @@ def test_a_run_reads_back_the_same_from_both(tmp_path):
             RunDirectory(where).write(
                 PartKey.scores(("d", "m", shard), "stability", "saliency"), rows
             )
-        shown = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8))
-        pictures = exhibit_rows("d", "m", "stability", [shown])
+        shown = GalleryImage(
+            "saliency", "clean", 0.0, "a", torch.rand(3, 8, 8), torch.rand(1, 8, 8)
+        )
+        pictures = gallery_rows("d", "m", "stability", [shown])
         RunDirectory(where).write(PartKey.gallery(("d", "m", 0), "stability", "saliency"), pictures)
     local, stored = (tables.read_scores(where) for where in places)
     pd.testing.assert_frame_equal(local, stored)
-    assert len(read_exhibits(places[1])) == 1
+    assert len(read_gallery(places[1])) == 1
     found = RunDirectory(places[1]).manifest
     assert found.study == STUDY and len(found.sessions) == 1
 

@@ -15,7 +15,7 @@ import torch
 
 import heatproof
 from heatproof.errors import UserError
-from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Exhibit, Scores
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, GalleryImage, Scores
 from heatproof.runs import directory, pictures, tables
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.columns import sorted_by_key
@@ -251,15 +251,15 @@ def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
         * torch.linspace(0.2, 1, 3)[:, None, None]
     )
     signed = torch.randn(3, 20, 30, generator=g) * 1e-6
-    exhibits = [
-        Exhibit("saliency", "rotation", 15.0, "a", image, signed),
-        Exhibit("saliency", "clean", 0.0, "a", image, torch.full((3, 20, 30), -1e9)),
-        Exhibit("saliency", "jpeg", 40.0, "a", image[:1], None),
-        Exhibit("saliency", "zero", 0.0, "a", image, torch.zeros(3, 20, 30)),
+    gallery = [
+        GalleryImage("saliency", "rotation", 15.0, "a", image, signed),
+        GalleryImage("saliency", "clean", 0.0, "a", image, torch.full((3, 20, 30), -1e9)),
+        GalleryImage("saliency", "jpeg", 40.0, "a", image[:1], None),
+        GalleryImage("saliency", "zero", 0.0, "a", image, torch.zeros(3, 20, 30)),
     ]
-    rows = pictures.exhibit_rows("d", "m", "stability", exhibits)
+    rows = pictures.gallery_rows("d", "m", "stability", gallery)
     RunDirectory(tmp_path).write(PartKey.gallery(("d", "m", 0), "stability", "saliency"), rows)
-    shown = {s.condition: s for s in pictures.read_exhibits(tmp_path)}
+    shown = {s.condition: s for s in pictures.read_gallery(tmp_path)}
     turned = shown["rotation"]
     assert (turned.dataset, turned.model, turned.explainer, turned.level, turned.sample) == (
         "d",
@@ -299,8 +299,8 @@ INPUTS = {
 @pytest.mark.parametrize("what", INPUTS)
 def test_an_input_of_every_kind_is_kept_without_padding_and_with_its_map(what):
     x, aux, kind, shape, shape_of_map = INPUTS[what]
-    exhibit = Exhibit("e", "c", 2.0, what, x, torch.rand(x.shape) + 0.1, "n", aux)
-    rows = pictures.exhibit_rows("d", "m", "stability", [exhibit])
+    gallery_image = GalleryImage("e", "c", 2.0, what, x, torch.rand(x.shape) + 0.1, "n", aux)
+    rows = pictures.gallery_rows("d", "m", "stability", [gallery_image])
     shown = pictures._shown(rows.to_pylist()[0])
     assert shown.kind == kind
     assert shown.image.shape == shape
@@ -313,25 +313,25 @@ def test_the_edges_of_a_graph_and_the_words_of_a_text_are_kept():
         columns = ()
         tokenizer = heatproof.data.Vocabulary(("a", "film"))
 
-    exhibits = [
-        Exhibit("e", "c", 2.0, "graph", torch.rand(4, 2), None, "", GRAPH),
-        Exhibit("e", "c", 2.0, "text", torch.tensor([2, 3, 0]), None, "", TEXT),
+    gallery = [
+        GalleryImage("e", "c", 2.0, "graph", torch.rand(4, 2), None, "", GRAPH),
+        GalleryImage("e", "c", 2.0, "text", torch.tensor([2, 3, 0]), None, "", TEXT),
     ]
-    rows = pictures.exhibit_rows("d", "m", "stability", exhibits, Known())
+    rows = pictures.gallery_rows("d", "m", "stability", gallery, Known())
     graph, text = map(pictures._shown, rows.to_pylist())
     assert graph.image[:, 2:].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
     assert list(text.words) == ["a", "film"]
 
 
 def test_a_picture_that_cannot_be_shown_is_damage(tmp_path):
-    rows = pictures.exhibit_rows(
-        "d", "m", "stability", [Exhibit("a", "jpeg", 40.0, "s", torch.rand(3, 9, 9), None)]
+    rows = pictures.gallery_rows(
+        "d", "m", "stability", [GalleryImage("a", "jpeg", 40.0, "s", torch.rand(3, 9, 9), None)]
     )
     image = rows.column_names.index("image")
     rows = rows.set_column(image, rows.schema.field(image), [[b"no picture"]])
     RunDirectory(tmp_path).write(PartKey.gallery(("d", "m", 0), "stability", "a"), rows)
     with pytest.raises(UserError, match=r"parquet.*picture"):
-        pictures.read_exhibits(tmp_path)
+        pictures.read_gallery(tmp_path)
 
 
 def test_rows_are_sorted_where_a_key_has_more_combinations_than_one_number_holds():
@@ -346,14 +346,14 @@ def test_rows_are_sorted_where_a_key_has_more_combinations_than_one_number_holds
 def test_large_pictures_become_thumbnails(tmp_path):
     maps = torch.zeros(3, 100, 400)
     maps[:, :, :200] = -1
-    exhibit = Exhibit("saliency", "clean", 0.0, "a", torch.rand(3, 100, 400), maps)
+    gallery_image = GalleryImage("saliency", "clean", 0.0, "a", torch.rand(3, 100, 400), maps)
     key = PartKey.gallery(("d", "m", 0), "stability", "saliency")
-    RunDirectory(tmp_path).write(key, pictures.exhibit_rows("d", "m", "stability", [exhibit]))
-    (shown,) = pictures.read_exhibits(tmp_path)
+    RunDirectory(tmp_path).write(key, pictures.gallery_rows("d", "m", "stability", [gallery_image]))
+    (shown,) = pictures.read_gallery(tmp_path)
     assert shown.image.shape == (32, 128, 3) and shown.map.shape == (32, 128)
     assert (shown.map[:, :56] == -1).all() and (shown.map[:, 72:] == 0).all()
     (written,) = key.path(tmp_path).parent.iterdir()
-    assert pq.read_table(written).schema.equals(pictures.EXHIBITS)
+    assert pq.read_table(written).schema.equals(pictures.GALLERY)
 
 
 def test_compact_rows_are_the_same_rows(tmp_path):

@@ -92,7 +92,7 @@ def axis_of(
         cube,
         rows,
         samples,
-        more.get("exhibits", []),
+        more.get("gallery", []),
         settings or {},
         manifest or manifest_of(),
         table,

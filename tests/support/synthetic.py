@@ -10,7 +10,7 @@ import pandas as pd
 
 from heatproof.axes import AxisResult, axis_results
 from heatproof.axes.stability.frames import Frames, frames
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 from heatproof.runs.manifest import FORMAT, Manifest
 from heatproof.runs.tables import SCORES
 from support.manifests import manifest_of
@@ -174,7 +174,7 @@ def samples(
     return frame
 
 
-def exhibits(
+def gallery(
     shown: int = 3,
     explainers: tuple[str, ...] = tuple(QUALITY),
     conditions: tuple[tuple[str, float], ...] = CONDITIONS,
@@ -182,7 +182,7 @@ def exhibits(
     dataset: str = "photos",
     model: str = "mobilenet",
     flipped: bool = True,
-) -> list[Shown]:
+) -> list[GalleryItem]:
     """Pictures and maps; the second sample flips under the first condition."""
     generator = np.random.default_rng(1)
     found: list[dict[str, Any]] = []
@@ -224,7 +224,7 @@ def exhibits(
                         "map": None if gone else attribution,
                     }
                 )
-    return [Shown(**entry) for entry in found]
+    return [GalleryItem(**entry) for entry in found]
 
 
 def manifest(**study: Any) -> Manifest:
@@ -249,7 +249,7 @@ def manifest(**study: Any) -> Manifest:
 
 
 def judged_of(
-    rows: pd.DataFrame, exhibits: Iterable[Shown] = (), about: Manifest | None = None
+    rows: pd.DataFrame, gallery: Iterable[GalleryItem] = (), about: Manifest | None = None
 ) -> AxisResult:
     """The one evaluation of the one dataset and model that a table has."""
     seen = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
@@ -259,7 +259,7 @@ def judged_of(
         dataset=seen["dataset"].iloc[0],
         model=seen["model"].iloc[0],
     )
-    (judged,) = axis_results(rows, known, list(exhibits), about or manifest_of())
+    (judged,) = axis_results(rows, known, list(gallery), about or manifest_of())
     return judged
 
 

@@ -20,7 +20,7 @@ from heatproof.axes.localisation.evaluation import Localisation
 from heatproof.axes.stability.evaluation import Stability
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.errors import speak_plainly
-from heatproof.evaluation import Measure, Shown
+from heatproof.evaluation import GalleryItem, Measure
 from heatproof.statistics.cubes import Cube
 
 if TYPE_CHECKING:
@@ -132,12 +132,12 @@ def marked(
 def axis_results(
     table: pd.DataFrame,
     samples: pd.DataFrame,
-    exhibits: Sequence[Shown],
+    gallery: Sequence[GalleryItem],
     manifest: Manifest,
     references: pd.DataFrame | None = None,
 ) -> list[AxisResult]:
     """Return the result of every evaluation of every dataset and model, in the order in which they are shown."""
-    return shown_results(every_axis_result(table, samples, exhibits, manifest, references))
+    return shown_results(every_axis_result(table, samples, gallery, manifest, references))
 
 
 def shown_results(results: Sequence[AxisResult]) -> list[AxisResult]:
@@ -149,7 +149,7 @@ def shown_results(results: Sequence[AxisResult]) -> list[AxisResult]:
 def every_axis_result(
     table: pd.DataFrame,
     samples: pd.DataFrame,
-    exhibits: Sequence[Shown],
+    gallery: Sequence[GalleryItem],
     manifest: Manifest,
     references: pd.DataFrame | None = None,
 ) -> list[AxisResult]:
@@ -166,7 +166,7 @@ def every_axis_result(
             cube=cube,
             rows=table[is_here & (table["evaluation"] == cube.evaluation)],
             samples=samples[of_place],
-            exhibits=[e for e in exhibits if (e.dataset, e.model, e.evaluation) == own_key],
+            gallery=[e for e in gallery if (e.dataset, e.model, e.evaluation) == own_key],
             settings=_settings_of(cube.evaluation, manifest),
             manifest=manifest,
             related=table[is_here],

@@ -23,11 +23,11 @@ from heatproof.drawing.pieces import Item
 from heatproof.evaluation import (
     Condition,
     Evaluation,
-    Exhibit,
+    GalleryImage,
+    GalleryItem,
     Measure,
     Role,
     Scores,
-    Shown,
     Span,
     Subject,
 )
@@ -112,7 +112,7 @@ class Axis:
 class AxisResult:
     """One axis of one dataset and model, for page, terminal, gate, comparison, figures and trackers alike.
 
-    `rows`, `samples` and `exhibits` are those of the axis, `settings` its parameters as the manifest has them;
+    `rows`, `samples` and `gallery` are those of the axis, `settings` its parameters as the manifest has them;
     `related` has the rows of every evaluation of the same dataset and model, `marks` what one of these says that every
     axis should mark of an explainer, `computed` what the axis made of its results.
     """
@@ -121,7 +121,7 @@ class AxisResult:
     cube: Cube
     rows: pd.DataFrame
     samples: pd.DataFrame
-    exhibits: Sequence[Shown]
+    gallery: Sequence[GalleryItem]
     settings: Mapping[str, Any]
     manifest: Manifest
     related: pd.DataFrame
@@ -363,7 +363,7 @@ class Adopted:
         """The evaluation itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
         return self.of
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         yield from self.of(subject)
 
     def conditions(self) -> list[Condition]:

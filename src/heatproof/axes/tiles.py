@@ -13,7 +13,7 @@ from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Panel, Tiles
 from heatproof.drawing.pictures import pair_card
 from heatproof.drawing.prose import number, records
-from heatproof.evaluation import CLEAN, Condition, Shown
+from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.calibration import pair_scores
 from heatproof.statistics.cubes import Array, Cube
@@ -28,7 +28,7 @@ def tiles_of(
 
     `asked` is the question of the axis, with a place for the noun of a sample.
     """
-    explained = [item for item in result.exhibits if item.explainer]
+    explained = [item for item in result.gallery if item.explainer]
     perturbed = {item.sample for item in explained if item.condition != CLEAN[0]}
     samples = perturbed & set(result.cube.samples)
     if not samples or measure not in result.cube.values:
@@ -66,7 +66,7 @@ def tiles_of(
 
 
 def _in_order(
-    samples: Collection[str], cube: Cube, scores: Array, exhibits: Sequence[Shown]
+    samples: Collection[str], cube: Cube, scores: Array, gallery: Sequence[GalleryItem]
 ) -> list[str]:
     """Return the samples in the order in which they are offered.
 
@@ -80,7 +80,7 @@ def _in_order(
     median = np.nanmedian(means) if np.isfinite(means).any() else 0.0
     from_median = np.nan_to_num(np.abs(means - median), nan=np.inf)
     unscored_conditions = (~is_scored.any(0)).sum(0)
-    side = {item.sample: max(item.image.shape) if item.image.ndim == 3 else 0 for item in exhibits}
+    side = {item.sample: max(item.image.shape) if item.image.ndim == 3 else 0 for item in gallery}
 
     def rank(sample: str) -> tuple[int, int, float, str]:
         position = cube.samples.index(sample)

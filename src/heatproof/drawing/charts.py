@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from heatproof.drawing.sheet import Plot
-from heatproof.evaluation import Condition, Shown
+from heatproof.evaluation import Condition, GalleryItem
 
 AT_ONCE = 12
 """How many plots of a chart are shown before the rest is folded."""
@@ -71,6 +71,6 @@ class Tiles:
 
     columns: Sequence[tuple[Condition, str]]
     samples: Sequence[str]
-    shown: Mapping[tuple[str, Condition, str], Shown]
+    shown: Mapping[tuple[str, Condition, str], GalleryItem]
     scores: Mapping[tuple[str, Condition, str], tuple[float, str]]
     asked: str = ""

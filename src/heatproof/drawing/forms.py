@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from heatproof.drawing.methods import COLOURS
 from heatproof.drawing.prose import number
 from heatproof.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 
 BARS, SEEN = 24, 4
 """Up to how many columns a row has bars, and how many channels of a series are seen."""
@@ -25,19 +25,19 @@ BADGE = 40
 """Pixels at the right that the badge of a score may cover."""
 
 
-def is_drawn(shown: Shown) -> bool:
+def is_drawn(shown: GalleryItem) -> bool:
     """Whether a map is made of marks; that of a photograph, a series or a long row is made of pixels."""
     return shown.kind in ("text", "graph", "set") or (
         shown.kind == "table" and shown.image.shape[1] <= BARS
     )
 
 
-def is_wide(shown: Shown) -> bool:
+def is_wide(shown: GalleryItem) -> bool:
     """Whether a tile is wider than high."""
     return shown.kind in ("series", "table", "text")
 
 
-def ground(shown: Shown, width: float, height: float, values: bool = False) -> Sheet:
+def ground(shown: GalleryItem, width: float, height: float, values: bool = False) -> Sheet:
     """What lies under a map: a curve, the names of columns, with `values` beside them, words, or nodes with edges."""
     sheet = Sheet(width, height)
     if shown.kind == "text":
@@ -75,7 +75,7 @@ def ground(shown: Shown, width: float, height: float, values: bool = False) -> S
 
 
 def over(
-    shown: Shown, unit: NDArray[np.float32], signed: bool, width: float, height: float
+    shown: GalleryItem, unit: NDArray[np.float32], signed: bool, width: float, height: float
 ) -> Sheet:
     """A map with a value from −1 to 1 for each word, node or column: as its background, its disc or its bar."""
     sheet = Sheet(width, height)
@@ -133,7 +133,9 @@ def _flow(
     return size, [place for place in places if place[1] <= height - 4]
 
 
-def _spots(shown: Shown, width: float, height: float) -> tuple[list[tuple[float, float]], float]:
+def _spots(
+    shown: GalleryItem, width: float, height: float
+) -> tuple[list[tuple[float, float]], float]:
     """Where nodes are drawn, on one scale both ways, and how large."""
     at, radius = shown.image[:, :2], max(2.5, min(6.0, 22 / max(len(shown.image), 1) ** 0.5))
     low, high = (at.min(0), at.max(0)) if len(at) else (np.zeros(2), np.ones(2))

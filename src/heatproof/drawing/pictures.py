@@ -17,7 +17,7 @@ from PIL import Image
 from heatproof.drawing import forms
 from heatproof.drawing.methods import INKS, Look
 from heatproof.drawing.sheet import Picture, Sheet
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 
 PHOTO_SIDE, LARGEST_MAP = 160, 224
 SIGNED = tuple(INKS[name][0] for name in ("against", "for"))
@@ -168,7 +168,7 @@ def label_words(known: pd.DataFrame, sample: str) -> str:
     return "label agrees" if right else f"label is class {int(label)}"
 
 
-def draw_ground(item: Shown, wide: float, tall: float, side: int = PHOTO_SIDE) -> str:
+def draw_ground(item: GalleryItem, wide: float, tall: float, side: int = PHOTO_SIDE) -> str:
     """What lies under a map, as a data URI: a photograph of at most `side` pixels, or a drawing."""
     return (
         photo(item.image, side)
@@ -177,7 +177,9 @@ def draw_ground(item: Shown, wide: float, tall: float, side: int = PHOTO_SIDE) -
     )
 
 
-def draw_over(item: Shown, signed: bool, wide: float, tall: float, side: int = LARGEST_MAP) -> str:
+def draw_over(
+    item: GalleryItem, signed: bool, wide: float, tall: float, side: int = LARGEST_MAP
+) -> str:
     """The map, as a data URI: pixels, or marks of the size of their ground; empty where there is none."""
     if item.map is None or not forms.is_drawn(item):
         return "" if item.map is None else draw_map(item.map, signed, side)
@@ -185,7 +187,7 @@ def draw_over(item: Shown, signed: bool, wide: float, tall: float, side: int = L
 
 
 def placed(
-    sheet: Sheet, item: Shown, signed: bool, x: float, y: float, wide: float, tall: float
+    sheet: Sheet, item: GalleryItem, signed: bool, x: float, y: float, wide: float, tall: float
 ) -> None:
     """A map on what lies under it, for paper."""
     assert item.map is not None  # else there is no tile
@@ -201,7 +203,7 @@ def placed(
 
 
 def pair_card(
-    look: Look, before: Shown, after: Shown, badge: str, words: str, side: int = 112
+    look: Look, before: GalleryItem, after: GalleryItem, badge: str, words: str, side: int = 112
 ) -> Markup:
     """The map of a method before and after a change, each over what the model saw, with a score in the corner."""
     signed, wide = (

@@ -21,7 +21,7 @@ from heatproof.drawing.forms import ground, is_drawn, is_wide, uri
 from heatproof.drawing.methods import Look, settings_of
 from heatproof.drawing.plots import Mark, mark, of_marks
 from heatproof.drawing.prose import number, records
-from heatproof.evaluation import CLEAN, Condition, Shown
+from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.models.modality import WORDS
 from heatproof.report.findings import PILOT, unreadable
 
@@ -188,7 +188,7 @@ class ProofSheet:
         said = pictures.prediction(known, sample)
         return f"{said}, {pictures.label_words(known, sample)}" if said else ""
 
-    def seen(self, tiles: Tiles, condition: Condition, sample: str) -> Shown | None:
+    def seen(self, tiles: Tiles, condition: Condition, sample: str) -> GalleryItem | None:
         """The input under a condition, which all explainers share; None where each has its own."""
         items = [s for e in self.rows if (s := tiles.shown.get((e, condition, sample))) is not None]
         same = items and all(np.array_equal(items[0].image, other.image) for other in items[1:])
@@ -230,7 +230,7 @@ class ProofSheet:
             ]
         return [album.add(uri(ground(item, self.wide, self.size, values=True))), now]
 
-    def _map(self, item: Shown, side: int) -> str:
+    def _map(self, item: GalleryItem, side: int) -> str:
         """A map for the page; those of controls are half as wide, for they are noise and cost as much as all others."""
         side = side // 2 if self.looks[item.explainer].control else side
         return pictures.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)

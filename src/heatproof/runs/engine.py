@@ -23,7 +23,7 @@ from heatproof import rand
 from heatproof.data import Data, Loaded
 from heatproof.data.dataset import READING_AHEAD, decoding
 from heatproof.errors import UserError
-from heatproof.evaluation import Condition, Exhibit, Pairwise, Scores
+from heatproof.evaluation import Condition, GalleryImage, Pairwise, Scores
 from heatproof.models import Model
 from heatproof.models.batches import Workbench
 from heatproof.models.modality import watches
@@ -32,7 +32,7 @@ from heatproof.runs import tables
 from heatproof.runs.differences import listed
 from heatproof.runs.directory import Job, PartKey, PartWriter, RunDirectory
 from heatproof.runs.kept import MAPS, map_rows
-from heatproof.runs.pictures import exhibit_rows
+from heatproof.runs.pictures import gallery_rows
 from heatproof.runs.plan import Plan
 from heatproof.runs.shard import References, Shard, load_references
 from heatproof.runs.threads import read_ahead
@@ -228,11 +228,11 @@ def _run_shard(
             key=lambda r: r.explainer,
         ):
             kept = list(results)
-            exhibits = [r for r in kept if isinstance(r, Exhibit)]
-            if exhibits:
+            gallery = [r for r in kept if isinstance(r, GalleryImage)]
+            if gallery:
                 writer.write(
                     PartKey.gallery(job, evaluation, name),
-                    partial(exhibit_rows, dataset, model_name, evaluation, exhibits, data, large),
+                    partial(gallery_rows, dataset, model_name, evaluation, gallery, data, large),
                 )
             scores = [r for r in kept if isinstance(r, Scores)]
             # Before the scores, whose part says that this piece of work is finished.
@@ -281,11 +281,11 @@ def _told(tick: Tick, evaluation: str, explainer: str, amount: int = 0) -> None:
 
 
 def _ticking(
-    stream: Iterator[Scores | Exhibit],
+    stream: Iterator[Scores | GalleryImage],
     tick: Tick,
     amount: int,
     announced: Collection[Condition],
-) -> Iterator[Scores | Exhibit]:
+) -> Iterator[Scores | GalleryImage]:
     """Pass results through, and tell the progress bar of every condition that is new.
 
     Only conditions that were `announced` count, if any were: noise floors and other checks have conditions besides.

@@ -19,35 +19,35 @@ from heatproof.data.graphs import NODES
 from heatproof.data.sequences import spelled
 from heatproof.drawing.forms import layout
 from heatproof.errors import Damaged
-from heatproof.evaluation import Exhibit, Shown
+from heatproof.evaluation import GalleryImage, GalleryItem
 from heatproof.runs import digests
 from heatproof.runs.directory import RunDirectory
 from heatproof.runs.storage import Place
 from heatproof.types import KIND_BY_DIMENSIONS
 
-EXHIBITS = pa.schema(
+GALLERY = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]
     + [("level", pa.float64()), ("sample", pa.string()), ("image", pa.binary())]
     + [("map", pa.binary()), ("height", pa.int32()), ("width", pa.int32()), ("note", pa.string())]
     + [("kind", pa.string()), ("words", pa.list_(pa.string()))]
 )
-_OF_AN_EXHIBIT = ("explainer", "condition", "level", "sample", "note")
+_GALLERY_COLUMNS = ("explainer", "condition", "level", "sample", "note")
 THUMBNAIL, LARGE, LONGEST = 128, 224, 400
 """The longer side of pictures, of those of a few samples, and how many steps of a series are kept."""
 JPEG = b"\xff\xd8"
 
 
-def exhibit_rows(
+def gallery_rows(
     dataset: str,
     model: str,
     evaluation: str,
-    exhibits: Iterable[Exhibit],
+    gallery: Iterable[GalleryImage],
     data: Data | None = None,
     large: Collection[str] = (),
 ) -> pa.Table:
     """Inputs as small JPEGs or numbers, their maps summed over channels in eight bits, the words that `data` has."""
     rows = []
-    for e in exhibits:
+    for e in gallery:
         kind, image, total, words = _seen(e, data, LARGE if e.sample in large else THUMBNAIL)
         row: dict[str, Any] = {
             "dataset": dataset,
@@ -55,7 +55,10 @@ def exhibit_rows(
             "evaluation": evaluation,
             "map": None,
         }
-        row |= {name: getattr(e, name) for name in _OF_AN_EXHIBIT} | {"kind": kind, "words": words}
+        row |= {name: getattr(e, name) for name in _GALLERY_COLUMNS} | {
+            "kind": kind,
+            "words": words,
+        }
         row["image"] = _jpeg(image) if image.ndim == 3 else image.numpy().tobytes()
         row["height"], row["width"] = image.shape[-2:]
         if total is not None:
@@ -64,10 +67,12 @@ def exhibit_rows(
             )  # only the shape is shown, and 255 shades show it
             row["map"] = (total / peak * 127).round().to(torch.int8).numpy().tobytes()
         rows.append(row)
-    return pa.Table.from_pylist(rows, schema=EXHIBITS)
+    return pa.Table.from_pylist(rows, schema=GALLERY)
 
 
-def _seen(e: Exhibit, data: Data | None, side: int) -> tuple[str, Tensor, Tensor | None, list[str]]:
+def _seen(
+    e: GalleryImage, data: Data | None, side: int
+) -> tuple[str, Tensor, Tensor | None, list[str]]:
     """The kind of data, what is drawn of it (C, H, W) or (C, T), its map (H, W) or (T,), and words for its parts."""
     x, aux = e.image.detach().cpu(), {name: tensor.detach().cpu() for name, tensor in e.aux.items()}
     values = None if e.map is None else e.map.detach().float().cpu()
@@ -119,12 +124,12 @@ def _planes(volume: Tensor, empty: float) -> Tensor:
     return whole
 
 
-def read_exhibits(root: Place) -> list[Shown]:
+def read_gallery(root: Place) -> list[GalleryItem]:
     """The pictures of the gallery."""
     run_directory = RunDirectory(root)
     paths = run_directory.parts("gallery")
-    shown: list[Shown] = []
-    for path, rows in zip(paths, run_directory.read_files(paths, EXHIBITS), strict=True):
+    shown: list[GalleryItem] = []
+    for path, rows in zip(paths, run_directory.read_files(paths, GALLERY), strict=True):
         try:
             shown += map(_shown, rows.to_pylist())
         except (OSError, ValueError, TypeError, SyntaxError, Image.DecompressionBombError) as error:
@@ -134,7 +139,7 @@ def read_exhibits(root: Place) -> list[Shown]:
     return shown
 
 
-def _shown(row: dict[str, Any]) -> Shown:
+def _shown(row: dict[str, Any]) -> GalleryItem:
     size = (row["height"], row["width"])
     if row["image"].startswith(JPEG):
         with Image.open(io.BytesIO(row["image"]), formats=("JPEG",)) as picture:
@@ -157,7 +162,7 @@ def _shown(row: dict[str, Any]) -> Shown:
         row["sample"],
     )
     more = (row["evaluation"], row["note"], row["kind"], tuple(row["words"]))
-    return Shown(*place, image, drawn, *more)
+    return GalleryItem(*place, image, drawn, *more)
 
 
 def _shrink(picture: Tensor, side: int) -> Tensor:

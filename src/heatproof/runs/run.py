@@ -20,7 +20,7 @@ from heatproof.runs import kept, tables
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.directory import FOLDERS, RunDirectory
 from heatproof.runs.manifest import Manifest
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.storage import Place, place
 from heatproof.runs.verify import missing
 from heatproof.statistics.cubes import Cube
@@ -200,11 +200,11 @@ class Run:
         parts = [part for kind in FOLDERS for part in self.directory.parts(kind)]
         known = self._known_results
         if known is None or known.parts != parts or (gallery and not known.has_gallery):
-            exhibits = read_exhibits(self.path) if gallery else []
+            items = read_gallery(self.path) if gallery else []
             results = axes.every_axis_result(
                 self.in_study_order(),
                 self.samples(),
-                exhibits,
+                items,
                 self.manifest,
                 self.references(),
             )

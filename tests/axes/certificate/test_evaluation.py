@@ -24,7 +24,7 @@ from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE
 from heatproof.axes.certificate.flips import TRIALS, find_flips
 from heatproof.features import Patches, Pixels, Superpixels, Tokens, count
 from heatproof.maps.masks import select
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.tables import KEY
 from support.small import model, pictures
 
@@ -105,8 +105,7 @@ def test_explainers_certified_together_have_the_rows_and_flips_of_those_alone_in
     def found(methods, rows):
         done = heatproof.evaluate(model(), pictures(5), methods, axis, batch_size=rows)
         shown = {
-            (e.explainer, e.sample, e.condition): (e.level, e.note)
-            for e in read_exhibits(done.path)
+            (e.explainer, e.sample, e.condition): (e.level, e.note) for e in read_gallery(done.path)
         }
         return done.table().set_index(KEY).sort_index()[["value", "status", "reason"]], shown
 
@@ -447,7 +446,7 @@ def test_exhibits_really_flip():
     )
     shown = {
         (e.explainer, e.sample, e.condition): e
-        for e in read_exhibits(done.path)
+        for e in read_gallery(done.path)
         if e.evaluation == "certificate"
     }
     assert len(shown) == 2 * EXAMPLES * 3
@@ -501,7 +500,7 @@ def test_other_data_has_no_pictures_and_lone_features_a_reason():
     net = torch.nn.Linear(6, 3)
     done = heatproof.evaluate(net, numbers, ["random"], Certificate(radii=(1,), features=Pixels()))
     assert set(done.table().status) == {"ok"} and not [
-        e for e in read_exhibits(done.path) if e.explainer
+        e for e in read_gallery(done.path) if e.explainer
     ]
 
     images, _ = pictures(2)

@@ -21,9 +21,9 @@ from heatproof.axes.certificate.words import certificate_lead
 from heatproof.axes.contract import AxisResult, findings_of, page_of
 from heatproof.drawing.charts import Panel
 from heatproof.drawing.prose import at_least
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 from heatproof.features import Patches
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.statistics import exact_share
 from heatproof.statistics.bounds import clopper_pearson_low
 from support.manifests import manifest_of
@@ -166,12 +166,12 @@ def test_decisions_and_hard_certificates_have_a_chart():
     assert certified.rate_chart(judged(rows_of(entries, "certificate"))) is None
 
 
-def pictured(sample: str, explainer: str, added: int) -> list[Shown]:
+def pictured(sample: str, explainer: str, added: int) -> list[GalleryItem]:
     image = np.full((32, 32, 3), 90, np.uint8)
     region = np.zeros((32, 32), np.float32)
     region[:8, : 8 * added] = 1
     place = ("photos", "net", explainer)
-    flip = Shown(
+    flip = GalleryItem(
         *place,
         FLIP,
         float(added),
@@ -181,8 +181,8 @@ def pictured(sample: str, explainer: str, added: int) -> list[Shown]:
         note="teapot (41 %)" if added else NO_FLIP,
     )
     return [
-        Shown(*place, INPUT, 0.0, sample, image, None, note="cat <b> (80 %)"),
-        Shown(*place, EXPLANATION, 0.0, sample, image, None, note="cat (60 %)"),
+        GalleryItem(*place, INPUT, 0.0, sample, image, None, note="cat <b> (80 %)"),
+        GalleryItem(*place, EXPLANATION, 0.0, sample, image, None, note="cat (60 %)"),
         flip,
     ]
 
@@ -192,10 +192,8 @@ def test_the_example_shows_the_sample_with_most_flips_first():
     shown += pictured("s1", "grad_cam", 2) + pictured("s1", "random", 1)
     entries = [(e, "rate", "radius", 3.0, [0.5] * 2) for e in ("grad_cam", "random")]
 
-    def example(exhibits: list[Shown]) -> Panel | None:
-        return certified.example(
-            replace(judged(rows_of(entries, "certificate")), exhibits=exhibits)
-        )
+    def example(gallery: list[GalleryItem]) -> Panel | None:
+        return certified.example(replace(judged(rows_of(entries, "certificate")), gallery=gallery))
 
     panel = example(shown)
     head, folded = panel.html.split("<details>")
@@ -232,7 +230,7 @@ def test_a_real_run_is_drawn():
         ),
     }
     done = heatproof.evaluate(model(), pictures(4), ["saliency", "random"], axes)
-    results = axis_results(done.table(), done.samples(), read_exhibits(done.path), done.manifest)
+    results = axis_results(done.table(), done.samples(), read_gallery(done.path), done.manifest)
     drawn = {result.label: page_of(result.axis).parts(result) for result in results}
     assert [part.key for part in drawn["certificate"]] == ["certified", "calibrated", "example"]
     assert isinstance(drawn["certificate"][-1], Panel)

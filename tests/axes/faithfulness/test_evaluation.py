@@ -17,7 +17,7 @@ from heatproof.axes.faithfulness.evaluation import NEEDS, Faithfulness
 from heatproof.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
 from heatproof.errors import make
 from heatproof.features import Patches, Pixels, Tokens
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.tables import KEY
 from support.small import model, pictures
 
@@ -388,7 +388,7 @@ def test_the_strip_shows_the_image_as_its_pixels_go():
         imputers=["zero", "noisy_linear"], fractions=(0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9), metrics=()
     )
     done = run(axis, 2, ["input_x_gradient"])
-    strip = [e for e in read_exhibits(done.path) if e.condition == "zero morf"]
+    strip = [e for e in read_gallery(done.path) if e.condition == "zero morf"]
     assert len(strip) == 2 * 6
     one = sorted((e for e in strip if e.sample == strip[0].sample), key=lambda e: e.level)
     assert [e.level for e in one] == [0.0, 0.1, 0.3, 0.4, 0.7, 0.9]
@@ -403,7 +403,7 @@ def test_features_other_than_pixels_go_as_a_whole():
         imputers="zero", fractions=(0.5,), features=Patches(16), metrics=(), orders=("morf",)
     )
     done = run(axis, 1, ["input_x_gradient"])
-    (gone,) = [e for e in read_exhibits(done.path) if e.level == 0.5]
+    (gone,) = [e for e in read_gallery(done.path) if e.level == 0.5]
     quarters = [gone.image[r : r + 16, c : c + 16].max() < 40 for r in (0, 16) for c in (0, 16)]
     assert sum(quarters) == 2
 

@@ -24,10 +24,10 @@ from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import looks, removal_words
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.sheet import Dot, Words
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 from heatproof.report import build_report
 from heatproof.report.sections import sections_of
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.tables import read_samples
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.manifests import manifest_of
@@ -383,7 +383,7 @@ def test_hostile_names_are_inert() -> None:
     )
     image = np.full((8, 8, 3), 90, np.uint8)
     shown = [
-        Shown(
+        GalleryItem(
             "photos", "net", NASTY, f"{hostile} morf", f, NASTY, image, None, "faithfulness", NASTY
         )
         for f in (0.0, 0.5)
@@ -412,9 +412,9 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
     g = np.random.default_rng(0)
     noise, kept = g.integers(0, 255, (128, 128, 3), dtype=np.uint8), np.eye(128, dtype=np.float32)
 
-    def shown(explainers: Sequence[str], sample: str = "a.png") -> list[Shown]:
+    def shown(explainers: Sequence[str], sample: str = "a.png") -> list[GalleryItem]:
         return [
-            Shown(
+            GalleryItem(
                 "photos",
                 "net",
                 e,
@@ -429,9 +429,9 @@ def test_the_strip_shows_one_image_and_stays_small() -> None:
             for f in (0.5, 0.0, 0.9)
         ]
 
-    def drawn(exhibits: list[Shown], order: Sequence[str]) -> Panel | None:
+    def drawn(gallery: list[GalleryItem], order: Sequence[str]) -> Panel | None:
         study = {"explainers": {key: {} for key in order}}
-        return strip(axis_of(made_up(n=2), exhibits=exhibits, manifest=manifest_of(study)), order)
+        return strip(axis_of(made_up(n=2), gallery=gallery, manifest=manifest_of(study)), order)
 
     panel = drawn([*shown(["lime", "grad_cam"]), *shown(["lime"], "b.png")], ["grad_cam", "lime"])
     assert (
@@ -457,7 +457,7 @@ def test_a_real_run(tmp_path: Any) -> None:
     root = tmp_path / "run"
     page = Page(
         build_report(
-            axis_results(run.table(), read_samples(root), read_exhibits(root), run.manifest),
+            axis_results(run.table(), read_samples(root), read_gallery(root), run.manifest),
             read_samples(root),
             run.manifest,
         )

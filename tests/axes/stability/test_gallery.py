@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import heatproof
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from support.small import model, pictures
 
 
@@ -15,6 +15,6 @@ def test_a_pair_has_a_picture_of_its_map_exactly_where_it_has_a_score(tmp_path: 
         model(), pictures(6)[0], "saliency", {"s": {"stability": asked}}, tmp_path
     )
     status = run.table().query("measure == 'fass'").set_index(["condition", "sample"])["status"]
-    shown = [e for e in read_exhibits(run.path) if (e.condition, e.sample) in status.index]
+    shown = [e for e in read_gallery(run.path) if (e.condition, e.sample) in status.index]
     assert {e.map is not None for e in shown} == {True, False}, "some flip"
     assert all((e.map is not None) == (status[e.condition, e.sample] == "ok") for e in shown)

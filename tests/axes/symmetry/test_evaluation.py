@@ -18,7 +18,7 @@ from heatproof.axes.symmetry.scores import equivariance, max_sensitivity, model_
 from heatproof.errors import BadParameter, make
 from heatproof.explainers import GradientShap, InputXGradient, Saliency
 from heatproof.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
-from heatproof.runs.pictures import read_exhibits
+from heatproof.runs.pictures import read_gallery
 from heatproof.runs.tables import KEY
 from heatproof.types import Moved
 
@@ -255,7 +255,7 @@ def test_a_prediction_that_is_not_finite_is_undefined():
 
 def test_the_gallery_shows_the_element_with_the_lowest_score(tmp_path):
     done = run(Symmetry(group=Dihedral(4)), {"saliency": Saliency()}, out=tmp_path / "run")
-    shown = [s for s in read_exhibits(tmp_path / "run") if s.explainer == "saliency"]
+    shown = [s for s in read_gallery(tmp_path / "run") if s.explainer == "saliency"]
     assert {s.condition for s in shown} == {"clean", "dihedral"}
     assert len(shown) == 2 * len(images())
     model, batch = standard(), images()

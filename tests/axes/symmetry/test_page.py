@@ -22,7 +22,7 @@ from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import colour_of
 from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Dot
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 from support.manifests import manifest_of
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
@@ -76,14 +76,14 @@ def rows_of(
 
 
 def result_of(
-    rows: pd.DataFrame, exhibits=(), settings: Any = D4, explainers: Any = None
+    rows: pd.DataFrame, gallery=(), settings: Any = D4, explainers: Any = None
 ) -> AxisResult:
     samples = pd.DataFrame(
         {"sample": sorted(rows["sample"].unique()), "predicted_name": "cat", "probability": 0.9}
     )
     samples = samples.assign(error="", dataset=rows["dataset"].iloc[0], model=rows["model"].iloc[0])
     study = {"explainers": explainers or {}, "evaluations": {"symmetry": settings}}
-    (result,) = axes.axis_results(rows, samples, list(exhibits), manifest_of(study))
+    (result,) = axes.axis_results(rows, samples, list(gallery), manifest_of(study))
     return result
 
 
@@ -264,7 +264,7 @@ def test_layers_are_result_by_their_largest_error():
     assert layer_table(result_of(rows_of({"ig": 0.9}))) is None
 
 
-def exhibits(
+def gallery(
     explainers=("ig", "lime"),
     samples=("s000", "s001"),
     side=32,
@@ -288,13 +288,13 @@ def exhibits(
                     attribution,
                     "symmetry",
                 )
-                found.append(Shown(*place, note="" if condition == "clean" else note))
+                found.append(GalleryItem(*place, note="" if condition == "clean" else note))
     return found
 
 
 def test_the_gallery_shows_the_worst_sample_of_each_method():
     values = {"ig": np.r_[0.2, 0.1, [0.5] * (N - 2)], "lime": np.r_[-0.3, np.nan, [0.5] * (N - 2)]}
-    result = result_of(rows_of(values), exhibits())
+    result = result_of(rows_of(values), gallery())
     html = failures(result).html
     cards = html.split("<figure")[1:]
     assert [("LIME" in card, "s000" in card) for card in cards] == [(True, True), (False, False)], (
@@ -317,7 +317,7 @@ def test_the_gallery_shows_the_worst_sample_of_each_method():
         ) == 3
     assert (
         failures(result_of(rows_of(values))) is None
-        and failures(result_of(rows_of(values), exhibits()[:1])) is None
+        and failures(result_of(rows_of(values), gallery()[:1])) is None
     )
 
 
@@ -325,7 +325,7 @@ def test_a_large_gallery_stays_small():
     names = tuple(f"method_{i}" for i in range(30))
     result = result_of(
         rows_of({name: 0.01 * i for i, name in enumerate(names)}),
-        exhibits(names, ("s000",), side=224),
+        gallery(names, ("s000",), side=224),
     )
     panel = failures(result)
     assert len(panel.html) < 1_500_000 and panel.html.count("<figure") == 12
@@ -478,7 +478,7 @@ def nasty() -> AxisResult:
     )
     rows["sample"] += NASTY
     rows["reason"] = rows["reason"].where(rows["reason"] == "", NASTY)
-    shown = exhibits((NASTY,), (f"s001{NASTY}",), note=NASTY)
+    shown = gallery((NASTY,), (f"s001{NASTY}",), note=NASTY)
     settings = {**D4, "group": {"name": "own", "title": NASTY}}
     result = result_of(rows, shown, settings)
     return replace(result, samples=result.samples.assign(predicted_name=NASTY))

@@ -10,7 +10,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
 from heatproof.maps.chance import K, check_k, over_references, profile_of
 from heatproof.maps.similarity import Profile, compare, compare_all
 from heatproof.maps.undefined import reasons
@@ -83,7 +83,7 @@ class Agreement:
         """The evaluation itself."""
         return self
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, other explainer and measure."""
         kind = modality(subject.model, subject.batch)
         maps, references = {}, {}

@@ -19,7 +19,7 @@ from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanati
 from heatproof.axes.certificate.flips import TRIALS, as_pictures, find_flips
 from heatproof.axes.certificate.sequential import OPEN, YES, Method, estimate_rule
 from heatproof.errors import UserError
-from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
 from heatproof.features import GroupingField, Patches, count, fixed, spread
 from heatproof.features.fill import Fill
 from heatproof.maps.masks import select
@@ -83,7 +83,7 @@ MEASURES = (
 
 RADIUS = "radius"
 INPUT, EXPLANATION, FLIP = "input", "explanation", "flip"
-"""Conditions of the exhibits: x, x ⊙ α, and x ⊙ β with as many added features as the level says, 0 where none flip."""
+"""Conditions of the gallery: x, x ⊙ α, and x ⊙ β with as many added features as the level says, 0 where none flip."""
 EXAMPLES = 2
 """How many samples of an explainer a flip is searched for; each costs up to `TRIALS` passes that no row counts."""
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
@@ -173,7 +173,7 @@ class Certificate:
     See `heatproof.certify` for these and the other parameters; radii "all" are 1, 2, … up to all features. Several
     fractions make a sweep, with a condition each. At level 0 `sufficient` says whether the explanation alone is
     predicted like the whole input. What must stay is the prediction on the explanation alone, or with `anchor` "full"
-    that on the whole input. Shown samples come with a flip, where one is found.
+    that on the whole input. Samples in the gallery come with a flip, where one is found.
 
     >>> Certificate(radii=(1, 3)).conditions()
     [('radius', 0.0), ('radius', 1.0), ('radius', 3.0)]
@@ -251,7 +251,7 @@ class Certificate:
                 f"fill 'blur' is for images, volumes and series, got samples of shape {tuple(shape)}"
             )
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer.
 
         As many explainers as a batch has room for are certified together: the later looks are at few samples.
@@ -267,13 +267,13 @@ class Certificate:
             ]
             explanations = [self.explanations(subject, name, f) for name, _, f in requests]
             results = self.certified(subject, subject.model, explanations, subject.target)
-            exhibits = self._exhibits(subject, explanations[:: len(self.fractions)])
+            gallery = self._gallery(subject, explanations[:: len(self.fractions)])
             for request, chosen, result in zip(requests, explanations, results, strict=True):
                 name, condition, fraction = request
                 chance = random_sets.rates(chosen) if random_sets else None
                 for column in self.columns(subject.model, chosen, result, condition, chance):
                     yield column if condition == RADIUS else replace(column, share=fraction)
-                yield from exhibits.pop(name, ())
+                yield from gallery.pop(name, ())
 
     def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
         """The features that the maps of an explainer select; samples without a usable map say why."""
@@ -414,11 +414,11 @@ class Certificate:
         )
         return [] if model.task.exclusive else [f"{lost}{model.task.name} has no classes"]
 
-    def _exhibits(
+    def _gallery(
         self, subject: Subject, chosen: Sequence[Explanations]
-    ) -> dict[str, list[Exhibit]]:
+    ) -> dict[str, list[GalleryImage]]:
         """x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
-        found: dict[str, list[Exhibit]] = {one.explainer: [] for one in chosen}
+        found: dict[str, list[GalleryImage]] = {one.explainer: [] for one in chosen}
         wanted = sorted(subject.showcase)[:EXAMPLES]
         own = [one.only(wanted) for one in chosen]
         shown = joined(subject.batch, own)
@@ -456,7 +456,7 @@ class Certificate:
                 (FLIP, float(added[i].sum()), flipped[i], regions[i], note),
             ):
                 found[name].append(
-                    Exhibit(name, condition, level, batch.ids[i], picture, region, said)
+                    GalleryImage(name, condition, level, batch.ids[i], picture, region, said)
                 )
         return found
 

@@ -23,7 +23,7 @@ from heatproof.drawing.pictures import photo, strip_row
 from heatproof.drawing.plots import DASHES, Curve, Mark, by_method, of_marks
 from heatproof.drawing.prose import records
 from heatproof.drawing.sheet import Plot
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 
 MOST_EXAMPLES = 24
 HIGHLIGHT = (240, 200, 40)  # the paper's yellow
@@ -220,7 +220,7 @@ def example(result: AxisResult) -> Panel | None:
     """One sample as in the paper's Figure 1, a row per explainer; the other samples are folded away."""
     groups = {
         key: {item.condition: item for item in items}
-        for key, items in groupby(sorted(result.exhibits, key=_row_of), key=_row_of)
+        for key, items in groupby(sorted(result.gallery, key=_row_of), key=_row_of)
     }
     rows = {key: row for key, row in groups.items() if {INPUT, EXPLANATION, FLIP} <= row.keys()}
     if not rows:
@@ -253,11 +253,11 @@ def example(result: AxisResult) -> Panel | None:
     return Panel("example", "A few features more", caption, body, strip=True)
 
 
-def _row_of(item: Shown) -> tuple[str, str]:
+def _row_of(item: GalleryItem) -> tuple[str, str]:
     return item.sample, item.explainer
 
 
-def _row(sample: str, explainer: str, row: Mapping[str, Shown]) -> Markup:
+def _row(sample: str, explainer: str, row: Mapping[str, GalleryItem]) -> Markup:
     flip = row[FLIP]
     tiles = [
         (row[INPUT].image, "input", row[INPUT].note),

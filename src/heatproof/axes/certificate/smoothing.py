@@ -27,7 +27,7 @@ from heatproof.axes.certificate.evaluation import (
 )
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations
 from heatproof.axes.certificate.sequential import Method
-from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
 from heatproof.features import GroupingField, Patches
 from heatproof.maps.undefined import NOT_FINITE
 from heatproof.models import Model
@@ -182,7 +182,7 @@ class Smoothing:
         self.certificate.check(shape)
         refuse_changing(self.features, (1, *shape))
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Columns for every λ, explainer by explainer; smoothed models, accuracy and chance serve all explainers."""
         certificate = self.certificate
         models = [self._smooth(subject, keep) for keep in self.keeps]

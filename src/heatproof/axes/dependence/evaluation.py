@@ -25,7 +25,7 @@ from heatproof.axes.dependence.change import (
     similarity_scores,
 )
 from heatproof.errors import UserError
-from heatproof.evaluation import CLEAN, Condition, Exhibit, Measure, Scores, Subject
+from heatproof.evaluation import CLEAN, Condition, GalleryImage, Measure, Scores, Subject
 from heatproof.explainers.precision import Agreed
 from heatproof.maps.chance import K, check_k
 from heatproof.maps.complexity import entropy, gini
@@ -237,7 +237,7 @@ class Dependence:
             )
         return self
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, condition, repeat and measure, explainer by explainer."""
         kind = modality(subject.model, subject.batch)
         for name, explainer in subject.explainers.items():

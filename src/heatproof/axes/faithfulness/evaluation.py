@@ -16,7 +16,7 @@ from heatproof.axes.faithfulness.kinds import KINDS, check_kind, kind_of, usual
 from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import Condition, Exhibit, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
 from heatproof.features import GroupingField, Pixels, Tokens
 from heatproof.models import Model
 from heatproof.models.modality import modality
@@ -396,6 +396,6 @@ class Faithfulness:
                     "from what is kept; leave that fraction out"
                 )
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Curves, summaries and pictures, explainer by explainer."""
         yield from removal_scores(self.suited(subject.model, subject.batch), subject)

@@ -13,7 +13,7 @@ from heatproof.axes.faithfulness import curves, mask_bank, realism, sweeps
 from heatproof.axes.faithfulness.curves import Readout
 from heatproof.axes.faithfulness.kinds import KINDS
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept
-from heatproof.evaluation import Condition, Exhibit, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Scores, Subject
 from heatproof.features import Tokens, count, fixed, spread
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models.modality import modality
@@ -145,7 +145,7 @@ def labelled(features: Any, batch: Batch) -> Features:
     return Features(spread(renumbered, segments), (~kept & exists).sum(1))
 
 
-def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Exhibit]:
+def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | GalleryImage]:
     """Curves, summaries and pictures of an axis that suits the data, explainer by explainer.
 
     Explainers whose sweeps are small are swept together, so that imputations and passes come in full batches.
@@ -411,7 +411,7 @@ def _segmented(shard: Shard, group: Sequence[Explained]) -> dict[str, Swept]:
 
 def _of_curves(
     shard: Shard, explained: Explained, swept: Sequence[Swept]
-) -> Iterator[Scores | Exhibit]:
+) -> Iterator[Scores | GalleryImage]:
     """Curves of every imputer, what is read from them, and the pictures of the first imputer."""
     axis = shard.axis
     for number, imputer in enumerate(axis.imputers):
@@ -606,7 +606,7 @@ def _one_segment(subject: Subject) -> str:
 
 def _strip(
     shard: Shard, explained: Explained, imputer: Any, ranks: Tensor, read: Readouts
-) -> Iterator[Exhibit]:
+) -> Iterator[GalleryImage]:
     """The showcase's images as their most important pixels go, and the probability of their class; of images only.
 
     `ranks` (R, H, W) and what is `read` at each fraction, (R, S), belong to the rows with a map; at most STRIP of the
@@ -642,4 +642,4 @@ def _strip(
         target = int(subject.target[explained.rows[at]])
         note = f"{subject.model.class_name(target)} {float(of_class[at, step]):.2f}"
         where = (f"{label_of(imputer)} morf", levels[step])
-        yield Exhibit(explained.explainer, *where, batch.ids[n], picture, mask, note)
+        yield GalleryImage(explained.explainer, *where, batch.ids[n], picture, mask, note)

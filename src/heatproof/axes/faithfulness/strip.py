@@ -11,16 +11,14 @@ from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Panel
 from heatproof.drawing.methods import removal_words
 from heatproof.drawing.pictures import photo, strip_row
-from heatproof.evaluation import Shown
+from heatproof.evaluation import GalleryItem
 
 SIDE, MOST = 96, 12
 
 
 def strip(result: AxisResult, order: Iterable[str]) -> Panel | None:
     """The first showcase sample as its most relevant pixels go, a row for every explainer."""
-    going = [
-        item for item in result.exhibits if result.cube.made_of(item.condition).order == "morf"
-    ]
+    going = [item for item in result.gallery if result.cube.made_of(item.condition).order == "morf"]
     if not going:
         return None
     sample = going[0].sample
@@ -47,14 +45,14 @@ def strip(result: AxisResult, order: Iterable[str]) -> Panel | None:
     return Panel("going", "One image as its pixels go", caption, body, strip=True)
 
 
-def _mask(item: Shown) -> list[str]:
+def _mask(item: GalleryItem) -> list[str]:
     """Which pixels are kept, where that was stored."""
     if item.map is None:
         return []
     return [photo(np.repeat((255 * (item.map > 0.5)).astype(np.uint8)[..., None], 3, -1), SIDE)]
 
 
-def _tile(sample: str, explainer: str, item: Shown) -> tuple[list[str], str, str, str]:
+def _tile(sample: str, explainer: str, item: GalleryItem) -> tuple[list[str], str, str, str]:
     title = f"{100 * item.level:g} % gone" if item.level else "whole image"
     return (
         [photo(item.image, SIDE), *_mask(item)],

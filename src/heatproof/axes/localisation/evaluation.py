@@ -19,7 +19,7 @@ from heatproof.evaluation import (
     OK,
     UNDEFINED,
     Condition,
-    Exhibit,
+    GalleryImage,
     Measure,
     Scores,
     Subject,
@@ -149,7 +149,7 @@ class Localisation:
             )
         return replace(self, by=by)
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer and measure, with its chance level."""
         if self.by == MOSAICS:
             batch, excluded = mosaics(subject)

@@ -24,7 +24,7 @@ from heatproof.evaluation import (
     UNDEFINED,
     Chance,
     Condition,
-    Exhibit,
+    GalleryImage,
     Measure,
     Role,
     Scores,
@@ -290,7 +290,7 @@ class Stability:
 
     # ---- one shard ---------------------------------------------------------------------------
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield the scores of every explainer under every perturbation."""
         chosen = self.suited(subject.model, subject.batch)
         all_pairs = chosen._make_pairs(subject)
@@ -348,11 +348,11 @@ class Stability:
 
     def _score_explainer(
         self, subject: Subject, explainer: str, all_pairs: Sequence[Pairs]
-    ) -> Iterator[Scores | Exhibit]:
+    ) -> Iterator[Scores | GalleryImage]:
         """Yield all scores of one explainer, and the maps on show."""
         maps, reference_maps = subject.clean(explainer), subject.reference(explainer)
         for row in _rows_on_show(subject):
-            yield Exhibit.of(explainer, CLEAN, subject.batch, row, maps[row])
+            yield GalleryImage.of(explainer, CLEAN, subject.batch, row, maps[row])
         originals = Originals(
             explainer=explainer,
             maps=maps,
@@ -381,7 +381,7 @@ class Stability:
         pairs: Pairs,
         status: PairStatus,
         maps: Tensor,
-    ) -> Iterator[Scores | Exhibit]:
+    ) -> Iterator[Scores | GalleryImage]:
         """Yield the scores of one explainer under one perturbation; `maps` are those of the retained samples."""
         explained = status.retained
         status.exclude_undefined(undefined_reasons(maps, "the perturbed map"), explained)
@@ -406,7 +406,7 @@ class Stability:
 
         map_of = dict(zip(rows.tolist(), maps, strict=True))
         for row in _rows_on_show(subject):
-            yield Exhibit.of(
+            yield GalleryImage.of(
                 originals.explainer, pairs.condition, pairs.batch, row, map_of.get(row)
             )
 

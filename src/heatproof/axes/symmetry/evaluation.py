@@ -40,7 +40,7 @@ from heatproof.evaluation import (
     ALONE,
     CLEAN,
     Condition,
-    Exhibit,
+    GalleryImage,
     Measure,
     Scores,
     Span,
@@ -234,7 +234,7 @@ class Symmetry:
                 f"ssim compares images (C, H, W), got samples of shape {tuple(shape)}; use cosine"
             )
 
-    def __call__(self, subject: Subject) -> Iterator[Scores | Exhibit]:
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
         orbit = orbit_of(self.group, subject.batch, self.elements, subject.seed)
         # The order of a group of permutations depends on the padding: what a condition is called must not.
@@ -259,7 +259,7 @@ class Symmetry:
 
     def _explanation_rows(
         self, subject: Subject, explainer: str, orbit: Orbit, condition: Condition
-    ) -> Iterator[Scores | Exhibit]:
+    ) -> Iterator[Scores | GalleryImage]:
         """The score of an explainer, the checks on it, and its worst cases as pictures."""
         criterion = self._criterion(subject.explainers[explainer])
         clean = subject.clean(explainer)
@@ -417,7 +417,7 @@ def _gallery(
     clean: Tensor,
     score: Estimate,
     shown: Sequence[int],
-) -> Iterator[Exhibit]:
+) -> Iterator[GalleryImage]:
     """Every shown input with its map, and moved by the element whose score is lowest."""
     rows = torch.tensor(shown)
     # An undefined score is the lowest.
@@ -432,7 +432,7 @@ def _gallery(
     for row, sample in enumerate(shown):
         lowest = float(score.each[sample, worst[row]])
         note = f"equivariance {lowest:.2f}, the lowest of {len(orbit)}"
-        yield Exhibit.of(explainer, CLEAN, subject.batch, sample, clean[sample])
-        yield Exhibit.of(
+        yield GalleryImage.of(explainer, CLEAN, subject.batch, sample, clean[sample])
+        yield GalleryImage.of(
             explainer, where, moved, row, score.worst[sample], score.reason[sample] or note
         )
