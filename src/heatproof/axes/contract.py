@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,7 @@ from heatproof.types import Batch
 
 if TYPE_CHECKING:
     # The runs are built on the axes; they only lend them the type of a manifest.
+    from heatproof.report.components import Component
     from heatproof.runs.manifest import Manifest, TaskEntry
 
 
@@ -57,9 +58,10 @@ class Axis:
 
     `question` is what it asks, `verb` how a sentence compares two methods ("holds better than"). `evaluation` makes its
     rows; axes whose rows come from elsewhere have none. `separable` names the parameter whose entries give conditions
-    that do not depend on one another; radii of a certificate do, as they share their draws. `page`, `findings` and
-    `figures` are modules that are imported only when they are needed: `page` has `PAGE`, a `Page`; `findings` a
-    function `findings(result)`; `figures` has `ITEMS`. `explainers` are those that only this axis can make.
+    that do not depend on one another; radii of a certificate do, as they share their draws. `report` is a module that is
+    imported only when it is needed; `Report` says what it has. `page`, `findings` and `figures` are the same in three
+    modules, of axes that have no `report` yet: `page` has `PAGE`, a `Page`; `findings` a function `findings(result)`;
+    `figures` has `ITEMS`. `explainers` are those that only this axis can make.
     `marks` is a module with `marks(cube)`: explainers that every axis
     should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
     `against` the one to weigh it with in one chart. `condition` says a condition with its level in words, `best` what
@@ -76,6 +78,7 @@ class Axis:
     evaluation: type[Evaluation] | None
     measures: tuple[Measure, ...]
     separable: str = ""
+    report: str = ""
     page: str = ""
     findings: str = ""
     figures: str = ""
@@ -187,6 +190,36 @@ class AxisResult:
         tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
         return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
 
+    def overall(self, measure: str) -> pd.DataFrame:
+        """Return `statistics.ranking` by any one measure, calibrated where it has a chance level; best first."""
+        declared = self.axis.measure(measure)
+        better = "neither" if declared is None else declared.better
+        return statistics.ranking([self.cube], measure, better=better)
+
+    def cells(self, measure: str) -> pd.DataFrame:
+        """Return the rows of the summary of one measure, with what a component shows of them.
+
+        `score`, `low` and `high` are calibrated where the measure is, else raw; `chance` is 0 for a calibrated score.
+        `above_chance` says whether the interval of a calibrated score lies above 0, and is None without an interval.
+        `condition_title` is the condition in words, `is_control` the same as `control`.
+        """
+        rows = self.summary[self.summary["measure"] == measure]
+        best = statistics.with_best(rows).drop(columns=["low", "high"])
+        cells = best.rename(columns={"best": "score", "best_low": "low", "best_high": "high"})
+
+        is_calibrated = cells["calibrated"].notna()
+        has_interval = cells["low"].notna() & cells["high"].notna()
+        is_above = (cells["low"] > 0).astype(object)
+        return cells.assign(
+            chance=cells["chance"].mask(is_calibrated, 0.0),
+            above_chance=is_above.where(is_calibrated & has_interval, None),
+            condition_title=[
+                self.axis.condition(condition, level)
+                for condition, level in zip(cells["condition"], cells["level"], strict=True)
+            ],
+            is_control=cells["control"],
+        )
+
     def verdict(self, measure: Measure) -> Verdict:
         """What the tests of a headline allow us to say."""
         ranking = self.ranking[self.ranking["measure"] == measure.name]
@@ -285,6 +318,51 @@ def finding_template(
     return Finding(rule, RULES[rule].severity, title, seen, means, do, axis)
 
 
+class Report(Protocol):
+    """What the `report` module of an axis has: sentences, components and findings of its results.
+
+    lead(result)        the sentences under the heading of the axis
+    components(result)  the charts, tables and galleries of one model and data set, in reading order
+    findings(result)    what only this axis can find
+    across(results)     optional: components of several models and data sets
+    tiles(result)       optional: the maps for the proof sheet
+    """
+
+    def lead(self, result: AxisResult) -> list[str]: ...
+
+    def components(self, result: AxisResult) -> Iterable[Component]: ...
+
+    def findings(self, result: AxisResult) -> Iterable[Finding]: ...
+
+
+def report_of(axis: Axis) -> Report | None:
+    """Return the module with the report of an axis; None for an axis that has none."""
+    if not axis.report:
+        return None
+    module: Any = importlib.import_module(axis.report)
+    return cast(Report, module)
+
+
+def components_of(result: AxisResult) -> list[Component]:
+    """Return the components of one result, in reading order."""
+    report = report_of(result.axis)
+    return [] if report is None else list(report.components(result))
+
+
+def components_across(results: Sequence[AxisResult]) -> list[Component]:
+    """Return the components of all results of one axis together; most axes have none."""
+    report = report_of(results[0].axis) if results else None
+    across = getattr(report, "across", None)
+    return [] if across is None else list(across(results))
+
+
+def tiles_for_proof_sheet(result: AxisResult) -> Tiles | None:
+    """Return the maps of an axis for the proof sheet; None where it keeps none."""
+    report: Any = report_of(result.axis) or page_of(result.axis)
+    tiles: Callable[[AxisResult], Tiles | None] | None = getattr(report, "tiles", None)
+    return None if tiles is None else tiles(result)
+
+
 @dataclass(frozen=True)
 class Page:
     """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once.
@@ -305,6 +383,9 @@ def page_of(axis: Axis) -> Page | None:
 
 def findings_of(result: AxisResult) -> list[Finding]:
     """What an axis finds in its results."""
+    report = report_of(result.axis)
+    if report is not None:
+        return list(report.findings(result))
     module = result.axis.findings
     return list(importlib.import_module(module).findings(result)) if module else []
 

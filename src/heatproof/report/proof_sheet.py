@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes import AXES, AxisResult
-from heatproof.axes.contract import page_of
+from heatproof.axes.contract import tiles_for_proof_sheet
 from heatproof.axes.verdict import Verdict, sentences
 from heatproof.drawing import pictures
 from heatproof.drawing.charts import Tiles
@@ -150,10 +150,8 @@ class ProofSheet:
     @cached_property
     def tiles(self) -> Tiles | None:
         """The maps of the first axis that keeps some."""
-        made = (
-            page.tiles(result) for result in self.here if (page := page_of(result.axis)) is not None
-        )
-        return next((tiles for tiles in made if tiles is not None), None)
+        of_axes = (tiles_for_proof_sheet(result) for result in self.here)
+        return next((tiles for tiles in of_axes if tiles is not None), None)
 
     @cached_property
     def size(self) -> int:
