@@ -110,7 +110,8 @@ def test_versions_and_devices_are_told() -> None:
 def test_many_pairs_at_chance_are_counted() -> None:
     many = LISTED + 1
     cells = pd.DataFrame({"explainer": ["rise"] * (many - 1) + ["lime"], "best_high": -1.0})
-    (told,) = words._at_chance(SimpleNamespace(at_chance=lambda: cells))  # type: ignore[arg-type]
+    result = SimpleNamespace(named=lambda rows: rows)
+    (told,) = words._at_chance(SimpleNamespace(at_chance=lambda: cells, result=result))  # type: ignore[arg-type]
     assert re.search(rf"{many} .*rise.* {many - 1} ", told)
 
 

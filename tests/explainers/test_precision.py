@@ -133,7 +133,9 @@ def test_copies_of_a_sample_have_its_count(monkeypatch):
     table = heatproof.evaluate(NET, BATCH, {"shap": explainer}, strong).table()
     assert set().union(*counts.values()) == {64}
     same = table[
-        (table.condition == "identity") & (table.measure == "fass") & (table.status == "ok")
+        (table.condition == "identity")
+        & (table.measure == "identity_check")
+        & (table.status == "ok")
     ]
     assert len(same) == 5 and (same.value == 1.0).all()
 

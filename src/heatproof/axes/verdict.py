@@ -196,8 +196,6 @@ def _by_how_much(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
         return []
     second = next(name for name in verdict.methods if name != best)
     tests = verdict.tests.replace({"a": dict(names), "b": dict(names)})
-    if verdict.measure.better == "lower":
-        return [ahead_of(tests, names[second], names[best])]
     return [ahead_of(tests, names[best], names[second])]
 
 

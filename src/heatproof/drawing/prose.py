@@ -127,11 +127,13 @@ def difference(tests: pd.DataFrame, a: str, b: str) -> dict[str, Any] | None:
 
 
 def ahead_of(tests: pd.DataFrame, a: str, b: str) -> str:
-    """By how much a is ahead of b, with the two numbers of the common samples whose difference that is."""
+    """Say by how much a is ahead of b, with the two scores on their common samples; lower scores may be the better ones."""
     row = difference(tests, a, b)
     if row is None or not math.isfinite(row["difference"]):
         return f"{a} and {b} have no sample in common."
     gap = (row["difference"], row["low"], row["high"])
+    if row["difference"] < 0:
+        gap = (-row["difference"], -row["high"], -row["low"])
     own, other = (number(row[score], digits_of(*gap)) for score in ("score_a", "score_b"))
     return (
         f"On the {row['n']:g} samples of both, {a} scores {own} and {b} {other}: "

@@ -125,7 +125,7 @@ class Run:
         >>> images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
         >>> run = evaluate(net, images, ["saliency", "lrp"], [], keep_maps=True)
         >>> run.maps("saliency", "0002").shape, len(run.judge_maps({"agreement": {"agreement": {"k": 9}}}))
-        ((3, 8, 8), 48)
+        ((3, 8, 8), 24)
         """
         study = self.manifest.study
         dataset = _one_of("dataset", dataset, study.datasets)

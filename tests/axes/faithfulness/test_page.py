@@ -319,17 +319,17 @@ def test_words_follow_the_scores() -> None:
     said = faithful.lead(axis)
     means = axis.summary.set_index(["measure", "condition", "explainer"])["mean"]
     best = np.mean([means["road", imputer, "grad_cam"] for imputer in IMPUTERS])
-    assert said[0].startswith("grad_cam ") and f"{best:.2f}"[:4] in said[0]
-    assert "saliency 0." in said[1]
+    assert said[0].startswith("Grad-CAM ") and f"{best:.2f}"[:4] in said[0]
+    assert "Saliency 0." in said[1]
     (scale,) = [sentence for sentence in said if "ROAD" in sentence]
-    assert all(imputer in scale for imputer in IMPUTERS)
+    assert all(removal_words(imputer) in scale for imputer in IMPUTERS)
     assert "24 samples" in " ".join(said)
     tied = faithful.lead(axis_of(made_up({"a": 0.3, "b": 0.3, "c": 0.0}, ONE, 20)))
     named = re.sub(r" \([^()]*\)", "", tied[0])
     assert re.search(r"ndecided between (a and b|b and a)\b", named) and "[" in tied[0]
     assert any("above chance" in s and "c (" in s for s in tied), "c has no merit"
     sobel = faithful.lead(axis_of(made_up({"a": 0.2, "sobel": 0.5}, ONE)))
-    assert any("control sobel" in s for s in sobel)
+    assert any("control Sobel" in s for s in sobel)
     only = faithful.lead(axis_of(made_up({"random": 0.0, "sobel": 0.1}, ONE)))
     assert "controls" in only[0]
 
@@ -338,8 +338,8 @@ def test_the_metric_of_a_run_without_road_has_its_direction() -> None:
     table = made_up()
     axis = axis_of(table[table["measure"] == "deletion_auc"])
     said = faithful.lead(axis)
-    assert said[0].startswith("grad_cam ")
-    assert any("Deletion" in s and "noisy_linear" in s and "lower" in s for s in said)
+    assert said[0].startswith("Grad-CAM ")
+    assert any("Deletion" in s and "noisy linear" in s and "lower" in s for s in said)
     assert {p.key for p in faithful.parts(axis)} == {"ranking", "leakage"} and part(
         axis, "ranking"
     ).title == "Ranking"
@@ -365,7 +365,7 @@ def test_few_of_everything(skill: dict[str, float], n: int) -> None:
 def test_undefined_maps() -> None:
     axis = axis_of(made_up(imputers=ONE, lost="saliency"))
     assert "saliency" not in str(faithful.ranking_chart(axis))
-    assert any("24" in s and "saliency" in s and "constant map" in s for s in faithful.lead(axis))
+    assert any("24" in s and "Saliency" in s and "constant map" in s for s in faithful.lead(axis))
     nothing = made_up(imputers=ONE, n=3)
     nothing["value"], nothing["status"], nothing["reason"] = np.nan, "undefined", "constant map"
     axis = axis_of(nothing)
@@ -523,9 +523,9 @@ def test_every_part_of_the_report_ranks_by_the_mean_over_imputers() -> None:
     assert result.ranking["explainer"].tolist() == ["lime", "grad_cam"]
     assert scores.explainer_order(result.cube) == ["lime", "grad_cam"]
     said = faithful.lead(result)
-    assert said[0].startswith("lime ")
-    assert any(all(imputer in s for imputer in IMPUTERS) for s in said)
-    assert any("grad_cam with noisy_linear" in sentence for sentence in said[1:])
+    assert said[0].startswith("LIME ")
+    assert any(all(removal_words(imputer) in s for imputer in IMPUTERS) for s in said)
+    assert any("Grad-CAM with noisy linear" in sentence for sentence in said[1:])
 
     chart = part(result, "ranking")
     first, *of_imputers = chart.plots

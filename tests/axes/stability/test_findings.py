@@ -177,8 +177,8 @@ def test_verdict_reads_well_with_any_number_of_methods(count: int) -> None:
     said = verdict(frames_of(held(quality, n=20)))
     assert all(s.endswith(".") and len(s) < 400 for s in said)
     text = " ".join(said)
-    assert "sobel" in text
-    assert "random" not in text, "chance is what the score is calibrated by"
+    assert "Sobel" in text
+    assert "Random" not in text, "chance is what the score is calibrated by"
     if count > 1:
         (at_chance,) = [s for s in said if "ot significantly above chance" in s]
         assert "m00" not in at_chance and re.search(r"m\d\d", at_chance)

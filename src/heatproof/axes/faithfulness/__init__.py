@@ -49,7 +49,8 @@ AXIS = Axis(
     },
     unable={
         **{name: ("blurred",) for name in ("road", "deletion_auc", "aopc", "pixel_flipping")},
-        "insertion_auc": ("noise 0.3", "blurred", "Sobel"),
+        "road_morf_accuracy": ("noise 0.3", "noise 1", "blurred", "Sobel"),
+        "insertion_auc": ("noise 0.3", "blurred"),
         "irof": ("noise 0.3", "noise 1", "blurred"),
         "infidelity_scaled": ("sign turned",),
     },
