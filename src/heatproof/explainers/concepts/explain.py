@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
+from heatproof.explainers.adapters.foreign import library
 from heatproof.explainers.concepts.classifiers import (
     logistic_regression,
     principal_axes,
@@ -80,6 +81,7 @@ class _OfConcepts(Method, ABC):
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` for a missing layer or for examples unlike the samples, whose shape is `shape`."""
+        library("sklearn", "sklearn")
         model.layer(self.layer)
         for concept in self.concepts:
             concept.split(self.held_out)
