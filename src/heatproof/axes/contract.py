@@ -16,7 +16,14 @@ import numpy as np
 import pandas as pd
 
 from heatproof import statistics
-from heatproof.axes.verdict import NO_METHOD_SCORED, RANDOM, Verdict, sentences, verdict_of
+from heatproof.axes.verdict import (
+    NO_METHOD_SCORED,
+    RANDOM,
+    Verdict,
+    best_methods,
+    sentences,
+    verdict_of,
+)
 from heatproof.drawing.charts import Chart, Panel, Tiles
 from heatproof.drawing.methods import Look, looks
 from heatproof.drawing.pieces import Item
@@ -34,6 +41,7 @@ from heatproof.evaluation import (
 from heatproof.models import Model
 from heatproof.models.modality import WORDS, Words
 from heatproof.rules import RULES, Severity
+from heatproof.statistics import Form
 from heatproof.statistics.cubes import Cube
 from heatproof.types import Batch
 
@@ -191,34 +199,77 @@ class AxisResult:
         return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
 
     def overall(self, measure: str) -> pd.DataFrame:
-        """Return `statistics.ranking` by any one measure, calibrated where it has a chance level; best first."""
-        declared = self.axis.measure(measure)
-        better = "neither" if declared is None else declared.better
-        return statistics.ranking([self.cube], measure, better=better)
+        """Return overall scores by any one measure, calibrated where it has a chance level; best first.
 
-    def cells(self, measure: str) -> pd.DataFrame:
-        """Return the rows of the summary of one measure, with what a component shows of them.
-
-        `score`, `low` and `high` are calibrated where the measure is, else raw; `chance` is 0 for a calibrated score.
-        `above_chance` says whether the interval of a calibrated score lies above 0, and is None without an interval.
-        `condition_title` is the condition in words, `is_control` the same as `control`.
+        The columns are those of `statistics.ranking`, and `is_control` and `chance` as in `cells`. Only headlines are
+        tested, so the ranks by another measure are open.
         """
-        rows = self.summary[self.summary["measure"] == measure]
-        best = statistics.with_best(rows).drop(columns=["low", "high"])
-        cells = best.rename(columns={"best": "score", "best_low": "low", "best_high": "high"})
+        if any(headline.name == measure for headline in self.headlines):
+            ranking = self.ranking[self.ranking["measure"] == measure]
+        else:
+            declared = self.axis.measure(measure)
+            better = "neither" if declared is None else declared.better
+            untested = statistics.paired_tests([], measure)
+            ranking = statistics.ranking([self.cube], measure, better=better, tests=untested)
+        chance = 0.0 if self.cube.is_calibrated(measure) else np.nan
+        return ranking.assign(is_control=ranking["control"], chance=chance)
 
-        is_calibrated = cells["calibrated"].notna()
-        has_interval = cells["low"].notna() & cells["high"].notna()
-        is_above = (cells["low"] > 0).astype(object)
+    def cells(self, measure: str, form: Form = "best") -> pd.DataFrame:
+        """Return the rows of the summary of one measure, best explainer first, with what a component shows of them.
+
+        `score`, `low` and `high` are calibrated where the measure is, else raw; with `form="raw"` always raw. `chance` is
+        0 for a calibrated score. `above_chance` says whether the interval of a calibrated score lies above 0, and is None
+        without an interval. `condition_title` is the condition in words, `is_control` the same as `control`.
+        """
+        rows = self.best_first(self.summary[self.summary["measure"] == measure])
+        if form == "raw":
+            cells = rows.assign(score=rows["mean"], above_chance=None)
+        else:
+            best = statistics.with_best(rows).drop(columns=["low", "high"])
+            cells = best.rename(columns={"best": "score", "best_low": "low", "best_high": "high"})
+            is_calibrated = cells["calibrated"].notna()
+            has_interval = cells["low"].notna() & cells["high"].notna()
+            is_above = (cells["low"] > 0).astype(object)
+            cells = cells.assign(
+                chance=cells["chance"].mask(is_calibrated, 0.0),
+                above_chance=is_above.where(is_calibrated & has_interval, None),
+            )
         return cells.assign(
-            chance=cells["chance"].mask(is_calibrated, 0.0),
-            above_chance=is_above.where(is_calibrated & has_interval, None),
             condition_title=[
                 self.axis.condition(condition, level)
                 for condition, level in zip(cells["condition"], cells["level"], strict=True)
             ],
             is_control=cells["control"],
         )
+
+    def best_first(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows in the order of the ranking; those of one explainer keep their order."""
+        ranked = list(dict.fromkeys(self.ranking["explainer"]))
+        unranked = [name for name in self.cube.explainers if name not in ranked]
+        position = {name: number for number, name in enumerate([*ranked, *unranked])}
+        return rows.sort_values(
+            "explainer", key=lambda names: names.map(position), kind="stable", ignore_index=True
+        )
+
+    def mark_best(self, cells: pd.DataFrame, form: Form = "best") -> pd.DataFrame:
+        """Return cells of one measure with `best`: per condition the best methods, as `verdict.best_methods` has it.
+
+        `form` is that of the scores.
+        """
+        if cells.empty:
+            return cells.assign(best=[])
+        measure = str(cells["measure"].iloc[0])
+        declared = self.axis.measure(measure)
+        sign = -1 if declared is not None and declared.better == "lower" else 1
+        is_best = pd.Series(False, index=cells.index)
+        for condition, level in self.cube.conditions:
+            here = (cells["condition"] == condition) & (cells["level"] == level)
+            if here.any():
+                cube = self.cube.select(conditions=[(condition, level)])
+                tests = statistics.paired_tests([cube], measure, form)
+                best = best_methods(cells[here], tests, sign)
+                is_best |= here & cells["explainer"].isin(best)
+        return cells.assign(best=is_best)
 
     def verdict(self, measure: Measure) -> Verdict:
         """What the tests of a headline allow us to say."""

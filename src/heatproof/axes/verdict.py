@@ -120,13 +120,6 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict by one measure from its ranking and its paired tests."""
     scored = records(ranking[ranking["score"].notna()])
-    better = 1 if measure.better != "lower" else -1
-    beaten = set()
-    for test in records(tests[tests["significant"].astype(bool)]):
-        if abs(test.difference) <= 10**-MOST_DIGITS:
-            continue  # significant, and too small to show
-        a_wins = better * test.difference > 0
-        beaten.add((test.a, test.b) if a_wins else (test.b, test.a))
     return Verdict(
         measure=measure,
         methods=tuple(row.explainer for row in scored if not row.control),
@@ -136,11 +129,41 @@ def verdict_of(
             row.explainer: None if pd.isna(row.above_chance) else bool(row.above_chance)
             for row in scored
         },
-        beaten=frozenset(beaten),
+        beaten=_beaten(tests, -1 if measure.better == "lower" else 1),
         samples=max((int(row.samples) for row in scored), default=0),
         random=random,
         tests=tests,
     )
+
+
+def best_methods(scores: pd.DataFrame, tests: pd.DataFrame, sign: int = 1) -> set[str]:
+    """Return the best method and those that no paired test tells from it; these are bold in tables.
+
+    `scores` has explainer, control and score, `tests` are those of `statistics.paired_tests` on the same scores; with a
+    `sign` of -1 lower is better. A control is never among the best, nor is a method that has no other beside it.
+
+    >>> scores = pd.DataFrame({"explainer": ["a", "b", "sobel"], "control": [False, False, True], "score": [0.5, 0.4, 0.9]})
+    >>> tests = pd.DataFrame([{"a": "b", "b": "a", "difference": -0.1, "significant": True}])
+    >>> sorted(best_methods(scores, tests)), sorted(best_methods(scores, tests.assign(significant=False)))
+    (['a'], ['a', 'b'])
+    """
+    methods = scores[~scores["control"].astype(bool) & scores["score"].notna()]
+    if len(methods) < 2:
+        return set()
+    best = methods["explainer"].iloc[int((sign * methods["score"]).to_numpy().argmax())]
+    beaten = _beaten(tests, sign)
+    return {name for name in methods["explainer"] if (best, name) not in beaten}
+
+
+def _beaten(tests: pd.DataFrame, sign: int) -> frozenset[tuple[str, str]]:
+    """Return the pairs (winner, loser) of significant differences that are large enough to show."""
+    pairs = set()
+    for test in records(tests[tests["significant"].astype(bool)]):
+        if abs(test.difference) <= 10**-MOST_DIGITS:
+            continue
+        a_wins = sign * test.difference > 0
+        pairs.add((test.a, test.b) if a_wins else (test.b, test.a))
+    return frozenset(pairs)
 
 
 def _score_text(row: Any) -> str:
