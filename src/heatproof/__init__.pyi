@@ -1,3 +1,4 @@
+from heatproof import boolean as boolean
 from heatproof import explainers as explainers
 from heatproof import features as features
 from heatproof import removal as removal
@@ -13,7 +14,6 @@ from heatproof.axes import Smoothing as Smoothing
 from heatproof.axes import Stability as Stability
 from heatproof.axes import Symmetry as Symmetry
 from heatproof.axes import symmetry as symmetry
-from heatproof.axes.certificate import boolean as boolean
 from heatproof.axes.certificate.certify import certify as certify
 from heatproof.axes.faithfulness.retraining import information as information
 from heatproof.axes.stability import perturbations as perturbations

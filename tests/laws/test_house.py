@@ -15,7 +15,7 @@ from heatproof.axes import AXES
 PACKAGE = Path(heatproof.__file__).parent
 TIERS = (
     {"errors", "rand", "rules", "types", "evaluation"},
-    {"statistics", "maps", "features", "removal", "kernels"},
+    {"statistics", "maps", "features", "removal", "kernels", "boolean"},
     {"data"},
     {"models"},
     {"explainers", "drawing"},
@@ -223,6 +223,7 @@ EXEMPT = {
         "spearman",
         "jaccard",
     },  # what its own functions are called, whoever uses them
+    "boolean.py": {"hard_radius"},  # a function of its own
     "runs/retrain.py": {"leakage"},  # a parameter of `heatproof.retrain`
     "models/modality.py": {"symmetrised"},  # the explainer of this name
     # the field of a measure and the column of a summary, which every test may have

@@ -5,7 +5,6 @@ Sets of features are integers here as in the module; the paper's feature 1 is bi
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator
 
@@ -16,7 +15,6 @@ from scipy import stats
 from torch import Tensor
 
 from heatproof import boolean
-from heatproof.axes.certificate.boolean import bounds as boolean_bounds
 from heatproof.errors import UserError
 
 AND = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
@@ -383,9 +381,6 @@ def test_from_function_asks_every_mask_once_in_chunks_and_keeps_the_classes():
 
 def test_every_public_name_is_there():
     assert all(getattr(boolean, name) is not None for name in boolean.__all__)
-    assert boolean.stability_rate is boolean_bounds.stability_rate
-    with pytest.raises(AttributeError, match="stability_rte"):
-        importlib.import_module("heatproof.axes.certificate.boolean").stability_rte  # noqa: B018
 
 
 @pytest.mark.parametrize(
