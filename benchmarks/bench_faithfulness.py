@@ -28,7 +28,7 @@ import heatproof
 from heatproof import rand
 from heatproof.axes.faithfulness.evaluation import Faithfulness
 from heatproof.features import Patches
-from heatproof.runs.shard import usual_references
+from heatproof.runs.references import default_reference_count
 from support.small import model, pictures
 
 PICTURES, EXPLAINERS, STEPS, MASKS = 4, 8, 20, 64
@@ -64,7 +64,7 @@ def passes_of(methods: dict[str, Any], axis: Faithfulness) -> tuple[float, pd.Da
     net, images = model(), pictures(PICTURES)
     with tempfile.TemporaryDirectory() as folder:
         table = heatproof.evaluate(net, images, methods, axis, folder, batch_size=64).table()
-    engine = PICTURES + usual_references(PICTURES)
+    engine = PICTURES + default_reference_count(PICTURES)
     return (net.passes - engine) / PICTURES, table
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import torch
 
-from heatproof.models.batches import keep_freed_memory
-from heatproof.runs.engine import usual_rows
+from heatproof.batching import default_batch_size, keep_freed_memory
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "studies" / "atlas"))
 
@@ -49,7 +48,7 @@ def main() -> None:
     given = ask.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    usual = usual_rows(3 * 32 * 32)
+    usual = default_batch_size(3 * 32 * 32)
     for name in given.networks:
         net = NETWORKS[name].build().eval()
 

@@ -35,7 +35,7 @@ from heatproof import Batch, GradCAM, GradientShap, IntegratedGradients, Lime, M
 from heatproof.axes.stability.perturbations import PRESETS, condition
 from heatproof.features import Patches
 from heatproof.maps.similarity import compare, composite, profile
-from heatproof.runs.shard import usual_references
+from heatproof.runs.references import default_reference_count
 from heatproof.runs.study.registry import explainers as labelled
 from support.small import model, pictures
 
@@ -130,7 +130,7 @@ def main() -> None:
     print(f"{sizes}, {len(expected)} pairs kept")
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.2f}".format))
     print(
-        f"of heatproof's predictions {usual_references(PICTURES)} are of reference samples, for the chance level"
+        f"of heatproof's predictions {default_reference_count(PICTURES)} are of reference samples, for the chance level"
     )
     del sides["pair by pair"]
     for what, (_, _, scores) in sides.items():

@@ -17,7 +17,7 @@ from torch import Tensor
 from heatproof import Model, load_model, open_data
 from heatproof.explainers import GradCAM, InputXGradient
 from heatproof.maps.similarity import compare_all, composite, profile
-from heatproof.runs.shard import FEWEST_REFERENCES
+from heatproof.runs.references import MIN_REFERENCES
 from heatproof.types import Batch, Explainer
 
 DRAWS = 2000
@@ -59,7 +59,7 @@ def main() -> None:
             order = torch.rand(
                 DRAWS, len(each), generator=torch.Generator().manual_seed(0)
             ).argsort(1)
-            eights = each.cpu()[order[:, :FEWEST_REFERENCES]].mean(1).std()
+            eights = each.cpu()[order[:, :MIN_REFERENCES]].mean(1).std()
             error = values.nanmean(0).std() / given.samples**0.5
             label = f"{explainer.name} {name}"
             print(f"{label:<26}{values.nanmean():>8.3f}{eights:>17.4f}{error:>18.4f}", flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -11,10 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heatproof.types import Batch, Explainer
+from heatproof.types import Batch
 
 if TYPE_CHECKING:
     from heatproof.models import Model
+    from heatproof.subject import Subject
 
 OK, FLIPPED, UNDEFINED, OPEN = 0, 1, 2, 3
 STATUS = ("ok", "flipped", "undefined", "open")
@@ -219,57 +220,6 @@ class GalleryItem:
     note: str = ""
     kind: str = "image"
     words: tuple[str, ...] = ()
-
-
-class Subject(Protocol):
-    """What an evaluation may ask of the engine, for one shard of samples of one model.
-
-    Everything is batched, moved to the device and, when memory runs out, retried in smaller batches behind these
-    calls; an evaluation only says what it needs. Of the samples as they are, `target` (B,) is the column of the task's
-    table that is explained, the predicted class of a classifier; `readout` (B,) the number there; and `probability`
-    (B,) that of the class, NaN where `model.task` has no probabilities.
-    """
-
-    batch: Batch
-    seed: int
-    target: Tensor
-    readout: Tensor
-    probability: Tensor
-    explainers: Mapping[str, Explainer]
-    showcase: frozenset[str]
-
-    @property
-    def model(self) -> Model:
-        """The model under test."""
-
-    @property
-    def references(self) -> Batch:
-        """A few samples of the data set, the same for every shard of the study."""
-
-    def drawn(self, count: int) -> Batch:
-        """So many samples of the data set, or all that it has, the same for every shard of the study."""
-
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` gives, which all shards of a model and data set share; made by the first that asks."""
-
-    def predict(self, batch: Batch) -> Tensor:
-        """The task's table (B, K) on the CPU: logits of classes, or numbers."""
-
-    def clean(self, explainer: str) -> Tensor:
-        """Maps of the shard's own samples for their predicted classes; computed once and kept."""
-
-    def explain(
-        self, explainer: str, batch: Batch, target: Tensor, seed: int | None = None
-    ) -> Tensor:
-        """Maps of other inputs."""
-
-    def compute(
-        self, call: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor
-    ) -> Tensor:
-        """Any other work on batches: `call(part of the batch, part of extra)`, concatenated."""
-
-    def reference(self, explainer: str) -> Tensor:
-        """Maps of the reference samples, the same for every shard of the study."""
 
 
 class Evaluation(Protocol):

@@ -389,7 +389,7 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
 
 def work(settings: Settings, todo: Any, news: Any) -> None:
     """Do rounds of studies until there are none."""
-    from heatproof.models.batches import keep_freed_memory
+    from heatproof.batching import keep_freed_memory
     from heatproof.runs.evaluate import execute
 
     torch.set_num_threads(1)

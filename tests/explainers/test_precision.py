@@ -1,10 +1,11 @@
-"""A precision in place of a count: the rung is found on the sample as it is, and its copies share it."""
+"""A requested error in place of a count of draws or steps."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
 import torch
+from heatproof.explainers.requested_error import LADDER, counts_and_errors
 from torch import nn
 
 import heatproof
@@ -19,7 +20,6 @@ from heatproof import (
     SmoothGrad,
     UserError,
 )
-from heatproof.explainers.precision import LADDER, settled
 from heatproof.features import Patches
 
 
@@ -53,14 +53,16 @@ def test_a_map_of_nothing_that_is_promised_nothing_is_right_at_once():
     flat = Model(nn.Sequential(nn.Flatten(), nn.Linear(768, 4)))
     nn.init.zeros_(flat.module[1].weight)
     for explainer in (IntegratedGradients(error=0.01), SmoothGrad(error=0.4)):
-        found = settled(explainer, flat, BATCH, TARGET, 0)
+        found = counts_and_errors(explainer, flat, BATCH, TARGET, 0)
         assert set(found[:, 0].tolist()) <= set(LADDER[:2]) and not found[:, 1].any()
 
 
 @pytest.mark.parametrize("explainer", ASKED, ids=lambda e: e.name)
 def test_the_error_reached_is_the_one_asked_for_and_a_batch_does_not_matter(explainer):
-    found = settled(explainer, NET, BATCH, TARGET, 0)
-    alone = torch.cat([settled(explainer, NET, BATCH[[i]], TARGET[[i]], 0) for i in range(5)])
+    found = counts_and_errors(explainer, NET, BATCH, TARGET, 0)
+    alone = torch.cat(
+        [counts_and_errors(explainer, NET, BATCH[[i]], TARGET[[i]], 0) for i in range(5)]
+    )
     assert set(found[:, 0].tolist()) <= set(map(float, LADDER))
     assert torch.equal(found[:, 0], alone[:, 0])
     capped = found[:, 0] == LADDER[-1]
@@ -81,7 +83,7 @@ def test_the_error_that_is_said_is_the_error_that_is_there():
     target = torch.zeros(20, dtype=torch.int64)
     exact = KernelShap(samples=2000, features=heatproof.features.Pixels())(net, batch, target, 0)
     asked = KernelShap(error=0.05, features=heatproof.features.Pixels())
-    found = settled(asked, net, batch, target, 0)
+    found = counts_and_errors(asked, net, batch, target, 0)
     assert float(found[:, 0].max()) < 1022  # they are not all enumerated
     off = (asked(net, batch, target, 0) - exact).norm(dim=1) / exact.norm(dim=1)
     assert float(off.square().mean().sqrt()) < 2 * 0.05
@@ -100,44 +102,19 @@ class Products(nn.Module):
 
 
 def test_a_cap_is_said(monkeypatch):
-    monkeypatch.setattr("heatproof.explainers.precision.LADDER", (16, 32))
-    found = settled(SmoothGrad(error=0.0001, samples=3), NET, BATCH[[0]], TARGET[[0]], 0)
+    monkeypatch.setattr("heatproof.explainers.requested_error.LADDER", (16, 32))
+    found = counts_and_errors(SmoothGrad(error=0.0001, samples=3), NET, BATCH[[0]], TARGET[[0]], 0)
     assert found[0, 0] == 32 and found[0, 1] > 0.0001
 
 
-def test_copies_of_a_sample_have_its_count(monkeypatch):
-    """Perturbed copies have other errors; the engine explains them with the count of the sample as it is."""
-    counts: dict[str, set[int]] = {}
-    call = KernelShap.__call__
-
-    def noted(self, model, batch, target, seed):
-        if self.error is None:
-            for sample in batch.ids:
-                counts.setdefault(sample, set()).add(self.samples)
-        return call(self, model, batch, target, seed)
-
-    explainer = KernelShap(error=0.15, features=Patches(4))
-    strong = heatproof.Stability(
-        perturbations=["identity", {"gaussian_noise": {"sigma": 0.3}}], noise_floor=False, k=20
-    )
-    asked = settled(explainer, NET, BATCH, TARGET, 0)[:, 0].tolist()
-    noisy = Batch(
-        BATCH.ids,
-        BATCH.x + 0.3 * torch.randn(BATCH.x.shape, generator=torch.Generator().manual_seed(1)),
-    )
-    assert asked != settled(explainer, NET, noisy, TARGET, 0)[:, 0].tolist()
-    monkeypatch.setattr(KernelShap, "__call__", noted)
-    monkeypatch.setattr(
-        "heatproof.runs.shard.settled", lambda *_, **__: torch.tensor([[c, 0.1] for c in (64,) * 5])
-    )
-    table = heatproof.evaluate(NET, BATCH, {"shap": explainer}, strong).table()
-    assert set().union(*counts.values()) == {64}
-    same = table[
-        (table.condition == "identity")
-        & (table.measure == "identity_check")
-        & (table.status == "ok")
-    ]
-    assert len(same) == 5 and (same.value == 1.0).all()
+def test_the_map_is_the_one_of_the_count_that_is_found():
+    explainer = KernelShap(error=0.1, features=Patches(4))
+    counts = counts_and_errors(explainer, NET, BATCH, TARGET, 0)[:, 0].int().tolist()
+    maps = explainer(NET, BATCH, TARGET, 0)
+    for row, count in enumerate(counts):
+        plain = KernelShap(samples=count, features=Patches(4))
+        own = plain(NET, BATCH[[row]], TARGET[[row]], 0)
+        assert torch.allclose(maps[[row]], own, rtol=1e-3, atol=1e-5)
 
 
 def test_the_table_says_the_error_reached_and_does_not_depend_on_batch_and_shard():

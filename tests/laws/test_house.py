@@ -18,6 +18,8 @@ TIERS = (
     {"statistics", "maps", "features", "removal", "kernels", "boolean"},
     {"data"},
     {"models"},
+    {"batching"},
+    {"subject"},
     {"explainers", "drawing"},
     {"axes"},
     {"runs"},

@@ -60,7 +60,7 @@ class Depth:
 
     def __call__(self, subject):
         for explainer in subject.explainers:
-            maps = subject.clean(explainer).abs().flatten(1)
+            maps = subject.maps(explainer).abs().flatten(1)
             yield Scores.column(explainer, "fathoms", ("clean", 0.0), 1 - maps.mean(1) / maps.amax(1), [""] * len(maps))
 '''
 FIGURES = '''

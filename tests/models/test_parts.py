@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heatproof import Batch, Model, UserError
+from heatproof import Batch, Model, UserError, batching
 from heatproof.explainers import EXPLAINERS
 from heatproof.features import Pixels
-from heatproof.models import batches, guards, modality, nets, randomised
+from heatproof.models import guards, modality, nets, randomised
 from heatproof.models.checkpoints import Checkpoint, unwrapped
 from heatproof.models.loaders.named import check_model_name, load_model, short_name
 from heatproof.models.smoothed import Smoothed
@@ -245,7 +245,7 @@ def test_what_a_task_leaves_open_is_taken_from_references_once() -> None:
 
 def test_a_workbench_halves_what_does_not_fit() -> None:
     model, batch = pictures()
-    bench = batches.Workbench(model, 8)
+    bench = batching.BatchRunner(model, 8)
     sizes = []
 
     def call(part: Batch, target: Tensor) -> Tensor:
@@ -261,14 +261,14 @@ def test_a_workbench_halves_what_does_not_fit() -> None:
     predicted = bench.predict(batch)
     torch.testing.assert_close(predicted, model.logits(model.inputs(batch)))
     words = [
-        batches.out_of_memory(e)
+        batching.is_out_of_memory(e)
         for e in (MemoryError(), RuntimeError("can't allocate memory"), RuntimeError("no"))
     ]
     assert words == [True, True, False]
 
 
 def test_a_single_sample_that_does_not_fit_is_an_error_that_names_its_shape() -> None:
-    bench = batches.Workbench(pictures()[0], 8)
+    bench = batching.BatchRunner(pictures()[0], 8)
 
     def never(part: Batch, target: Tensor) -> Tensor:
         raise MemoryError
@@ -281,7 +281,7 @@ def test_a_single_sample_that_does_not_fit_is_an_error_that_names_its_shape() ->
 @pytest.mark.parametrize("shape", [(3, 4, 4), (4, 4), (1, 4, 4)])
 def test_maps_without_channels_count_for_every_channel(shape: tuple[int, ...]) -> None:
     given = normal(2, *shape)
-    found = batches.as_inputs(given, torch.Size((2, 3, 4, 4)), "e")
+    found = batching.repeat_channels(given, torch.Size((2, 3, 4, 4)), "e")
     assert torch.equal(found, given.reshape(2, -1, 4, 4).expand(2, 3, 4, 4))
 
 
@@ -289,7 +289,7 @@ def test_maps_without_channels_count_for_every_channel(shape: tuple[int, ...]) -
 def test_maps_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     facts = r"'e'.*" + ", ".join(map(str, (2, *shape)))
     with pytest.raises(UserError, match=facts):
-        batches.as_inputs(normal(2, *shape), torch.Size((2, 3, 4, 4)), "e")
+        batching.repeat_channels(normal(2, *shape), torch.Size((2, 3, 4, 4)), "e")
 
 
 def test_kinds_of_data_are_told_by_shape_and_type() -> None:

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 import heatproof
+from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
 from heatproof.explainers import GradCAM, GuidedBackprop, IntegratedGradients, Saliency
 from heatproof.explainers.concepts.explain import layer_gradient
 from heatproof.models import Model
-from heatproof.models.batches import Workbench
 from heatproof.models.precision import arithmetic
 from heatproof.types import Batch
 from support import small
@@ -48,7 +48,7 @@ def test_gradients_that_outgrow_float16_are_computed_again_with_a_smaller_scale(
     exact = Saliency()(Model(net), batch, target, 0)
     model = Model(net).use("float16")
     assert not torch.isfinite(Saliency()(model, batch, target, 0)).all(), "as it is, it overflows"
-    bench = Workbench(model, 1)
+    bench = BatchRunner(model, 1)
     torch.testing.assert_close(
         bench.explain(Saliency(), "saliency", batch, target, 0), exact, rtol=2e-3, atol=0
     )
@@ -152,7 +152,7 @@ def test_methods_that_watch_the_network_do_not_use_its_compiled_form() -> None:
 def test_maps_in_sixteen_bits_are_those_of_thirty_two(name: str) -> None:
     images, _ = small.pictures(3)
     batch, target = Batch(("a", "b", "c"), images), torch.tensor([0, 1, 2])
-    benches = [Workbench(small.model().use(precision), 8) for precision in ("float32", "float16")]  # type: ignore[arg-type]
+    benches = [BatchRunner(small.model().use(precision), 8) for precision in ("float32", "float16")]  # type: ignore[arg-type]
     exact, half = (bench.explain(ALL[name], name, batch, target, 0) for bench in benches)
     assert torch.isfinite(half).all()
     alike = torch.cosine_similarity(exact.flatten(1).double(), half.flatten(1).double())

@@ -252,7 +252,7 @@ def test_an_open_tolerance_is_a_share_of_the_spread_of_the_references_on_every_s
     reasons = set(tables[0].query("status == 'flipped'").reason)
     used = {text.rsplit("more than ", 1)[1] for text in reasons}
     from heatproof.data import open_data
-    from heatproof.runs.shard import load_references
+    from heatproof.runs.references import load_references
 
     spread = float(net(load_references(open_data(x), 0, 6).x).detach().std())
     assert used == {f"{0.1 * spread:.2g}"}
@@ -561,7 +561,7 @@ def test_symmetry_of_a_number_is_what_the_task_calls_unchanged():
     kept = ((turned - turned[0]).abs() <= 0.5).double().mean(0)
     np.testing.assert_allclose(rows.loc["model_agreement", "value"], kept, atol=1e-9)
     from heatproof.data import open_data
-    from heatproof.runs.shard import load_references
+    from heatproof.runs.references import load_references
 
     references = load_references(open_data(x), 0, 4)
     theirs = model.module(references.x)[:, 1].detach()

@@ -14,7 +14,7 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, groups, open_data
-from heatproof.models.batches import Workbench
+from heatproof.batching import BatchRunner
 from heatproof.models.checkpoints import Checkpoint
 
 X, PICTURES = torch.rand(6, 8), torch.rand(4, 3, 16, 16)
@@ -140,7 +140,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "finite",
     ),
     "a network of other inputs": (
-        lambda: Workbench(Model(nn.Linear(3, 2)), 4).predict(Batch(("a",), torch.rand(1, 5))),
+        lambda: BatchRunner(Model(nn.Linear(3, 2)), 4).predict(Batch(("a",), torch.rand(1, 5))),
         r"Linear.*\(5,\)",
     ),
     "an explainer without a tensor": (

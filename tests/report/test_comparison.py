@@ -482,7 +482,7 @@ class Sharpness:
 
     def __call__(self, subject):
         for explainer in subject.explainers:
-            maps = subject.clean(explainer).abs().flatten(1)
+            maps = subject.maps(explainer).abs().flatten(1)
             yield Scores.column(
                 explainer, "peak", ("clean", 0.0), maps.amax(1) / maps.mean(1), [""] * len(maps)
             )

@@ -26,7 +26,7 @@ from heatproof import (
 )
 from heatproof.axes.stability.perturbations import Jpeg, Rotation
 from heatproof.maps.similarity import compare_all, composite, profile
-from heatproof.runs import shard as subject
+from heatproof.runs import references as referencing
 from support.small import model, pictures
 
 JPEG = Stability(perturbations="jpeg", k=50)
@@ -170,21 +170,22 @@ def test_flipped_pairs_are_not_explained():
     frame = fass(run({"e": Saliency()}, strict, 12).table())
     flipped = int((frame.status == "flipped").sum())
     assert 0 < flipped < 12
-    references = subject.usual_references(12)
+    references = referencing.default_reference_count(12)
     assert passes({"e": Saliency()}, strict, 12) == references + 12 + 12 + 12 + (12 - flipped)
 
 
 def test_references_are_the_same_for_every_shard_and_every_order():
     images = pictures(20)[0]
     ids = tuple(f"{i:04d}" for i in range(20))
-    forward = subject.load_references(heatproof.open_data(Batch(ids, images)), seed=0)
-    backward = subject.load_references(
+    forward = referencing.load_references(heatproof.open_data(Batch(ids, images)), seed=0)
+    backward = referencing.load_references(
         heatproof.open_data(Batch(ids[::-1], images.flip(0))), seed=0
     )
     assert forward.ids == backward.ids and torch.equal(forward.x, backward.x)
-    assert len(forward) == subject.usual_references(20)
+    assert len(forward) == referencing.default_reference_count(20)
     assert (
-        subject.load_references(heatproof.open_data(Batch(ids, images)), seed=1).ids != forward.ids
+        referencing.load_references(heatproof.open_data(Batch(ids, images)), seed=1).ids
+        != forward.ids
     )
     explainers = {"saliency": Saliency(), "random": RandomMap()}
     whole, parts = (run(explainers, n=11, shard_size=s, batch_size=4).table() for s in (11, 3))
@@ -198,7 +199,7 @@ def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references)
     still = Stability(perturbations={"brightness": {"factor": 1.01}}, k=50)
     frame = fass(run({"e": Saliency()}, still, 12, references=references).table())
     data = heatproof.open_data(images)
-    others = subject.load_references(data, 0, references)
+    others = referencing.load_references(data, 0, references)
     assert len(others) == references
 
     def maps(batch: Batch) -> torch.Tensor:
@@ -214,7 +215,7 @@ def test_chance_is_the_mean_over_as_many_references_as_are_asked_for(references)
 def test_other_references_are_another_study(tmp_path):
     data = heatproof.open_data(pictures(4)[0])
     run({"e": Saliency()}, out=tmp_path / "run", data=data)
-    chosen = subject.load_references(data, 0).ids
+    chosen = referencing.load_references(data, 0).ids
     assert heatproof.read(tmp_path / "run").manifest.references("data") == list(chosen)
     with pytest.raises(
         UserError,
@@ -243,7 +244,7 @@ def test_a_reference_that_can_no_longer_be_read_is_another_study(tmp_path):
 
     data = heatproof.open_data(Images())
     run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)
-    _, second, third = subject.load_references(data, 0, 3).ids
+    _, second, third = referencing.load_references(data, 0, 3).ids
     (tmp_path / f"{data.ids.index(second)} is gone").touch()
     with pytest.raises(UserError, match=rf"references.*{second}.*{third}"):
         run({"e": Saliency()}, out=tmp_path / "run", data=data, references=2)

@@ -140,7 +140,7 @@ class Sparse:
 
     def __call__(self, subject: Any) -> Iterator[Scores]:
         for name in subject.explainers:
-            maps = subject.clean(name)
+            maps = subject.maps(name)
             yield Scores.column(name, "gini", ("clean", 0.0), gini(maps), [""] * len(maps))
 
 

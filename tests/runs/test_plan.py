@@ -14,7 +14,7 @@ from heatproof import Batch, Model, UserError
 from heatproof.runs import engine
 from heatproof.runs.merge import merge
 from heatproof.runs.plan import make_plan
-from heatproof.runs.shard import load_references
+from heatproof.runs.references import load_references
 from heatproof.runs.verify import missing
 from support.fixed import fixed, with_weights
 from support.whole import BASE, MOVED

@@ -30,7 +30,7 @@ class Spread:
 
     def __call__(self, subject):
         for explainer in subject.explainers:
-            maps = subject.clean(explainer).flatten(1).double().cpu()
+            maps = subject.maps(explainer).flatten(1).double().cpu()
             for measure, value in (("deviation", maps.std(1)), ("height", maps.amax(1))):
                 yield Scores(
                     explainer,

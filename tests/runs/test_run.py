@@ -25,7 +25,7 @@ from heatproof import (
     UserError,
 )
 from heatproof.explainers import RepresentationSimilarity
-from heatproof.runs.shard import load_references
+from heatproof.runs.references import load_references
 from heatproof.runs.storage import part_of
 from support.edits import edit_json
 from support.small import model, pictures

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 import heatproof
 from heatproof import Batch, Model, Saliency, Stability, UserError
+from heatproof.batching import default_batch_size
 from heatproof.data import Data, open_data
 from heatproof.data.dataset import Sample
 from heatproof.models.randomised import with_weights
-from heatproof.runs import engine, storage
+from heatproof.runs import storage
 from heatproof.runs.directory import PartKey
 from heatproof.runs.evaluate import execute
 from heatproof.runs.plan import make_plan
@@ -133,7 +134,7 @@ def test_an_error_of_the_reader_comes_up_and_what_was_done_before_it_is_kept(tmp
 
 
 def reference_ids(data: Data) -> tuple[str, ...]:
-    return heatproof.runs.shard.load_references(data, 0).ids
+    return heatproof.runs.references.load_references(data, 0).ids
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -238,9 +239,9 @@ def test_a_layer_that_is_hooked_meets_the_samples_alone():
 
 def test_the_usual_size_depends_on_the_data_and_the_kind_of_device_alone():
     assert [
-        engine.usual_rows(values, "cuda") for values in (30, 3 * 224**2, 3 * 512**2, 10**9)
+        default_batch_size(values, "cuda") for values in (30, 3 * 224**2, 3 * 512**2, 10**9)
     ] == [1024, 256, 49, 8]
-    assert engine.usual_rows(10**9) == 8
+    assert default_batch_size(10**9) == 8
 
 
 class Here(Batch):

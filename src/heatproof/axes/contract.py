@@ -36,13 +36,13 @@ from heatproof.evaluation import (
     Role,
     Scores,
     Span,
-    Subject,
 )
 from heatproof.models import Model
 from heatproof.models.modality import WORDS, Words
 from heatproof.rules import RULES, Severity
 from heatproof.statistics import Form
 from heatproof.statistics.cubes import Cube
+from heatproof.subject import Subject
 from heatproof.types import Batch
 
 if TYPE_CHECKING:

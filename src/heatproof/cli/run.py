@@ -187,7 +187,7 @@ def plan(
     _check_count("--limit", limit)
     from heatproof.runs.cost import trial
     from heatproof.runs.progress import duration
-    from heatproof.runs.shard import usual_references
+    from heatproof.runs.references import default_reference_count
     from heatproof.runs.study.file import read_study
     from heatproof.statistics.power import power_sentence
 
@@ -200,7 +200,7 @@ def plan(
     methods = sum(not explainer.control for explainer in made.explainers.values())
     for name, data in made.data.items():
         groups = len(set(data.groups or data.ids))
-        references = made.references or usual_references(len(data.ids))
+        references = made.references or default_reference_count(len(data.ids))
         typer.echo(f"{name}: chance is taken from {min(references, len(data.ids))} of the samples")
         what = "groups of samples" if groups < len(data.ids) else "samples"
         typer.echo(
@@ -303,7 +303,7 @@ def _carry_out(
     audit: dict[str, Any] | None = None,
     retry_errors: bool = False,
 ) -> None:
-    from heatproof.models.batches import keep_freed_memory
+    from heatproof.batching import keep_freed_memory
     from heatproof.runs.cost import trial
     from heatproof.runs.evaluate import execute
     from heatproof.runs.manifest import this_command

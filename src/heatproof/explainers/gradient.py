@@ -16,7 +16,7 @@ from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.baselines import REFERENCES, Baseline, starting_points
 from heatproof.explainers.examples.training_set import Examples
-from heatproof.explainers.precision import Precision, precisely
+from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Method
 
@@ -203,7 +203,7 @@ class IntegratedGradients(FromBaseline):
     steps: Annotated[int, Field(ge=1)] = 50
     baseline: Baseline = 0.0
     method: Quadrature = "gausslegendre"
-    error: Precision = None
+    error: RequestedError = None
 
     def __post_init__(self) -> None:
         if self.error is not None and self.stochastic:
@@ -219,7 +219,7 @@ class IntegratedGradients(FromBaseline):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
-            return precisely(self, model, batch, target, seed)
+            return explain_to_error(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         every = torch.arange(len(inputs), device=inputs.device)
@@ -249,7 +249,7 @@ class GradientShap(FromBaseline):
     `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
     numbers, from the samples of a pool or, as the method's paper has it, from the study's "references". All draws
     depend on the seed and the sample's id only, so two versions of a sample share them. `error` asks for a precision
-    in place of `samples` (see `heatproof.explainers.precision`).
+    in place of `samples` (see `heatproof.explainers.requested_error`).
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -264,12 +264,12 @@ class GradientShap(FromBaseline):
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     baseline: Baseline = 0.0
-    error: Precision = None
+    error: RequestedError = None
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
-            return precisely(self, model, batch, target, seed)
+            return explain_to_error(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         path = rand.keys(seed, batch.ids, self.name).to(inputs.device)
         noise = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)

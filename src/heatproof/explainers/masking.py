@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heatproof import rand
 from heatproof.errors import UserError
-from heatproof.explainers.precision import Precision, precisely
+from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.features import spatial
 from heatproof.features.fill import is_set, origins
 from heatproof.models import Model
@@ -121,7 +121,7 @@ class Rise(Method):
     than the input and cut out at a random shift; masks come in pairs that keep a cell where the draw u of the one is
     below `keep` and 1 − u of the other is. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
     so what is masked goes to zero after normalisation. For images, volumes and series (B, C, …). `error` asks for a
-    precision in place of `samples` (see `heatproof.explainers.precision`).
+    precision in place of `samples` (see `heatproof.explainers.requested_error`).
 
     >>> from heatproof.models import Model
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
@@ -136,7 +136,7 @@ class Rise(Method):
     grid: Annotated[int, Field(ge=2)] = 7
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.5
     readout: Readout = "probability"
-    error: Precision = None
+    error: RequestedError = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs are images, volumes or series; `shape` is that of a sample."""
@@ -152,7 +152,7 @@ class Rise(Method):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         if self.error is not None:
-            return precisely(self, model, batch, target, seed)
+            return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
         require_order(self.name, batch)
         batch = batch.to(model.device)

@@ -15,7 +15,7 @@ from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import Readout, readouts, spread_out
-from heatproof.explainers.precision import Precision, precisely
+from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.features import (
     Grouping,
     GroupingField,
@@ -49,7 +49,7 @@ class Lime(Method):
 
     Features that are not kept are replaced by zero after normalisation (`fill="zero"`), by the feature's mean colour
     (`"mean"`, the authors' choice for images), by a blur, or by a number in the data's units. `error` asks for a
-    precision in place of `samples` (see `heatproof.explainers.precision`).
+    precision in place of `samples` (see `heatproof.explainers.requested_error`).
 
     >>> from heatproof.models import Model
     >>> from heatproof.features import Pixels
@@ -66,7 +66,7 @@ class Lime(Method):
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     kernel_width: Annotated[float, Field(gt=0)] = 0.25
     readout: Readout = "probability"
-    error: Precision = None
+    error: RequestedError = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist on samples of this shape."""
@@ -74,7 +74,7 @@ class Lime(Method):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         if self.error is not None:
-            return precisely(self, model, batch, target, seed)
+            return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -116,7 +116,7 @@ class KernelShap(Method):
     features: GroupingField = Patches()
     fill: Fill = "zero"
     readout: Readout = "logit"
-    error: Precision = None
+    error: RequestedError = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist and the samples suffice for them; `shape` is that of a sample."""
@@ -129,7 +129,7 @@ class KernelShap(Method):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         if self.error is not None:
-            return precisely(self, model, batch, target, seed)
+            return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.gradient import Saliency, per_row, slices
-from heatproof.explainers.precision import Precision, precisely
+from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Explainer, Method, adopted, name_of
 
@@ -88,7 +88,7 @@ class _NoisyCopies(Method):
     samples: Annotated[int, Field(ge=1)] = 20
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
     relative: bool = True
-    error: Precision = None
+    error: RequestedError = None
 
     def __post_init__(self) -> None:
         if not callable(self.of) or isinstance(self.of, type) or adopted(self.of).kind != "feature":
@@ -104,7 +104,7 @@ class _NoisyCopies(Method):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
-            return precisely(self, model, batch, target, seed)
+            return explain_to_error(self, model, batch, target, seed)
         mean, variance = noisy_moments(
             self.of, self.samples, self.sigma, self.relative, model, batch, target, seed
         )

@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from heatproof import rand
+from heatproof.batching import BatchRunner
 from heatproof.explainers.gradient import input_gradient
 from heatproof.models import Model
-from heatproof.models.batches import Workbench
 from heatproof.models.model import Read
 from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch
 from heatproof.runs.directory import RunDirectory
 from heatproof.runs.engine import Runner
 from heatproof.runs.plan import Plan, describe
-from heatproof.runs.shard import load_references
+from heatproof.runs.references import load_references
 from heatproof.types import Batch, Explainer
 
 
 @dataclass
-class Reckoning(Workbench):
-    """A bench on which each explainer makes one map: its shape and price (passes, differentiated ones, seconds)."""
+class CostEstimator(BatchRunner):
+    """Lets each explainer make one map, and notes its shape and price: passes, differentiated ones, seconds."""
 
     known: dict[str, tuple[torch.Size, Tensor]] = field(default_factory=dict)
     maps: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ def trial(plan: Plan) -> tuple[float, float]:
     total = torch.zeros(3, dtype=torch.float64)
     with scratch() as folder:
         manifest.begin(folder, describe(few), few.shard_size, "heatproof plan")
-        runner = Runner(few, RunDirectory(folder), workbench=Reckoning)
+        runner = Runner(few, RunDirectory(folder), runner_type=CostEstimator)
         for job in few.jobs():
             model: Model = getattr(few.models[job[1]], "base", few.models[job[1]])
             before = _spent(model)
@@ -110,13 +110,16 @@ def trial(plan: Plan) -> tuple[float, float]:
                 runner(job, lambda what, amount: None)
             finally:
                 del model._call
-            bench, references = runner.workplace(*job[:2])
-            assert isinstance(bench, Reckoning)
-            more = [(bench.maps[name] - 1) * price for name, (_, price) in bench.known.items()]
+            references = runner.reference_subject(*job[:2])
+            estimator = references.runner
+            assert isinstance(estimator, CostEstimator)
+            more = [
+                (estimator.maps[name] - 1) * price for name, (_, price) in estimator.known.items()
+            ]
             own = torch.stack([_spent(model) - before, *more]).sum(0)
             for gradient, count in ((False, own[0] - own[1]), (True, own[1])):
                 own[2] += (
-                    count * _pace(model, references.batch[[0] * bench.batch_size], gradient)
+                    count * _pace(model, references.batch[[0] * estimator.batch_size], gradient)
                     if count
                     else 0
                 )

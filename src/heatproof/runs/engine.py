@@ -7,7 +7,6 @@ again. Only the engine knows batch sizes: when memory runs out it halves them an
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,28 +19,24 @@ import torch
 from torch import Tensor
 
 from heatproof import rand
+from heatproof.batching import BatchRunner, default_batch_size
 from heatproof.data import Data, Loaded
 from heatproof.data.dataset import READING_AHEAD, decoding
 from heatproof.errors import UserError
 from heatproof.evaluation import Condition, GalleryImage, Pairwise, Scores
 from heatproof.models import Model
-from heatproof.models.batches import Workbench
-from heatproof.models.modality import watches
-from heatproof.models.tasks import at, has_probability
+from heatproof.models.tasks import has_probability
 from heatproof.runs import tables
 from heatproof.runs.differences import listed
 from heatproof.runs.directory import Job, PartKey, PartWriter, RunDirectory
 from heatproof.runs.kept import MAPS, map_rows
 from heatproof.runs.pictures import gallery_rows
 from heatproof.runs.plan import Plan
-from heatproof.runs.shard import References, Shard, load_references
+from heatproof.runs.references import load_references
 from heatproof.runs.threads import read_ahead
+from heatproof.subject import Subject
 from heatproof.types import Batch, role_of
 
-PHOTOGRAPH = 3 * 224 * 224
-BATCHES = {"cpu": (8, 256), "cuda": (256, 1024)}
-"""Inputs in one pass: photographs, and at most, of series and rows of tables. A GPU gains little beyond, and a size
-that is measured anew would be another every time."""
 SHOWCASE = 12
 """How many samples are kept with their maps for the proof sheet; they are drawn by key, before anything is computed."""
 IN_LARGE = 6
@@ -58,23 +53,23 @@ class Runner:
     directory: RunDirectory
     seconds: dict[str, float] = field(default_factory=dict)
     batch_sizes: dict[str, int] = field(default_factory=dict)
-    workbench: type[Workbench] = Workbench
-    _kept: tuple[str, str, Workbench, References] | None = None
+    runner_type: type[BatchRunner] = BatchRunner
+    _references: tuple[str, str, Subject] | None = None
 
     def __call__(self, job: Job, tick: Tick, loaded: Future[Loaded] | None = None) -> None:
         """Do what is not done yet of a shard, whose samples may be on their way already."""
         dataset, model, number = job
         if not self.plan.is_pending(self.directory, job):
             return
-        bench, shared = self.workplace(dataset, model)
+        references = self.reference_subject(dataset, model)
         positions = self.plan.shards(dataset)[number]
         samples = loaded.result() if loaded is not None else self.plan.data[dataset].load(positions)
         self._refuse_changed(job, samples)
         with self.directory.writer() as writer:
             _run_shard(
-                self.plan, self.directory, job, samples, bench, shared, tick, self.seconds, writer
+                self.plan, self.directory, job, samples, references, tick, self.seconds, writer
             )
-        self.batch_sizes[model] = bench.batch_size
+        self.batch_sizes[model] = references.runner.batch_size
 
     def _refuse_changed(self, job: Job, samples: Loaded) -> None:
         """Raise where samples are not what they were when an earlier session, or another model, was given them."""
@@ -92,47 +87,27 @@ class Runner:
                 f"{listed(changed)}"
             )
 
-    def workplace(self, dataset: str, name: str) -> tuple[Workbench, References]:
-        """The bench of a model and the references of a data set, kept until another of them is asked for."""
-        if self._kept is None or self._kept[:2] != (dataset, name):
-            self._kept = None  # the maps of the last references go before the next are made
-            model = self.plan.models[name]
-            load = partial(load_references, self.plan.data[dataset], self.plan.seed)
+    def reference_subject(self, dataset: str, name: str) -> Subject:
+        """Return the references of a data set on a model, kept until others are asked for."""
+        if self._references is None or self._references[:2] != (dataset, name):
+            self._references = (
+                None  # frees the maps of the last references before new ones are made
+            )
+            model, data, seed = self.plan.models[name], self.plan.data[dataset], self.plan.seed
             # Whoever began the run chose the references; every process reads their ids from the manifest.
-            named = self.directory.manifest.references(dataset)
-            batch = load(len(named), named).to(model.device)
-            rows = self.plan.batch_size or usual_rows(batch.x[:1].numel(), model.device.type)
-            bench = self.workbench(model, rows)
-            shared = References(bench, batch, self.plan.seed, load)
-            self._refuse_early(shared)
-            self._kept = (dataset, name, bench, shared)
-        return self._kept[2:]
-
-    def _refuse_early(self, shared: References) -> None:
-        """Explain a reference by every method that a network may lack something for, before others work for hours."""
-        model = shared.bench.model
-        counted = model.passes, model.gradient_passes
-        for name, explainer in self.plan.explainers.items():
-            if len(shared.batch) and watches(explainer):
-                shared.bench.explain(
-                    explainer, name, shared.batch[:1], shared.target[:1], self.plan.seed
-                )
-        model.passes, model.gradient_passes = counted
-
-
-def usual_rows(values: int, device: str = "cpu") -> int:
-    """How many inputs of so many values go into one pass: a few photographs, many rows of a table.
-
-    On a CPU fewer small pictures than have the values of these photographs, a power of two: networks for them have no
-    early stride, and what is above 32 MiB is given back and faulted in again. Where memory runs out, it is halved.
-
-    >>> usual_rows(3 * 224 * 224), usual_rows(3 * 32 * 32), usual_rows(30), usual_rows(3 * 224 * 224, "cuda")
-    (8, 32, 256, 256)
-    """
-    least, most = BATCHES.get(device, BATCHES["cuda"])
-    if device == "cpu":
-        return min(most, least << max(0, int(math.log2(PHOTOGRAPH / max(values, 1)) / 2)))
-    return min(most, max(min(8, least), least * PHOTOGRAPH // max(values, 1)))
+            ids = self.directory.manifest.references(dataset)
+            batch = load_references(data, seed, ids=ids).to(model.device)
+            batch_size = self.plan.batch_size
+            if batch_size is None:
+                batch_size = default_batch_size(batch.x[:1].numel(), model.device.type)
+            runner = self.runner_type(model, batch_size)
+            load_samples = partial(load_references, data, seed)
+            references = Subject.of_references(
+                runner, batch, self.plan.explainers, seed, load_samples
+            )
+            references.explain_one_sample()
+            self._references = (dataset, name, references)
+        return self._references[2]
 
 
 def run_shards(
@@ -156,10 +131,10 @@ def run_shards(
 
 
 @lru_cache(maxsize=8)
-def on_show(ids: tuple[str, ...], seed: int, most: int = SHOWCASE) -> frozenset[str]:
+def gallery_ids(ids: tuple[str, ...], seed: int, most: int = SHOWCASE) -> frozenset[str]:
     """The samples that are kept with their maps, whatever they look like: the order and the shards have no say.
 
-    >>> on_show(("a", "b"), 0) == {"a", "b"}, len(on_show(tuple(map(str, range(99))), 0))
+    >>> gallery_ids(("a", "b"), 0) == {"a", "b"}, len(gallery_ids(tuple(map(str, range(99))), 0))
     (True, 12)
     """
     return frozenset(ids[i] for i in rand.keys(seed, ids, "showcase").argsort()[:most].tolist())
@@ -170,8 +145,7 @@ def _run_shard(
     run_directory: RunDirectory,
     job: Job,
     loaded: Loaded,
-    bench: Workbench,
-    shared: References,
+    shared: Subject,
     tick: Tick,
     seconds: dict[str, float],
     writer: PartWriter,
@@ -179,9 +153,8 @@ def _run_shard(
     dataset, model_name, number = job
     data = plan.data[dataset]
     positions = plan.shards(dataset)[number]
-    batch = loaded.batch.to(bench.model.device)
     pending = plan.pending(run_directory, job)
-    if not len(batch):
+    if not len(loaded.batch):
         for evaluation, names in pending.items():
             for name in names:
                 empty = partial(
@@ -198,31 +171,24 @@ def _run_shard(
         for name in plan.unkept(run_directory, job):
             writer.write(PartKey.maps(job, name), MAPS.empty_table)
             _told(tick, "maps", name, len(positions))
-        _write_samples(job, bench.model, data, positions, loaded, None, writer)
+        _write_samples(job, shared.model, data, positions, loaded, None, writer)
         return
-    batch = bench.fixed(batch)
-    task, logits = bench.model.task, bench.predict(batch)
-    if task.name == "classification":
-        _check_labels(dataset, batch, logits.shape[1])
-    target = task.target(logits)
-    readout, chance = at(logits, target), task.probability(logits)
-    probability = torch.full_like(readout, torch.nan) if chance is None else at(chance, target)
-    prediction = (target, readout, probability)
-    _write_samples(job, bench.model, data, positions, loaded, (logits, *prediction), writer)
-    showcase, large = on_show(data.ids, plan.seed), on_show(data.ids, plan.seed, IN_LARGE)
-    shard = Shard(
-        bench, batch, plan.seed, *prediction, plan.explainers, shared, showcase, logits=logits
-    )
+    shown, large = gallery_ids(data.ids, plan.seed), gallery_ids(data.ids, plan.seed, IN_LARGE)
+    subject = shared.for_batch(loaded.batch, shown)
+    batch, target = subject.batch, subject.target
+    if subject.model.task.name == "classification":
+        _check_labels(dataset, batch, subject.logits.shape[1])
+    prediction = (subject.logits, target, subject.readout, subject.probability)
+    _write_samples(job, subject.model, data, positions, loaded, prediction, writer)
     for evaluation, names in pending.items():
         if isinstance(
             plan.evaluations[evaluation], Pairwise
         ):  # rows of the new ones go into the parts of the old too
             for kind in (PartKey.scores, PartKey.references):
                 run_directory.remove(kind(job, evaluation, name) for name in names)
-        shard.explainers = {name: shard.settled(name) for name in names}
-        told = shard.announce = partial(_told, tick, evaluation)
+        told = partial(_told, tick, evaluation)
         begun = time.perf_counter()
-        stream = plan.evaluations[evaluation](shard)
+        stream = plan.evaluations[evaluation](subject.with_explainers(names))
         for name, results in groupby(
             _ticking(stream, told, len(positions), plan.evaluations[evaluation].conditions()),
             key=lambda r: r.explainer,
@@ -250,7 +216,7 @@ def _run_shard(
     wanted = [i for i, sample in enumerate(batch.ids) if plan.keeps(sample)]
     for name in plan.unkept(run_directory, job):
         _told(tick, "maps", name)
-        maps = shard.clean(name)[wanted] if wanted else torch.empty(0)
+        maps = subject.maps(name)[wanted] if wanted else torch.empty(0)
         rows = partial(
             map_rows,
             dataset,

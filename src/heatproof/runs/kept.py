@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
 from heatproof.evaluation import Scores
 from heatproof.runs import digests, tables
 from heatproof.runs.directory import PartKey, RunDirectory
 from heatproof.runs.study import registry
-from heatproof.types import Batch
+from heatproof.subject import Subject
+from heatproof.types import Batch, Function
 
 MAPS = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "sample")]
@@ -62,35 +63,13 @@ def read_maps(run_directory: RunDirectory, dataset: str, model: str, explainer: 
     return maps
 
 
-@dataclass
-class Kept:
-    """The `Subject` that evaluations see where there are maps alone; it is its own model, of which nothing is known."""
+class NoModel:
+    """Stands for the model where only maps were kept: asking it for anything is an error."""
 
-    batch: Batch
-    target: Tensor
-    references: Batch
-    explainers: Mapping[str, Any]
-    maps: Mapping[str, Maps]
-    seed: int
-    embedding: str | None
-    showcase: frozenset[str] = frozenset()
+    name = "the model"
 
-    def clean(self, explainer: str) -> Tensor:
-        """The kept maps (B, …) of the samples."""
-        return torch.from_numpy(
-            np.stack([self.maps[explainer][sample] for sample in self.batch.ids])
-        )
-
-    def reference(self, explainer: str) -> Tensor:
-        """The kept maps (R, …) of the references."""
-        return torch.from_numpy(
-            np.stack([self.maps[explainer][sample] for sample in self.references.ids])
-        )
-
-    @property
-    def model(self) -> Any:
-        """What stands for the model."""
-        return self
+    def __init__(self, embedding: str | None) -> None:
+        self.embedding = embedding
 
     def __getattr__(self, name: str) -> Any:
         raise UserError(
@@ -104,9 +83,9 @@ def evaluate_maps(run_directory: RunDirectory, evaluations: Any, data: Any) -> p
     parts = [tables.SCORES.empty_table()]
     for dataset in study.datasets:
         for model in study.tasks[dataset]:
-            for subject in _kept_shards(run_directory, dataset, model, data):
+            for subject in _kept_subjects(run_directory, dataset, model, data):
                 for name, evaluation in registry.evaluations(evaluations).items():
-                    suited: Any = evaluation.suited(subject, subject.batch)
+                    suited = evaluation.suited(subject.model, subject.batch)
                     for scores in suited(subject):
                         if not isinstance(scores, Scores):
                             continue
@@ -116,7 +95,9 @@ def evaluate_maps(run_directory: RunDirectory, evaluations: Any, data: Any) -> p
     return rows.sort_values(tables.KEY, ignore_index=True)
 
 
-def _kept_shards(run_directory: RunDirectory, dataset: str, model: str, data: Any) -> Iterator[Any]:
+def _kept_subjects(
+    run_directory: RunDirectory, dataset: str, model: str, data: Any
+) -> Iterator[Subject]:
     """Yield the samples of which every explainer's map is kept, a shard at a time, as evaluations see them."""
     manifest = run_directory.manifest
     modality = manifest.task(dataset, model).modality
@@ -129,24 +110,37 @@ def _kept_shards(run_directory: RunDirectory, dataset: str, model: str, data: An
     if not known:
         raise UserError(f"{run_directory} holds no maps of {model} on {dataset}; {ADVICE}")
 
-    references = manifest.references(dataset)
-    if not references or not set(references) <= set(known):
-        references = known
-    reference_batch = _batch(references, modality, maps, data)
+    reference_ids = manifest.references(dataset)
+    if not reference_ids or not set(reference_ids) <= set(known):
+        reference_ids = known
     samples = tables.read_samples(run_directory.root)
     samples = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
     predicted = dict(zip(samples["sample"], samples["predicted"], strict=True))
-    for start in range(0, len(known), manifest.shard_size):
-        batch = _batch(known[start : start + manifest.shard_size], modality, maps, data)
-        yield Kept(
-            batch,
-            target=torch.tensor([predicted[sample] for sample in batch.ids]),
-            references=reference_batch,
-            explainers=dict.fromkeys(maps),
-            maps=maps,
+    no_model: Any = NoModel(embedding="kept" if modality == "text" else None)
+
+    def subject_of(ids: Sequence[str], references: Subject | None = None) -> Subject:
+        stored_maps = {}
+        for explainer, map_of in maps.items():
+            stored_maps[explainer] = torch.from_numpy(np.stack([map_of[i] for i in ids]))
+        return Subject(
+            BatchRunner(no_model, len(ids)),
+            _batch(ids, modality, maps, data),
+            explainers={explainer: Function(_no_explainer) for explainer in maps},
             seed=manifest.study.seed,
-            embedding="kept" if modality == "text" else None,
+            target=torch.tensor([predicted[sample] for sample in ids]),
+            _references=references,
+            _maps=stored_maps,
         )
+
+    references = subject_of(reference_ids)
+    for start in range(0, len(known), manifest.shard_size):
+        yield subject_of(known[start : start + manifest.shard_size], references)
+
+
+def _no_explainer(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor:
+    raise UserError(
+        "this evaluation explains inputs anew, and only maps were kept; run it with the model"
+    )
 
 
 def _in_all(maps: Mapping[str, Maps]) -> list[str]:

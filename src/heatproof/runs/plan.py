@@ -20,7 +20,7 @@ from heatproof.rules import check_rules
 from heatproof.runs import manifest
 from heatproof.runs.directory import Job, PartKey, RunDirectory
 from heatproof.runs.manifest import Study
-from heatproof.runs.shard import load_references
+from heatproof.runs.references import load_references
 from heatproof.runs.study import registry
 from heatproof.runs.study.recommended import RECOMMENDED, WHY, recommended
 from heatproof.runs.usual import (

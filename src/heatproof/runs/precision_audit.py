@@ -25,7 +25,7 @@ from heatproof.runs.atomic import scratch
 from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.engine import Runner
 from heatproof.runs.plan import Plan, describe
-from heatproof.runs.shard import reference_positions
+from heatproof.runs.references import reference_positions
 from heatproof.runs.storage import Place
 from heatproof.runs.tables import read_scores
 

@@ -25,11 +25,11 @@ from heatproof.axes import faithfulness as removal
 from heatproof.axes.faithfulness import sweeps
 from heatproof.axes.faithfulness.retraining.leakage import Removed, probe_columns
 from heatproof.axes.faithfulness.retraining.trainer import Trainer, described, scores
+from heatproof.batching import BatchRunner
 from heatproof.data import Data
 from heatproof.errors import UserError
 from heatproof.evaluation import Scores
 from heatproof.models import Model
-from heatproof.models.batches import Workbench
 from heatproof.models.precision import arithmetic
 from heatproof.runs import manifest, tables
 from heatproof.runs.directory import PartKey, RunDirectory
@@ -322,7 +322,7 @@ class Work:
 
     def _ranks(self, name: str, explainer: Explainer, batch: Batch) -> Tensor:
         """When each pixel goes from the most important on, (N, H, W) int32 on the CPU."""
-        bench = Workbench(self.model, self.batch_size)
+        bench = BatchRunner(self.model, self.batch_size)
         ranks = []
         for piece in pieces(batch):
             part = batch[piece]
@@ -401,14 +401,14 @@ class Work:
         logits = self._outputs(net, test.x, _where(cell))
         truth = test.label.cpu()
         if self.against == "prediction":
-            truth = Workbench(self.model, self.batch_size).predict(self.batches["test"]).argmax(1)
+            truth = BatchRunner(self.model, self.batch_size).predict(self.batches["test"]).argmax(1)
         hit = (logits.argmax(1) == truth).double()
         return {"accuracy": hit.masked_fill(~torch.isfinite(logits).all(1), torch.nan)}
 
     def _outputs(self, net: Any, x: Tensor, where: str) -> Tensor:
         if isinstance(net, Model):
             batch = Batch(tuple(map(str, range(len(x)))), x)
-            return Workbench(net, self.batch_size).predict(batch)
+            return BatchRunner(net, self.batch_size).predict(batch)
         if not isinstance(net, nn.Module):
             raise UserError(
                 f"the trainer returned {type(net).__name__} at {where}; a torch.nn.Module was expected"

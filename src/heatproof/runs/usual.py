@@ -18,7 +18,7 @@ from heatproof.models.guards import has_one_output
 from heatproof.models.modality import modality
 from heatproof.models.model import ONE_OUTPUT
 from heatproof.models.tasks import Binary, has_probability
-from heatproof.runs.shard import load_references
+from heatproof.runs.references import load_references
 from heatproof.types import Batch, Function
 
 OF_IMAGES = (Patches, Superpixels, Slic)

@@ -26,7 +26,7 @@ from heatproof.axes.stability.perturbations import (
 )
 from heatproof.errors import make
 from heatproof.rand import keys, normal
-from heatproof.runs.shard import load_references
+from heatproof.runs.references import load_references
 from heatproof.runs.tables import KEY
 from heatproof.testing import assert_holds
 from heatproof.testing.check import check as gate

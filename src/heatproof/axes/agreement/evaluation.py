@@ -10,12 +10,13 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
 from heatproof.maps.chance import K, check_k, over_references, profile_of
 from heatproof.maps.similarity import Profile, compare, compare_all
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
 from heatproof.models.modality import modality
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch
 
 UNIT = (0.0, 1.0)
@@ -88,8 +89,8 @@ class Agreement:
         kind = modality(subject.model, subject.batch)
         maps, references = {}, {}
         for name in subject.explainers:
-            maps[name] = PreparedMaps.of(subject.clean(name), kind, self.k)
-            references[name] = PreparedMaps.of(subject.reference(name), kind, self.k)
+            maps[name] = PreparedMaps.of(subject.maps(name), kind, self.k)
+            references[name] = PreparedMaps.of(subject.references.maps(name), kind, self.k)
         for name in subject.explainers:
             for other in subject.explainers:
                 if other != name:
@@ -123,7 +124,7 @@ def _scores(
 
     for measure, value in values.items():
         chance = over_references(
-            unrelated[measure].cpu(), subject.batch.ids, subject.references.ids
+            unrelated[measure].cpu(), subject.batch.ids, subject.references.batch.ids
         )
         yield Scores.column(
             name,

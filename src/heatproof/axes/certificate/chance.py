@@ -12,10 +12,10 @@ from heatproof import rand
 from heatproof.axes.certificate.agreement import Agreement, MaskedInputs
 from heatproof.axes.certificate.explanations import Explanations
 from heatproof.axes.certificate.strata import drawn_strata
-from heatproof.evaluation import Subject
 from heatproof.features import Grouping, fixed
 from heatproof.features.fill import Fill
 from heatproof.models import Model
+from heatproof.subject import Subject
 from heatproof.types import Batch
 
 

@@ -19,12 +19,13 @@ from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanati
 from heatproof.axes.certificate.flips import TRIALS, as_pictures, find_flips
 from heatproof.axes.certificate.sequential import OPEN, YES, Method, estimate_rule
 from heatproof.errors import UserError
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
 from heatproof.features import GroupingField, Patches, count, fixed, spread
 from heatproof.features.fill import Fill
 from heatproof.maps.masks import select
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch
 
 SHARE = (0.0, 1.0)
@@ -277,7 +278,7 @@ class Certificate:
 
     def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
         """The features that the maps of an explainer select; samples without a usable map say why."""
-        maps = subject.clean(explainer)
+        maps = subject.maps(explainer)
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
         why = zip(
             lost, reasons(maps, "the map"), self._too_few(subject.batch, fraction), strict=True
@@ -419,7 +420,7 @@ class Certificate:
     ) -> dict[str, list[GalleryImage]]:
         """x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
         found: dict[str, list[GalleryImage]] = {one.explainer: [] for one in chosen}
-        wanted = sorted(subject.showcase)[:EXAMPLES]
+        wanted = sorted(subject.gallery_ids)[:EXAMPLES]
         own = [one.only(wanted) for one in chosen]
         shown = joined(subject.batch, own)
         if (

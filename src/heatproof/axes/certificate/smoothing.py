@@ -27,12 +27,13 @@ from heatproof.axes.certificate.evaluation import (
 )
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations
 from heatproof.axes.certificate.sequential import Method
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
 from heatproof.features import GroupingField, Patches
 from heatproof.maps.undefined import NOT_FINITE
 from heatproof.models import Model
 from heatproof.models.smoothed import Masks, Smoothed, check_quantised, refuse_changing
 from heatproof.statistics.radii import RadiusRule, largest_radius
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch
 
 SMOOTHED_MEASURES = (

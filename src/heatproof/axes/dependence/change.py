@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from heatproof.errors import UserError
-from heatproof.evaluation import ALONE, Chance, Condition, Scores, Subject
+from heatproof.evaluation import ALONE, Chance, Condition, Scores
 from heatproof.maps.chance import of_others, over_references, profile_of
 from heatproof.maps.complexity import entropy
 from heatproof.maps.similarity import Profile, compare, compare_all, composite
 from heatproof.maps.undefined import NOT_FINITE, reasons
+from heatproof.subject import Subject
 from heatproof.types import Batch
 
 NO_DIFFERENCE = "the maps of other samples are no different"
@@ -41,10 +42,10 @@ class CleanMaps:
     @classmethod
     def of(cls, subject: Subject, explainer: str, kind: str, k: int | float | str) -> CleanMaps:
         """Return the maps of a shard's samples."""
-        maps = subject.clean(explainer)
+        maps = subject.maps(explainer)
         profile = profile_of(maps, kind, k)
-        reference_profile = profile_of(subject.reference(explainer), kind, k)
-        ids, reference_ids = subject.batch.ids, subject.references.ids
+        reference_profile = profile_of(subject.references.maps(explainer), kind, k)
+        ids, reference_ids = subject.batch.ids, subject.references.batch.ids
         to_references = _with_mean(compare_all(reference_profile, profile))
         chance = {
             measure: over_references(scores, ids, reference_ids)

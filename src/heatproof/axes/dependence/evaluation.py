@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import torch
 from pydantic import BeforeValidator, Field
@@ -24,14 +24,14 @@ from heatproof.axes.dependence.change import (
     similarities,
     similarity_scores,
 )
+from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
-from heatproof.evaluation import CLEAN, Condition, GalleryImage, Measure, Scores, Subject
-from heatproof.explainers.precision import Agreed
+from heatproof.evaluation import CLEAN, Condition, GalleryImage, Measure, Scores
+from heatproof.explainers.requested_error import counts_and_errors
 from heatproof.maps.chance import K, check_k
 from heatproof.maps.complexity import entropy, gini
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
-from heatproof.models.batches import Workbench
 from heatproof.models.modality import modality
 from heatproof.models.randomised import (
     Scheme,
@@ -41,6 +41,7 @@ from heatproof.models.randomised import (
     with_weights,
 )
 from heatproof.models.tasks import Answer
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch, Complete, Explainer
 
 DEPENDENCE, CLASS_DEPENDENCE = "dependence", "class_dependence"
@@ -275,29 +276,28 @@ class Dependence:
 
     def _random_network(
         self, subject: Subject, network: int, cascade: str = "", share: float = 1.0
-    ) -> Workbench:
+    ) -> BatchRunner:
         """Return the model with random weights in all layers, or in a share of them; made once per run."""
-        refit_on = subject.references if self.batch_norms == "refit" else None
+        refit_on = subject.references.batch if self.batch_norms == "refit" else None
 
-        def make() -> Workbench:
+        def make() -> BatchRunner:
             model = subject.model
             if cascade:
                 drawn = self._random_network(subject, network).model.module.named_parameters()
-                chosen = _parameters_of_share(model, subject.references, cascade, share)
+                chosen = _parameters_of_share(model, subject.references.batch, cascade, share)
                 weights = {name: new.data for name, new in drawn if name in chosen}
             else:
                 weights = random_weights(model, subject.seed, network, self.scheme)
-            return Workbench(with_weights(model, weights, refit_on), model.rows)
+            return BatchRunner(with_weights(model, weights, refit_on), model.rows)
 
         key = ("random weights", self.scheme, self.batch_norms, network, cascade, share)
-        made: Workbench = subject.once(key, make)
-        return made
+        return subject.compute_once(key, make)
 
     def _for_other_classes(self, subject: Subject, clean: CleanMaps) -> Iterator[Scores]:
         """Yield the scores of the maps of other classes, which are drawn by the id of each sample."""
         # The lead of an answer is a single number, so no other class can be asked about.
         is_answer = isinstance(subject.model.task, Answer)
-        outputs = 1 if is_answer else subject.predict(subject.batch).shape[1]
+        outputs = 1 if is_answer else subject.logits.shape[1]
         keys = rand.keys(subject.seed, subject.batch.ids, "other class")
         others = rand.permutation(keys, outputs - 1)[:, : self.classes].unbind(1)
         for number, other in enumerate(others):
@@ -313,7 +313,7 @@ class Dependence:
 
 
 def _explain_with(
-    network: Workbench, subject: Subject, clean: CleanMaps, explainer: Explainer
+    network: BatchRunner, subject: Subject, clean: CleanMaps, explainer: Explainer
 ) -> ChangedMaps:
     """Return the maps of the shard's samples under a random network, for the classes that the model predicts."""
 
@@ -338,7 +338,7 @@ def _parameters_of_share(
 
 def _noise_floors(subject: Subject, clean: CleanMaps) -> Iterator[Scores]:
     """Yield how far two random draws of a map differ under the same weights, by every measure of change."""
-    redrawn = subject.explain(clean.explainer, subject.batch, subject.target, subject.seed + 1)
+    redrawn = subject.redrawn_maps(clean.explainer)
     reason = first_reasons(clean.reason, reasons(redrawn, "the map of the second draw"))
     changed = ChangedMaps(redrawn, reason)
     similar = similarities(clean, changed)
@@ -361,10 +361,9 @@ def _descriptions(subject: Subject, clean: CleanMaps, explainer: Explainer) -> I
     yield Scores.column(name, "entropy", CLEAN, entropy(clean.maps), clean.reason)
     if isinstance(explainer, Complete):
         yield _completeness_gap(subject, clean, explainer)
-    precision = getattr(explainer, "error", None)
-    if isinstance(precision, Agreed):
-        yield from _precision(subject, name, precision)
-    if len(subject.references):
+    if isinstance(getattr(explainer, "error", None), float):
+        yield from _requested_error(subject, name, explainer)
+    if len(subject.references.batch):
         yield _passes_per_map(subject, name, explainer)
 
 
@@ -384,19 +383,19 @@ def _completeness_gap(subject: Subject, clean: CleanMaps, explainer: Complete) -
     )
 
 
-def _precision(subject: Subject, name: str, precision: Agreed) -> Iterator[Scores]:
-    """Yield the error that each map reached, and whether its count was capped before the error asked for."""
-    errors = [precision.found[sample][1] for sample in subject.batch.ids]
-    reached = torch.tensor(errors, dtype=torch.float64)
-    no_reason = [""] * len(errors)
+def _requested_error(subject: Subject, name: str, explainer: Any) -> Iterator[Scores]:
+    """Yield the error that each map reached, and whether its count was capped before the requested one."""
+    measure = partial(counts_and_errors, explainer, subject.model, seed=subject.seed)
+    reached = subject.compute(measure, subject.batch, subject.target)[:, 1]
+    no_reason = [""] * len(reached)
     yield Scores.column(name, "error_reached", CLEAN, reached, no_reason)
-    yield Scores.column(name, "capped", CLEAN, (reached > precision.asked).double(), no_reason)
+    yield Scores.column(name, "capped", CLEAN, (reached > explainer.error).double(), no_reason)
 
 
 def _passes_per_map(subject: Subject, name: str, explainer: Explainer) -> Scores:
     """Return how many inputs go through the network for one map, counted on the first reference sample."""
-    reference = subject.references[:1]
-    target = subject.model.task.target(subject.predict(reference))
+    reference = subject.references.batch[:1]
+    target = subject.references.target[:1]
     before = subject.model.passes
     subject.explain(name, reference, target)
     counted = float(subject.model.passes - before)

@@ -16,12 +16,13 @@ from heatproof.axes.faithfulness.kinds import KINDS, check_kind, kind_of, usual
 from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
 from heatproof.features import GroupingField, Pixels, Tokens
 from heatproof.models import Model
 from heatproof.models.modality import modality
 from heatproof.models.tasks import Task, has_probability
 from heatproof.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch, label_of
 
 SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)

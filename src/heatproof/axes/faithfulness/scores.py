@@ -13,11 +13,12 @@ from heatproof.axes.faithfulness import curves, mask_bank, realism, sweeps
 from heatproof.axes.faithfulness.curves import Readout
 from heatproof.axes.faithfulness.kinds import KINDS
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept
-from heatproof.evaluation import Condition, GalleryImage, Scores, Subject
+from heatproof.evaluation import Condition, GalleryImage, Scores
 from heatproof.features import Tokens, count, fixed, spread
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models.modality import modality
 from heatproof.removal import OwnBaseline
+from heatproof.subject import Subject
 from heatproof.types import Batch, label_of
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _shard(axis: Faithfulness, subject: Subject) -> Shard:
     pixels = labelled(axis.features, batch)
     random: dict[str, Tensor] = {}
     told_apart: dict[str, Tensor] = {}
-    enough = len(subject.drawn(realism.POPULATION)) >= realism.FEWEST
+    enough = len(subject.draw_samples(realism.POPULATION)) >= realism.FEWEST
     for imputer in axis.imputers if "random" in axis.orders else ():
         name = label_of(imputer)
         if enough:
@@ -299,13 +300,13 @@ def _told_apart(
         return clean, filled[0]
 
     def population() -> tuple[Batch, Tensor, Tensor]:
-        batch = subject.drawn(realism.POPULATION).to(pixels.labels.device)
+        batch = subject.draw_samples(realism.POPULATION).to(pixels.labels.device)
         return (batch, *swept(batch, labelled(axis.features, batch)))
 
     key = ("told apart", label_of(imputer), label_of(axis.features), axis.fractions)
-    peers, peers_clean, peers_filled = subject.once(key, population)
+    peers, peers_clean, peers_filled = subject.compute_once(key, population)
     clean, filled = swept(subject.batch, pixels)
-    classes = subject.predict(subject.batch).shape[1]
+    classes = subject.logits.shape[1]
     parts = [
         realism.told_apart(
             clean[:, classes:],
@@ -354,13 +355,13 @@ def _importance(
     axis: Faithfulness, subject: Subject, explainer: str, absolute: bool = False
 ) -> Tensor:
     return sweeps.importance(
-        subject.clean(explainer), absolute, tokens=isinstance(axis.features, Tokens)
+        subject.maps(explainer), absolute, tokens=isinstance(axis.features, Tokens)
     )
 
 
 def _ready(axis: Faithfulness, imputer: Any, subject: Subject) -> Any:
     """The imputer with the reference samples and features that it may need."""
-    return sweeps.bound(imputer, subject.references.x, axis.features)
+    return sweeps.bound(imputer, subject.references.batch.x, axis.features)
 
 
 def _sweep(
@@ -622,7 +623,7 @@ def _strip(
     steps = sorted({0, *(1 + int(last * i / (STRIP - 1) + 0.5) for i in range(STRIP))})
     pictures: list[tuple[int, int]] = []
     for at, row in enumerate(explained.rows.tolist()):
-        if subject.batch.ids[row] not in subject.showcase:
+        if subject.batch.ids[row] not in subject.gallery_ids:
             continue
         for step in steps:
             if step == 0 or (levels[step] and bool(of_class[at, step].isfinite())):
@@ -635,7 +636,7 @@ def _strip(
     sizes_of_steps = sweeps.removal_sizes(levels, ranks.flatten(1).amax(1) + 1)
     sizes = sizes_of_steps[range(len(pictures)), [step for _, step in pictures]]
     kept = ranks >= sizes.reshape(-1, *[1] * (ranks.ndim - 1))
-    ready = sweeps.bound(imputer, subject.references.x, None)
+    ready = sweeps.bound(imputer, subject.references.batch.x, None)
     filled = ready(batch.x, kept, batch.ids, subject.seed)
     for n, (at, step) in enumerate(pictures):
         picture, mask = (filled[n], kept[n : n + 1].float()) if step else (batch.x[n], None)

@@ -22,12 +22,12 @@ from heatproof.evaluation import (
     GalleryImage,
     Measure,
     Scores,
-    Subject,
 )
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
 from heatproof.models.modality import modality
 from heatproof.models.tasks import REGION
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch
 
 UNIT = (0.0, 1.0)
@@ -164,7 +164,7 @@ class Localisation:
             if self.by == MOSAICS:
                 maps = subject.explain(name, batch, subject.target)
             else:
-                maps = subject.clean(name)
+                maps = subject.maps(name)
             values = relevance(maps, kind, self.sign)
             _check_shapes(region, values)
             undefined = reasons(maps, "the map")

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heatproof import rand
-from heatproof.evaluation import Subject
 from heatproof.models.tasks import REGION
+from heatproof.subject import Subject
 from heatproof.types import Batch
 
 ALONE = "no reference sample of another class"
@@ -30,7 +30,7 @@ def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
     chosen, candidates = _references_of_other_classes(subject, rand.fold(key, 0))
     quarter = (4 * rand.uniform(rand.fold(key, 1), (1,))).long().cpu()[:, 0]
 
-    references = subject.references.x
+    references = subject.references.batch.x
     tiles_without = references[chosen.to(references.device)].to(batch.x.device)
     tiles = tiles_without.clone()
     tiles[rows, quarter] = batch.x
@@ -57,12 +57,9 @@ def _references_of_other_classes(subject: Subject, key: Tensor) -> tuple[Tensor,
 
     Where there are fewer than four, they are taken again from the first on.
     """
-    references, task = subject.references, subject.model.task
-    classes = subject.once(
-        ("classes of references",), lambda: task.target(subject.predict(references))
-    )
-    same_class = subject.target.cpu()[:, None] == classes.cpu()
-    draw = rand.uniform(key, (len(references),)).cpu()
+    references = subject.references
+    same_class = subject.target.cpu()[:, None] == references.target.cpu()
+    draw = rand.uniform(key, (len(references.batch),)).cpu()
     order = draw.masked_fill(same_class, torch.inf).argsort(1)
     candidates = (~same_class).sum(1)
     return order.gather(1, torch.arange(4) % candidates[:, None].clamp(min=1)), candidates

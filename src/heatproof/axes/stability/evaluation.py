@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from heatproof.axes.stability import perturbations as perturbing
 from heatproof.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
+from heatproof.batching import prefetch
 from heatproof.errors import UserError
 from heatproof.evaluation import (
     CLEAN,
@@ -28,7 +28,6 @@ from heatproof.evaluation import (
     Measure,
     Role,
     Scores,
-    Subject,
 )
 from heatproof.maps.chance import USUAL_K, K, over_references
 from heatproof.maps.ranks import Ties
@@ -36,17 +35,15 @@ from heatproof.maps.similarity import Profile, compare, compare_all, composite, 
 from heatproof.maps.undefined import NOT_FINITE
 from heatproof.maps.undefined import reasons as undefined_reasons
 from heatproof.models import Model
-from heatproof.models.batches import beside
 from heatproof.models.modality import modality
 from heatproof.models.tasks import at, has_probability, with_region
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch, name_of
 
 FASS = "fass"
 REDRAW: Condition = ("redraw", 0.0)
 """The condition of the noise floor: the input as it is, explained with two draws."""
 NOTHING_LEFT = "nothing left to compare"
-POOLED = 2**27
-"""How many values of perturbed inputs are explained in one go: bounds the memory of a shard with many conditions."""
 
 SIMILARITIES = {
     FASS: ("FASS", "weighted mean of SSIM, Spearman and Jaccard; tables have no SSIM"),
@@ -299,20 +296,22 @@ class Stability:
 
     def _make_pairs(self, subject: Subject) -> list[Pairs]:
         """Perturb the shard in every way, and predict the perturbed inputs once for all explainers."""
-        calls = []
-        for perturbation in self.perturbations:
-            bound = perturbing.bound(perturbation, subject.references)
-            calls.append(partial(bound, subject.batch, subject.seed))
+
+        def perturb(perturbation: perturbing.Perturbation) -> Any:
+            bound = perturbing.bound(perturbation, subject.references.batch)
+            return bound(subject.batch, subject.seed)
+
+        device = subject.model.device
+        perturbed = prefetch(perturb, self.perturbations, device)
+        if device.type != "cpu":
+            # Perturbing takes the CPU; explaining keeps the GPU busy meanwhile.
+            subject.maps(next(iter(subject.explainers)))
 
         all_pairs = []
-        with beside(subject.model.device, calls) as perturb_next:
-            if subject.model.device.type != "cpu":
-                # Files are compressed on the CPU; explaining keeps the device busy meanwhile.
-                subject.clean(next(iter(subject.explainers)))
-            for perturbation, perturb in zip(self.perturbations, perturb_next, strict=True):
-                batch, text = _perturbed_batch(subject, perturbation, perturb())
-                status = self._filter_pairs(subject, batch, text)
-                all_pairs.append(Pairs(perturbation, batch, status, text))
+        for perturbation, changed in perturbed:
+            batch, text = _perturbed_batch(subject, perturbation, changed)
+            status = self._filter_pairs(subject, batch, text)
+            all_pairs.append(Pairs(perturbation, batch, status, text))
         return all_pairs
 
     def _filter_pairs(
@@ -320,7 +319,7 @@ class Stability:
     ) -> PairStatus:
         """Decide which pairs are compared: those with a finite prediction that is the same before and after."""
         task = subject.model.task
-        before, after = subject.predict(subject.batch), subject.predict(batch)
+        before, after = subject.logits, subject.predict(batch)
         status = PairStatus.all_ok(len(batch))
 
         is_finite = torch.isfinite(after).all(1) & torch.isfinite(subject.readout)
@@ -350,9 +349,8 @@ class Stability:
         self, subject: Subject, explainer: str, all_pairs: Sequence[Pairs]
     ) -> Iterator[Scores | GalleryImage]:
         """Yield all scores of one explainer, and the maps on show."""
-        maps, reference_maps = subject.clean(explainer), subject.reference(explainer)
-        for row in _rows_on_show(subject):
-            yield GalleryImage.of(explainer, CLEAN, subject.batch, row, maps[row])
+        maps, reference_maps = subject.maps(explainer), subject.references.maps(explainer)
+        yield from subject.gallery(explainer, CLEAN, subject.batch, maps)
         originals = Originals(
             explainer=explainer,
             maps=maps,
@@ -365,12 +363,14 @@ class Stability:
         if self.noise_floor and subject.explainers[explainer].stochastic:
             yield from self._score_redraw(subject, originals)
 
-        statuses = []
+        statuses, batches, targets = [], [], []
         for pairs in all_pairs:
             status = pairs.status.copy()
             status.exclude_undefined(originals.undefined)
             statuses.append(status)
-        perturbed_maps = _explain_retained(subject, explainer, all_pairs, statuses)
+            batches.append(pairs.batch[status.retained])
+            targets.append(subject.target[status.retained])
+        perturbed_maps = subject.explain_many(explainer, batches, targets)
         for pairs, status, perturbed in zip(all_pairs, statuses, perturbed_maps, strict=True):
             yield from self._score_pairs(subject, originals, pairs, status, perturbed)
 
@@ -404,11 +404,7 @@ class Stability:
             )
             yield replace(scores, predicted_after=tuple(status.predicted_after))
 
-        map_of = dict(zip(rows.tolist(), maps, strict=True))
-        for row in _rows_on_show(subject):
-            yield GalleryImage.of(
-                originals.explainer, pairs.condition, pairs.batch, row, map_of.get(row)
-            )
+        yield from subject.gallery(originals.explainer, pairs.condition, pairs.batch, maps, rows)
 
     def _compare(
         self, subject: Subject, originals: Originals, pairs: Pairs, rows: Tensor, maps: Tensor
@@ -462,7 +458,7 @@ class Stability:
         references = originals.reference_maps
         if not mover.stochastic and len(references):
             # All samples move alike, so the references are moved once, for all of them.
-            moved, _ = mover.move(references, subject.references.ids, subject.seed)
+            moved, _ = mover.move(references, subject.references.batch.ids, subject.seed)
             reference_profile = self._profile(moved, valid[:1])
             to_references = self._with_fass(compare_all(reference_profile, perturbed))
             return _with_chance(subject, rows, scores, to_references)
@@ -484,9 +480,7 @@ class Stability:
 
     def _score_redraw(self, subject: Subject, originals: Originals) -> Iterator[Scores]:
         """Yield the similarity of two maps of the same input that differ only in the explainer's random draws."""
-        redrawn = subject.explain(
-            originals.explainer, subject.batch, subject.target, subject.seed + 1
-        )
+        redrawn = subject.redrawn_maps(originals.explainer)
         status = PairStatus.all_ok(len(subject.batch))
         is_finite = torch.isfinite(subject.readout).tolist()
         status.exclude_undefined(["" if finite else NOT_FINITE for finite in is_finite])
@@ -554,36 +548,6 @@ def _predicted_after(subject: Subject, before: Tensor, after: Tensor, target: in
     return "" if now == task.shown(before, target, name_class) else now
 
 
-def _rows_on_show(subject: Subject) -> list[int]:
-    return [row for row, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
-
-
-def _explain_retained(
-    subject: Subject, explainer: str, all_pairs: Sequence[Pairs], statuses: Sequence[PairStatus]
-) -> Iterator[Tensor]:
-    """Yield for each condition the maps (R, …) of its retained samples.
-
-    The samples of several conditions are explained together, as many as fit into `POOLED` values: a device is slow on
-    few.
-    """
-    values_per_condition = max(1, subject.clean(explainer).numel())
-    pool_size = max(1, POOLED // values_per_condition)
-    for start in range(0, len(all_pairs), pool_size):
-        pool = slice(start, start + pool_size)
-        rows = [status.retained for status in statuses[pool]]
-        counts = [len(r) for r in rows]
-        batches = []
-        for pairs, retained in zip(all_pairs[pool], rows, strict=True):
-            if len(retained):
-                batches.append(pairs.batch[retained])
-        maps = subject.clean(explainer)[:0]
-        if batches:
-            maps = subject.explain(
-                explainer, Batch.joined(batches), subject.target[torch.cat(rows)]
-            )
-        yield from torch.split(maps, counts)
-
-
 def _at(items: Items, rows: Tensor) -> Items:
     """Return the maps or profiles at some rows; all of them are not copied."""
     if len(rows) == len(items):
@@ -603,7 +567,10 @@ def _with_chance(
     """Return scores (R,) with their chance levels, from the scores (references, R) against the reference samples."""
     ids = [subject.batch.ids[row] for row in rows.tolist()]
     return {
-        measure: (values, over_references(to_references[measure], ids, subject.references.ids))
+        measure: (
+            values,
+            over_references(to_references[measure], ids, subject.references.batch.ids),
+        )
         for measure, values in scores.items()
     }
 

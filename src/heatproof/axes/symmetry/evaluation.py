@@ -34,6 +34,7 @@ from heatproof.axes.symmetry.orbit import (
 )
 from heatproof.axes.symmetry.scores import NO_BALL
 from heatproof.axes.symmetry.symmetrised import symmetrise
+from heatproof.batching import BatchRunner
 from heatproof.data.graphs import NODES
 from heatproof.errors import BadParameter, UserError
 from heatproof.evaluation import (
@@ -44,11 +45,10 @@ from heatproof.evaluation import (
     Measure,
     Scores,
     Span,
-    Subject,
 )
 from heatproof.models import Model
-from heatproof.models.batches import Workbench
 from heatproof.models.layers import activations
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch, Categorical, Explainer
 
 _UP_TO_ONE: Span = (None, 1.0)
@@ -246,7 +246,7 @@ class Symmetry:
             subject.predict,
             self.delta,
             subject.target,
-            subject.references,
+            subject.references.batch,
             subject.model.task,
         )
         layers = {layer: layer_errors(orbit, _activate(subject, layer)) for layer in self.layers}
@@ -262,7 +262,7 @@ class Symmetry:
     ) -> Iterator[Scores | GalleryImage]:
         """The score of an explainer, the checks on it, and its worst cases as pictures."""
         criterion = self._criterion(subject.explainers[explainer])
-        clean = subject.clean(explainer)
+        clean = subject.maps(explainer)
         shown = _shown_samples(subject, clean) if criterion.moves else []
         score = explanation_scores(
             orbit,
@@ -285,7 +285,7 @@ class Symmetry:
                 explainer, "there_and_back", where, score.there_and_back, score.reason
             )
         if subject.explainers[explainer].stochastic:
-            second = subject.explain(explainer, subject.batch, subject.target, subject.seed + 1)
+            second = subject.redrawn_maps(explainer)
             yield _noise_floor_row(explainer, criterion, second, clean)
         if self.sensitivity is not None:
             yield self._sensitivity_row(subject, explainer, clean, self.sensitivity)
@@ -326,10 +326,10 @@ class Symmetry:
     def _symmetrised_row(self, subject: Subject, explainer: str, orbit: Orbit, n: int) -> Scores:
         """The score of the explainer averaged over n elements."""
         averaged = symmetrise(subject.explainers[explainer], self.group, n)
-        bench = Workbench(subject.model, subject.model.rows)
+        runner = BatchRunner(subject.model, subject.model.rows)
 
         def explain(batch: Batch, target: Tensor) -> Tensor:
-            return bench.explain(averaged, explainer, batch, target, subject.seed)
+            return runner.explain(averaged, explainer, batch, target, subject.seed)
 
         clean = explain(subject.batch, subject.target)
         score = explanation_scores(orbit, explain, clean, subject.target, self._criterion(averaged))
@@ -341,15 +341,15 @@ def _shown_samples(subject: Subject, maps: Tensor) -> list[int]:
     has_channels = maps.ndim in (4, 5)
     if has_channels and maps.shape[1] not in (1, 3):
         return []
-    return [i for i, sample in enumerate(subject.batch.ids) if sample in subject.showcase]
+    return subject.gallery_rows
 
 
 def _reference_explanations(subject: Subject, explainer: str, clean: Tensor) -> Batch | None:
     """Return the explanations of the reference samples, None if theirs have another shape."""
-    explanations = subject.reference(explainer)
+    explanations = subject.references.maps(explainer)
     if explanations.shape[1:] != clean.shape[1:]:
         return None
-    return Batch(subject.references.ids, explanations)
+    return Batch(subject.references.batch.ids, explanations)
 
 
 def _activate(subject: Subject, layer: str) -> Callable[[Batch], Tensor]:

@@ -26,9 +26,9 @@ from heatproof.axes.symmetry.orbit import (
     orbit_of,
     sensitivities,
 )
+from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
 from heatproof.models import Model
-from heatproof.models.batches import Workbench
 from heatproof.models.layers import activations
 from heatproof.types import Batch, Explainer, adopted, name_of
 
@@ -70,7 +70,7 @@ def model_invariance(
     """
     orbit = orbit_of(group, _ready(model, batch), n, seed)
     check_inputs(orbit.group, batch)
-    return model_scores(orbit, Workbench(model, model.rows).predict, delta, task=model.task)
+    return model_scores(orbit, BatchRunner(model, model.rows).predict, delta, task=model.task)
 
 
 def equivariance(
@@ -168,8 +168,8 @@ def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
 
 
 def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
-    bench = Workbench(model, model.rows)
-    return lambda batch, target: bench.explain(
+    runner = BatchRunner(model, model.rows)
+    return lambda batch, target: runner.explain(
         adopted(explainer), type(explainer).__name__, batch, target, seed
     )
 

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heatproof import rand
+from heatproof.batching import is_out_of_memory
 from heatproof.errors import UserError
 from heatproof.models import Model
-from heatproof.models.batches import out_of_memory
 from heatproof.models.network import frozen_copy
 from heatproof.models.precision import weight_type
 from heatproof.types import Batch, Method
@@ -200,7 +200,7 @@ def foreign_errors(name: str, ids: Sequence[str]) -> Iterator[None]:
     except UserError:
         raise
     except FOREIGN_ERRORS as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise  # the engine goes on with smaller batches
         some = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
         what = f"sample{'s' if len(ids) > 1 else ''} {some}"

@@ -13,8 +13,9 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from heatproof.batching import repeat_channels
 from heatproof.errors import UserError
-from heatproof.evaluation import CLEAN, Condition, Scores, Subject
+from heatproof.evaluation import CLEAN, Condition, Scores
 from heatproof.explainers.adapters.foreign import Arguments, Object, unwrapped
 from heatproof.explainers.adapters.isolation import (
     check_network,
@@ -25,7 +26,7 @@ from heatproof.explainers.adapters.isolation import (
 )
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
-from heatproof.models.batches import as_inputs
+from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch
 
 ON_CLEAN_MAPS = (
@@ -86,7 +87,7 @@ class QuantusMetric:
         check_network(f"quantus({self.metric})", subject.model)
         lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
         for explainer in subject.explainers:
-            maps = subject.clean(explainer)
+            maps = subject.maps(explainer)
             why = [a or b for a, b in zip(lost, reasons(maps, "the map"), strict=True)]
             rows = [i for i, reason in enumerate(why) if not reason]
             scores = [self._score(subject, explainer, i, maps[i : i + 1]) for i in rows]
@@ -164,7 +165,7 @@ def _explain_func(subject: Subject, explainer: str, sample: str) -> Any:
             np.asarray(targets), dtype=torch.int64, device=wrapped.device
         ).reshape(-1)
         maps = item(wrapped, batch, classes, subject.seed).detach().float()
-        return as_inputs(maps, values.shape, explainer).cpu().numpy()
+        return repeat_channels(maps, values.shape, explainer).cpu().numpy()
 
     return explain_func
 

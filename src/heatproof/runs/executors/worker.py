@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
+from heatproof.batching import keep_freed_memory
 from heatproof.errors import UserError, no_exit
-from heatproof.models.batches import keep_freed_memory
 from heatproof.models.precision import Precision
 from heatproof.runs.atomic import scratch
 from heatproof.runs.differences import differences
