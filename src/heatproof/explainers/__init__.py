@@ -31,8 +31,6 @@ KINDS: tuple[Any, ...] = (
     ExpectedGradients,
     GradientShap,
     DeepLift,
-)
-KINDS += (
     GuidedBackprop,
     Lrp,
     GradCAM,
@@ -42,8 +40,6 @@ KINDS += (
     AttentionRollout,
     Chefer,
     Lime,
-)
-KINDS += (
     KernelShap,
     Occlusion,
     Rise,
@@ -52,8 +48,6 @@ KINDS += (
     Mfaba,
     SmoothGrad,
     SmoothGradSquared,
-)
-KINDS += (
     VarGrad,
     RandomMap,
     SobelEdges,
@@ -64,8 +58,8 @@ KINDS += (
     Cav,
     Car,
     Precomputed,
+    WeightNoise,
 )
-KINDS += (WeightNoise,)
 EXPLAINERS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 
 __all__ = [
@@ -76,16 +70,12 @@ __all__ = [
     "Chefer",
     "DeepLift",
     "ExpectedGradients",
-]
-__all__ += [
     "FeatureAblation",
     "FeaturePermutation",
     "GradCAM",
     "GradCAMPlusPlus",
     "GradientShap",
     "GuidedBackprop",
-]
-__all__ += [
     "HiResCAM",
     "Influence",
     "InputXGradient",
@@ -94,8 +84,6 @@ __all__ += [
     "LayerCAM",
     "Lime",
     "Lrp",
-]
-__all__ += [
     "Mfaba",
     "Occlusion",
     "Precomputed",
@@ -103,8 +91,6 @@ __all__ += [
     "RepresentationSimilarity",
     "Rise",
     "Saliency",
-]
-__all__ += [
     "SimplEx",
     "SmoothGrad",
     "SmoothGradSquared",

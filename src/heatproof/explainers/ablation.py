@@ -1,4 +1,4 @@
-"""Explainers that change one feature at a time: ablation and permutation."""
+"""Feature ablation and feature permutation, which change one feature at a time."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.baselines import Pick, pool_draws
 from heatproof.explainers.examples.training_set import Examples, examples
-from heatproof.explainers.masking import Readout, beside_channels, readouts, spread_out
-from heatproof.features import Grouping, GroupingField, Hiding, Pixels, count, spatial, spread
+from heatproof.explainers.masking import (
+    Readout,
+    beside_channels,
+    readout_scores,
+    readouts,
+    spread_out,
+)
+from heatproof.features import GroupingField, Hiding, Pixels, count, spatial, spread
 from heatproof.features.fill import Fill, changeable, ground, labels, origins
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Method
 
-Changed = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
+ChangeFeature = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
+"""(owner, feature, draw), all (R,) → versions of the samples `owner` in which `feature` is changed, with or without aux."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class FeatureAblation(Method):
     """Feature ablation: f_t(x) − f_t(x without the feature), at every position of the feature.
 
-    `features` groups the input: `Pixels()` are single positions of images, series and columns and single tokens; use
-    `Elements()` for sets and graphs, whose (B, N, F) cannot be told from a series (B, C, T). An absent feature is 0 in
-    the normalised input or the token's vector (`fill="zero"`), its own mean in each channel ("mean"), a blur, or a
-    number in the data's units; `Tokens(...)` hide tokens in their own way, and padding is left alone and has 0. The
-    target's logit is read, or its probability.
+    `features` groups the input. `Pixels()` are single positions of images and series, single columns and single
+    tokens; sets and graphs need `Elements()`, because their (B, N, F) looks like a series (B, C, T). `fill` replaces an
+    absent feature: "zero" in the normalised input or the token's vector, the feature's own "mean" in each channel, a
+    "blur", or a number in the data's units. `Tokens(...)` hide tokens in their own way. Padding is never changed and
+    has 0. `readout` selects the target's logit or its probability.
 
     Maps are (B, …) in the shape of the input; for token ids, one value per token (B, L). Costs one pass per feature
-    and sample, and one for the sample itself: on large images choose patches. Where the model does not change under a
-    permutation of the positions and the fill does not either, as zero does not, the map is permuted with the input.
+    and sample, and one for the sample itself: on large images choose patches. If model and fill are invariant under a
+    permutation of the positions (zero is), the map is permuted with the input.
 
     >>> from heatproof.models import Model
     >>> net = torch.nn.Linear(3, 2, bias=False)
@@ -67,35 +74,37 @@ class FeatureAblation(Method):
         batch = batch.to(model.device)
         features = self.features
         inputs, segments, fill = ground(self.name, features, self.fill, model, batch)
-        every = torch.arange(int(count(segments).max()), device=inputs.device)
+        feature_numbers = torch.arange(int(count(segments).max()), device=inputs.device)
 
-        def without(
-            owner: Tensor, feature: Tensor, _: Tensor
+        def without_feature(
+            owner: Tensor, feature: Tensor, draw: Tensor
         ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
             if isinstance(features, Hiding):
                 aux = {name: value[owner] for name, value in batch.aux.items()}
-                return features.hide(inputs[owner], aux, every != feature[:, None])
-            inside = segments[owner] == feature.reshape(-1, *[1] * (segments.ndim - 1))
+                kept = feature_numbers != feature[:, None]
+                return features.hide(inputs[owner], aux, kept)
+            inside = _inside(segments[owner], feature)
             return torch.where(beside_channels(inside, inputs, batch), fill[owner], inputs[owner])
 
-        once = torch.ones(len(batch), dtype=torch.int64, device=inputs.device)
-        return _differences(self, model, batch, target, inputs, segments, once, without)
+        draws = torch.ones(len(batch), dtype=torch.int64, device=inputs.device)
+        return _mean_differences(
+            self, model, batch, target, inputs, segments, draws, without_feature
+        )
 
 
 @dataclass(frozen=True, config=STRICT)
 class FeaturePermutation(Method):
-    """Feature permutation: the mean of f_t(x) − f_t(x with the feature's values from elsewhere) over `draws`.
+    """Feature permutation: the mean over `draws` of f_t(x) − f_t(x with the feature's values replaced).
 
-    The usual method exchanges a feature among the samples of a batch, so a map depends on its neighbours. Here the
-    values come from the sample itself: draw s shifts the positions by an offset, round and round, the same for every
-    feature, and the feature at position p takes the values at p + s. Offsets are drawn without replacement by seed and
-    sample id, never 0, so two versions of a sample share them; of padded sets, graphs and texts only real elements
-    take part. Token ids are exchanged as ids, and edges stay. For features of one position and a model that does not
-    change, one offset makes maps that move with the input under cyclic shifts, and all of them (draws ≥ positions − 1)
-    under any permutation.
+    The usual method exchanges a feature among the samples of a batch, so a map depends on the rest of the batch. Here
+    the values come from the sample itself: each draw has one offset s for all features, and the feature at position p
+    takes the values at p + s, cyclically. Offsets are drawn without replacement by seed and sample id, never 0, so two
+    versions of a sample share them. In padded sets, graphs and texts only real elements take part. Token ids are
+    exchanged as ids; the edges of graphs stay. For features of one position, an invariant model gives maps that move
+    with the input: under cyclic shifts with one offset, under any permutation with all of them (draws ≥ positions − 1).
 
-    With a `pool` of samples, such as training data, the values come from the same place in pool samples, drawn without
-    replacement: the right choice for the columns of a table, which have different units.
+    With a `pool` of samples, such as training data, the values come from the same position in pool samples, drawn
+    without replacement: the right choice for the columns of a table, which have different units.
 
     Features, readout, shapes and cost are those of `FeatureAblation`, the cost `draws` times.
 
@@ -128,75 +137,106 @@ class FeaturePermutation(Method):
         inputs = model.inputs(batch) if batch.x.is_floating_point() else batch.x
         segments = labels(self.features, batch, inputs)
         key = rand.keys(seed, batch.ids, self.name).to(model.device)
+        replacements: Pick
         if self.pool is None:
-            available, elsewhere = _shifts(self.features, batch, inputs, segments, key)
+            replacements = _CyclicShifts(self, batch, inputs, segments, key)
+            available = replacements.available
         else:
-            pooled = self.pool.batch.to(model.device)
-            values = model.inputs(pooled) if batch.x.is_floating_point() else pooled.x
-            available = torch.full_like(key, len(pooled))
-            elsewhere = pool_draws(self.name, self.pool, batch, values, seed)
+            pool = self.pool.batch.to(model.device)
+            pool_values = model.inputs(pool) if batch.x.is_floating_point() else pool.x
+            replacements = pool_draws(self.name, self.pool, batch, pool_values, seed)
+            available = torch.full_like(key, len(pool))
 
-        def exchanged(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
-            inside = segments[owner] == feature.reshape(-1, *[1] * (segments.ndim - 1))
-            return torch.where(
-                beside_channels(inside, inputs, batch), elsewhere(owner, draw), inputs[owner]
-            )
+        def with_replaced_feature(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
+            inside = _inside(segments[owner], feature)
+            replaced = beside_channels(inside, inputs, batch)
+            return torch.where(replaced, replacements(owner, draw), inputs[owner])
 
-        each = available.clamp(max=self.draws)
-        return _differences(self, model, batch, target, inputs, segments, each, exchanged)
-
-
-def _shifts(
-    features: Grouping, batch: Batch, inputs: Tensor, segments: Tensor, key: Tensor
-) -> tuple[Tensor, Pick]:
-    """How many offsets there are for each sample (B,), and the inputs shifted by offset number `draw`."""
-    rows = (
-        batch.x.ndim == 3 and segments.ndim == 3
-    )  # features are rows of (B, N, F): elements of sets, nodes of graphs
-    size = tuple(batch.x.shape[1:2]) if rows else spatial(batch.x.shape)
-    total = math.prod(size)
-    place = torch.arange(total, device=key.device)
-    at = place[:, None].expand(batch.x.shape[1:]) if rows else place.reshape(size)
-    before = origins(
-        batch, at.expand(len(batch), *at.shape), total
-    )  # offsets count along the places as they were
-    after = before.argsort(1)
-    real = changeable(features, batch, total).gather(1, after)
-    numbers = real.sum(1)
-    first = real.long().argsort(
-        dim=1, descending=True, stable=True
-    )  # the places of the real ones, in order
-    rank = real.long().cumsum(1) - 1
-    absent = (place == 0) | (place >= numbers[:, None])
-    last = torch.iinfo(torch.int64).max
-    offsets = rand.bits(key, total).masked_fill(absent, last).argsort(dim=1, stable=True)
-
-    def source(owner: Tensor, offset: Tensor) -> Tensor:
-        if len(size) == 1:
-            moved = first[owner].gather(1, (rank[owner] + offset) % numbers[owner, None])
-            return torch.where(real[owner], moved, place)
-        found = torch.zeros_like(
-            offset
-        )  # offsets along each axis, so that a shift of a picture is one of its map
-        for length, at, by in zip(
-            size, torch.unravel_index(place, size), torch.unravel_index(offset, size), strict=True
-        ):
-            found = found * length + (at + by) % length
-        return found
-
-    def elsewhere(owner: Tensor, draw: Tensor) -> Tensor:
-        where = source(owner, offsets[owner, draw][:, None]).gather(1, before[owner])
-        where = after[owner].gather(1, where)
-        own = inputs[owner]
-        if rows:
-            return own.gather(1, where[..., None].expand_as(own))
-        flat = own.reshape(len(owner), -1, total)
-        return flat.gather(2, where[:, None].expand_as(flat)).reshape(own.shape)
-
-    return (numbers - 1).clamp(min=0), elsewhere
+        draws = available.clamp(max=self.draws)
+        return _mean_differences(
+            self, model, batch, target, inputs, segments, draws, with_replaced_feature
+        )
 
 
-def _differences(
+def _inside(segments: Tensor, feature: Tensor) -> Tensor:
+    """Return which positions of `segments` (R, …) belong to the feature (R,) of their row."""
+    return segments == feature.reshape(-1, *[1] * (segments.ndim - 1))
+
+
+class _CyclicShifts:
+    """The inputs with their positions shifted cyclically, by offsets drawn without replacement for each sample.
+
+    Calling it with samples `owner` and numbers `draw`, (R,) each, gives their shifted inputs (R, …). `available` (B,)
+    is the number of different offsets that each sample has.
+
+    Offsets count along the positions that the samples had before a group moved them (`batch.moved`), so that a moved
+    sample takes the same values as the original. Padding neither moves nor is moved to.
+    """
+
+    def __init__(
+        self,
+        explainer: FeaturePermutation,
+        batch: Batch,
+        inputs: Tensor,
+        segments: Tensor,
+        key: Tensor,
+    ) -> None:
+        # Features of sets and graphs are rows of (B, N, F): a position is an element, whatever its columns.
+        self.by_row = batch.x.ndim == 3 and segments.ndim == 3
+        self.size = tuple(batch.x.shape[1:2]) if self.by_row else spatial(batch.x.shape)
+        self.inputs = inputs
+        total = math.prod(self.size)
+        self.positions = torch.arange(total, device=key.device)
+        if self.by_row:
+            position_map = self.positions[:, None].expand(batch.x.shape[1:])
+        else:
+            position_map = self.positions.reshape(self.size)
+        # (B, total) each: the original of every position now, and the reverse.
+        self.original = origins(batch, position_map.expand(len(batch), *position_map.shape), total)
+        self.current = self.original.argsort(1)
+
+        # All of the following is in the order of the original positions.
+        self.movable = changeable(explainer.features, batch, total).gather(1, self.current)
+        self.movable_count = self.movable.sum(1)
+        self.movable_positions = self.movable.long().argsort(dim=1, descending=True, stable=True)
+        self.movable_rank = self.movable.long().cumsum(1) - 1
+
+        # A random order of the offsets 1 … movable_count − 1; those that do not exist sort last.
+        absent = (self.positions == 0) | (self.positions >= self.movable_count[:, None])
+        last = torch.iinfo(torch.int64).max
+        random_order = rand.bits(key, total).masked_fill(absent, last)
+        self.offsets = random_order.argsort(dim=1, stable=True)
+        self.available = (self.movable_count - 1).clamp(min=0)
+
+    def __call__(self, owner: Tensor, draw: Tensor) -> Tensor:
+        """Return the inputs (R, …) of the samples `owner`, shifted by their offset number `draw`."""
+        offset = self.offsets[owner, draw][:, None]
+        source = self._source(owner, offset)
+        # From original positions back to the positions of the samples as they are now.
+        source = source.gather(1, self.original[owner])
+        source = self.current[owner].gather(1, source)
+        values = self.inputs[owner]
+        if self.by_row:
+            return values.gather(1, source[..., None].expand_as(values))
+        flat = values.reshape(len(owner), -1, len(self.positions))
+        return flat.gather(2, source[:, None].expand_as(flat)).reshape(values.shape)
+
+    def _source(self, owner: Tensor, offset: Tensor) -> Tensor:
+        """Return from which original position each one takes its value, (R, total)."""
+        if len(self.size) == 1:
+            rank = (self.movable_rank[owner] + offset) % self.movable_count[owner, None]
+            shifted = self.movable_positions[owner].gather(1, rank)
+            return torch.where(self.movable[owner], shifted, self.positions)
+        # Shift along each axis separately, so that a cyclic shift of a picture is one of its map.
+        coordinates = torch.unravel_index(self.positions, self.size)
+        steps = torch.unravel_index(offset, self.size)
+        source = torch.zeros_like(offset)
+        for length, coordinate, step in zip(self.size, coordinates, steps, strict=True):
+            source = source * length + (coordinate + step) % length
+        return source
+
+
+def _mean_differences(
     explainer: FeatureAblation | FeaturePermutation,
     model: Model,
     batch: Batch,
@@ -204,38 +244,32 @@ def _differences(
     inputs: Tensor,
     segments: Tensor,
     draws: Tensor,
-    changed: Changed,
+    change_feature: ChangeFeature,
 ) -> Tensor:
-    """The mean over a sample's `draws` (B,) of f(x) − f(x changed), for every feature that may change, spread out.
+    """Return maps of the mean over `draws` (B,) of f_t(x) − f_t(x with the feature changed).
 
-    `changed(owner, feature, draw)` builds versions of the samples `owner`, all (R,).
+    Features that may not change, such as padding, are not run and have 0.
     """
-    counts = count(segments)
-    n = int(counts.max())
-    free = (torch.arange(n, device=inputs.device) < counts[:, None]) & changeable(
-        explainer.features, batch, n
-    )
-    chosen = free.long().argsort(dim=1, descending=True, stable=True)
+    readout: Any = explainer.readout
+    feature_counts = count(segments)
+    n = int(feature_counts.max())
+    exists = torch.arange(n, device=inputs.device) < feature_counts[:, None]
+    may_change = exists & changeable(explainer.features, batch, n)
+    # The numbers of the features that may change come first, in order.
+    ordered = may_change.long().argsort(dim=1, descending=True, stable=True)
 
     def build(owner: Tensor, index: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-        return changed(owner, chosen[owner, index // draws[owner]], index % draws[owner])
+        feature = ordered[owner, index // draws[owner]]
+        return change_feature(owner, feature, index % draws[owner])
 
     values = torch.zeros(len(batch), n, dtype=torch.float64, device=inputs.device)
-    readout: Any = explainer.readout
     with torch.no_grad():
-        whole = torch.cat(
-            [
-                s
-                for *_, s in readouts(
-                    model, batch, target, 1, readout, lambda owner, _: inputs[owner]
-                )
-            ]
+        unchanged = readout_scores(
+            model, batch, target, 1, readout, lambda owner, index: inputs[owner]
         )
-        for owner, index, scores in readouts(
-            model, batch, target, free.sum(1) * draws, readout, build
-        ):
-            feature = chosen[owner, index // draws[owner]]
-            values.index_put_(
-                (owner, feature), (whole[owner] - scores) / draws[owner], accumulate=True
-            )
+        versions = may_change.sum(1) * draws
+        for owner, index, scores in readouts(model, batch, target, versions, readout, build):
+            feature = ordered[owner, index // draws[owner]]
+            difference = (unchanged[owner] - scores) / draws[owner]
+            values.index_put_((owner, feature), difference, accumulate=True)
     return spread_out(spread(values, segments), inputs, batch)

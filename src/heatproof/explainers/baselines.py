@@ -1,4 +1,4 @@
-"""What methods that follow a path start from: one value, noise, or samples of a pool."""
+"""Baselines, from which methods that follow a path start: one value, noise, or samples of a pool."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from heatproof.types import Batch
 REFERENCES: Final = "references"
 """The baseline that stands for the reference samples of the study's data, which the plan fills in."""
 Pick = Callable[[Tensor, Tensor], Tensor]
-"""From samples and numbers of draws, (R,) each, to values (R, …)."""
+"""(sample number, draw number), (R,) each → values (R, …)."""
 
 
-def _baseline(value: Any) -> Any:
-    return value if isinstance(value, str) and value in ("random", REFERENCES) else examples(value)
+def _parse_baseline(value: Any) -> Any:
+    if isinstance(value, str) and value in ("random", REFERENCES):
+        return value
+    return examples(value)
 
 
 Baseline = Annotated[
     Literal["random", "references"] | Annotated[float, Field(allow_inf_nan=False)] | Examples,
-    BeforeValidator(_baseline),
+    BeforeValidator(_parse_baseline),
 ]
 """A number, "random", "references" or samples: the type of the field `baseline`."""
 
@@ -34,11 +36,11 @@ Baseline = Annotated[
 def starting_points(
     name: str, baseline: float | str | Examples, model: Model, batch: Batch, seed: int
 ) -> Pick | float:
-    """Where the paths of explainer `name` start, in units of the normalised input.
+    """Return where the paths of explainer `name` start, in units of the normalised input.
 
-    A number is the same everywhere, which every group of permutations leaves alone. "random" are standard normal
-    numbers, drawn by seed, sample and draw; they belong to places, so a moved sample has them moved. Samples of a pool
-    are drawn without replacement by the same; they stay as they are when the sample moves.
+    A number is the same at every position, so transforming the sample does not change it. "random" baselines are
+    standard normal numbers, drawn by seed, sample and draw; they belong to positions and move with a moved sample.
+    Samples of a pool are drawn without replacement, and do not move with the sample.
 
     >>> model, batch = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3))
     >>> starting_points("gradient_shap", "random", model, batch, 0)(torch.tensor([0]), torch.tensor([0])).shape
@@ -46,24 +48,26 @@ def starting_points(
     """
     if isinstance(baseline, Examples):
         baseline.check_shape(batch.x.shape[1:])
-        return pool_draws(
-            name, baseline, batch, model.inputs(baseline.batch.to(model.device)).detach(), seed
-        )
+        values = model.inputs(baseline.batch.to(model.device)).detach()
+        return pool_draws(name, baseline, batch, values, seed)
     if not isinstance(baseline, str):
         return baseline
     if baseline == REFERENCES:
         raise UserError(
             f"{name} has references as its baseline, which a study knows; here give samples: baseline=x"
         )
-    key, shape = (
-        rand.keys(seed, batch.ids, f"{name} baseline").to(model.device),
-        model.inputs(batch).shape[1:],
-    )
-    return lambda row, draw: batch[row].carried(rand.normal(rand.fold(key[row], draw), shape))
+    key = rand.keys(seed, batch.ids, f"{name} baseline").to(model.device)
+    shape = model.inputs(batch).shape[1:]
+
+    def random_baseline(row: Tensor, draw: Tensor) -> Tensor:
+        noise = rand.normal(rand.fold(key[row], draw), shape)
+        return batch[row].carried(noise)
+
+    return random_baseline
 
 
 def pool_draws(name: str, pool: Examples, batch: Batch, values: Tensor, seed: int) -> Pick:
-    """Values (n, …) of the pool, in an order that each sample draws for itself.
+    """Return a function that picks from the pool's `values` (n, …), in a random order of its own for each sample.
 
     >>> pool = Examples(Batch(("p", "q"), torch.tensor([[1.0], [2.0]])))
     >>> pick = pool_draws("mine", pool, Batch(("a",), torch.zeros(1, 1)), pool.batch.x, seed=0)

@@ -1,7 +1,7 @@
-"""Which subsets of features KernelSHAP looks at: pairs of complements, stratified by size, balanced over features.
+"""The coalitions that KernelSHAP evaluates: pairs of complements, stratified by size, balanced over features.
 
-At equal passes the values are several times nearer to the exact ones than with independent draws; the benchmark
-`benchmarks/bench_accuracy.py` shows by how much.
+With the same number of passes, the values are several times closer to the exact ones than with independent draws;
+`benchmarks/bench_accuracy.py` measures by how much.
 """
 
 from __future__ import annotations
@@ -11,103 +11,124 @@ from torch import Tensor
 
 from heatproof import rand
 
-_LISTED = 5
-"""Subsets are listed, and none is drawn twice, where there are at most so many times those wanted. With more, blocks of
-random orders come nearer to the exact values, although they may repeat: every feature comes equally often."""
+_ENUMERATE_UP_TO = 5
+"""Up to this many times as many subsets as samples, subsets are enumerated and drawn without replacement. Above it,
+blocks of random orders are closer to the exact values, although they may repeat: every feature comes equally often."""
 
 
 def shapley_coalitions(key: Tensor, counts: Tensor, n: int, samples: int) -> tuple[Tensor, Tensor]:
-    """Coalitions (B, samples + 2, n) boolean and their weights (B, samples + 2), 0 for those not needed.
+    """Return coalitions (B, samples + 2, n) boolean and their weights (B, samples + 2), 0 for unused rows.
 
     The first two are the whole and the empty set. The others come in pairs of complements. Size s, together with
     n − s, gets a number of pairs in proportion to the Shapley kernel's mass 1 / (s·(n − s)), rounded at random, and at
-    most all that there are; what a size has too many of goes to the others. Where the coalitions are few, no pair of a
-    size is drawn twice; else the subsets of a size are consecutive blocks of random orders of the features, so that
-    every feature has its turn before one comes again. The weight is the kernel's, (n − 1) / (C(n, s)·s·(n − s)), over
-    the share of the size that is drawn on average. Where all 2ⁿ − 2 fit, they are all there and the values are exact.
+    most all that exist; what exceeds that goes to the other sizes. If there are few subsets, no pair of a size is
+    drawn twice; else the subsets of a size are consecutive blocks of random orders of the features, so that every
+    feature is used once before any is used again. The weight of a coalition is the kernel's,
+    (n − 1) / (C(n, s)·s·(n − s)), over the expected share of its size that is drawn. If all 2ⁿ − 2 coalitions fit,
+    all are used and the values are exact.
 
     >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 4)
     >>> kept[0].int().tolist(), weight[0].tolist()
     ([[1, 1], [0, 0], [1, 0], [0, 1], [0, 0], [0, 0]], [1.0, 1.0, 0.5, 0.5, 0.0, 0.0])
     """
-    exists = torch.arange(n, device=key.device) < counts[:, None]
-    pairs = samples // 2
-    kept = torch.zeros(len(key), samples + 2, n, dtype=torch.bool, device=key.device)
-    weight = torch.zeros(len(key), samples + 2, dtype=torch.float64, device=key.device)
-    kept[:, 0], weight[:, :2] = exists, 1
+    coalitions = torch.zeros(len(key), samples + 2, n, dtype=torch.bool, device=key.device)
+    weights = torch.zeros(len(key), samples + 2, dtype=torch.float64, device=key.device)
+    coalitions[:, 0] = torch.arange(n, device=key.device) < counts[:, None]
+    weights[:, :2] = 1
+    # Samples with the same number of features m are drawn together.
     for m in sorted(set(counts.tolist())):
-        rows = (counts == m).nonzero().flatten()
         if m < 2:
             continue
-        each, expected = _pairs_per_size(rand.fold(key[rows], -2), m, pairs)
-        draw = torch.arange(int(each.sum(1).max()), device=key.device)
-        last = each.cumsum(1)
-        size = torch.searchsorted(last, draw.expand(len(rows), -1).contiguous(), right=True).clamp(
-            max=m // 2 - 1
-        )
-        turn = draw - (last - each).gather(1, size)
-        if 2.0**m - 2 <= _LISTED * samples:
-            chosen = _distinct(key[rows], m, size + 1, turn)
-        else:
-            chosen = _blocks(key[rows], m, size + 1, turn)
-        drawn = draw < last[:, -1:]
-        mass = (
-            (m - 1) / ((size + 1.0) * (m - size - 1)) / torch.where(size + 1 == m - size - 1, 2, 1)
-        )
-        both = (
-            torch.stack([chosen, ~chosen], 2).flatten(1, 2)
-            & drawn.repeat_interleave(2, 1)[..., None]
-        )
-        kept[rows, 2 : 2 + both.shape[1], :m] = both
-        value = torch.where(drawn, mass / expected.gather(1, size), 0.0)
-        weight[rows, 2 : 2 + both.shape[1]] = value.repeat_interleave(2, 1)
-    return kept, weight
+        rows = (counts == m).nonzero().flatten()
+        drawn, drawn_weights = _draw(key[rows], m, samples)
+        end = 2 + drawn.shape[1]
+        coalitions[rows, 2:end, :m] = drawn
+        weights[rows, 2:end] = drawn_weights
+    return coalitions, weights
+
+
+def _draw(key: Tensor, n: int, samples: int) -> tuple[Tensor, Tensor]:
+    """Return the coalitions (B, 2·P, n) of samples with n features, in pairs of complements, and weights (B, 2·P)."""
+    pairs_per_size, expected = _pairs_per_size(rand.fold(key, -2), n, samples // 2)
+    # Pairs are drawn size by size: pair `draw` has index `turn` among those of size `size`.
+    last = pairs_per_size.cumsum(1)
+    draw = torch.arange(int(pairs_per_size.sum(1).max()), device=key.device)
+    size_index = torch.searchsorted(last, draw.expand(len(key), -1).contiguous(), right=True)
+    size_index = size_index.clamp(max=n // 2 - 1)
+    size = size_index + 1
+    turn = draw - (last - pairs_per_size).gather(1, size_index)
+    is_drawn = draw < last[:, -1:]
+
+    if 2.0**n - 2 <= _ENUMERATE_UP_TO * samples:
+        subsets = _distinct_subsets(key, n, size, turn)
+    else:
+        subsets = _blocks_of_orders(key, n, size, turn)
+    coalitions = torch.stack([subsets, ~subsets], 2).flatten(1, 2)
+    coalitions &= is_drawn.repeat_interleave(2, 1)[..., None]
+
+    # The kernel's mass of all subsets of a size, (n − 1) / (s·(n − s)), per pair; the middle size is its own complement.
+    is_middle = size == n - size
+    mass = (n - 1) / ((size_index + 1.0) * (n - size)) / torch.where(is_middle, 2, 1)
+    pair_weights = torch.where(is_drawn, mass / expected.gather(1, size_index), 0.0)
+    return coalitions, pair_weights.repeat_interleave(2, 1)
 
 
 def _pairs_per_size(key: Tensor, n: int, pairs: int) -> tuple[Tensor, Tensor]:
-    """How many pairs of complements each size 1 … n // 2 gets, and how many are expected, (B, n // 2) both.
+    """Return how many pairs of complements each size 1 … n // 2 gets, and its expectation, (B, n // 2) each.
 
-    Expected numbers are min(all there are, c / (s·(n − s))) with the c that makes them sum to `pairs`; they are rounded
-    by one random offset per sample, so that each is off by less than one.
+    The expectation is min(all that exist, c / (s·(n − s))), with c such that they sum to `pairs`. It is rounded
+    by one random offset per sample (systematic sampling), so that each number is off by less than one.
     """
-    s = torch.arange(
-        1, n // 2 + 1, dtype=torch.float64
-    )  # on the CPU: a few numbers, and hundreds of small steps
-    half = torch.where(2 * s == n, 0.5, 1.0)  # the middle size is its own complement
+    # On the CPU, because these are hundreds of small steps on a few numbers.
+    size = torch.arange(1, n // 2 + 1, dtype=torch.float64)
+    half = torch.where(2 * size == n, 0.5, 1.0)  # the middle size is its own complement
     top = torch.tensor(n + 1.0, dtype=torch.float64)
-    most = half * (torch.lgamma(top) - torch.lgamma(s + 1) - torch.lgamma(n - s + 1)).exp().round()
-    mass = half / (s * (n - s))
-    # `most` of many features is far beyond what halving an interval can cross: no size needs more than all pairs
-    low, high = torch.zeros_like(top), torch.minimum((most / mass).max(), pairs / mass.min())
+    log_subsets = torch.lgamma(top) - torch.lgamma(size + 1) - torch.lgamma(n - size + 1)
+    existing = half * log_subsets.exp().round()
+    mass = half / (size * (n - size))
+
+    # Find c by bisection. `existing` may be too large for it, and no size needs more than all pairs, so the upper end
+    # is bounded by that as well.
+    low = torch.zeros_like(top)
+    high = torch.minimum((existing / mass).max(), pairs / mass.min())
     for _ in range(200):
         middle = (low + high) / 2
-        few = torch.minimum(most, middle * mass).sum() < pairs
-        low, high = torch.where(few, middle, low), torch.where(few, high, middle)
-    most, expected = most.to(key.device), torch.minimum(most, high * mass).to(key.device)
+        too_few = torch.minimum(existing, middle * mass).sum() < pairs
+        low = torch.where(too_few, middle, low)
+        high = torch.where(too_few, high, middle)
+    expected = torch.minimum(existing, high * mass).to(key.device)
+    existing = existing.to(key.device)
+
     offset = rand.uniform(key, (1,)).double()
-    ends = (expected.cumsum(0) + offset + 1e-9).floor()
-    each = ends.diff(dim=1, prepend=offset.new_zeros(len(key), 1))
-    return torch.minimum(each, most).long(), expected.expand(len(key), -1)
+    cumulative = (expected.cumsum(0) + offset + 1e-9).floor()
+    rounded = cumulative.diff(dim=1, prepend=offset.new_zeros(len(key), 1))
+    return torch.minimum(rounded, existing).long(), expected.expand(len(key), -1)
 
 
-def _distinct(key: Tensor, n: int, size: Tensor, turn: Tensor) -> Tensor:
-    """The subset of each draw (B, P, n), number `turn` (B, P) among those of its `size` in a random order."""
+def _distinct_subsets(key: Tensor, n: int, size: Tensor, turn: Tensor) -> Tensor:
+    """Return subset number `turn` (B, P) among those of its `size` in a random order, (B, P, n) boolean."""
     code = torch.arange(1, 2**n - 1, device=key.device)
-    member = ((code[:, None] >> torch.arange(n, device=key.device)) & 1).bool()
-    of_size = member.sum(1)
-    smaller = (2 * of_size < n) | (
-        (2 * of_size == n) & ~member[:, -1]
-    )  # one of each pair of complements
-    member, of_size = member[smaller], of_size[smaller]
-    shuffled = rand.permutation(rand.fold(key, -3), len(member))
-    order = shuffled.gather(1, of_size[shuffled].argsort(dim=1, stable=True))
-    first = torch.bincount(of_size, minlength=n).cumsum(0).roll(1)
-    return member[order.gather(1, first[size] + turn)]
+    members = ((code[:, None] >> torch.arange(n, device=key.device)) & 1).bool()
+    members_count = members.sum(1)
+    # One of each pair of complements: the smaller one, and of two halves the one without the last feature.
+    is_half = 2 * members_count == n
+    represents_pair = (2 * members_count < n) | (is_half & ~members[:, -1])
+    members, members_count = members[represents_pair], members_count[represents_pair]
+    # Shuffle all subsets, then sort them by size; `first` is where each size begins.
+    shuffled = rand.permutation(rand.fold(key, -3), len(members))
+    by_size = members_count[shuffled].argsort(dim=1, stable=True)
+    order = shuffled.gather(1, by_size)
+    first = torch.bincount(members_count, minlength=n).cumsum(0).roll(1)
+    return members[order.gather(1, first[size] + turn)]
 
 
-def _blocks(key: Tensor, n: int, size: Tensor, turn: Tensor) -> Tensor:
-    """The subset of each draw (B, P, n): the block number `turn` of its `size` in a random order of the features."""
-    fits = n // size
-    order = rand.fold(rand.fold(key[:, None], size), turn // fits)
-    rank = rand.permutation(order.flatten(), n).argsort(1).reshape(*size.shape, n)
-    return rank // size[..., None] == (turn % fits)[..., None]
+def _blocks_of_orders(key: Tensor, n: int, size: Tensor, turn: Tensor) -> Tensor:
+    """Return subset number `turn` (B, P) of its `size`, (B, P, n) boolean: a block of a random order of the features.
+
+    A random order is cut into n // size blocks; then the next order begins.
+    """
+    blocks_per_order = n // size
+    order_key = rand.fold(rand.fold(key[:, None], size), turn // blocks_per_order)
+    rank = rand.permutation(order_key.flatten(), n).argsort(1).reshape(*size.shape, n)
+    block = rank // size[..., None]
+    return block == (turn % blocks_per_order)[..., None]

@@ -1,4 +1,4 @@
-"""Controls of a benchmark: random maps and edges, which do not know the model, and noise that knows nothing else."""
+"""Controls: random maps and edge maps, which ignore the model, and noise that depends on the weights only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from heatproof.types import STRICT, Batch, Method
 
 @dataclass(frozen=True, config=STRICT)
 class RandomMap(Method):
-    """Standard normal numbers, unrelated between any two different inputs; (B, …) in the shape of the input.
+    """Standard normal noise, independent between any two different inputs; (B, …) in the shape of the input.
 
     The draws are keyed by seed, sample id and the input's content. The same input twice gives the same map, so the
-    identity scores 1; a perturbed input gives an unrelated map, so the control shows what chance scores.
+    identity scores 1; a perturbed input gives an unrelated map, so the control scores at chance.
 
     >>> model, x, target = Model(torch.nn.Linear(3, 2)), torch.rand(1, 3), torch.tensor([0])
     >>> a, b, c = (RandomMap()(model, Batch(("a",), v), target, seed=0) for v in (x, x.clone(), x + 0.1))
@@ -40,10 +40,10 @@ class RandomMap(Method):
 
 @dataclass(frozen=True, config=STRICT)
 class WeightNoise(Method):
-    """Standard normal numbers, unrelated between any two inputs and any two networks; (B, …) like the input.
+    """Standard normal noise, independent between any two inputs and any two networks; (B, …) like the input.
 
-    The draws are keyed by the weights of the model besides seed, sample id and content. So nothing of a map is left
-    when the weights change, though it explains nothing: the end of the scale of `Dependence`.
+    The draws are keyed by the model's weights, seed, sample id and content. So a map changes completely with the
+    weights although it explains nothing: the upper end of the scale of `Dependence`.
 
     >>> one, other = Model(torch.nn.Linear(3, 2)), Model(torch.nn.Linear(3, 2))
     >>> a, b = (WeightNoise()(m, Batch(("a",), torch.ones(1, 3)), torch.tensor([0]), seed=0) for m in (one, other))
@@ -61,7 +61,7 @@ class WeightNoise(Method):
 
 
 def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
-    """Normal numbers keyed by seed, id and content of each sample, and by what they are for."""
+    """Return normal numbers (B, …) keyed by seed, purpose, and the id and content of each sample."""
     key = rand.keys(seed, batch.ids, purpose)
     for word in content_words(batch.x).unbind(1):
         key = rand.fold(key, word)
@@ -69,11 +69,12 @@ def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
 
 
 def content_words(x: Tensor) -> Tensor:
-    """Two int64 words (B, 2) on the CPU that differ between inputs but not by the last bits of rounding.
+    """Return two int64 words (B, 2) on the CPU: a hash of each input that ignores rounding errors.
 
-    Each is a weighted sum of all values with fixed random weights of size 1 to 2 and random signs, in steps of 2⁻⁸ of
-    the sample's amplitude (its root mean square, rounded down to a power of two). So one value changed by a step is
-    always seen, while differences in the last bit, which devices and batch sizes make, hardly ever are.
+    Each word is a weighted sum of all values, with fixed random weights of size 1 to 2 and random signs, in steps of
+    2⁻⁸ of the sample's amplitude (its root mean square, rounded down to a power of two). So a single value changed by
+    one step always changes the words, and differences in the last bit, which depend on device and batch size, hardly
+    ever do.
 
     >>> x = torch.rand(1, 50)
     >>> bool((content_words(x) == content_words(x + 0.01)).all())
@@ -85,7 +86,8 @@ def content_words(x: Tensor) -> Tensor:
     weight = (1 + rand.uniform(rand.fold(key, 1), (values.shape[1],))) * sign
     amplitude = values.square().mean(1, keepdim=True).sqrt()
     exponent = torch.where(amplitude > 0, amplitude.log2().floor(), torch.zeros_like(amplitude))
-    return torch.round(values @ weight.double().T * torch.exp2(8 - exponent)).to(torch.int64)
+    steps = values @ weight.double().T * torch.exp2(8 - exponent)
+    return torch.round(steps).to(torch.int64)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -114,15 +116,16 @@ class SobelEdges(Method):
         """Maps (B, C, H, W); the target and the weights play no part."""
         self.check(model, batch.x.shape[1:])
         x = batch.x.detach().to(model.device)
-        x = x if x.is_floating_point() else x.float()
-        mix = (
-            x.new_tensor([0.299, 0.587, 0.114])
-            if x.shape[1] == 3
-            else x.new_full((x.shape[1],), 1 / x.shape[1])
-        )
-        grey = (x * mix[:, None, None]).sum(1, keepdim=True)
-        across = x.new_tensor([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]]) / 8
-        edges = F.conv2d(
-            F.pad(grey, (1, 1, 1, 1), mode="replicate"), torch.stack([across, across.T])[:, None]
-        )
-        return edges.square().sum(1, keepdim=True).sqrt().expand_as(x).clone()
+        if not x.is_floating_point():
+            x = x.float()
+        channels = x.shape[1]
+        if channels == 3:
+            luma = x.new_tensor([0.299, 0.587, 0.114])  # ITU-R BT.601
+        else:
+            luma = x.new_full((channels,), 1 / channels)
+        grey = (x * luma[:, None, None]).sum(1, keepdim=True)
+        horizontal = x.new_tensor([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]]) / 8
+        filters = torch.stack([horizontal, horizontal.T])[:, None]
+        derivatives = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), filters)
+        edges = derivatives.square().sum(1, keepdim=True).sqrt()
+        return edges.expand_as(x).clone()

@@ -32,7 +32,7 @@ def input_gradient(
     target: Tensor,
     during: AbstractContextManager[object] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """∂f_t/∂x (B, …) and f_t (B,) for the target's logit f_t, in passes of at most `model.rows` inputs.
+    """Return ∂f_t/∂x (B, …) and f_t (B,) for the target's logit f_t, in passes of at most `model.rows` inputs.
 
     `during` is a context entered around every forward pass; it may change how the pass is differentiated.
 
@@ -61,25 +61,24 @@ def input_gradient(
 
 
 class FromBaseline(Method):
-    """A method whose maps, in expectation, sum to f_t(x) − f_t(b) for its baseline b."""
+    """A method whose maps, in expectation, sum to f_t(x) − f_t(b) for its baseline b (completeness)."""
 
     baseline: Any
 
     def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
-        """f_t(x) − f_t(b) (B,); NaN for a baseline that is drawn, with which nothing is promised of a single map."""
+        """Return f_t(x) − f_t(b) (B,), or NaN for a drawn baseline, with which single maps need not sum to anything."""
         batch = batch.to(model.device)
         inputs = normalised(model, batch)
         if not isinstance(self.baseline, float):
             return torch.full((len(batch),), torch.nan, device=model.device)
         with torch.no_grad():
-            scores = [
-                model.logits(x, batch.aux) for x in (inputs, torch.full_like(inputs, self.baseline))
-            ]
-        return (scores[0] - scores[1]).gather(1, target.to(model.device)[:, None])[:, 0]
+            scores = model.logits(inputs, batch.aux)
+            baseline_scores = model.logits(torch.full_like(inputs, self.baseline), batch.aux)
+        return (scores - baseline_scores).gather(1, target.to(model.device)[:, None])[:, 0]
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """The parts one after another, without a copy where there is only one.
+    """Concatenate the parts, without a copy if there is only one.
 
     >>> joined([torch.ones(1), torch.zeros(2)]).tolist()
     [1.0, 0.0, 0.0]
@@ -88,7 +87,7 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def normalised(model: Model, batch: Batch) -> Tensor:
-    """The model's inputs (B, …), detached, on its device; an error where they have no gradient, as token ids have not.
+    """Return the model's normalised inputs (B, …), detached and on its device; raise for token ids (no gradient).
 
     >>> normalised(Model(torch.nn.Flatten(), mean=0.5, std=0.5), Batch(("a",), torch.ones(1, 2))).tolist()
     [[1.0, 1.0]]
@@ -104,42 +103,44 @@ def normalised(model: Model, batch: Batch) -> Tensor:
 
 
 def slices(n: int, rows: int) -> Iterator[slice]:
-    """Consecutive slices of at most `rows` that cover 0 … n − 1.
+    """Yield consecutive slices of at most `rows` that cover 0 … n − 1.
 
     >>> [(s.start, s.stop) for s in slices(5, 2)]
     [(0, 2), (2, 4), (4, 5)]
     """
-    for start in range(0, n, max(1, rows)):
-        yield slice(start, min(start + max(1, rows), n))
+    step = max(1, rows)
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
 
 
 def draws(
-    images: int, each: int, rows: int, device: torch.device | str = "cpu"
+    samples: int, per_sample: int, rows: int, device: torch.device | str = "cpu"
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """All (image, draw) pairs, image by image, as index tensors of at most `rows` entries.
+    """Yield all (sample, draw) pairs, sample by sample, as index tensors of at most `rows` entries.
 
-    They are made on the device where they are used: sending them there would wait for all work that is under way.
+    They are made on the device that uses them, because copying them to a GPU would wait for its pending work.
 
-    >>> [(image.tolist(), draw.tolist()) for image, draw in draws(2, 2, 3)]
+    >>> [(sample.tolist(), draw.tolist()) for sample, draw in draws(2, 2, 3)]
     [([0, 0, 1], [0, 1, 0]), ([1], [1])]
     """
-    for part in slices(images * each, rows):
-        flat = torch.arange(part.start, part.stop, device=device)
-        yield flat // each, flat % each
+    for part in slices(samples * per_sample, rows):
+        pair = torch.arange(part.start, part.stop, device=device)
+        yield pair // per_sample, pair % per_sample
 
 
 def rows_of(
     aux: Mapping[str, Tensor], index: slice | Tensor, device: torch.device
 ) -> dict[str, Tensor]:
-    """The matching rows of every auxiliary tensor, on the network's device.
+    """Return the rows `index` of every auxiliary tensor, on the network's device.
 
     >>> rows_of({"mask": torch.arange(4)}, slice(1, 3), torch.device("cpu"))["mask"].tolist()
     [1, 2]
     """
-    return {
-        name: v[index.to(v.device) if isinstance(index, Tensor) else index].to(device)
-        for name, v in aux.items()
-    }
+    rows = {}
+    for name, tensor in aux.items():
+        own_index = index.to(tensor.device) if isinstance(index, Tensor) else index
+        rows[name] = tensor[own_index].to(device)
+    return rows
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -186,10 +187,11 @@ class InputXGradient(Method):
 class IntegratedGradients(FromBaseline):
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
-    `baseline` b is one value of the normalised input: 0 is the mean colour for a model that normalises; or "random"
-    numbers, or one of the samples of a pool, drawn for each sample (see `Baseline`). The maps sum to f_t(x) − f_t(b) up
-    to the quadrature's error; `error` asks for so small a gap, relative to that sum, in place of `steps`. The rules
-    have Captum's names and weights; those of `riemann_trapezoid` sum to 1 − 1/steps there, and so they do here.
+    The method of Sundararajan, Taly and Yan (ICML 2017). `baseline` b is one value of the normalised input (0 is the
+    mean colour for a model that normalises), "random" numbers, or one of the samples of a pool, drawn for each sample
+    (see `Baseline`). The maps sum to f_t(x) − f_t(b) up to the quadrature's error; `error` bounds that gap, relative
+    to the sum, in place of `steps`. The quadrature rules have Captum's names and weights, although its
+    `riemann_trapezoid` weights sum to 1 − 1/steps instead of 1.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -213,7 +215,7 @@ class IntegratedGradients(FromBaseline):
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
-        """Whether the seed matters: where the baseline is drawn."""
+        """Whether the seed matters: only if the baseline is drawn."""
         return not isinstance(self.baseline, float)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
@@ -222,12 +224,14 @@ class IntegratedGradients(FromBaseline):
             return explain_to_error(self, model, batch, target, seed)
         inputs = normalised(model, batch)
         start = starting_points(self.name, self.baseline, model, batch, seed)
-        every = torch.arange(len(inputs), device=inputs.device)
-        base = (
-            start if isinstance(start, float) else start(every, torch.zeros_like(every)).to(inputs)
-        )
+        base: float | Tensor
+        if isinstance(start, float):
+            base = start
+        else:
+            all_rows = torch.arange(len(inputs), device=inputs.device)
+            base = start(all_rows, torch.zeros_like(all_rows)).to(inputs)
         difference = inputs - base
-        nodes, weights = (v.to(inputs) for v in quadrature(self.method, self.steps))
+        nodes, weights = (values.to(inputs) for values in quadrature(self.method, self.steps))
         integral = torch.zeros_like(inputs)
         target = target.to(inputs.device)
         for row, node in draws(len(inputs), self.steps, model.rows, inputs.device):
@@ -246,10 +250,10 @@ class IntegratedGradients(FromBaseline):
 class GradientShap(FromBaseline):
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
-    `sigma` and `baseline` b are in units of the normalised input; b may be drawn anew for every draw: as "random"
-    numbers, from the samples of a pool or, as the method's paper has it, from the study's "references". All draws
-    depend on the seed and the sample's id only, so two versions of a sample share them. `error` asks for a precision
-    in place of `samples` (see `heatproof.explainers.requested_error`).
+    `sigma` and `baseline` b are in units of the normalised input. b is a number, or drawn again for every draw: as
+    "random" numbers, from the samples of a pool or, as in the paper (Lundberg and Lee), from the study's "references".
+    All draws depend on the seed and the sample's id only, so two versions of a sample share them. `error` asks for a
+    precision in place of `samples` (see `heatproof.explainers.requested_error`).
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -271,21 +275,21 @@ class GradientShap(FromBaseline):
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         inputs = normalised(model, batch)
-        path = rand.keys(seed, batch.ids, self.name).to(inputs.device)
-        noise = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)
+        path_key = rand.keys(seed, batch.ids, self.name).to(inputs.device)
+        noise_key = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)
         start = starting_points(self.name, self.baseline, model, batch, seed)
         total = torch.zeros_like(inputs)
         target = target.to(inputs.device)
-        stratum = self._strata(path) if self.stratified else None
-        for row, index in draws(len(inputs), self.samples, model.rows, inputs.device):
-            alpha = rand.uniform(rand.fold(path[row], index), (1,))
-            if stratum is not None:
-                alpha = (stratum[row, index][:, None] + alpha) / self.samples
-            base = start if isinstance(start, float) else start(row, index).to(inputs)
+        strata = self._strata(path_key) if self.stratified else None
+        for row, draw in draws(len(inputs), self.samples, model.rows, inputs.device):
+            alpha = rand.uniform(rand.fold(path_key[row], draw), (1,))
+            if strata is not None:
+                alpha = (strata[row, draw][:, None] + alpha) / self.samples
+            base = start if isinstance(start, float) else start(row, draw).to(inputs)
             difference = inputs[row] - base
             if self.sigma:
-                drawn = rand.normal(rand.fold(noise[row], index), inputs.shape[1:]).to(inputs)
-                difference += self.sigma * batch[row].carried(drawn)
+                noise = rand.normal(rand.fold(noise_key[row], draw), inputs.shape[1:]).to(inputs)
+                difference += self.sigma * batch[row].carried(noise)
             points = base + per_row(alpha.to(inputs), inputs) * difference
             aux = rows_of(batch.aux, row, inputs.device)
             gradients, _ = input_gradient(model, points, aux, target[row])
@@ -293,20 +297,29 @@ class GradientShap(FromBaseline):
         return total / self.samples
 
     def _strata(self, key: Tensor) -> Tensor:
-        """Which of `samples` strata of α each draw has, (B, samples): those of any one baseline are spread evenly."""
-        drawn = self.samples if self.baseline == "random" else 1
-        pool = len(self.baseline) if isinstance(self.baseline, Examples) else drawn
+        """Return the stratum of α of every draw, (B, samples): a permutation of 0 … samples − 1.
+
+        Draws k, k + pool, k + 2·pool, … have the same baseline of the pool. Their strata are `pool` apart, so that
+        they cover the whole path; which baseline begins with which stratum is random.
+        """
+        if isinstance(self.baseline, Examples):
+            pool = len(self.baseline)
+        elif self.baseline == "random":
+            pool = self.samples
+        else:
+            pool = 1
         draw = torch.arange(self.samples, device=key.device)
-        place = rand.permutation(rand.fold(key, -1), pool)
-        return (draw // pool * pool + place[:, draw % pool]).argsort(1).argsort(1)
+        order = rand.permutation(rand.fold(key, -1), pool)
+        return (draw // pool * pool + order[:, draw % pool]).argsort(1).argsort(1)
 
 
 @dataclass(frozen=True, config=STRICT)
 class ExpectedGradients(GradientShap):
     """The mean over baselines b of (x − b) · ∂f_t/∂x (b + α(x − b)), with one α in each of `samples` strata; (B, …).
 
-    Draw k has α uniform in [j, j + 1) / samples, the strata j of any one baseline far apart, and a baseline of its own:
-    by default one of the study's references, none twice before all had their turn; `sigma` as in `GradientShap`.
+    The method of Erion et al. (2021). Draw k has α uniform in [j, j + 1) / samples for a stratum j of its own, and the
+    strata of any one baseline are far apart. Baselines are drawn without replacement from a pool, by default the
+    study's references, until all have been used; `sigma` as in `GradientShap`.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
@@ -323,7 +336,7 @@ class ExpectedGradients(GradientShap):
 
 
 def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
-    """Nodes on [0, 1] and weights, (steps,) each, of a rule for ∫₀¹ g(α) dα.
+    """Return nodes on [0, 1] and weights, (steps,) each, of a rule for ∫₀¹ g(α) dα.
 
     >>> nodes, weights = quadrature("gausslegendre", 3)
     >>> round(float((nodes**5 * weights).sum()), 6) == round(1 / 6, 6)
@@ -331,22 +344,23 @@ def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
     """
     if method == "gausslegendre":
         nodes, weights = np.polynomial.legendre.leggauss(steps)
+        # From [−1, 1] to [0, 1].
         return torch.from_numpy((1 + nodes) / 2), torch.from_numpy(weights / 2)
     if steps < 2:
         raise UserError(
             f"method={method!r} needs at least 2 steps, got {steps}; 'gausslegendre' works with 1"
         )
-    even = torch.arange(steps, dtype=torch.float64)
+    index = torch.arange(steps, dtype=torch.float64)
     equal = torch.full((steps,), 1 / steps, dtype=torch.float64)
     if method == "riemann_trapezoid":
         equal[[0, -1]] /= 2
-        return even / (steps - 1), equal
+        return index / (steps - 1), equal
     offset = {"riemann_left": 0.0, "riemann_middle": 0.5, "riemann_right": 1.0}[method]
-    return (even + offset) / steps, equal
+    return (index + offset) / steps, equal
 
 
 def per_row(values: Tensor, like: Tensor) -> Tensor:
-    """One number per row, shaped to multiply a tensor of the rank of `like`.
+    """Return one number per row, shaped to multiply a tensor of the rank of `like`.
 
     >>> per_row(torch.ones(2), torch.zeros(2, 3, 4)).shape
     torch.Size([2, 1, 1])

@@ -1,4 +1,4 @@
-"""Explainers that cover parts of the input and watch the output: occlusion and RISE."""
+"""Occlusion and RISE, which cover parts of the input and measure how the output changes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Occlusion(Method):
     where the map has one value per token (B, L). They are filled with `fill` after normalisation. Costs one pass per
     window and sample, and one for the sample itself.
 
-    With `circular`, windows go on at the other end. Where the stride divides the length, the maps then move with the
-    input under cyclic shifts by multiples of the stride, for a model that such shifts do not change.
+    With `circular`, windows wrap around at the border. If the stride divides the length and the model is invariant
+    under cyclic shifts by multiples of the stride, the maps then shift with the input.
 
     >>> from heatproof.models import Model
     >>> net = torch.nn.Linear(3, 2, bias=False)
@@ -65,6 +65,7 @@ class Occlusion(Method):
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,); the seed plays no part."""
         self.check(model, batch.x.shape[1:])
         require_order(self.name, batch)
         batch = batch.to(model.device)
@@ -83,34 +84,29 @@ class Occlusion(Method):
         windows = math.prod(counts)
 
         def covered(owner: Tensor, index: Tensor) -> Tensor:
+            """Cover window number `index` (R,) of the samples `owner` (R,)."""
             inside = index.new_ones((len(index), *[1] * len(axes)), dtype=torch.bool)
             for dim, axis in enumerate(axes):
+                # `index` counts the windows row by row, as a position in a grid of shape `counts`.
+                index_on_axis = index // math.prod(counts[dim + 1 :]) % counts[dim]
                 shape = [len(index), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
-                inside = inside & axis[index // math.prod(counts[dim + 1 :]) % counts[dim]].reshape(
-                    shape
-                )
+                inside = inside & axis[index_on_axis].reshape(shape)
             return inputs[owner].masked_fill_(beside_channels(inside, inputs, batch), self.fill)
 
         with torch.no_grad():
-            whole = torch.cat(
-                [
-                    s
-                    for *_, s in readouts(
-                        model, batch, target, 1, self.readout, lambda o, _: inputs[o]
-                    )
-                ]
+            original = readout_scores(
+                model, batch, target, 1, self.readout, lambda owner, index: inputs[owner]
             )
-            hidden = torch.cat(
-                [s for *_, s in readouts(model, batch, target, windows, self.readout, covered)]
-            )
-        total = whole[:, None] - hidden.reshape(len(batch), windows)
-        maps, overlaps = total.reshape(len(batch), *counts), total.new_ones(1, *counts)
-        for axis in axes:  # windows are products of intervals: sum over them one axis at a time
-            maps, overlaps = (
-                torch.tensordot(part, axis.double(), ([1], [0])) for part in (maps, overlaps)
-            )
-        return spread_out(maps / overlaps, inputs, batch)
+            occluded = readout_scores(model, batch, target, windows, self.readout, covered)
+        drops = original[:, None] - occluded.reshape(len(batch), windows)
+        # Windows are products of intervals, so the sum over the windows of a position goes one axis at a time.
+        totals = drops.reshape(len(batch), *counts)
+        overlaps = drops.new_ones(1, *counts)
+        for axis in axes:
+            totals = torch.tensordot(totals, axis.double(), ([1], [0]))
+            overlaps = torch.tensordot(overlaps, axis.double(), ([1], [0]))
+        return spread_out(totals / overlaps, inputs, batch)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -118,10 +114,11 @@ class Rise(Method):
     """RISE: the mean of random smooth masks, weighted by the target's score under each.
 
     A mask is a grid of `grid` cells per axis, each kept with probability `keep`, enlarged bilinearly to one cell more
-    than the input and cut out at a random shift; masks come in pairs that keep a cell where the draw u of the one is
-    below `keep` and 1 − u of the other is. The map is 1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j; x is normalised,
-    so what is masked goes to zero after normalisation. For images, volumes and series (B, C, …). `error` asks for a
-    precision in place of `samples` (see `heatproof.explainers.requested_error`).
+    than the input and cut out at a random shift (Petsiuk, Das and Saenko, BMVC 2018). Masks come in antithetic pairs:
+    one keeps the cells whose uniform draw u is below `keep`, the other those whose 1 − u is. The map is
+    1/(samples·keep) · Σ_j f(x ⊙ m_j) · m_j with the normalised x, so masked positions are zero after normalisation.
+    For images, volumes and series (B, C, …). `error` asks for a precision in place of `samples` (see
+    `heatproof.explainers.requested_error`).
 
     >>> from heatproof.models import Model
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
@@ -151,6 +148,7 @@ class Rise(Method):
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
@@ -159,46 +157,43 @@ class Rise(Method):
         inputs = model.inputs(batch)
         size = spatial(inputs.shape)
         sides = size if len(size) > 1 else (1, *size)
-        places = math.prod(size)
-        cells = rand.keys(seed, batch.ids, "rise cells").to(inputs.device)
-        shifts = rand.keys(seed, batch.ids, "rise shift").to(inputs.device)
-
-        place = torch.arange(places, device=inputs.device).reshape(size)
-        before = origins(batch, place.expand(len(batch), *size), places)
+        positions = math.prod(size)
+        cell_keys = rand.keys(seed, batch.ids, "rise cells").to(inputs.device)
+        shift_keys = rand.keys(seed, batch.ids, "rise shift").to(inputs.device)
+        position_map = torch.arange(positions, device=inputs.device).reshape(size)
+        original = origins(batch, position_map.expand(len(batch), *size), positions)
 
         def masks(owner: Tensor, index: Tensor) -> Tensor:
-            drawn, shifted = (rand.fold(key[owner], index // 2) for key in (cells, shifts))
-            made = smooth_masks(
-                drawn, shifted, self.grid, self.keep, *sides, mirrored=index % 2 == 1
+            # Masks 2k and 2k + 1 are a pair: they share their draws.
+            cells = rand.fold(cell_keys[owner], index // 2)
+            shifts = rand.fold(shift_keys[owner], index // 2)
+            drawn = smooth_masks(
+                cells, shifts, self.grid, self.keep, *sides, mirrored=index % 2 == 1
             )
-            return (
-                made
-                if batch.moved is None
-                else made.flatten(1).gather(1, before[owner]).reshape(made.shape)
-            )
+            if batch.moved is None:
+                return drawn
+            # A moved sample gets the masks of its original, moved along.
+            return drawn.flatten(1).gather(1, original[owner]).reshape(drawn.shape)
 
         def masked(owner: Tensor, index: Tensor) -> Tensor:
             return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))
 
-        total = torch.zeros(len(batch), places, dtype=torch.float64, device=inputs.device)
+        total = torch.zeros(len(batch), positions, dtype=torch.float64, device=inputs.device)
         done = 0
         with torch.no_grad():
-            for owner, index, scores in readouts(
-                model, batch, target, self.samples, self.readout, masked
-            ):
-                first, done = done // self.samples, done + len(owner)
-                last = -(
-                    -done // self.samples
-                )  # the few samples that this pass is about, known without asking a GPU
-                belongs = (
-                    owner == torch.arange(first, last, device=owner.device)[:, None]
-                ) * scores
-                total[first:last] += (
-                    belongs @ masks(owner, index).flatten(1).double()
-                )  # drawn again rather than kept
-        return spread_out(
-            (total / (self.samples * self.keep)).reshape(len(batch), *size), inputs, batch
-        )
+            chunks = readouts(model, batch, target, self.samples, self.readout, masked)
+            for owner, index, scores in chunks:
+                # A chunk has versions of the few samples first … last − 1. Their numbers follow from the count of
+                # versions done; reading them from `owner` would wait for the GPU.
+                first = done // self.samples
+                done += len(owner)
+                last = math.ceil(done / self.samples)
+                samples = torch.arange(first, last, device=owner.device)
+                sample_scores = (owner == samples[:, None]) * scores
+                # The masks are drawn a second time, which needs less memory than keeping them.
+                total[first:last] += sample_scores @ masks(owner, index).flatten(1).double()
+        maps = (total / (self.samples * self.keep)).reshape(len(batch), *size)
+        return spread_out(maps, inputs, batch)
 
 
 def smooth_masks(
@@ -209,27 +204,30 @@ def smooth_masks(
     *sides: int,
     mirrored: Tensor | None = None,
 ) -> Tensor:
-    """Masks (R, *sides) in [0, 1], of two or three sides: random grids enlarged linearly, one per key pair (R,), (R,).
+    """Return RISE masks (R, *sides) in [0, 1], of two or three sides: random grids enlarged linearly.
 
-    Where `mirrored` (R,) says so, 1 − u takes the place of the uniform draw u of every cell.
+    `cells` and `shifts` (R,) are random keys, one of each per mask. Where `mirrored` (R,) is true, 1 − u replaces the
+    uniform draw u of every cell.
 
     >>> k = rand.keys(0, ["a"], "x")
     >>> smooth_masks(k, k, 3, 0.5, 6, 9).shape
     torch.Size([1, 6, 9])
     """
     counts = [min(grid, side) for side in sides]
-    drawn = rand.uniform(cells, tuple(counts))
+    uniform = rand.uniform(cells, tuple(counts))
     if mirrored is not None:
-        drawn = torch.where(mirrored.reshape(-1, *[1] * len(sides)), 1 - drawn, drawn)
-    on = (drawn < keep).float()
-    where = rand.uniform(shifts, (len(sides),))
-    *deep, down, across = (
-        _enlarge(n, side, where[:, i])
-        for i, (n, side) in enumerate(zip(counts, sides, strict=True))
-    )
-    if not deep:
-        return down @ on @ across.mT
-    return torch.einsum("rds,rshw->rdhw", deep[0], down[:, None] @ on @ across.mT[:, None])
+        uniform = torch.where(mirrored.reshape(-1, *[1] * len(sides)), 1 - uniform, uniform)
+    kept = (uniform < keep).float()
+    shift = rand.uniform(shifts, (len(sides),))
+    weights = [
+        _enlarging_weights(cell_count, side, shift[:, axis])
+        for axis, (cell_count, side) in enumerate(zip(counts, sides, strict=True))
+    ]
+    rows, columns = weights[-2], weights[-1]
+    if len(sides) == 2:
+        return rows @ kept @ columns.mT
+    slices = rows[:, None] @ kept @ columns.mT[:, None]
+    return torch.einsum("rds,rshw->rdhw", weights[0], slices)
 
 
 def readouts(
@@ -240,9 +238,9 @@ def readouts(
     readout: Readout,
     build: Callable[[Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The target's score for `repeats` altered versions of each sample, at most `model.rows` inputs per pass.
+    """Yield the target's score for `repeats` altered versions of each sample, at most `model.rows` inputs per pass.
 
-    Version `index` of sample `owner`, both (R,) int64, is built when its turn comes by `build(owner, index)`, which may
+    `build(owner, index)` makes version `index` of sample `owner`, both (R,) int64, just before it is needed; it may
     also give auxiliary tensors of its own, as (inputs, aux). Yields (owner, index, scores) with float64 scores (R,), in
     the order of samples and versions; `repeats` is one number or one per sample (B,). The batch has to be on the
     model's device.
@@ -255,21 +253,38 @@ def readouts(
     """
     repeats = torch.as_tensor(repeats, device=batch.x.device).expand(len(batch))
     target = target.to(batch.x.device)
+    # Number the versions of all samples one after another; `first` is the number of each sample's first version.
     first = repeats.cumsum(0) - repeats
-    for rows in torch.split(torch.arange(int(repeats.sum()), device=batch.x.device), model.rows):
+    version_numbers = torch.arange(int(repeats.sum()), device=batch.x.device)
+    for rows in torch.split(version_numbers, model.rows):
         owner = torch.searchsorted(first, rows, right=True) - 1
         index = rows - first[owner]
         built = build(owner, index)
-        own = {name: value[owner] for name, value in batch.aux.items()}
-        versions, aux = built if isinstance(built, tuple) else (built, own)
+        if isinstance(built, tuple):
+            versions, aux = built
+        else:
+            versions, aux = built, {name: value[owner] for name, value in batch.aux.items()}
         logits = model.logits(versions, aux).double()
-        chance = model.task.probability(logits) if readout == "probability" else None
-        scores = logits if chance is None else chance
+        probability = model.task.probability(logits) if readout == "probability" else None
+        scores = logits if probability is None else probability
         yield owner, index, scores.gather(1, target[owner, None])[:, 0]
 
 
+def readout_scores(
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    repeats: int | Tensor,
+    readout: Readout,
+    build: Callable[[Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]],
+) -> Tensor:
+    """Return the scores of `readouts` of all versions in one tensor, sample by sample."""
+    chunks = readouts(model, batch, target, repeats, readout, build)
+    return torch.cat([scores for _, _, scores in chunks])
+
+
 def beside_channels(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
-    """Values (R, *spatial) with a dimension of 1 where the inputs have channels, or vectors for token ids.
+    """Return values (R, *spatial) with a dimension of 1 where the inputs have channels, or vectors for token ids.
 
     >>> x = torch.zeros(2, 3, 4)
     >>> beside_channels(torch.zeros(2, 4), x, Batch(("a", "b"), x)).shape
@@ -283,14 +298,15 @@ def beside_channels(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
 
 
 def spread_out(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
-    """Values (B, *spatial) as a map: repeated over the channels of the inputs, but one value per token for token ids.
+    """Return values (B, *spatial) as a map: repeated over the inputs' channels, but one value per token for token ids.
 
     >>> x = torch.zeros(2, 3, 4)
     >>> spread_out(torch.zeros(2, 4), x, Batch(("a", "b"), x)).shape
     torch.Size([2, 3, 4])
     """
     if not batch.x.is_floating_point():
-        return (values if values.ndim == batch.x.ndim else values[..., 0]).float()
+        per_token = values if values.ndim == batch.x.ndim else values[..., 0]
+        return per_token.float()
     return beside_channels(values.to(inputs.dtype), inputs, batch).expand_as(inputs).contiguous()
 
 
@@ -304,19 +320,27 @@ def require_order(name: str, batch: Batch) -> None:
 
 
 def _windows(length: int, window: int, stride: int, circular: bool, device: torch.device) -> Tensor:
-    """Which positions each window along one axis covers, (windows, length) boolean."""
-    count = -(-length // stride) if circular else -(-(length - window) // stride) + 1
-    ahead = (
-        torch.arange(length, device=device) - torch.arange(count, device=device)[:, None] * stride
-    )
+    """Return which positions each window along one axis covers, (windows, length) boolean."""
     if circular:
-        ahead = ahead % length
-    return (ahead >= 0) & (ahead < window)
+        count = math.ceil(length / stride)
+    else:
+        count = math.ceil((length - window) / stride) + 1
+    starts = torch.arange(count, device=device) * stride
+    distance = torch.arange(length, device=device) - starts[:, None]
+    if circular:
+        distance = distance % length
+    return (distance >= 0) & (distance < window)
 
 
-def _enlarge(cells: int, length: int, shift: Tensor) -> Tensor:
-    """Bilinear weights (R, length, cells) from cells to positions, cut out at a random part of a cell, shift (R,)."""
-    size = -(-length // cells)
-    position = torch.arange(length, device=shift.device) + (shift * size).floor()[:, None]
-    centre = ((position + 0.5) * cells / ((cells + 1) * size) - 0.5).clamp(0, cells - 1)
-    return (1 - (centre[..., None] - torch.arange(cells, device=shift.device)).abs()).clamp(min=0)
+def _enlarging_weights(cells: int, length: int, shift: Tensor) -> Tensor:
+    """Return linear interpolation weights (R, length, cells) from cells to positions.
+
+    The grid is enlarged to one cell more than `length`, and the part that is cut out begins at the share `shift` (R,)
+    of a cell.
+    """
+    cell_length = math.ceil(length / cells)
+    position = torch.arange(length, device=shift.device) + (shift * cell_length).floor()[:, None]
+    coordinate = (position + 0.5) * cells / ((cells + 1) * cell_length) - 0.5
+    coordinate = coordinate.clamp(0, cells - 1)
+    distance = (coordinate[..., None] - torch.arange(cells, device=shift.device)).abs()
+    return (1 - distance).clamp(min=0)

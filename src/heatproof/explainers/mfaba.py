@@ -1,4 +1,4 @@
-"""MFABA: attribution along the path of an attack."""
+"""MFABA: attribution along the path of an adversarial attack."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Mfaba(Method):
     """−Σ_j (x_{j+1} − x_j) · ∂p_t/∂x (x_j) along a descent of the target's probability p_t; (B, …) like the input.
 
     The path begins at the input x_0 = x and takes one to `steps` steps, until another class is predicted. "sharp",
-    which the soft-stability paper uses, moves by −100·step along the gradient of length 1; "smooth" by −step·sign of
+    which the soft-stability paper uses, moves by −100·step along the unit gradient; "smooth" by −step·sign of
     the gradient and at most `reach` from x. Steps and reach are in units of the normalised input. The map sums to the
-    loss p_t(x) − p_t(end) up to the steps' length.
+    drop p_t(x) − p_t(end), up to the discretisation error of the steps.
 
-    The authors' code keeps the path within [0, 1] even where the network sees normalised values, so the first step
-    jumps to another picture. Here the path stays in the input's own range: the image of [0, 1] under the model's
-    normalisation for images (B, C, H, W), from the sample's least to its largest value otherwise.
+    The authors' code clips the path to [0, 1] even if the network gets normalised values, so that the first step
+    jumps to another picture. Here the path stays in the range of the input: for images (B, C, H, W) the normalised
+    values of 0 and 1, otherwise the sample's least and largest value.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> batch = Batch(("a",), torch.rand(1, 3, generator=torch.Generator().manual_seed(0)))
@@ -46,16 +46,16 @@ class Mfaba(Method):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
-        low, high = _own_range(model, batch, inputs)
-        parts = [
-            self._rows(
-                model, inputs[r], low[r], high[r], rows_of(batch.aux, r, inputs.device), target[r]
+        low, high = _input_range(model, batch, inputs)
+        maps = []
+        for rows in slices(len(inputs), model.rows):
+            aux = rows_of(batch.aux, rows, inputs.device)
+            maps.append(
+                self._path_maps(model, inputs[rows], low[rows], high[rows], aux, target[rows])
             )
-            for r in slices(len(inputs), model.rows)
-        ]
-        return torch.cat(parts)
+        return torch.cat(maps)
 
-    def _rows(
+    def _path_maps(
         self,
         model: Model,
         start: Tensor,
@@ -64,53 +64,60 @@ class Mfaba(Method):
         aux: Mapping[str, Tensor],
         target: Tensor,
     ) -> Tensor:
+        """Return the maps (B, …) of samples that fit into one pass; low and high (B, …) bound the path."""
         target = target.to(start.device)
-        here, maps = start.clone(), torch.zeros_like(start)
-        going = torch.arange(len(start), device=start.device)
+        current = start.clone()
+        maps = torch.zeros_like(start)
+        active = torch.arange(len(start), device=start.device)
         for number in range(self.steps):
-            own = {name: value[going] for name, value in aux.items()}
-            gradient, predicted = _probability_gradient(model, here[going], own, target[going])
-            crossed = (predicted != target[going]) & (number > 0)
-            going, gradient = going[~crossed], gradient[~crossed]
-            if not len(going):
+            active_aux = {name: value[active] for name, value in aux.items()}
+            gradient, predicted = _probability_gradient(
+                model, current[active], active_aux, target[active]
+            )
+            # A sample stops when another class is predicted, but not before its first step.
+            stopped = (predicted != target[active]) & (number > 0)
+            active, gradient = active[~stopped], gradient[~stopped]
+            if not len(active):
                 break
-            at = here[going]
+            point = current[active]
             if self.variant == "sharp":
                 length = per_row(gradient.flatten(1).norm(dim=1), gradient)
                 tiny = torch.finfo(gradient.dtype).tiny
-                ahead = at - 100 * self.step * gradient / length.clamp(min=tiny)
+                following = point - 100 * self.step * gradient / length.clamp(min=tiny)
             else:
-                moved = at - self.step * gradient.sign() - start[going]
-                ahead = start[going] + moved.clamp(-self.reach, self.reach)
-            ahead = ahead.maximum(low[going]).minimum(high[going])
-            maps[going] -= (ahead - at) * gradient
-            here[going] = ahead
+                change = point - self.step * gradient.sign() - start[active]
+                following = start[active] + change.clamp(-self.reach, self.reach)
+            following = following.maximum(low[active]).minimum(high[active])
+            maps[active] -= (following - point) * gradient
+            current[active] = following
         return maps
 
 
 def _probability_gradient(
     model: Model, x: Tensor, aux: Mapping[str, Tensor], target: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """∂p_t/∂x (B, …) and the predicted classes (B,)."""
+    """Return ∂p_t/∂x (B, …) and the predicted classes (B,)."""
     with torch.enable_grad():
         leaf = x.detach().clone().requires_grad_()
+        # The network gets a copy of the leaf, for its first step may work in place.
         logits = model.logits(leaf.clone(), aux)
-        chance = model.task.probability(logits)
-        if chance is None or not model.task.exclusive:
+        probability = model.task.probability(logits)
+        if probability is None or not model.task.exclusive:
             raise UserError(f"mfaba {NO_CLASSES.format(model.task.name)}")
-        chosen = chance.gather(1, target[:, None]).sum()
+        chosen = probability.gather(1, target[:, None]).sum()
         if not chosen.requires_grad:
             raise UserError(f"the output of {model.name} carries no gradient back to its input")
         (gradient,) = torch.autograd.grad(chosen, leaf, allow_unused=True, materialize_grads=True)
     return gradient, logits.detach().argmax(1)
 
 
-def _own_range(model: Model, batch: Batch, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and the largest value at every place, (B, …) each, never narrower than the input itself."""
+def _input_range(model: Model, batch: Batch, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the largest allowed value at every position, (B, …) each; the input itself is allowed."""
     if inputs.ndim == 4:
-        ends = (model.inputs(batch.with_x(torch.full_like(batch.x, value))) for value in (0.0, 1.0))
-        low, high = (end.detach() for end in ends)
+        low = model.inputs(batch.with_x(torch.full_like(batch.x, 0.0))).detach()
+        high = model.inputs(batch.with_x(torch.full_like(batch.x, 1.0))).detach()
     else:
         flat = inputs.flatten(1)
-        low, high = (per_row(v, inputs).expand_as(inputs) for v in (flat.amin(1), flat.amax(1)))
+        low = per_row(flat.amin(1), inputs).expand_as(inputs)
+        high = per_row(flat.amax(1), inputs).expand_as(inputs)
     return low.minimum(inputs), high.maximum(inputs)

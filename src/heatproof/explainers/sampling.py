@@ -1,4 +1,4 @@
-"""Explainers that fit a linear model to the output on random subsets of features: LIME and KernelSHAP."""
+"""LIME and KernelSHAP, which fit a linear model to the output on random subsets of features."""
 
 from __future__ import annotations
 
@@ -30,11 +30,15 @@ from heatproof.features.fill import Fill, changeable, ground, kept_only, origins
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Method, name_of
 
-_MOST_FEATURES = 4096
-_MASKS_AT_ONCE = 1 << 23
-_MANY = 1024  # features from which on each further rung costs seconds
-_PLENTY = 6  # pairs for each feature from which on a penalty was found to do harm (benchmarks/bench_accuracy.py)
+_MAX_FEATURES = 4096
+_MAX_MASK_VALUES = 1 << 23
+"""The most values, samples times masks times features, whose masks are held in memory together."""
 _RIDGES = (1e-8, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+"""The penalties that KernelSHAP chooses from."""
+_FEWER_RIDGES_FROM = 1024
+"""The number of features above which only every fourth penalty is tried, because each costs seconds."""
+_PAIRS_WITHOUT_RIDGE = 6
+"""Pairs of coalitions per feature from which on a penalty does harm (measured by benchmarks/bench_accuracy.py)."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -42,10 +46,10 @@ class Lime(Method):
     """LIME: a weighted ridge regression of the target's score on random subsets of features.
 
     Each of `samples` subsets z ∈ {0, 1}ⁿ keeps a feature with probability ½; the first keeps all, the others come in
-    pairs of complements, so that every feature is there as often as it is not. The weight of a subset is
+    pairs of complements, so that every feature is kept as often as it is left out. The weight of a subset is
     √exp(−d² / kernel_width²), where d = 1 − √(|z| / n) is the cosine distance to the whole input, as in the authors'
-    package and in Captum. The map is the coefficient of its feature at every position, from a ridge regression with
-    penalty `alpha` and a free intercept.
+    package and in Captum. Every position gets the coefficient of its feature in a ridge regression with penalty
+    `alpha` and a free intercept.
 
     Features that are not kept are replaced by zero after normalisation (`fill="zero"`), by the feature's mean colour
     (`"mean"`, the authors' choice for images), by a blur, or by a number in the data's units. `error` asks for a
@@ -73,6 +77,7 @@ class Lime(Method):
         _check_features(self, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
@@ -80,9 +85,9 @@ class Lime(Method):
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
             kept = lime_masks(key, counts, n, self.samples)
             distance = 1 - (kept.sum(2) / counts[:, None].double()).sqrt()
-            return kept, (-0.5 * (distance / self.kernel_width) ** 2).exp().clamp(
-                min=torch.finfo(torch.float64).tiny
-            )
+            weight = (-0.5 * (distance / self.kernel_width) ** 2).exp()
+            # With a narrow kernel a weight may underflow to 0, and the regression divides by their sum.
+            return kept, weight.clamp(min=torch.finfo(torch.float64).tiny)
 
         def solve(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
             return weighted_ridge(kept.double(), scores, weight, self.alpha)
@@ -95,9 +100,9 @@ class KernelShap(Method):
     """KernelSHAP: Shapley values of the features by a constrained weighted regression.
 
     Coalitions z are drawn in pairs of complements, sizes in proportion to the Shapley kernel and balanced over features
-    within a size (`coalitions.shapley_coalitions`); the values minimise Σ_z w_z (f(z) − f(∅) − z·φ)²
-    subject to Σφ = f(x) − f(∅), which holds exactly. Where all 2ⁿ − 2 coalitions fit into `samples` they are
-    enumerated and the Shapley values are exact. The map is the value of its feature at every position.
+    within a size (`coalitions.shapley_coalitions`). The values φ minimise Σ_z w_z (f(z) − f(∅) − z·φ)²
+    subject to Σφ = f(x) − f(∅), which holds exactly. If all 2ⁿ − 2 coalitions fit into `samples`, they are
+    enumerated and the Shapley values are exact. Every position gets the value of its feature.
 
     Absent features are replaced by zero after normalisation (`fill="zero"`), by the feature's mean (`"mean"`), or by a
     number in the data's units. `error` asks for a precision in place of `samples`.
@@ -121,13 +126,17 @@ class KernelShap(Method):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist and the samples suffice for them; `shape` is that of a sample."""
         n = _check_features(self, shape)
-        if self.error is None and n is not None and self.samples < min(2 * n, 2**n - 2):
+        if self.error is not None or n is None:
+            return
+        needed = min(2 * n, 2**n - 2)
+        if self.samples < needed:
             raise UserError(
                 f"kernel_shap with samples={self.samples} cannot tell {n} {name_of(self.features)} apart; "
-                f"use at least {min(2 * n, 2**n - 2)} samples or fewer features"
+                f"use at least {needed} samples or fewer features"
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
@@ -139,22 +148,22 @@ class KernelShap(Method):
 
 
 def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
-    """Which features are kept, (B, samples, n) boolean: all in the first, then a random half and its complement.
+    """Return which features LIME keeps, (B, samples, n) boolean: first all, then random halves and their complements.
 
-    Entry (j, i) is a function of the key, j and i alone, so inputs with different numbers of features `counts` (B,)
+    Entry (j, i) depends on the key, j and i only, so inputs with different numbers of features `counts` (B,)
     share their draws. Features from `counts` on do not exist and are never kept.
 
     >>> lime_masks(rand.keys(0, ["a"], "x"), torch.tensor([2]), 3, 4)[0, 0].tolist()
     [True, True, False]
     """
-    half = _words(key, samples // 2, n) < 0
+    half = _random_words(key, samples // 2, n) < 0
     pairs = torch.stack([half, ~half], 2).flatten(1, 2)[:, : samples - 1]
     kept = torch.cat([torch.ones_like(half[:, :1]), pairs], 1)
     return kept & _exists(counts, n)[:, None]
 
 
 def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor:
-    """Coefficients (B, n) that minimise Σ_j w_j (y_j − a − x_j·c)² + alpha·‖c‖² with a free intercept a.
+    """Return coefficients c (B, n) that minimise Σ_j w_j (y_j − a − x_j·c)² + alpha·‖c‖² with a free intercept a.
 
     x is (B, S, n), y and weight (B, S), all float64. A column of zeros has the coefficient 0.
 
@@ -163,6 +172,7 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
     3.0
     """
     share = weight / weight.sum(1, keepdim=True)
+    # Centring x and y by their weighted means takes the intercept out of the problem.
     x = x - (share[..., None] * x).sum(1, keepdim=True)
     y = y - y[:, :1]  # equal scores become exact zeros, and so does the map
     y = y - (share * y).sum(1, keepdim=True)
@@ -173,52 +183,70 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
 
 
 def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
-    """Values φ (B, n) that minimise Σ_j w_j (f_j − f_∅ − z_j·φ)² + λ ‖φ − φ̄‖² subject to Σφ = f_whole − f_∅.
+    """Return φ (B, n) that minimises Σ_j w_j (f_j − f_∅ − z_j·φ)² + λ ‖φ − φ̄‖² subject to Σφ = f_whole − f_∅.
 
-    Rows 0 and 1 of kept (B, S, n) and scores (B, S) are the whole and the empty set, the others pairs of complements,
-    of which the half difference is fitted: the rest of a pair says nothing of φ. λ, which draws the values to their
-    mean φ̄, is the rung of `_RIDGES` with the least cross-validation error RSS / (pairs − degrees of freedom)²; with six
-    pairs for each feature, or every coalition, it is next to nothing. Twice as many coalitions as features could be
-    fitted exactly, and the values would be hardly more than noise.
+    Rows 0 and 1 of kept (B, S, n) and scores (B, S) are the whole and the empty set. The others are pairs of
+    complements, of which the half difference is fitted, because the half sum does not depend on φ. λ pulls the values
+    towards their mean φ̄. It is the penalty in `_RIDGES` with the least generalised cross-validation error
+    RSS / (pairs − degrees of freedom)², and close to 0 with six pairs per feature or with all coalitions. Without it,
+    twice as many coalitions as features would be fitted exactly, and the values would be mostly noise.
 
     >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 2)
     >>> values = shapley_regression(kept, torch.tensor([[5.0, 1.0, 2.0, 3.0]]).double(), weight, torch.tensor([2]))
     >>> [round(value, 6) for value in values[0].tolist()]
     [1.5, 2.5]
     """
-    exists = _exists(counts, kept.shape[2]).double()
-    equal_share = (scores[:, :1] - scores[:, 1:2]) / counts[:, None]
-    paired = 2 + (kept.shape[1] - 2) // 2 * 2
-    z, w = kept[:, 2:paired:2].double(), 2 * weight[:, 2:paired:2]
+    n = kept.shape[2]
+    exists = _exists(counts, n).double()
+    whole, empty = scores[:, :1], scores[:, 1:2]
+    equal_share = (whole - empty) / counts[:, None]
+
+    # One row per pair: its first coalition z, and half the difference of the two scores.
+    end = 2 + (kept.shape[1] - 2) // 2 * 2
+    z = kept[:, 2:end:2].double()
+    pair_weight = 2 * weight[:, 2:end:2]
+    half_difference = (scores[:, 2:end:2] - scores[:, 3:end:2]) / 2
+
+    # Σφ is fixed, so only the deviations from an equal share are unknown. They sum to 0, and so do the rows of
+    # `centred` and the directions that `gram` sees.
     size = z.sum(2)
-    # the sum is fixed, so only differences from an equal share are unknown: they live where the coordinates sum to 0
     centred = z - exists[:, None] * (size / counts[:, None])[..., None]
-    gain = (scores[:, 2:paired:2] - scores[:, 3:paired:2]) / 2 - equal_share * (
-        size - counts[:, None] / 2
-    )
-    weighted = (w[..., None] * centred).mT
-    gram, right = weighted @ centred, weighted @ gain[..., None]
-    scale = (gram.diagonal(dim1=1, dim2=2).sum(1) / counts).clamp(min=1e-30)[:, None, None]
-    outside = scale * (
-        exists[:, :, None] * exists[:, None] / counts[:, None, None] + torch.diag_embed(1 - exists)
-    )
-    pairs, total = (w > 0).sum(1), (w * gain.square()).sum(1)
-    enough = (pairs >= _PLENTY * counts) | (2 * pairs >= torch.exp2(counts.double()) - 2)
-    best, values = torch.full_like(total, torch.inf), torch.zeros_like(exists)
-    unit = torch.eye(len(gram[0])).to(gram)
-    for ridge in _RIDGES[:: 1 if len(exists[0]) <= _MANY else 4]:
+    gain = half_difference - equal_share * (size - counts[:, None] / 2)
+    weighted = (pair_weight[..., None] * centred).mT
+    gram = weighted @ centred
+    right = weighted @ gain[..., None]
+
+    # `outside` makes the matrix invertible along the two kinds of direction that `gram` leaves out: the constant
+    # vector, and features that do not exist.
+    trace = gram.diagonal(dim1=1, dim2=2).sum(1)
+    scale = (trace / counts).clamp(min=1e-30)[:, None, None]
+    constant = exists[:, :, None] * exists[:, None] / counts[:, None, None]
+    outside = scale * (constant + torch.diag_embed(1 - exists))
+
+    pairs = (pair_weight > 0).sum(1)
+    total = (pair_weight * gain.square()).sum(1)
+    all_coalitions = 2 * pairs >= torch.exp2(counts.double()) - 2
+    no_ridge = (pairs >= _PAIRS_WITHOUT_RIDGE * counts) | all_coalitions
+    ridges = _RIDGES if n <= _FEWER_RIDGES_FROM else _RIDGES[::4]
+
+    best_error = torch.full_like(total, torch.inf)
+    best_values = torch.zeros_like(exists)
+    unit = torch.eye(n).to(gram)
+    for ridge in ridges:
         factor = torch.linalg.cholesky(gram + outside + ridge * scale * unit)
-        root = torch.linalg.solve_triangular(
-            factor, unit, upper=False
-        )  # all at once on a GPU, as inverses are not
-        found = root.mT @ (root @ right)
+        # The inverse by a triangular solve: on a GPU it runs as a batch, and torch.linalg.inv does not.
+        root = torch.linalg.solve_triangular(factor, unit, upper=False)
+        values = root.mT @ (root @ right)
         freedom = (gram * (root.mT @ root)).sum((1, 2))
-        left = (total - (2 * right - gram @ found).mul(found).sum((1, 2))).clamp(min=0)
-        error = torch.where(pairs - freedom > 0.5, left / (pairs - freedom).square(), torch.inf)
-        error = torch.where(enough, float(ridge != _RIDGES[0]), error)
-        values = torch.where((error < best)[:, None], found[..., 0], values)
-        best = torch.minimum(best, error)
-    return exists * (equal_share + values)
+        explained = (2 * right - gram @ values).mul(values).sum((1, 2))
+        residual = (total - explained).clamp(min=0)
+        error = residual / (pairs - freedom).square()
+        error = torch.where(pairs - freedom > 0.5, error, torch.inf)
+        # With enough pairs the smallest penalty has the least error.
+        error = torch.where(no_ridge, float(ridge != _RIDGES[0]), error)
+        best_values = torch.where((error < best_error)[:, None], values[..., 0], best_values)
+        best_error = torch.minimum(best_error, error)
+    return exists * (equal_share + best_values)
 
 
 def _fit(
@@ -230,71 +258,87 @@ def _fit(
     draw: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
     solve: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Draw subsets, score those of positive weight, solve for one value per feature, and spread the values.
+    """Return maps (B, …): draw subsets of features, score them, and solve for one value per feature.
 
-    Samples are taken in groups whose masks fit into memory together.
+    `draw(key, counts, n)` gives the kept features (B, S, n) and the weights (B, S); `solve(kept, scores, weight,
+    counts)` the values (B, n). Only features that may change take part (the "players"); padding is always present and
+    has 0. Samples are taken in groups whose masks fit into memory together.
     """
     batch = batch.to(model.device)
     features = explainer.features
     inputs, segments, fill = ground(explainer.name, features, explainer.fill, model, batch)
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
-    total = int(count(segments).max())
-    free = _exists(count(segments), total) & changeable(
-        features, batch, total
-    )  # only these play; the rest stay
-    before = origins(
-        batch, segments, total
-    )  # a moved feature plays the part of the one that it was
-    player = (
-        (torch.zeros_like(free).scatter(1, before, free).long().cumsum(1) - 1)
-        .gather(1, before)
-        .clamp(min=0)
-    )
-    counts = free.sum(1).clamp(min=1)
+    feature_count = int(count(segments).max())
+    exists = _exists(count(segments), feature_count)
+    is_player = exists & changeable(features, batch, feature_count)
+    player = _player_numbers(is_player, origins(batch, segments, feature_count))
+    counts = is_player.sum(1).clamp(min=1)
     n = int(counts.max())
-    size = max(1, _MASKS_AT_ONCE // (explainer.samples * n))
-    values = []
-    for some in (slice(start, start + size) for start in range(0, len(batch), size)):
-        kept, weight = draw(key[some], counts[some], n)
-        version = partial(_version, features, batch[some], inputs[some], fill[some], segments[some])
-        build = partial(version, kept, free[some], player[some])
-        scores = _scores(model, batch[some], target[some], weight, explainer.readout, build)
-        values.append(solve(kept, scores, weight, counts[some]))
-    each = torch.where(free, torch.cat(values).gather(1, player), 0.0)
-    return spread_out(spread(each, segments), inputs, batch)
+    group_size = max(1, _MAX_MASK_VALUES // (explainer.samples * n))
+    player_values = []
+    for start in range(0, len(batch), group_size):
+        group = slice(start, start + group_size)
+        kept, weight = draw(key[group], counts[group], n)
+        build = partial(
+            _with_players,
+            features,
+            batch[group],
+            inputs[group],
+            fill[group],
+            segments[group],
+            kept,
+            is_player[group],
+            player[group],
+        )
+        scores = _scores(model, batch[group], target[group], weight, explainer.readout, build)
+        player_values.append(solve(kept, scores, weight, counts[group]))
+    values = torch.cat(player_values).gather(1, player)
+    values = torch.where(is_player, values, 0.0)
+    return spread_out(spread(values, segments), inputs, batch)
 
 
-def _version(
+def _player_numbers(is_player: Tensor, original: Tensor) -> Tensor:
+    """Return the number of each feature (B, n) among the players of its sample.
+
+    Players are numbered by the features that they come from (`original`), so that a feature that a group has moved
+    keeps its number, and with it its draws.
+    """
+    original_is_player = torch.zeros_like(is_player).scatter(1, original, is_player)
+    number = original_is_player.long().cumsum(1) - 1
+    return number.gather(1, original).clamp(min=0)
+
+
+def _with_players(
     features: Grouping,
     batch: Batch,
     inputs: Tensor,
     fill: Tensor,
     segments: Tensor,
     kept: Tensor,
-    free: Tensor,
+    is_player: Tensor,
     player: Tensor,
     owner: Tensor,
     index: Tensor,
 ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-    """The samples `owner` (R,) with only the players kept in draw `index` (R,), and what never leaves."""
+    """Return the samples `owner` (R,) with only the players of subset `index` (R,); other features stay."""
 
-    def present(i: Tensor | int, j: Tensor) -> Tensor:
-        return kept[i, j].gather(1, player[i].expand(len(j), -1)) | ~free[i]
+    def present(sample: Tensor | int, subset: Tensor) -> Tensor:
+        player_is_kept = kept[sample, subset].gather(1, player[sample].expand(len(subset), -1))
+        return player_is_kept | ~is_player[sample]
 
     if isinstance(features, Hiding) or inputs.device.type != "cpu":
         aux = {name: value[owner] for name, value in batch.aux.items()}
         return kept_only(
             features, inputs[owner], fill[owner], aux, present(owner, index), segments[owner]
         )
-    # On a CPU one sample after another stays in its cache; a GPU would wait for each.
+    # On a CPU each sample is handled by itself, because it stays in the cache; a GPU would wait for each.
     samples, lengths = torch.unique_consecutive(owner, return_counts=True)
-    parts = torch.split(index, lengths.tolist())
-    return torch.cat(
-        [
-            keep(inputs[i], fill[i], present(i, j), segments[i])
-            for i, j in zip(samples.tolist(), parts, strict=True)
-        ]
-    )
+    subsets = torch.split(index, lengths.tolist())
+    versions = []
+    for sample, subset in zip(samples.tolist(), subsets, strict=True):
+        present_here = present(sample, subset)
+        versions.append(keep(inputs[sample], fill[sample], present_here, segments[sample]))
+    return torch.cat(versions)
 
 
 def _scores(
@@ -305,33 +349,34 @@ def _scores(
     readout: Readout,
     build: Callable[[Tensor, Tensor], Any],
 ) -> Tensor:
-    """The target's score, (B, S) float64, on each subset of positive weight (B, S); these come first."""
+    """Return the target's score (B, S) float64 on each subset; those of weight 0, which come last, are not run."""
     scores = torch.zeros_like(weight)
+    needed = (weight > 0).sum(1)
     with torch.no_grad():
-        for owner, index, values in readouts(
-            model, batch, target, (weight > 0).sum(1), readout, build
-        ):
+        for owner, index, values in readouts(model, batch, target, needed, readout, build):
             scores[owner, index] = values
     return scores
 
 
 def _check_features(explainer: Lime | KernelShap, shape: Sequence[int]) -> int | None:
-    one = (1, *shape)
-    explainer.features.check(one)
-    n = explainer.features.total(one)
-    if n is not None and n > _MOST_FEATURES:
+    """Return the number of features of samples of `shape`, or None if it depends on the sample; raise for too many."""
+    batch_shape = (1, *shape)
+    explainer.features.check(batch_shape)
+    n = explainer.features.total(batch_shape)
+    if n is not None and n > _MAX_FEATURES:
         raise UserError(
             f"{explainer.name} with {name_of(explainer.features)} has {n} features per sample, at most "
-            f"{_MOST_FEATURES} can be fitted; use larger ones, for instance patches or superpixels"
+            f"{_MAX_FEATURES} can be fitted; use larger ones, for instance patches or superpixels"
         )
     return n
 
 
-def _words(key: Tensor, samples: int, n: int) -> Tensor:
-    """64 random bits (B, samples, n) for draw j and feature i, whatever the number of either."""
+def _random_words(key: Tensor, samples: int, n: int) -> Tensor:
+    """Return 64 random bits (B, samples, n) that depend on key, draw and feature only, not on `samples` or `n`."""
     draw = torch.arange(samples, device=key.device)
     return rand.bits(rand.fold(key[:, None], draw).flatten(), n).reshape(len(key), samples, n)
 
 
 def _exists(counts: Tensor, n: int) -> Tensor:
+    """Return which of n features exist in samples with `counts` (B,) features, (B, n) boolean."""
     return torch.arange(n, device=counts.device) < counts[:, None]

@@ -1,7 +1,8 @@
-"""SmoothGrad, its square and VarGrad: moments of another explainer's maps under Gaussian noise on the input."""
+"""SmoothGrad, squared SmoothGrad and VarGrad: moments of another explainer's maps under Gaussian input noise."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -17,7 +18,7 @@ from heatproof.explainers.requested_error import RequestedError, explain_to_erro
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Explainer, Method, adopted, name_of
 
-_GRADIENT = Saliency(absolute=False)
+_SIGNED_GRADIENT = Saliency(absolute=False)
 
 
 def noisy_moments(
@@ -30,7 +31,7 @@ def noisy_moments(
     target: Tensor,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Mean and population variance, (B, …) each, of the maps of x + s·z over `samples` draws of z ~ N(0, 1).
+    """Return mean and population variance, (B, …) each, of the maps of x + s·z over `samples` draws of z ~ N(0, 1).
 
     s = sigma · (max x − min x) of each sample, or sigma itself when not `relative`; x is in the data's own units,
     before normalisation. Draws depend on seed, sample id and draw number; the inner explainer gets the same seed for
@@ -47,44 +48,45 @@ def noisy_moments(
     target = target.to(model.device)
     key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
     values = batch.x.flatten(1)
-    scale = (
-        sigma * (values.amax(1) - values.amin(1))
-        if relative
-        else torch.full_like(values[:, 0], sigma)
-    )
-    # Sums are kept of differences from each sample's first map: no cancellation when the maps hardly vary.
-    first, total, squares = torch.empty(0), torch.empty(0), torch.empty(0)
-    for rows in slices(
-        len(batch) * samples, model.rows
-    ):  # places are reckoned, so that nothing waits for a GPU
-        place = torch.arange(rows.start, rows.stop)
-        part, flat = (
-            batch[place // samples],
-            torch.arange(rows.start, rows.stop, device=model.device),
-        )
-        row, index = flat // samples, flat % samples
-        noise = part.carried(rand.normal(rand.fold(key[row], index), batch.x.shape[1:]).to(batch.x))
-        noisy = part.with_x(part.x + per_row(scale[row], batch.x) * noise)
-        maps = of(model, noisy, target[row], seed)
+    if relative:
+        scale = sigma * (values.amax(1) - values.amin(1))
+    else:
+        scale = torch.full_like(values[:, 0], sigma)
+
+    # Differences from each sample's first map are summed, not the maps: no cancellation when they hardly vary.
+    first = total = squares = torch.empty(0)
+    # The noisy copies are numbered sample by sample: copy i is draw i % samples of sample i // samples.
+    for rows in slices(len(batch) * samples, model.rows):
+        # Indexing the batch with positions on the CPU does not wait for the GPU.
+        part = batch[torch.arange(rows.start, rows.stop) // samples]
+        copies = torch.arange(rows.start, rows.stop, device=model.device)
+        sample, draw = copies // samples, copies % samples
+        drawn = rand.normal(rand.fold(key[sample], draw), batch.x.shape[1:])
+        noise = part.carried(drawn.to(batch.x))
+        noisy = part.with_x(part.x + per_row(scale[sample], batch.x) * noise)
+        maps = of(model, noisy, target[sample], seed)
         if not len(first):
             first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))
-        row, begun = row.to(maps.device), -(-rows.start // samples)
-        starting = maps[begun * samples - rows.start :: samples]
-        first[begun : begun + len(starting)] = starting
-        difference = maps - first[row]
-        total.index_add_(0, row, difference)
-        squares.index_add_(0, row, difference.square_())
+        sample = sample.to(maps.device)
+
+        # The maps of draw 0 in this chunk, and the first sample that one of them belongs to.
+        first_sample = math.ceil(rows.start / samples)
+        first_maps = maps[first_sample * samples - rows.start :: samples]
+        first[first_sample : first_sample + len(first_maps)] = first_maps
+        difference = maps - first[sample]
+        total.index_add_(0, sample, difference)
+        squares.index_add_(0, sample, difference.square_())
     shift = total / samples
     return first + shift, (squares / samples - shift.square()).clamp_min_(0)
 
 
 @dataclass(frozen=True, config=STRICT)
 class _NoisyCopies(Method):
-    """The parameters that SmoothGrad and its kin share."""
+    """Parameters and computation that SmoothGrad, SmoothGradSquared and VarGrad share."""
 
     stochastic: ClassVar[bool] = True
 
-    of: Any = _GRADIENT
+    of: Any = _SIGNED_GRADIENT
     samples: Annotated[int, Field(ge=1)] = 20
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.15
     relative: bool = True
@@ -108,9 +110,11 @@ class _NoisyCopies(Method):
         mean, variance = noisy_moments(
             self.of, self.samples, self.sigma, self.relative, model, batch, target, seed
         )
-        return {"smoothgrad": mean, "vargrad": variance}.get(
-            name_of(self), variance + mean.square()
-        )
+        return self._combine(mean, variance)
+
+    def _combine(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """Return the map (B, …) from the moments of the inner explainer's maps."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -127,6 +131,9 @@ class SmoothGrad(_NoisyCopies):
 
     name: ClassVar[str] = "smoothgrad"
 
+    def _combine(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return mean
+
 
 @dataclass(frozen=True, config=STRICT)
 class SmoothGradSquared(_NoisyCopies):
@@ -139,12 +146,15 @@ class SmoothGradSquared(_NoisyCopies):
 
     name: ClassVar[str] = "smoothgrad_squared"
 
+    def _combine(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return variance + mean.square()
+
 
 @dataclass(frozen=True, config=STRICT)
 class VarGrad(_NoisyCopies):
     """The population variance of another explainer's maps over noisy copies of the input; (B, …).
 
-    E[m²] − E[m]² over the draws; noise as in SmoothGrad. A linear model's gradient does not vary:
+    E[m²] − E[m]² over the draws; noise as in SmoothGrad. A linear model has a constant gradient:
 
     >>> model, batch, target = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3)), torch.tensor([0])
     >>> float(VarGrad(samples=3)(model, batch, target, seed=0).abs().sum())
@@ -153,3 +163,6 @@ class VarGrad(_NoisyCopies):
 
     name: ClassVar[str] = "vargrad"
     samples: Annotated[int, Field(ge=2)] = 20
+
+    def _combine(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return variance
