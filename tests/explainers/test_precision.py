@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 import torch
-from heatproof.explainers.requested_error import LADDER, counts_and_errors
 from torch import nn
 
 import heatproof
@@ -20,6 +19,7 @@ from heatproof import (
     SmoothGrad,
     UserError,
 )
+from heatproof.explainers.requested_error import LADDER, counts_and_errors
 from heatproof.features import Patches
 
 

@@ -141,7 +141,7 @@ class Run:
     def judge_maps(self, evaluations: Any, data: Any = None) -> pd.DataFrame:
         """What evaluations that need maps alone say of the kept ones, in the form of `table`, without the model.
 
-        That is agreement, and any of your own that asks its subject for `clean(explainer)` and `reference(explainer)`
+        That is agreement, and any of your own that asks its subject for `maps(explainer)` and `references.maps(explainer)`
         alone; one that asks the model is an error. Whoever needs inputs gets those of `data`. Chance comes from the
         references of the run, or from all kept samples where not all of these were kept.
         """
