@@ -32,7 +32,7 @@ from heatproof.report.findings import PILOT, findings
 from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
 from heatproof.report.sections import number_rows
-from heatproof.runs.engine import on_show
+from heatproof.runs.engine import gallery_ids
 from heatproof.statistics.calibration import pair_scores
 from heatproof.statistics.cubes import arrange
 from support import synthetic
@@ -330,8 +330,8 @@ def test_a_sheet_of_what_the_run_does_not_have_is_refused() -> None:
 
 def test_the_samples_on_show_are_drawn_before_the_run() -> None:
     ids = tuple(f"{i:05d}" for i in range(5000))
-    shown = on_show(ids, 0)
-    assert len(shown) == 12 and shown == on_show(ids[::-1], 0) != on_show(ids, 1)
+    shown = gallery_ids(ids, 0)
+    assert len(shown) == 12 and shown == gallery_ids(ids[::-1], 0) != gallery_ids(ids, 1)
     assert max(shown) > "02500", "not the first ones"
 
 

@@ -110,11 +110,11 @@ def test_references_are_readable_samples_chosen_by_seed_and_fewer_are_the_first_
 
 def test_the_samples_on_show_depend_on_the_seed_and_grow_with_their_number() -> None:
     ids = tuple("abcdefghijklmnop")
-    few, more = engine.on_show(ids, 0, 3), engine.on_show(ids, 0, 6)
+    few, more = engine.gallery_ids(ids, 0, 3), engine.gallery_ids(ids, 0, 6)
     assert len(few) == 3
     assert few < more
-    assert engine.on_show(ids, 1, 3) != few
-    assert engine.on_show(ids[::-1], 0, 3) == few
+    assert engine.gallery_ids(ids, 1, 3) != few
+    assert engine.gallery_ids(ids[::-1], 0, 3) == few
 
 
 def test_runs_of_two_models_are_merged_with_all_rows_and_gaps_named(tmp_path: Path) -> None:
