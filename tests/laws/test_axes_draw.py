@@ -15,7 +15,7 @@ from heatproof.axes import AXES, BY_NAME, Axis, arrange, axis_results
 from heatproof.axes.contract import figures_of
 from heatproof.axes.material import Material
 from heatproof.report import build_report, text_summary
-from heatproof.report.figures import write_items
+from heatproof.report.figures import paper_components, write_figures
 from heatproof.runs.pictures import read_gallery
 from heatproof.runs.run import Run
 from heatproof.testing.check import check
@@ -89,16 +89,13 @@ def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
         run.manifest,
     )
     assert (axis.title in text) == bool(len(table))
-    written = write_items(
-        Material(axis_results(table, samples, (), run.manifest), run.manifest),
-        figures_of(axis),
-        folder,
-        ["png"],
-        5.0,
+    results = axis_results(table, samples, gallery, run.manifest)
+    of_papers = paper_components(results)
+    written = write_figures(
+        Material(results, run.manifest), figures_of(axis), of_papers, folder, ["png"], 5.0
     )
-    assert written.index.is_file() and len(written.files) + len(written.skipped) >= len(
-        figures_of(axis)
-    )
+    assert written.index.is_file()
+    assert len(written.files) + len(written.skipped) >= len(figures_of(axis))
 
 
 @pytest.mark.parametrize("name", EVALUATED)

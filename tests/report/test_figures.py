@@ -271,10 +271,6 @@ def _beyond_stability() -> list[str]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"only": ["stability-map", "removal-curve"]},
-            "'removal-curve'.*'removal-curves'",
-        ),
         ({"formats": ("jpg",)}, "'jpg'.*'png'"),
         ({"width": "wide"}, "width.*column.*text.*'wide'"),
         ({"formats": ()}, "format"),
@@ -287,6 +283,11 @@ def test_mistakes_are_named_before_anything_is_read(
 ) -> None:
     with pytest.raises(UserError, match=message):
         write("no-such-run", **change)  # type: ignore[arg-type]
+
+
+def test_a_name_that_the_run_does_not_have_is_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'removal-curve'.*'removal-curves'"):
+        write(run, tmp_path, only=["stability-map", "removal-curve"])
 
 
 def test_figures_need_a_folder_and_names_of_their_own(run: Run, tmp_path: Path) -> None:

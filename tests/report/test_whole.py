@@ -22,7 +22,7 @@ from heatproof.axes.material import Material
 from heatproof.drawing.pieces import Item
 from heatproof.report import build_report
 from heatproof.report import comparison as room
-from heatproof.report.figures import items, write_all, write_items
+from heatproof.report.figures import File, items, paper_components, write_all, write_figures
 from heatproof.report.proof_sheet import proof_sheets
 from heatproof.report.show import overview
 from heatproof.report.story import story
@@ -156,16 +156,29 @@ def material() -> Material:
 def test_a_figure_or_table_of_the_papers_is_written_or_says_why_not(
     item: Item, tmp_path: Path
 ) -> None:
-    written = write_items(material(), [item], tmp_path, ["svg"], 3.25)
+    written = write_figures(material(), [item], [], tmp_path, ["svg"], 3.25)
     assert written.files or written.skipped
     assert all(reason for _, _, reason in written.skipped)
     for file in written.files:
-        assert file.caption
-        text = file.path.read_text(encoding="utf-8")
-        if file.path.suffix == ".svg":
-            assert len(drawings_are_sound(text)) == 1
-        else:
-            assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") >= 1
+        assert_is_sound(file)
+
+
+def test_components_of_the_papers_are_written(tmp_path: Path) -> None:
+    of_papers = paper_components(material().results)
+    written = write_figures(material(), [], of_papers, tmp_path, ["svg"], 3.25)
+    drawn = {file.item for file in written.files}
+    assert drawn == {component.name for component in of_papers}
+    for file in written.files:
+        assert_is_sound(file)
+
+
+def assert_is_sound(file: File) -> None:
+    assert file.caption
+    text = file.path.read_text(encoding="utf-8")
+    if file.path.suffix == ".svg":
+        assert len(drawings_are_sound(text)) == 1
+    else:
+        assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") >= 1
 
 
 def test_figures_go_where_they_are_told(tmp_path: Path) -> None:

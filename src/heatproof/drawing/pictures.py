@@ -189,8 +189,13 @@ def draw_over(
 def placed(
     sheet: Sheet, item: GalleryItem, signed: bool, x: float, y: float, wide: float, tall: float
 ) -> None:
-    """A map on what lies under it, for paper."""
-    assert item.map is not None  # else there is no tile
+    """A map on what lies under it, or the input alone where there is no map, for paper."""
+    if item.map is None:
+        if item.image.ndim == 3:
+            sheet.add(Picture(x, y, wide, tall, np.ascontiguousarray(item.image, dtype=np.uint8)))
+        else:
+            sheet.place(forms.ground(item, wide, tall), x, y)
+        return
     if not forms.is_drawn(item):
         washed = item.image if item.image.ndim == 3 else np.full((1, 1, 3), 255, np.uint8)
         sheet.add(Picture(x, y, wide, tall, laid(washed, item.map, signed)))
@@ -200,6 +205,29 @@ def placed(
     )
     for part in [*marks, *under] if item.kind == "text" else [*under, *marks]:
         sheet.place(part, x, y)
+
+
+HIGHLIGHT = (240, 200, 40)
+"""The border of a region that is pointed out."""
+
+
+def highlighted(image: NDArray[np.uint8], added: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """The picture (H, W, 3), dark but for the region (H, W), which has a yellow border.
+
+    >>> picture = highlighted(np.full((9, 9, 3), 200, np.uint8), np.pad(np.ones((5, 5), bool), 2))
+    >>> picture[0, 0].tolist(), picture[4, 4].tolist(), picture[2, 2].tolist()
+    ([60, 60, 60], [200, 200, 200], [240, 200, 40])
+    """
+    shown = np.where(added[..., None], image, (0.3 * image).astype(np.uint8))
+    width = max(1, min(image.shape[:2]) // 64)
+    padded = np.pad(added, width)
+    inner = np.ones_like(added)
+    height, length = added.shape
+    for dy in (0, width, 2 * width):
+        for dx in (0, width, 2 * width):
+            inner &= padded[dy : dy + height, dx : dx + length]
+    shown[added & ~inner] = HIGHLIGHT
+    return np.asarray(shown, dtype=np.uint8)
 
 
 def pair_card(

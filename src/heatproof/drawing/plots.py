@@ -6,12 +6,12 @@ Each gives a `Plot` from marks with their numbers; layout is by rule, so that a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heatproof.drawing.methods import Look
 from heatproof.drawing.prose import digits_of, number
-from heatproof.drawing.sheet import Box, Dot, Plot, Sheet, Stroke, Words, width_of
+from heatproof.drawing.sheet import Anchor, Box, Dot, Plot, Sheet, Stroke, Words, width_of
 
 WIDE, ROW, EDGE = 236.0, 20.0, 8.0
 NAMES = 108.0
@@ -25,7 +25,8 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (5, 3), (1.5, 2.5), (7, 3, 1.5, 3))
 class Mark:
     """A number with its interval, what it is of, and how it is drawn; `x` is its place on the other axis.
 
-    `said` is what a reader is told beside the number, `cloud` the scores of single samples.
+    `said` is what a reader is told beside the number, `cloud` the scores of single samples, `chance` what an
+    uninformative map scores, where that is drawn in the row. `bold` is the number in a cell.
     """
 
     name: str
@@ -40,6 +41,8 @@ class Mark:
     x_high: float = math.nan
     method: str = ""
     cloud: Sequence[float] = ()
+    chance: float = math.nan
+    bold: bool = False
 
     @property
     def data(self) -> dict[str, str | float]:
@@ -209,6 +212,9 @@ def dots(
             _names(sheet, names, y, m.name, NAMES, "third" if m.colour == "control" else "soft")
             for value in m.cloud:
                 sheet.add(Dot(scale(value), y, 2, m.colour, opacity=0.22))
+            if ends[0] <= m.chance <= ends[1]:
+                x = scale(m.chance)
+                sheet.add(Stroke([(x, y - tall / 2 + 2), (x, y + tall / 2 - 2)], "third", 1.4))
             _banded(sheet, m, scale, y, 5)
             if not math.isfinite(m.value):
                 sheet.add(Words(scale(max(ends[0], 0)) + 6, y + 4, "no score", "third"))
@@ -293,9 +299,13 @@ def curves(
     log: bool = False,
     diagonal: bool = False,
     percent: bool = False,
+    guides: Sequence[tuple[str, float]] = (),
     width: float = WIDE,
 ) -> Plot:
-    """Lines with thin bars for their intervals, named at their ends; ticks stand at the levels `at` that were run."""
+    """Lines with thin bars for their intervals, named at their ends; ticks stand at the levels `at` that were run.
+
+    `guides` are dotted lines at some heights.
+    """
     every = [m for line in lines for m in line.marks]
     levels = sorted({m.x for m in every}) if at is None else sorted(set(at))
     named = [line for line in lines if line.name and not line.faint and line.marks]
@@ -325,6 +335,11 @@ def curves(
     if diagonal:
         a, b = max(across.low, ends[0]), min(across.high, ends[1])
         sheet.add(Stroke([(across(a), up(a)), (across(b), up(b))], "third", 1, (1.5, 3)))
+    for name, value in guides:
+        if ends[0] <= value <= ends[1]:
+            with sheet.mark(name=name, value=value):
+                height = up(value)
+                sheet.add(Stroke([(34, height), (across.end, height)], "third", 1.4, (2, 2)))
     for line in lines:
         _line(sheet, line, across, up)
     taken: list[float] = []
@@ -375,77 +390,85 @@ def by_method(
     return made
 
 
+MOST_NAME = 150.0
+"""How wide the names of rows of a table are at most."""
+LINE, SMALL_LINE = 13.0, 18.0
+"""How high a line of a heading over columns is, and a heading over rows."""
+
+
 def cells(
     rows: Sequence[str],
     columns: Sequence[str],
     values: Sequence[Sequence[Mark | None]],
     title: str = "",
+    row_heads: Mapping[int, str] | None = None,
+    spans: Sequence[tuple[str, int]] = (),
+    percent: bool = False,
 ) -> Plot:
-    """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none."""
-    names = min(
-        150.0, max((width_of(line) for row in rows for line in wrapped(row, 150)), default=0.0)
-    )
+    """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none.
+
+    `row_heads` are headings that stand before the rows of these numbers, `spans` a first line of headings over so many
+    columns each.
+    """
+    row_heads = row_heads or {}
+    longest = [width_of(line) for row in rows for line in wrapped(row, MOST_NAME)]
+    names = min(MOST_NAME, max(longest, default=0.0))
     cell = max(46.0, min(92.0, (760 - names) / max(len(columns), 1)))
-    turned = len(columns) > 14 or any(
-        width_of(word) > cell + 2 for column in columns for word in column.split()
-    )
+    words = [word for column in columns for word in column.split()]
+    turned = len(columns) > 14 or any(width_of(word) > cell + 2 for word in words)
     wrap = [[column] if turned else wrapped(column, cell - 4, 3) for column in columns]
-    top = (
-        4
-        + (
-            max(map(width_of, columns), default=0)
-            if turned
-            else 13.0 * max(map(len, wrap), default=1)
-        )
-        + 4
-    )
-    cell = 34.0 if turned else cell
-    tall = 30.0 if any(len(wrapped(row, 150)) > 1 for row in rows) else 24.0
-    sheet = Sheet(names + 10 + cell * len(columns) + 2, top + tall * len(rows) + 2)
-    for j, head in enumerate(wrap):
-        middle = names + 10 + cell * (j + 0.5)
-        for k, word in enumerate(head):
-            at = top - 6 if turned else top - 6 - 13 * (len(head) - 1 - k)
-            sheet.add(
-                Words(
-                    middle + 4 * turned,
-                    at,
-                    word,
-                    "third",
-                    "start" if turned else "middle",
-                    turned=turned,
-                )
-            )
+    if turned:
+        head = max(map(width_of, columns), default=0.0)
+        cell = 34.0
+    else:
+        head = LINE * max(map(len, wrap), default=1)
+    spanned = SMALL_LINE if any(text for text, _ in spans) else 0.0
+    top = spanned + 4 + head + 4
+    tall = 30.0 if any(len(wrapped(row, MOST_NAME)) > 1 for row in rows) else 24.0
+    left = names + 10
+    height = top + tall * len(rows) + SMALL_LINE * len(row_heads) + 2
+    sheet = Sheet(left + cell * len(columns) + 2, height)
+
+    start = left
+    for text, count in spans:
+        end = start + cell * count
+        if text:
+            shown = wrapped(text, cell * count, 1)[0]
+            sheet.add(Words((start + end) / 2, LINE, shown, "soft", "middle"))
+            sheet.add(Stroke([(start + 2, LINE + 4), (end - 2, LINE + 4)], "strong"))
+        start = end
+    for j, lines in enumerate(wrap):
+        middle = left + cell * (j + 0.5)
+        for k, word in enumerate(lines):
+            at = top - 6 if turned else top - 6 - LINE * (len(lines) - 1 - k)
+            anchor: Anchor = "start" if turned else "middle"
+            sheet.add(Words(middle + 4 * turned, at, word, "third", anchor, turned=turned))
+
     y = top
-    for row, line in zip(rows, values, strict=True):
-        _names(sheet, names, y + tall / 2, row, 150)
+    for i, (row, line) in enumerate(zip(rows, values, strict=True)):
+        if i in row_heads:
+            sheet.add(Words(0, y + LINE, row_heads[i], "soft", bold=True))
+            y += SMALL_LINE
+        _names(sheet, names, y + tall / 2, row, MOST_NAME)
         for j, m in enumerate(line):
-            x = names + 10 + cell * j
+            x = left + cell * j
             if m is None or not math.isfinite(m.value):
                 sheet.add(Box(x + 1, y + 1, cell - 2, tall - 2, "grid", 0.6))
                 continue
             with sheet.mark(**m.data, row=row, column=columns[j]):
-                strength = min(abs(m.value), 1.0)
-                sheet.add(
-                    Box(
-                        x + 1,
-                        y + 1,
-                        cell - 2,
-                        tall - 2,
-                        "heat" if m.value > 0 else "cold",
-                        0.55 * strength,
-                    )
-                )
-                written = number(m.value, min(2, digits_of(m.value, m.low, m.high)))
-                sheet.add(
-                    Words(
-                        x + cell / 2,
-                        y + tall / 2 + 4,
-                        written,
-                        "ink",
-                        "middle",
-                        11 if turned else 12,
-                    )
-                )
+                colour = "heat" if m.value > 0 else "cold"
+                strength = 0.55 * min(abs(m.value), 1.0)
+                sheet.add(Box(x + 1, y + 1, cell - 2, tall - 2, colour, strength))
+                middle, base = x + cell / 2, y + tall / 2 + 4
+                size = 11 if turned else 12
+                text = _cell_text(m, percent)
+                sheet.add(Words(middle, base, text, "ink", "middle", size, m.bold))
         y += tall
     return Plot(title, sheet)
+
+
+def _cell_text(m: Mark, percent: bool) -> str:
+    """The number of a cell, with as many decimals as its interval allows, at most two."""
+    if percent:
+        return number(100 * m.value, 0)
+    return number(m.value, min(2, digits_of(m.value, m.low, m.high)))

@@ -19,10 +19,14 @@ DIGITS = 6
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: its cells as text, and whether it belongs to a control."""
+    """One line of a table: its cells as text, and whether it belongs to a control.
 
-    cells: list[str]
+    A `heading` has one cell, which stands over the rows below it.
+    """
+
+    cells: Sequence[str]
     control: bool = False
+    heading: bool = False
 
 
 def grid(columns: Sequence[str], rows: Sequence[Row], label: str) -> Markup:

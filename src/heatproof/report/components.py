@@ -53,10 +53,11 @@ class ScoreChart(Component):
     scores    score and the column named by `row`; optional: explainer, low, high, chance, above_chance, panel, is_control,
               note
     samples   scores of single samples, a faint cloud behind each dot: value and the column `row`; optional: panel
-    limits    the ends of the scale that must be seen; without them, those of the numbers
+    limits    numbers that the scale must hold besides those of the frame, such as (0, 1)
     guides    dotted lines through all rows, by name
 
-    A `chance` that all rows of a panel share is drawn as a line, others are named beside the dots.
+    A `chance` that all rows of a panel share is drawn as a line, others as a short line in each row. `panel_notes` are
+    small print beside the titles of panels.
     """
 
     scores: pd.DataFrame
@@ -65,6 +66,7 @@ class ScoreChart(Component):
     x_label: str = ""
     limits: Limits | None = None
     guides: Mapping[str, float] = field(default_factory=dict)
+    panel_notes: Mapping[str, str] = field(default_factory=dict)
     percent: bool = False
     log_x: bool = False
 
@@ -78,7 +80,8 @@ class CurveChart(Component):
     references  curves in every plot that belong to no line, grey: curve, x, score; optional: low, high, panel
 
     There is a plot per panel and line, with the first curve of the other lines faint behind it; without `plot_per_line`
-    there is a plot per panel with all lines.
+    there is a plot per panel with all lines. `guides` are dotted lines at some heights, `panel_notes` small print beside
+    the title of a panel.
     """
 
     points: pd.DataFrame
@@ -89,6 +92,7 @@ class CurveChart(Component):
     plot_per_line: bool = True
     limits: Limits | None = None
     guides: Mapping[str, float] = field(default_factory=dict)
+    panel_notes: Mapping[str, str] = field(default_factory=dict)
     diagonal: bool = False
     percent: bool = False
     log_x: bool = False
@@ -128,7 +132,8 @@ class Scatter(Component):
 
     With `is_sample` each point is one sample: small, unnamed, and thinned out where there are many. Otherwise points are
     named. Points `on_frontier` are joined by steps. `panel_estimates` are written beside the titles of the panels, after
-    `estimate_name`. An axis on which lower is better is reversed, so that better is always up and to the right.
+    `estimate_name`. `limits` are those of y, and with a `diagonal` those of x too. An axis on which lower is better is
+    reversed, so that better is always up and to the right.
     """
 
     points: pd.DataFrame

@@ -13,7 +13,13 @@ import yaml
 from markupsafe import Markup
 
 from heatproof.axes import AxisResult
-from heatproof.axes.contract import Finding, page_of
+from heatproof.axes.contract import (
+    Finding,
+    components_across,
+    components_of,
+    page_of,
+    report_of,
+)
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.pieces import file_part
@@ -21,8 +27,11 @@ from heatproof.drawing.plots import Mark, of_marks, spot
 from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.drawing.tables import Row
 from heatproof.models.modality import WORDS, Words
+from heatproof.report.components import Component
+from heatproof.report.draw import Looks
 from heatproof.report.findings import findings_here, unreadable
 from heatproof.report.frontier import frontier_charts
+from heatproof.report.page_parts import part_of
 from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
 from heatproof.runs.manifest import Manifest
 
@@ -162,9 +171,9 @@ def sections_of(
 
 def leads(result: AxisResult) -> list[str]:
     """Return what an axis says of its results; of a user's own evaluation, the best score."""
-    page = page_of(result.axis)
-    if page is not None:
-        return page.lead(result)
+    report = report_of(result.axis) or page_of(result.axis)
+    if report is not None:
+        return report.lead(result)
     sentences = []
     for row in records(result.ranking.head(1)):
         measure, name = row.measure.replace("_", " "), result.name_of(row.explainer)
@@ -172,11 +181,24 @@ def leads(result: AxisResult) -> list[str]:
     return sentences
 
 
+def _parts_of(result: AxisResult) -> list[Chart | Panel]:
+    """Return what the page shows of one result, in reading order."""
+    page = page_of(result.axis)
+    if page is not None:
+        return page.parts(result)
+    return _parts(components_of(result), result.looks)
+
+
+def _parts(components: Iterable[Component], looks: Looks) -> list[Chart | Panel]:
+    """Return the parts of a page for components, without the empty ones."""
+    parts = [part_of(component, looks) for component in components]
+    return [part for part in parts if part is not None]
+
+
 def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
     sections: list[AxisSection] = []
     for result in here:
-        drawn = page_of(result.axis)
-        parts = drawn.parts(result) if drawn is not None else []
+        parts = _parts_of(result)
         key, again = file_part(result.label) or "axis", 1
         while any(key == other.key for other in sections):
             again += 1
@@ -232,17 +254,21 @@ def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
     return {"sections": led, "rows": rows, **told}
 
 
-def across(sections: Iterable[Section]) -> list[Chart]:
-    """What only several models show: the charts of every axis over all of its results."""
+def across(sections: Iterable[Section]) -> list[Chart | Panel]:
+    """What only several models show: the parts of every axis over all of its results."""
     by_axis: dict[str, list[AxisResult]] = {}
     for section in sections:
         for axis in section.axes:
             by_axis.setdefault(axis.result.axis.name, []).append(axis.result)
-    drawn = []
+    drawn: list[Chart | Panel] = []
     for results in by_axis.values():
-        made = page_of(results[0].axis)
-        drawn += made.across(results) if made is not None else []
-    return [replace(chart, key=f"across-{i}") for i, chart in enumerate(drawn)]
+        page = page_of(results[0].axis)
+        looks = {name: look for result in results for name, look in result.looks.items()}
+        if page is not None:
+            drawn += page.across(results)
+        else:
+            drawn += _parts(components_across(results), looks)
+    return [replace(part, key=f"across-{i}") for i, part in enumerate(drawn)]
 
 
 NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Value", "Chance", "Calibrated"]

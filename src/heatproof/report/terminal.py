@@ -11,8 +11,11 @@ import pandas as pd
 
 from heatproof.axes import AxisResult, Finding
 from heatproof.drawing.prose import digits_of, number, records, with_interval
+from heatproof.report.components import Component, Matrix, ScoreChart, Table
+from heatproof.report.draw import Looks, MatrixGrid, is_true, shown_name, with_columns
 from heatproof.report.findings import findings_here
 from heatproof.report.sections import leads
+from heatproof.report.table_rows import cell_text, table_rows
 from heatproof.runs.manifest import Manifest
 
 WIDTH = 110
@@ -126,3 +129,77 @@ def _wrapped(sentence: str, width: int, style: str = "") -> list[Line]:
         sentence, room, initial_indent="    ", subsequent_indent="    ", break_long_words=False
     )
     return [(line, style) for line in folded]
+
+
+def component_text(component: Component, looks: Looks, width: int = WIDTH) -> str:
+    """Return a score chart, a matrix or a table as text in columns; of other components, their title and caption.
+
+    `looks` has the display names of the explainers. No line is longer than `width`.
+    """
+    grid = _text_grid(component, looks)
+    caption = textwrap.wrap(component.caption, max(width, 40))
+    return "\n".join([component.title, *_aligned(grid, width), *caption])
+
+
+def _text_grid(component: Component, looks: Looks) -> list[list[str]]:
+    """Return rows of cells; a row with one cell is a heading."""
+    if isinstance(component, ScoreChart):
+        return _score_grid(component, looks)
+    if isinstance(component, Matrix):
+        return _matrix_grid(component, looks)
+    if isinstance(component, Table):
+        rows = table_rows(component, looks)
+        heads = list(component.columns.values())
+        return [heads, *([row.heading] if row.heading else list(row.cells) for row in rows)]
+    return []
+
+
+def _score_grid(chart: ScoreChart, looks: Looks) -> list[list[str]]:
+    rows = with_columns(chart.scores, low=math.nan, high=math.nan, panel="", note="")
+    grid: list[list[str]] = []
+    for panel, of_panel in rows.groupby("panel", sort=False, observed=True):
+        if panel:
+            grid.append([str(panel)])
+        for row in records(of_panel):
+            is_hollow = "above_chance" in rows and not is_true(row.above_chance)
+            note = "not above chance" if is_hollow else ""
+            name = shown_name(getattr(row, chart.row), looks)
+            grid.append([name, cell_text(row, chart.percent), note])
+    return grid
+
+
+def _matrix_grid(matrix: Matrix, looks: Looks) -> list[list[str]]:
+    cells = MatrixGrid(matrix)
+    grid = []
+    if cells.spans:
+        groups = [shown_name(group, looks) for group, _ in cells.columns]
+        is_first = [i == 0 or groups[i] != groups[i - 1] for i in range(len(groups))]
+        grid.append(["", *(g if first else "" for g, first in zip(groups, is_first, strict=True))])
+    heads = [shown_name(column, looks) for _, column in cells.columns]
+    grid.append([matrix.row_title, *heads])
+    for i, row in enumerate(cells.rows):
+        if i in cells.row_heads:
+            grid.append([shown_name(cells.row_heads[i], looks)])
+        of_row = [
+            cell_text(cells.cells.get((row, column)), matrix.percent) for column in cells.columns
+        ]
+        grid.append([shown_name(row[1], looks), *of_row])
+    return grid
+
+
+def _aligned(grid: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return rows of cells in columns; where they are wider than `width`, names and then lines are cut."""
+    rows = [row for row in grid if len(row) > 1]
+    if not rows:
+        return [shortened(row[0], width) for row in grid]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    numbers = sum(widths[1:]) + 2 * len(widths)
+    widths[0] = max(12, min(widths[0], width - numbers))
+    lines = []
+    for row in grid:
+        if len(row) == 1:
+            lines.append(shortened(row[0], width))
+            continue
+        cut = [shortened(text, most).ljust(most) for text, most in zip(row, widths, strict=True)]
+        lines.append(shortened(("  " + "  ".join(cut)).rstrip(), width))
+    return lines

@@ -1,0 +1,205 @@
+"""Components as parts of a page: charts as plots with words, tables and galleries as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from heatproof.drawing import forms, pictures
+from heatproof.drawing.charts import Chart, Panel
+from heatproof.drawing.prose import listing, number, some
+from heatproof.drawing.tables import Row, grid
+from heatproof.evaluation import GalleryItem
+from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Scatter, Table, Tile
+from heatproof.report.draw import (
+    Looks,
+    MatrixGrid,
+    curve_plots_by_panel,
+    gallery_rows,
+    items_shown,
+    plots_of,
+    shown_name,
+)
+from heatproof.report.table_rows import cell_text, table_rows
+
+MOST_OPEN, MOST_FOLDED = 12, 24
+"""How many rows of a gallery are seen at once, and how many more can be opened; the rest is left out."""
+PAIR, STRIP = 112, 96
+"""Pixels of a picture in a gallery of pairs, and in one of strips."""
+
+
+def part_of(component: Component, looks: Looks) -> Chart | Panel | None:
+    """Return what a page shows of a component; None of an empty one."""
+    if isinstance(component, Table):
+        rows = [
+            Row([row.heading] if row.heading else row.cells, row.is_control, bool(row.heading))
+            for row in table_rows(component, looks)
+        ]
+        if not rows:
+            return None
+        table = grid(list(component.columns.values()), rows, component.title)
+        return Panel(component.key, component.title, component.caption, table)
+    if isinstance(component, Matrix) and not component.shaded:
+        return _matrix_panel(component, looks)
+    if isinstance(component, Gallery):
+        return _gallery_panel(component, looks)
+    if isinstance(component, CurveChart) and component.plot_per_line:
+        return _curve_chart(component, looks)
+    plots = plots_of(component, looks)
+    if not plots:
+        return None
+    alt = alternative_text(component, looks)
+    return Chart(component.key, component.title, component.caption, alt, plots)
+
+
+def _curve_chart(component: CurveChart, looks: Looks) -> Chart | None:
+    """Return the plots of the first panel, and those of the others folded away."""
+    by_panel = curve_plots_by_panel(component, looks)
+    if not by_panel:
+        return None
+    (_, plots), *others = by_panel
+    alt = alternative_text(component, looks)
+    folded = dict(others)
+    return Chart(component.key, component.title, component.caption, alt, plots, folded)
+
+
+def alternative_text(component: Component, looks: Looks) -> str:
+    """Return a sentence for those who cannot see a chart."""
+    if isinstance(component, CurveChart):
+        lines = [
+            shown_name(line, looks) for line in dict.fromkeys(component.points[component.line])
+        ]
+        return f"{component.title}. Curves over {component.x_label}: {some(lines)}."
+    if isinstance(component, Scatter):
+        return f"{component.title}. {component.y_label} against {component.x_label}."
+    if isinstance(component, Matrix):
+        cells = MatrixGrid(component)
+        return f"{component.title}. {len(cells.rows)} rows by {len(cells.columns)} columns."
+    first = [m for plot in plots_of(component, looks)[:1] for m in plot.sheet.marks if "y" in m]
+    scores = [f"{m['name']} {number(float(m['value']))}" for m in first if "value" in m]
+    return f"{component.title}. {some(scores)}." if scores else f"{component.title}."
+
+
+def _matrix_panel(matrix: Matrix, looks: Looks) -> Panel | None:
+    """Return a matrix whose columns have different units as a table."""
+    cells = MatrixGrid(matrix)
+    if not cells.rows:
+        return None
+    several_groups = len(cells.spans) > 1
+    heads = [matrix.row_title]
+    for group, column in cells.columns:
+        name = shown_name(column, looks)
+        heads.append(f"{name} ({shown_name(group, looks)})" if several_groups else name)
+    rows = []
+    for i, row in enumerate(cells.rows):
+        if i in cells.row_heads:
+            rows.append(Row([shown_name(cells.row_heads[i], looks)], heading=True))
+        texts = [shown_name(row[1], looks)]
+        for column in cells.columns:
+            texts.append(cell_text(cells.cells.get((row, column)), matrix.percent))
+        rows.append(Row(texts, row in cells.controls or _is_control(row[1], looks)))
+    table = grid(heads, rows, matrix.title)
+    return Panel(matrix.key, matrix.title, matrix.caption, table)
+
+
+def _is_control(name: object, looks: Looks) -> bool:
+    return isinstance(name, str) and name in looks and looks[name].control
+
+
+# ---- galleries -------------------------------------------------------------------------------------------------------
+
+
+def _gallery_panel(gallery: Gallery, looks: Looks) -> Panel | None:
+    """Return the rows of a gallery: pairs of maps beside each other, or a strip of pictures for each row."""
+    rows = gallery_rows(gallery)
+    if not rows:
+        return None
+    are_pairs = all(len(row) <= 2 and all(tile.view == "map" for tile in row) for row in rows)
+    shown = rows[:MOST_OPEN]
+    folded = rows[MOST_OPEN : MOST_OPEN + MOST_FOLDED]
+    left_out = len(rows) - len(shown) - len(folded)
+
+    html = _rows_html(shown, are_pairs, looks)
+    if folded:
+        more = _rows_html(folded, are_pairs, looks)
+        html += Markup("<details><summary>{} more</summary>{}</details>").format(len(folded), more)
+    caption = gallery.caption
+    if left_out:
+        caption += f" {left_out} more are left out to keep this file small."
+    return Panel(gallery.key, gallery.title, caption, html, strip=True)
+
+
+def _rows_html(rows: Sequence[Sequence[Tile]], are_pairs: bool, looks: Looks) -> Markup:
+    if are_pairs:
+        cards = Markup("").join(_pair(row, looks) for row in rows)
+        return Markup('<div class="pairs">{}</div>').format(cards)
+    return Markup("").join(_strip(row, looks) for row in rows)
+
+
+def _pair(row: Sequence[Tile], looks: Looks) -> Markup:
+    """Return the maps of a row over what the model saw, with their scores in the corner."""
+    name, colour = _name_and_colour(row[0].item, looks)
+    is_signed = _is_signed(row)
+    wide = 2 * PAIR if forms.is_wide(row[0].item) else PAIR
+    tiles = Markup("").join(_map_tile(tile, name, is_signed, wide) for tile in row)
+    words = [tile.title for tile in row[1:]] or [row[0].title]
+    notes = [tile.note for tile in row]
+    text = ", ".join(dict.fromkeys(filter(None, (*words, *notes, row[0].item.sample))))
+    html = '<figure data-method="{0}"><b class="who"><i style="background:var(--{1})"></i>{0}</b>'
+    html += '<div class="two">{2}</div><figcaption title="{3}">{3}</figcaption></figure>'
+    return Markup(html).format(name, colour, tiles, text)
+
+
+def _map_tile(tile: Tile, name: str, is_signed: bool, wide: int, tall: int = PAIR) -> Markup:
+    """Return one map over its input."""
+    item = tile.item
+    line = "" if item.image.ndim == 3 else " line"
+    kind = "drawn" if forms.is_drawn(item) else "signed" if is_signed else "unsigned"
+    ground = pictures.draw_ground(item, wide - 8, tall - 8, tall)
+    over = pictures.draw_over(item, is_signed, wide - 8, tall - 8, tall)
+    badge = Markup("")
+    if tile.score is not None:
+        badge = Markup('<span class="badge">{}</span>').format(number(tile.score))
+    html = '<div class="tile" style="width:{}px"><img class="photo{}" src="{}" alt="">'
+    html += '<img class="map {}" src="{}" alt="{}">{}</div>'
+    alt = f"{name}, {tile.title}"
+    return Markup(html).format(wide - 8, line, ground, kind, over, alt, badge)
+
+
+def _strip(row: Sequence[Tile], looks: Looks) -> Markup:
+    """Return the pictures of a row with a title and a note below each, under the name of the method and the sample."""
+    first = row[0].item
+    name, _ = _name_and_colour(first, looks)
+    heading = Markup("{} <span>{}</span>").format(name, first.sample) if name else first.sample
+    is_signed = _is_signed(row)
+    figures = []
+    for tile in row:
+        pictured = Markup("").join(_picture(tile, item, is_signed) for item in items_shown(tile))
+        score = "" if tile.score is None else number(tile.score)
+        html = '<figure><div class="beside">{}</div><figcaption><b>{}</b><span>{}</span></figcaption></figure>'
+        figures.append(
+            Markup(html).format(pictured, tile.title, listing(filter(None, (score, tile.note))))
+        )
+    widest = max(len(items_shown(tile)) for tile in row)
+    html = '<article class="card"><h4>{}</h4><div class="strip" style="--w:{}px">{}</div></article>'
+    return Markup(html).format(heading, 160 if widest > 1 else 140, Markup("").join(figures))
+
+
+def _picture(tile: Tile, item: GalleryItem, is_signed: bool) -> Markup:
+    """Return one picture of a strip: an input alone, or a map over its input."""
+    if item.map is not None:
+        return _map_tile(tile, item.explainer, is_signed, STRIP + 8, STRIP + 8)
+    uri = pictures.draw_ground(item, STRIP, STRIP, 160)
+    alt = ", ".join(filter(None, (tile.title, item.explainer, tile.note)))
+    return Markup('<img src="{}" alt="{}" loading="lazy">').format(uri, alt)
+
+
+def _name_and_colour(item: GalleryItem, looks: Looks) -> tuple[str, str]:
+    look = looks.get(item.explainer)
+    return (item.explainer, "soft") if look is None else (look.name, look.colour)
+
+
+def _is_signed(row: Sequence[Tile]) -> bool:
+    """Whether some map of a row has a sign; then all of them are drawn with one."""
+    return any(pictures.is_signed(tile.item.map) for tile in row if tile.item.map is not None)

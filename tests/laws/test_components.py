@@ -1,0 +1,279 @@
+"""Every kind of component renders on page, figure, LaTeX and terminal, from much and from little."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heatproof.drawing.charts import Chart, Panel
+from heatproof.drawing.latex import render
+from heatproof.drawing.methods import looks
+from heatproof.drawing.sheet import flowed
+from heatproof.evaluation import GalleryItem
+from heatproof.report.components import (
+    Component,
+    CurveChart,
+    Estimate,
+    Gallery,
+    Matrix,
+    Scatter,
+    ScoreChart,
+    Table,
+    Tile,
+)
+from heatproof.report.draw import plots_of
+from heatproof.report.latex import tabular_of
+from heatproof.report.page_parts import part_of
+from heatproof.report.terminal import component_text
+
+METHODS = ("lime", "grad_cam", "random")
+LOOKS = looks(METHODS, {"random"}, {})
+NAMES = [LOOKS[name].name for name in METHODS]
+HEAD: dict[str, Any] = {"key": "key", "title": "Title", "caption": "Caption."}
+
+
+def scores() -> pd.DataFrame:
+    """Three methods, neither in the order of their scores nor of their names, in two panels."""
+    first = pd.DataFrame(
+        {
+            "explainer": METHODS,
+            "score": [0.3, 0.6, 0.1],
+            "low": [0.2, 0.5, -0.1],
+            "high": [0.4, 0.7, 0.2],
+            "chance": [0.0, 0.0, 0.0],
+            "above_chance": [True, True, False],
+            "panel": "rotation",
+            "note": "12 of 13",
+        }
+    )
+    return pd.concat([first, first.assign(panel="noise", chance=[0.1, 0.2, 0.3])])
+
+
+def curves() -> pd.DataFrame:
+    frames = [
+        scores().assign(x=x, curve=curve) for x in (0.2, 0.5, 0.9) for curve in ("MoRF", "LeRF")
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def cells() -> pd.DataFrame:
+    cells = scores().rename(columns={"explainer": "row", "panel": "column"})
+    return cells.assign(row_group="photos", column_group="FASS", best=cells["score"] > 0.5)
+
+
+def points() -> pd.DataFrame:
+    frame = scores().rename(columns={"score": "y", "low": "y_low", "high": "y_high"})
+    on_frontier = frame["explainer"] == "grad_cam"
+    return frame.assign(x=frame["y"] / 2, x_low=0.0, x_high=0.5, on_frontier=on_frontier)
+
+
+def stored(explainer: str, sample: str) -> GalleryItem:
+    image = np.full((16, 16, 3), 120, np.uint8)
+    ramp = np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)
+    return GalleryItem("d", "m", explainer, "clean", 0.0, sample, image, ramp)
+
+
+def tiles() -> list[Tile]:
+    views = ("map", "input", "input_and_mask", "region")
+    return [
+        Tile(stored(explainer, "cat"), "a title", view, note="0.5", score=0.25)
+        for explainer in METHODS
+        for view in views
+    ]
+
+
+COMPONENTS: dict[str, Callable[[pd.DataFrame | None], Component]] = {
+    "scores": lambda frame: ScoreChart(
+        **HEAD, scores=scores() if frame is None else frame, limits=(0.0, 1.0), guides={"half": 0.5}
+    ),
+    "scores on a logarithmic axis": lambda frame: ScoreChart(
+        **HEAD, scores=scores() if frame is None else frame, log_x=True, percent=True
+    ),
+    "a plot per line": lambda frame: CurveChart(
+        **HEAD, points=curves() if frame is None else frame, x_label="share", y_label="accuracy"
+    ),
+    "all lines in one plot": lambda frame: CurveChart(
+        **HEAD,
+        points=curves() if frame is None else frame,
+        x_label="share",
+        y_label="accuracy",
+        plot_per_line=False,
+        references=pd.DataFrame({"curve": "random", "x": [0.2, 0.9], "score": [0.5, 0.1]}),
+        guides={"guess": 0.5},
+        diagonal=True,
+    ),
+    "a heat map": lambda frame: Matrix(**HEAD, scores=cells() if frame is None else frame),
+    "a plain matrix": lambda frame: Matrix(
+        **HEAD, scores=cells() if frame is None else frame, shaded=False, percent=True
+    ),
+    "named points": lambda frame: Scatter(
+        **HEAD,
+        points=points() if frame is None else frame,
+        x_label="x",
+        y_label="y",
+        reverse_x=True,
+    ),
+    "samples": lambda frame: Scatter(
+        **HEAD,
+        points=points() if frame is None else frame,
+        x_label="x",
+        y_label="y",
+        is_sample=True,
+        panel_estimates={"rotation": Estimate(0.5)},
+        estimate_name="ρ",
+        diagonal=True,
+        limits=(0.0, 1.0),
+    ),
+    "a table": lambda frame: Table(
+        **HEAD,
+        rows=scores() if frame is None else frame,
+        columns={"explainer": "Method", "score": "Score", "note": "Pairs"},
+        group="panel",
+    ),
+}
+FRAMES = {
+    "scores": scores,
+    "scores on a logarithmic axis": scores,
+    "a plot per line": curves,
+    "all lines in one plot": curves,
+    "a heat map": cells,
+    "a plain matrix": cells,
+    "named points": points,
+    "samples": points,
+    "a table": scores,
+}
+ENDS = ["low", "high", "x_low", "x_high", "y_low", "y_high"]
+OPTIONAL = [*ENDS, "chance", "above_chance", "note", "best", "on_frontier"]
+
+
+def rendered(component: Component) -> tuple[Chart | Panel | None, str, str]:
+    """Return the part of a page, the LaTeX and the text of a component, after writing its figure as SVG, PDF and PNG."""
+    for sheet in flowed(plots_of(component, LOOKS), 5.0):
+        drawing = sheet.svg("alt")
+        assert not re.search(r'="[^"]*\b(nan|inf)\b', drawing)
+        assert sheet.encoded("pdf", "title", 5.0).startswith(b"%PDF")
+        assert sheet.encoded("png", "title", 5.0).startswith(b"\x89PNG")
+    content = tabular_of(component, LOOKS)
+    latex = "" if content is None else render(content, "Caption.", "tab:x", [], 6.75)
+    assert "nan" not in latex
+    text = component_text(component, LOOKS, 80)
+    assert "nan" not in text and all(len(line) <= 80 for line in text.splitlines())
+    return part_of(component, LOOKS), latex, text
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_a_component_renders_in_every_view(kind: str) -> None:
+    component = COMPONENTS[kind](None)
+    part, latex, text = rendered(component)
+    assert part is not None and part.title == "Title" and part.key == "key"
+    assert isinstance(part, Panel) or part.plots
+    if isinstance(component, Matrix | Table):
+        assert r"\begin{tabular}" in latex and all(name in latex for name in NAMES)
+    if isinstance(component, ScoreChart | Matrix | Table):
+        assert all(name in text for name in NAMES), text
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_a_component_renders_one_row(kind: str) -> None:
+    part, _, _ = rendered(COMPONENTS[kind](FRAMES[kind]().head(1)))
+    assert part is not None
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_a_component_renders_without_intervals(kind: str) -> None:
+    frame = FRAMES[kind]()
+    without_ends = frame.assign(**{name: math.nan for name in ENDS if name in frame})
+    bare = frame.drop(columns=[name for name in OPTIONAL if name in frame and name != "note"])
+    for less in (without_ends, bare):
+        part, _, _ = rendered(COMPONENTS[kind](less))
+        assert part is not None
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_an_empty_component_is_left_out(kind: str) -> None:
+    part, latex, _ = rendered(COMPONENTS[kind](FRAMES[kind]().iloc[:0]))
+    assert part is None and not latex
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_undefined_scores_are_drawn_as_missing(kind: str) -> None:
+    frame = FRAMES[kind]()
+    name = "y" if "y" in frame else "score"
+    rendered(COMPONENTS[kind](frame.assign(**{name: math.nan})))
+
+
+def test_rows_stay_in_the_order_of_the_frame() -> None:
+    chart = COMPONENTS["scores"](None)
+    first = plots_of(chart, LOOKS)[0].sheet.marks
+    assert [m["name"] for m in first if "y" in m] == NAMES
+    for kind in ("scores", "a heat map", "a table"):
+        text = component_text(COMPONENTS[kind](None), LOOKS)
+        places = [text.index(name) for name in NAMES]
+        assert places == sorted(places)
+
+
+def test_panels_share_their_scale() -> None:
+    frame = scores()
+    frame.loc[frame["panel"] == "noise", ["score", "high"]] = 3.0
+    plots = plots_of(ScoreChart(**HEAD, scores=frame.assign(chance=0.0)), LOOKS)
+    guides = [next(m for m in plot.sheet.marks if m["name"] == "chance") for plot in plots]
+    strokes = [plot.sheet.svg().split("stroke-dasharray")[0].split("M")[-1] for plot in plots]
+    assert guides[0] == guides[1] and strokes[0].split()[0] == strokes[1].split()[0]
+
+
+def test_a_dot_is_hollow_unless_a_verdict_says_that_it_is_above_chance() -> None:
+    frame = scores()[lambda rows: rows["panel"] == "rotation"]
+
+    def is_hollow(verdicts: list[Any]) -> bool:
+        chart = ScoreChart(**HEAD, scores=frame.assign(above_chance=verdicts))
+        return 'fill="var(--card)"' in re.sub(
+            r"<rect[^>]*>", "", plots_of(chart, LOOKS)[0].sheet.svg()
+        )
+
+    assert is_hollow([True, None, True]) and is_hollow([False, True, True])
+    assert not is_hollow([True, True, True])
+
+
+def test_controls_are_grey_and_methods_have_their_colour() -> None:
+    drawing = plots_of(COMPONENTS["scores"](None), LOOKS)[0].sheet.svg()
+    colours = re.findall(r'data-method="([^"]*)".*?<circle[^>]*var\(--(\w+)\)', drawing)
+    assert dict(colours) == {look.name: look.colour for look in LOOKS.values()}
+    assert dict(colours)[LOOKS["random"].name] == "control"
+
+
+def test_the_best_cells_are_bold() -> None:
+    _, latex, _ = rendered(COMPONENTS["a plain matrix"](None))
+    bold = re.findall(r"(\S.*?) & .*textbf", latex)
+    assert bold == [LOOKS["grad_cam"].name]
+
+
+def test_a_gallery_shows_every_view() -> None:
+    gallery = Gallery(**HEAD, tiles=tiles())
+    part = part_of(gallery, LOOKS)
+    assert isinstance(part, Panel) and part.strip
+    assert part.html.count("<article") == len(METHODS)
+    assert all(name in part.html for name in NAMES)
+    plots = plots_of(gallery, LOOKS)
+    assert [plot.title for plot in plots] == NAMES
+    for sheet in flowed(plots, 6.75):
+        assert sheet.encoded("pdf", "title", 6.75).startswith(b"%PDF")
+        assert "<image" in sheet.svg("alt")
+    assert part_of(replace(gallery, tiles=()), LOOKS) is None
+
+
+def test_a_gallery_of_pairs_has_the_score_in_the_corner() -> None:
+    pairs = [
+        Tile(stored(explainer, "cat"), title, score=score)
+        for explainer in METHODS
+        for title, score in (("original", None), ("turned 15°", 0.25))
+    ]
+    part = part_of(Gallery(**HEAD, tiles=pairs), LOOKS)
+    assert isinstance(part, Panel)
+    assert part.html.count('class="badge">0.25') == len(METHODS) and "turned 15°" in part.html
