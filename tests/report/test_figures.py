@@ -286,7 +286,7 @@ def test_mistakes_are_named_before_anything_is_read(
 
 
 def test_a_name_that_the_run_does_not_have_is_refused(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="'removal-curve'.*'removal-curves'"):
+    with pytest.raises(UserError, match=r"'removal-curve'.*'removal-curves'"):
         write(run, tmp_path, only=["stability-map", "removal-curve"])
 
 
