@@ -77,8 +77,6 @@ PART_OF = {
 }
 """Studies of the quicker explainers of another one, for more samples."""
 STUDIES = ("paper", "maps", "sweeps", "smoothing", "other")
-AUDITED, CANDIDATES = 16, ("tf32",)
-"""What is tried; sums of LRP and DeepLIFT leave the range of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Task:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What shares a precision."""
+        """The data and the architecture."""
         return self.data, NETWORKS[
             self.network
         ].architecture if self.network in NETWORKS else self.network
@@ -252,7 +250,6 @@ def content(task: Task, weights: Path, data: Path, runs: Path, samples: int) -> 
         "limit": samples,
         "explainers": explainers(task, few_passes=task.study == "sweeps"),
         "evaluations": evaluations(task),
-        "precision": "auto",
         "batch_size": rows,
         "shard_size": -(-samples // SHARDS),
     }
@@ -276,7 +273,7 @@ def other(name: str, samples: int) -> dict[str, Any]:
         ]
         study["explainers"] = [one for name, one in labelled if name in kept]
     samples = min(samples, OTHER_SAMPLES)
-    return {**study, "limit": samples, "precision": "auto", "shard_size": -(-samples // SHARDS)}
+    return {**study, "limit": samples, "shard_size": -(-samples // SHARDS)}
 
 
 def picked(name: str, data: Path, runs: Path) -> None:
@@ -353,10 +350,8 @@ class Settings:
     command: str
 
 
-def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
-    """The plan of a study in the precision that its kind has, and the audit where it was found now."""
-    from heatproof.runs.directory import RunDirectory
-    from heatproof.runs.precision_audit import audit, lower
+def begin(task: Task, settings: Settings) -> Any:
+    """The plan of a study, in the precision of the settings."""
     from heatproof.runs.study.file import read_study
 
     file = settings.runs / f"{task.key}.yaml"
@@ -365,26 +360,9 @@ def begin(task: Task, settings: Settings) -> tuple[Any, dict[str, Any] | None]:
     if not file.is_file() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
     study = read_study(file, allow_code=True)
-    plan = replace(study, precision=None).plan(allow_code=True)
-    own, known = (
-        settings.runs / task.key / "manifest.json",
-        settings.runs / f"precision-{'-'.join(task.kind)}.json",
-    )
-    record = None
-    if own.is_file():
-        chosen = next(iter(RunDirectory(own.parent).manifest.study.models.values())).precision
-    elif settings.precision != "auto" or task.network in OTHERS:  # so small that nothing is gained
-        chosen = "float32" if settings.precision == "auto" else settings.precision
-    elif known.is_file():
-        chosen = json.loads(known.read_text(encoding="utf-8"))["chosen"]
-    else:
-        found = audit(plan, CANDIDATES if torch.cuda.is_available() else None, AUDITED)
-        chosen, record = found.chosen, found.record()
-        known.write_text(json.dumps({**record, "study": task.key}, indent=1), encoding="utf-8")
-        print(f"{task.key}:\n{found.text()}", flush=True)
-    return replace(
-        plan, models={name: lower(model, chosen) for name, model in plan.models.items()}
-    ), record
+    # So small that nothing is gained by a lower precision.
+    precision = "float32" if task.network in OTHERS else settings.precision
+    return replace(study, precision=precision).plan(allow_code=True)
 
 
 def work(settings: Settings, todo: Any, news: Any) -> None:
@@ -404,19 +382,18 @@ def work(settings: Settings, todo: Any, news: Any) -> None:
         begun = time.monotonic()
         news.put(("begun", os.getpid(), task, number, 0.0, ""))
         try:
-            plan, record = begin(task, settings)
+            plan = begin(task, settings)
             execute(
                 plan,
                 settings.runs / task.key,
                 settings.command,
                 False,
                 share=(number, SHARDS),
-                audit=record,
             )
             fate = "done"
         except Exception as error:
             fate = f"FAILED: {type(error).__name__}: {error}"
-        plan = record = None
+        plan = None
         gc.collect()  # models and what hooks hold of them, before the next study asks for memory
         torch.cuda.empty_cache()
         news.put((fate, os.getpid(), task, number, time.monotonic() - begun, ""))
@@ -451,16 +428,6 @@ def run(args: argparse.Namespace) -> None:
     rounds = range(1, SHARDS + 1)[: args.rounds]
     wanted = [(task, n) for n in rounds for task in asked if n == 1 or task.study != "smoothing"]
     wanted = [(task, number) for task, number in wanted if (task.key, number) not in done]
-    # The first of each kind finds the precision for the others, so that these wait for none of it.
-    first: dict[tuple[str, str], Task] = {}
-    for task, _ in wanted if args.precision == "auto" else ():
-        if (
-            task.network in NETWORKS
-            and not (args.runs / f"precision-{'-'.join(task.kind)}.json").is_file()
-        ):
-            first.setdefault(task.kind, task)
-    early = [(task, number) for task, number in wanted if task in first.values() and number == 1]
-    wanted = early + [item for item in wanted if item not in early]
     print(
         f"{len(wanted)} rounds of {len(here)} networks are missing, {len(done)} are there",
         flush=True,
@@ -593,7 +560,7 @@ def main() -> None:
             how.add_argument(
                 "--rounds", type=int, default=SHARDS, help="how many shards of each study at most"
             )
-            how.add_argument("--precision", default="auto")
+            how.add_argument("--precision", default="float32")
     args = ask.parse_args()
     if args.stage == "run":
         run(args)

@@ -126,3 +126,17 @@ def test_runs_of_two_models_are_merged_with_all_rows_and_gaps_named(tmp_path: Pa
     gaps = missing(both.path)
     assert gaps
     assert all("on moved" in gap for gap in gaps)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "auto"}, r"precision 'auto'.*float16"),
+        ({"compile": "auto"}, r"compile.*true or false.*'auto'"),
+    ],
+)
+def test_precision_and_compiling_are_never_chosen_by_themselves(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make_plan(linear_model(), torch.rand(3, 3, 16, 16), "saliency", **options)

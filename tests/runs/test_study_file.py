@@ -82,7 +82,7 @@ def test_a_good_study_is_read_whole(folder):
         ("seed: 3", "references: 1", 1, ["references", "at least 2", "got 1"]),
         ("seed: 3", "seeds: 3", 1, ["'seeds'", "did you mean 'seed'"]),
         ("seed: 3", "compile: maybe", 1, ["compile must be true or false", "'maybe'"]),
-        ("seed: 3", "precision: fp16", 1, ["'fp16'", "did you mean 'float16'", "auto"]),
+        ("seed: 3", "precision: fp16", 1, ["'fp16'", "did you mean 'float16'", "bfloat16"]),
         (
             "seed: 3",
             "batch_size: 2.5",

@@ -124,7 +124,9 @@ def test_recipes_make_the_same_plan(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     explainers = "explainers: [saliency, random]\nevaluations: [{stability: {perturbations: brightness, k: 50}}]\n"
     path.write_text(f"model: python:{SMALL}:model\ndata: python:{SMALL}:dataset\n{explainers}")
-    recipe = FromStudy(str(path), seed=4, limit=3, allow_code=True, precision="bfloat16")
+    low = tmp_path / "low.yaml"
+    low.write_text(path.read_text() + "precision: bfloat16\n")
+    recipe = FromStudy(str(low), seed=4, limit=3, allow_code=True)
     made = recipe(1)
     assert (made.seed, len(made.data["dataset"]), made.models["shapes"].precision) == (
         4,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,11 +14,9 @@ from heatproof.errors import UserError
 
 if TYPE_CHECKING:
     from heatproof.models import Model
-    from heatproof.models.precision import Precision
     from heatproof.runs.executors import Executor
     from heatproof.runs.plan import Plan
     from heatproof.runs.run import Run
-    from heatproof.runs.study.file import Study
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (YAML).")]
 Limit = Annotated[
@@ -151,16 +149,12 @@ def run(
 
     settings = read_study(study, seed=seed, limit=limit, allow_code=allow_code)
     target = out or Path("runs") / study.stem
-    audit, chosen = None, None
-    if settings.precision == "auto":
-        chosen, audit = _settled(settings, target, allow_code)
-        settings = replace(settings, precision=chosen)
     if ray is None and workers in (None, 1):
         plan = settings.plan(allow_code=allow_code)
-        return _carry_out(plan, target, share=share, audit=audit, retry_errors=retry_errors)
+        return _carry_out(plan, target, share=share, retry_errors=retry_errors)
     from heatproof.runs import executors
 
-    recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code, chosen)
+    recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code)
     executor: executors.Executor
     if ray is not None:
         executors.import_ray()
@@ -169,7 +163,7 @@ def run(
         executor = executors.Processes(recipe, workers or 1)
     # The workers have the devices; here the models are only looked at.
     plan = replace(settings, device="cpu").plan(allow_code=allow_code)
-    return _carry_out(plan, target, executor, share, audit, retry_errors)
+    return _carry_out(plan, target, executor, share, retry_errors)
 
 
 def plan(
@@ -281,26 +275,11 @@ def _numbers(option: str, text: str) -> list[float]:
         raise UserError(f"{option} is numbers such as 0.485,0.456,0.406; got {text!r}") from None
 
 
-def _settled(
-    settings: Study, out: Path, allow_code: bool
-) -> tuple[Precision, dict[str, Any] | None]:
-    """The fastest precision that does not change the answer, told on the way."""
-    from heatproof.runs.precision_audit import settle
-    from heatproof.runs.storage import place
-
-    say("precision: auto, so each is tried on a few samples first")
-    chosen, audit = settle(settings.plan(allow_code=allow_code), place(out))
-    say(f"{chosen}, as this run began" if audit is None else audit["text"])
-    say("")
-    return chosen, audit
-
-
 def _carry_out(
     plan: Plan,
     out: Path,
     executor: Executor | None = None,
     share: tuple[int, int] = (1, 1),
-    audit: dict[str, Any] | None = None,
     retry_errors: bool = False,
 ) -> None:
     from heatproof.batching import keep_freed_memory
@@ -317,7 +296,7 @@ def _carry_out(
     if executor is None and samples >= WORTH_A_TRIAL and not (where / "manifest.json").exists():
         say(f"about {duration(trial(plan)[1] * samples / share[1])}, by a trial of one sample")
     try:
-        done = execute(plan, where, this_command(), None, executor, share, audit, retry_errors)
+        done = execute(plan, where, this_command(), None, executor, share, retry_errors)
     except KeyboardInterrupt as stop:
         say("\nheatproof: interrupted; run the same command again to go on from here", err=True)
         raise typer.Exit(INTERRUPTED) from stop

@@ -13,8 +13,6 @@ from heatproof.errors import unknown
 
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
-AUTO: Literal["auto"] = "auto"
-"""What a study says for the fastest precision that does not change its answer; see `audit`."""
 _SIXTEEN_BITS = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 GRADIENT_SCALES = (1024.0, 1.0, 1 / 1024)
 """What gradients are multiplied by inside a 16-bit network, and then where they grew too large for float16. A power of

@@ -15,7 +15,7 @@ from heatproof.drawing.pages import page, shared_script, shared_style, template
 from heatproof.drawing.pictures import Album, filters
 from heatproof.report import sections as parts
 from heatproof.report.findings import unreadable
-from heatproof.report.provenance import audit_text, cited, made
+from heatproof.report.provenance import cited, made
 from heatproof.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
 from heatproof.rules import docs_link
 from heatproof.runs.manifest import Manifest
@@ -51,7 +51,6 @@ def build_report(
     context = {
         "manifest": manifest,
         "made": made(manifest),
-        "audit": audit_text(manifest),
         "study": study,
         "facts": _facts(sections, manifest),
         "sections": sections,

@@ -1,4 +1,4 @@
-"""How a run was made, from its manifest: versions, durations, passes, devices, precision, and the audit behind it."""
+"""How a run was made, from its manifest: versions, durations, passes, devices, and precision."""
 
 from __future__ import annotations
 
@@ -43,12 +43,6 @@ def made(manifest: Manifest) -> list[tuple[str, Entries]]:
         ("Work", {name: text for name, text in work.items() if text} if devices else {}),
     ]
     return [(title, entries) for title, entries in facts if entries]
-
-
-def audit_text(manifest: Manifest) -> str:
-    """Why a run that left its precision open computed in the one that it did; empty where it did not."""
-    audits = [session.audit for session in manifest.sessions if session.audit]
-    return str(audits[0].get("text", "")) if audits else ""
 
 
 def cited(manifest: Manifest) -> str:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heatproof import axes
 from heatproof.errors import UserError, no_exit
-from heatproof.models.precision import AUTO, Precision, arithmetic
+from heatproof.models.precision import Precision, arithmetic
 from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch, sweep
 from heatproof.runs.differences import differences
 from heatproof.runs.directory import RunDirectory
 from heatproof.runs.engine import run_shards
 from heatproof.runs.plan import Plan, check_whole, describe, make_plan
-from heatproof.runs.precision_audit import compile_if_it_pays, lower, settle
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place, place
@@ -52,8 +51,8 @@ def evaluate(
     batch_size: int | None = None,
     references: int | None = None,
     device: str | None = None,
-    precision: Precision | Literal["auto"] | None = None,
-    compile: bool | Literal["auto"] = False,
+    precision: Precision | None = None,
+    compile: bool = False,
     workers: int = 1,
     retry_errors: bool = False,
     show_progress: bool | None = None,
@@ -66,8 +65,7 @@ def evaluate(
     `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
     `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `references` is how
     many other samples the chance level of a score is taken from, by default 8 to 32. `precision` and `compile` are
-    those of `Model.use`; without them a model computes as it was made. "auto" is the fastest precision that does not
-    change the answer on a few samples, and compiles where one process then ends earlier, see `precision_audit`.
+    those of `Model.use`; without them a model computes as it was made.
     `workers` above 1 do the shards in as many new processes, one per GPU where there are any; models, data and
     explainers are sent to them by pickle. `retry_errors` reads samples again that the storage, not their content, kept
     from being read. `keep_maps` keeps the maps of all samples, or of those named, in the run, for `Run.maps`; then
@@ -93,22 +91,14 @@ def evaluate(
     }
     given |= {"keep_maps": keep_maps, "ignore": ignore}
     plan = make_plan(model, data, explainers, evaluations, **given)
-    audit = None
-    if precision == AUTO:
-        chosen, audit = settle(plan, None if out is None else place(out))
-        plan = replace(
-            plan, models={name: lower(model, chosen) for name, model in plan.models.items()}
-        )
     if workers == 1:
-        return execute(plan, out, COMMAND, show_progress, audit=audit, retry_errors=retry_errors)
+        return execute(plan, out, COMMAND, show_progress, retry_errors=retry_errors)
     from heatproof.runs.executors import Processes, pickled
 
     check_whole("workers", workers, 1)
     with pickled(plan) as recipe:
         executor = Processes(recipe, workers)
-        return execute(
-            plan, out, COMMAND, show_progress, executor, audit=audit, retry_errors=retry_errors
-        )
+        return execute(plan, out, COMMAND, show_progress, executor, retry_errors=retry_errors)
 
 
 def explain(
@@ -145,7 +135,6 @@ def execute(
     show_progress: bool | None = None,
     executor: Executor | None = None,
     share: tuple[int, int] = (1, 1),
-    audit: Mapping[str, Any] | None = None,
     retry_errors: bool = False,
 ) -> Run:
     """Run or resume a plan in a directory; a directory that holds another study is refused.
@@ -153,8 +142,7 @@ def execute(
     Parts that are damaged are said and computed anew. With `retry_errors`, so are the shards with samples that the
     storage kept from being read.
 
-    `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on;
-    `audit` is why the models compute in the precision that they have.
+    `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on.
     """
     root = Path(tempfile.mkdtemp(prefix="heatproof-")) if out is None else place(out)
     study = describe(plan)
@@ -175,8 +163,6 @@ def execute(
     session["devices"] = sorted({str(model.device) for model in plan.models.values()})
     session |= {"prepared": prepared} | ({"study_file": plan.study_file} if plan.study_file else {})
     session["ignore"] = list(plan.ignore)
-    if audit is not None:
-        session["audit"] = dict(audit)
     open_session.record(session)
     begun = time.perf_counter()
     first, step = share
@@ -186,8 +172,6 @@ def execute(
     if retry_errors:
         drop_failed_shards(plan, run_directory, share_of)
     jobs = [job for job in share_of if plan.is_pending(run_directory, job)]
-    if plan.may_compile and executor is None:
-        session["compiled"] = compile_if_it_pays(plan, jobs)
     with (
         precisely(plan),
         no_exit(),

@@ -209,7 +209,6 @@ class Session(Entry):
     batch_sizes: dict[str, StrictInt] = {}
     seconds: Number | None = None
     workers: WorkersEntry | None = None
-    audit: dict[str, Any] = {}
     prepared: dict[str, dict[str, Any]] = {}
     study_file: StrictStr = ""
     ignore: list[StrictStr] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from heatproof.axes import USUAL
 from heatproof.data import Data
@@ -14,7 +14,7 @@ from heatproof.evaluation import Evaluation, Pairwise
 from heatproof.models import Model
 from heatproof.models.guards import check_arguments
 from heatproof.models.modality import modality, why_not_explainable, why_undefined
-from heatproof.models.precision import AUTO, Precision, check_precision
+from heatproof.models.precision import Precision, check_precision
 from heatproof.models.tasks import has_probability
 from heatproof.rules import check_rules
 from heatproof.runs import manifest
@@ -61,7 +61,6 @@ class Plan:
     keep_maps: bool | tuple[str, ...] = False
     map_values: int = 0
     study_file: str = ""
-    may_compile: bool = False
     ignore: tuple[str, ...] = ()
 
     def left_out(self, evaluation: str) -> dict[str, str]:
@@ -187,16 +186,15 @@ def make_plan(
     batch_size: int | None = None,
     references: int | None = None,
     device: str | None = None,
-    precision: Precision | Literal["auto"] | None = None,
-    compile: bool | Literal["auto"] = False,
+    precision: Precision | None = None,
+    compile: bool = False,
     keep_maps: bool | Sequence[str] = False,
     ignore: Sequence[str] = (),
     study_file: str = "",
 ) -> Plan:
     """The plan for what `heatproof.evaluate` takes, with everything checked that can be without a model pass.
 
-    Where the precision is left open, or is "auto", the models compute as they were made; `compile="auto"` compiles
-    nothing yet. Where maps are kept, there may be no evaluation.
+    Without a precision, the models compute as they were made. Where maps are kept, there may be no evaluation.
     """
     methods = registry.explainers(explainers)
     judges = {} if keep_maps and evaluations in ([], (), {}) else registry.evaluations(evaluations)
@@ -204,13 +202,13 @@ def make_plan(
     for what, named in (("model", models), ("data", datasets)):
         if not named:
             raise UserError(f"no {what} is given")
-    if not isinstance(compile, bool) and compile != AUTO:
-        raise UserError(f"compile must be true, false or {AUTO}, got {compile!r}")
+    if not isinstance(compile, bool):
+        raise UserError(f"compile must be true or false, got {compile!r}")
     if precision is not None or compile:
         for network in models.values():
             network.use(
-                network.precision if precision in (None, AUTO) else check_precision(precision),
-                compile is True,
+                network.precision if precision is None else check_precision(precision),
+                compile,
             )
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
@@ -248,7 +246,7 @@ def make_plan(
         first.x[0].numel(),
         study_file,
     )
-    return Plan(models, datasets, methods, judges, *settings, compile == AUTO, check_rules(ignore))
+    return Plan(models, datasets, methods, judges, *settings, check_rules(ignore))
 
 
 def _kept(keep_maps: bool | Sequence[str], datasets: Mapping[str, Data]) -> bool | tuple[str, ...]:

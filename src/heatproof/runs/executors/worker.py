@@ -13,7 +13,6 @@ import torch
 
 from heatproof.batching import keep_freed_memory
 from heatproof.errors import UserError, no_exit
-from heatproof.models.precision import Precision
 from heatproof.runs.atomic import scratch
 from heatproof.runs.differences import differences
 from heatproof.runs.directory import Job, RunDirectory
@@ -38,9 +37,7 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class FromStudy:
-    """Read the study file again and load its models: nothing but these five values travels.
-
-    `precision` is the one that was settled on where the study leaves it open.
+    """Read the study file again and load its models: nothing but these four values travels.
 
     >>> FromStudy("study.yaml").allow_code
     False
@@ -50,7 +47,6 @@ class FromStudy:
     seed: int | None = None
     limit: int | None = None
     allow_code: bool = False
-    precision: Precision | None = None
 
     def study(self) -> Any:
         """The study as its file has it now."""
@@ -60,8 +56,6 @@ class FromStudy:
 
     def __call__(self, number: int = 0) -> Plan:
         study = self.study()
-        if self.precision is not None:
-            study = replace(study, precision=self.precision)
         if study.device in (None, "cuda"):
             study = replace(study, device=_gpu(number))
         plan: Plan = study.plan(allow_code=self.allow_code)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 import yaml
@@ -23,7 +23,7 @@ from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.concepts.concepts import concepts
 from heatproof.explainers.examples.training_set import examples
 from heatproof.models.loaders import check_model_name, load_model, short_name
-from heatproof.models.precision import AUTO, PRECISIONS, Precision
+from heatproof.models.precision import PRECISIONS, Precision
 from heatproof.models.tasks import as_task
 from heatproof.rules import check_rules
 from heatproof.runs.plan import Plan, make_plan
@@ -84,8 +84,8 @@ def _from(least: int) -> BeforeValidator:
 
 
 def _precision(value: Any) -> Any:
-    if value not in (*PRECISIONS, AUTO):
-        raise unknown("precision", value, (*PRECISIONS, AUTO))
+    if value not in PRECISIONS:
+        raise unknown("precision", value, PRECISIONS)
     return value
 
 
@@ -102,18 +102,15 @@ class Study:
     device: Annotated[str, AfterValidator(registry.check_device)] | None = None
     batch_size: Annotated[int, _from(1)] | None = None
     shard_size: Annotated[int, _from(1)] = 32
-    precision: Annotated[Precision | Literal["auto"], BeforeValidator(_precision)] | None = None
-    compile: StrictBool | Literal["auto"] = False
+    precision: Annotated[Precision, BeforeValidator(_precision)] | None = None
+    compile: StrictBool = False
     references: Annotated[int, _from(2)] | None = None
     keep_maps: StrictBool | list[str] = False
     ignore: Annotated[tuple[str, ...], BeforeValidator(check_rules)] = ()
     text: str = ""
 
     def plan(self, allow_code: bool = False) -> Plan:
-        """Open the data, load the models, and check that everything fits together.
-
-        Where the precision is left open, the models are in float32.
-        """
+        """Open the data, load the models, and check that everything fits together."""
         data = {}
         for name, settings in self.data.items():
             options = {**settings, "limit": self.limit or settings.get("limit")}
