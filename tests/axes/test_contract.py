@@ -22,7 +22,6 @@ from heatproof.axes.contract import (
     findings_of,
     own_axis,
     page_of,
-    plain_title,
 )
 from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
@@ -204,7 +203,7 @@ def test_tiles_hold_calibrated_scores_and_the_reason_where_there_is_none() -> No
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
     (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), manifest_of())
-    tiles = tiles_of(judged, "fass", "A {} moves", plain_title)
+    tiles = tiles_of(judged)
     assert tiles is not None
     assert [condition for condition, _ in tiles.columns] == [("clean", 0.0), *CONDITIONS]
     assert set(tiles.samples) == {"s00", "s03", "s05"}
@@ -233,7 +232,7 @@ def test_tiles_leave_out_what_the_measure_has_no_rows_of() -> None:
     (result,) = axis_results(
         pd.concat([rows, check]), samples, [*exhibits_of(("a",)), *of_identity], manifest_of()
     )
-    tiles = tiles_of(result, "fass", "A {} moves", plain_title)
+    tiles = tiles_of(result)
     assert tiles is not None
     assert [condition for condition, _ in tiles.columns] == [("clean", 0.0), *CONDITIONS]
 
@@ -242,7 +241,7 @@ def test_the_worst_panel_has_the_lowest_score_of_each_method_and_no_control() ->
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
     (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), manifest_of())
-    tiles = tiles_of(judged, "fass", "A {} moves", plain_title)
+    tiles = tiles_of(judged)
     assert tiles is not None
     panel = worst_panel(judged, tiles, "worst", "Worst", "Bad cases.")
     assert panel is not None
@@ -268,8 +267,9 @@ def test_without_pictures_or_the_measure_there_are_no_tiles() -> None:
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
     (bare,) = axis_results(rows, samples, [], manifest_of())
     (judged,) = axis_results(rows, samples, exhibits_of(("a",)), manifest_of())
-    assert tiles_of(bare, "fass", "", plain_title) is None
-    assert tiles_of(judged, "no_such_measure", "", plain_title) is None
+    assert tiles_of(bare) is None
+    unpictured = replace(judged, axis=replace(judged.axis, pictured=None))
+    assert tiles_of(judged) is not None and tiles_of(unpictured) is None
     assert worst_panel(bare, None, "", "", "") is None
 
 

@@ -23,8 +23,8 @@ from heatproof.axes import Finding, axis_results
 from heatproof.axes.stability.page import parts
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS
-from heatproof.report import build_report
 from heatproof.report import sections as report_sections
+from heatproof.report.page import build_report
 from support import synthetic
 from support.chromium import AXE, BROWSER, Chromium
 

@@ -14,8 +14,9 @@ import heatproof
 from heatproof.axes import AXES, BY_NAME, Axis, arrange, axis_results
 from heatproof.axes.contract import figures_of
 from heatproof.axes.material import Material
-from heatproof.report import build_report, text_summary
 from heatproof.report.figures import paper_components, write_figures
+from heatproof.report.page import build_report
+from heatproof.report.terminal import text_summary
 from heatproof.runs.pictures import read_gallery
 from heatproof.runs.run import Run
 from heatproof.testing.check import check

@@ -16,8 +16,9 @@ from PIL import Image
 
 from heatproof.axes import axis_results
 from heatproof.axes.stability.page import parts
-from heatproof.axes.stability.tiles import tiles, worst_pairs
+from heatproof.axes.stability.tiles import worst_pairs
 from heatproof.axes.stability.words import verdict
+from heatproof.axes.tiles import tiles_of
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
 from heatproof.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
@@ -27,11 +28,12 @@ from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
 from heatproof.evaluation import GalleryItem
 from heatproof.explainers import EXPLAINERS
-from heatproof.report import build_report, text_summary
 from heatproof.report.findings import PILOT, findings
+from heatproof.report.page import build_report
 from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
 from heatproof.report.sections import number_rows
+from heatproof.report.terminal import text_summary
 from heatproof.runs.engine import gallery_ids
 from heatproof.statistics.calibration import pair_scores
 from heatproof.statistics.cubes import arrange
@@ -218,7 +220,7 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
     ]
     table["predicted_after"] = np.where(lost, "teapot", "")
     judged = synthetic.judged_of(table, synthetic.gallery())
-    found = tiles(judged)
+    found = tiles_of(judged)
     assert found is not None and [c[0] for c, _ in found.columns][:4] == [
         "clean",
         "rotation",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heatproof.axes import axis_results
-from heatproof.report import build_report
+from heatproof.report.page import build_report
 from support import synthetic
 
 READING = Path(__file__).parents[2] / "docs" / "reading.md"

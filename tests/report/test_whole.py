@@ -20,9 +20,9 @@ from heatproof.axes import axis_results
 from heatproof.axes.contract import findings_of
 from heatproof.axes.material import Material
 from heatproof.drawing.pieces import Item
-from heatproof.report import build_report
 from heatproof.report import comparison as room
 from heatproof.report.figures import File, items, paper_components, write_all, write_figures
+from heatproof.report.page import build_report
 from heatproof.report.proof_sheet import proof_sheets
 from heatproof.report.show import overview
 from heatproof.report.story import story

@@ -24,7 +24,7 @@ from heatproof.axes.verdict import (
     sentences,
     verdict_of,
 )
-from heatproof.drawing.charts import Chart, Panel, Tiles
+from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import Look, looks
 from heatproof.drawing.pieces import Item
 from heatproof.evaluation import (
@@ -70,10 +70,10 @@ class Axis:
     imported only when it is needed; `Report` says what it has. `page`, `findings` and `figures` are the same in three
     modules, of axes that have no `report` yet: `page` has `PAGE`, a `Page`; `findings` a function `findings(result)`;
     `figures` has `ITEMS`. `explainers` are those that only this axis can make.
-    `marks` is a module with `marks(cube)`: explainers that every axis
-    should mark, and with which word. `within` names the axis that shows the rows of this one where both were run,
-    `against` the one to weigh it with in one chart. `condition` says a condition with its level in words, `best` what
-    is said after the name of a clear winner. `spans` gives
+    `marks` is a module with `marks(cube)`: explainers that every axis should mark, and with which word. `within` names the
+    axis that shows the rows of this one where both were run, `against` the one to weigh it with in one chart.
+    `condition` says a condition with its level in words, `best` what is said after the name of a clear winner. The proof
+    sheet shows the maps of the first axis with `pictured`, which says what a condition did to the input. `spans` gives
     the ends of those scales that depend on the settings, from these and the measures that the table has.
     `trial` has the settings with which the axis is tried on small samples of a kind, by a tag of `heatproof.truth`, and
     `unable` what came of it: the corruptions to which a headline does not prefer the right map. The page says so.
@@ -95,6 +95,7 @@ class Axis:
     within: str = ""
     against: str = ""
     condition: Callable[[str, float], str] = plain_title
+    pictured: Callable[[str, float], str] | None = None
     best: str = ""
     spans: Callable[[Mapping[str, Any], Collection[str]], Mapping[str, Span]] = lambda *_: {}
     trial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -376,7 +377,6 @@ class Report(Protocol):
     components(result)  the charts, tables and galleries of one model and data set, in reading order
     findings(result)    what only this axis can find
     across(results)     optional: components of several models and data sets
-    tiles(result)       optional: the maps for the proof sheet
     """
 
     def lead(self, result: AxisResult) -> list[str]: ...
@@ -407,24 +407,13 @@ def components_across(results: Sequence[AxisResult]) -> list[Component]:
     return [] if across is None else list(across(results))
 
 
-def tiles_for_proof_sheet(result: AxisResult) -> Tiles | None:
-    """Return the maps of an axis for the proof sheet; None where it keeps none."""
-    report: Any = report_of(result.axis) or page_of(result.axis)
-    tiles: Callable[[AxisResult], Tiles | None] | None = getattr(report, "tiles", None)
-    return None if tiles is None else tiles(result)
-
-
 @dataclass(frozen=True)
 class Page:
-    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once.
-
-    `tiles` are its maps for the proof sheet, where it keeps some.
-    """
+    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once."""
 
     lead: Callable[[AxisResult], list[str]]
     parts: Callable[[AxisResult], list[Chart | Panel]]
     across: Callable[[Sequence[AxisResult]], list[Chart]] = lambda results: []
-    tiles: Callable[[AxisResult], Tiles | None] = lambda result: None
 
 
 def page_of(axis: Axis) -> Page | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from heatproof.drawing.charts import Panel, Tiles
 from heatproof.drawing.pictures import pair_card
 from heatproof.drawing.prose import number, records
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
+from heatproof.report.components import Tile
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.calibration import pair_scores
 from heatproof.statistics.cubes import Array, Cube
@@ -21,19 +22,19 @@ from heatproof.statistics.cubes import Array, Cube
 MOST_CARDS = 12
 
 
-def tiles_of(
-    result: AxisResult, measure: str, asked: str, condition_words: Callable[[str, float], str]
-) -> Tiles | None:
-    """Return the kept maps of the samples on show, with their scores by a measure; None where no map was kept.
+def tiles_of(result: AxisResult) -> Tiles | None:
+    """Return the kept maps of the samples on show, with their scores by the first headline; None without such maps.
 
-    `asked` is the question of the axis, with a place for the noun of a sample.
+    Only axes whose record says in words what a condition did to an input (`Axis.pictured`) have some.
     """
+    pictured = result.axis.pictured
     explained = [item for item in result.gallery if item.explainer]
     perturbed = {item.sample for item in explained if item.condition != CLEAN[0]}
     samples = perturbed & set(result.cube.samples)
-    if not samples or measure not in result.cube.values:
+    if pictured is None or not samples or not result.headlines:
         return None
 
+    measure = result.headlines[0].name
     cube = result.cube.conditions_of(measure)
     shown = {
         (item.explainer, (item.condition, item.level), item.sample): item
@@ -41,10 +42,10 @@ def tiles_of(
         if item.sample in samples
     }
     kept_conditions = {condition for _, condition, _ in shown}
-    columns: list[tuple[Condition, str]] = [(CLEAN, "as it is")]
+    columns: list[tuple[Condition, str]] = [(CLEAN, "original")]
     for condition in cube.conditions:
         if condition in kept_conditions:
-            columns.append((condition, condition_words(*condition)))
+            columns.append((condition, pictured(*condition)))
 
     all_scores = pair_scores(cube, measure)
     order = _in_order(samples, cube, all_scores, explained)
@@ -62,7 +63,7 @@ def tiles_of(
     for row in records(rows[is_lost & rows["sample"].isin(samples)]):
         key = (row.explainer, (row.condition, row.level), row.sample)
         scores[key] = (float("nan"), _why_no_score(row))
-    return Tiles(columns, order, shown, scores, asked.format(result.words.sample))
+    return Tiles(columns, order, shown, scores)
 
 
 def _in_order(
@@ -97,13 +98,23 @@ def _why_no_score(row: Any) -> str:
     return str(row.reason or row.status)
 
 
-def worst_panel(
-    result: AxisResult, tiles: Tiles | None, key: str, title: str, caption: str
-) -> Panel | None:
-    """Return for each method the pair with the lowest score of those whose maps were kept, the worst method first."""
+def worst_pair_tiles(result: AxisResult) -> list[Tile]:
+    """Return two tiles for the worst kept pair of each method, the original and the changed map; worst method first."""
+    tiles = tiles_of(result)
     if tiles is None:
-        return None
-    worst: dict[str, tuple[float, str, Condition]] = {}
+        return []
+    words = dict(tiles.columns)
+    gallery = []
+    for score, before, after in _worst_pairs(result, tiles):
+        change = after.note.replace(" -", " −") or words[after.condition, after.level]
+        gallery.append(Tile(before, words[CLEAN]))
+        gallery.append(Tile(after, change, score=score))
+    return gallery
+
+
+def _worst_pairs(result: AxisResult, tiles: Tiles) -> list[tuple[float, GalleryItem, GalleryItem]]:
+    """Return the lowest score of each method and the maps before and after the change, the lowest score first."""
+    lowest: dict[str, tuple[float, str, Condition]] = {}
     for (explainer, condition, sample), (score, _) in tiles.scores.items():
         if explainer in result.cube.controls or not np.isfinite(score):
             continue
@@ -112,20 +123,30 @@ def worst_panel(
         if before is None or after is None or before.map is None or after.map is None:
             continue
         pair = (round(score, 6), sample, condition)
-        worst[explainer] = min(worst.get(explainer, pair), pair)
-    if not worst:
-        return None
+        lowest[explainer] = min(lowest.get(explainer, pair), pair)
 
-    worst_first = sorted(worst.items(), key=lambda item: item[1])
-    cards = []
-    condition_words = dict(tiles.columns)
-    for explainer, (score, sample, condition) in worst_first[:MOST_CARDS]:
+    pairs = []
+    for explainer, (score, sample, condition) in sorted(lowest.items(), key=lambda item: item[1]):
         before = tiles.shown[explainer, CLEAN, sample]
         after = tiles.shown[explainer, condition, sample]
-        change = after.note.replace(" -", " −") or condition_words[condition]
-        words = f"{change}, {sample}"
-        cards.append(pair_card(result.looks[explainer], before, after, number(score), words))
-    left_out = len(worst) - len(cards)
+        pairs.append((score, before, after))
+    return pairs
+
+
+def worst_panel(
+    result: AxisResult, tiles: Tiles | None, key: str, title: str, caption: str
+) -> Panel | None:
+    """Return for each method the pair with the lowest score of those whose maps were kept, the worst method first."""
+    pairs = _worst_pairs(result, tiles) if tiles is not None else []
+    if not pairs or tiles is None:
+        return None
+    cards = []
+    condition_words = dict(tiles.columns)
+    for score, before, after in pairs[:MOST_CARDS]:
+        change = after.note.replace(" -", " −") or condition_words[after.condition, after.level]
+        words = f"{change}, {after.sample}"
+        cards.append(pair_card(result.looks[after.explainer], before, after, number(score), words))
+    left_out = len(pairs) - len(cards)
     if left_out:
         caption += f" {left_out} better methods were left out."
     html = Markup('<div class="pairs">{}</div>').format(Markup("").join(cards))

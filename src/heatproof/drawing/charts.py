@@ -66,11 +66,9 @@ class Tiles:
 
     `columns` are conditions in words, the input as it is first, `samples` in the order in which they are offered.
     `scores` has for each explainer, condition and sample the calibrated score, or NaN and why there is none.
-    `asked` says to a stranger what is changed, and what should follow.
     """
 
     columns: Sequence[tuple[Condition, str]]
     samples: Sequence[str]
     shown: Mapping[tuple[str, Condition, str], GalleryItem]
     scores: Mapping[tuple[str, Condition, str], tuple[float, str]]
-    asked: str = ""

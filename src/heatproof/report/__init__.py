@@ -1,7 +1,4 @@
-"""The report: one self-contained HTML page, and the same verdict as text."""
+"""The report: one self-contained HTML page, and the same verdict as text.
 
-from heatproof.report.page import build_report
-from heatproof.report.proof_sheet_drawing import proof_sheet
-from heatproof.report.terminal import text_summary
-
-__all__ = ["build_report", "proof_sheet", "text_summary"]
+Nothing is imported here: the axes import `heatproof.report.components`, which must load neither pages nor drawing.
+"""

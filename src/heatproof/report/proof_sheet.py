@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes import AXES, AxisResult
-from heatproof.axes.contract import tiles_for_proof_sheet
+from heatproof.axes.tiles import tiles_of
 from heatproof.axes.verdict import Verdict, sentences
 from heatproof.drawing import pictures
 from heatproof.drawing.charts import Tiles
@@ -148,10 +148,14 @@ class ProofSheet:
         return "control, no rank" if look.control else "" if told in look.name else told
 
     @cached_property
+    def pictured_result(self) -> AxisResult | None:
+        """The first axis with maps for the sheet."""
+        return next((result for result in self.here if tiles_of(result) is not None), None)
+
+    @cached_property
     def tiles(self) -> Tiles | None:
-        """The maps of the first axis that keeps some."""
-        of_axes = (tiles_for_proof_sheet(result) for result in self.here)
-        return next((tiles for tiles in of_axes if tiles is not None), None)
+        """The maps of that axis."""
+        return None if self.pictured_result is None else tiles_of(self.pictured_result)
 
     @cached_property
     def size(self) -> int:

@@ -82,14 +82,12 @@ class Section:
     @property
     def about(self) -> str:
         """What the sheet shows, for somebody who has never seen one."""
-        if self.pictured and self.proof.tiles:
-            return f"{self.proof.tiles.asked} On each map, 0 is chance and 1 is the same map."
-        asked = (
-            self.proof.here[0].axis.question
-            if self.proof.here
-            else "nothing can be concluded: no pair was attempted."
-        )
-        return asked[:1].upper() + asked[1:]
+        if not self.proof.here:
+            return "Nothing can be concluded: no pair was attempted."
+        result = self.proof.pictured_result if self.pictured else None
+        question = (result or self.proof.here[0]).axis.question
+        scale = " On each map, 0 is chance and 1 is the same map." if result else ""
+        return question[:1].upper() + question[1:] + scale
 
     @property
     def changes(self) -> list[str]:

@@ -155,13 +155,13 @@ class Run:
         target = beside if path is None else place(path)
         results = self.results(gallery=True)
         gaps = missing(self.path)
-        html: str = _report().build_report(results, self.samples(), self.manifest, gaps)
+        html: str = _report("page").build_report(results, self.samples(), self.manifest, gaps)
         write_atomically(target, html.encode())
         return target
 
     def text(self) -> str:
         """The verdict and the ranking for a terminal."""
-        text: str = _report().text_summary(self.results(), self.samples(), self.manifest)
+        text: str = _report("terminal").text_summary(self.results(), self.samples(), self.manifest)
         return text
 
     def proof_sheet(
@@ -173,7 +173,9 @@ class Run:
         its text, `.encoded("pdf", "Proof sheet", inches)` a file.
         """
         results = self.results(gallery=True)
-        return _report().proof_sheet(results, self.samples(), sample, dataset, model)
+        return _report("proof_sheet_drawing").proof_sheet(
+            results, self.samples(), sample, dataset, model
+        )
 
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
@@ -255,9 +257,9 @@ def _one_of(what: str, name: str | None, known: Collection[str]) -> str:
     return name
 
 
-def _report() -> Any:
-    """The report, by name: a run can show itself, and knows nothing of how that is done."""
-    return importlib.import_module("heatproof.report")
+def _report(module: str) -> Any:
+    """Return a module of the report, by name: a run can show itself, and knows nothing of how that is done."""
+    return importlib.import_module(f"heatproof.report.{module}")
 
 
 def read(path: Run | str | Place) -> Run:

@@ -25,7 +25,7 @@ from heatproof.drawing.methods import looks, removal_words
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.sheet import Dot, Words
 from heatproof.evaluation import GalleryItem
-from heatproof.report import build_report
+from heatproof.report.page import build_report
 from heatproof.report.sections import sections_of
 from heatproof.runs.pictures import read_gallery
 from heatproof.runs.tables import read_samples

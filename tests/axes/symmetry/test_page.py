@@ -499,7 +499,7 @@ def test_names_are_inert():
 
 
 def test_names_are_inert_on_the_page():
-    from heatproof.report import build_report
+    from heatproof.report.page import build_report
 
     result = nasty()
     page = build_report([result], result.samples, result.manifest)

@@ -2,7 +2,7 @@
 
 from heatproof.axes.contract import Axis
 from heatproof.axes.stability.evaluation import MEASURES, Stability
-from heatproof.axes.stability.perturbations import title
+from heatproof.axes.stability.perturbations import effect, title
 
 AXIS = Axis(
     name="stability",
@@ -16,6 +16,7 @@ AXIS = Axis(
     findings="heatproof.axes.stability.findings",
     figures="heatproof.axes.stability.figures",
     condition=title,
+    pictured=effect,
     best="is the most stable method",
     trial={
         "image": {

@@ -14,7 +14,7 @@ from heatproof.axes.stability.tables import (
     tests_panel,
     unchanged,
 )
-from heatproof.axes.stability.tiles import tiles, worst_pairs
+from heatproof.axes.stability.tiles import worst_pairs
 from heatproof.axes.stability.words import verdict
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.plots import (
@@ -62,7 +62,7 @@ def parts(result: AxisResult) -> list[Chart | Panel]:
     return [part for part in page if part is not None]
 
 
-PAGE = Page(lead, parts, tiles=tiles)
+PAGE = Page(lead, parts)
 
 
 def score_chart(frames: Frames) -> Chart | None:

@@ -26,6 +26,7 @@ AXIS = Axis(
     question="does the explanation respect the symmetries of the model?",
     verb="respects the symmetry better than",
     best="respects the symmetry best",
+    pictured=lambda *_: "moved, at its worst",
     evaluation=Symmetry,
     measures=MEASURES,
     page="heatproof.axes.symmetry.page",

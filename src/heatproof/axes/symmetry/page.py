@@ -19,7 +19,7 @@ from heatproof.axes.symmetry.frames import (
     symmetries,
     symmetrised_curves,
 )
-from heatproof.axes.symmetry.panels import failures, flow_chart, layer_table, tiles
+from heatproof.axes.symmetry.panels import failures, flow_chart, layer_table
 from heatproof.axes.symmetry.words import lead
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import Look
@@ -350,4 +350,4 @@ def score_title(measures: Iterable[str]) -> str:
     return " or ".join(m for m in SCORES if m in there) or "score"
 
 
-PAGE = Page(lead, parts, across, tiles)
+PAGE = Page(lead, parts, across)

@@ -11,7 +11,7 @@ from heatproof.axes.symmetry.findings import GUIDELINES, Remedy, remedies
 from heatproof.axes.symmetry.frames import HIGH, INVARIANT, KINDS, Symmetries, layer_verdicts
 from heatproof.axes.symmetry.scores import TOLERANCE
 from heatproof.axes.tiles import tiles_of, worst_panel
-from heatproof.drawing.charts import Panel, Tiles
+from heatproof.drawing.charts import Panel
 from heatproof.drawing.prose import listing, number, records, with_interval
 
 FLOW = (
@@ -23,7 +23,6 @@ RELAXED = "they need not; expect no linear relation between the two (guideline 5
 SYMMETRISE = "average over more and more elements until the score is reached (guideline 4)"
 LEAVE = "the model breaks the symmetry: averaging would hide that. Make the model invariant, or read the scores beside "
 LEAVE += "its own"
-ASKED = "A {} is moved in ways that should not matter: does the map move along?"
 LAYERS = (
     "An invariant layer puts out the same for a moved input, an equivariant one the same but moved. Errors are the "
     "largest over samples and elements: ‖h(g·x) − h(x)‖ / ‖h(x)‖ of the layer’s output h, and ‖h(g·x) − g·h(x)‖ / "
@@ -179,11 +178,4 @@ def error_text(value: float) -> str:
 
 def failures(result: AxisResult) -> Panel | None:
     """For each method the worst of the samples that were kept: input and map, moved input and map."""
-    return worst_panel(result, tiles(result), "failures", "Worst cases", FAILURES)
-
-
-def tiles(result: AxisResult) -> Tiles | None:
-    """Maps as they are, and where the method keeps the symmetry least; the score is the mean over the group."""
-    if not result.headlines:
-        return None
-    return tiles_of(result, result.headlines[0].name, ASKED, lambda *_: "moved, at its worst")
+    return worst_panel(result, tiles_of(result), "failures", "Worst cases", FAILURES)

@@ -156,6 +156,29 @@ def title(condition: str, level: float) -> str:
     return f"{name} {size}{'' if unit == '°' else ' '}{unit}".rstrip()
 
 
+EFFECTS = {
+    "rotation": "rotated {:g}°",
+    "translation": "shifted {:g} px",
+    "jpeg": "JPEG {:g}",
+    "gaussian_noise": "noise σ {:g}",
+}
+
+
+def effect(condition: str, level: float) -> str:
+    """Return what a perturbation does to the input, in a few words for the head of a picture.
+
+    >>> effect("rotation", 15.0), effect("brightness", 1.5)
+    ('rotated 15°', '50 % brighter')
+    >>> effect("time_shift", 2.0)
+    'time shift 2 steps'
+    """
+    if condition == "brightness":
+        return f"{abs(100 * (level - 1)):.0f} % {'brighter' if level > 1 else 'darker'}"
+    if condition in EFFECTS:
+        return EFFECTS[condition].format(level)
+    return title(condition, level)
+
+
 def describe(perturbation: Perturbation) -> str:
     """The perturbation in words.
 
