@@ -225,6 +225,11 @@ def test_the_verdict_counts_what_it_leaves_to_the_table_and_concludes_nothing_fr
     (sentence,) = none.verdict()
     assert "no sample" in sentence and "base" in sentence and "moved" in sentence
     assert forests(found) and forests(none) == []
+    few = dataclasses.replace(
+        found, differences=found.differences.assign(joined=3, separated=False, p=0.25)
+    )
+    (sentence,) = few.verdict()
+    assert "3 samples" in sentence and "at least 8" in sentence
 
 
 def test_only_shared_compares_what_both_have(runs, tmp_path):

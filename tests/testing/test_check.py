@@ -285,6 +285,20 @@ def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
     assert not found.passed and np.isnan(found.seen.bound) and "0 of 40 pairs" in found.need
 
 
+@pytest.mark.parametrize(("still_open", "passed"), [(2, True), (3, False)])
+def test_no_share_is_believed_that_leaves_out_many_open_decisions(
+    tmp_path: Path, still_open: int, passed: bool
+) -> None:
+    """All decided samples say yes, so a share of those alone is 1."""
+    values = np.where(np.arange(20) < still_open, np.nan, 1.0)
+    rows = synthetic.rows_of([("grad_cam", "stable", "radius", 5.0, values)], "certificate")
+    rows.loc[rows["value"].isna(), "status"] = "open"
+    outcome = one(run_of(tmp_path, rows), "certificate.stable >= 0.5")
+    assert outcome.passed == passed
+    if not passed:
+        assert "3 of 20" in outcome.need and "open" in outcome.need
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

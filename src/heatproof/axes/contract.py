@@ -278,7 +278,7 @@ class AxisResult:
         tests = self.tests[self.tests["measure"] == measure.name]
         controls = self.cube.controls
         random = next((name for name in controls if self.registered_name(name) == RANDOM), None)
-        return verdict_of(ranking, tests, measure, random)
+        return verdict_of(ranking, tests, measure, random, self.groups)
 
     def decided(self) -> list[str]:
         """What the tests of each headline support, in words."""
@@ -465,7 +465,13 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
     )
     title = label.replace("_", " ")
     return Axis(
-        label, title[:1].upper() + title[1:], "", "scores better than", None, declared + plain
+        name=label,
+        title=title[:1].upper() + title[1:],
+        question="",
+        verb="scores better than",
+        best="scores best",
+        evaluation=None,
+        measures=declared + plain,
     )
 
 

@@ -52,7 +52,8 @@ class Verdict:
 
     `methods` are those with a score, best first, and `controls` likewise; `scores` has them in words. `above_chance` is
     None where it cannot be decided, or where the measure has no chance level. `beaten` has the pairs (winner, loser) of
-    significant differences, `tests` all paired tests.
+    significant differences, `tests` all paired tests. `samples` counts what is independent: the samples, or the groups
+    that they form (`grouped`).
     """
 
     measure: Measure
@@ -64,6 +65,7 @@ class Verdict:
     samples: int
     random: str | None
     tests: pd.DataFrame
+    grouped: bool = False
 
     def beats(self, a: str, b: str) -> bool:
         """Whether a is significantly better than b."""
@@ -116,9 +118,16 @@ class Verdict:
 
 
 def verdict_of(
-    ranking: pd.DataFrame, tests: pd.DataFrame, measure: Measure, random: str | None = None
+    ranking: pd.DataFrame,
+    tests: pd.DataFrame,
+    measure: Measure,
+    random: str | None = None,
+    groups: int = 0,
 ) -> Verdict:
-    """Return the verdict by one measure from its ranking and its paired tests."""
+    """Return the verdict by one measure from its ranking and its paired tests.
+
+    `random` is the name of the control that defines 0, `groups` how many groups the samples form, if any.
+    """
     scored = records(ranking[ranking["score"].notna()])
     return Verdict(
         measure=measure,
@@ -130,9 +139,10 @@ def verdict_of(
             for row in scored
         },
         beaten=_beaten(tests, -1 if measure.better == "lower" else 1),
-        samples=max((int(row.samples) for row in scored), default=0),
+        samples=groups or max((int(row.samples) for row in scored), default=0),
         random=random,
         tests=tests,
+        grouped=groups > 0,
     )
 
 
@@ -198,7 +208,7 @@ def _who_is_best(verdict: Verdict, best: str, names: Mapping[str, str]) -> str:
         return f"{names[only]} scores {scores[only]}. There is no other method to compare it with."
     everybody = _with_scores(verdict.methods, verdict, names)
     if not verdict.can_decide:
-        return f"{_too_few(verdict.samples)} Scores: {everybody}."
+        return f"{_too_few(verdict)} Scores: {everybody}."
     if verdict.best is not None:
         second = next(name for name in verdict.methods if name != verdict.best)
         result = f"{scores[verdict.best]}; next best {names[second]}, {scores[second]}"
@@ -222,11 +232,13 @@ def _by_how_much(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
     return [ahead_of(tests, names[best], names[second])]
 
 
-def _too_few(n: int) -> str:
-    """Say why nothing is decided from n samples."""
-    samples = f"{n} sample{'' if n == 1 else 's'}"
+def _too_few(verdict: Verdict) -> str:
+    """Say why nothing is decided from so few samples, or groups of them."""
+    n = verdict.samples
+    noun = "group" if verdict.grouped else "sample"
+    counted = f"{n} {noun}{'' if n == 1 else 's'}"
     p = f"the smallest p that they can give is {smallest_p(n):.2g}"
-    return f"{samples}: too few to compare methods (at least {FEWEST} are needed; {p})."
+    return f"{counted}: too few to compare methods (at least {FEWEST} are needed; {p})."
 
 
 def _who_is_as_random(verdict: Verdict, names: Mapping[str, str]) -> list[str]:

@@ -46,7 +46,8 @@ def check(
         float, typer.Option(help="A smaller share of retained pairs is a failure.")
     ] = 0.1,
     max_undefined: Annotated[
-        float, typer.Option(help="A larger share of undefined maps is a failure.")
+        float,
+        typer.Option(help="A larger share of undefined maps, or of open decisions, is a failure."),
     ] = 0.1,
     strict: Annotated[
         bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")

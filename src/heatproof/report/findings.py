@@ -15,7 +15,6 @@ from heatproof.axes import AXES, AxisResult, Finding
 from heatproof.axes.contract import finding_template, findings_of
 from heatproof.drawing.methods import Look, spoken
 from heatproof.drawing.prose import (
-    above,
     difference,
     digits_of,
     each,
@@ -284,27 +283,34 @@ def _small_budget(here: Sequence[AxisResult], manifest: Manifest) -> Iterator[Fi
 
 
 def _tie(result: AxisResult) -> str:
-    """That the two best methods are not told apart, and how many samples it might take; empty where they are."""
-    if not result.headlines or result.headlines[0].better != "higher":
+    """Return that the two best methods are undecided, and how many samples it might take; empty where they are not."""
+    if not result.headlines:
         return ""
-    name = result.headlines[0].name
-    ranking, tests = (frame[frame["measure"] == name] for frame in (result.ranking, result.tests))
-    best = list(
-        ranking[ranking["score"].notna() & ~ranking["control"].astype(bool)]["explainer"][:2]
+    measure = result.headlines[0]
+    undecided = result.verdict(measure).undecided
+    if len(undecided) < 2:
+        return ""
+    first, second = undecided[:2]
+    tests = result.tests[result.tests["measure"] == measure.name]
+    gap = difference(tests, first, second)
+    if gap is None or not math.isfinite(gap["low"]):
+        return ""
+
+    interval = (gap["difference"], gap["low"], gap["high"])
+    scores = [number(gap[score], digits_of(*interval)) for score in ("score_a", "score_b")]
+    sentence = (
+        f"{first} and {second}, first by {measure.title}, differ by {with_interval(*interval)} on the "
+        f"{gap['n']:g} samples of both ({scores[0]} and {scores[1]})"
     )
-    gap = difference(tests, *best) if len(best) == 2 else None
-    if gap is None or above(tests, *best) or not math.isfinite(gap["low"]):
-        return ""
-    apart = (gap["difference"], gap["low"], gap["high"])
-    own, other = (number(gap[score], digits_of(*apart)) for score in ("score_a", "score_b"))
-    said = f"{listing(best)}, first by {result.headlines[0].title}, differ by {with_interval(*apart)} on the "
-    said += f"{gap['n']:g} samples of both ({own} and {other})"
-    half = (gap["high"] - gap["low"]) / 2
-    times = (half / gap["difference"]) ** 2 if gap["difference"] > 0 else math.inf
-    n = math.ceil(times * gap["n"] / 10) * 10 if times < FAR else 0
-    if n <= PILOT:
-        return f"{said}."
-    return f"{said}; if the difference is as large as that, it takes at least about {n} samples to show it."
+    lead = measure.sign * gap["difference"]
+    if lead <= 0:
+        return f"{sentence}."
+    half_width = (gap["high"] - gap["low"]) / 2
+    times = (half_width / lead) ** 2  # an interval narrows as 1 / √n
+    needed = math.ceil(times * gap["n"] / 10) * 10
+    if times >= FAR or needed <= PILOT:
+        return f"{sentence}."
+    return f"{sentence}; if the difference is as large as that, it takes at least about {needed} samples to show it."
 
 
 def _no_interval(here: Iterable[AxisResult]) -> Iterator[Finding]:

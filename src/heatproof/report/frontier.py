@@ -15,7 +15,6 @@ from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import file_part
 from heatproof.drawing.plots import mark
 from heatproof.drawing.prose import (
-    above,
     difference,
     each,
     listing,
@@ -173,11 +172,12 @@ def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding
     if not comparable(first, second):
         return
     tests = [_turned_tests(result) for result in (first, second)]
+    verdicts = [result.verdict(result.headlines[0]) for result in (first, second)]
     there = set(second.cube.explainers) - first.cube.controls - second.cube.controls
     methods = [e for e in second.ranking["explainer"] if e in there and e in first.cube.explainers]
     beaten: dict[str, list[str]] = {}
     for name in dict.fromkeys(methods):
-        by = [m for m in methods if all(above(own, m, name) for own in tests)]
+        by = [m for m in methods if all(verdict.beats(m, name) for verdict in verdicts)]
         if by:
             beaten.setdefault(by[0], []).append(name)
     for winner, names in beaten.items():

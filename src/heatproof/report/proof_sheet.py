@@ -69,13 +69,21 @@ class Column:
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
-        """explainer -> its mark."""
+        """explainer -> its mark; where there is a chance level, it is filled only if the score is above chance."""
         looks = self.result.looks
-        above_chance = self.decided.above_chance if self.decided else {}
-        return {
-            e: mark(looks[e], r.score, r.low, r.high, self.chance, above_chance=above_chance.get(e))
-            for e, r in self.rows.items()
-        }
+        has_chance = self.result.headlines[0].name in self.result.cube.chance
+        marks = {}
+        for explainer, row in self.rows.items():
+            is_above = self.decided is not None and bool(self.decided.above_chance.get(explainer))
+            marks[explainer] = mark(
+                looks[explainer],
+                row.score,
+                row.low,
+                row.high,
+                self.chance,
+                above_chance=is_above if has_chance else None,
+            )
+        return marks
 
     @cached_property
     def ends(self) -> tuple[float, float]:

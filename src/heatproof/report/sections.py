@@ -168,15 +168,9 @@ def sections_of(
 
 
 def leads(result: AxisResult) -> list[str]:
-    """Return what an axis says of its results; of a user's own evaluation, the best score."""
+    """Return what an axis says of its results; of a user's own evaluation, what its tests decide."""
     report = report_of(result.axis) or page_of(result.axis)
-    if report is not None:
-        return report.lead(result)
-    sentences = []
-    for row in records(result.ranking.head(1)):
-        measure, name = row.measure.replace("_", " "), result.name_of(row.explainer)
-        sentences.append(f"{measure} of {name}: {with_interval(row.score, row.low, row.high)}.")
-    return sentences
+    return result.decided() if report is None else report.lead(result)
 
 
 def _parts_of(result: AxisResult) -> list[Chart | Panel]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import Axis, axis_of
+from heatproof.axes import Axis, Measure, axis_of
 from heatproof.drawing.prose import number, records, with_interval
 from heatproof.errors import UserError, nearest, unknown
 from heatproof.report.terminal import Line, shortened
@@ -19,8 +19,8 @@ from heatproof.runs.tables import read_scores_by_explainer
 from heatproof.types import matches
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-LOW, HIGH = 0.1, 0.9
-"""Percentiles beyond which a score is marked."""
+TAIL = 0.1
+"""A score among this share of the worst or the best of all samples is coloured."""
 
 
 def story(run: Run, sample: str, explainer: str | None = None, width: int = 80) -> list[Line]:
@@ -182,9 +182,27 @@ def _scores(axis: Axis, rows: pd.DataFrame, several: bool, width: int) -> Iterat
         bounded = not (pd.isna(row.low) or pd.isna(row.high))
         text = with_interval(row.value, row.low, row.high) if bounded else f"{number(row.value):>6}"
         if row.n > 1:
-            text += f"  usual {number(row.median)}, above {100 * row.above:.0f} % of {row.n - 1:.0f} others"
-        style = "red" if row.above < LOW else "green" if row.above > HIGH else ""
-        yield head + text, style
+            others = f"{row.n - 1:.0f} other{'s' if row.n > 2 else ''}"
+            text += f"  median {number(row.median)}, above {100 * row.above:.0f} % of {others}"
+        yield head + text, tail_colour(axis.measure(row.measure), row.above, int(row.n) - 1)
+
+
+def tail_colour(measure: Measure | None, above: float, others: int) -> str:
+    """Return green for a score among the best tenth of all samples, red among the worst tenth, else nothing.
+
+    `above` is the share of the `others` that the score is above. Where lower is better, the lowest scores are green. No
+    score is coloured where nobody declared which way is better, or where a tenth of the others is not one sample.
+
+    >>> fass, auc = (Measure("x", "", "", better, "headline") for better in ("higher", "lower"))
+    >>> tail_colour(fass, 0.05, 19), tail_colour(auc, 0.05, 19), tail_colour(fass, 0.0, 3)
+    ('red', 'green', '')
+    """
+    if measure is None or not measure.sign or others * TAIL < 1:
+        return ""
+    share_beaten = above if measure.sign > 0 else 1 - above
+    if share_beaten < TAIL:
+        return "red"
+    return "green" if share_beaten > 1 - TAIL else ""
 
 
 def _curves(axis: Axis, rows: pd.DataFrame) -> Iterator[Line]:

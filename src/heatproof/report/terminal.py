@@ -10,6 +10,7 @@ from itertools import groupby
 import pandas as pd
 
 from heatproof.axes import AxisResult, Finding
+from heatproof.axes.verdict import Label
 from heatproof.drawing.prose import digits_of, number, records, with_interval
 from heatproof.report.components import Component, Matrix, ScoreChart, Table
 from heatproof.report.draw import Looks, MatrixGrid, is_true, shown_name, with_columns
@@ -22,6 +23,8 @@ WIDTH = 110
 NOTHING = "Nothing can be concluded: the table has no scores."
 Line = tuple[str, str]
 """A line of text and its style for rich."""
+STYLES = {Label.BEST: "green", Label.AS_RANDOM: "yellow"}
+"""The colour of a method in a ranking, by what the tests say of it."""
 
 
 def text_summary(
@@ -91,6 +94,7 @@ def _ranking(result: AxisResult, width: int) -> list[Line]:
     lines: list[Line] = []
     for measure in result.headlines:
         ranking = result.ranking[result.ranking["measure"] == measure.name]
+        labels = result.verdict(measure).labels
         form = "calibrated " if result.cube.is_calibrated(measure.name) else ""
         rows = [(("rank", "explainer", form + measure.title, "raw" if form else "", ""), "bold")]
         for r in records(ranking):
@@ -98,7 +102,8 @@ def _ranking(result: AxisResult, width: int) -> list[Line]:
             if math.isfinite(r.rank_low) and r.rank_low != r.rank_high:
                 rank += f" ({r.rank_low:.0f}–{r.rank_high:.0f})"
             score = with_interval(r.score, r.low, r.high, r.samples)
-            style = "dim" if r.control else "green" if r.rank_low == 1 else ""
+            label = labels.get(r.explainer, Label.NONE)
+            style = "dim" if r.control else STYLES.get(label, "")
             raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
             note = "control" if r.control else ""
             rows.append(((rank, result.looks[r.explainer].name, score, raw, note), style))

@@ -83,7 +83,7 @@ class Run:
         )
 
     def tests(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
-        """Paired tests between explainers, with Holm's correction, by the same measures as `ranking`."""
+        """Paired tests between explainers, corrected for all pairs (max-T), by the same measures as `ranking`."""
         blocks = [
             statistics.paired_tests([cube], name)
             for cube, name, _ in self._measured(evaluation, measure)

@@ -61,7 +61,9 @@ def ranking(
         confidence = 1 - (1 - level) / methods
         frame["lower_bound"] = best.bound(confidence, lower=True)[0]
         frame["upper_bound"] = best.bound(confidence, lower=False)[0]
-        frame["above_chance"] = decide_above_chance(cube, measure, better, confidence)
+        # A single method's bound at 1 − level would be above chance where its two-sided interval still contains it.
+        two_sided = 1 - (1 - level) / max(methods, 2)
+        frame["above_chance"] = decide_above_chance(cube, measure, better, two_sided)
         sign = -1.0 if better == "lower" else 1.0
         ranked = (
             np.isfinite(best.value) & ~frame["control"].to_numpy(dtype=bool) & (better != "neither")

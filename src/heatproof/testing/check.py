@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from heatproof.axes import Axis, arrange, axis_of
 from heatproof.errors import UserError
-from heatproof.evaluation import OK, UNDEFINED, Condition, Span
+from heatproof.evaluation import FLIPPED, OK, OPEN, UNDEFINED, Condition, Span
 from heatproof.runs.manifest import Manifest
 from heatproof.runs.run import Run
 from heatproof.runs.tables import read_places, read_scores
@@ -46,9 +46,10 @@ Bet = Callable[[int], Bound]
 class Limits:
     """What a number must rest on before it is believed, under every condition that it is a mean of.
 
-    `samples` with a score, the share `retention` of attempted pairs that has one, and at most the share `undefined`
-    of maps that cannot be compared. A `strict` bound holds for any scores within the ends of their scale, which the
-    usual one does not where a failure is rare and nothing hints at it; it needs more samples.
+    `samples` with a score, the share `retention` of attempted pairs that has one, and at most the share `undefined` of
+    maps that cannot be compared, and of decisions that stayed open. A `strict` bound holds for any scores within the
+    ends of their scale, which the usual one does not where a failure is rare and nothing hints at it; it needs more
+    samples.
     """
 
     samples: int = 8
@@ -280,15 +281,21 @@ def _doubt(case: Case, scores: Estimate, limits: Limits) -> str:
         with_score = int(scores[c].n)
         attempted = int((status[c] >= 0).sum())
         undefined = int((status[c] == UNDEFINED).sum())
+        still_open = int((status[c] == OPEN).sum())
         is_one_of_several = len(case.cube.conditions) > 1
         under = f" under {case.axis.condition(*condition)}" if is_one_of_several else ""
         if not case.is_share:
             if attempted and undefined > limits.undefined * attempted:
                 why = _commonest_reason(case.cube, condition)
                 return f"defined maps: {undefined} of {attempted} are undefined{under}{why}"
+            if still_open > limits.undefined * attempted:
+                return f"decisions: {still_open} of {attempted} stayed open{under}"
             if with_score < limits.retention * attempted:
-                kept = f"only {with_score} of {attempted} pairs kept their prediction{under}"
-                return f"retention of {limits.retention:g}: {kept}"
+                flipped = int((status[c] == FLIPPED).sum())
+                few = f"only {with_score} of {attempted} pairs have a score{under}"
+                return (
+                    f"retention of {limits.retention:g}: {few}; the prediction changed on {flipped}"
+                )
         if with_score < limits.samples:
             return f"{limits.samples} samples with a score, has {with_score}{under}"
     return ""

@@ -38,7 +38,7 @@ COLUMNS = [
     "Earlier",
     "Later",
     "Difference",
-    "p (Holm)",
+    "p (corrected)",
     "Better",
 ]
 COLUMNS += ["Joined", "Flipped", "Undefined", "Absent", "Unreadable"]

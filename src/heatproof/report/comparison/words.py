@@ -13,7 +13,7 @@ from heatproof.axes.contract import finding_template
 from heatproof.drawing.prose import digits_of, listing, number, p_value, records, with_interval
 from heatproof.report.comparison.common import Common, shown
 from heatproof.report.comparison.pairs import OVERALL
-from heatproof.statistics import FEW_SAMPLES
+from heatproof.statistics import FEW_SAMPLES, FEWEST
 
 if TYPE_CHECKING:
     from heatproof.report.comparison.compare import Comparison
@@ -65,6 +65,11 @@ def verdict(comparison: Comparison) -> list[str]:
         return [f"{names} agree exactly: all {len(every)} differences are 0 on every sample."]
     apart = tested[tested["separated"]]
     count = f"{len(apart)} of {_counted(len(tested), 'comparison')} separate{'s' if len(apart) == 1 else ''}"
+    most_joined = int(tested["joined"].max())
+    if most_joined < FEWEST:
+        return [
+            f"Too few samples to compare {names}: {_counted(most_joined, 'sample')} joined, at least {FEWEST} needed."
+        ]
     if apart.empty:
         largest = max(records(tested), key=lambda r: abs(r.difference))
         title = comparison.common.evaluation(largest.evaluation).measure(largest.measure).title
@@ -227,7 +232,7 @@ def _grid(rows: pd.DataFrame, comparison: Comparison) -> list[str]:
         "pair",
         "scores",
         "difference",
-        "p (Holm)",
+        "p (corrected)",
         "better",
         "joined",
     )
