@@ -16,14 +16,14 @@ from heatproof.evaluation import FLIPPED, OK, UNDEFINED, GalleryImage, Scores
 from heatproof.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
 from heatproof.types import (
     Batch,
-    Function,
+    CallableExplainer,
     Moved,
-    adopted,
     label_of,
     matches,
     name_of,
     parameters,
     role_of,
+    wrap_explainer,
 )
 
 
@@ -176,7 +176,7 @@ def test_a_label_has_the_parameters_that_differ_from_their_defaults() -> None:
     assert label_of(other) == "mine(k=4, of=saliency, list=(1,), made={'a': 1})"
     assert "k=" not in label_of(other, lambda name: name == "k")
     assert label_of(SmoothGrad(of=Lime(samples=9))) == "smoothgrad(of=lime(samples=9))"
-    for function in (bare, Function(bare, control=True)):
+    for function in (bare, CallableExplainer(bare, control=True)):
         assert name_of(function) == label_of(function) == "bare"
 
 
@@ -188,15 +188,15 @@ def test_parameters_are_plain_data_with_nested_objects() -> None:
 
 
 def test_an_explainer_of_ones_own_gets_the_usual_for_what_it_does_not_say() -> None:
-    own = adopted(Mine())
+    own = wrap_explainer(Mine())
     assert (own.kind, own.stochastic, own.control, role_of(own)) == (
         "feature",
         True,
         False,
         "method",
     )
-    assert role_of(adopted(Function(bare, control=True))) == "control"
-    assert adopted(Lime()) == Lime()
+    assert role_of(wrap_explainer(CallableExplainer(bare, control=True))) == "control"
+    assert wrap_explainer(Lime()) == Lime()
     batch = Batch(("a",), torch.ones(1, 2))
     assert torch.equal(own(None, batch, None, 3), torch.full((1, 2), 3.0))  # type: ignore[arg-type]
     own.check(None, (1, 2))  # type: ignore[arg-type]

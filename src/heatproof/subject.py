@@ -14,7 +14,6 @@ from heatproof.batching import BatchRunner
 from heatproof.evaluation import Condition, GalleryImage
 from heatproof.models import Model
 from heatproof.models.guards import refuse_probabilities
-from heatproof.models.modality import watches
 from heatproof.models.tasks import at
 from heatproof.types import Batch, Explainer
 
@@ -193,7 +192,7 @@ class Subject:
         """
         counts = self.model.passes, self.model.gradient_passes
         for name, explainer in self.explainers.items():
-            if len(self.batch) and watches(explainer):
+            if len(self.batch) and explainer.hooks_into_network:
                 self.explain(name, self.batch[:1], self.target[:1])
         self.model.passes, self.model.gradient_passes = counts
 

@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
 from heatproof.errors import UserError
+from heatproof.kinds import KIND_NAMES, kind_of
 
 if TYPE_CHECKING:
     from heatproof.models import Model
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 """Configuration of every parameter object: an unknown parameter is an error."""
 
-Kind = Literal["image", "series", "table", "volume"]
 ExplanationKind = Literal["feature", "example", "concept"]
-KIND_BY_DIMENSIONS: dict[int, Kind] = {4: "volume", 3: "image", 2: "series", 1: "table"}
-"""What samples with so many dimensions are, unless something beside them says more."""
 
 
 @dataclass(frozen=True)
@@ -132,29 +130,111 @@ class Batch:
         )
 
 
-@runtime_checkable
-class Explainer(Protocol):
-    """An attribution method with its parameters bound as fields of one frozen object.
+Requirement = Literal["gradients", "layers", "class probabilities"]
+WHY_UNMET: dict[Requirement, str] = {
+    "gradients": "it reads gradients, and this model gives none; use lime, kernel_shap, occlusion or feature_ablation",
+    "layers": "it reads layers of the network, and this model shows none",
+    "class probabilities": "it reads class probabilities, and {task} has none",
+}
+"""What an explainer may require of a model, and what is said of a model that lacks it."""
+WHY_SCRIPTED = "it watches the layers of a network, and a scripted one hides them; give the network before torch.jit"
 
-    Calling it gives one map per sample, in the shape of `model.inputs(batch)`, for the class `target` (B,) int64.
-    `stochastic` says whether the seed matters, `control` that the method does not look at the model and is there for
-    comparison. A callable of one's own may lack all but the call; `adopted` gives it the usual for the rest.
+
+class Explainer:
+    """Base class of attribution methods, whose parameters are the fields of one frozen object.
+
+    Calling it gives one map per sample, in the shape of `model.inputs(batch)`, for the class `target` (B,) int64. The
+    class attributes say what a study has to know before anything is computed:
+
+    kind                what a map has values of: features of the input, examples of the training set, or concepts
+    stochastic          whether the seed matters
+    control             whether the method ignores the model and is there for comparison
+    requires            what it needs of a model: "gradients", "layers" or "class probabilities"
+    hooks_into_network  whether only a pass can tell that the network lacks a layer or a function that it looks for
+    undefined_on        kind of data -> why the method is undefined there
+    cost                what one map costs, in words
+
+    A plain callable works as well; `wrap_explainer` makes an `Explainer` of it.
     """
 
-    @property
-    def kind(self) -> ExplanationKind:
-        """What a map has values of: features of the input, examples of the training set, or concepts."""
+    kind: ClassVar[ExplanationKind] = "feature"
+    stochastic: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+    hooks_into_network: ClassVar[bool] = False
+    undefined_on: ClassVar[Mapping[str, str]] = {}
+    cost: ClassVar[str] = ""
 
-    @property
-    def stochastic(self) -> bool: ...
-
-    @property
-    def control(self) -> bool: ...
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor: ...
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Return one map per sample."""
+        raise NotImplementedError
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise `UserError` for a model or a sample shape that the method is not defined on, before any model pass."""
+        """Raise `UserError` for a model or a sample shape that the method is undefined on, without a model pass."""
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy with every default filled in for this model and data; raise `UserError` if it is undefined.
+
+        `sample` is a batch of one. A default that is a probability becomes the number itself where the task has none.
+
+        >>> from heatproof import Model
+        >>> from heatproof.explainers import GradCAM
+        >>> GradCAM().configured_for(Model(torch.nn.Linear(4, 2)), Batch(("a",), torch.zeros(1, 4)))
+        Traceback (most recent call last):
+        heatproof.errors.UserError: grad_cam is not defined on table data: it reads a map of a convolutional ...
+        """
+        name, kind = name_of(self), kind_of(model, sample)
+        if reason := self.undefined_on.get(kind.name, ""):
+            raise UserError(f"{name} is not defined on {kind.name} data: {reason}")
+        if reason := self.why_unmet(model):
+            raise UserError(f"{name} is not possible with the model {model.name}: {reason}")
+        self.check(model, sample.x.shape[1:])
+        return self._with_a_readout_of(model)
+
+    def why_unmet(self, model: Model) -> str:
+        """Return why the model lacks what the explainer requires, whatever the data; empty where it does not.
+
+        >>> from heatproof import Model
+        >>> from heatproof.explainers import Lime, Saliency
+        >>> net = torch.nn.Linear(1, 2)
+        >>> net.differentiable = False
+        >>> Saliency().why_unmet(Model(net)), Lime().why_unmet(Model(net))
+        ('it reads gradients, and this model gives none; use lime, ...', '')
+        """
+        if "class probabilities" in self.requires and not model.task.exclusive:
+            return WHY_UNMET["class probabilities"].format(task=model.task.name)
+        if "layers" in self.requires and isinstance(model.module, torch.jit.ScriptModule):
+            return WHY_SCRIPTED
+        if model.is_differentiable:
+            return ""
+        for requirement in self.requires:
+            if requirement != "class probabilities":
+                return WHY_UNMET[requirement]
+        return ""
+
+    def _with_a_readout_of(self, model: Model) -> Self:
+        """Return a copy that reads the number itself where it would read a probability and the task has none."""
+        reads_probability = getattr(self, "readout", "") == "probability"
+        if not reads_probability or model.has_probability:
+            return self
+        return replace(self, readout="logit")  # type: ignore[type-var]
+
+    @classmethod
+    def terms(cls) -> str:
+        """Return what a map costs, and on which data and models the explainer is defined, in words.
+
+        >>> from heatproof.explainers import GradCAM
+        >>> GradCAM.terms()
+        '1 pass and its gradient; image, volume, series; models with accessible layers'
+        """
+        kinds = [name for name in KIND_NAMES if name not in cls.undefined_on]
+        data = "any data" if len(kinds) == len(KIND_NAMES) else ", ".join(kinds)
+        models = "any model"
+        if "gradients" in cls.requires:
+            models = "models with gradients"
+        elif "layers" in cls.requires:
+            models = "models with accessible layers"
+        return "; ".join(filter(None, [cls.cost, data, models]))
 
 
 @runtime_checkable
@@ -181,62 +261,61 @@ class Complete(Protocol):
         """What each map should sum to, (B,)."""
 
 
-class Method:
-    """What an explainer says of itself unless it says otherwise: of features, no draws, for any model and shape."""
-
-    kind: ClassVar[ExplanationKind] = "feature"
-    stochastic: ClassVar[bool] = False
-    control: ClassVar[bool] = False
-
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Refuse nothing."""
-
-
 @dataclass(frozen=True)
-class Function:
-    """An explainer made of a callable `(model, batch, target, seed) -> maps`, with the usual for the rest.
+class CallableExplainer(Explainer):
+    """An explainer made of a callable `(model, batch, target, seed) -> maps`.
 
-    >>> Function(lambda model, batch, target, seed: batch.x).kind
+    >>> CallableExplainer(lambda model, batch, target, seed: batch.x).kind
     'feature'
     """
 
     call: Callable[[Model, Batch, Tensor, int], Tensor]
-    kind: ExplanationKind = "feature"
-    stochastic: bool = True
-    control: bool = False
+    kind: ExplanationKind = "feature"  # type: ignore[misc]  # of the object here, of the class elsewhere
+    stochastic: bool = True  # type: ignore[misc]
+    control: bool = False  # type: ignore[misc]
+    requires: tuple[Requirement, ...] = ()  # type: ignore[misc]
+    hooks_into_network: bool = False  # type: ignore[misc]
+    undefined_on: Mapping[str, str] = field(default_factory=dict)  # type: ignore[misc]
     categorical: bool = False
 
     @property
     def __wrapped__(self) -> Any:
-        """The callable itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        """The callable, whose name and parameters are recorded; `inspect.unwrap` finds it."""
         return self.call
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """What the callable gives."""
+        """Return the callable's maps."""
         return self.call(model, batch, target, seed)
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """What the callable refuses, if it has a `check`."""
-        getattr(self.call, "check", lambda *_: None)(model, shape)
+        """Raise what the callable's own `check` raises, if it has one."""
+        check = getattr(self.call, "check", None)
+        if check is not None:
+            check(model, shape)
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy with what the callable's own `configured_for` returns, if it has one."""
+        explainer = super().configured_for(model, sample)
+        configure = getattr(self.call, "configured_for", None)
+        return explainer if configure is None else replace(self, call=configure(model, sample))
 
 
-def adopted(explainer: Any) -> Explainer:
-    """An explainer of one's own with all that evaluations ask for; what it says itself counts.
+def wrap_explainer(explainer: Any) -> Explainer:
+    """Return an `Explainer` itself, or a callable wrapped as one; attributes that the callable defines are kept.
 
     >>> def mine(model, batch, target, seed):
     ...     return batch.x
     >>> mine.stochastic = False
-    >>> adopted(mine).stochastic, name_of(adopted(mine))
+    >>> wrap_explainer(mine).stochastic, name_of(wrap_explainer(mine))
     (False, 'mine')
     """
     if isinstance(explainer, Explainer):
         return explainer
-    said = {
-        f.name: getattr(explainer, f.name)
-        for f in fields(Function)[1:]
-        if hasattr(explainer, f.name)
-    }
-    return Function(explainer, **said)
+    attributes = {}
+    for attribute in fields(CallableExplainer)[1:]:
+        if hasattr(explainer, attribute.name):
+            attributes[attribute.name] = getattr(explainer, attribute.name)
+    return CallableExplainer(explainer, **attributes)
 
 
 def parameters(item: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import heatproof
 from heatproof.errors import UserError
 from heatproof.explainers import EXPLAINERS, KernelShap, Lime
 from heatproof.features import Tokens
+from heatproof.kinds import KINDS, kind_of
 from heatproof.models import Model
-from heatproof.models.modality import MODALITIES, UNDEFINED_ON, modality, why_undefined
 from heatproof.runs.study.registry import build
 from heatproof.types import Batch
 from support.modalities import CASES, TARGET, case, graphs, sets, texts
@@ -96,16 +96,16 @@ def feature_explainers() -> list[str]:
 @pytest.mark.parametrize("name", feature_explainers())
 def test_the_table_of_methods_and_modalities_is_true(name: str, kind: str) -> None:
     model, batch, features = case(CASE[kind])
-    assert modality(model, batch) == kind
+    assert kind_of(model, batch).name == kind
     given = dict(QUICK.get(name, {}))
     if name in GROUPED:
         given["features"] = features
     explainer = build("explainer", EXPLAINERS, {name: given})
-    if name in OF_LAYERS and not why_undefined(name, kind):
+    if name in OF_LAYERS and kind not in explainer.undefined_on:
         pytest.skip(
             "needs a convolution, a ReLU or attention, which this network has not; tested elsewhere"
         )
-    if why_undefined(name, kind):
+    if kind in explainer.undefined_on:
         data = {"d": batch}
         axis = {"symmetry": {"group": {"permutation": {"dim": 1}}}}
         with pytest.raises(UserError, match=kind):
@@ -117,15 +117,15 @@ def test_the_table_of_methods_and_modalities_is_true(name: str, kind: str) -> No
     )
 
 
-def test_every_entry_of_the_table_names_a_method_and_a_modality() -> None:
-    assert set(UNDEFINED_ON) <= set(EXPLAINERS)
-    assert {kind for kinds in UNDEFINED_ON.values() for kind in kinds} <= set(MODALITIES)
+def test_explainers_are_undefined_on_kinds_that_exist() -> None:
+    for explainer in EXPLAINERS.values():
+        assert set(explainer.undefined_on) <= set(KINDS)
     assert set(CASE.values()) <= set(CASES)
 
 
 def test_modalities_are_told_apart_by_type_and_auxiliary_tensors() -> None:
     plain = Model(torch.nn.Flatten())
-    assert modality(plain, sets()) == "set" and modality(plain, graphs()) == "graph"
-    assert modality(plain, texts()) == "token ids"
+    assert kind_of(plain, sets()).name == "set" and kind_of(plain, graphs()).name == "graph"
+    assert kind_of(plain, texts()).name == "token ids"
     for shape, kind in (((1, 4), "table"), ((1, 2, 4), "series"), ((1, 3, 4, 4), "image")):
-        assert modality(plain, Batch(("a",), torch.zeros(shape))) == kind
+        assert kind_of(plain, Batch(("a",), torch.zeros(shape))).name == kind

@@ -14,7 +14,7 @@ from heatproof.axes import AXES
 
 PACKAGE = Path(heatproof.__file__).parent
 TIERS = (
-    {"errors", "rand", "rules", "types", "evaluation"},
+    {"errors", "kinds", "rand", "rules", "types", "evaluation"},
     {"statistics", "maps", "features", "removal", "kernels", "boolean"},
     {"data"},
     {"models"},
@@ -227,7 +227,6 @@ EXEMPT = {
     },  # what its own functions are called, whoever uses them
     "boolean.py": {"hard_radius"},  # a function of its own
     "runs/retrain.py": {"leakage"},  # a parameter of `heatproof.retrain`
-    "models/modality.py": {"symmetrised"},  # the explainer of this name
     # the field of a measure and the column of a summary, which every test may have
     "evaluation.py": {"noise_floor"},
     "statistics/means.py": {"noise_floor"},

@@ -20,7 +20,6 @@ from heatproof.explainers.gradient import Saliency
 from heatproof.features import Patches, Pixels
 from heatproof.features.tokens import Tokens
 from heatproof.models.loaders import LOADERS
-from heatproof.models.modality import modality, why_not_explainable, why_undefined
 from heatproof.runs.study.registry import EXPLAINERS
 from support.laws import OF_ATTENTION
 from support.model_cases import (
@@ -105,15 +104,11 @@ def settings(batch: Batch, train: Examples, layer: str) -> dict[str, dict[str, A
 
 def why_refused(explainer: Any, model: Model, batch: Batch) -> str:
     """The reason that a plan would give before anything runs; empty where it lets the explainer through."""
-    why = why_undefined(explainer.name, modality(model, batch)) or why_not_explainable(
-        explainer, model
-    )
-    if not why and hasattr(explainer, "check"):
-        try:
-            explainer.check(model, batch.x.shape[1:])
-        except UserError as error:
-            return str(error)
-    return why
+    try:
+        explainer.configured_for(model, batch[:1])
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def refusals(model: Model, x: Tensor, layer: str, samples: int) -> dict[str, str]:

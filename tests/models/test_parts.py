@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from heatproof import Batch, Model, UserError, batching
 from heatproof.explainers import EXPLAINERS
 from heatproof.features import Pixels
-from heatproof.models import guards, modality, nets, randomised
+from heatproof.kinds import KINDS, kind_of
+from heatproof.models import guards, nets, randomised
 from heatproof.models.checkpoints import Checkpoint, unwrapped
 from heatproof.models.loaders.named import check_model_name, load_model, short_name
 from heatproof.models.smoothed import Smoothed
@@ -306,19 +307,20 @@ def test_kinds_of_data_are_told_by_shape_and_type() -> None:
         ("token ids", ids, {}),
     ]
     for kind, values, aux in given:
-        assert modality.modality(model, Batch(("a",), values, aux)) == kind
+        assert kind_of(model, Batch(("a",), values, aux)).name == kind
     net = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(4, 2))
-    assert modality.modality(Model(net, embedding="0"), Batch(("a",), ids)) == "text"
+    assert kind_of(Model(net, embedding="0"), Batch(("a",), ids)).name == "text"
 
 
 def test_every_explainer_says_on_which_data_it_is_defined() -> None:
-    for name in EXPLAINERS:
-        assert modality.terms_of(name)
+    for explainer in EXPLAINERS.values():
+        assert explainer.terms()
+        assert set(explainer.undefined_on) <= set(KINDS)
     for name in ("lime", "kernel_shap", "feature_ablation"):
-        assert not any(modality.why_undefined(name, kind) for kind in modality.WORDS)
-    assert modality.why_undefined("grad_cam", "table")
-    assert not modality.why_undefined("grad_cam", "series")
-    assert "embedding" in str(modality.why_undefined("saliency", "token ids"))
+        assert not EXPLAINERS[name].undefined_on
+    grad_cam = EXPLAINERS["grad_cam"].undefined_on
+    assert "table" in grad_cam and "series" not in grad_cam
+    assert "embedding" in EXPLAINERS["saliency"].undefined_on["token ids"]
 
 
 def test_explainers_say_which_models_they_cannot_explain() -> None:
@@ -334,7 +336,7 @@ def test_explainers_say_which_models_they_cannot_explain() -> None:
         "number": plain.asked(Regression()),
     }
     why = {
-        name: {label for label, item in ALL.items() if modality.why_not_explainable(item, model)}
+        name: {label for label, item in ALL.items() if item.why_unmet(model)}
         for name, model in given.items()
     }
     layers = {"grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam"}
@@ -343,7 +345,7 @@ def test_explainers_say_which_models_they_cannot_explain() -> None:
     assert why["scripted"] == layers | {"deep_lift", "lrp", "guided_backprop"}
     assert why["predicts"] > layers | {"saliency", "smoothgrad", "mfaba"}
     assert not why["predicts"] & {"lime", "kernel_shap", "occlusion", "rise", "feature_ablation"}
-    differentiable = [modality.is_differentiable(model) for model in given.values()]
+    differentiable = [model.is_differentiable for model in given.values()]
     assert differentiable == [True, False, True, True]
 
 

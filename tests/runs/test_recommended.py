@@ -69,8 +69,8 @@ def test_every_explainer_is_listed_with_its_cost_and_where_it_is_defined():
         terms = listed[name].split("; ")
         assert terms[-1] in (
             "any model",
-            "networks with gradients",
-            "networks whose layers show",
+            "models with gradients",
+            "models with accessible layers",
         ), name
         if getattr(kind, "kind", "feature") == "feature" and name != "symmetrised":
             assert "pass" in terms[-3] or "maps" in terms[-3], name

@@ -37,8 +37,8 @@ from heatproof.evaluation import (
     Scores,
     Span,
 )
+from heatproof.kinds import KINDS, DataKind
 from heatproof.models import Model
-from heatproof.models.modality import WORDS, Words
 from heatproof.rules import RULES, Severity
 from heatproof.statistics import Form
 from heatproof.statistics.cubes import Cube
@@ -162,9 +162,9 @@ class AxisResult:
         return self.task.modality or "image"
 
     @property
-    def words(self) -> Words:
+    def words(self) -> DataKind:
         """What this kind of data calls its samples and features."""
-        return WORDS[self.modality]
+        return KINDS[self.modality]
 
     @property
     def groups(self) -> int:

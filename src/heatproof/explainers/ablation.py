@@ -22,17 +22,18 @@ from heatproof.explainers.masking import (
     readouts,
     spread_out,
 )
+from heatproof.explainers.over_features import OverFeatures
 from heatproof.features import GroupingField, Hiding, Pixels, count, spatial, spread
 from heatproof.features.fill import Fill, changeable, ground, labels, origins
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch
 
 ChangeFeature = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
 """(owner, feature, draw), all (R,) → versions of the samples `owner` in which `feature` is changed, with or without aux."""
 
 
 @dataclass(frozen=True, config=STRICT)
-class FeatureAblation(Method):
+class FeatureAblation(OverFeatures):
     """Feature ablation: f_t(x) − f_t(x without the feature), at every position of the feature.
 
     `features` groups the input. `Pixels()` are single positions of images and series, single columns and single
@@ -54,6 +55,7 @@ class FeatureAblation(Method):
     """
 
     name: ClassVar[str] = "feature_ablation"
+    cost = "1 pass per feature"
 
     features: GroupingField = Pixels()
     fill: Fill = "zero"
@@ -93,7 +95,7 @@ class FeatureAblation(Method):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FeaturePermutation(Method):
+class FeaturePermutation(OverFeatures):
     """Feature permutation: the mean over `draws` of f_t(x) − f_t(x with the feature's values replaced).
 
     The usual method exchanges a feature among the samples of a batch, so a map depends on the rest of the batch. Here
@@ -118,6 +120,7 @@ class FeaturePermutation(Method):
 
     name: ClassVar[str] = "feature_permutation"
     stochastic: ClassVar[bool] = True
+    cost = "`draws` passes per feature"
 
     features: GroupingField = Pixels()
     draws: Annotated[int, Field(ge=1)] = 1

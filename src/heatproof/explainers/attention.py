@@ -22,8 +22,9 @@ from heatproof.explainers.attention_parts import attend, attend_heads
 from heatproof.explainers.cam import enlarged
 from heatproof.explainers.cam_layer import find_layer, refuse_averages
 from heatproof.explainers.gradient import normalised, rows_of, slices
+from heatproof.explainers.undefined import NEEDS_TOKENS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 
@@ -54,10 +55,14 @@ class Attentions(TorchFunctionMode):
 
 
 @dataclass(frozen=True, config=STRICT)
-class _OfAttention(Method):
+class _OfAttention(Explainer):
     """What rollout and Chefer's relevance share: whose attention is read, and where the tokens lie."""
 
     name: ClassVar[str]
+    requires = ("layers",)
+    undefined_on = NEEDS_TOKENS
+    hooks_into_network = True
+    cost = "1 pass and its gradient"
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise for a smoothed model and for samples that are neither images (C, H, W) nor texts (L,)."""

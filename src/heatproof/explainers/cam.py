@@ -14,18 +14,23 @@ from torch import Tensor, nn
 from heatproof.errors import UserError
 from heatproof.explainers.cam_layer import Site, find_layer, first_tensor, refuse_averages
 from heatproof.explainers.gradient import normalised, rows_of, slices
+from heatproof.explainers.undefined import NEEDS_A_GRID
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 MODES = {2: "linear", 3: "bilinear", 4: "trilinear"}
 """How maps of samples with so many dimensions are enlarged."""
 
 
 @dataclass(frozen=True, config=STRICT)
-class _ClassActivation(Method):
+class _ClassActivation(Explainer):
     """The parameters of Grad-CAM and its kin, which differ in what they multiply features by (`_WEIGHTS`)."""
 
     name: ClassVar[str]
+    requires = ("layers",)
+    undefined_on = NEEDS_A_GRID
+    hooks_into_network = True
+    cost = "1 pass and its gradient"
 
     layer: str | None = None
     relu: bool = True

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from heatproof import rand
 from heatproof.errors import UserError
+from heatproof.explainers.undefined import except_on
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 
 @dataclass(frozen=True, config=STRICT)
-class RandomMap(Method):
+class RandomMap(Explainer):
     """Standard normal noise, independent between any two different inputs; (B, …) in the shape of the input.
 
     The draws are keyed by seed, sample id and the input's content. The same input twice gives the same map, so the
@@ -32,6 +33,7 @@ class RandomMap(Method):
     name: ClassVar[str] = "random"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = True
+    cost = "no pass"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target and the weights play no part."""
@@ -39,7 +41,7 @@ class RandomMap(Method):
 
 
 @dataclass(frozen=True, config=STRICT)
-class WeightNoise(Method):
+class WeightNoise(Explainer):
     """Standard normal noise, independent between any two inputs and any two networks; (B, …) like the input.
 
     The draws are keyed by the model's weights, seed, sample id and content. So a map changes completely with the
@@ -54,6 +56,7 @@ class WeightNoise(Method):
     name: ClassVar[str] = "weight_noise"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = True
+    cost = "no pass"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …); the target plays no part."""
@@ -91,7 +94,7 @@ def content_words(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, config=STRICT)
-class SobelEdges(Method):
+class SobelEdges(Explainer):
     """|∇ grey(x)| by Sobel's 3×3 filters, in data units per pixel, the same for all channels; (B, C, H, W).
 
     Grey is 0.299 R + 0.587 G + 0.114 B of three channels, the mean of any other number. The border is repeated.
@@ -104,6 +107,8 @@ class SobelEdges(Method):
 
     name: ClassVar[str] = "sobel"
     control: ClassVar[bool] = True
+    undefined_on = except_on("only pictures have edges", "image")
+    cost = "no pass"
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise unless samples are images (C, H, W)."""

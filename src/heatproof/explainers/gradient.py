@@ -17,8 +17,9 @@ from heatproof.errors import UserError
 from heatproof.explainers.baselines import REFERENCES, Baseline, starting_points
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
+from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer, Requirement
 
 Quadrature = Literal[
     "gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"
@@ -60,8 +61,11 @@ def input_gradient(
     return joined(gradients), joined(logits)
 
 
-class FromBaseline(Method):
+class FromBaseline(Explainer):
     """A method whose maps, in expectation, sum to f_t(x) − f_t(b) for its baseline b (completeness)."""
+
+    requires: ClassVar[tuple[Requirement, ...]] = ("gradients",)
+    undefined_on = NEEDS_VECTORS
 
     baseline: Any
 
@@ -144,7 +148,7 @@ def rows_of(
 
 
 @dataclass(frozen=True, config=STRICT)
-class Saliency(Method):
+class Saliency(Explainer):
     """|∂f_t/∂x|, or the signed gradient with `absolute=False`; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2))
@@ -154,6 +158,9 @@ class Saliency(Method):
     """
 
     name: ClassVar[str] = "saliency"
+    requires = ("gradients",)
+    undefined_on = NEEDS_VECTORS
+    cost = "1 pass and its gradient"
 
     absolute: bool = True
 
@@ -164,7 +171,7 @@ class Saliency(Method):
 
 
 @dataclass(frozen=True, config=STRICT)
-class InputXGradient(Method):
+class InputXGradient(Explainer):
     """x · ∂f_t/∂x with the normalised input x; (B, …) in the shape of the input.
 
     >>> model = Model(torch.nn.Linear(3, 2, bias=False))
@@ -175,6 +182,9 @@ class InputXGradient(Method):
     """
 
     name: ClassVar[str] = "input_x_gradient"
+    requires = ("gradients",)
+    undefined_on = NEEDS_VECTORS
+    cost = "1 pass and its gradient"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -201,6 +211,7 @@ class IntegratedGradients(FromBaseline):
     """
 
     name: ClassVar[str] = "integrated_gradients"
+    cost = "`steps` passes and their gradients"
 
     steps: Annotated[int, Field(ge=1)] = 50
     baseline: Baseline = 0.0
@@ -263,6 +274,8 @@ class GradientShap(FromBaseline):
 
     name: ClassVar[str] = "gradient_shap"
     stochastic: ClassVar[bool] = True
+    cost = "`samples` passes and their gradients"
+
     stratified: ClassVar[bool] = False
 
     samples: Annotated[int, Field(ge=1)] = 5
@@ -329,6 +342,8 @@ class ExpectedGradients(GradientShap):
     """
 
     name: ClassVar[str] = "expected_gradients"
+    cost = "`samples` passes and their gradients"
+
     stratified: ClassVar[bool] = True
 
     samples: Annotated[int, Field(ge=1)] = 50

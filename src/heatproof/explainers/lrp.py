@@ -29,8 +29,9 @@ from heatproof.explainers.lrp_rules import (
     gamma_rule,
     z_plus,
 )
+from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 Composite = Literal[
     "epsilon",
@@ -44,7 +45,7 @@ Composite = Literal[
 
 
 @dataclass(frozen=True, config=STRICT)
-class Lrp(Method):
+class Lrp(Explainer):
     """Relevance R of every input, from R = f_t at the output and one rule per layer; (B, …) in the shape of the input.
 
     A linear layer z_k = Σ_j x_j w_jk + b_k passes back R_j = Σ_k z_jk / z_k · R_k, where the shares z_jk are x_j w_jk
@@ -64,6 +65,10 @@ class Lrp(Method):
     """
 
     name: ClassVar[str] = "lrp"
+    requires = ("gradients", "layers")
+    undefined_on = NEEDS_VECTORS
+    hooks_into_network = True
+    cost = "1 pass and its gradient"
 
     composite: Composite = "epsilon_plus"
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-6

@@ -14,16 +14,27 @@ from torch import Tensor
 from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
+from heatproof.explainers.undefined import HAS_NO_ORDER, NEEDS_VECTORS, on
 from heatproof.features import spatial
 from heatproof.features.fill import is_set, origins
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 Readout = Literal["probability", "logit"]
+_OCCLUSION_UNDEFINED_ON = {**HAS_NO_ORDER, **NEEDS_VECTORS}
+_RISE_UNDEFINED_ON = {
+    **HAS_NO_ORDER,
+    **on("its smooth masks need positions in a row, and columns of a table have no order", "table"),
+    **on(
+        "its smooth masks are made for images, volumes and series; use lime or kernel_shap with features: tokens",
+        "text",
+        "token ids",
+    ),
+}
 
 
 @dataclass(frozen=True, config=STRICT)
-class Occlusion(Method):
+class Occlusion(Explainer):
     """Occlusion: how much the target's score drops when a window is covered.
 
     A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
@@ -44,6 +55,9 @@ class Occlusion(Method):
     """
 
     name: ClassVar[str] = "occlusion"
+    undefined_on = _OCCLUSION_UNDEFINED_ON
+    cost = "1 pass per window"
+
     window: Annotated[int, Field(ge=1)] = 16
     stride: Annotated[int, Field(ge=1)] = 8
     fill: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -110,7 +124,7 @@ class Occlusion(Method):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Rise(Method):
+class Rise(Explainer):
     """RISE: the mean of random smooth masks, weighted by the target's score under each.
 
     A mask is a grid of `grid` cells per axis, each kept with probability `keep`, enlarged bilinearly to one cell more
@@ -129,6 +143,9 @@ class Rise(Method):
 
     name: ClassVar[str] = "rise"
     stochastic: ClassVar[bool] = True
+    undefined_on = _RISE_UNDEFINED_ON
+    cost = "`samples` passes"
+
     samples: Annotated[int, Field(ge=2)] = 1000
     grid: Annotated[int, Field(ge=2)] = 7
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.5

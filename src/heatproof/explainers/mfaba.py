@@ -12,13 +12,13 @@ from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.explainers.gradient import normalised, per_row, rows_of, slices
+from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.models.modality import NO_CLASSES
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 
 @dataclass(frozen=True, config=STRICT)
-class Mfaba(Method):
+class Mfaba(Explainer):
     """−Σ_j (x_{j+1} − x_j) · ∂p_t/∂x (x_j) along a descent of the target's probability p_t; (B, …) like the input.
 
     The path begins at the input x_0 = x and takes one to `steps` steps, until another class is predicted. "sharp",
@@ -37,6 +37,9 @@ class Mfaba(Method):
     """
 
     name: ClassVar[str] = "mfaba"
+    requires = ("gradients", "class probabilities")
+    undefined_on = NEEDS_VECTORS
+    cost = "`steps` passes and their gradients"
 
     steps: Annotated[int, Field(ge=1)] = 50
     step: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.001
@@ -103,7 +106,7 @@ def _probability_gradient(
         logits = model.logits(leaf.clone(), aux)
         probability = model.task.probability(logits)
         if probability is None or not model.task.exclusive:
-            raise UserError(f"mfaba {NO_CLASSES.format(model.task.name)}")
+            raise UserError(f"mfaba reads class probabilities, and {model.task.name} has none")
         chosen = probability.gather(1, target[:, None]).sum()
         if not chosen.requires_grad:
             raise UserError(f"the output of {model.name} carries no gradient back to its input")

@@ -28,8 +28,9 @@ from heatproof.explainers.gradient import (
     rows_of,
     slices,
 )
+from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 _KINKED: dict[str, Callable[..., Any]] = {
     **{
@@ -142,6 +143,9 @@ class DeepLift(FromBaseline):
     """
 
     name: ClassVar[str] = "deep_lift"
+    requires = ("gradients", "layers")
+    hooks_into_network = True
+    cost = "2 passes and a gradient"
 
     baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
@@ -320,7 +324,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, config=STRICT)
-class GuidedBackprop(Method):
+class GuidedBackprop(Explainer):
     """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
 
     ReLU-like are relu, relu6 and clamps from below at 0, called in any way.
@@ -332,6 +336,10 @@ class GuidedBackprop(Method):
     """
 
     name: ClassVar[str] = "guided_backprop"
+    requires = ("gradients", "layers")
+    undefined_on = NEEDS_VECTORS
+    hooks_into_network = True
+    cost = "1 pass and its gradient"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

@@ -15,6 +15,7 @@ from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import Readout, readouts, spread_out
+from heatproof.explainers.over_features import OverFeatures
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.features import (
     Grouping,
@@ -28,7 +29,7 @@ from heatproof.features import (
 )
 from heatproof.features.fill import Fill, changeable, ground, kept_only, origins
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method, name_of
+from heatproof.types import STRICT, Batch, name_of
 
 _MAX_FEATURES = 4096
 _MAX_MASK_VALUES = 1 << 23
@@ -42,7 +43,7 @@ _PAIRS_WITHOUT_RIDGE = 6
 
 
 @dataclass(frozen=True, config=STRICT)
-class Lime(Method):
+class Lime(OverFeatures):
     """LIME: a weighted ridge regression of the target's score on random subsets of features.
 
     Each of `samples` subsets z ∈ {0, 1}ⁿ keeps a feature with probability ½; the first keeps all, the others come in
@@ -64,6 +65,8 @@ class Lime(Method):
 
     name: ClassVar[str] = "lime"
     stochastic: ClassVar[bool] = True
+    cost = "`samples` passes"
+
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Superpixels()
     fill: Fill = "zero"
@@ -96,7 +99,7 @@ class Lime(Method):
 
 
 @dataclass(frozen=True, config=STRICT)
-class KernelShap(Method):
+class KernelShap(OverFeatures):
     """KernelSHAP: Shapley values of the features by a constrained weighted regression.
 
     Coalitions z are drawn in pairs of complements, sizes in proportion to the Shapley kernel and balanced over features
@@ -117,6 +120,8 @@ class KernelShap(Method):
 
     name: ClassVar[str] = "kernel_shap"
     stochastic: ClassVar[bool] = True
+    cost = "`samples` passes"
+
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Patches()
     fill: Fill = "zero"

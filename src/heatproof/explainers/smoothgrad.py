@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import Field
@@ -15,8 +16,9 @@ from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.gradient import Saliency, per_row, slices
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
+from heatproof.explainers.undefined import CARRIES_NO_NOISE
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer, Method, adopted, name_of
+from heatproof.types import STRICT, Batch, Explainer, name_of, wrap_explainer
 
 _SIGNED_GRADIENT = Saliency(absolute=False)
 
@@ -81,10 +83,12 @@ def noisy_moments(
 
 
 @dataclass(frozen=True, config=STRICT)
-class _NoisyCopies(Method):
+class _NoisyCopies(Explainer):
     """Parameters and computation that SmoothGrad, SmoothGradSquared and VarGrad share."""
 
     stochastic: ClassVar[bool] = True
+    undefined_on = CARRIES_NO_NOISE
+    cost = "`samples` maps of the inner one"
 
     of: Any = _SIGNED_GRADIENT
     samples: Annotated[int, Field(ge=1)] = 20
@@ -93,15 +97,34 @@ class _NoisyCopies(Method):
     error: RequestedError = None
 
     def __post_init__(self) -> None:
-        if not callable(self.of) or isinstance(self.of, type) or adopted(self.of).kind != "feature":
+        if (
+            not callable(self.of)
+            or isinstance(self.of, type)
+            or wrap_explainer(self.of).kind != "feature"
+        ):
             raise UserError(
                 f"{name_of(self)} needs a feature explainer in `of`, such as Saliency(absolute=False), got {self.of!r}"
             )
-        object.__setattr__(self, "of", adopted(self.of))
+        object.__setattr__(self, "of", wrap_explainer(self.of))
+
+    @property
+    def hooks_into_network(self) -> bool:  # type: ignore[override]
+        """Whether the inner explainer looks for layers that the network may lack."""
+        return bool(self.of.hooks_into_network)
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise what the inner explainer raises for this model or sample shape."""
         self.of.check(model, shape)
+
+    def why_unmet(self, model: Model) -> str:
+        """Return why the model lacks what the inner explainer requires; empty where it does not."""
+        reason: str = self.of.why_unmet(model)
+        return reason
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy whose inner explainer is configured; raise `UserError` where either is undefined."""
+        configured = super().configured_for(model, sample)
+        return replace(configured, of=self.of.configured_for(model, sample))
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

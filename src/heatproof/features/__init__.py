@@ -1,5 +1,6 @@
 """Groupings of inputs into features: pixels, patches, superpixels, windows, tokens and elements."""
 
+from heatproof.features.defaults import default_features, with_default_features
 from heatproof.features.groupings import (
     GROUPINGS,
     Elements,
@@ -34,9 +35,10 @@ __all__ += [
     "Tokens",
     "Windows",
     "count",
+    "default_features",
     "fixed",
     "grouping",
     "keep",
     "pool",
 ]
-__all__ += ["segment_means", "spatial", "spread"]
+__all__ += ["segment_means", "spatial", "spread", "with_default_features"]

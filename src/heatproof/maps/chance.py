@@ -13,26 +13,22 @@ from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.evaluation import Chance
+from heatproof.kinds import GRAPH, KINDS, kind_of_shape
 from heatproof.maps.similarity import Profile, profile
-from heatproof.types import KIND_BY_DIMENSIONS
 
 K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
-USUAL_K: dict[str, int | float] = {"image": 100, "series": 0.1, "table": 0.1, "volume": 0.1}
-"""How many of the largest values Jaccard compares where a study leaves it open: 100 in images, else a tenth."""
-WINDOWED = {"volume": 3, "image": 2, "series": 1}
-"""Over how many dimensions SSIM's windows reach; columns, elements and tokens have no neighbours, and so no SSIM."""
 
 
 def profile_of(
     maps: Tensor, kind: str, k: int | float | str = "usual", windows: bool = True
 ) -> Profile:
-    """The profile of maps (B, …) of a kind of data, as `heatproof.models.modality` names it; SSIM only with `windows`.
+    """Return the profile of maps (B, …) of a kind of data, by its name; SSIM only with `windows`.
 
     >>> [profile_of(torch.rand(2, 3, 16, 16), kind).windows is None for kind in ("image", "set")]
     [False, True]
     """
-    dims = WINDOWED.get(kind, 0) if windows else 0
-    return profile(maps, USUAL_K.get(kind, 0.1) if isinstance(k, str) else k, dims=dims)
+    dims = KINDS[kind].ssim_dimensions if windows else 0
+    return profile(maps, KINDS[kind].top_k if isinstance(k, str) else k, dims=dims)
 
 
 def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Chance:
@@ -70,8 +66,8 @@ def check_k(k: int | float | str, shape: Sequence[int], evaluation: str) -> None
     Traceback (most recent call last):
     heatproof.errors.UserError: agreement's k must be below the 12 values of a map, got 50; try k=0.1
     """
-    usual, size = USUAL_K.get(KIND_BY_DIMENSIONS.get(len(shape), ""), 0.1), math.prod(shape)
-    chosen = usual if isinstance(k, str) else k
+    kind, size = kind_of_shape(shape) or GRAPH, math.prod(shape)
+    chosen = kind.top_k if isinstance(k, str) else k
     if chosen >= size:
         raise UserError(
             f"{evaluation}'s k must be below the {size} values of a map, got {chosen}; try k=0.1"

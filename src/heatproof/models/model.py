@@ -28,7 +28,7 @@ from heatproof.models.network import (
 )
 from heatproof.models.norms import quick_norms
 from heatproof.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
-from heatproof.models.tasks import Binary, Classification, Task, as_task
+from heatproof.models.tasks import Binary, Classification, Task, as_task, has_probability
 from heatproof.types import Batch
 
 Read = Callable[[Any, Mapping[str, Tensor]], Tensor]
@@ -112,6 +112,20 @@ class Model:
             self._lay_channels_last()
         if device is not None:
             self.to(device)
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether the network has gradients and layers; ONNX graphs and scikit-learn classifiers have none.
+
+        >>> Model(torch.nn.Linear(1, 2)).is_differentiable
+        True
+        """
+        return bool(getattr(self.module, "differentiable", True))
+
+    @property
+    def has_probability(self) -> bool:
+        """Whether the task has probabilities."""
+        return has_probability(self.task)
 
     @property
     def passes(self) -> int:

@@ -22,7 +22,7 @@ from heatproof.drawing.methods import Look, settings_of
 from heatproof.drawing.plots import Mark, mark, of_marks
 from heatproof.drawing.prose import number, records
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
-from heatproof.models.modality import WORDS
+from heatproof.kinds import KINDS
 from heatproof.report.findings import PILOT, unreadable
 
 MOST_ROWS = 12
@@ -296,7 +296,7 @@ class ProofSheet:
     @property
     def chips(self) -> list[tuple[str, str]]:
         """What limits the sentence, each with its class: few samples, lost predictions, other axes, axes not run."""
-        words = self.here[0].words if self.here else WORDS["image"]
+        words = self.here[0].words if self.here else KINDS["image"]
         n = max((len(j.cube.samples) for j in self.here), default=0)
         groups = max((j.groups for j in self.here), default=0)
         said = f"{n} {words.sample if n == 1 else words.samples}" + (

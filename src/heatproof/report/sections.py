@@ -26,7 +26,7 @@ from heatproof.drawing.pieces import file_part
 from heatproof.drawing.plots import Mark, of_marks, spot
 from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.drawing.tables import Row
-from heatproof.models.modality import WORDS, Words
+from heatproof.kinds import KINDS, DataKind
 from heatproof.report.components import Component
 from heatproof.report.draw import Looks
 from heatproof.report.findings import findings_here, unreadable
@@ -75,9 +75,9 @@ class Section:
     axes: list[AxisSection]
 
     @property
-    def words(self) -> Words:
+    def words(self) -> DataKind:
         """How the data are spoken of."""
-        return self.proof.here[0].words if self.proof.here else WORDS["image"]
+        return self.proof.here[0].words if self.proof.here else KINDS["image"]
 
     @property
     def about(self) -> str:

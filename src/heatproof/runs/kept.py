@@ -19,7 +19,7 @@ from heatproof.runs import digests, tables
 from heatproof.runs.directory import PartKey, RunDirectory
 from heatproof.runs.study import registry
 from heatproof.subject import Subject
-from heatproof.types import Batch, Function
+from heatproof.types import Batch, CallableExplainer
 
 MAPS = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "sample")]
@@ -125,7 +125,7 @@ def _kept_subjects(
         return Subject(
             BatchRunner(no_model, len(ids)),
             _batch(ids, modality, maps, data),
-            explainers={explainer: Function(_no_explainer) for explainer in maps},
+            explainers={explainer: CallableExplainer(_no_explainer) for explainer in maps},
             seed=manifest.study.seed,
             target=torch.tensor([predicted[sample] for sample in ids]),
             _references=references,

@@ -32,9 +32,9 @@ from pydantic import (
 
 from heatproof.data import Data
 from heatproof.errors import Damaged, UserError
+from heatproof.kinds import kind_of
 from heatproof.models import Model
 from heatproof.models.guards import missing_normalisation, untrained_head
-from heatproof.models.modality import WORDS, modality
 from heatproof.runs import atomic, digests, storage
 from heatproof.runs.differences import DERIVED, differences, joined, plain
 from heatproof.runs.storage import Place, files, tried
@@ -367,13 +367,13 @@ def task(model: Model, sample: Batch) -> dict[str, str]:
     >>> task(Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, 3, 8, 8)))["unit"]
     'pixel'
     """
-    kind = modality(model, sample)
+    kind = kind_of(model, sample)
     return {
-        "modality": kind,
+        "modality": kind.name,
         "task": model.task.name,
         "readout": model.task.readout,
         "unchanged": model.task.unchanged,
-        "unit": WORDS[kind].part,
+        "unit": kind.part,
     }
 
 

@@ -20,10 +20,10 @@ from heatproof.data.sequences import spelled
 from heatproof.drawing.forms import layout
 from heatproof.errors import Damaged
 from heatproof.evaluation import GalleryImage, GalleryItem
+from heatproof.kinds import IMAGE, kind_of_shape
 from heatproof.runs import digests
 from heatproof.runs.directory import RunDirectory
 from heatproof.runs.storage import Place
-from heatproof.types import KIND_BY_DIMENSIONS
 
 GALLERY = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "evaluation", "condition")]
@@ -77,7 +77,7 @@ def _seen(
     x, aux = e.image.detach().cpu(), {name: tensor.detach().cpu() for name, tensor in e.aux.items()}
     values = None if e.map is None else e.map.detach().float().cpu()
     if x.is_floating_point() and "mask" not in aux and "adjacency" not in aux:
-        kind = KIND_BY_DIMENSIONS[x.ndim]
+        kind = (kind_of_shape(x.shape) or IMAGE).name
         picture = x.float() if x.ndim < 4 else _planes(x.float(), 1.0)
         picture = _shrink(picture if x.ndim > 1 else picture[None], side)
         if values is not None:

@@ -13,7 +13,6 @@ from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Evaluation, Pairwise
 from heatproof.models import Model
 from heatproof.models.guards import check_arguments
-from heatproof.models.modality import modality, why_not_explainable, why_undefined
 from heatproof.models.precision import Precision, check_precision
 from heatproof.models.tasks import has_probability
 from heatproof.rules import check_rules
@@ -22,12 +21,11 @@ from heatproof.runs.directory import Job, PartKey, RunDirectory
 from heatproof.runs.manifest import Study
 from heatproof.runs.references import load_references
 from heatproof.runs.study import registry
-from heatproof.runs.study.recommended import RECOMMENDED, WHY, recommended
+from heatproof.runs.study.recommended import RECOMMENDED, recommended
 from heatproof.runs.usual import (
     with_evident_task,
     with_references,
     with_usual_features,
-    with_usual_readouts,
 )
 from heatproof.types import Batch, Explainer, Stored, name_of, parameters
 
@@ -220,20 +218,17 @@ def make_plan(
     reasons = {}
     if RECOMMENDED in methods:
         first = _first_sample(next(iter(datasets.values())))
-        methods = with_usual_features(
-            {name: registry.EXPLAINERS[name]() for name in WHY}, models, first
-        )
-        reasons = recommended(methods, models, first)
-        methods = {name: methods[name] for name in reasons}
-    methods = with_references(with_usual_readouts(methods, models), datasets, seed, references)
+        reasons = recommended(models, first)
+        methods = {name: registry.EXPLAINERS[name]() for name in reasons}
+    methods = with_references(methods, datasets, seed, references)
     for source in datasets.values():
         first = _first_sample(source)
-        methods, judges = (with_usual_features(items, models, first) for items in (methods, judges))
+        judges = with_usual_features(judges, models, first)
         for network in sorted(
             models.values(), key=lambda model: has_probability(model.task)
         ):  # what all can read
             judges = {name: item.suited(network, first) for name, item in judges.items()}
-        _check_fits(source, first, models, methods, judges)
+        methods = _configured_explainers(source, first, models, methods, judges)
     _check_something_to_judge(judges, methods)
     kept = _kept(keep_maps, datasets)
     settings = (
@@ -292,15 +287,16 @@ def check_whole(what: str, value: Any, least: int | None = None) -> None:
         raise UserError(f"{what} must be at least {least}, got {value}")
 
 
-def _check_fits(
+def _configured_explainers(
     source: Data,
     first: Batch,
     models: Mapping[str, Model],
     explainers: Mapping[str, Explainer],
     evaluations: Mapping[str, Evaluation],
-) -> None:
-    """Raise `UserError` where samples such as the first do not fit a model, an explainer or an evaluation."""
+) -> dict[str, Explainer]:
+    """Return the explainers for samples such as the first; raise where something does not fit."""
     shape = tuple(first.x.shape[1:])
+    configured = dict(explainers)
     for evaluation in evaluations.values():
         evaluation.check(shape)
     for explainer in explainers.values():
@@ -309,9 +305,14 @@ def _check_fits(
     for model in models.values():
         _check_channels(model, source.name, shape)
         check_arguments(model, first.aux)
-        _check_defined(explainers, model, source.name, first)
-        for explainer in explainers.values():
-            explainer.check(model, shape)
+        problems = []
+        for name, explainer in configured.items():
+            try:
+                configured[name] = explainer.configured_for(model, first)
+            except UserError as error:
+                problems.append(error)
+        raise_all(problems, f"{model.name} on {source.name}")
+    return configured
 
 
 def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
@@ -321,16 +322,13 @@ def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:
             raise UserError(f"the {what} of model {model.name} has {channels}")
 
 
-def _check_defined(explainers: Mapping[str, Any], model: Model, source: str, first: Batch) -> None:
-    kind = modality(model, first)
-    lost = {name: why_undefined(name_of(item), kind) for name, item in explainers.items()}
-    lines = [f"{name}: {why}" for name, why in lost.items() if why]
-    if lines:
-        raise UserError(f"not defined on {kind} data such as {source}:\n  " + "\n  ".join(lines))
-    blind = {name: why_not_explainable(item, model) for name, item in explainers.items()}
-    lines = [f"{name}: {why}" for name, why in blind.items() if why]
-    if lines:
-        raise UserError(f"not possible with the model {model.name}:\n  " + "\n  ".join(lines))
+def raise_all(problems: Sequence[UserError], where: str) -> None:
+    """Raise the problem if there is one, or a list of them."""
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        lines = "\n  ".join(map(str, problems))
+        raise UserError(f"{where}:\n  {lines}")
 
 
 def _first_sample(source: Data) -> Batch:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 from heatproof.axes import Adopted
-from heatproof.axes.faithfulness.kinds import usual_windows
 from heatproof.data import Data
 from heatproof.errors import UserError
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.examples.training_set import examples
-from heatproof.features import Elements, Patches, Pixels, Slic, Superpixels
+from heatproof.features import with_default_features
+from heatproof.kinds import DataKind, kind_of
 from heatproof.models import Model
 from heatproof.models.guards import has_one_output
-from heatproof.models.modality import modality
 from heatproof.models.model import ONE_OUTPUT
-from heatproof.models.tasks import Binary, has_probability
+from heatproof.models.tasks import Binary
 from heatproof.runs.references import load_references
-from heatproof.types import Batch, Function
-
-OF_IMAGES = (Patches, Superpixels, Slic)
-"""The features that explainers and evaluations have by default, which only images have."""
+from heatproof.types import Batch
 
 
 def with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
@@ -36,20 +32,6 @@ def with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
     if set(labels) - {-1} == {0, 1}:
         return model.asked(Binary())
     raise UserError(f"{model.name} {ONE_OUTPUT}")
-
-
-def with_usual_readouts(
-    explainers: Mapping[str, Any], models: Mapping[str, Model]
-) -> dict[str, Any]:
-    """Explainers that read a probability unless told otherwise read the number itself where there is none."""
-    if all(has_probability(model.task) for model in models.values()):
-        return dict(explainers)
-    return {
-        name: replace(item, readout="logit")
-        if getattr(item, "readout", "") == "probability"
-        else item
-        for name, item in explainers.items()
-    }
 
 
 def with_references(
@@ -79,38 +61,20 @@ def with_references(
 
 
 def with_usual_features(
-    items: Mapping[str, Any], models: Mapping[str, Model], first: Batch
+    evaluations: Mapping[str, Any], models: Mapping[str, Model], first: Batch
 ) -> dict[str, Any]:
-    """Explainers or evaluations whose features were left at those of images with the usual ones of other data.
-
-    These are the columns of tables, windows of series, cubes of volumes, elements of sets and nodes of graphs.
-
-    >>> import torch
-    >>> from heatproof.explainers import Lime
-    >>> row = Batch(("a",), torch.zeros(1, 4))
-    >>> with_usual_features({"lime": Lime()}, {"net": Model(torch.nn.Linear(4, 2))}, row)["lime"].features
-    Pixels()
-    """
+    """Evaluations whose features were left at those of images with the usual ones of other data."""
     for model in models.values():
-        kind = modality(model, first)
-        items = {name: _with_usual_features(item, kind, first) for name, item in items.items()}
-    return dict(items)
+        kind = kind_of(model, first)
+        evaluations = {
+            name: _with_usual_features(item, kind, first) for name, item in evaluations.items()
+        }
+    return dict(evaluations)
 
 
-def _with_usual_features(item: Any, kind: str, first: Batch) -> Any:
+def _with_usual_features(item: Any, kind: DataKind, first: Batch) -> Any:
     if isinstance(item, Adopted):
         return replace(item, of=_with_usual_features(item.of, kind, first))
-    if isinstance(item, Function):
-        return replace(item, call=_with_usual_features(item.call, kind, first))
-    features = getattr(item, "features", None)
-    if not isinstance(features, OF_IMAGES) or not is_dataclass(item) or isinstance(item, type):
+    if not hasattr(item, "features") or not is_dataclass(item):
         return item
-    usual: dict[str, Any] = {"table": Pixels(), "set": Elements(), "graph": Elements()}
-    if kind == "series":
-        usual["series"] = usual_windows(first.x.shape[-1])
-    if kind == "volume":
-        usual["volume"] = Patches(size=max(1, min(first.x.shape[2:]) // 4))
-    left_open = any(
-        field.name == "features" and field.default == features for field in fields(item)
-    )
-    return replace(item, features=usual[kind]) if left_open and kind in usual else item
+    return with_default_features(item, kind, first.x.shape[1:])

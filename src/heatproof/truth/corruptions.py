@@ -10,8 +10,8 @@ from torch import Tensor
 
 from heatproof import rand
 from heatproof.explainers.controls import SobelEdges, content_words
+from heatproof.kinds import kind_of
 from heatproof.models import Model
-from heatproof.models.modality import modality
 from heatproof.truth.models import Summed
 from heatproof.types import Batch
 
@@ -53,7 +53,7 @@ def corrupted(
     maps = net.right(
         model.inputs(batch), (target + 1) % len(net.weight) if how == "class" else target
     )
-    key, kind = rand.keys(seed, batch.ids, "corrupted"), modality(model, batch)
+    key, kind = rand.keys(seed, batch.ids, "corrupted"), kind_of(model, batch).name
     match how:
         case "noise" | "random":
             for word in content_words(batch.x).unbind(1):

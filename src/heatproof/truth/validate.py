@@ -19,7 +19,7 @@ from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.calibration import sample_scores
 from heatproof.truth.corruptions import CONSTANT, GRADES, MINOR, RANDOM, RIGHT, corrupted
 from heatproof.truth.models import Truth, truths
-from heatproof.types import Function
+from heatproof.types import CallableExplainer
 
 QUICK, FULL = 8, 40
 """Samples of each model."""
@@ -101,7 +101,7 @@ def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
     maps = {}
     for name, (how, level) in GRADES.items():
         if how != "sobel" or "image" in truth.tags:
-            maps[name] = Function(partial(corrupted, how, level), stochastic=False)
+            maps[name] = CallableExplainer(partial(corrupted, how, level), stochastic=False)
     axes, evaluations = {}, {}
     for axis in AXES:
         tag = next((tag for tag in truth.tags if tag in axis.trial), None)

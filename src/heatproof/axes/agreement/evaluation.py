@@ -11,11 +11,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
+from heatproof.kinds import kind_of
 from heatproof.maps.chance import K, check_k, over_references, profile_of
 from heatproof.maps.similarity import Profile, compare, compare_all
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
-from heatproof.models.modality import modality
 from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch
 
@@ -86,7 +86,7 @@ class Agreement:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, other explainer and measure."""
-        kind = modality(subject.model, subject.batch)
+        kind = kind_of(subject.model, subject.batch).name
         maps, references = {}, {}
         for name in subject.explainers:
             maps[name] = PreparedMaps.of(subject.maps(name), kind, self.k)

@@ -28,11 +28,11 @@ from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
 from heatproof.evaluation import CLEAN, Condition, GalleryImage, Measure, Scores
 from heatproof.explainers.requested_error import counts_and_errors
+from heatproof.kinds import kind_of
 from heatproof.maps.chance import K, check_k
 from heatproof.maps.complexity import entropy, gini
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
-from heatproof.models.modality import modality
 from heatproof.models.randomised import (
     Scheme,
     is_randomisable,
@@ -240,7 +240,7 @@ class Dependence:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, condition, repeat and measure, explainer by explainer."""
-        kind = modality(subject.model, subject.batch)
+        kind = kind_of(subject.model, subject.batch).name
         for name, explainer in subject.explainers.items():
             clean = CleanMaps.of(subject, name, kind, self.k)
             yield from _descriptions(subject, clean, explainer)

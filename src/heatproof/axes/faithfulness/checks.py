@@ -11,13 +11,13 @@ from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import LEAKAGE, RETRAINING, frames
 from heatproof.axes.faithfulness.consistency import FEWEST, consistency
 from heatproof.axes.faithfulness.frames import primary_first
-from heatproof.axes.faithfulness.kinds import KINDS
 from heatproof.axes.faithfulness.retraining.leakage import LEAK_BITS, TELLTALE, leakage_summary
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.methods import looks, removal_words
 from heatproof.drawing.plots import Mark, cells, dots, mark, span
 from heatproof.drawing.prose import LISTED, at_least, listing, records, with_interval
 from heatproof.drawing.sheet import Plot
+from heatproof.kinds import IMAGE
 
 AGAIN = "retrained "
 Strategy = tuple[bool, str, str]
@@ -107,7 +107,7 @@ def leakage_charts(result: AxisResult) -> list[Chart | Panel]:
     """Bits that masks give away and pixels that are recognised, and a warning; or that nothing is known."""
     measured = leakage_rows(result)
     if measured.empty:
-        text = NOT_MEASURED if frames.words(result) is KINDS["image"] else NOT_MEASURABLE
+        text = NOT_MEASURED if frames.words(result) == IMAGE else NOT_MEASURABLE
         return [Panel("leakage", "Leakage", text, Markup(""))]
     titles = {"mask_bits": "Bits in the mask", "pixels": "Visible masks", "leak": "Leak"}
     measured_columns = set(measured.columns[measured.notna().any()])

@@ -12,14 +12,14 @@ from pydantic.dataclasses import dataclass
 
 from heatproof.axes.faithfulness import sweeps
 from heatproof.axes.faithfulness.curves import Readout
-from heatproof.axes.faithfulness.kinds import KINDS, check_kind, kind_of, usual
+from heatproof.axes.faithfulness.kinds import check_removable, defaults, kind_of_features
 from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
 from heatproof.features import GroupingField, Pixels, Tokens
+from heatproof.kinds import kind_of
 from heatproof.models import Model
-from heatproof.models.modality import modality
 from heatproof.models.tasks import Task, has_probability
 from heatproof.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
 from heatproof.subject import Subject
@@ -212,7 +212,7 @@ class Faithfulness:
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 
     Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `suited` chooses
-    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.usual`, as `readout` the
+    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.defaults`, as `readout` the
     probability of the class, or of a task without probabilities the explained number itself, and `against`.
 
     For every imputer, both orders of the map and every fraction there is one row per sample of `accuracy` (1 while the
@@ -288,7 +288,7 @@ class Faithfulness:
 
     def suited(self, model: Model, batch: Batch) -> Faithfulness:
         """The axis with what is None chosen for data such as this batch; data to remove nothing of is refused."""
-        check_kind(modality(model, batch), self.features)
+        check_removable(kind_of(model, batch), self.features)
         axis = self._reading(model.task)._finished(batch.x.shape[1:])
         if axis.against is None:
             labelled = (
@@ -325,7 +325,7 @@ class Faithfulness:
 
     def _finished(self, shape: Sequence[int]) -> Faithfulness:
         """The axis with what is None chosen for samples of this shape."""
-        chosen = usual(kind_of(shape, self.features), shape, self.features)
+        chosen = defaults(kind_of_features(shape, self.features), shape, self.features)
         missing = {name: value for name, value in chosen.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
 
@@ -363,7 +363,7 @@ class Faithfulness:
     def check(self, shape: Sequence[int]) -> None:
         """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
         all where something must be left."""
-        kind, axis = KINDS[kind_of(shape, self.features)], self._finished(shape)
+        kind, axis = kind_of_features(shape, self.features), self._finished(shape)
         if any(isinstance(imputer, OwnBaseline) for imputer in axis.imputers):
             raise UserError(
                 "own_baseline differs from explainer to explainer, so it is a baseline, not an imputer"
@@ -376,7 +376,7 @@ class Faithfulness:
         for imputer in (*axis.imputers, axis.baseline):
             if isinstance(imputer, Hidden) != text:
                 raise UserError(
-                    f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.instead}"
+                    f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.other_imputers}"
                 )
             if not text and not isinstance(imputer, OwnBaseline):
                 sweeps.try_imputer(imputer, shape)

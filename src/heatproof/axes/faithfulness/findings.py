@@ -10,7 +10,6 @@ from heatproof.axes.faithfulness import AXIS, RETRAINING, frames
 from heatproof.axes.faithfulness.checks import leakage_rows
 from heatproof.axes.faithfulness.consistency import consistency
 from heatproof.axes.faithfulness.frames import Reading
-from heatproof.axes.faithfulness.kinds import KINDS
 from heatproof.drawing.prose import (
     at_least,
     each,
@@ -22,6 +21,7 @@ from heatproof.drawing.prose import (
     with_interval,
 )
 from heatproof.evaluation import Measure
+from heatproof.kinds import IMAGE
 from heatproof.removal.imputers import NoisyLinear
 from heatproof.types import matches
 
@@ -135,7 +135,7 @@ def _leaks(result: AxisResult) -> Iterator[Finding]:
     filled = [imputer for imputer in used if matches(ONE_COLOUR, imputer)]
     # Only what learns from masks can use them: a model that was not trained on filled images has never seen one.
     retrained = (result.related["evaluation"] == RETRAINING.name).any()
-    if filled and retrained and frames.words(result) is KINDS["image"]:
+    if filled and retrained and frames.words(result) == IMAGE:
         who, other = listing(filled), [imputer for imputer in used if imputer not in filled]
         rank = (
             f"Rank by {listing(other)}"

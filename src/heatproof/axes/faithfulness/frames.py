@@ -11,13 +11,13 @@ import pandas as pd
 from heatproof import statistics
 from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import AXIS
-from heatproof.axes.faithfulness.kinds import KINDS, Kind
 from heatproof.axes.faithfulness.realism import POPULATION, area_and_interval
 from heatproof.drawing.methods import removal_words
 from heatproof.drawing.prose import listing
 from heatproof.evaluation import Condition, Measure
 from heatproof.explainers.controls import RandomMap
 from heatproof.features import Passages
+from heatproof.kinds import KINDS, DataKind
 from heatproof.removal.imputers import NoisyLinear
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Array, Cube
@@ -64,7 +64,7 @@ def better(measure: Measure) -> str:
     return f"{measure.better} is better"
 
 
-def words(result: AxisResult) -> Kind:
+def words(result: AxisResult) -> DataKind:
     """The words for the data of an axis; those for images where the manifest does not say."""
     kind = KINDS[result.modality]
     name = result.settings.get("features", {}).get("name")

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from heatproof.axes.faithfulness import curves, mask_bank, realism, sweeps
 from heatproof.axes.faithfulness.curves import Readout
-from heatproof.axes.faithfulness.kinds import KINDS
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept
 from heatproof.evaluation import Condition, GalleryImage, Scores
 from heatproof.features import Tokens, count, fixed, spread
+from heatproof.kinds import kind_of
 from heatproof.maps.undefined import NOT_FINITE, reasons
-from heatproof.models.modality import modality
 from heatproof.removal import OwnBaseline
 from heatproof.subject import Subject
 from heatproof.types import Batch, label_of
@@ -602,7 +601,7 @@ def _banked(shard: Shard, explained: Explained) -> Iterator[Scores]:
 
 
 def _one_segment(subject: Subject) -> str:
-    return f"the {KINDS[modality(subject.model, subject.batch)].sample} is one segment"
+    return f"the {kind_of(subject.model, subject.batch).sample} is one segment"
 
 
 def _strip(

@@ -23,9 +23,9 @@ from heatproof.evaluation import (
     Measure,
     Scores,
 )
+from heatproof.kinds import kind_of
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
-from heatproof.models.modality import modality
 from heatproof.models.tasks import REGION
 from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch
@@ -131,7 +131,7 @@ class Localisation:
 
     def suited(self, model: Model, batch: Batch) -> Localisation:
         """By regions where the data name them, else by mosaics, where samples are pictures and there are classes."""
-        kind = modality(model, batch)
+        kind = kind_of(model, batch).name
         by = self.by or (REGIONS if REGION in batch.aux else MOSAICS)
         if by == REGIONS and REGION not in batch.aux:
             raise UserError(
@@ -155,7 +155,7 @@ class Localisation:
             batch, excluded = mosaics(subject)
         else:
             batch, excluded = subject.batch, self._other_class_predicted(subject)
-        kind = modality(subject.model, batch)
+        kind = kind_of(subject.model, batch).name
         region = batch.aux[REGION].bool().cpu()
         there = _places(batch, region)
         unusable = _unusable_regions(region, there)

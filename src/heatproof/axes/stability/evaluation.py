@@ -14,7 +14,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.stability import perturbations as perturbing
-from heatproof.axes.stability.perturbations.kinds import checked_kind, kind_of_samples, measures
+from heatproof.axes.stability.perturbations.kinds import (
+    check_perturbable,
+    kind_of_samples,
+    measures,
+)
 from heatproof.batching import prefetch
 from heatproof.errors import UserError
 from heatproof.evaluation import (
@@ -29,13 +33,13 @@ from heatproof.evaluation import (
     Role,
     Scores,
 )
-from heatproof.maps.chance import USUAL_K, K, over_references
+from heatproof.kinds import IMAGE, DataKind, kind_of
+from heatproof.maps.chance import K, over_references
 from heatproof.maps.ranks import Ties
 from heatproof.maps.similarity import Profile, compare, compare_all, composite, profile
 from heatproof.maps.undefined import NOT_FINITE
 from heatproof.maps.undefined import reasons as undefined_reasons
 from heatproof.models import Model
-from heatproof.models.modality import modality
 from heatproof.models.tasks import at, has_probability, with_region
 from heatproof.subject import Subject
 from heatproof.types import STRICT, Batch, name_of
@@ -232,7 +236,7 @@ class Stability:
     def suited(self, model: Model, batch: Batch) -> Stability:
         """Return the evaluation with what was left open chosen for data such as this batch; raise if it does not apply."""
         takes_any_kind = all(getattr(p, "kind", "") is None for p in self.perturbations)
-        checked_kind(modality(model, batch), takes_any_kind)
+        check_perturbable(kind_of(model, batch), takes_any_kind)
         for perturbation in self.perturbations:
             if isinstance(perturbation, perturbing.OfTexts):
                 perturbation.needs(batch)
@@ -249,19 +253,19 @@ class Stability:
             )
         return self._for(kind_of_samples(batch.x.shape[1:]))
 
-    def _for(self, kind: perturbing.Kind) -> Stability:
+    def _for(self, kind: DataKind) -> Stability:
         """Return the evaluation with what was left open chosen for a kind of data."""
         chosen: dict[str, Any] = {}
         if self.k == "usual":
-            chosen["k"] = USUAL_K[kind]
+            chosen["k"] = kind.top_k
         if isinstance(self.perturbations, str):
-            preset = perturbing.OPEN[self.perturbations][kind]
+            preset = kind.presets[self.perturbations]
             chosen["perturbations"] = perturbing.KNOWN_PRESETS[preset]
         return replace(self, **chosen) if chosen else self
 
     def conditions(self) -> list[Condition]:
         """Return (condition, level) of each perturbation; left open, of those for images."""
-        chosen = self._for("image").perturbations
+        chosen = self._for(IMAGE).perturbations
         return [(perturbing.condition(p), perturbing.level(p)) for p in chosen]
 
     def check(self, shape: Sequence[int]) -> None:
@@ -275,7 +279,7 @@ class Stability:
             raise UserError(
                 f"stability's k must be below the {map_size} values of a map, got {chosen.k}; try k=0.01"
             )
-        if kind == "table" and sum(self.weights[1:]) == 0:
+        if not kind.ssim_dimensions and sum(self.weights[1:]) == 0:
             raise UserError(
                 f"stability of a table has no ssim, but weights {list(self.weights)} leave nothing else"
             )
@@ -283,7 +287,7 @@ class Stability:
     @property
     def _k(self) -> int | float:
         """How many of the largest values Jaccard compares, or which share of them; left open, that for images."""
-        return USUAL_K["image"] if isinstance(self.k, str) else self.k
+        return IMAGE.top_k if isinstance(self.k, str) else self.k
 
     # ---- one shard ---------------------------------------------------------------------------
 

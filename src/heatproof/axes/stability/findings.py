@@ -16,6 +16,7 @@ from heatproof.axes.stability.findings_texts import FAILURES, ORDINAL, SALIENT
 from heatproof.axes.stability.frames import Frames, frames
 from heatproof.axes.stability.perturbations import milder, title
 from heatproof.drawing.prose import each, number, plural, records, some, with_interval
+from heatproof.kinds import KINDS
 
 NEGLIGIBLE = 0.1
 """A calibrated score whose interval stays below this is next to nothing."""
@@ -58,7 +59,7 @@ def _at_chance(one: Frames, lost: pd.DataFrame) -> Iterator[Finding]:
     words = one.result.words
     smoothing, smoothed = _smoothing(one, names)
     fill = {"sample": words.sample, "samples": words.samples, "smoothing": smoothing}
-    change = _perturbations(texts.MILDER[_modality(one)]) | smoothed
+    change = _perturbations(KINDS[_modality(one)].milder) | smoothed
     seen = f"Calibrated score over all perturbations (0: maps of different samples): {scores}."
     yield texts.NEAR_CHANCE.filled(fill, names, seen=seen, change=change)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from heatproof.axes.contract import finding_template
 
 AXIS = "stability"
@@ -18,13 +16,6 @@ NEAR_CHANCE = finding_template(
     "maps are stable at all. {smoothing}",
     axis=AXIS,
 )
-MILDER: dict[str, Any] = {
-    "image": "fass-mild",
-    "volume": {"gaussian_noise": {"sigma": [0.005, 0.01, 0.03]}},
-    "series": {"jitter": {"sigma": [0.01, 0.03, 0.1]}},
-    "table": {"column_noise": {"sigma": [0.01, 0.03, 0.1]}},
-}
-"""Milder perturbations for each kind of data, as a study file has them."""
 NEAR_CHANCE_UNDER_CHANGE = finding_template(
     "near-chance-under-change",
     "Close to chance under {where}",

@@ -30,7 +30,7 @@ from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
 from heatproof.models import Model
 from heatproof.models.layers import activations
-from heatproof.types import Batch, Explainer, adopted, name_of
+from heatproof.types import Batch, Explainer, name_of, wrap_explainer
 
 Verdict = Literal["invariant", "equivariant", "neither"]
 NO_BALL = "token ids have no neighbours to perturb to"
@@ -137,7 +137,7 @@ def _score(
     criterion: Criterion,
 ) -> Estimate:
     """The mean over an orbit, with the noise floor of an explainer that draws random numbers."""
-    kind = adopted(explainer).kind
+    kind = wrap_explainer(explainer).kind
     if (kind == "feature") != criterion.moves:
         other = "equivariance" if kind == "feature" else "invariance"
         raise UserError(
@@ -147,7 +147,7 @@ def _score(
     explain = _explain(model, explainer, seed)
     clean = explain(orbit.batch, target)
     score = explanation_scores(orbit, explain, clean, target, criterion)
-    if not adopted(explainer).stochastic:
+    if not wrap_explainer(explainer).stochastic:
         return score
     second = _explain(model, explainer, seed + 1)(orbit.batch, target)
     return replace(score, noise_floor=compare(criterion.similarity, second, clean))
@@ -170,7 +170,7 @@ def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
 def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
     runner = BatchRunner(model, model.rows)
     return lambda batch, target: runner.explain(
-        adopted(explainer), type(explainer).__name__, batch, target, seed
+        wrap_explainer(explainer), type(explainer).__name__, batch, target, seed
     )
 
 

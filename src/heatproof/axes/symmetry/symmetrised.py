@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,16 @@ from heatproof.axes.symmetry.groups.contract import order_text, orders, probe, s
 from heatproof.errors import UserError, make
 from heatproof.explainers.gradient import draws, per_row
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Categorical, ExplanationKind, Stored, adopted, name_of
+from heatproof.types import (
+    STRICT,
+    Batch,
+    Categorical,
+    Explainer,
+    ExplanationKind,
+    Stored,
+    name_of,
+    wrap_explainer,
+)
 
 WHOLE = 1024
 """The largest group that is averaged over as a whole unless `n` says otherwise."""
@@ -37,11 +46,11 @@ def _an_explainer(of: Any) -> Any:
         raise UserError(
             f"{name_of(of)} has maps of the data as they are, and none of moved inputs to average over"
         )
-    return adopted(of)
+    return wrap_explainer(of)
 
 
 @dataclass(frozen=True, config=STRICT)
-class Symmetrised:
+class Symmetrised(Explainer):
     """Another explainer averaged over elements g₁ = id, g₂, …, g_n of a group.
 
     Feature explanations are moved back before they are averaged (the Reynolds operator),
@@ -69,7 +78,7 @@ class Symmetrised:
     seed: int | None = None
 
     @property
-    def kind(self) -> ExplanationKind:
+    def kind(self) -> ExplanationKind:  # type: ignore[override]
         """The kind of the inner explainer: feature, example or concept."""
         kind: ExplanationKind = self.of.kind
         return kind
@@ -80,15 +89,30 @@ class Symmetrised:
         return isinstance(self.of, Categorical) and self.of.categorical
 
     @property
-    def stochastic(self) -> bool:
+    def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the call's seed matters: for the inner explainer or for drawing the elements."""
         drawn = self.n is not None and self.n > 1 and self.seed is None
         return drawn or bool(self.of.stochastic)
 
     @property
-    def control(self) -> bool:
+    def control(self) -> bool:  # type: ignore[override]
         """Whether the inner explainer is a control."""
         return bool(self.of.control)
+
+    @property
+    def hooks_into_network(self) -> bool:  # type: ignore[override]
+        """Whether the inner explainer looks for layers that the network may lack."""
+        return bool(self.of.hooks_into_network)
+
+    def why_unmet(self, model: Model) -> str:
+        """Return why the model lacks what the inner explainer requires; empty where it does not."""
+        reason: str = self.of.why_unmet(model)
+        return reason
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy whose inner explainer is configured; raise `UserError` where either is undefined."""
+        configured = super().configured_for(model, sample)
+        return replace(configured, of=self.of.configured_for(model, sample))
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the group or the inner explainer does not fit, or the group is too large."""

@@ -74,6 +74,7 @@ class Captum(Adapter):
     """
 
     name: ClassVar[str] = "captum"
+    requires = ("gradients",)
 
     attribution: Object
     arguments: Arguments = None
@@ -196,6 +197,7 @@ class PytorchGradCam(Adapter):
     """
 
     name: ClassVar[str] = "pytorch_grad_cam"
+    requires = ("layers",)
 
     method: Object
     layer: str | tuple[str, ...] | None = None
@@ -267,6 +269,7 @@ class Zennit(Adapter):
     """
 
     name: ClassVar[str] = "zennit"
+    requires = ("gradients",)
 
     composite: Object
     attributor: Attributor = "gradient"

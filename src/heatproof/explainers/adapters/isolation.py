@@ -19,7 +19,7 @@ from heatproof.errors import UserError
 from heatproof.models import Model
 from heatproof.models.network import frozen_copy
 from heatproof.models.precision import weight_type
-from heatproof.types import Batch, Method
+from heatproof.types import Batch, Explainer
 
 FOREIGN_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -33,7 +33,7 @@ Compute = Callable[[nn.Module, Tensor, Tensor], Any]
 """(network, inputs (B, …), classes (B,)) -> maps, as a tensor or an array."""
 
 
-class Adapter(Method):
+class Adapter(Explainer):
     """An explainer of another library, whose first field says which."""
 
     name: ClassVar[str]

@@ -19,7 +19,7 @@ from torch import Tensor
 from heatproof.errors import UserError, nearest
 from heatproof.explainers.adapters.foreign import fingerprint
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 Maps = Mapping[str, NDArray[Any]]
 
@@ -80,7 +80,7 @@ class MapSource:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Precomputed(Method):
+class Precomputed(Explainer):
     """Maps that were computed elsewhere, by sample id; (B, …) in the shape of the input, or with one channel.
 
     `path` is an npz file, or a mapping of ids to arrays. The file holds one array per sample under its id, or the
@@ -95,6 +95,7 @@ class Precomputed(Method):
     """
 
     name: ClassVar[str] = "precomputed"
+    cost = "no pass"
 
     path: Annotated[Any, BeforeValidator(MapSource.of)]
 

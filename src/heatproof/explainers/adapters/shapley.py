@@ -17,7 +17,6 @@ from heatproof.explainers.adapters.isolation import Adapter, check_network, fore
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.models import Model
 from heatproof.models.loaders.sklearn import SklearnNetwork
-from heatproof.models.modality import is_differentiable
 from heatproof.types import STRICT, Batch
 
 
@@ -80,7 +79,7 @@ class Shap(Adapter):
             raise UserError(
                 f"{self._label} explains trees of scikit-learn, and {model.name} is a network"
             )
-        if self.method in ("gradient", "deep") and not is_differentiable(model):
+        if self.method in ("gradient", "deep") and not model.is_differentiable:
             raise UserError(
                 f"{self._label} reads gradients, and {model.name} gives none; use partition or tree"
             )

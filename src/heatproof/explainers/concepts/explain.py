@@ -23,7 +23,7 @@ from heatproof.explainers.gradient import slices
 from heatproof.models import Model
 from heatproof.models.layers import activations
 from heatproof.statistics import exact_share
-from heatproof.types import STRICT, Batch, Method
+from heatproof.types import STRICT, Batch, Explainer
 
 Output = Literal["sensitivity", "decision", "presence"]
 HeldOutShare = Annotated[float, Field(gt=0, le=0.5)]
@@ -64,10 +64,11 @@ class Classifier(NamedTuple):
 Fit = Callable[[Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 
 
-class _OfConcepts(Method, ABC):
+class _OfConcepts(Explainer, ABC):
     """What `Cav` and `Car` have in common: everything but their parameters and the classifier."""
 
     kind: ClassVar[Literal["concept"]] = "concept"
+    requires = ("layers",)
 
     concepts: ConceptsField
     layer: str

@@ -61,6 +61,8 @@ class Influence(ByExamples):
     """
 
     name: ClassVar[str] = "influence"
+    requires = ("gradients", "class probabilities")
+
     train: ExamplesField
     layers: Layers = ()
     damping: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -178,6 +180,8 @@ class TracIn(ByExamples):
     """
 
     name: ClassVar[str] = "tracin"
+    requires = ("gradients", "class probabilities")
+
     train: ExamplesField
     checkpoints: Checkpoints = ()
     learning_rates: Rates = ()

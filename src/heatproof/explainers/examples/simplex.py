@@ -27,6 +27,8 @@ class _ByLayer(ByExamples):
     """What is compared are the outputs of a layer."""
 
     name: ClassVar[str]
+    requires = ("layers",)
+
     train: Examples
     layer: str
 

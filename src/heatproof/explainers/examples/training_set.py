@@ -20,7 +20,7 @@ from heatproof.data.images import Resize
 from heatproof.data.sources import check_data_name
 from heatproof.errors import UserError, only_known
 from heatproof.models import Model
-from heatproof.types import Batch, Method
+from heatproof.types import Batch, Explainer
 
 KEPT_BYTES = 2**30
 """How much of what a model makes of the examples is kept for the next call, at most."""
@@ -228,7 +228,7 @@ ExamplesField = Annotated[Examples, BeforeValidator(examples)]
 """The type of a field that holds training examples and is also given by name in a study file."""
 
 
-class ByExamples(Method):
+class ByExamples(Explainer):
     """What explainers by training examples have in common; none of them draws random numbers."""
 
     kind: ClassVar[Literal["example"]] = "example"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from heatproof.errors import UserError
+from heatproof.explainers import EXPLAINERS
 from heatproof.models import Model
-from heatproof.models.modality import modality, terms_of, why_not_explainable, why_undefined
-from heatproof.types import Batch
+from heatproof.types import Batch, Explainer, name_of
 
 RECOMMENDED = "recommended"
 WHY = {
@@ -24,34 +23,33 @@ WHY = {
 """Candidates in their order: the first three that suit, never two of layers, and the controls."""
 
 
-def recommended(
-    made: Mapping[str, Any], models: Mapping[str, Model], first: Batch
-) -> dict[str, str]:
-    """Which of the candidates of `WHY`, `made` for such data, suit all models and samples such as the first, and why.
+def recommended(models: Mapping[str, Model], sample: Batch) -> dict[str, str]:
+    """Return which of the candidates of `WHY` are defined for all models and samples such as this one, and why.
 
     >>> import torch
-    >>> from heatproof.explainers import EXPLAINERS
     >>> net, row = Model(torch.nn.Linear(4, 2)), Batch(("a",), torch.zeros(1, 4))
-    >>> list(recommended({name: EXPLAINERS[name]() for name in WHY}, {"net": net}, row))
-    ['integrated_gradients', 'feature_ablation', 'random']
+    >>> list(recommended({"net": net}, row))
+    ['integrated_gradients', 'kernel_shap', 'lime', 'random']
     """
-    found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for name, why in WHY.items():
-        spare = (name == "grad_cam" and "chefer" in found) or (
-            len(found) > 2 and not made[name].control
-        )
-        if not spare and all(_suits(made[name], model, first) for model in models.values()):
-            found[name] = f"recommended: {name} {why} ({terms_of(name)})"
-    return found
+        explainer = EXPLAINERS[name]()
+        is_second_of_layers = name == "grad_cam" and "chefer" in chosen
+        is_fourth_method = len(chosen) > 2 and not explainer.control
+        if is_second_of_layers or is_fourth_method:
+            continue
+        if all(_is_defined(explainer, model, sample) for model in models.values()):
+            chosen[name] = f"recommended: {name} {why} ({explainer.terms()})"
+    return chosen
 
 
-def _suits(explainer: Any, model: Model, first: Batch) -> bool:
-    attends = any("attention" in type(part).__name__.lower() for part in model.module.modules())
+def _is_defined(explainer: Explainer, model: Model, sample: Batch) -> bool:
+    """Whether an explainer is defined for a model and such data; attention is looked for by the names of layers."""
+    layers = [type(layer).__name__.lower() for layer in model.module.modules()]
+    if name_of(explainer) == "chefer" and not any("attention" in layer for layer in layers):
+        return False
     try:
-        explainer.check(model, first.x.shape[1:])
+        explainer.configured_for(model, sample)
     except UserError:
         return False
-    blind = why_undefined(explainer.name, modality(model, first)) or why_not_explainable(
-        explainer, model
-    )
-    return not blind and (attends or explainer.name != "chefer")
+    return True

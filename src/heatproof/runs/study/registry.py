@@ -20,11 +20,9 @@ from heatproof.explainers.adapters.named import LIBRARIES, by_library
 from heatproof.features import GROUPINGS
 from heatproof.models import Model
 from heatproof.models.loaders import load_model
-from heatproof.models.modality import terms_of
 from heatproof.removal import CONTEXTUAL, IMPUTERS
 from heatproof.runs.study.recommended import RECOMMENDED
-from heatproof.types import adopted as adopted_explainer
-from heatproof.types import label_of, name_of
+from heatproof.types import label_of, name_of, wrap_explainer
 
 EXPLAINERS: dict[str, Any] = {
     **METHODS,
@@ -48,7 +46,11 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     'rotation 5°, ...'
     """
     if what in REGISTRIES:
-        terms = {name: f"; {terms_of(name)}" for name in EXPLAINERS} if what == "explainers" else {}
+        terms = (
+            {name: f"; {kind.terms()}" for name, kind in EXPLAINERS.items()}
+            if what == "explainers"
+            else {}
+        )
         return [
             (name, _summary(kind) + terms.get(name, "")) for name, kind in REGISTRIES[what].items()
         ]
@@ -138,7 +140,7 @@ def explainers(specs: Any) -> dict[str, Any]:
     if specs in (RECOMMENDED, [RECOMMENDED], {RECOMMENDED: RECOMMENDED}):
         return {RECOMMENDED: RECOMMENDED}
     return {
-        label: adopted_explainer(item)
+        label: wrap_explainer(item)
         for label, item in _labelled("explainer", EXPLAINERS, specs).items()
     }
 

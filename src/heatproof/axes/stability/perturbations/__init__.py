@@ -45,7 +45,7 @@ from heatproof.axes.stability.perturbations.texts import (
     WhiteSpace,
 )
 from heatproof.errors import BadParameter, inside, make, unknown
-from heatproof.types import Kind
+from heatproof.kinds import KINDS, KindName
 
 __all__ = [
     "FOR_SERIES",
@@ -71,7 +71,6 @@ __all__ += [
     "Identity",
     "Jitter",
     "Jpeg",
-    "Kind",
     "OccludingPatch",
     "Perturbation",
     "Rotation",
@@ -118,10 +117,9 @@ KNOWN_PRESETS: dict[str, tuple[Perturbation, ...]] = {
     ),
 }
 """The presets of any data."""
-_MILD: dict[Kind, str] = {"volume": "volume-mild", "series": "series-mild", "table": "table-mild"}
-OPEN: dict[str, dict[Kind, str]] = {
-    "usual": {"image": "fass-paper", **_MILD},
-    "mild": {"image": "fass-mild", **_MILD},
+OPEN: dict[str, dict[KindName, str]] = {
+    word: {kind.name: kind.presets[word] for kind in KINDS.values() if kind.presets}
+    for word in ("usual", "mild")
 }
 """What an evaluation may leave open until it knows the data: the preset for each kind."""
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}

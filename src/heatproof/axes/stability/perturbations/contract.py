@@ -11,7 +11,8 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from heatproof.errors import UserError
-from heatproof.types import KIND_BY_DIMENSIONS, Batch, Kind, label_of, name_of
+from heatproof.kinds import KindName, kind_of_shape
+from heatproof.types import Batch, label_of, name_of
 
 Family = Literal[
     "geometric",
@@ -25,7 +26,7 @@ Family = Literal[
     "other",
     "control",
 ]
-_SHAPES: dict[Kind, str] = {
+_SHAPES: dict[KindName, str] = {
     "image": "images (B, C, H, W)",
     "series": "series (B, C, T)",
     "table": "rows (B, F)",
@@ -36,7 +37,7 @@ OF_VOLUMES = frozenset(
 )
 OF_VOLUMES |= {"gaussian_blur", "occluding_patch"}
 """Perturbations of images that volumes (B, C, D, H, W) take too: rotation and elastic move each plane (H, W) alike."""
-INSTEAD: dict[Kind, str] = {
+INSTEAD: dict[KindName, str] = {
     "image": "for images there are rotation, brightness, jpeg and others (preset fass-paper)",
     "series": "for series there are jitter, scaling and time_shift (preset series-mild)",
     "volume": "for volumes there are rotation, translation, brightness, gaussian_noise and others (preset volume-mild)",
@@ -84,7 +85,7 @@ class Perturbation(Protocol):
     def family(self) -> Family: ...
 
     @property
-    def kind(self) -> Kind | None: ...
+    def kind(self) -> KindName | None: ...
 
     @property
     def unit(self) -> str: ...
@@ -109,7 +110,7 @@ class Usual:
     """What most built-in perturbations are: photometric, of images, and not random."""
 
     family: ClassVar[Family] = "photometric"
-    kind: ClassVar[Kind | None] = "image"
+    kind: ClassVar[KindName | None] = "image"
     unit: ClassVar[str] = ""
     magnitude_field: ClassVar[str] = ""
     stochastic: ClassVar[bool] = False
@@ -121,7 +122,7 @@ class Own:
 
     call: Callable[[Batch, int], Tensor]
     family: Family = "other"
-    kind: Kind | None = None
+    kind: KindName | None = None
     unit: str = ""
     magnitude_field: str = ""
     stochastic: bool = True
@@ -212,7 +213,8 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
     heatproof.errors.UserError: jitter needs series (B, C, T), got shape (B, 12); for tables there are column_noise ...
     """
     kind = perturbation.kind
-    data = KIND_BY_DIMENSIONS.get(len(shape))
+    data_kind = kind_of_shape(shape)
+    data = None if data_kind is None else data_kind.name
     voxels = data == "volume" and name_of(perturbation) in OF_VOLUMES
     if kind is not None and not ((data == kind or voxels) and min(shape) > 0):
         text = ", ".join(str(n) for n in ("B", *shape))

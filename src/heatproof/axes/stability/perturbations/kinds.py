@@ -1,6 +1,7 @@
-"""What stability means on each kind of data: what is perturbed, how maps are compared, and where it means nothing.
+"""What stability means on each kind of data: what is perturbed, and how maps are compared.
 
->>> measures("table"), measures("series")
+>>> from heatproof.kinds import SERIES, TABLE
+>>> measures(TABLE), measures(SERIES)
 (('spearman', 'jaccard', 'fass'), ('ssim', 'spearman', 'jaccard', 'fass'))
 """
 
@@ -9,49 +10,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heatproof.errors import UserError
+from heatproof.kinds import DataKind, kind_of_shape
 from heatproof.maps.similarity import COMPONENTS
-from heatproof.types import KIND_BY_DIMENSIONS, Kind
-
-_TOKENS = "a changed token is another word, and only you know which mean the same: name perturbations of texts (case, "
-_TOKENS += "white_space, synonyms, passage_order) or give your own"
-_ELEMENTS = "no perturbation is made for {}; symmetry with group: {} works, and so does certificate with features: "
-_ELEMENTS += "elements"
-NOT_PERTURBED: dict[str, str] = {
-    "text": _TOKENS,
-    "token ids": _TOKENS,
-    "set": _ELEMENTS.format("sets, whose elements have no order to be moved in", "permutation"),
-    "graph": _ELEMENTS.format(
-        "graphs, where a moved node takes its edges along", "node_permutation"
-    ),
-}
-"""Why stability is not defined on a kind of data."""
 
 
-def checked_kind(kind: str, own: bool = False) -> None:
-    """Refuse a kind of data, as `heatproof.models.modality` names it, that nothing but a user's `own` can perturb.
+def check_perturbable(kind: DataKind, own: bool = False) -> None:
+    """Refuse a kind of data without perturbations; `own` says that all of them are of the user's making.
 
-    >>> checked_kind("series")
-    >>> checked_kind("graph")
+    >>> from heatproof.kinds import GRAPH, SERIES
+    >>> check_perturbable(SERIES)
+    >>> check_perturbable(GRAPH)
     Traceback (most recent call last):
     heatproof.errors.UserError: stability is not defined on graph data: no perturbation is made for graphs, ...
     """
-    if kind in NOT_PERTURBED and not (own and NOT_PERTURBED[kind] == _TOKENS):
-        raise UserError(f"stability is not defined on {kind} data: {NOT_PERTURBED[kind]}")
+    if kind.why_not_perturbed and not (own and kind.own_perturbations):
+        raise UserError(f"stability is not defined on {kind.name} data: {kind.why_not_perturbed}")
 
 
-def kind_of_samples(shape: Sequence[int]) -> Kind:
-    """Images, volumes, series or tables, by the shape of a sample.
+def kind_of_samples(shape: Sequence[int]) -> DataKind:
+    """Return the kind of samples of this shape: images, volumes, series or tables.
 
-    >>> kind_of_samples((3, 8, 8)), kind_of_samples((1, 100)), kind_of_samples((12,))
-    ('image', 'series', 'table')
+    >>> kind_of_samples((3, 8, 8)).name
+    'image'
     """
-    if len(shape) not in KIND_BY_DIMENSIONS:
+    kind = kind_of_shape(shape)
+    if kind is None:
         raise UserError(
             f"stability perturbs images, volumes, series and tables; got samples of shape {tuple(shape)}"
         )
-    return KIND_BY_DIMENSIONS[len(shape)]
+    return kind
 
 
-def measures(kind: Kind) -> tuple[str, ...]:
-    """The components that a kind of data has, and FASS; columns of a table have no neighbours, so it has no SSIM."""
-    return (*(name for name in COMPONENTS if kind != "table" or name != "ssim"), "fass")
+def measures(kind: DataKind) -> tuple[str, ...]:
+    """Return the components that a kind of data has, and FASS; where parts have no neighbours there is no SSIM."""
+    return (*(name for name in COMPONENTS if kind.ssim_dimensions or name != "ssim"), "fass")

@@ -26,8 +26,9 @@ from heatproof.axes.stability.perturbations.contract import (
     values_of,
 )
 from heatproof.errors import UserError
+from heatproof.kinds import KindName
 from heatproof.rand import keys, normal, uniform
-from heatproof.types import STRICT, Batch, Kind
+from heatproof.types import STRICT, Batch
 
 _LUMA = (0.299, 0.587, 0.114)
 _TRUNCATE = 4.0
@@ -44,7 +45,7 @@ class Identity(Usual):
 
     name: ClassVar[str] = "identity"
     family: ClassVar[Family] = "control"
-    kind: ClassVar[Kind | None] = None
+    kind: ClassVar[KindName | None] = None
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         return batch.x

@@ -18,9 +18,10 @@ from heatproof.axes.stability.perturbations.contract import (
     values_of,
 )
 from heatproof.errors import UserError
+from heatproof.kinds import KindName
 from heatproof.maps.warping import shift
 from heatproof.rand import keys, normal
-from heatproof.types import STRICT, Batch, Kind
+from heatproof.types import STRICT, Batch
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -37,7 +38,7 @@ class Jitter(Usual):
 
     name: ClassVar[str] = "jitter"
     family: ClassVar[Family] = "noise"
-    kind: ClassVar[Kind | None] = "series"
+    kind: ClassVar[KindName | None] = "series"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     stochastic: ClassVar[bool] = True
@@ -59,7 +60,7 @@ class Scaling(Usual):
 
     name: ClassVar[str] = "scaling"
     family: ClassVar[Family] = "scale"
-    kind: ClassVar[Kind | None] = "series"
+    kind: ClassVar[KindName | None] = "series"
     unit: ClassVar[str] = "×"
     magnitude_field: ClassVar[str] = "factor"
     factor: Factor = 1.1
@@ -80,7 +81,7 @@ class TimeShift(Usual):
 
     name: ClassVar[str] = "time_shift"
     family: ClassVar[Family] = "geometric"
-    kind: ClassVar[Kind | None] = "series"
+    kind: ClassVar[KindName | None] = "series"
     unit: ClassVar[str] = "steps"
     magnitude_field: ClassVar[str] = "steps"
     steps: int = 2

@@ -15,9 +15,10 @@ from torch import Tensor
 from heatproof.axes.stability.perturbations.contract import Family, NonNegative, Usual, values_of
 from heatproof.errors import UserError
 from heatproof.features.segments import COLUMNS, pool, spread
+from heatproof.kinds import KindName
 from heatproof.maps.chance import itself
 from heatproof.rand import keys, normal, permutation, uniform
-from heatproof.types import STRICT, Batch, Kind
+from heatproof.types import STRICT, Batch
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -36,7 +37,7 @@ class ColumnNoise(Usual):
 
     name: ClassVar[str] = "column_noise"
     family: ClassVar[Family] = "noise"
-    kind: ClassVar[Kind | None] = "table"
+    kind: ClassVar[KindName | None] = "table"
     unit: ClassVar[str] = "σ"
     magnitude_field: ClassVar[str] = "sigma"
     stochastic: ClassVar[bool] = True
@@ -92,7 +93,7 @@ class ColumnSwap(Usual):
 
     name: ClassVar[str] = "column_swap"
     family: ClassVar[Family] = "exchange"
-    kind: ClassVar[Kind | None] = "table"
+    kind: ClassVar[KindName | None] = "table"
     unit: ClassVar[str] = "of the columns"
     magnitude_field: ClassVar[str] = "fraction"
     stochastic: ClassVar[bool] = True

@@ -25,9 +25,10 @@ from heatproof.data.text import as_object, as_text, unpacked
 from heatproof.errors import UserError
 from heatproof.features import GroupingField, Passages
 from heatproof.features.segments import pool
+from heatproof.kinds import KindName
 from heatproof.models.tasks import ANSWER
 from heatproof.rand import integers, keys, permutation
-from heatproof.types import STRICT, Batch, Kind, name_of
+from heatproof.types import STRICT, Batch, name_of
 
 Some = Annotated[list[str], Field(min_length=1)]
 Token = tuple[int, int, int]
@@ -65,7 +66,7 @@ class OfTexts(Usual):
     """What perturbations of texts are: of token ids (B, L), which the tokenizer of the data made."""
 
     family: ClassVar[Family] = "wording"
-    kind: ClassVar[Kind | None] = None
+    kind: ClassVar[KindName | None] = None
 
     def needs(self, batch: Batch) -> None:
         """Refuse samples that are no token ids, or whose tokenizer is not known."""
