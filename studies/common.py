@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from nets import Augment, accuracy, fit, rates
 from torch import nn
 
 from heatproof import Model, rand
 from heatproof.data import Data
-from heatproof.models.nets import Augment, accuracy, fit, rates, seeded
+from heatproof.models.randomised import seeded
 from heatproof.statistics import exact_share
 from heatproof.types import Batch
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import torch
 from common import arguments, restored, save_concept, save_sets, train_network, whole
+from nets import CircularCNN1d
 from torch import nn
 
 from heatproof import Model
 from heatproof.data import open_data
-from heatproof.models.nets import CircularCNN1d
 from heatproof.types import Batch
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import torch
 from common import arguments, restored, save_concept, save_sets, split, train_network, whole
+from nets import CircularCNN2d, StandardCNN
 
 from heatproof import Model
 from heatproof.data import open_data
-from heatproof.models.nets import CircularCNN2d, StandardCNN
 from heatproof.types import Batch
 
 CLASSES = (

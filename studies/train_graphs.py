@@ -10,10 +10,10 @@ import hashlib
 
 import torch
 from common import arguments, restored, save_concept, save_sets, split, train_network, whole
+from nets import GNN
 
 from heatproof import Model
 from heatproof.data import open_data
-from heatproof.models.nets import GNN
 from heatproof.types import Batch
 
 ATOMS = 60

@@ -10,11 +10,11 @@ import math
 
 import torch
 from common import arguments, restored, save_concept, save_sets, train_network, whole
+from nets import DeepSet
 from torch import Tensor
 
 from heatproof import Model
 from heatproof.data import open_data
-from heatproof.models.nets import DeepSet
 from heatproof.types import Batch
 
 CLASSES = ("sphere", "cube", "cylinder", "cone", "torus")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from common import arguments, place, restored, save_concept, save_sets, split, train_network, whole
+from nets import BagOfWords, MaskedMean
 from torch import Tensor, nn
 
 from heatproof import Model
 from heatproof.data import Vocabulary, open_data
 from heatproof.data.sequences import read_texts
-from heatproof.models.nets import BagOfWords, MaskedMean
 from heatproof.types import Batch
 
 CLASSES = ("negative", "positive")

@@ -65,7 +65,6 @@ from heatproof.explainers.examples.training_set import open_examples as open_exa
 from heatproof.maps import masks as masks
 from heatproof.maps import similarity as similarity
 from heatproof.models import Model as Model
-from heatproof.models import nets as nets
 from heatproof.models import tasks as tasks
 from heatproof.models.decoders import decoder as decoder
 from heatproof.models.loaders import load_model as load_model

@@ -17,7 +17,7 @@ from heatproof import Batch, Model, UserError, batching
 from heatproof.explainers import EXPLAINERS
 from heatproof.features import Pixels
 from heatproof.kinds import KINDS, kind_of
-from heatproof.models import guards, nets, randomised
+from heatproof.models import guards, randomised
 from heatproof.models.checkpoints import Checkpoint, unwrapped
 from heatproof.models.loaders.named import check_model_name, load_model, short_name
 from heatproof.models.smoothed import Smoothed
@@ -95,51 +95,6 @@ def test_regions_move_with_the_sample() -> None:
     batch = Batch(("a",), normal(1, 3, 2, 2), {"_region": region})
     flipped = with_region(batch, batch.x.flip(-1), lambda maps: maps.flip(-1))
     assert torch.equal(flipped.aux["_region"], region.flip(-1))
-
-
-def line(n: int = 12) -> Batch:
-    x = torch.linspace(-1, 1, n)[:, None, None].expand(n, 3, 1) + 0.1
-    return Batch(tuple(map(str, range(n))), x, label=(x[:, 0, 0] > 0).long())
-
-
-def test_training_steps_are_those_of_adam() -> None:
-    """One batch for each epoch, so that no order of samples has a say: the same as torch's own optimiser by hand."""
-    net, twin = with_weights(nets.DeepSet(1, width=4)), with_weights(nets.DeepSet(1, width=4))
-    steps = nets.fit(net, line(), epochs=3, lr=0.02, weight_decay=0.1, anneal=True)
-    optimiser = torch.optim.AdamW(twin.parameters(), lr=0.02, weight_decay=0.1)
-    twin.train()
-    for step, rate in zip(steps, (0.02, 0.015, 0.005), strict=True):
-        optimiser.param_groups[0]["lr"] = rate
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(twin(line().x), line().label).backward()
-        optimiser.step()
-        for key, value in twin.state_dict().items():
-            torch.testing.assert_close(step[key], value, rtol=1e-3, atol=1e-4)
-    assert not net.training and nets.accuracy(net, line(), rows=5) == nets.accuracy(net, line())
-    right = net(line().x).argmax(1) == line().label
-    assert nets.accuracy(net, line()) == pytest.approx(float(right.float().mean()))
-
-
-def test_batches_of_training_cover_every_sample_once_in_an_order_of_the_seed() -> None:
-    seen: list[list[str]] = []
-
-    def look(batch: Batch, generator: torch.Generator) -> Batch:
-        seen.append(list(batch.ids))
-        return batch
-
-    for seed in (0, 0, 1):
-        nets.fit(
-            with_weights(nets.DeepSet(1, width=4)),
-            line(),
-            epochs=2,
-            seed=seed,
-            batch_size=5,
-            augment=look,
-        )
-    assert [len(part) for part in seen] == [5, 5, 2] * 6
-    epochs = [[*seen[i], *seen[i + 1], *seen[i + 2]] for i in range(0, 18, 3)]
-    assert all(sorted(epoch) == sorted(line().ids) for epoch in epochs)
-    assert epochs[:2] == epochs[2:4] and epochs[0] != epochs[1] and epochs[0] != epochs[4]
 
 
 def pictures() -> tuple[Model, Batch]:

@@ -15,17 +15,10 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
 from torch import Tensor
 
 from heatproof.data import Vocabulary, open_data
-from heatproof.models.nets import (
-    GNN,
-    BagOfWords,
-    CircularCNN1d,
-    CircularCNN2d,
-    DeepSet,
-    StandardCNN,
-)
 from heatproof.runs.evaluate import execute
 from heatproof.runs.run import Run
 from heatproof.runs.study.file import Study, read_study

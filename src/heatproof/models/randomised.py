@@ -9,8 +9,8 @@ distribution with the tensor's mean and standard deviation. A tensor of equal va
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,22 @@ from heatproof.models.smoothed import Smoothed
 from heatproof.types import Batch
 
 Scheme = Literal["permute", "normal"]
+_T = TypeVar("_T", bound=torch.nn.Module)
+
+
+def seeded(build: Callable[[], _T], seed: int) -> _T:
+    """Return what `build` makes with torch's global generator at `seed`, and put the generator back as it was.
+
+    For weights alone, which torch's layers draw from that generator.
+
+    >>> before = torch.get_rng_state()
+    >>> a, b = seeded(lambda: torch.nn.Linear(3, 2), 0), seeded(lambda: torch.nn.Linear(3, 2), 0)
+    >>> torch.equal(a.weight, b.weight), torch.equal(before, torch.get_rng_state())
+    (True, True)
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return build()
 
 
 def random_weights(

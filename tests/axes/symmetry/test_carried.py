@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from nets import GNN, BagOfWords, CircularCNN1d, DeepSet
 from torch import Tensor, nn
 
 from heatproof import Batch, Model, UserError
@@ -24,7 +25,7 @@ from heatproof.explainers import (
 )
 from heatproof.features import Elements, Patches, Pixels, Tokens, Windows
 from heatproof.features.fill import origins
-from heatproof.models.nets import GNN, BagOfWords, CircularCNN1d, DeepSet, seeded
+from heatproof.models.randomised import seeded
 
 
 def named(x: Tensor, **aux: Tensor) -> Batch:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from nets import BagOfWords, CircularCNN1d
 from torch import Tensor, nn
 
 import heatproof
@@ -31,7 +32,7 @@ from heatproof.explainers import (
     SimplEx,
     TracIn,
 )
-from heatproof.models.nets import BagOfWords, CircularCNN1d, seeded
+from heatproof.models.randomised import seeded
 
 
 def values(*shape: int, seed: int = 0) -> Tensor:

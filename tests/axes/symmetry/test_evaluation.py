@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN
 from torch import Tensor, nn
 
 import heatproof
@@ -17,7 +18,7 @@ from heatproof.axes.symmetry.groups import Cyclic, Dihedral, Permutation
 from heatproof.axes.symmetry.scores import equivariance, max_sensitivity, model_invariance
 from heatproof.errors import BadParameter, make
 from heatproof.explainers import GradientShap, InputXGradient, Saliency
-from heatproof.models.nets import BagOfWords, CircularCNN1d, DeepSet, StandardCNN, seeded
+from heatproof.models.randomised import seeded
 from heatproof.runs.pictures import read_gallery
 from heatproof.runs.tables import KEY
 from heatproof.types import Moved

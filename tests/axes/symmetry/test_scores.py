@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from captum.metrics import sensitivity_max
+from nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN
 from torch import Tensor, nn
 
 from heatproof import Batch, Model, UserError, rand
@@ -31,15 +32,7 @@ from heatproof.explainers import (
     Saliency,
 )
 from heatproof.maps.similarity import cosine
-from heatproof.models.nets import (
-    GNN,
-    BagOfWords,
-    CircularCNN1d,
-    CircularCNN2d,
-    DeepSet,
-    StandardCNN,
-    seeded,
-)
+from heatproof.models.randomised import seeded
 from heatproof.statistics.bounds import mean_interval
 
 

@@ -22,7 +22,7 @@ from torch.utils.data import TensorDataset
 from heatproof.axes.faithfulness import LEAKAGE
 from heatproof.axes.faithfulness.retraining.information import entropy, fano, hellman_raviv
 from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, Trainer, scores, small_net
-from heatproof.models.nets import seeded
+from heatproof.models.randomised import seeded
 from heatproof.statistics.bounds import clopper_pearson
 
 PROBES = ("mask", "imputed", "both")

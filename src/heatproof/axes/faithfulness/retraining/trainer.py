@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from heatproof.errors import UserError
-from heatproof.models.nets import seeded
+from heatproof.models.randomised import seeded
 from heatproof.types import label_of
 
 Trainer = Callable[[TensorDataset, int], nn.Module]

@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from nets import GNN, BagOfWords, CircularCNN1d, CircularCNN2d, DeepSet, StandardCNN, accuracy, fit
 from torch import Tensor, nn
 
 from heatproof import Model
@@ -19,18 +20,9 @@ from heatproof.data import open_data
 from heatproof.errors import UserError
 from heatproof.models.layers import activations
 from heatproof.models.loaders import load_model
-from heatproof.models.nets import (
-    GNN,
-    BagOfWords,
-    CircularCNN1d,
-    CircularCNN2d,
-    DeepSet,
-    StandardCNN,
-    accuracy,
-    fit,
-    seeded,
-)
+from heatproof.models.randomised import seeded
 from heatproof.types import Batch
+from support.fixed import with_weights
 from support.paths import ROOT
 
 STUDIES = ROOT / "studies"
@@ -240,6 +232,51 @@ def test_mistakes_in_training_are_explained() -> None:
         fit(net, train, epochs=0)
     with pytest.raises(UserError, match="labels"):
         accuracy(net, batch(train.x))
+
+
+def line(n: int = 12) -> Batch:
+    x = torch.linspace(-1, 1, n)[:, None, None].expand(n, 3, 1) + 0.1
+    return Batch(tuple(map(str, range(n))), x, label=(x[:, 0, 0] > 0).long())
+
+
+def test_training_steps_are_those_of_adam() -> None:
+    """One batch for each epoch, so that no order of samples has a say: the same as torch's own optimiser by hand."""
+    net, twin = with_weights(DeepSet(1, width=4)), with_weights(DeepSet(1, width=4))
+    steps = fit(net, line(), epochs=3, lr=0.02, weight_decay=0.1, anneal=True)
+    optimiser = torch.optim.AdamW(twin.parameters(), lr=0.02, weight_decay=0.1)
+    twin.train()
+    for step, rate in zip(steps, (0.02, 0.015, 0.005), strict=True):
+        optimiser.param_groups[0]["lr"] = rate
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(twin(line().x), line().label).backward()
+        optimiser.step()
+        for key, value in twin.state_dict().items():
+            torch.testing.assert_close(step[key], value, rtol=1e-3, atol=1e-4)
+    assert not net.training and accuracy(net, line(), rows=5) == accuracy(net, line())
+    right = net(line().x).argmax(1) == line().label
+    assert accuracy(net, line()) == pytest.approx(float(right.float().mean()))
+
+
+def test_batches_of_training_cover_every_sample_once_in_an_order_of_the_seed() -> None:
+    seen: list[list[str]] = []
+
+    def look(batch: Batch, generator: torch.Generator) -> Batch:
+        seen.append(list(batch.ids))
+        return batch
+
+    for seed in (0, 0, 1):
+        fit(
+            with_weights(DeepSet(1, width=4)),
+            line(),
+            epochs=2,
+            seed=seed,
+            batch_size=5,
+            augment=look,
+        )
+    assert [len(part) for part in seen] == [5, 5, 2] * 6
+    epochs = [[*seen[i], *seen[i + 1], *seen[i + 2]] for i in range(0, 18, 3)]
+    assert all(sorted(epoch) == sorted(line().ids) for epoch in epochs)
+    assert epochs[:2] == epochs[2:4] and epochs[0] != epochs[1] and epochs[0] != epochs[4]
 
 
 # The training scripts and study files

@@ -1,4 +1,4 @@
-"""Small reference networks whose symmetries are known, and one way to train them.
+"""Small networks whose symmetries are known, and one way to train them.
 
 | network | input | invariant to | an equivariant layer | an invariant layer |
 |---|---|---|---|---|
@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,6 @@ from torch.nn import functional as F
 from heatproof.errors import UserError
 from heatproof.types import Batch
 
-Net = TypeVar("Net", bound=nn.Module)
 Augment = Callable[[Batch, torch.Generator], Batch]
 
 
@@ -248,19 +246,6 @@ def _circular(
     return kind(inner, outer, kernel, padding=pad, dilation=dilation, padding_mode="circular")
 
 
-def seeded(build: Callable[[], Net], seed: int) -> Net:
-    """What `build` makes with torch's global generator at `seed`; the generator is put back as it was.
-
-    >>> before = torch.get_rng_state()
-    >>> a, b = seeded(lambda: DeepSet(3), 0), seeded(lambda: DeepSet(3), 0)
-    >>> torch.equal(a.head.weight, b.head.weight), torch.equal(before, torch.get_rng_state())
-    (True, True)
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return build()
-
-
 def rates(lr: float, epochs: int, anneal: bool = False) -> list[float]:
     """The learning rate of every epoch t = 0, 1, …: lr, or annealed lr · (1 + cos(π t / epochs)) / 2.
 
@@ -289,7 +274,7 @@ def fit(
 
     >>> x = torch.linspace(-1, 1, 64)[:, None, None].expand(64, 3, 1)
     >>> train = Batch(tuple(map(str, range(64))), x, label=(x[:, 0, 0] > 0).long())
-    >>> net = seeded(lambda: DeepSet(1), 0)
+    >>> net = DeepSet(1)
     >>> checkpoints = fit(net, train, epochs=20, lr=1e-2)
     >>> len(checkpoints), accuracy(net, train) > 0.9
     (20, True)
