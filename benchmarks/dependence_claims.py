@@ -23,8 +23,8 @@ import torch
 import heatproof
 from heatproof import Model
 from heatproof.axes import axis_results
-from heatproof.axes.agreement.page import matrix
-from heatproof.axes.dependence.page import overview
+from heatproof.axes.agreement.clusters import matrix
+from heatproof.axes.dependence.overview import overview
 from heatproof.drawing.prose import with_interval
 from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.estimates import interval

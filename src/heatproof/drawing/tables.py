@@ -29,14 +29,18 @@ class Row:
     heading: bool = False
 
 
-def grid(columns: Sequence[str], rows: Sequence[Row], label: str) -> Markup:
-    """A table that scrolls sideways where it is narrow; columns without an entry are left out.
+def grid(
+    columns: Sequence[str], rows: Sequence[Row], label: str, spans: Sequence[tuple[str, int]] = ()
+) -> Markup:
+    """A table that scrolls sideways where it is narrow.
+
+    `spans` are headings over so many columns each; without them, columns without an entry are left out.
 
     >>> "<td>2</td>" in grid(["a", "b"], [Row(["1", "2"])], "Numbers")
     True
     """
     table: Any = page(SHARED, "tables.html").module
-    return Markup(table.grid(columns, rows, label))
+    return Markup(table.grid(columns, rows, label, spans))
 
 
 def to_csv(frame: pd.DataFrame) -> str:

@@ -86,11 +86,8 @@ def _matrix_panel(matrix: Matrix, looks: Looks) -> Panel | None:
     cells = MatrixGrid(matrix)
     if not cells.rows:
         return None
-    several_groups = len(cells.spans) > 1
-    heads = [matrix.row_title]
-    for group, column in cells.columns:
-        name = shown_name(column, looks)
-        heads.append(f"{name} ({shown_name(group, looks)})" if several_groups else name)
+    heads = [matrix.row_title, *(shown_name(column, looks) for _, column in cells.columns)]
+    spans = [(shown_name(group, looks), count) for group, count in cells.spans]
     rows = []
     for i, row in enumerate(cells.rows):
         if i in cells.row_heads:
@@ -99,7 +96,7 @@ def _matrix_panel(matrix: Matrix, looks: Looks) -> Panel | None:
         for column in cells.columns:
             texts.append(cell_text(cells.cells.get((row, column)), matrix.percent))
         rows.append(Row(texts, row in cells.controls or _is_control(row[1], looks)))
-    table = grid(heads, rows, matrix.title)
+    table = grid(heads, rows, matrix.title, [("", 1), *spans] if spans else [])
     return Panel(matrix.key, matrix.title, matrix.caption, table)
 
 

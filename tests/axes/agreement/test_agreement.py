@@ -12,7 +12,7 @@ from scipy import stats
 
 import heatproof
 from heatproof import UserError
-from heatproof.axes.agreement.page import clustered, matrix
+from heatproof.axes.agreement.clusters import clustered, matrix
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "random"]

@@ -14,7 +14,8 @@ from torch import nn
 import heatproof
 from heatproof import Batch, Model, UserError
 from heatproof.axes import AxisResult, arrange, axis_results
-from heatproof.axes.dependence.page import findings, lead, overview
+from heatproof.axes.dependence.overview import overview
+from heatproof.axes.dependence.report import findings, lead
 from heatproof.axes.dependence.verdicts import marks
 from heatproof.evaluation import ALONE
 from heatproof.maps.complexity import entropy, gini

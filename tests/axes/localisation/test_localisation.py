@@ -18,7 +18,7 @@ from heatproof.axes import arrange
 from heatproof.axes.localisation.evaluation import Localisation
 from heatproof.axes.localisation.measures import box, region_scores, relevance
 from heatproof.axes.localisation.mosaic import composed
-from heatproof.axes.localisation.page import findings, lead
+from heatproof.axes.localisation.report import findings, lead
 from heatproof.testing.check import Limits, check
 from support import synthetic
 

@@ -11,9 +11,7 @@ AXIS = Axis(
     best="agrees most with the others",
     evaluation=Agreement,
     measures=MEASURES,
-    page="heatproof.axes.agreement.page",
-    findings="heatproof.axes.agreement.page",
-    figures="heatproof.axes.agreement.page",
+    report="heatproof.axes.agreement.report",
     trial={"any": {"k": 0.1}},
     condition=lambda other, level: f"with {other}",
 )

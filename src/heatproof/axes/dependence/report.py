@@ -1,33 +1,18 @@
-"""Dependence on the page: verdicts, sentences, findings, charts. Nobody is ranked, for noise depends on weights too."""
+"""Dependence in the report: verdicts, sentences, findings, charts. Nobody is ranked, for noise depends on weights too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult, Finding, Page, finding_template
-from heatproof.axes.dependence.evaluation import (
-    CASCADE_DEPENDENCE,
-    CASCADES,
-    CLASS_DEPENDENCE,
-    DEPENDENCE,
-    WEIGHTS,
-)
-from heatproof.axes.dependence.verdicts import BLIND, DEPENDS, NEGLIGIBLE, UNDECIDED, verdicts
-from heatproof.axes.material import charted
-from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.methods import Look
-from heatproof.drawing.pieces import Item
-from heatproof.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks
+from heatproof.axes.contract import AxisResult, Finding, finding_template
+from heatproof.axes.dependence.evaluation import CASCADE_DEPENDENCE, CASCADES
+from heatproof.axes.dependence.overview import number_of_networks, overview
+from heatproof.axes.dependence.verdicts import BLIND, DEPENDS, NEGLIGIBLE, UNDECIDED
 from heatproof.drawing.prose import each, listing, number, records, with_interval
-from heatproof.drawing.tables import Row, grid
-from heatproof.evaluation import CLEAN, Condition
-from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.cubes import Array, Cube
-from heatproof.statistics.estimates import interval
+from heatproof.report.components import Component, CurveChart, ScoreChart, Table
 from heatproof.statistics.few import FEW_NETWORKS
 from heatproof.statistics.intervals import FEWEST
 
@@ -84,68 +69,6 @@ NETWORKS = finding_template(
     "95 % interval may cover the mean less often than that.",
     do="Draw more networks. Each costs as many passes as explaining all samples once more.",
 )
-
-
-def overview(result: AxisResult) -> pd.DataFrame:
-    """Return one row per explainer: score, verdict, what they rest on, and what describes its maps.
-
-    `least` and `most` are the lowest and the highest mean over samples of one random network; `class_score` with
-    `class_low`, `class_high` and `class_verdict` are those for other classes. `floor` is the mean change between two
-    draws of the same map, and `above_floor` with its interval the score less that, sample by sample.
-    """
-    if "overview" not in result.computed:
-        result.computed["overview"] = _overview(result)
-    table: pd.DataFrame = result.computed["overview"]
-    return table
-
-
-def _overview(result: AxisResult) -> pd.DataFrame:
-    cube = result.cube
-    table = verdicts(cube).set_index("explainer")
-    other_class = verdicts(cube, CLASS_DEPENDENCE).set_index("explainer")
-    other_class = other_class[["score", "low", "high", "verdict"]].add_prefix("class_")
-    table = table.join(other_class)
-
-    network_means = means_by_network(result).groupby(level="explainer", observed=True)
-    table["least"] = network_means.min().reindex(table.index)
-    table["most"] = network_means.max().reindex(table.index)
-
-    rows = [cube.explainers.index(name) for name in table.index]
-    scores = values_of(cube, DEPENDENCE, WEIGHTS)[rows]
-    noise_floor = cube.noise_floor(DEPENDENCE)
-    floor = np.full(scores.shape, np.nan) if noise_floor is None else noise_floor[rows]
-    table["floor"] = mean_of_finite(floor)
-    table["above_floor"] = mean_of_finite(scores - floor)
-    table["above_floor_low"], table["above_floor_high"] = interval(scores - floor)
-
-    similarity_chance = _under(cube, cube.chance.get("similarity"), WEIGHTS)
-    table["similarity_chance"] = mean_of_finite(similarity_chance)[rows]
-    for measure in ("similarity", "entropy_rise"):
-        table[measure] = mean_of_finite(values_of(cube, measure, WEIGHTS))[rows]
-    for measure in ("gini", "entropy", "completeness_gap", "passes"):
-        table[measure] = mean_of_finite(values_of(cube, measure, CLEAN))[rows]
-    return table.reset_index()
-
-
-def means_by_network(result: AxisResult) -> pd.Series:
-    """Return the mean dependence over samples of every explainer and random network (`repeat`)."""
-    rows = result.rows
-    is_score = (rows["measure"] == DEPENDENCE) & (rows["status"] == "ok")
-    by_network = rows[is_score].groupby(["explainer", "repeat"], observed=True)
-    means: pd.Series = by_network["value"].mean()
-    return means
-
-
-def values_of(cube: Cube, measure: str, condition: Condition) -> Array:
-    """Return (explainers, samples) of a measure under a condition, NaN where it was not measured."""
-    return _under(cube, cube.values.get(measure), condition)
-
-
-def _under(cube: Cube, values: Array | None, condition: Condition) -> Array:
-    """Return one condition of values (explainers, conditions, samples), NaN where there is none."""
-    if values is None or condition not in cube.conditions:
-        return np.full((len(cube.explainers), len(cube.samples)), np.nan)
-    return values[:, cube.conditions.index(condition)]
 
 
 def lead(result: AxisResult) -> list[str]:
@@ -266,11 +189,6 @@ def _network_sentences(result: AxisResult, table: pd.DataFrame) -> list[str]:
     return [f"Across the {networks} random networks, {row.explainer} varies the most: {ends}."]
 
 
-def number_of_networks(result: AxisResult) -> int:
-    """Return under how many random networks maps were compared."""
-    return int(result.rows.loc[result.rows["measure"] == DEPENDENCE, "repeat"].nunique())
-
-
 def _with_scores(table: pd.DataFrame, prefix: str = "") -> str:
     """Return the explainers, each with its score and interval; `prefix` names the columns."""
     scores = []
@@ -312,139 +230,94 @@ def findings(result: AxisResult) -> Iterator[Finding]:
         yield NETWORKS.filled({"networks": text, "enough": FEW_NETWORKS}, change=change)
 
 
-COLUMNS = [
-    "Explainer",
-    "Verdict",
-    "Dependence",
-    "Each network",
-    "Similarity",
-    "Chance",
-    "Noise floor",
-    "Another class",
-    "Rise of entropy",
-    "Gini",
-    "Entropy",
-    "Completeness gap",
-    "Passes per map",
-]
-NONE = "no dependence rows: add `dependence` to the study"
+COLUMNS = {
+    "explainer": "Explainer",
+    "verdict": "Verdict",
+    "score": "Dependence",
+    "each_network": "Each network",
+    "similarity": "Similarity",
+    "similarity_chance": "Chance",
+    "floor": "Noise floor",
+    "class_score": "Another class",
+    "entropy_rise": "Rise of entropy",
+    "gini": "Gini",
+    "entropy": "Entropy",
+    "completeness_gap": "Completeness gap",
+    "passes": "Passes per map",
+}
 CASCADE_TITLES = dict(zip(CASCADES, ("from the output", "from the input"), strict=True))
-CASCADE_DASHES: dict[str, tuple[float, ...]] = dict(zip(CASCADES, ((), (5, 3)), strict=True))
 
 
-def parts(result: AxisResult) -> list[Chart | Panel]:
-    """Return scores with their verdicts, cascades, and the table of everything that describes the maps."""
-    drawn = (score_chart(result), cascade_chart(result), verdicts_panel(result))
-    return [part for part in drawn if part is not None]
-
-
-def score_chart(result: AxisResult) -> Chart | None:
-    """Return dependence on the weights and on the class, a dot for each explainer."""
-    table, looks = overview(result), result.looks
-    if table.empty:
-        return None
-    of_weights = [
-        mark(looks[r.explainer], r.score, r.low, r.high, said=r.verdict) for r in records(table)
-    ]
-    with_class = table[table["class_score"].notna()]
-    of_class = [
-        mark(looks[r.explainer], r.class_score, r.class_low, r.class_high, said=r.class_verdict)
-        for r in records(with_class)
-    ]
-    axis_limits = of_marks([*of_weights, *of_class], 0.0, 1.0)
-    guides = (("negligible", NEGLIGIBLE), ("unrelated samples", 1.0))
-    plots = [dots("Random weights", of_weights, axis_limits, guides=guides)]
-    if of_class:
-        plots.append(dots("Another class", of_class, axis_limits, guides=guides))
-    return Chart(
-        "scores",
-        "What changes the maps",
-        "0: the map stays the same; 1: it changes as much as maps of unrelated samples differ. A method whose band "
+def components(result: AxisResult) -> Iterator[Component]:
+    """Yield scores with their verdicts, cascades, and the table of everything that describes the maps."""
+    table = overview(result)
+    yield ScoreChart(
+        key="scores",
+        title="What changes the maps",
+        caption="0: the map stays the same; 1: it changes as much as maps of unrelated samples differ. A method whose band "
         f"lies below {NEGLIGIBLE:g}, the first dotted line, is blind; more is not better. Bands: 95 % intervals.",
-        f"Dependence of {len(table)} explainers on weights and class.",
-        plots,
+        scores=_scores_of_weights_and_class(table),
+        limits=(0.0, 1.0),
+        guides={"negligible": NEGLIGIBLE, "unrelated samples": 1.0},
+        paper="sanity checks, with chance",
+    )
+    yield CurveChart(
+        key="cascades",
+        title="Layer by layer",
+        caption="Dependence against the share of layers with random weights, starting from the output or from the input; "
+        "the other methods are faint. Bars: 95 % intervals.",
+        points=_cascade_points(result),
+        x_label="share of layers",
+        y_label="dependence",
+        limits=(0.0, 1.0),
+        paper="sanity checks, layer by layer",
+    )
+    yield Table(
+        key="verdicts",
+        title="Verdicts, and what describes the maps",
+        caption="Dependence is (1 − similarity) / (1 − chance), sample by sample; each network: the lowest and highest "
+        "mean of one random network. Noise floor: the change between two random draws of the same map. Only the gap and "
+        "the cost have a better direction.",
+        rows=_described(table),
+        columns=COLUMNS,
     )
 
 
-def cascade_chart(result: AxisResult) -> Chart | None:
-    """Return dependence against the share of layers that are random, where cascades were run."""
+def _scores_of_weights_and_class(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the dependence on the weights, and on the class where it was measured, with the verdicts as notes."""
+    of_weights = table.assign(panel="Random weights", note=table["verdict"])
+    with_class = table[table["class_score"].notna()]
+    of_class = with_class.assign(
+        panel="Another class",
+        note=with_class["class_verdict"],
+        score=with_class["class_score"],
+        low=with_class["class_low"],
+        high=with_class["class_high"],
+    )
+    return pd.concat([of_weights, of_class], ignore_index=True)
+
+
+def _cascade_points(result: AxisResult) -> pd.DataFrame:
+    """Return the curves of all cascades, from the model, whose map is unchanged, to all layers random."""
     summary = result.summary
-    points = summary[(summary["measure"] == CASCADE_DEPENDENCE) & summary["mean"].notna()]
-    lines: list[tuple[Look, Sequence[Curve]]] = []
-    for explainer in dict.fromkeys(points["explainer"]):
-        look = result.looks[explainer]
-        lines.append((look, _cascades(points[points["explainer"] == explainer], look)))
-    if not lines:
-        return None
-    marks = [m for _, curves in lines for curve in curves for m in curve.marks]
-    return Chart(
-        "cascade",
-        "Layer by layer",
-        "Dependence against the share of layers with random weights, starting from the output or from the input; the "
-        "other methods are faint. Bars: 95 % intervals.",
-        f"Curves of dependence for {len(lines)} explainers.",
-        by_method(lines, of_marks(marks, 0.0, 1.0), "share of layers"),
+    measured = (summary["measure"] == CASCADE_DEPENDENCE) & summary["mean"].notna()
+    steps = summary[measured].sort_values("level", kind="stable")
+    points = steps.assign(
+        x=steps["level"], score=steps["mean"], curve=steps["condition"].map(CASCADE_TITLES)
     )
+    starts = points.drop_duplicates(["explainer", "curve"])
+    starts = starts.assign(x=0.0, score=0.0, low=np.nan, high=np.nan)
+    return pd.concat([starts, points], ignore_index=True)
 
 
-def _cascades(points: pd.DataFrame, look: Look) -> list[Curve]:
-    """Return the curves of one explainer, from the model, whose map is unchanged, to all layers random."""
-    curves = []
-    for cascade, title in CASCADE_TITLES.items():
-        steps = points[points["condition"] == cascade].sort_values("level")
-        marks = [Mark(look.name, 0.0, x=0.0)]
-        for r in records(steps):
-            marks.append(Mark(look.name, r.mean, r.low, r.high, look.colour, x=r.level))
-        if len(steps):
-            curves.append(Curve(title, marks, look.colour, CASCADE_DASHES[cascade]))
-    return curves
-
-
-def verdicts_panel(result: AxisResult) -> Panel | None:
-    """Return a table with one row per explainer: the verdict, what it rests on, what describes the map, and its cost."""
-    rows = [Row(_cells(r), bool(r.control)) for r in records(overview(result))]
-    if not rows:
-        return None
-    caption = (
-        "Dependence is (1 − similarity) / (1 − chance), sample by sample; each network: the lowest and highest mean of "
-        "one random network. Noise floor: the change between two random draws of the same map. Only the gap and the "
-        "cost have a better direction."
+def _described(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `overview` with the texts of those cells that are not a number with two decimals."""
+    rows = table.rename(columns={"class_low": "class_score_low", "class_high": "class_score_high"})
+    return rows.assign(
+        each_network=[
+            f"{number(least)} – {number(most)}"
+            for least, most in zip(rows["least"], rows["most"], strict=True)
+        ],
+        completeness_gap=[number(gap, 3) for gap in rows["completeness_gap"]],
+        passes=[number(passes, 0) for passes in rows["passes"]],
     )
-    return Panel(
-        "verdicts",
-        "Verdicts, and what describes the maps",
-        caption,
-        grid(COLUMNS, rows, "Verdicts"),
-    )
-
-
-def _cells(r: Any) -> list[str]:
-    """Return the cells of one explainer, in the order of `COLUMNS`."""
-    has_class_score = np.isfinite(r.class_score)
-    of_class = with_interval(r.class_score, r.class_low, r.class_high) if has_class_score else "–"
-    return [
-        r.explainer,
-        r.verdict,
-        with_interval(r.score, r.low, r.high),
-        f"{number(r.least)} – {number(r.most)}",
-        number(r.similarity),
-        number(r.similarity_chance),
-        number(r.floor),
-        of_class,
-        number(r.entropy_rise),
-        number(r.gini),
-        number(r.entropy),
-        number(r.completeness_gap, 3),
-        number(r.passes, 0),
-    ]
-
-
-scores = charted("dependence", score_chart, NONE, "no map has a score")
-cascades = charted(
-    "dependence", cascade_chart, NONE, "no cascade: add `cascades: top_down` to dependence"
-)
-PAGE = Page(lead, parts)
-ITEMS: tuple[Item, ...] = (
-    Item("dependence-scores", "sanity checks, with chance", "figure", scores),
-    Item("dependence-cascades", "sanity checks, layer by layer", "figure", cascades),
-)

@@ -1,0 +1,109 @@
+"""Agreement of every two methods as a matrix, and clusters of methods that agree."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+
+from heatproof.axes.contract import AxisResult
+from heatproof.drawing.prose import records, with_interval
+from heatproof.statistics.cubes import Array
+
+ALIKE = 0.5
+"""Two clusters are one where their methods agree, in the mean, at least half of the way from chance to equality."""
+
+
+@dataclass(frozen=True)
+class AgreementMatrix:
+    """Calibrated agreement of every two explainers, (E, E), with the outer ends of the intervals of both directions.
+
+    Explainers are ordered so that those of a cluster are neighbours; `clusters` has their numbers from 0. NaN stands
+    on the diagonal and where two were not compared.
+    """
+
+    explainers: list[str]
+    mean: Array
+    low: Array
+    high: Array
+    clusters: list[int]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Every two explainers that were compared, those that agree most first."""
+        compared = []
+        for a, b in itertools.combinations(range(len(self.explainers)), 2):
+            if np.isfinite(self.mean[a, b]):
+                scores = (float(ends[a, b]) for ends in (self.mean, self.low, self.high))
+                compared.append(Pair(self.explainers[a], self.explainers[b], *scores))
+        return sorted(compared, key=lambda pair: -pair.mean)
+
+
+class Pair(NamedTuple):
+    """Two explainers and their calibrated agreement with its interval."""
+
+    a: str
+    b: str
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def score(self) -> str:
+        """The agreement with its interval, in words."""
+        return with_interval(self.mean, self.low, self.high)
+
+
+def matrix(result: AxisResult, measure: str = "spearman") -> AgreementMatrix:
+    """Return the agreement by one measure: A with B and B with A differ in chance alone, and are averaged."""
+    if measure in result.computed:
+        known: AgreementMatrix = result.computed[measure]
+        return known
+    names = list(result.cube.explainers)
+    index = {name: i for i, name in enumerate(names)}
+    mean, low, high = (np.full((len(names), len(names)), np.nan) for _ in range(3))
+    rows = result.summary[result.summary["measure"] == measure]
+    for r in records(rows[rows["condition"].isin(names)]):
+        at = index[r.explainer], index[r.condition]
+        mean[at], low[at], high[at] = r.calibrated, r.calibrated_low, r.calibrated_high
+    one_direction = np.isnan(mean) | np.isnan(mean.T)
+    mean = np.where(one_direction, np.fmax(mean, mean.T), (mean + mean.T) / 2)
+    low, high = np.fmin(low, low.T), np.fmax(high, high.T)
+
+    order, clusters = clustered(mean)
+    cells = np.ix_(order, order)
+    agreement = AgreementMatrix(
+        explainers=[names[i] for i in order],
+        mean=mean[cells],
+        low=low[cells],
+        high=high[cells],
+        clusters=[clusters[i] for i in order],
+    )
+    result.computed[measure] = agreement
+    return agreement
+
+
+def clustered(mean: Array) -> tuple[list[int], list[int]]:
+    """Return an order in which alike explainers are neighbours, and the number of each one's cluster.
+
+    Clusters are those of average linkage, cut where agreement is half of the way from chance to equality.
+
+    >>> clustered(np.array([[np.nan, 0.1, 0.9], [0.1, np.nan, 0.0], [0.9, 0.0, np.nan]]))[1]
+    [0, 1, 0]
+    """
+    n = len(mean)
+    if n < 2:
+        return list(range(n)), [0] * n
+    distance = 1 - np.nan_to_num(mean, nan=0.0).clip(0, 1)
+    np.fill_diagonal(distance, 0)
+    symmetric = (distance + distance.T) / 2
+    tree = hierarchy.linkage(squareform(symmetric, checks=False), "average")
+    labels = hierarchy.fcluster(tree, 1 - ALIKE, "distance").tolist()
+    numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    clusters = [numbers[label] for label in labels]
+    leaves = hierarchy.leaves_list(tree).tolist()
+    return sorted(leaves, key=lambda i: clusters[i]), clusters

@@ -1,0 +1,112 @@
+"""Agreement in the report: the matrix of methods, its clusters, sentences and findings. Nobody is right by agreeing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from heatproof.axes.agreement.clusters import ALIKE, AgreementMatrix, Pair, matrix
+from heatproof.axes.contract import AxisResult, Finding, finding_template
+from heatproof.drawing.prose import listing, some, with_interval
+from heatproof.report.components import Component, Matrix
+
+NOTHING = "Nothing can be concluded: no two methods have a map of the same sample."
+DISAGREE = finding_template(
+    "methods-disagree",
+    axis="agreement",
+    title="Methods disagree on which features matter",
+    seen="{some} of {all} pairs of methods agree significantly less than half of the way from chance to identical maps; "
+    "least of all {worst}.",
+    means="For the same sample and class these methods rank the features differently, so at most one of two can be "
+    "right. Agreement does not say which.",
+    do="Do not choose the map that looks best. Choose by a test that asks the model, such as faithfulness.",
+)
+
+
+def without_controls(result: AxisResult, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs of two methods."""
+    return [pair for pair in pairs if not {pair.a, pair.b} & result.cube.controls]
+
+
+def lead(result: AxisResult) -> list[str]:
+    """Return sentences on which methods agree most and least, and which form a cluster."""
+    agreement = matrix(result)
+    pairs = without_controls(result, agreement.pairs) or agreement.pairs
+    if not pairs:
+        return [NOTHING]
+    closest, farthest = _with_score(result, pairs[0]), _with_score(result, pairs[-1])
+    if len(pairs) == 1:
+        sentences = [f"The only methods to compare are {closest}."]
+    else:
+        shown = sum(pair.low > ALIKE for pair in pairs)
+        sentences = [
+            f"Of {len(pairs)} pairs of methods, {shown} {'is' if shown == 1 else 'are'} shown to agree more than half "
+            f"of the way from chance to equality; the closest are {closest}, the farthest {farthest}."
+        ]
+    members: dict[int, list[str]] = {}
+    for cluster, explainer in zip(agreement.clusters, agreement.explainers, strict=True):
+        members.setdefault(cluster, []).append(result.name_of(explainer))
+    several = [listing(names) for names in members.values() if len(names) > 1]
+    if several:
+        sentences.append(f"In one cluster: {'; '.join(several)}.")
+    sentences.append("By calibrated Spearman; methods that agree may be wrong together.")
+    return sentences
+
+
+def _with_score(result: AxisResult, pair: Pair) -> str:
+    """Return the display names of two explainers and how far they agree."""
+    return f"{result.name_of(pair.a)} and {result.name_of(pair.b)} with {pair.score}"
+
+
+def findings(result: AxisResult) -> Iterator[Finding]:
+    """Yield that methods disagree, where intervals show it."""
+    pairs = without_controls(result, matrix(result).pairs)
+    apart = [pair for pair in pairs if pair.high < ALIKE]
+    if not apart:
+        return
+    farthest_first = apart[::-1]
+    worst = some(
+        [f"{p.a} and {p.b} {with_interval(p.mean, p.low, p.high)}" for p in farthest_first], 3
+    )
+    explainers = dict.fromkeys(name for pair in apart for name in (pair.a, pair.b))
+    yield DISAGREE.filled({"some": len(apart), "all": len(pairs), "worst": worst}, explainers)
+
+
+def components(result: AxisResult) -> Iterator[Component]:
+    """Yield a matrix of methods by methods for every measure, the headline first."""
+    for number, measure in enumerate(result.axis.measures):
+        agreement = matrix(result, measure.name)
+        if agreement.pairs:
+            yield Matrix(
+                key=f"matrix-{measure.name}" if number else "matrix",
+                title="Who agrees with whom" + (f": {measure.title}" if number else ""),
+                caption=f"How far two methods agree on the same sample, by {measure.title}: 0 is chance, the maps of "
+                "other samples, 1 the same map. Clusters: average linkage, cut where agreement is half of the way.",
+                scores=_cells(agreement),
+                paper="the disagreement problem, with chance",
+            )
+
+
+def _cells(agreement: AgreementMatrix) -> pd.DataFrame:
+    """Return the cells of a matrix, the methods of a cluster under one heading, those without company last."""
+    sizes = Counter(agreement.clusters)
+    has_company = [sizes[cluster] > 1 for cluster in agreement.clusters]
+    positions = range(len(agreement.explainers))
+    order = sorted(positions, key=lambda i: not has_company[i])
+    cells = []
+    for i in order:
+        heading = f"Cluster {agreement.clusters[i] + 1}" if has_company[i] else "In no cluster"
+        for j in order:
+            cells.append(
+                {
+                    "row": agreement.explainers[i],
+                    "column": agreement.explainers[j],
+                    "row_group": heading if any(has_company) else "",
+                    "score": agreement.mean[i, j],
+                    "low": agreement.low[i, j],
+                    "high": agreement.high[i, j],
+                }
+            )
+    return pd.DataFrame(cells)
