@@ -21,12 +21,12 @@ from heatproof.axes.contract import (
     figures_of,
     findings_of,
     own_axis,
-    page_of,
 )
 from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.drawing.pieces import Skipped
 from heatproof.evaluation import GalleryItem, Measure, Scores
+from heatproof.report.sections import leads
 from heatproof.runs.pictures import read_gallery
 from support.fixed import batch_of, row_model, with_weights
 from support.manifests import manifest_of
@@ -307,9 +307,7 @@ def test_a_blind_method_is_a_finding_of_dependence() -> None:
     judged = made_up(entries, "dependence", draws=3)
     (finding,) = [one for one in findings_of(judged) if one.severity == "problem"]
     assert finding.explainers == ("blind",)
-    page = page_of(judged.axis)
-    assert page is not None
-    text = " ".join(page.lead(judged))
+    text = " ".join(leads(judged))
     assert re.search(r"blind .*0\.02", text)
     assert re.search(r"Sobel.* 0\.00", text)
 
@@ -323,10 +321,8 @@ def test_a_method_that_does_not_find_the_class_is_a_finding_of_localisation() ->
     judged = made_up(entries, "localisation")
     (finding,) = findings_of(judged)
     assert finding.explainers == ("b",)
-    page = page_of(judged.axis)
-    assert page is not None
     ranked = judged.ranking.set_index("explainer")["score"]
-    assert f"{ranked['a']:.2f}" in page.lead(judged)[0]
+    assert f"{ranked['a']:.2f}" in leads(judged)[0]
 
 
 def test_methods_that_disagree_are_a_finding_of_agreement() -> None:
