@@ -22,7 +22,6 @@ NEEDED = {
     "heatproof/drawing/templates/head.html",
     "heatproof/report/templates/report.html",
     "heatproof/report/comparison/templates/comparison.html",
-    "heatproof/report/comparison/atlas.parquet",
     "heatproof/data/photographs/credits.json",
     "heatproof/data/photographs/imagenet_names.txt",
 }

@@ -1,8 +1,8 @@
-"""Write the atlas: `docs/atlas.md`, its leaderboard and figures, and what `heatproof compare RUN atlas` reads.
+"""Write the atlas: `docs/atlas.md`, its leaderboard and figures.
 
     python studies/atlas/page.py                        all of it, from the committed tables
     python studies/atlas/page.py --sheets RUNS_FOLDER   also the proof sheets of the runs in a folder
-    python studies/atlas/page.py --tables DIR --docs DIR --package FILE     from other tables, to somewhere else
+    python studies/atlas/page.py --tables DIR --docs DIR          from other tables, to somewhere else
 
 Every number on the page comes from `tables/` by a function of this folder; what is not in a table is "not run yet".
 """
@@ -21,7 +21,6 @@ from tempfile import TemporaryDirectory
 
 import figures
 import leaderboard
-import numpy as np
 import pandas as pd
 from claims import (
     DOES_NOT,
@@ -45,7 +44,6 @@ from whole import whole
 from heatproof.drawing.methods import TITLES
 from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Sheet
-from heatproof.report.comparison import atlas
 
 PAPERS = {
     "FASS": "FASS",
@@ -432,22 +430,6 @@ def markdown(
     return text
 
 
-def packaged(t: Tables) -> pd.DataFrame:
-    """The rows that `heatproof compare RUN atlas` reads: headline scores in their best form, with what has to agree."""
-    leads = [
-        m in HEADLINES.get(a, ()) for a, m in zip(t.cells["axis"], t.cells["measure"], strict=True)
-    ]
-    held = t.cells[np.array(leads, dtype=bool)]
-    held = held[held["settings"].notna() & held["best"].notna()]
-    named = {"severity": "level", "best": "score", "best_low": "low", "best_high": "high"}
-    rows = held.drop(columns=["low", "high"]).rename(columns=named)
-    rows = rows.assign(level=rows["level"].astype(float).round(6))[
-        [*atlas.KEY, "network", "data", "n", "score", "low", "high"]
-    ]
-    small = {"score": "float32", "low": "float32", "high": "float32", "n": "Int32"}
-    return rows.astype(small).sort_values([*atlas.KEY, "network"]).reset_index(drop=True)
-
-
 def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
     """Write a figure as SVG, or as PNG of few colours where that would be large; its name."""
     from PIL import Image
@@ -522,7 +504,6 @@ def main() -> None:
     )
     ask.add_argument("--tables", type=Path, default=TABLES)
     ask.add_argument("--docs", type=Path, default=figures.DOCS)
-    ask.add_argument("--package", type=Path, default=atlas.TABLE)
     ask.add_argument("--sheets", type=Path, nargs="+", metavar="RUNS_FOLDER")
     given = ask.parse_args()
     (given.docs / "figures").mkdir(parents=True, exist_ok=True)
@@ -533,19 +514,12 @@ def main() -> None:
     names = pictures_of(t, judged, found, given.docs)
     (given.docs / "atlas.md").write_text(markdown(t, judged, names, found), encoding="utf-8")
     (given.docs / "atlas-leaderboard.md").write_text(leaderboard.page(t), encoding="utf-8")
-    rows = packaged(t)
-    if len(rows):
-        rows.to_parquet(given.package, compression="zstd", index=False)
-    else:
-        given.package.unlink(missing_ok=True)
     size = sum(path.stat().st_size for path in (given.docs / "figures").glob("atlas-*"))
     if size > LARGEST:
         raise SystemExit(
             f"the figures have {size / 1000:.0f} kB together, more than {LARGEST / 1000:.0f}"
         )
-    print(
-        f"{len(judged)} claims, {len(names)} figures of {size / 1000:.0f} kB, {len(rows)} rows for the package"
-    )
+    print(f"{len(judged)} claims, {len(names)} figures of {size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -18,13 +18,12 @@ import heatproof
 from heatproof import cli
 from heatproof.cli.export import _say
 from heatproof.models.guards import untrained_head
-from heatproof.report.comparison import atlas_text
 from heatproof.report.figures import File, Written
 from heatproof.rules import RULES
 from heatproof.runs.study.registry import EXPLAINERS
 from heatproof.truth.validate import MARK
 from support.paths import SMALL, TESTS
-from support.small import model, pictures
+from support.small import pictures
 from support.whole import BASE, MOVED
 
 STUDY = f"""\
@@ -140,15 +139,6 @@ def test_validate_says_and_writes_what_measures_tell(main, tmp_path):
         and "--quick --seed 1" in written
     )
     assert text.splitlines()[-1] == str(table) and len(text.splitlines()) > 3
-
-
-def test_a_run_is_set_beside_the_atlas(main, tmp_path):
-    run = heatproof.evaluate(
-        model(), pictures(3)[0], "saliency", heatproof.Stability(k=50), tmp_path / "run"
-    )
-    code, text, error = main("compare", run.path, "atlas")
-    assert code == 0, error
-    assert text == atlas_text(run.path) + "\n"
 
 
 def test_report_is_drawn_again(main, tmp_path):

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import re
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -18,12 +19,9 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
-from typer.testing import CliRunner
 
 import heatproof
-from heatproof import cli
 from heatproof.drawing.sheet import Box, Words
-from heatproof.report.comparison import atlas
 from support import small
 from support.paths import ROOT
 
@@ -38,7 +36,7 @@ MODULES = (
     "claims_soft",
     "claims_sanity",
 )
-MODULES += ("spread", "figures", "leaderboard", "page", "tables")
+MODULES += ("spread", "figures", "leaderboard", "page", "tables", "beside")
 
 
 @pytest.fixture(scope="module")
@@ -463,13 +461,13 @@ def exported(study, tmp_path_factory) -> tuple[Path, list[heatproof.Run]]:
     return target, runs
 
 
-def test_the_packaged_table_has_the_scores_of_the_runs(study, exported):
+def test_the_atlas_has_the_scores_of_the_runs(study, exported):
     folder, runs = exported
-    rows = study.page.packaged(study.reading.load(folder))
+    rows = study.beside.atlas_scores(study.reading.load(folder))
     for run in runs:
-        own = atlas.headline_scores(run)
+        own = study.beside.headline_scores(run)
         there = rows[rows["network"] == own["model"].iloc[0]]
-        both = own.merge(there, on=atlas.KEY, suffixes=("", "_there"))
+        both = own.merge(there, on=study.beside.KEY, suffixes=("", "_there"))
         defined = own[own["score"].notna()]
         assert len(both) == len(there) == len(defined) > 10
         for end in ("score", "low", "high"):
@@ -763,9 +761,13 @@ def own(tmp_path_factory) -> heatproof.Run:
 
 
 @pytest.fixture
-def there(own, study, tmp_path, monkeypatch) -> pd.DataFrame:
-    """A table as the page packs it, of networks whose scores are the run's own, moved up and down."""
-    rows = atlas.headline_scores(own).drop(columns="score").rename(columns={"level": "severity"})
+def there(own, study) -> pd.DataFrame:
+    """The scores of an atlas of networks whose scores are the run's own, moved up and down."""
+    rows = (
+        study.beside.headline_scores(own)
+        .drop(columns="score")
+        .rename(columns={"level": "severity"})
+    )
     scores, moved = ["mean", "low", "high", "best", "best_low", "best_high"], []
     for i, distance in enumerate((-5.0, 0.0, 0.001, 7.0)):
         moved.append(
@@ -773,14 +775,11 @@ def there(own, study, tmp_path, monkeypatch) -> pd.DataFrame:
         )
     cells = pd.concat(moved, ignore_index=True).assign(data="d", n=12)
     cells = cells[~((cells["condition"] == "jpeg") & (cells["explainer"] == "random"))]
-    table = study.page.packaged(SimpleNamespace(cells=cells))
-    monkeypatch.setattr(atlas, "TABLE", tmp_path / "atlas.parquet")
-    table.to_parquet(atlas.TABLE)
-    return table
+    return study.beside.atlas_scores(SimpleNamespace(cells=cells))
 
 
-def test_a_run_is_above_and_below_the_networks_whose_intervals_it_does_not_touch(own, there):
-    found = atlas.beside_atlas(own)
+def test_a_run_is_above_and_below_the_networks_whose_intervals_it_does_not_touch(study, own, there):
+    found = study.beside.beside_atlas(own, there)
     assert len(found) == 4
     for r in found.itertuples():
         like = there[(there["condition"] == r.condition) & (there["explainer"] == r.explainer)]
@@ -794,52 +793,38 @@ def test_a_run_is_above_and_below_the_networks_whose_intervals_it_does_not_touch
         assert not r.networks or (r.least, r.most) == (like["score"].min(), like["score"].max())
 
 
-def test_the_command_names_what_the_atlas_lacks(own, there):
-    done = CliRunner().invoke(cli.app, ["compare", str(own.path), "atlas"])
-    assert done.exit_code == 0
-    assert all(word in done.output for word in ("networks", "above", "below"))
-    lacking = [line for line in done.output.splitlines() if "in the atlas" in line]
+def test_the_text_names_what_the_atlas_lacks(study, own, there):
+    text = study.beside.atlas_text(own, there)
+    assert all(word in text for word in ("networks", "above", "below"))
+    lacking = [line for line in text.splitlines() if "in the atlas" in line]
     assert len(lacking) == 1 and "random" in lacking[0] and "jpeg" in lacking[0]
 
 
-def test_other_settings_are_not_compared(own, there):
-    there.assign(settings="{}").to_parquet(atlas.TABLE)
-    found = atlas.beside_atlas(own)
+def test_other_settings_are_not_compared(study, own, there):
+    others = there.assign(settings="{}")
+    found = study.beside.beside_atlas(own, others)
     assert (found["networks"] == 0).all()
-    assert "rotation" in atlas.atlas_text(own)
+    assert "rotation" in study.beside.atlas_text(own, others)
+
+
+def test_the_command_reads_the_committed_tables(own):
+    command = [sys.executable, str(FOLDER / "beside.py"), str(own.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "saliency" in done.stdout
 
 
 @pytest.mark.parametrize(("apart", "below"), [(6e-5, 0), (3e-4, 1)])
-def test_what_the_decimals_of_the_table_hide_is_no_difference(own, there, apart, below):
+def test_what_the_decimals_of_the_table_hide_is_no_difference(study, own, there, apart, below):
     """A score of 1 is 1.0000 there and 0.99999994 here."""
-    mine = atlas.headline_scores(own).drop(columns=["score", "low"])
-    moved = there.drop_duplicates(atlas.KEY).drop(columns=["low", "high"]).merge(mine, on=atlas.KEY)
-    moved.assign(low=moved["high"] + apart, high=moved["high"] + 2 * apart).to_parquet(atlas.TABLE)
-    found = atlas.beside_atlas(own)
+    mine = study.beside.headline_scores(own).drop(columns=["score", "low"])
+    moved = (
+        there.drop_duplicates(study.beside.KEY)
+        .drop(columns=["low", "high"])
+        .merge(mine, on=study.beside.KEY)
+    )
+    moved = moved.assign(low=moved["high"] + apart, high=moved["high"] + 2 * apart)
+    found = study.beside.beside_atlas(own, moved)
     assert (found["below"] == below * found["networks"]).all() and found["networks"].sum() == len(
         moved
     ) > 0
-
-
-def test_without_the_table_it_is_said_in_one_line(own, monkeypatch, tmp_path):
-    monkeypatch.setattr(atlas, "TABLE", tmp_path / "none.parquet")
-    with pytest.raises(heatproof.errors.UserError) as told:
-        atlas.beside_atlas(own)
-    assert "\n" not in str(told.value)
-
-
-def test_a_folder_called_atlas_is_a_run_like_any_other(own, tmp_path, monkeypatch):
-    shutil.copytree(own.path, tmp_path / "atlas")
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.app, ["compare", str(own.path), "atlas"])
-    assert done.exit_code == 0 and "networks" not in done.output
-
-
-def test_the_package_has_the_table_that_the_page_wrote(study, tables):
-    rows = study.page.packaged(tables)
-    assert atlas.TABLE.exists() == bool(len(rows))
-    if len(rows):
-        assert atlas.TABLE.stat().st_size < 500_000
-        pd.testing.assert_frame_equal(
-            pd.read_parquet(atlas.TABLE), rows, rtol=1e-4, check_dtype=False
-        )

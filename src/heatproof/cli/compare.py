@@ -117,13 +117,10 @@ def compare(
     """Compare runs on the same samples, pair by pair.
 
     Which explanations hold better, and is the difference real? What was measured differently is refused.
-    `compare RUN atlas` sets a run beside the atlas.
     """
     check_file("--out", out, "comparison.html")
     from heatproof.report import comparison as room
 
-    if runs[1:] == [Path("atlas")] and not runs[1].exists() and out is None:
-        return say(room.atlas_text(runs[0]))
     comparison = room.compare(
         *runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None
     )

@@ -1,19 +1,23 @@
-"""`compare RUN atlas`: a run beside the networks of the atlas, whose table `studies/atlas/page.py` writes."""
+"""A run beside the networks of the atlas: the headline scores of both, where they were measured alike.
+
+python studies/atlas/beside.py RUN
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from reading import HEADLINES, TABLES, Tables, load
 
 from heatproof.axes import axis_of
 from heatproof.drawing.prose import listing, number, records, with_interval
-from heatproof.errors import UserError
 from heatproof.runs.run import Run, read
 from heatproof.statistics import with_best
 
-TABLE = Path(__file__).with_name("atlas.parquet")
 KEY = ["modality", "axis", "settings", "measure", "condition", "level", "explainer"]
 """What has to agree; `settings` are the parameters of the evaluation but the one whose entries are the conditions."""
 NOTE = "95 % intervals, each over its own samples; above and below: without a common value. Other data, other nets."
@@ -42,20 +46,28 @@ def headline_scores(run: Run) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def beside_atlas(run: Run | str | Path) -> pd.DataFrame:
+def atlas_scores(tables: Tables) -> pd.DataFrame:
+    """The headline scores of the atlas's networks in their best form, with `KEY`."""
+    cells = tables.cells
+    pairs = zip(cells["axis"], cells["measure"], strict=True)
+    is_headline = np.array([m in HEADLINES.get(a, ()) for a, m in pairs], dtype=bool)
+    cells = cells[is_headline]
+    cells = cells[cells["settings"].notna() & cells["best"].notna()]
+    named = {"severity": "level", "best": "score", "best_low": "low", "best_high": "high"}
+    rows = cells.drop(columns=["low", "high"]).rename(columns=named)
+    rows = rows.assign(level=rows["level"].astype(float).round(6))
+    columns = [*KEY, "network", "data", "n", "score", "low", "high"]
+    return rows[columns].sort_values([*KEY, "network"]).reset_index(drop=True)
+
+
+def beside_atlas(run: Run | str | Path, atlas: pd.DataFrame) -> pd.DataFrame:
     """The headline scores of a run with how many `networks` of the atlas were measured alike, and where they lie.
 
     `least` and `most` are their scores; the run is `above` or `below` a network where their intervals, each over its
     own samples, have no value in common, to the four decimals of the table.
     """
-    if not TABLE.exists():
-        raise UserError(
-            "this version of heatproof comes without the atlas's table: it was not run yet"
-        )
     own = headline_scores(read(run))
-    both = own.reset_index(names="row").merge(
-        pd.read_parquet(TABLE), on=KEY, suffixes=("", "_there")
-    )
+    both = own.reset_index(names="row").merge(atlas, on=KEY, suffixes=("", "_there"))
     both = both.assign(
         above=both["low"] - both["high_there"] > 1e-4, below=both["low_there"] - both["high"] > 1e-4
     )
@@ -71,9 +83,9 @@ def beside_atlas(run: Run | str | Path) -> pd.DataFrame:
     )
 
 
-def atlas_text(path: Run | str | Path) -> str:
+def atlas_text(path: Run | str | Path, atlas: pd.DataFrame) -> str:
     """`beside_atlas` for a terminal: the scores that have company, then the conditions that the atlas lacks."""
-    run, rows, lines = read(path), beside_atlas(path), []
+    run, rows, lines = read(path), beside_atlas(path, atlas), []
     named = [
         axis_of(r.evaluation, run.manifest).condition(r.condition, r.level) for r in records(rows)
     ]
@@ -102,3 +114,17 @@ def atlas_text(path: Run | str | Path) -> str:
         who = listing(part["explainer"].unique())
         lines.append(f"not measured alike in the atlas: {evaluation}, {condition}: {who}")
     return "\n".join([*lines, NOTE])
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ask.add_argument("run", type=Path)
+    ask.add_argument("--tables", type=Path, default=TABLES)
+    options = ask.parse_args()
+    print(atlas_text(options.run, atlas_scores(load(options.tables))))
+
+
+if __name__ == "__main__":
+    main()
