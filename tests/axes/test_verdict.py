@@ -93,6 +93,27 @@ def test_few_samples_decide_nothing(n: int) -> None:
     assert "too few" in words(verdict) and str(n) in words(verdict)
 
 
+def test_where_few_samples_cannot_tell_it_is_said_that_no_method_is_shown_to_be_above_chance() -> (
+    None
+):
+    """Twelve samples decide between methods, and only a bet may show that one is above chance."""
+    low = verdict_on({"a": around(0.25, 12), "b": around(0.24, 12, 1)})
+    assert set(low.above_chance.values()) == {None}
+    assert "no method is shown to be above chance (12 samples" in words(low)
+    mixed = verdict_on({"a": around(0.9, 12), "b": around(0.24, 12, 1)})
+    assert mixed.above_chance == {"a": True, "b": None}
+    assert "not shown to be above chance: b (12 samples" in words(mixed)
+    enough = verdict_on({"a": around(0.25), "b": around(0.24, seed=1)})
+    assert "shown to be above chance" not in words(enough)
+
+
+def test_a_method_that_beats_the_random_control_needs_no_other_proof() -> None:
+    scores = {"a": around(0.25, 12), "b": around(0.2, 12, 1), "random": around(0.2, 12, 2)}
+    verdict = verdict_on(scores)
+    assert verdict.beats("a", "random") and verdict.above_chance["a"] is None
+    assert verdict.not_shown_above_chance == ("b",)
+
+
 def test_only_controls_are_no_methods() -> None:
     text = words(verdict_on({"sobel": around(0.9), "random": around(0.2, seed=1)}))
     assert "only controls" in text

@@ -285,6 +285,11 @@ def test_doubt_is_a_failure_with_its_reason(run, tmp_path):
     assert not found.passed and np.isnan(found.seen.bound) and "0 of 40 pairs" in found.need
 
 
+def test_the_kind_of_bound_is_printed(run: heatproof.Run) -> None:
+    text = "\n".join(lines(check(run, ["stability.fass.calibrated{explainer=grad_cam} > 0"])))
+    assert "betting, for these references" in text
+
+
 @pytest.mark.parametrize(("still_open", "passed"), [(2, True), (3, False)])
 def test_no_share_is_believed_that_leaves_out_many_open_decisions(
     tmp_path: Path, still_open: int, passed: bool

@@ -278,7 +278,8 @@ class AxisResult:
         tests = self.tests[self.tests["measure"] == measure.name]
         controls = self.cube.controls
         random = next((name for name in controls if self.registered_name(name) == RANDOM), None)
-        return verdict_of(ranking, tests, measure, random, self.groups)
+        has_chance = measure.name in self.cube.chance
+        return verdict_of(ranking, tests, measure, random, self.groups, has_chance)
 
     def decided(self) -> list[str]:
         """What the tests of each headline support, in words."""

@@ -53,7 +53,7 @@ class Verdict:
     `methods` are those with a score, best first, and `controls` likewise; `scores` has them in words. `above_chance` is
     None where it cannot be decided, or where the measure has no chance level. `beaten` has the pairs (winner, loser) of
     significant differences, `tests` all paired tests. `samples` counts what is independent: the samples, or the groups
-    that they form (`grouped`).
+    that they form (`grouped`). `has_chance` says whether the measure has a chance level here.
     """
 
     measure: Measure
@@ -66,6 +66,7 @@ class Verdict:
     random: str | None
     tests: pd.DataFrame
     grouped: bool = False
+    has_chance: bool = False
 
     def beats(self, a: str, b: str) -> bool:
         """Whether a is significantly better than b."""
@@ -75,6 +76,11 @@ class Verdict:
     def can_decide(self) -> bool:
         """Whether there are enough samples to decide anything."""
         return self.samples >= FEWEST
+
+    @property
+    def unit(self) -> str:
+        """What is independent: samples, or the groups that they form."""
+        return "group" if self.grouped else "sample"
 
     @property
     def labels(self) -> dict[str, Label]:
@@ -109,6 +115,18 @@ class Verdict:
         """The methods that are not significantly above chance."""
         return self._labelled(Label.AS_RANDOM)
 
+    @property
+    def not_shown_above_chance(self) -> tuple[str, ...]:
+        """The methods of which so few samples cannot tell whether they are above chance, nor whether they beat `random`."""
+        if not (self.has_chance and self.can_decide and self.measure.sign):
+            return ()
+        return tuple(
+            name
+            for name in self.methods
+            if self.above_chance[name] is None
+            and not (self.random is not None and self.beats(name, self.random))
+        )
+
     def _labelled(self, label: Label) -> tuple[str, ...]:
         return tuple(name for name in self.methods if self._label(name) == label)
 
@@ -123,6 +141,7 @@ def verdict_of(
     measure: Measure,
     random: str | None = None,
     groups: int = 0,
+    has_chance: bool = False,
 ) -> Verdict:
     """Return the verdict by one measure from its ranking and its paired tests.
 
@@ -143,6 +162,7 @@ def verdict_of(
         random=random,
         tests=tests,
         grouped=groups > 0,
+        has_chance=has_chance,
     )
 
 
@@ -197,6 +217,7 @@ def sentences(verdict: Verdict, best: str, names: Mapping[str, str] | None = Non
         _who_is_best(verdict, best, shown),
         *_by_how_much(verdict, shown),
         *_who_is_as_random(verdict, shown),
+        *_who_is_not_shown_above_chance(verdict, shown),
         *_unbeaten_controls(verdict, shown),
     ]
 
@@ -235,8 +256,7 @@ def _by_how_much(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
 def _too_few(verdict: Verdict) -> str:
     """Say why nothing is decided from so few samples, or groups of them."""
     n = verdict.samples
-    noun = "group" if verdict.grouped else "sample"
-    counted = f"{n} {noun}{'' if n == 1 else 's'}"
+    counted = f"{n} {verdict.unit}{'' if n == 1 else 's'}"
     p = f"the smallest p that they can give is {smallest_p(n):.2g}"
     return f"{counted}: too few to compare methods (at least {FEWEST} are needed; {p})."
 
@@ -247,6 +267,18 @@ def _who_is_as_random(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
     if not as_random or (are_all and len(as_random) > 1):
         return []
     return [f"Not significantly above chance: {_with_scores(as_random, verdict, names)}."]
+
+
+def _who_is_not_shown_above_chance(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
+    """Say of which methods the samples are too few to tell whether they are above chance."""
+    not_shown = verdict.not_shown_above_chance
+    if not not_shown:
+        return []
+    few = f"{verdict.samples} {verdict.unit}s are too few to tell"
+    if len(not_shown) == len(verdict.methods) > 1:
+        return [f"No method is shown to be above chance ({few})."]
+    listed = some((names[name] for name in not_shown), LISTED)
+    return [f"Not shown to be above chance: {listed} ({few})."]
 
 
 def _unbeaten_controls(verdict: Verdict, names: Mapping[str, str]) -> list[str]:

@@ -73,8 +73,11 @@ def _requirement_lines(outcomes: Sequence[Outcome], width: int | None) -> list[s
         room = max(12, min(room, width - 42))
     places = list(dict.fromkeys(_where(outcome) for outcome in outcomes))
     text = [places[0], ""] if len(places) == 1 else []
-    for (wish, place), group in groupby(outcomes, key=lambda o: (o.requirement, _where(o))):
+    for (wish, place), outcomes_here in groupby(outcomes, key=lambda o: (o.requirement, _where(o))):
+        group = list(outcomes_here)
         text.append(str(wish) if len(places) == 1 else f"{wish}, {place}")
+        methods = dict.fromkeys(outcome.seen.method for outcome in group)
+        text += _wrapped(f"bound: {'; '.join(methods)}", width)
         side = "at least" if wish.at_least else "at most"
         text.append(f"        {'explainer':<{room}}  {side:>8}    mean      n  needs")
         for outcome in group:
