@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from heatproof import Batch, Model
 from heatproof import explainers as ex
-from heatproof.explainers import controls, precision, sampling
+from heatproof.explainers import controls, sampling
+from heatproof.explainers.requested_error import counts_and_errors
 from heatproof.features import Patches, Pixels, Superpixels
 from heatproof.types import Moved
 from support.fixed import normal, with_weights
@@ -81,7 +82,7 @@ def test_how_many_samples_kernel_shap_needs() -> None:
         replace(explainer, samples=2, error=0.1).check(model, (2, 6, 6))
 
 
-def test_a_map_with_an_error_is_the_map_with_the_count_that_was_settled() -> None:
+def test_a_map_with_an_error_is_the_map_with_the_count_that_it_needs() -> None:
     net = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
     model, batch = Model(with_weights(net)), Batch(("a", "b", "c"), 2 * normal(3, 5, seed=6))
     kinds: list[Any] = [
@@ -94,24 +95,17 @@ def test_a_map_with_an_error_is_the_map_with_the_count_that_was_settled() -> Non
         ex.KernelShap(features=Pixels(), error=0.1),
     ]
     for kind in kinds:
-        rungs = precision.settled(kind, model, batch, TARGET, 0)
+        counts = counts_and_errors(kind, model, batch, TARGET, 0)[:, 0]
+        parameter = "steps" if hasattr(kind, "steps") else "samples"
         maps = kind(model, batch, TARGET, 0)
-        for i, (count, _) in enumerate(rungs.tolist()):
-            fixed = precision._with_count(kind, int(count))
+        for i, count in enumerate(counts.tolist()):
+            fixed = replace(kind, error=None, **{parameter: int(count)})
             assert torch.allclose(
                 fixed(model, batch[i : i + 1], TARGET[i : i + 1], 0),
                 maps[i : i + 1],
                 rtol=1e-3,
                 atol=1e-4,
             )
-        agreed = replace(kind, error=precision.Agreed(0.5, {"b": (32.0, 0.1)}))
-        mixed = agreed(model, batch, TARGET, 0)
-        assert torch.allclose(
-            mixed[1:2],
-            precision._with_count(kind, 32)(model, batch[1:2], TARGET[1:2], 0),
-            rtol=1e-3,
-            atol=1e-4,
-        )
 
 
 def test_integrated_gradients_sum_to_what_is_promised() -> None:

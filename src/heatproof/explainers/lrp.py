@@ -1,8 +1,8 @@
-"""Layer-wise relevance propagation: the score is handed back layer by layer, each unit passing on what it received.
+"""Layer-wise relevance propagation (LRP): the score flows back layer by layer, each unit passing on what it received.
 
-What flows backwards is relevance in place of a gradient. Functions are met where they are called, by a torch function
-mode around the forward pass, so functional calls and modules that are used many times follow the rules, and nothing is
-left on the model. A batch normalisation that directly follows a convolution or linear layer is folded into it.
+Relevance flows backwards in place of a gradient. A torch function mode around the forward pass intercepts the calls of
+functions, so functional calls and modules that are used many times follow the rules, and nothing is left on the model.
+A batch normalisation that directly follows a convolution or linear layer is folded into it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.explainers.cam_layer import refuse_averages
-from heatproof.explainers.gradient import input_gradient, normalised
+from heatproof.explainers.gradient import input_gradient, normalised, per_row
 from heatproof.explainers.lrp_pass import Relevance
 from heatproof.explainers.lrp_rules import (
     Affine,
@@ -48,14 +48,20 @@ Composite = Literal[
 class Lrp(Explainer):
     """Relevance R of every input, from R = f_t at the output and one rule per layer; (B, …) in the shape of the input.
 
-    A linear layer z_k = Σ_j x_j w_jk + b_k passes back R_j = Σ_k z_jk / z_k · R_k, where the shares z_jk are x_j w_jk
-    (ε), their positive part (z⁺), their positive part twice less the negative one (α2β1), x_j w_jk with the part of
-    z_k's own sign weighed 1 + γ (γ), all equal (flat), or x_j w_jk − l_j w⁺_jk − h_j w⁻_jk for pixels between l and h
-    (box). `composite` says which, in the words of zennit: the first word holds for linear layers, the second for
-    convolutions, and flat or box for the first layer; "epsilon" and "gamma" hold everywhere. Activations pass relevance
-    on as it is, sums share it by size, layer normalisation counts as a fixed linear map, products of activations
-    and attention share by AttnLRP's rules (softmax by its Taylor expansion, products half each). What a bias adds is
-    relevance lost, so maps sum to f_t only in networks without.
+    A linear layer z_k = Σ_j x_j w_jk + b_k passes back R_j = Σ_k z_jk / z_k · R_k. The rules differ in the shares z_jk:
+
+    - ε: x_j w_jk
+    - z⁺: its positive part
+    - α2β1: twice the positive part less the negative part
+    - γ: x_j w_jk, with the part that has the sign of z_k times 1 + γ
+    - flat: all equal
+    - box: x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for pixels between l and h
+
+    `composite` chooses the rules by zennit's names: the first word is the rule of linear layers, the second of
+    convolutions, and flat or box of the first layer; "epsilon" and "gamma" alone hold for all layers. Activations pass
+    relevance on unchanged, sums divide it in proportion to the summands, layer normalisation counts as a fixed linear
+    map, and products of activations and attention follow AttnLRP (Achtibat et al., ICML 2024: softmax by its Taylor
+    expansion, half for each factor of a product). A bias absorbs relevance, so maps sum to f_t only without biases.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8, bias=False), torch.nn.ReLU(), torch.nn.Linear(8, 2, bias=False))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -82,24 +88,23 @@ class Lrp(Explainer):
         """Maps (B, …) for the classes `target` (B,)."""
         self.check(model, batch.x.shape[1:])
         inputs = normalised(model, batch)
-        watched = Relevance(self._rules(model, batch), self.epsilon, model.name)
-        shares, score = input_gradient(model, inputs, batch.aux, target, watched)
-        if not watched.layers:
+        relevance_pass = Relevance(self._rules(model, batch), self.epsilon, model.name)
+        # The backward pass gives the relevance of the inputs for a relevance of 1 at the output.
+        shares, score = input_gradient(model, inputs, batch.aux, target, relevance_pass)
+        if not relevance_pass.layers:
             raise UserError(
                 f"lrp met no linear layer in {model.name}; a scripted model hides them: pass the original module"
             )
-        return shares * score.reshape(-1, *[1] * (inputs.ndim - 1))
+        return shares * per_row(score, inputs)
 
     def _rules(self, model: Model, batch: Batch) -> Callable[[Affine, bool], Rule]:
-        """The rule of a layer, and of the first one."""
+        """Return a function that chooses the rule of a layer; the first layer may have another rule than the rest."""
 
-        def bounds(x: Tensor) -> tuple[Tensor, Tensor]:
-            ends = (
-                model.inputs(batch[:1].with_x(torch.full_like(batch.x[:1], value)))
-                for value in (0.0, 1.0)
-            )
-            low, high = (end.to(x).expand_as(x) for end in ends)
-            return low, high
+        def pixel_range(x: Tensor) -> tuple[Tensor, Tensor]:
+            black = batch[:1].with_x(torch.full_like(batch.x[:1], 0.0))
+            white = batch[:1].with_x(torch.full_like(batch.x[:1], 1.0))
+            low, high = model.inputs(black).to(x), model.inputs(white).to(x)
+            return low.expand_as(x), high.expand_as(x)
 
         word = self.composite.removeprefix("epsilon_").removesuffix("_flat").removesuffix("_box")
         by_word: dict[str, Rule] = {
@@ -109,12 +114,14 @@ class Lrp(Explainer):
             "gamma": gamma_rule(self.gamma),
         }
 
-        def rule(layer: Affine, is_first: bool) -> Rule:
+        def rule_of(layer: Affine, is_first: bool) -> Rule:
             if is_first and self.composite.endswith("_flat"):
                 return flat
             if is_first and self.composite.endswith("_box"):
-                return box(bounds)
-            everywhere = self.composite in ("epsilon", "gamma")
-            return by_word[word] if layer.convolves or everywhere else epsilon_rule
+                return box(pixel_range)
+            for_all_layers = self.composite in ("epsilon", "gamma")
+            if layer.convolves or for_all_layers:
+                return by_word[word]
+            return epsilon_rule
 
-        return rule
+        return rule_of

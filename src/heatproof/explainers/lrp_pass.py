@@ -1,4 +1,4 @@
-"""A forward pass whose way back hands on relevance: a rule for every function that networks are made of."""
+"""A forward pass whose backward pass propagates relevance, with a rule for every function that networks consist of."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from heatproof.explainers.attention_parts import attend, attend_heads
 from heatproof.explainers.lrp_rules import Affine, Rule, stabilised
 from heatproof.explainers.rules import ELEMENTWISE
 
-OTHERWISE = "integrated_gradients, or write that part with functions of torch.nn"
+ALTERNATIVE = "integrated_gradients, or write that part with functions of torch.nn"
 Pullback: TypeAlias = Callable[[Tensor], "tuple[Tensor | None, ...]"]
+"""Relevance of a function's output → relevance of each of its inputs."""
 
 
 class _WithRelevance(torch.autograd.Function):
-    """A value computed elsewhere, with a way back of its own."""
+    """A value that was computed elsewhere, with a backward pass of its own.
+
+    The value comes from a function without arguments: a tensor among the inputs would be returned as a view, which
+    the network may not change in place.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, value: Callable[[], Tensor], pullback: Pullback, *inputs: Tensor
     ) -> Tensor:
         ctx.pullback = pullback
-        return (
-            value()
-        )  # a tensor among the inputs would come back as a view, which nothing may change in place
+        return value()
 
     @staticmethod
     def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
@@ -39,108 +42,122 @@ class _WithRelevance(torch.autograd.Function):
             return None, None, *ctx.pullback(relevance[0])
 
 
-def _named(*names: str) -> set[Any]:
-    """Every function of these names, in torch, its functional room and on tensors, in place or not."""
-    spaces = (torch, F, Tensor, torch.special, torch._C._nn)
-    return {
-        function
-        for name in names
-        for form in (name, f"{name}_", f"__{name}__", f"__i{name}__", f"__r{name}__")
-        for space in spaces
-        if callable(function := getattr(space, form, None))
-    }
+def _functions(*names: str) -> set[Any]:
+    """Return every torch function and tensor method with one of these names, in place, reflected or plain."""
+    functions = set()
+    for name in names:
+        for spelling in (name, f"{name}_", f"__{name}__", f"__i{name}__", f"__r{name}__"):
+            for namespace in (torch, F, Tensor, torch.special, torch._C._nn):
+                function = getattr(namespace, spelling, None)
+                if callable(function):
+                    functions.add(function)
+    return functions
 
 
-_CONVOLUTIONS = {getattr(F, f"conv{t}{n}d"): (t, n) for t in ("", "_transpose") for n in (1, 2, 3)}
-_PASSING = _named(
+_CONVOLUTIONS = {
+    F.conv1d,
+    F.conv2d,
+    F.conv3d,
+    F.conv_transpose1d,
+    F.conv_transpose2d,
+    F.conv_transpose3d,
+}
+_ONE_TO_ONE = _functions(
     *ELEMENTWISE, "layer_norm", "group_norm", "rms_norm", "instance_norm", "div", "truediv"
 )
-_AVERAGING = _named(
-    *(f"{kind}{n}d" for kind in ("avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)), "mean", "sum"
+"""Functions that pass relevance on unchanged: activations, and normalisation as a fixed scaling."""
+_AVERAGES = _functions(
+    "mean",
+    "sum",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
 )
-_ADDING = _named("add")
-_SUBTRACTING_FROM = {torch.rsub, Tensor.__rsub__}
-_SUBTRACTING = _named("sub") - _SUBTRACTING_FROM
-_MULTIPLYING, _BILINEAR = _named("mul"), _named("matmul", "bmm", "einsum")
-_SOFTMAX = _named("softmax")
-_LETTING_THROUGH = _named(
-    *(
-        "reshape",
-        "view",
-        "view_as",
-        "permute",
-        "transpose",
-        "flatten",
-        "unflatten",
-        "contiguous",
-        "clone",
-        "squeeze",
-    ),
-    *(
-        "unsqueeze",
-        "chunk",
-        "split",
-        "cat",
-        "concat",
-        "stack",
-        "expand",
-        "expand_as",
-        "getitem",
-        "pad",
-        "roll",
-        "to",
-    ),
-    *(
-        "float",
-        "half",
-        "double",
-        "type",
-        "type_as",
-        "dropout",
-        "dropout2d",
-        "dropout3d",
-        "alpha_dropout",
-        "narrow",
-    ),
-    *(
-        "feature_dropout",
-        "movedim",
-        "swapaxes",
-        "swapdims",
-        "unbind",
-        "index_select",
-        "gather",
-        "select",
-        "hstack",
-    ),
-    *(
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "channel_shuffle",
-        "flip",
-        "masked_fill",
-        "where",
-        "amax",
-        "max",
-        "vstack",
-    ),
-    *(
-        "max_pool1d",
-        "max_pool2d",
-        "max_pool3d",
-        "adaptive_max_pool1d",
-        "adaptive_max_pool2d",
-        "adaptive_max_pool3d",
-    ),
-    *("setitem", "copy", "requires_grad", "tensor_split", "split_with_sizes", "neg"),
+_ADD = _functions("add")
+_SUBTRACT_FROM = {torch.rsub, Tensor.__rsub__}
+_SUBTRACT = _functions("sub") - _SUBTRACT_FROM
+_MULTIPLY = _functions("mul")
+_BILINEAR = _functions("matmul", "bmm", "einsum")
+_SOFTMAX = _functions("softmax")
+_ROUTING = _functions(
+    "reshape",
+    "view",
+    "view_as",
+    "permute",
+    "transpose",
+    "flatten",
+    "unflatten",
+    "contiguous",
+    "clone",
+    "squeeze",
+    "unsqueeze",
+    "chunk",
+    "split",
+    "cat",
+    "concat",
+    "stack",
+    "expand",
+    "expand_as",
+    "getitem",
+    "pad",
+    "roll",
+    "to",
+    "float",
+    "half",
+    "double",
+    "type",
+    "type_as",
+    "dropout",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "narrow",
+    "feature_dropout",
+    "movedim",
+    "swapaxes",
+    "swapdims",
+    "unbind",
+    "index_select",
+    "gather",
+    "select",
+    "hstack",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "channel_shuffle",
+    "flip",
+    "masked_fill",
+    "where",
+    "amax",
+    "max",
+    "vstack",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "setitem",
+    "copy",
+    "requires_grad",
+    "tensor_split",
+    "split_with_sizes",
+    "neg",
 )
+"""Functions that only move values: their derivative is right for relevance as it is."""
 
 
 class Relevance(TorchFunctionMode):
-    """Lets a forward pass be differentiated into relevance: R_in of every function from its R_out.
+    """A context in which the backward pass propagates relevance: R_in of every function from its R_out.
 
-    `rule_of` says which rule a linear layer follows, and whether it is the first. A function of activations that
-    nobody has a rule for is refused by name, because its derivative would pass for a rule.
+    `rule_of(layer, is_first)` gives the rule of a linear layer. A function of activations without a rule is an error
+    that names it, because its plain derivative would silently take the place of a rule. `layers` counts the linear
+    layers of the pass.
+
+    Every method below computes a function's value without a graph, and attaches a pullback that takes the relevance of
+    the output to that of the inputs.
     """
 
     def __init__(self, rule_of: Callable[[Affine, bool], Rule], epsilon: float, model: str) -> None:
@@ -155,62 +172,72 @@ class Relevance(TorchFunctionMode):
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *failure: Any) -> None:
-        self._last = (
-            None  # its graph leads back here by way of C++, where no collector sees the circle
-        )
+        # The graph of `_last` refers to this object through C++, where the garbage collector cannot see the cycle.
+        self._last = None
         super().__exit__(*failure)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
-        if not any(isinstance(a, Tensor) and a.requires_grad for a in _tensors((args, options))):
+        if not any(tensor.requires_grad for tensor in _tensors((args, options))):
             return func(*args, **options)
         handler = self._handler(func)
         if handler is None:
             result = func(*args, **options)
-            watched = any(t.requires_grad and t.is_floating_point() for t in _tensors(result))
-            if watched and func not in _LETTING_THROUGH:
+            carries_gradient = any(
+                tensor.requires_grad and tensor.is_floating_point() for tensor in _tensors(result)
+            )
+            if carries_gradient and func not in _ROUTING:
                 name = resolve_name(func) or str(func)
                 raise UserError(
-                    f"lrp has no rule for {name}, which {self.model} applies to activations; use {OTHERWISE}"
+                    f"lrp has no rule for {name}, which {self.model} applies to activations; use {ALTERNATIVE}"
                 )
             return result
         name = getattr(func, "__name__", "")
-        in_place = bool(options.pop("inplace", False)) or (
-            name.endswith("_") and not name.startswith("__")
-        )
+        has_in_place_name = name.endswith("_") and not name.startswith("__")
+        in_place = bool(options.pop("inplace", False)) or has_in_place_name
         if not in_place:
             return handler(*args, **options)
         target, *rest = args
         return target.copy_(handler(target.clone(), *rest, **options))
 
     def _handler(self, func: Any) -> Callable[..., Any] | None:
+        """Return the method that computes a function and its relevance, or None if there is none."""
         if func in _CONVOLUTIONS or func is F.linear:
             return partial(self._linear, func)
-        plain: dict[Any, Callable[..., Any]] = {
-            torch.addmm: self._addmm,
-            F.batch_norm: self._batch_norm,
-            torch.batch_norm: self._batch_norm,
-        }
-        product = partial(self._bilinear, torch.matmul)
-        attention = partial(attend, product, self._softmax, partial(self._pass, torch.mul))
-        refusal = f"lrp has no rule for the attention of {self.model}, which adds to its keys; use {OTHERWISE}"
-        heads = partial(attend_heads, partial(self._linear, F.linear), attention, refusal)
-        plain |= {F.scaled_dot_product_attention: attention, F.multi_head_attention_forward: heads}
-        if func in plain:
-            return plain[func]
-        for known, handler in (
-            (_PASSING, partial(self._pass, func)),
-            (_AVERAGING, partial(self._average, func)),
-            (_ADDING, self._add),
-            (_SUBTRACTING, self._subtract),
-            (_SUBTRACTING_FROM, lambda a, b, **options: self._subtract(b, a, **options)),
-            (_MULTIPLYING, self._multiply),
-            (_BILINEAR, partial(self._bilinear, func)),
-            (_SOFTMAX, self._softmax),
-        ):
-            if func in known:
-                return handler
+        if func is torch.addmm:
+            return self._addmm
+        if func in (F.batch_norm, torch.batch_norm):
+            return self._batch_norm
+        if func in (F.scaled_dot_product_attention, F.multi_head_attention_forward):
+            return self._attention(func)
+        if func in _ONE_TO_ONE:
+            return partial(self._one_to_one, func)
+        if func in _AVERAGES:
+            return partial(self._average, func)
+        if func in _ADD:
+            return self._add
+        if func in _SUBTRACT:
+            return self._subtract
+        if func in _SUBTRACT_FROM:
+            return lambda a, b, **options: self._subtract(b, a, **options)
+        if func in _MULTIPLY:
+            return self._multiply
+        if func in _BILINEAR:
+            return partial(self._bilinear, func)
+        if func in _SOFTMAX:
+            return self._softmax
         return None
+
+    def _attention(self, func: Any) -> Callable[..., Any]:
+        """Return fused attention taken apart into functions that have a rule."""
+        product = partial(self._bilinear, torch.matmul)
+        scale = partial(self._one_to_one, torch.mul)
+        attention = partial(attend, product, self._softmax, scale)
+        if func is F.scaled_dot_product_attention:
+            return attention
+        linear = partial(self._linear, F.linear)
+        refusal = f"lrp has no rule for the attention of {self.model}, which adds to its keys; use {ALTERNATIVE}"
+        return partial(attend_heads, linear, attention, refusal)
 
     def _linear(
         self,
@@ -221,15 +248,19 @@ class Relevance(TorchFunctionMode):
         *rest: Any,
         **options: Any,
     ) -> Tensor:
-        def apply(given: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-            return func(given, w, b, *rest, **options)  # type: ignore[no-any-return]
+        """A convolution or `F.linear`."""
+
+        def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            return func(x, weight, bias, *rest, **options)  # type: ignore[no-any-return]
 
         return self._affine(Affine(x, weight, bias, apply, func is not F.linear), self._first)
 
     def _addmm(self, bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """bias + x @ weight, the form in which transformers' Conv1D has a linear layer."""
         return self._affine(Affine(x, weight.T, bias, F.linear, False), self._first)
 
     def _affine(self, layer: Affine, is_first: bool) -> Tensor:
+        """A linear layer, with the relevance of its rule. It is remembered for a batch normalisation that may follow."""
         rule = self.rule_of(layer, is_first)
         self._first = False
         self.layers += 1
@@ -237,7 +268,11 @@ class Relevance(TorchFunctionMode):
         fixed = replace(layer, x=layer.x.detach(), weight=layer.weight.detach(), bias=bias)
         with torch.no_grad():
             value = fixed.apply(fixed.x, fixed.weight, fixed.bias)
-        result = _through(value, lambda relevance: (rule(fixed, relevance, self.epsilon),), layer.x)
+
+        def pullback(relevance: Tensor) -> tuple[Tensor]:
+            return (rule(fixed, relevance, self.epsilon),)
+
+        result = _with_pullback(value, pullback, layer.x)
         self._last = (result, layer, is_first)
         return result
 
@@ -252,130 +287,161 @@ class Relevance(TorchFunctionMode):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Tensor:
+        """Batch normalisation in eval mode: folded into the linear layer before it, or a linear layer of its own."""
         scale = (var + eps).rsqrt() * (1.0 if weight is None else weight)
         shift = (0.0 if bias is None else bias) - mean * scale
-        shaped = (1, -1, *[1] * (x.ndim - 2))
         if self._last is not None and self._last[0] is x:
             _, layer, is_first = self._last
-            transposed = layer.convolves and layer.weight.shape[0] != len(scale)
-            along = (1, -1) if transposed else (-1, 1)
-            by = scale.reshape(*along, *[1] * (layer.weight.ndim - 2))
-            old = 0.0 if layer.bias is None else layer.bias * scale
-            self.layers -= 1
-            return self._affine(
-                replace(layer, weight=layer.weight * by, bias=old + shift), is_first
-            )
+            self.layers -= 1  # the folded layer counts once
+            return self._affine(_folded(layer, scale, shift), is_first)
 
-        def apply(given: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-            scaled = given * w.reshape(shaped)
-            return scaled if b is None else scaled + b.reshape(shaped)
+        per_channel = (1, -1, *[1] * (x.ndim - 2))
 
-        first, self._first = self._first, False
+        def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            scaled = x * weight.reshape(per_channel)
+            return scaled if bias is None else scaled + bias.reshape(per_channel)
+
+        # It does not count as the first layer: the rules of that (flat, box) are for pixels.
+        was_first = self._first
         result = self._affine(Affine(x, scale, shift, apply, False), False)
-        self._first = first
+        self._first = was_first
         return result
 
-    def _pass(self, func: Any, x: Tensor, *rest: Any, **options: Any) -> Tensor:
+    def _one_to_one(self, func: Any, x: Tensor, *rest: Any, **options: Any) -> Tensor:
+        """A function whose inputs keep the relevance of their outputs: R_in = R_out."""
         with torch.no_grad():
             value = func(x.detach(), *rest, **options)
-        return _through(value, lambda relevance: (relevance,), x)
+        return _with_pullback(value, lambda relevance: (relevance,), x)
 
     def _average(self, func: Any, x: Tensor, *rest: Any, **options: Any) -> Tensor:
+        """A mean or a sum, by the ε rule: each summand receives its share of the result, x ⊙ ∂z/∂xᵀ (R / z)."""
         with torch.enable_grad():
             point = x.detach().requires_grad_()
             z = func(point, *rest, **options)
 
         def pullback(relevance: Tensor) -> tuple[Tensor]:
-            (pulled,) = torch.autograd.grad(
-                z, point, relevance / stabilised(z.detach(), self.epsilon)
-            )
+            share = relevance / stabilised(z.detach(), self.epsilon)
+            (pulled,) = torch.autograd.grad(z, point, share)
             return (point.detach() * pulled,)
 
-        return _through(z.detach(), pullback, x)
+        return _with_pullback(z.detach(), pullback, x)
 
     def _add(self, a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-        """a + alpha · b, of which each of the two receives its share of the sum."""
-        parts = [torch.as_tensor(a), torch.as_tensor(b)]
-        summands = [parts[0].detach(), parts[1].detach() * alpha]
+        """a + alpha · b, by the ε rule: each summand receives its share of the sum."""
+        terms = [torch.as_tensor(a), torch.as_tensor(b)]
+        summands = [terms[0].detach(), terms[1].detach() * alpha]
         value = summands[0] + summands[1]
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
             share = relevance / stabilised(value, self.epsilon)
+            # `sum_to_size` undoes the broadcasting of the smaller term.
             return tuple(
-                (summand * share).sum_to_size(part.shape)
-                for summand, part in zip(summands, parts, strict=True)
+                (summand * share).sum_to_size(term.shape)
+                for summand, term in zip(summands, terms, strict=True)
             )
 
-        return _through(value, pullback, *parts)
+        return _with_pullback(value, pullback, *terms)
 
     def _subtract(self, a: Any, b: Any, *, alpha: float = 1) -> Tensor:
         return self._add(a, b, alpha=-alpha)
 
     def _multiply(self, a: Any, b: Any) -> Tensor:
-        """A gate, which is smaller, gets nothing; of two of a size each gets half; a constant gets nothing."""
-        parts = [torch.as_tensor(a), torch.as_tensor(b)]
-        value = (parts[0] * parts[1]).detach()
-        active = [p for p in parts if p.requires_grad and not isinstance(p, torch.nn.Parameter)]
-        signal = [p for p in active if p.numel() == value.numel()] or active
+        """a ⊙ b: two activations of the same size receive half the relevance each.
+
+        A smaller activation is a gate and receives nothing, and neither does a constant or a parameter.
+        """
+        factors = [torch.as_tensor(a), torch.as_tensor(b)]
+        value = (factors[0] * factors[1]).detach()
+        is_activation = [
+            factor.requires_grad and not isinstance(factor, torch.nn.Parameter)
+            for factor in factors
+        ]
+        has_full_size = [factor.numel() == value.numel() for factor in factors]
+        receives = [
+            active and full for active, full in zip(is_activation, has_full_size, strict=True)
+        ]
+        if not any(receives):
+            receives = is_activation
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
-            return tuple(
-                (relevance / len(signal)).sum_to_size(p.shape)
-                if any(p is s for s in signal)
-                else torch.zeros_like(p)
-                for p in parts
-            )
+            share = relevance / sum(receives)
+            parts = []
+            for factor, is_receiver in zip(factors, receives, strict=True):
+                part = share.sum_to_size(factor.shape) if is_receiver else torch.zeros_like(factor)
+                parts.append(part)
+            return tuple(parts)
 
-        return _through(value, pullback, *parts)
+        return _with_pullback(value, pullback, *factors)
 
     def _bilinear(self, func: Any, *args: Any) -> Tensor:
-        words = [a for a in args if not isinstance(a, Tensor | list | tuple)]
+        """A matrix product: a linear layer if one factor is fixed, else half the ε rule's relevance for each factor.
+
+        The half is AttnLRP's rule for products of two activations, such as attention times values.
+        """
+        equation = [arg for arg in args if not isinstance(arg, Tensor | list | tuple)]  # of einsum
         a, b = _tensors(args)
-        if not (a.requires_grad and b.requires_grad) or isinstance(b, torch.nn.Parameter):
-            x, other = (
-                (a, b) if a.requires_grad and not isinstance(a, torch.nn.Parameter) else (b, a)
-            )
+        a_is_activation = a.requires_grad and not isinstance(a, torch.nn.Parameter)
+        b_is_activation = b.requires_grad and not isinstance(b, torch.nn.Parameter)
+        if not (a_is_activation and b_is_activation):
 
-            def apply(given: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-                return func(*words, *((given, w) if x is a else (w, given)))  # type: ignore[no-any-return]
+            def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+                factors = (x, weight) if a_is_activation else (weight, x)
+                return func(*equation, *factors)  # type: ignore[no-any-return]
 
-            return self._affine(Affine(x, other, None, apply, False), self._first)
+            x, weight = (a, b) if a_is_activation else (b, a)
+            return self._affine(Affine(x, weight, None, apply, False), self._first)
         with torch.enable_grad():
-            points = [t.detach().requires_grad_() for t in (a, b)]
-            z = func(*words, *points)
+            points = [factor.detach().requires_grad_() for factor in (a, b)]
+            z = func(*equation, *points)
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
-            pulled = torch.autograd.grad(
-                z, points, relevance / (2 * stabilised(z.detach(), self.epsilon))
+            share = relevance / (2 * stabilised(z.detach(), self.epsilon))
+            pulled = torch.autograd.grad(z, points, share)
+            return tuple(
+                point.detach() * gradient for point, gradient in zip(points, pulled, strict=True)
             )
-            return tuple(p.detach() * g for p, g in zip(points, pulled, strict=True))
 
-        return _through(z.detach(), pullback, a, b)
+        return _with_pullback(z.detach(), pullback, a, b)
 
     def _softmax(self, x: Tensor, dim: int = -1, *rest: Any, **options: Any) -> Tensor:
+        """A softmax s(x), by AttnLRP's rule (its Taylor expansion): R_j = x_j (R_j − s_j Σ_k R_k)."""
         fixed = x.detach()
         value = fixed.softmax(dim)
 
         def pullback(relevance: Tensor) -> tuple[Tensor]:
             shared = relevance - value * relevance.sum(dim, keepdim=True)
+            # Masked scores are −∞, and −∞ · 0 would be NaN.
             return (torch.where(torch.isfinite(fixed), fixed * shared, 0),)
 
-        return _through(value, pullback, x)
+        return _with_pullback(value, pullback, x)
 
 
-def _through(value: Tensor, pullback: Pullback, *inputs: Tensor) -> Tensor:
-    given = (
-        value.detach()
-    )  # `pullback` may hold `value`: were that the result, its graph would hold itself for ever
-    result: Tensor = _WithRelevance.apply(lambda: given, pullback, *inputs)  # type: ignore[no-untyped-call]
+def _folded(layer: Affine, scale: Tensor, shift: Tensor) -> Affine:
+    """Return a linear layer that includes the batch normalisation scale·z + shift behind it."""
+    is_transposed = layer.convolves and layer.weight.shape[0] != len(scale)
+    output_first = (1, -1) if is_transposed else (-1, 1)
+    weight_scale = scale.reshape(*output_first, *[1] * (layer.weight.ndim - 2))
+    scaled_bias = 0.0 if layer.bias is None else layer.bias * scale
+    return replace(layer, weight=layer.weight * weight_scale, bias=scaled_bias + shift)
+
+
+def _with_pullback(value: Tensor, pullback: Pullback, *inputs: Tensor) -> Tensor:
+    """Return the value as a function of the inputs whose backward pass is `pullback`."""
+    # A detached copy: `pullback` may hold `value`, and a result that is `value` would keep its own graph alive.
+    detached = value.detach()
+    result: Tensor = _WithRelevance.apply(lambda: detached, pullback, *inputs)  # type: ignore[no-untyped-call]
     return result
 
 
 def _tensors(values: Any) -> list[Tensor]:
+    """Return all tensors in nested lists, tuples and dictionaries, in order."""
     if isinstance(values, Tensor):
         return [values]
     if isinstance(values, dict):
         values = values.values()
     elif not isinstance(values, tuple | list):
         return []
-    return [tensor for value in values for tensor in _tensors(value)]
+    tensors = []
+    for value in values:
+        tensors.extend(_tensors(value))
+    return tensors

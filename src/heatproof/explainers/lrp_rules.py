@@ -1,4 +1,4 @@
-"""How relevance goes back through one linear layer: the rules by name."""
+"""The LRP rules, which pass relevance back through one linear layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Affine:
-    """One use of a linear layer: what it was given, its weight and bias, and the function of these three."""
+    """One call of a linear layer: its input x, weight and bias, and the function `apply(x, weight, bias)`."""
 
     x: Tensor
     weight: Tensor
@@ -21,7 +21,8 @@ class Affine:
     convolves: bool
 
     def back(self, weight: Tensor, share: Tensor) -> Tensor:
-        """The transposed layer with another weight, applied to (B, …) shares of its outputs."""
+        """Apply the transposed layer, with another weight, to the shares (B, …) of its outputs."""
+        # The layer is linear in x, so its vector-Jacobian product is the same at every point.
         with torch.enable_grad():
             point = torch.zeros_like(self.x).requires_grad_()
             (pulled,) = torch.autograd.grad(self.apply(point, weight, None), point, share)
@@ -29,11 +30,11 @@ class Affine:
 
 
 Rule: TypeAlias = Callable[[Affine, Tensor, float], Tensor]
-"""(layer, relevance of its outputs, ε) to the relevance of its inputs."""
+"""(layer, relevance of its outputs, ε) → relevance of its inputs."""
 
 
 def stabilised(z: Tensor, epsilon: float) -> Tensor:
-    """z + ε·sign(z) with sign(0) = 1, never 0.
+    """Return z + ε·sign(z) with sign(0) = 1, which is never 0.
 
     >>> stabilised(torch.tensor([0.0, -1.0]), 0.5).tolist()
     [0.5, -1.5]
@@ -42,85 +43,97 @@ def stabilised(z: Tensor, epsilon: float) -> Tensor:
 
 
 def epsilon_rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-    """R_j = Σ_k x_j w_jk / (z_k + ε·sign z_k) · R_k."""
+    """R_j = Σ_k x_j w_jk / (z_k + ε·sign z_k) · R_k (Bach et al., 2015)."""
     z = layer.apply(layer.x, layer.weight, layer.bias)
     return layer.x * layer.back(layer.weight, relevance / stabilised(z, epsilon))
 
 
-def _part(bias: Tensor | None, positive: bool) -> Tensor | None:
-    return None if bias is None else bias.clamp_min(0) if positive else bias.clamp_max(0)
+def _signed_bias(bias: Tensor | None, positive: bool) -> Tensor | None:
+    """Return the positive or the negative part of a bias."""
+    if bias is None:
+        return None
+    return bias.clamp_min(0) if positive else bias.clamp_max(0)
 
 
-def _signed_parts(layer: Affine, relevance: Tensor, epsilon: float, positive: bool) -> Tensor:
-    """Relevance by the positive shares alone, or by the negative ones."""
-    up, down = layer.x.clamp_min(0), layer.x.clamp_max(0)
-    gain, loss = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
-    pairs = ((up, gain), (down, loss)) if positive else ((up, loss), (down, gain))
-    z = layer.apply(*pairs[0], _part(layer.bias, positive)) + layer.apply(*pairs[1], None)
+def _signed_rule(layer: Affine, relevance: Tensor, epsilon: float, positive: bool) -> Tensor:
+    """Divide relevance by the positive products x_j w_jk alone, or by the negative ones."""
+    positive_x, negative_x = layer.x.clamp_min(0), layer.x.clamp_max(0)
+    positive_weight, negative_weight = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
+    if positive:
+        factors = ((positive_x, positive_weight), (negative_x, negative_weight))
+    else:
+        factors = ((positive_x, negative_weight), (negative_x, positive_weight))
+    bias = _signed_bias(layer.bias, positive)
+    z = layer.apply(*factors[0], bias) + layer.apply(*factors[1], None)
     share = relevance / stabilised(z, epsilon)
-    return sum((x * layer.back(weight, share) for x, weight in pairs), torch.zeros_like(layer.x))
+    total = torch.zeros_like(layer.x)
+    for x, weight in factors:
+        total = total + x * layer.back(weight, share)
+    return total
 
 
 def z_plus(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-    """R_j = Σ_k (x_j w_jk)⁺ / Σ_j (x_j w_jk)⁺ · R_k, the bias counted where it is positive."""
-    return _signed_parts(layer, relevance, epsilon, positive=True)
+    """R_j = Σ_k (x_j w_jk)⁺ / Σ_j (x_j w_jk)⁺ · R_k; a positive bias counts in the sum."""
+    return _signed_rule(layer, relevance, epsilon, positive=True)
 
 
 def alpha_beta(alpha: float, beta: float) -> Rule:
-    """α times the rule of positive shares, less β times that of negative ones, α − β = 1."""
+    """Return the rule α·(positive products) − β·(negative products), where α − β = 1."""
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-        gain, loss = (
-            _signed_parts(layer, relevance, epsilon, positive) for positive in (True, False)
-        )
-        return alpha * gain - beta * loss
+        from_positive = _signed_rule(layer, relevance, epsilon, positive=True)
+        from_negative = _signed_rule(layer, relevance, epsilon, positive=False)
+        return alpha * from_positive - beta * from_negative
 
     return rule
 
 
 def gamma_rule(gamma: float) -> Rule:
-    """Shares x_j w_jk, those of the sign of z_k times 1 + γ."""
+    """Return the γ rule: shares x_j w_jk, times 1 + γ where they have the sign of z_k."""
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
         z = layer.apply(layer.x, layer.weight, layer.bias)
-        up, down = layer.x.clamp_min(0), layer.x.clamp_max(0)
-        more_gain = layer.weight + gamma * layer.weight.clamp_min(0)
-        more_loss = layer.weight + gamma * layer.weight.clamp_max(0)
+        positive_x, negative_x = layer.x.clamp_min(0), layer.x.clamp_max(0)
+        more_positive = layer.weight + gamma * layer.weight.clamp_min(0)
+        more_negative = layer.weight + gamma * layer.weight.clamp_max(0)
+        # Outputs of either sign: which they are, the weights for positive and negative x, and the part of the bias.
+        cases = (
+            (z > 0, more_positive, more_negative, torch.clamp_min),
+            (z < 0, more_negative, more_positive, torch.clamp_max),
+        )
         total = torch.zeros_like(layer.x)
-        for here, first, second, bound in (
-            (z > 0, more_gain, more_loss, torch.clamp_min),
-            (z < 0, more_loss, more_gain, torch.clamp_max),
-        ):
-            bias = None if layer.bias is None else layer.bias + gamma * bound(layer.bias, 0)
-            whole = layer.apply(up, first, bias) + layer.apply(down, second, None)
-            share = torch.where(here, relevance / stabilised(whole, epsilon), 0)
-            total = total + up * layer.back(first, share) + down * layer.back(second, share)
+        for has_sign, positive_x_weight, negative_x_weight, clamp in cases:
+            bias = None if layer.bias is None else layer.bias + gamma * clamp(layer.bias, 0)
+            z_sign = layer.apply(positive_x, positive_x_weight, bias)
+            z_sign = z_sign + layer.apply(negative_x, negative_x_weight, None)
+            share = torch.where(has_sign, relevance / stabilised(z_sign, epsilon), 0)
+            total = total + positive_x * layer.back(positive_x_weight, share)
+            total = total + negative_x * layer.back(negative_x_weight, share)
         return total
 
     return rule
 
 
 def flat(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-    """Every input of a unit receives the same share."""
+    """Divide the relevance of every unit equally among its inputs."""
     ones = torch.ones_like(layer.weight)
     z = layer.apply(torch.ones_like(layer.x), ones, None)
     return layer.back(ones, relevance / stabilised(z, epsilon))
 
 
 def box(bounds: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Rule:
-    """Shares x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between `bounds` l and h."""
+    """Return the rule with shares x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between the `bounds` l and h."""
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
         low, high = bounds(layer.x)
-        gain, loss = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
+        positive_weight, negative_weight = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
         z = layer.apply(layer.x, layer.weight, layer.bias)
-        z = (
-            z
-            - layer.apply(low, gain, _part(layer.bias, True))
-            - layer.apply(high, loss, _part(layer.bias, False))
-        )
+        z = z - layer.apply(low, positive_weight, _signed_bias(layer.bias, True))
+        z = z - layer.apply(high, negative_weight, _signed_bias(layer.bias, False))
         share = relevance / stabilised(z, epsilon)
-        direct = layer.x * layer.back(layer.weight, share)
-        return direct - low * layer.back(gain, share) - high * layer.back(loss, share)
+        from_x = layer.x * layer.back(layer.weight, share)
+        from_low = low * layer.back(positive_weight, share)
+        from_high = high * layer.back(negative_weight, share)
+        return from_x - from_low - from_high
 
     return rule

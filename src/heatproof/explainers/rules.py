@@ -1,8 +1,8 @@
-"""Methods with their own backward rule for non-linear functions: DeepLIFT and guided backpropagation.
+"""DeepLIFT and guided backpropagation: methods with their own backward rule for non-linear functions.
 
-The functions are met where they are called, by a torch function mode around the forward pass, not by hooks on
-modules. So functional calls, modules that are used many times and in-place activations all follow the rule, and
-nothing is left on the model.
+A torch function mode around the forward pass intercepts the calls of these functions; there are no hooks on modules.
+So functional calls, modules that are used many times and in-place activations all follow the rule, and nothing is
+left on the model.
 """
 
 from __future__ import annotations
@@ -32,45 +32,76 @@ from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Explainer
 
-_KINKED: dict[str, Callable[..., Any]] = {
-    **{
-        name: getattr(F, name)
-        for name in ("relu", "relu6", "hardtanh", "threshold", "leaky_relu", "prelu", "selu")
-    },
-    **{name: getattr(F, name) for name in ("hardswish", "hardsigmoid")},
-    **{name: getattr(torch, name) for name in ("clamp", "clip", "clamp_min", "clamp_max")},
+_PIECEWISE_LINEAR: dict[str, Callable[..., Any]] = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "threshold": F.threshold,
+    "leaky_relu": F.leaky_relu,
+    "prelu": F.prelu,
+    "selu": F.selu,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "clamp": torch.clamp,
+    "clip": torch.clip,
+    "clamp_min": torch.clamp_min,
+    "clamp_max": torch.clamp_max,
 }
+"""Functions whose derivative jumps (selu and hardswish are only piecewise smooth)."""
 _SMOOTH: dict[str, Callable[..., Any]] = {
-    **{
-        name: getattr(F, name)
-        for name in ("elu", "celu", "gelu", "silu", "mish", "softplus", "logsigmoid")
-    },
-    **{"sigmoid": torch.sigmoid, "expit": torch.sigmoid, "tanh": torch.tanh},
+    "elu": F.elu,
+    "celu": F.celu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "mish": F.mish,
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
+    "sigmoid": torch.sigmoid,
+    "expit": torch.sigmoid,
+    "tanh": torch.tanh,
 }
-_NORMALISING: dict[str, Callable[..., Any]] = {
+_SOFTMAX: dict[str, Callable[..., Any]] = {
     "softmax": torch.softmax,
     "log_softmax": torch.log_softmax,
 }
-_POOLING: dict[str, Callable[..., Any]] = {
-    name: getattr(F, name)
-    for n in (1, 2, 3)
-    for name in (f"max_pool{n}d", f"adaptive_max_pool{n}d")
+_MAX_POOLING: dict[str, Callable[..., Any]] = {
+    "max_pool1d": F.max_pool1d,
+    "max_pool2d": F.max_pool2d,
+    "max_pool3d": F.max_pool3d,
+    "adaptive_max_pool1d": F.adaptive_max_pool1d,
+    "adaptive_max_pool2d": F.adaptive_max_pool2d,
+    "adaptive_max_pool3d": F.adaptive_max_pool3d,
 }
-_PLAIN = {**_KINKED, **_SMOOTH, **_NORMALISING, **_POOLING}
-ELEMENTWISE = (*_KINKED, *_SMOOTH)
+_FUNCTIONS = {**_PIECEWISE_LINEAR, **_SMOOTH, **_SOFTMAX, **_MAX_POOLING}
+"""The functions that have a rule, by name, in the variant that does not work in place."""
+ELEMENTWISE = (*_PIECEWISE_LINEAR, *_SMOOTH)
 """Names of the activation functions."""
-_NAMES: dict[Any, str] = {
-    found: name + suffix
-    for name in _PLAIN
-    for suffix in ("", "_")
-    for space in (torch, F, Tensor, torch.special, torch._C._nn)
-    if (found := getattr(space, name + suffix, None)) is not None
-}
+
+
+def _spellings() -> dict[Any, str]:
+    """Return the name of every torch function and tensor method that computes one of `_FUNCTIONS`.
+
+    Names of in-place variants end in an underscore.
+    """
+    names: dict[Any, str] = {}
+    for name in _FUNCTIONS:
+        for spelling in (name, f"{name}_"):
+            for namespace in (torch, F, Tensor, torch.special, torch._C._nn):
+                function = getattr(namespace, spelling, None)
+                if function is not None:
+                    names[function] = spelling
+    return names
+
+
+_NAMES = _spellings()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """One use of a non-linear function: its name, its tensor, and the function of that tensor alone."""
+    """One call of a non-linear function: its name, its input `x`, and `compute`, the function of that input alone.
+
+    `parameters` and `options` are the other arguments of the call, by position and by name.
+    """
 
     name: str
     x: Tensor
@@ -80,37 +111,38 @@ class _Call:
 
 
 class _Intercept(TorchFunctionMode):
-    """Hands every call of a known non-linear function to `swap` and gives the network what that returns."""
+    """Pass every call of a known non-linear function to `replace`, and continue the network with what that returns."""
 
-    def __init__(self, swap: Callable[[_Call], Tensor]) -> None:
+    def __init__(self, replace: Callable[[_Call], Tensor]) -> None:
         super().__init__()
-        self.swap = swap
+        self.replace = replace
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
-        name = _NAMES.get(func)
-        if name is None or options.get("return_indices") or options.get("out") is not None:
+        spelling = _NAMES.get(func)
+        if spelling is None or options.get("return_indices") or options.get("out") is not None:
             return func(*args, **options)
-        in_place = bool(options.pop("inplace", False)) or name.endswith("_")
+        in_place = bool(options.pop("inplace", False)) or spelling.endswith("_")
         options.pop("_stacklevel", None)
         x, *rest = args if args else (options.pop("input"),)
-        plain = name.removesuffix("_")
-        bound_by_tensor = plain != "prelu" and any(
-            isinstance(v, Tensor) for v in (*rest, *options.values())
-        )
-        no_dimension = plain in _NORMALISING and not rest and options.get("dim") is None
-        if bound_by_tensor or no_dimension or not x.is_floating_point():
+        name = spelling.removesuffix("_")
+        # No rule for functions of two tensors (except PReLU's weight), for softmax without a dimension, or for integers.
+        other_arguments = (*rest, *options.values())
+        has_tensor_argument = any(isinstance(value, Tensor) for value in other_arguments)
+        is_binary = has_tensor_argument and name != "prelu"
+        has_no_dimension = name in _SOFTMAX and not rest and options.get("dim") is None
+        if is_binary or has_no_dimension or not x.is_floating_point():
             return func(*args, **(kwargs or {}))
 
         def compute(tensor: Tensor) -> Any:
-            return _PLAIN[plain](tensor, *rest, **options)
+            return _FUNCTIONS[name](tensor, *rest, **options)
 
-        result = self.swap(_Call(plain, x, compute, tuple(rest), options))
+        result = self.replace(_Call(name, x, compute, tuple(rest), options))
         return x.copy_(result) if in_place else result
 
 
 class _WithPullback(torch.autograd.Function):
-    """value = compute(x) forwards, pullback(gradient) backwards."""
+    """A function with its own backward rule: compute(x) forwards, pullback(gradient) backwards."""
 
     @staticmethod
     def forward(
@@ -128,12 +160,13 @@ class _WithPullback(torch.autograd.Function):
 class DeepLift(FromBaseline):
     """(x − b) · m with the multipliers m of DeepLIFT's rescale rule; (B, …) in the shape of the input.
 
-    An elementwise function passes Δout/Δin back in place of its derivative, Δ being the difference between the pass
-    of the input and that of the baseline; max-pooling shares Δout between the two winners; softmax passes its Jacobian
-    averaged on the segment between the two, which is what Δout/Δin is for one number. Everything else keeps its
-    derivative. The maps sum to f_t(x) − f_t(b) for networks of linear layers (convolution, batch normalisation in
-    eval mode, average pooling) and these functions; products of activations and layer normalisation do not keep the
-    sum. `baseline` b is one value of the normalised input.
+    The method of Shrikumar, Greenside and Kundaje (ICML 2017). With Δ the difference between the pass of the input and
+    the pass of the baseline, an elementwise function passes Δout/Δin back in place of its derivative. Max-pooling
+    divides Δout between the two winners. Softmax passes its Jacobian averaged over the segment between the two inputs,
+    which generalises Δout/Δin to several variables. Everything else keeps its derivative. The maps sum to
+    f_t(x) − f_t(b) for networks of linear layers (convolution, batch normalisation in eval mode, average pooling) and
+    these functions; products of activations and layer normalisation break the sum. `baseline` b is one value of the
+    normalised input.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -152,57 +185,71 @@ class DeepLift(FromBaseline):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
-        cuts = slices(len(inputs), model.rows)
-        return torch.cat(
-            [
-                self._rows(model, inputs[c], rows_of(batch.aux, c, inputs.device), target[c])
-                for c in cuts
-            ]
-        )
+        maps = []
+        for rows in slices(len(inputs), model.rows):
+            aux = rows_of(batch.aux, rows, inputs.device)
+            maps.append(self._pass_maps(model, inputs[rows], aux, target[rows]))
+        return torch.cat(maps)
 
-    def _rows(self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor) -> Tensor:
-        # The baseline goes through the network in a pass of its own, so a pass never exceeds model.rows; calls of the
-        # two passes are matched by their order. Where samples differ in nothing but x, one row stands for all.
-        try:
-            return self._against(model, inputs, aux, target, len(inputs) if aux else 1)
-        except _OtherShape:  # a layer that does not keep the samples in the first dimension
-            try:
-                return self._against(model, inputs, aux, target, len(inputs))
-            except _OtherShape:
-                raise UserError(
-                    f"{model.name} calls other functions for the baseline than for the input, so DeepLIFT cannot "
-                    "compare them; use integrated_gradients"
-                ) from None
-
-    def _against(
-        self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor, rows: int
+    def _pass_maps(
+        self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor
     ) -> Tensor:
+        """Return the maps (B, …) of inputs that fit into one pass.
+
+        The baseline goes through the network in a pass of its own, so that no pass exceeds `model.rows`. Samples
+        without auxiliary tensors have the same baseline pass, so one row of it suffices for all of them. That fails
+        for layers which do not keep the samples in the first dimension; then the baseline gets as many rows as the input.
+        """
+        n = len(inputs)
+        try:
+            return self._rescaled_maps(model, inputs, aux, target, baseline_rows=n if aux else 1)
+        except _PassesDiffer:
+            pass
+        try:
+            return self._rescaled_maps(model, inputs, aux, target, baseline_rows=n)
+        except _PassesDiffer:
+            raise UserError(
+                f"{model.name} calls other functions for the baseline than for the input, so DeepLIFT cannot "
+                "compare them; use integrated_gradients"
+            ) from None
+
+    def _rescaled_maps(
+        self,
+        model: Model,
+        inputs: Tensor,
+        aux: dict[str, Tensor],
+        target: Tensor,
+        baseline_rows: int,
+    ) -> Tensor:
+        """Return the maps (B, …) by a pass of the baseline and a pass of the input, matched call by call."""
         references: list[_Call] = []
-        lone = (
-            model.size_of(rows) if rows < len(inputs) else 0
-        )  # the rows of a pass whose first stands for all
+        shares_baseline = baseline_rows < len(inputs)
+        # A model may fill a pass up to a larger size, whose first row then represents all rows.
+        baseline_pass = model.size_of(baseline_rows) if shares_baseline else 0
+        input_pass = model.size_of(len(inputs)) if shares_baseline else 0
 
         def record(call: _Call) -> Tensor:
-            met = call.x.detach()
-            references.append(
-                dataclasses.replace(call, x=(met[:1] if len(met) == lone else met).clone())
-            )
+            x = call.x.detach()
+            x = x[:1] if len(x) == baseline_pass else x
+            references.append(dataclasses.replace(call, x=x.clone()))
             return call.compute(call.x)  # type: ignore[no-any-return]
 
-        baseline = torch.full_like(inputs[:rows], self.baseline)
+        baseline = torch.full_like(inputs[:baseline_rows], self.baseline)
         with torch.no_grad(), _Intercept(record):
-            logits = model.logits(baseline.clone(), aux)
-        start = (
-            logits.expand(len(inputs), -1).gather(1, target.to(logits.device)[:, None]).squeeze(1)
-        )
-        waiting = iter(references)
-        during = _Intercept(partial(_rescaled, model.size_of(len(inputs)) if lone else 0, waiting))
-        multipliers, end = input_gradient(model, inputs, aux, target, during)
-        if next(waiting, None) is not None:
-            raise _OtherShape
+            logits = model.logits(baseline.clone(), aux).expand(len(inputs), -1)
+        baseline_scores = logits.gather(1, target.to(logits.device)[:, None]).squeeze(1)
+
+        remaining = iter(references)
+        rescale = _Intercept(partial(_rescaled, input_pass, remaining))
+        multipliers, scores = input_gradient(model, inputs, aux, target, rescale)
+        if next(remaining, None) is not None:
+            raise _PassesDiffer
         maps = (inputs - baseline) * multipliers
-        gap = (maps.flatten(1).sum(1) - (end - start)).abs()
-        if not references and bool((gap > 0.01 * (1 + (end - start).abs())).any()):
+
+        # Without any intercepted call the maps are the plain gradient's, which are right for linear networks only.
+        difference = scores - baseline_scores
+        gap = (maps.flatten(1).sum(1) - difference).abs()
+        if not references and bool((gap > 0.01 * (1 + difference.abs())).any()):
             raise UserError(
                 f"DeepLIFT met no non-linear function that it has a rule for in {model.name}, which is not linear; a "
                 "scripted or compiled model hides them: pass the original module, or use integrated_gradients"
@@ -210,27 +257,32 @@ class DeepLift(FromBaseline):
         return maps
 
 
-class _OtherShape(Exception):
-    """The pass of the baseline does not match that of the input, call by call."""
+class _PassesDiffer(Exception):
+    """The pass of the baseline does not match the pass of the input, call by call."""
 
 
-def _rescaled(rows: int, references: Iterator[_Call], call: _Call) -> Tensor:
-    """`rows` is the size of the pass where one row of a reference stands for all of them, else 0."""
+def _rescaled(input_pass: int, references: Iterator[_Call], call: _Call) -> Tensor:
+    """Return the value of a call whose backward rule is DeepLIFT's, with the next of the baseline's calls as reference.
+
+    `input_pass` is the size of the input's pass if one row of a reference represents all of them, else 0.
+    """
     reference = next(references, None)
     if reference is None or reference.name != call.name:
-        raise _OtherShape
-    alone = (
-        len(reference.x) == 1 and len(call.x) == rows and reference.x.shape[1:] == call.x.shape[1:]
+        raise _PassesDiffer
+    one_row_for_all = (
+        len(reference.x) == 1
+        and len(call.x) == input_pass
+        and reference.x.shape[1:] == call.x.shape[1:]
     )
-    if not alone and reference.x.shape != call.x.shape:
-        raise _OtherShape
+    if not one_row_for_all and reference.x.shape != call.x.shape:
+        raise _PassesDiffer
     if not call.x.requires_grad:
         return call.compute(call.x)  # type: ignore[no-any-return]
     with torch.no_grad():
         out = call.compute(call.x)
-    if call.name in _POOLING:
+    if call.name in _MAX_POOLING:
         pullback = _pool_pullback(call, reference.x.expand_as(call.x))
-    elif call.name in _NORMALISING:
+    elif call.name in _SOFTMAX:
         pullback = partial(
             _averaged_pullback, call.compute, call.x.detach(), reference.x.expand_as(call.x)
         )
@@ -240,45 +292,49 @@ def _rescaled(rows: int, references: Iterator[_Call], call: _Call) -> Tensor:
 
 
 def _difference(x: Tensor, reference: Tensor) -> Tensor:
-    """x − reference, with 0 where both are the same infinity."""
+    """Return x − reference, and 0 where both are the same infinity."""
     return torch.where(x == reference, torch.zeros_like(x), x - reference)
 
 
-def _least(x: Tensor, smooth: bool = False) -> float:
-    """The smallest Δin to divide by: above what x's type takes for 0, and for smooth functions above its digits."""
-    return (
-        max(1e-3, 100 * torch.finfo(x.dtype).eps)
-        if smooth
-        else max(1e-10, torch.finfo(x.dtype).smallest_normal)
-    )
+def _smallest_divisor(x: Tensor, smooth: bool = False) -> float:
+    """Return the smallest |Δin| to divide by.
+
+    It is a normal number of x's type. For smooth functions it also leaves some digits after the cancellation in Δout.
+    """
+    if smooth:
+        return max(1e-3, 100 * torch.finfo(x.dtype).eps)
+    return max(1e-10, torch.finfo(x.dtype).smallest_normal)
 
 
 def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
-    """Δout/Δin, and the derivative half-way where Δin is too small for the quotient.
+    """Return Δout/Δin, or the derivative half-way where Δin is too small for the quotient.
 
     A smooth function's quotient loses digits to cancellation well before Δin is 0, while the derivative at the middle
     errs by O(Δin²) only. Where the derivative jumps, no point in between has the right one.
     """
-    x, rectifies = call.x.detach(), _rectifies(call)
+    x = call.x.detach()
+    rectifies = _rectifies(call)
     delta = x - reference if rectifies else _difference(x, reference)
-    large = delta.abs() >= _least(x, call.name in _SMOOTH)  # not where both are the same infinity
+    # False for the NaN of a rectifier's ∞ − ∞ as well.
+    divisible = delta.abs() >= _smallest_divisor(x, call.name in _SMOOTH)
     with torch.no_grad():
         quotient = (out - call.compute(reference)).div_(delta)
     if rectifies:
-        return torch.where(large, quotient, _passing(call, out))
+        return torch.where(divisible, quotient, _passing(call, out))
     with torch.enable_grad():
         middle = (reference + delta / 2).requires_grad_()
         (derivative,) = torch.autograd.grad(call.compute(middle).sum(), middle)
-    return torch.where(large, quotient, derivative)
+    return torch.where(divisible, quotient, derivative)
 
 
 def _averaged_pullback(
     compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor
 ) -> Tensor:
-    """The gradient pulled back through the Jacobian, averaged on the segment from the reference to x."""
+    """Return the gradient pulled back through the Jacobian, averaged over the segment from the reference to x."""
     delta = _difference(x, reference)
     total = torch.zeros_like(x)
-    for node, weight in zip(*(v.tolist() for v in quadrature("gausslegendre", 16)), strict=True):
+    nodes, weights = quadrature("gausslegendre", 16)
+    for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
         with torch.enable_grad():
             point = (reference + node * delta).requires_grad_()
             (pulled,) = torch.autograd.grad(compute(point), point, gradient)
@@ -287,38 +343,42 @@ def _averaged_pullback(
 
 
 def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]:
-    """Δout = (max(out, ref) − ref) + (out − max(out, ref)): the first part goes to the input's winner in the window,
-    the second to the reference's, each as a share of Δin there. Shares of overlapping windows add up.
+    """Return the backward rule of max-pooling: Δout is divided between the winner of the input and of the reference.
 
-    Where the reference at the input's winner is as large as its own, as in every window of a constant one, that place
-    is the winner of both and passes the gradient on; a choice among equals would depend on rounding and orientation.
+    Δout = (max(out, ref) − ref) + (out − max(out, ref)). The first part goes to the input's winner in the window, the
+    second to the reference's, each divided by Δin there. Shares of overlapping windows add up.
+
+    If the reference at the input's winner equals the reference's maximum, as in every window of a constant reference,
+    that position is the winner of both and passes the gradient on: a choice among equals would depend on rounding and
+    orientation.
     """
     dimensions = int(call.name[-2])
-    indexed = getattr(F, f"{call.name}_with_indices")
+    pool_with_indices = getattr(F, f"{call.name}_with_indices")
     x = call.x.detach()
-    flat = torch.zeros_like(x).flatten(-dimensions)
+    zeros = torch.zeros_like(x).flatten(-dimensions)
 
     def winners(tensor: Tensor) -> tuple[Tensor, Tensor]:
-        out, index = indexed(tensor, *call.parameters, **call.options)
+        out, index = pool_with_indices(tensor, *call.parameters, **call.options)
         return out.flatten(-dimensions), index.flatten(-dimensions)
 
     with torch.no_grad():
-        (out, index), (base, base_index) = winners(x), winners(reference)
-        shared = reference.flatten(-dimensions).gather(-1, index) >= base - 1e-6 * base.abs()
-        gained = torch.where(shared, 0, (out - base).clamp_min(0))
-        lost = torch.where(shared, 0, (out - base).clamp_max(0))
+        out, winner = winners(x)
+        reference_out, reference_winner = winners(reference)
+        reference_at_winner = reference.flatten(-dimensions).gather(-1, winner)
+        same_winner = reference_at_winner >= reference_out - 1e-6 * reference_out.abs()
+        gained = torch.where(same_winner, 0, (out - reference_out).clamp_min(0))
+        lost = torch.where(same_winner, 0, (out - reference_out).clamp_max(0))
         delta = _difference(x, reference).flatten(-dimensions)
+        indivisible = delta.abs() < _smallest_divisor(x)
 
     def pullback(gradient: Tensor) -> Tensor:
         gradient = gradient.flatten(-dimensions)
-        derivative = flat.scatter_add(-1, index, gradient)
-        direct = flat.scatter_add(-1, index, gradient * shared)
-        shares = flat.scatter_add(-1, index, gradient * gained).scatter_add(
-            -1, base_index, gradient * lost
-        )
-        return torch.where(delta.abs() < _least(x), derivative, direct + shares / delta).view(
-            x.shape
-        )
+        derivative = zeros.scatter_add(-1, winner, gradient)
+        passed_on = zeros.scatter_add(-1, winner, gradient * same_winner)
+        shares = zeros.scatter_add(-1, winner, gradient * gained)
+        shares = shares.scatter_add(-1, reference_winner, gradient * lost)
+        pulled = torch.where(indivisible, derivative, passed_on + shares / delta)
+        return pulled.view(x.shape)
 
     return pullback
 
@@ -327,7 +387,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
 class GuidedBackprop(Explainer):
     """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
 
-    ReLU-like are relu, relu6 and clamps from below at 0, called in any way.
+    The rule of Springenberg et al. (2015). It also holds for relu6, hardtanh, threshold and clamps from below at 0.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -343,22 +403,23 @@ class GuidedBackprop(Explainer):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
-        met: set[str] = set()
+        has_rectifier = False
 
         def guide(call: _Call) -> Tensor:
+            nonlocal has_rectifier
             if not _rectifies(call):
                 return call.compute(call.x)  # type: ignore[no-any-return]
-            met.add(call.name)
+            has_rectifier = True
             with torch.no_grad():
                 out = call.compute(call.x)
             passing = _passing(call, out)
-            rule = (lambda x: out, lambda gradient: gradient.clamp_min(0).mul_(passing))
-            return _WithPullback.apply(call.x, *rule)  # type: ignore[no-any-return, no-untyped-call]
+            return _WithPullback.apply(  # type: ignore[no-any-return, no-untyped-call]
+                call.x, lambda x: out, lambda gradient: gradient.clamp_min(0).mul_(passing)
+            )
 
-        maps, _ = input_gradient(
-            model, normalised(model, batch), batch.aux, target, _Intercept(guide)
-        )
-        if not met:
+        inputs = normalised(model, batch)
+        maps, _ = input_gradient(model, inputs, batch.aux, target, _Intercept(guide))
+        if not has_rectifier:
             raise UserError(
                 f"guided_backprop changes the gradient of ReLUs only and {model.name} has none, so it would equal the "
                 "plain gradient; use saliency or input_x_gradient"
@@ -367,25 +428,37 @@ class GuidedBackprop(Explainer):
 
 
 def _passing(call: _Call, out: Tensor) -> Tensor:
-    """Where a rectifier's derivative is 1, boolean: strictly inside its range, for torch's clamps at its ends too."""
+    """Return where a rectifier's derivative is 1, boolean.
+
+    That is strictly inside its range; torch's clamps have derivative 1 at the ends of the range as well.
+    """
     if call.name in ("clamp", "clip", "clamp_min"):
         return out == call.x.detach()
-    top = {
-        "relu6": 6.0,
-        "hardtanh": [*call.parameters[1:], call.options.get("max_val", 1.0)][0],
-    }.get(call.name)
-    return out > 0 if top is None else (out > 0) & (out < top)
+    if call.name == "relu6":
+        top = 6.0
+    elif call.name == "hardtanh":
+        top = _argument(call, 1, "max_val", 1.0)
+    else:
+        return out > 0
+    return (out > 0) & (out < top)
 
 
 def _rectifies(call: _Call) -> bool:
-    lower = (
-        call.parameters[0]
-        if call.parameters
-        else call.options.get("min", call.options.get("min_val"))
-    )
+    """Return whether a call is a ReLU, perhaps with an upper end: 0 below 0, and x above it."""
+    if call.name in ("relu", "relu6"):
+        return True
     if call.name == "threshold":
-        value = call.parameters[1] if len(call.parameters) > 1 else call.options.get("value")
-        return call.options.get("threshold", lower) == 0 and value == 0
-    return call.name in ("relu", "relu6") or (
-        call.name in ("hardtanh", "clamp", "clip", "clamp_min") and lower == 0
-    )
+        threshold, value = _argument(call, 0, "threshold"), _argument(call, 1, "value")
+        return bool(threshold == 0 and value == 0)
+    if call.name == "hardtanh":
+        return bool(_argument(call, 0, "min_val") == 0)
+    if call.name in ("clamp", "clip", "clamp_min"):
+        return bool(_argument(call, 0, "min") == 0)
+    return False
+
+
+def _argument(call: _Call, position: int, name: str, default: Any = None) -> Any:
+    """Return an argument of a call that may be given by position or by name."""
+    if len(call.parameters) > position:
+        return call.parameters[position]
+    return call.options.get(name, default)
