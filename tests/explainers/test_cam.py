@@ -362,10 +362,10 @@ def test_the_layer_is_sought_once_and_forgotten_with_the_model():
     for _ in range(3):
         GradCAM()(model, IMAGES, TARGET, 0)
     assert passes == [1, 3, 3, 3]
-    held = len(feature_maps._FOUND)
+    held = len(feature_maps._SITES)
     del model
     gc.collect()
-    assert len(feature_maps._FOUND) < held
+    assert len(feature_maps._SITES) < held
 
 
 def test_token_grids():

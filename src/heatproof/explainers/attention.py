@@ -1,8 +1,8 @@
-"""Methods that read the attention of transformers: rollout, and Chefer's relevance.
+"""Attention rollout and Chefer's relevance, which read the attention of transformers.
 
-Attention is met where it is computed, by a torch function mode around the forward pass: as a softmax, in
+A torch function mode around the forward pass intercepts attention as it is computed: as a softmax, in
 `F.scaled_dot_product_attention` or in `nn.MultiheadAttention`. So the networks of torchvision, timm and transformers
-need no code of their own, fused or not.
+need no special code, whether their attention is fused or not.
 """
 
 from __future__ import annotations
@@ -26,43 +26,52 @@ from heatproof.explainers.undefined import NEEDS_TOKENS
 from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Explainer
 
-_SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
+_SOFTMAX_FUNCTIONS = {torch.softmax, F.softmax, Tensor.softmax}
 
 
 class Attentions(TorchFunctionMode):
-    """Keeps the attention (B, heads, L, L) of every layer of a forward pass, each where the output depends on it."""
+    """Collects the attention (B, heads, L, L) of every layer of a forward pass in `layers`, differentiable."""
 
     def __init__(self, model: str) -> None:
         super().__init__()
-        self.kept: list[Tensor] = []
-        whole = partial(attend, torch.matmul, self._softmax, torch.mul)
+        self.layers: list[Tensor] = []
+        # Fused attention is computed from its parts, so that its softmax can be collected.
+        attention = partial(attend, torch.matmul, self._collected_softmax, torch.mul)
         refusal = f"the attention of {model} adds to its keys, which attention_rollout and chefer do not know"
-        heads = partial(attend_heads, F.linear, whole, refusal)
-        self._own: dict[Any, Any] = {
-            F.scaled_dot_product_attention: whole,
-            F.multi_head_attention_forward: heads,
+        multi_head = partial(attend_heads, F.linear, attention, refusal)
+        self._replacements: dict[Any, Any] = {
+            F.scaled_dot_product_attention: attention,
+            F.multi_head_attention_forward: multi_head,
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = self._own.get(func, func)(*args, **(kwargs or {}))
-        if func in _SOFTMAX and result.ndim == 4 and result.shape[-2] == result.shape[-1] > 1:
-            self.kept.append(result)
+        function = self._replacements.get(func, func)
+        result = function(*args, **(kwargs or {}))
+        if func in _SOFTMAX_FUNCTIONS and _is_self_attention(result):
+            self.layers.append(result)
         return result
 
-    def _softmax(self, scores: Tensor) -> Tensor:
-        self.kept.append(scores.softmax(-1))
-        return self.kept[-1]
+    def _collected_softmax(self, scores: Tensor) -> Tensor:
+        self.layers.append(scores.softmax(-1))
+        return self.layers[-1]
+
+
+def _is_self_attention(weights: Tensor) -> bool:
+    """Return whether the weights are square, (B, heads, L, L), for more than one token."""
+    return weights.ndim == 4 and weights.shape[-2] == weights.shape[-1] > 1
 
 
 @dataclass(frozen=True, config=STRICT)
-class _OfAttention(Explainer):
-    """What rollout and Chefer's relevance share: whose attention is read, and where the tokens lie."""
+class _FromAttention(Explainer):
+    """Base class of rollout and Chefer's relevance, which differ in how layers are joined (`_joint`)."""
 
     name: ClassVar[str]
     requires = ("layers",)
     undefined_on = NEEDS_TOKENS
     hooks_into_network = True
     cost = "1 pass and its gradient"
+    layers_differentiated: ClassVar[slice]
+    """The layers by whose attention the target's logit is differentiated."""
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise for a smoothed model and for samples that are neither images (C, H, W) nor texts (L,)."""
@@ -76,15 +85,14 @@ class _OfAttention(Explainer):
         """Maps (B, C, H, W), or one value per token (B, L), for the classes `target` (B,)."""
         self.check(model, batch.x.shape[1:])
         inputs = normalised(model, batch)
-        parts = [
-            self._rows(model, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows])
-            for rows in slices(len(inputs), model.rows)
-        ]
+        parts = []
+        for rows in slices(len(inputs), model.rows):
+            aux = rows_of(batch.aux, rows, inputs.device)
+            parts.append(self._token_relevance(model, inputs[rows], aux, target[rows]))
         tokens = torch.cat(parts)
         if inputs.ndim == 4:
-            site = find_layer(
-                model, inputs.shape[1:], None, rows_of(batch.aux, slice(0, 1), inputs.device)
-            )
+            first_aux = rows_of(batch.aux, slice(0, 1), inputs.device)
+            site = find_layer(model, inputs.shape[1:], None, first_aux)
             if site.layout == "tokens":
                 return enlarged(site.spatial(tokens[..., None]), inputs)
         elif tokens.shape == batch.x.shape:
@@ -93,69 +101,100 @@ class _OfAttention(Explainer):
             f"the {tokens.shape[1]} tokens of {model.name} do not lie on samples of {batch.x.shape[1:]}"
         )
 
-    def _rows(
+    def _token_relevance(
         self, model: Model, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor
     ) -> Tensor:
-        """What each token (B, L) gives to those that the output is read from."""
-        watched, count = Attentions(model.name), len(inputs)
+        """Return the relevance (B, L) of each token for the tokens that the output is read from, in one pass."""
+        count = len(inputs)
         inputs, aux = model.filled_up(inputs, aux)
+        attentions = Attentions(model.name)
         with torch.enable_grad():
             leaf = inputs.detach().requires_grad_()
-            with watched:
+            with attentions:
                 logits = model.logits(leaf.clone(), aux)[:count]
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-        kept, watched.kept = watched.kept, []  # not to wait for the collector
-        if not kept or {(len(a), a.shape[-1]) for a in kept} != {(len(inputs), kept[0].shape[-1])}:
-            why = (
-                "has no attention"
-                if not kept
-                else "attends in windows or to tokens that grow fewer"
-            )
-            raise UserError(
-                f"{self.name} needs attention among all tokens in every layer, and {model.name} {why}"
-            )
-        wanted = kept[-1:] if self.name == AttentionRollout.name else kept
-        found = torch.autograd.grad(chosen, wanted, allow_unused=True, materialize_grads=True)
+        layers = attentions.layers
+        attentions.layers = []  # frees the graph now, not when the garbage collector runs
+        self._check_layers(model, layers, len(inputs))
+
+        differentiated = layers[self.layers_differentiated]
+        found = torch.autograd.grad(
+            chosen, differentiated, allow_unused=True, materialize_grads=True
+        )
         gradients = [gradient.to(inputs.dtype) / model.gradient_scale for gradient in found]
-        # Behind the last attention tokens do not mix, so those whose attention there matters are the ones read.
-        read = (gradients[-1].abs().amax((1, 3)) > 0).to(inputs.dtype)
-        one = torch.eye(read.shape[1], dtype=inputs.dtype, device=inputs.device)
-        joint = one.expand(len(inputs), -1, -1)
-        for layer, attention in enumerate(kept):
-            weights = attention.detach().to(inputs.dtype)
-            if self.name == AttentionRollout.name:
-                joint = (weights.mean(1) + one) / 2 @ joint
-            else:
-                joint = joint + (gradients[layer] * weights).relu().mean(1) @ joint
-        joint = joint if self.name == AttentionRollout.name else joint - one
-        rows: Tensor = (read[:, None] @ joint)[:, 0]
-        return (rows / read.sum(1, keepdim=True).clamp(min=1))[:count]
+        # After the last attention, tokens do not mix. So the output is read from the tokens whose attention in the last
+        # layer has a gradient, such as the class token.
+        is_read = (gradients[-1].abs().amax((1, 3)) > 0).to(inputs.dtype)
+        weights = [attention.detach().to(inputs.dtype) for attention in layers]
+        joint = self._joint(weights, gradients)
+        relevance: Tensor = (is_read[:, None] @ joint)[:, 0]
+        return (relevance / is_read.sum(1, keepdim=True).clamp(min=1))[:count]
+
+    def _check_layers(self, model: Model, layers: Sequence[Tensor], rows: int) -> None:
+        """Raise unless there is attention, and all layers attend among the same tokens of every row."""
+        if not layers:
+            reason = "has no attention"
+        elif any(len(layer) != rows or layer.shape[-1] != layers[0].shape[-1] for layer in layers):
+            reason = "attends in windows or to tokens that grow fewer"
+        else:
+            return
+        raise UserError(
+            f"{self.name} needs attention among all tokens in every layer, and {model.name} {reason}"
+        )
+
+    def _joint(self, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+        """Return the influence (B, L, L) of every token on every token through all layers.
+
+        `weights` are the attention of all layers, `gradients` those of the layers that are differentiated.
+        """
+        raise NotImplementedError
+
+
+def _identity(attention: Tensor) -> Tensor:
+    return torch.eye(attention.shape[-1], dtype=attention.dtype, device=attention.device)
 
 
 @dataclass(frozen=True, config=STRICT)
-class AttentionRollout(_OfAttention):
-    """Attention rollout (Abnar and Zuidema): row of Π_l (½·mean over heads of A_l + ½·I) of the token that is read.
+class AttentionRollout(_FromAttention):
+    """Attention rollout: row of Π_l (½·mean over heads of A_l + ½·I) of the token that the output is read from.
 
-    Where the output is read from several tokens, as after a mean, it is the mean of their rows; they are found by the
-    gradient. Tokens of an image are laid on their grid, without the class token, and enlarged bilinearly to
-    (B, C, H, W); texts have one value per token (B, L). The class plays no part otherwise.
+    The method of Abnar and Zuidema (ACL 2020). If the output is read from several tokens, as after a mean, it is the
+    mean of their rows; they are found by the gradient. Tokens of an image are laid on their grid, without the class
+    token, and enlarged bilinearly to (B, C, H, W); texts have one value per token (B, L). The target class matters only
+    for finding the tokens that are read.
 
     >>> AttentionRollout().stochastic
     False
     """
 
     name: ClassVar[str] = "attention_rollout"
+    layers_differentiated: ClassVar[slice] = slice(-1, None)
+
+    def _joint(self, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+        identity = _identity(weights[0])
+        joint = identity.expand(len(weights[0]), -1, -1)
+        for attention in weights:
+            joint = (attention.mean(1) + identity) / 2 @ joint
+        return joint
 
 
 @dataclass(frozen=True, config=STRICT)
-class Chefer(_OfAttention):
+class Chefer(_FromAttention):
     """Chefer's relevance: row of R − I of the token read, where R = I, then R ← R + mean_h (∂f_t/∂A_l ⊙ A_l)⁺·R.
 
-    The rule for self-attention of Chefer, Gur and Wolf (ICCV 2021), layer after layer from the first; unlike rollout it
-    knows the class. Tokens and maps as in `AttentionRollout`.
+    The rule for self-attention of Chefer, Gur and Wolf (ICCV 2021), layer after layer from the first. Unlike rollout,
+    it depends on the class. Tokens and maps as in `AttentionRollout`.
 
     >>> Chefer().stochastic
     False
     """
 
     name: ClassVar[str] = "chefer"
+    layers_differentiated: ClassVar[slice] = slice(None)
+
+    def _joint(self, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+        identity = _identity(weights[0])
+        joint = identity.expand(len(weights[0]), -1, -1)
+        for attention, gradient in zip(weights, gradients, strict=True):
+            joint = joint + (gradient * attention).relu().mean(1) @ joint
+        return joint - identity

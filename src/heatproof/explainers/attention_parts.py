@@ -1,4 +1,4 @@
-"""Fused attention taken apart into products and a softmax, each of which the caller may do in its own way."""
+"""Fused attention as separate products and a softmax, each of which the caller may replace."""
 
 from __future__ import annotations
 
@@ -26,23 +26,31 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """What `F.scaled_dot_product_attention` gives: softmax(QKᵀ·scale + mask)·V; (…, L, E).
+    """Return what `F.scaled_dot_product_attention` computes: softmax(QKᵀ·scale + mask)·V; (…, L, E).
+
+    Products, softmax and scaling are done by the first three arguments; the others are those of torch's function.
 
     >>> q, k, v = torch.rand(3, 1, 2, 5, 4).unbind()
     >>> mixed = attend(torch.matmul, lambda scores: scores.softmax(-1), torch.mul, q, k, v, is_causal=True)
     >>> torch.allclose(mixed, F.scaled_dot_product_attention(q, k, v, is_causal=True), atol=1e-6)
     True
     """
-    if enable_gqa:
+    if enable_gqa:  # grouped queries: several heads of queries share one of keys and values
         repeats = query.shape[-3] // key.shape[-3]
-        key, value = (t.repeat_interleave(repeats, -3) for t in (key, value))
-    by = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = product(scaled(query, by), key.transpose(-2, -1))
+        key = key.repeat_interleave(repeats, -3)
+        value = value.repeat_interleave(repeats, -3)
+    if scale is None:
+        scale = query.shape[-1] ** -0.5
+    scores = product(scaled(query, scale), key.transpose(-2, -1))
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if attn_mask is not None:
-        hidden = ~attn_mask if attn_mask.dtype == torch.bool else torch.isneginf(attn_mask)
-        if attn_mask.dtype != torch.bool:
+        # A mask is boolean (true: attend) or added to the scores. Scores of −∞ are filled in and not added: a rule for
+        # sums, such as LRP's, would turn them into NaN.
+        if attn_mask.dtype == torch.bool:
+            hidden = ~attn_mask
+        else:
+            hidden = torch.isneginf(attn_mask)
             scores = scores + attn_mask.masked_fill(hidden, 0)
         scores = scores.masked_fill(hidden, -torch.inf)
     return product(softmax(scores), value)
@@ -55,33 +63,37 @@ def attend_heads(
     *args: Any,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """What `nn.MultiheadAttention` asks `F.multi_head_attention_forward` for, from (L, B, E) each.
+    """Return what `F.multi_head_attention_forward` computes for `nn.MultiheadAttention`, (L, B, E), without weights.
 
-    Attention that adds to its keys, or has more than one width, is refused in the words of `refusal`.
+    Linear layers and attention are done by the first two arguments; `args` and `options` are those of torch's function.
+    Attention that adds to its keys, or whose keys and values have widths of their own, raises `UserError(refusal)`.
     """
-    parameters = inspect.signature(F.multi_head_attention_forward)
-    of = {**dict.fromkeys(parameters.parameters), **parameters.bind(*args, **options).arguments}
-    query, heads = of["query"], of["num_heads"]
-    if (
-        of["use_separate_proj_weight"]
-        or of["bias_k"] is not None
-        or of["add_zero_attn"]
-        or query.ndim != 3
-    ):
+    signature = inspect.signature(F.multi_head_attention_forward)
+    call: dict[str, Any] = dict.fromkeys(signature.parameters)
+    call.update(signature.bind(*args, **options).arguments)
+    query, heads = call["query"], call["num_heads"]
+    adds_to_keys = call["bias_k"] is not None or call["add_zero_attn"]
+    if call["use_separate_proj_weight"] or adds_to_keys or query.ndim != 3:
         raise UserError(refusal)
-    weights = of["in_proj_weight"].chunk(3)
-    biases = (None,) * 3 if of["in_proj_bias"] is None else of["in_proj_bias"].chunk(3)
-    split = [
-        linear(x, w, b).unflatten(2, (heads, -1)).permute(1, 2, 0, 3)  # type: ignore[no-untyped-call]
-        for x, w, b in zip((query, of["key"], of["value"]), weights, biases, strict=True)
-    ]
-    mask = of["attn_mask"]
+
+    # The weights of query, key and value lie in one matrix.
+    weights = call["in_proj_weight"].chunk(3)
+    biases = (None,) * 3 if call["in_proj_bias"] is None else call["in_proj_bias"].chunk(3)
+    projected = []
+    for x, weight, bias in zip((query, call["key"], call["value"]), weights, biases, strict=True):
+        per_head = linear(x, weight, bias).unflatten(2, (heads, -1))  # type: ignore[no-untyped-call]
+        projected.append(per_head.permute(1, 2, 0, 3))  # (B, heads, L, E / heads)
+
+    mask = call["attn_mask"]
     if mask is not None and mask.ndim == 3:
         mask = mask.unflatten(0, (-1, heads))
-    if of["key_padding_mask"] is not None:
-        padded = of["key_padding_mask"][:, None, None]
-        hidden = torch.zeros(padded.shape, device=query.device, dtype=query.dtype)
-        hidden = hidden.masked_fill(padded, -torch.inf) if padded.dtype == torch.bool else padded
-        mask = hidden if mask is None else hidden + mask
-    mixed = attention(split[0], split[1], split[2], mask).permute(2, 0, 1, 3).flatten(2)
-    return linear(mixed, of["out_proj_weight"], of["out_proj_bias"]), None
+    padding = call["key_padding_mask"]
+    if padding is not None:
+        padding = padding[:, None, None]
+        if padding.dtype == torch.bool:
+            zeros = torch.zeros(padding.shape, device=query.device, dtype=query.dtype)
+            padding = zeros.masked_fill(padding, -torch.inf)
+        mask = padding if mask is None else padding + mask
+    mixed = attention(projected[0], projected[1], projected[2], mask)
+    mixed = mixed.permute(2, 0, 1, 3).flatten(2)
+    return linear(mixed, call["out_proj_weight"], call["out_proj_bias"]), None

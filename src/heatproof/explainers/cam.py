@@ -1,8 +1,8 @@
-"""Class activation maps, with their layer found in convolutional networks and in transformers alike."""
+"""Class activation maps (Grad-CAM and relatives) of convolutional networks and transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -19,12 +19,12 @@ from heatproof.models import Model
 from heatproof.types import STRICT, Batch, Explainer
 
 MODES = {2: "linear", 3: "bilinear", 4: "trilinear"}
-"""How maps of samples with so many dimensions are enlarged."""
+"""Number of dimensions of a sample → the mode of `F.interpolate` that enlarges its map."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class _ClassActivation(Explainer):
-    """The parameters of Grad-CAM and its kin, which differ in what they multiply features by (`_WEIGHTS`)."""
+    """Base class of Grad-CAM and relatives, which differ in the `_weights` that features are multiplied by."""
 
     name: ClassVar[str]
     requires = ("layers",)
@@ -41,9 +41,11 @@ class _ClassActivation(Explainer):
             raise UserError(
                 f"{self.name} needs images, series or volumes with channels, got samples of {tuple(shape)}"
             )
-        if len(shape) != 3 and not any(
-            isinstance(part, nn.Conv1d | nn.Conv3d) for part in model.module.modules()
-        ):
+        is_image = len(shape) == 3
+        has_convolution = any(
+            isinstance(module, nn.Conv1d | nn.Conv3d) for module in model.module.modules()
+        )
+        if not is_image and not has_convolution:
             raise UserError(
                 f"{self.name} reads a map of a convolutional network, and {model.name} has none"
             )
@@ -55,52 +57,53 @@ class _ClassActivation(Explainer):
         """Maps (B, C, H, W) for the classes `target` (B,)."""
         inputs = normalised(model, batch)
         self.check(model, inputs.shape[1:])
-        site = find_layer(
-            model, inputs.shape[1:], self.layer, rows_of(batch.aux, slice(0, 1), inputs.device)
-        )
-        parts = [
-            self._rows(
-                model, site, inputs[rows], rows_of(batch.aux, rows, inputs.device), target[rows]
-            )
-            for rows in slices(len(inputs), model.rows)
-        ]
-        return enlarged(torch.cat(parts), inputs)
+        first_aux = rows_of(batch.aux, slice(0, 1), inputs.device)
+        site = find_layer(model, inputs.shape[1:], self.layer, first_aux)
+        maps = []
+        for rows in slices(len(inputs), model.rows):
+            aux = rows_of(batch.aux, rows, inputs.device)
+            maps.append(self._layer_maps(model, site, inputs[rows], aux, target[rows]))
+        return enlarged(torch.cat(maps), inputs)
 
-    def _rows(
+    def _layer_maps(
         self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor
     ) -> Tensor:
+        """Return the maps (B, 1, h, w) at the size of the layer, of inputs that fit into one pass."""
+        count = len(inputs)
         leaves: list[Tensor] = []
         filled, aux = model.filled_up(inputs, aux)
         with torch.enable_grad(), _cut(model.layer(site.path), site.side, leaves):
-            logits = model.logits(filled.clone(), aux)[: len(inputs)]
+            logits = model.logits(filled.clone(), aux)[:count]
             chosen = logits.gather(1, target.to(logits.device)[:, None]).sum()
-        gradient = (
-            torch.autograd.grad(chosen, leaves[-1], allow_unused=True)[0]
-            if chosen.requires_grad
-            else None
-        )
+        gradient = None
+        if chosen.requires_grad:
+            (gradient,) = torch.autograd.grad(chosen, leaves[-1], allow_unused=True)
         if gradient is None:
             raise UserError(
                 f"the output of {model.name} does not depend on its layer {site.path!r}"
             )
         # The caller's precision from here on: sums over channels and the enlarged map would lose digits in 16 bits.
-        gradient, features = (value.detach().to(inputs.dtype) for value in (gradient, leaves[-1]))
-        gradient, features = site.spatial(gradient / model.gradient_scale), site.spatial(features)
-        maps = (_WEIGHTS[self.name](gradient, features) * features).sum(1, keepdim=True)[
-            : len(inputs)
-        ]
+        gradient = gradient.detach().to(inputs.dtype) / model.gradient_scale
+        features = leaves[-1].detach().to(inputs.dtype)
+        gradient, features = site.spatial(gradient), site.spatial(features)
+        weighted = self._weights(gradient, features) * features
+        maps = weighted.sum(1, keepdim=True)[:count]
         return maps.relu() if self.relu else maps
+
+    def _weights(self, gradient: Tensor, features: Tensor) -> Tensor:
+        """Return what the features (B, C, h, w) are multiplied by, from their gradient of the same shape."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, config=STRICT)
 class GradCAM(_ClassActivation):
     """ReLU(Σ_c w_c A_c) with w_c the mean over positions of ∂f_t/∂A_c, enlarged bilinearly; (B, C, H, W).
 
-    A are the feature maps of one layer; the map of one channel is repeated for all channels of the input. Without a
-    `layer`, it is the last one in a convolutional network that gives a map larger than 1×1, and in a transformer the
-    features that enter the last block: the input of its first norm, for behind it the image tokens no longer reach a
-    classifier that reads the class token. A `layer` named by its dotted path is read at its output. Tokens are laid
-    back on their grid. `relu=False` keeps negative values.
+    The method of Selvaraju et al. (ICCV 2017). A are the feature maps of one layer; the map is repeated for all
+    channels of the input. By default, the layer of a convolutional network is the last one whose map is larger than
+    1×1. A transformer is read where features enter the last block, because after that block the image tokens no longer
+    reach a classifier that reads the class token. A `layer` named by its dotted path is read at its output. Tokens are
+    laid back on their grid. `relu=False` keeps negative values.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     >>> batch, target = Batch(("a",), torch.rand(1, 3, 8, 8)), torch.tensor([1])
@@ -110,13 +113,17 @@ class GradCAM(_ClassActivation):
 
     name: ClassVar[str] = "grad_cam"
 
+    def _weights(self, gradient: Tensor, features: Tensor) -> Tensor:
+        return gradient.mean(tuple(range(2, gradient.ndim)), keepdim=True)
+
 
 @dataclass(frozen=True, config=STRICT)
 class GradCAMPlusPlus(_ClassActivation):
     """ReLU(Σ_c w_c A_c) with w_c = Σ_ij α_ij·ReLU(G_ij), α_ij = 1 / (2 + G_ij·Σ_ab A_ab) and G = ∂f_t/∂A; (B, C, H, W).
 
-    This is the paper's α = G² / (2G² + ΣA·G³), which divides 0 by 0 where G is 0. The sum is over positive activations:
-    after a ReLU that is all of them, and elsewhere it keeps α finite. Layer and map as in `GradCAM`.
+    The paper (Chattopadhyay et al., WACV 2018) writes α = G² / (2G² + ΣA·G³), which divides 0 by 0 where G is 0. The
+    sum is over positive activations: after a ReLU these are all, and elsewhere it keeps α finite. Layer and map as in
+    `GradCAM`.
 
     >>> GradCAMPlusPlus().name
     'grad_cam_plus_plus'
@@ -124,10 +131,16 @@ class GradCAMPlusPlus(_ClassActivation):
 
     name: ClassVar[str] = "grad_cam_plus_plus"
 
+    def _weights(self, gradient: Tensor, features: Tensor) -> Tensor:
+        positions = tuple(range(2, gradient.ndim))
+        positive = gradient.relu()
+        activation_sum = features.relu().sum(positions, keepdim=True)
+        return (positive / (2 + positive * activation_sum)).sum(positions, keepdim=True)
+
 
 @dataclass(frozen=True, config=STRICT)
 class LayerCAM(_ClassActivation):
-    """ReLU(Σ_c ReLU(∂f_t/∂A_c) ⊙ A_c): each place is weighed by its own positive gradient; (B, C, H, W).
+    """ReLU(Σ_c ReLU(∂f_t/∂A_c) ⊙ A_c): every position is weighted by its own positive gradient; (B, C, H, W).
 
     Layer and map as in `GradCAM`; meant for earlier layers too, whose maps are finer.
 
@@ -137,10 +150,15 @@ class LayerCAM(_ClassActivation):
 
     name: ClassVar[str] = "layer_cam"
 
+    def _weights(self, gradient: Tensor, features: Tensor) -> Tensor:
+        return gradient.relu()
+
 
 @dataclass(frozen=True, config=STRICT)
 class HiResCAM(_ClassActivation):
-    """ReLU(Σ_c ∂f_t/∂A_c ⊙ A_c): the gradient is not averaged over places; (B, C, H, W). Layer and map as in `GradCAM`.
+    """ReLU(Σ_c ∂f_t/∂A_c ⊙ A_c): the gradient is not averaged over positions; (B, C, H, W).
+
+    The method of Draelos and Carin (2020). Layer and map as in `GradCAM`.
 
     >>> HiResCAM(relu=False).name
     'hires_cam'
@@ -148,28 +166,12 @@ class HiResCAM(_ClassActivation):
 
     name: ClassVar[str] = "hires_cam"
 
-
-def _plus_plus(gradient: Tensor, features: Tensor) -> Tensor:
-    places = tuple(range(2, gradient.ndim))
-    positive = gradient.relu()
-    return (positive / (2 + positive * features.relu().sum(places, keepdim=True))).sum(
-        places, keepdim=True
-    )
-
-
-_WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "grad_cam": lambda gradient, features: gradient.mean(
-        tuple(range(2, gradient.ndim)), keepdim=True
-    ),
-    "grad_cam_plus_plus": _plus_plus,
-    "layer_cam": lambda gradient, features: gradient.relu(),
-    "hires_cam": lambda gradient, features: gradient,
-}
-"""What each place of the features is multiplied by, from gradients and features (B, C, h, w)."""
+    def _weights(self, gradient: Tensor, features: Tensor) -> Tensor:
+        return gradient
 
 
 def enlarged(maps: Tensor, inputs: Tensor) -> Tensor:
-    """Maps (B, 1, h, w) at the size of the inputs (B, C, H, W), bilinearly, and repeated over their channels.
+    """Return maps (B, 1, h, w) enlarged bilinearly to the inputs (B, C, H, W) and repeated over their channels.
 
     >>> enlarged(torch.ones(1, 1, 2, 2), torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 3, 8, 8])
@@ -184,37 +186,41 @@ def enlarged(maps: Tensor, inputs: Tensor) -> Tensor:
 def _cut(module: nn.Module, side: str, leaves: list[Tensor]) -> Iterator[None]:
     """Replace the module's input or output by a fresh leaf, so that only what follows is differentiated.
 
-    The network goes on with a copy of the leaf, for what follows may work in place. Of a module that is used many
-    times the last leaf counts.
+    The leaves of all calls of the module are appended to `leaves`; of a module that is used many times the last counts.
+    The network continues with a copy of the leaf, because the next function may work in place.
     """
 
     def leaf_for(tensor: Tensor) -> Tensor:
         leaves.append(tensor.detach().requires_grad_())
         return leaves[-1].clone()
 
-    def swapped(values: Any) -> Any:
+    def with_leaf(values: Any) -> Any:
+        """Replace a tensor, or the first floating-point tensor of a (named) tuple or list."""
         if isinstance(values, Tensor):
             return leaf_for(values)
-        place = next(
-            i for i, v in enumerate(values) if isinstance(v, Tensor) and v.is_floating_point()
-        )
-        parts = (*values[:place], leaf_for(values[place]), *values[place + 1 :])
-        return type(values)(*parts) if hasattr(values, "_fields") else type(values)(parts)
+        index = next(i for i, value in enumerate(values) if _is_floating(value))
+        parts = (*values[:index], leaf_for(values[index]), *values[index + 1 :])
+        is_named_tuple = hasattr(values, "_fields")
+        return type(values)(*parts) if is_named_tuple else type(values)(parts)
 
-    def before(part: nn.Module, args: Any, kwargs: Any) -> Any:
+    def cut_input(_: nn.Module, args: Any, kwargs: Any) -> Any:
         if first_tensor(args) is not None:
-            return swapped(args), kwargs
-        name = next(k for k, v in kwargs.items() if isinstance(v, Tensor) and v.is_floating_point())
+            return with_leaf(args), kwargs
+        name = next(name for name, value in kwargs.items() if _is_floating(value))
         return args, {**kwargs, name: leaf_for(kwargs[name])}
 
-    def after(part: nn.Module, args: Any, output: Any) -> Any:
-        return swapped(output)
+    def cut_output(_: nn.Module, args: Any, output: Any) -> Any:
+        return with_leaf(output)
 
     if side == "input":
-        handle = module.register_forward_pre_hook(before, with_kwargs=True)
+        handle = module.register_forward_pre_hook(cut_input, with_kwargs=True)
     else:
-        handle = module.register_forward_hook(after)
+        handle = module.register_forward_hook(cut_output)
     try:
         yield
     finally:
         handle.remove()
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()

@@ -1,4 +1,4 @@
-"""The layer whose feature maps Grad-CAM reads: found by one pass with a probe, and remembered."""
+"""Search for the layer whose feature maps Grad-CAM reads, by one pass with a probe input."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from heatproof.errors import UserError
 from heatproof.models import Model
 from heatproof.models.smoothed import Smoothed
 
-_MOST_PREFIX_TOKENS = 16
+_MAX_PREFIX_TOKENS = 16
+"""The most class, distillation and register tokens before the tokens of an image."""
 
 ADAPTIVE: tuple[type[nn.Module], ...] = (
     nn.AdaptiveAvgPool1d,
     nn.AdaptiveAvgPool2d,
     nn.AdaptiveAvgPool3d,
+    nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d,
+    nn.AdaptiveMaxPool3d,
 )
-ADAPTIVE += (nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
-"""Layers that give maps of a size of their own."""
+"""Layers whose maps have a fixed size, whatever the input."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where Grad-CAM reads features: the input or the output of the module at `path`, and how they lie.
+    """Where Grad-CAM reads features: the input or the output of the module at `path`, with their layout and grid.
 
     `layout` is `channels_first` (B, C, h, w), `channels_last` (B, h, w, C) or `tokens` (B, prefix + h·w, C).
     """
@@ -41,7 +44,7 @@ class Site:
     grid: tuple[int, ...]
 
     def spatial(self, features: Tensor) -> Tensor:
-        """The features as (B, C, h, w); class, distillation and register tokens, which come first, are dropped.
+        """Return features as (B, C, h, w); class, distillation and register tokens, which come first, are dropped.
 
         >>> Site("blocks.11", "input", "tokens", (14, 14)).spatial(torch.zeros(2, 197, 8)).shape
         torch.Size([2, 8, 14, 14])
@@ -55,18 +58,40 @@ class Site:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What one module took and gave in the probing pass."""
+class _ModuleCall:
+    """One call of a module in the pass of the probe: its first tensor argument and its (first) output."""
 
     path: str
     module: nn.Module
-    taken: Tensor | None
-    given: Tensor | None
+    input: Tensor | None
+    output: Tensor | None
 
 
-_FOUND: WeakKeyDictionary[Model, dict[tuple[str | None, tuple[int, ...]], Site]] = (
+@dataclass(frozen=True)
+class _ProbePass:
+    """The pass of one probe input: the calls of all modules in the order in which they finish, and a scalar readout.
+
+    `shape` is that of the sample, `map_sizes` those of the feature maps that modules put out, and `prefix` the number
+    of class and other extra tokens, if the network tells.
+    """
+
+    model: Model
+    shape: tuple[int, ...]
+    calls: list[_ModuleCall]
+    readout: Tensor
+    map_sizes: list[tuple[int, ...]]
+    prefix: int | None
+
+    @property
+    def is_image(self) -> bool:
+        """Whether samples are images (C, H, W); otherwise they are series (C, T) or volumes (C, D, H, W)."""
+        return len(self.shape) == 3
+
+
+_SITES: WeakKeyDictionary[Model, dict[tuple[str | None, tuple[int, ...]], Site]] = (
     WeakKeyDictionary()
 )
+"""The site of each model, layer and shape of samples that was searched for before."""
 
 
 def find_layer(
@@ -75,189 +100,199 @@ def find_layer(
     layer: str | None = None,
     aux: Mapping[str, Tensor] | None = None,
 ) -> Site:
-    """Where Grad-CAM reads a model, for samples of `shape` (C, H, W); found by one pass and remembered.
+    """Return where Grad-CAM reads a model, for samples of `shape` (C, H, W); the result is cached.
 
-    Of series (C, T) and volumes (C, D, H, W) candidates are maps with as many channels as the convolution before them
-    gave. Otherwise they are 4-D feature maps larger than 1×1, and the inputs of blocks that take and give the same
-    number of tokens, stand in a list and contain a norm. The last one that the output depends on is taken.
+    A `layer` is read at its output. Without it, the last candidate that the output depends on is chosen. For images,
+    candidates are 4-D feature maps larger than 1×1, and the inputs of transformer blocks: modules in a list that
+    contain a norm and return as many tokens as they get. For series (C, T) and volumes (C, D, H, W), they are maps with
+    as many channels as the last convolution gave.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     >>> find_layer(Model(net), (3, 8, 8))
     Site(path='1', side='output', layout='channels_first', grid=(6, 6))
     """
-    known = _FOUND.setdefault(model, {})
+    sites = _SITES.setdefault(model, {})
     key = (layer, tuple(shape))
-    if key not in known:
-        known[key] = _search(model, tuple(shape), layer, aux or {})
-    return known[key]
+    if key not in sites:
+        probe_pass = _run_probe(model, tuple(shape), aux or {})
+        sites[key] = _last_used_site(probe_pass) if layer is None else _site_of(layer, probe_pass)
+    return sites[key]
 
 
-def _search(
-    model: Model, shape: tuple[int, ...], layer: str | None, aux: Mapping[str, Tensor]
-) -> Site:
+def _run_probe(model: Model, shape: tuple[int, ...], aux: Mapping[str, Tensor]) -> _ProbePass:
+    """Run one random input through the model and record what every module takes and gives."""
     weight = next((p for p in model.module.parameters() if p.is_floating_point()), torch.zeros(()))
-    probe = rand.normal(rand.keys(0, ("probe",), "grad_cam").to(model.device), shape).to(
-        weight.dtype
-    )
-    seen: list[_Seen] = []
-    with torch.enable_grad(), _watched(model.module, seen):
-        logits = model.logits(probe.requires_grad_().clone(), aux)
+    noise = rand.normal(rand.keys(0, ("probe",), "grad_cam").to(model.device), shape)
+    probe = noise.to(weight.dtype).requires_grad_()
+    calls: list[_ModuleCall] = []
+    with torch.enable_grad(), _recorded(model.module, calls):
+        logits = model.logits(probe.clone(), aux)
         # Unequal weights, so that the gradient does not vanish for a head whose rows sum to zero.
-        readout = (logits * torch.arange(1, logits.shape[1] + 1, device=logits.device).cos()).sum()
-    sizes = [
-        tuple(s.given.shape[2:])
-        for s in seen
-        if s.given is not None and s.given.ndim == 4 == len(shape) + 1
-    ]
-    counts = (getattr(part, "num_prefix_tokens", None) for part in model.module.modules())
-    prefix = next((count for count in counts if isinstance(count, int)), None)
-    if layer is not None:
-        model.layer(layer)
-        named = [s for s in reversed(seen) if s.path == layer]
-        if len(shape) == 3:
-            site = next((_output_site(s, shape, sizes, prefix) for s in named), None)
-        else:
-            site = next((_map_site(s) for s in named if _is_map(s, shape)), None)
-        if site is None:
-            raise UserError(
-                f"layer {layer!r} of {model.name} gives no feature map: grad_cam needs an output (B, C, h, w), "
-                f"(B, h, w, C) or (B, tokens, C) whose tokens form a grid, with more than one position"
-            )
-        return site
-    flat = len(shape) == 3
-    candidates = list(
-        _candidates(model.module, seen, shape, sizes, prefix) if flat else _convolved(seen, shape)
-    )
+        class_weights = torch.arange(1, logits.shape[1] + 1, device=logits.device).cos()
+        readout = (logits * class_weights).sum()
+    map_sizes = []
+    for call in calls:
+        if call.output is not None and call.output.ndim == 4 == len(shape) + 1:
+            map_sizes.append(tuple(call.output.shape[2:]))
+    # timm's vision transformers tell how many tokens come before those of the image.
+    prefixes = (getattr(module, "num_prefix_tokens", None) for module in model.module.modules())
+    prefix = next((count for count in prefixes if isinstance(count, int)), None)
+    return _ProbePass(model, shape, calls, readout, map_sizes, prefix)
+
+
+def _site_of(layer: str, probe_pass: _ProbePass) -> Site:
+    """Return the output of a layer as a site; raise if it is no feature map."""
+    probe_pass.model.layer(layer)  # raises for an unknown layer
+    calls = [call for call in reversed(probe_pass.calls) if call.path == layer]
+    if probe_pass.is_image:
+        # Of a layer that is used many times, the last call decides.
+        site = _output_site(calls[0], probe_pass) if calls else None
+    else:
+        maps = [call for call in calls if _is_map(call, probe_pass.shape)]
+        site = _map_site(maps[0]) if maps else None
+    if site is None:
+        raise UserError(
+            f"layer {layer!r} of {probe_pass.model.name} gives no feature map: grad_cam needs an output (B, C, h, w), "
+            f"(B, h, w, C) or (B, tokens, C) whose tokens form a grid, with more than one position"
+        )
+    return site
+
+
+def _last_used_site(probe_pass: _ProbePass) -> Site:
+    """Return the last candidate that the readout depends on."""
+    if probe_pass.is_image:
+        candidates = list(_image_candidates(probe_pass))
+    else:
+        candidates = list(_convolution_candidates(probe_pass))
+    readout = probe_pass.readout
     connected: list[Site] = []
-    for site, tensor in reversed(candidates):
-        gradient = None
-        if readout.requires_grad and tensor.requires_grad:
-            (gradient,) = torch.autograd.grad(readout, tensor, retain_graph=True, allow_unused=True)
-        if gradient is not None and bool(site.spatial(gradient).any()):
+    for site, features in reversed(candidates):
+        if not readout.requires_grad or not features.requires_grad:
+            continue
+        (gradient,) = torch.autograd.grad(readout, features, retain_graph=True, allow_unused=True)
+        if gradient is None:
+            continue
+        if bool(site.spatial(gradient).any()):
             return site
-        if gradient is not None:
-            connected.append(site)
-    if (
-        connected
-    ):  # a head of zeros, as some networks start with, lets no gradient through to any layer
+        connected.append(site)
+    if connected:
+        # Some networks start with a head of zeros, which lets no gradient through to any layer.
         return connected[0]
-    names = [s.path for s in seen if s.path][-5:]
+    names = [call.path for call in probe_pass.calls if call.path][-5:]
     raise UserError(
-        f"grad_cam finds no feature map with more than one position that the output of {model.name} depends on; "
-        f"name a layer, for instance one of {', '.join(names)}"
+        f"grad_cam finds no feature map with more than one position that the output of {probe_pass.model.name} depends "
+        f"on; name a layer, for instance one of {', '.join(names)}"
     )
 
 
-def _candidates(
-    module: nn.Module,
-    seen: list[_Seen],
-    shape: tuple[int, ...],
-    sizes: list[tuple[int, ...]],
-    prefix: int | None,
-) -> Iterator[tuple[Site, Tensor]]:
-    """Sites in the order in which their modules finish, each with its tensor in the probing pass."""
-    in_lists = {
-        id(child)
-        for part in module.modules()
-        if isinstance(part, nn.Sequential | nn.ModuleList)
-        for child in part
+def _image_candidates(probe_pass: _ProbePass) -> Iterator[tuple[Site, Tensor]]:
+    """Yield the sites of an image network with their tensors, in the order in which modules finish.
+
+    These are the inputs of the innermost transformer blocks, and 4-D feature maps.
+    """
+    in_lists: set[int] = set()
+    for module in probe_pass.model.module.modules():
+        if isinstance(module, nn.Sequential | nn.ModuleList):
+            in_lists.update(id(child) for child in module)
+    blocks = {
+        call.path for call in probe_pass.calls if id(call.module) in in_lists and _is_block(call)
     }
-    blocks = {s.path for s in seen if id(s.module) in in_lists and _is_block(s)}
-    for entry in seen:
-        holds_another = any(other.startswith(f"{entry.path}.") for other in blocks)
-        if entry.path in blocks and not holds_another and entry.taken is not None:
-            grid = token_grid(entry.taken.shape[1], shape, sizes, prefix)
+    for call in probe_pass.calls:
+        is_innermost = not any(block.startswith(f"{call.path}.") for block in blocks)
+        if call.path in blocks and is_innermost and call.input is not None:
+            grid = token_grid(
+                call.input.shape[1], probe_pass.shape, probe_pass.map_sizes, probe_pass.prefix
+            )
             if grid is not None:
-                yield Site(entry.path, "input", "tokens", grid), entry.taken
-        elif (
-            entry.path
-            and entry.given is not None
-            and entry.given.ndim == 4
-            and not isinstance(entry.module, ADAPTIVE)
-        ):
-            site = _output_site(entry, shape, sizes, prefix)
+                yield Site(call.path, "input", "tokens", grid), call.input
+        elif call.path and call.output is not None and call.output.ndim == 4:
+            is_adaptive = isinstance(call.module, ADAPTIVE)
+            site = None if is_adaptive else _output_site(call, probe_pass)
             if site is not None:
-                yield site, entry.given
+                yield site, call.output
 
 
-def _convolved(seen: list[_Seen], shape: tuple[int, ...]) -> Iterator[tuple[Site, Tensor]]:
-    """Maps of series and volumes, which have the channels of the last convolution; tokens (B, L, C) have others."""
+def _convolution_candidates(probe_pass: _ProbePass) -> Iterator[tuple[Site, Tensor]]:
+    """Yield the maps of a network for series or volumes that have as many channels as the last convolution gave.
+
+    The number of channels tells maps (B, C, T) from tokens (B, L, C).
+    """
     channels = 0
-    for entry in seen:
-        if isinstance(entry.module, nn.Conv1d | nn.Conv3d):
-            channels = entry.module.out_channels
-        if (
-            entry.path
-            and entry.given is not None
-            and _is_map(entry, shape)
-            and entry.given.shape[1] == channels
-        ):
-            yield _map_site(entry), entry.given
+    for call in probe_pass.calls:
+        if isinstance(call.module, nn.Conv1d | nn.Conv3d):
+            channels = call.module.out_channels
+        if not call.path or call.output is None or not _is_map(call, probe_pass.shape):
+            continue
+        if call.output.shape[1] == channels:
+            yield _map_site(call), call.output
 
 
-def _is_map(entry: _Seen, shape: tuple[int, ...]) -> bool:
-    """Whether a module gave channels over more than one position, as many axes as the sample has."""
-    given = entry.given
-    resized = isinstance(entry.module, ADAPTIVE)
-    return (
-        given is not None
-        and given.ndim == len(shape) + 1
-        and given[0, 0].numel() > 1
-        and not resized
-    )
-
-
-def _map_site(entry: _Seen) -> Site:
-    assert entry.given is not None  # as it is a map
-    return Site(entry.path, "output", "channels_first", tuple(entry.given.shape[2:]))
-
-
-def _is_block(entry: _Seen) -> bool:
-    """Tokens in, as many tokens out, and a norm somewhere inside."""
-    taken, given = entry.taken, entry.given
-    if (
-        taken is None
-        or given is None
-        or taken.ndim != 3
-        or len(taken) != 1
-        or taken.shape != given.shape
-    ):
+def _is_map(call: _ModuleCall, shape: tuple[int, ...]) -> bool:
+    """Return whether a module put out channels over more than one position, with as many axes as the sample."""
+    output = call.output
+    if output is None or output.ndim != len(shape) + 1 or isinstance(call.module, ADAPTIVE):
         return False
-    inside = list(entry.module.modules())[1:]
-    return taken.shape[1] > 1 and any("norm" in type(part).__name__.lower() for part in inside)
+    return output[0, 0].numel() > 1
 
 
-def _output_site(
-    entry: _Seen, shape: tuple[int, ...], sizes: list[tuple[int, ...]], prefix: int | None
-) -> Site | None:
-    given = entry.given
-    if given is None or len(given) != 1:
+def _map_site(call: _ModuleCall) -> Site:
+    assert call.output is not None  # because `_is_map` is true
+    return Site(call.path, "output", "channels_first", tuple(call.output.shape[2:]))
+
+
+def _is_block(call: _ModuleCall) -> bool:
+    """Return whether a module looks like a transformer block: it keeps the shape (1, L, C) and contains a norm."""
+    if call.input is None or call.output is None or call.input.shape != call.output.shape:
+        return False
+    if call.input.ndim != 3 or len(call.input) != 1 or call.input.shape[1] < 2:
+        return False
+    submodules = list(call.module.modules())[1:]
+    return any("norm" in type(module).__name__.lower() for module in submodules)
+
+
+def _output_site(call: _ModuleCall, probe_pass: _ProbePass) -> Site | None:
+    """Return the output of a module of an image network as a site, or None if it is no map of the image."""
+    output, shape = call.output, probe_pass.shape
+    if output is None or len(output) != 1:
         return None
-    if given.ndim == 3:
-        grid = token_grid(given.shape[1], shape, sizes, prefix)
-        return None if grid is None else Site(entry.path, "output", "tokens", grid)
-    if given.ndim != 4:
+    if output.ndim == 3:
+        grid = token_grid(output.shape[1], shape, probe_pass.map_sizes, probe_pass.prefix)
+        return None if grid is None else Site(call.path, "output", "tokens", grid)
+    if output.ndim != 4:
         return None
-    first, last = tuple(given.shape[2:]), tuple(given.shape[1:3])
+    if _has_channels_last(call.module, output, shape):
+        layout: Literal["channels_first", "channels_last"] = "channels_last"
+        height, width = output.shape[1:3]
+    else:
+        layout = "channels_first"
+        height, width = output.shape[2:]
+    is_strip = min(height, width) == 1 and _aspect_error((height, width), shape) > 0
+    if height * width < 2 or is_strip:
+        return None
+    return Site(call.path, "output", layout, (height, width))
+
+
+def _has_channels_last(module: nn.Module, output: Tensor, shape: tuple[int, ...]) -> bool:
+    """Return whether a 4-D output is (B, h, w, C), by the kind of module or by the aspect ratio of the image."""
     # A subclass of LayerNorm may move the channels itself, as ConvNeXt's does.
-    over_last = type(entry.module) is nn.LayerNorm and len(entry.module.normalized_shape) == 1
-    last_fits = last[0] * shape[2] == last[1] * shape[1] and _misfit(first, shape) > 0
-    is_last = over_last or isinstance(entry.module, nn.Linear) or last_fits
-    height, width = last if is_last else first
-    if height * width < 2 or (min(height, width) == 1 and _misfit((height, width), shape) > 0):
-        return None
-    return Site(
-        entry.path, "output", "channels_last" if is_last else "channels_first", (height, width)
-    )
+    if type(module) is nn.LayerNorm and len(module.normalized_shape) == 1:
+        return True
+    if isinstance(module, nn.Linear):
+        return True
+    rows, columns = output.shape[1:3]
+    last_fits = rows * shape[2] == columns * shape[1]
+    first_fits = _aspect_error(tuple(output.shape[2:]), shape) == 0
+    return last_fits and not first_fits
 
 
-def _misfit(grid: tuple[int, ...], shape: tuple[int, ...]) -> float:
-    """How far the grid's aspect ratio is from the input's, as a log ratio; up to one cell of rounding is none."""
+def _aspect_error(grid: tuple[int, ...], shape: tuple[int, ...]) -> float:
+    """Return the log ratio between the aspect ratios of a grid and of an image (C, H, W), less one cell of rounding."""
     rows, columns = grid
     if not rows or not columns:
         return math.inf
     ratio = math.log(rows * shape[2] / (columns * shape[1]))
-    slack = 0.0 if shape[1] == shape[2] else math.log1p(1 / min(rows, columns))
+    is_square = shape[1] == shape[2]
+    slack = 0.0 if is_square else math.log1p(1 / min(rows, columns))
     return max(0.0, abs(ratio) - slack)
 
 
@@ -267,51 +302,49 @@ def token_grid(
     sizes: Iterable[Sequence[int]] = (),
     prefix: int | None = None,
 ) -> tuple[int, int] | None:
-    """The grid (h, w) on which a number of tokens lies, the class token and its like left out; None if there is none.
+    """Return the grid (h, w) on which a number of tokens lies, without the class token; None if there is none.
 
-    `sizes` are those of feature maps met on the way: the patch embedding's is the best witness. Otherwise the grid has
-    the aspect ratio of the input `shape` (C, H, W) and leaves as few tokens over as possible. `prefix` fixes how many.
+    `sizes` are those of feature maps in the same pass: one of them, such as the patch embedding's, is the grid if the
+    numbers match. Otherwise the grid has the aspect ratio of the input `shape` (C, H, W) and leaves as few tokens over
+    as possible. `prefix` is the number of tokens before those of the image, if known.
 
     >>> token_grid(197, (3, 224, 224)), token_grid(198, (3, 224, 224), [(14, 14)]), token_grid(49, (3, 224, 224))
     ((14, 14), (14, 14), (7, 7))
     """
     _, height, width = shape
-    witnesses = sorted({(int(h), int(w)) for h, w in sizes if _misfit((h, w), tuple(shape)) == 0})
-    for extra in range(_MOST_PREFIX_TOKENS + 1) if prefix is None else (prefix, 0):
-        patches = tokens - extra
-        if patches < 2:
-            continue
-        for rows, columns in witnesses:
+    prefixes = range(_MAX_PREFIX_TOKENS + 1) if prefix is None else (prefix, 0)
+    patch_counts = [tokens - extra for extra in prefixes if tokens - extra > 1]
+
+    fitting = {(int(h), int(w)) for h, w in sizes if _aspect_error((h, w), tuple(shape)) == 0}
+    for patches in patch_counts:
+        for rows, columns in sorted(fitting):
             if rows * columns == patches:
                 return rows, columns
-    for extra in range(_MOST_PREFIX_TOKENS + 1) if prefix is None else (prefix, 0):
-        patches = tokens - extra
-        rows = round(math.sqrt(max(patches, 0) * height / width))
-        if (
-            patches > 1
-            and rows
-            and patches % rows == 0
-            and rows * width == (patches // rows) * height
-        ):
-            return rows, patches // rows
+    for patches in patch_counts:
+        rows = round(math.sqrt(patches * height / width))
+        if not rows or patches % rows:
+            continue
+        columns = patches // rows
+        if rows * width == columns * height:
+            return rows, columns
     return None
 
 
 @contextmanager
-def _watched(module: nn.Module, seen: list[_Seen]) -> Iterator[None]:
-    """Note what every submodule takes and gives, in the order in which they finish."""
+def _recorded(module: nn.Module, calls: list[_ModuleCall]) -> Iterator[None]:
+    """Append the calls of every submodule to `calls`, in the order in which they finish."""
     handles = []
 
-    def watch(path: str) -> None:
-        def note(part: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            taken = first_tensor([*args, *kwargs.values()])
-            seen.append(_Seen(path, part, taken, first_tensor(output)))
+    def record_calls_of(path: str, submodule: nn.Module) -> None:
+        def record(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            module_input = first_tensor([*args, *kwargs.values()])
+            calls.append(_ModuleCall(path, submodule, module_input, first_tensor(output)))
 
-        handles.append(module.get_submodule(path).register_forward_hook(note, with_kwargs=True))
+        handles.append(submodule.register_forward_hook(record, with_kwargs=True))
 
     try:
-        for path, _ in module.named_modules():
-            watch(path)
+        for path, submodule in module.named_modules():
+            record_calls_of(path, submodule)
         yield
     finally:
         for handle in handles:
@@ -327,7 +360,8 @@ def refuse_averages(name: str, model: Model) -> None:
 
 
 def first_tensor(value: Any) -> Tensor | None:
-    """The tensor itself, or the first one of a tuple or list."""
+    """Return a tensor, or the first one of a tuple or list, if it is floating-point."""
     if isinstance(value, tuple | list):
-        value = next((v for v in value if isinstance(v, Tensor)), None)
-    return value if isinstance(value, Tensor) and value.is_floating_point() else None
+        value = next((item for item in value if isinstance(item, Tensor)), None)
+    is_floating = isinstance(value, Tensor) and value.is_floating_point()
+    return value if is_floating else None
