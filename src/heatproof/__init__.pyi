@@ -76,7 +76,6 @@ from heatproof.report.comparison import compare as compare
 from heatproof.report.comparison import leaderboard as leaderboard
 from heatproof.runs.evaluate import evaluate as evaluate
 from heatproof.runs.evaluate import explain as explain
-from heatproof.runs.quantus import QuantusStyle as QuantusStyle
 from heatproof.runs.retrain import retrain as retrain
 from heatproof.runs.run import Run as Run
 from heatproof.runs.run import read as read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import partial
 
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 import heatproof
-from heatproof import Batch, Faithfulness, Model, Stability, UserError, adapters
+from heatproof import Batch, Model, Stability, UserError, adapters
 from heatproof.explainers.adapters import QuantusMetric
 from heatproof.explainers.adapters.isolation import seeded
 from heatproof.runs.study.file import read_study
@@ -357,52 +356,6 @@ class TestQuantus:
                 ).table()
             )
             == 3
-        )
-
-    def test_our_measures_inside_quantus_evaluate(self, net, model, batch, target):
-        quantus = imported("quantus")
-        road = Faithfulness(imputers="zero", fractions=(0.3, 0.6), metrics=("road",))
-        metrics = {"ROAD": heatproof.QuantusStyle(road, "road", MEAN, STD)}
-        inputs, arguments = model.inputs(batch).numpy(), {"method": "Saliency", "reduce_axes": ()}
-        found = quantus.evaluate(
-            metrics, {"Saliency": arguments}, net.eval(), inputs, target.numpy()
-        )
-        ours = heatproof.evaluate(model, batch, {"s": adapters.captum("Saliency")}, road).table()
-        expected = ours[ours.measure == "road"].sort_values("sample").value
-        assert np.allclose(found["Saliency"]["ROAD"], expected, atol=1e-4)
-
-
-def test_a_quantus_style_metric_without_quantus(net, model, batch, target):
-    def gradient(model, inputs, targets):
-        return heatproof.Saliency()(
-            Model(model),
-            Batch(("x",) * len(inputs), torch.tensor(inputs)),
-            torch.tensor(targets),
-            0,
-        ).numpy()
-
-    stability = Stability(perturbations=("jpeg", "brightness"))
-    fass = heatproof.QuantusStyle(stability, "fass", MEAN, STD, draws=False)
-    inputs, classes = model.inputs(batch).numpy(), target.numpy().copy()
-    classes[1] = (classes[1] + 1) % 4
-    scores = fass(net, inputs, classes, explain_func=gradient)
-    table = heatproof.evaluate(model, batch, {"s": heatproof.Saliency()}, stability).table()
-    expected = (
-        table[(table.measure == "fass") & (table.status == "ok")].groupby("sample").value.mean()
-    )
-    assert math.isnan(scores[1])
-    assert np.allclose([scores[0], scores[2]], expected.loc[["a", "c"]], atol=1e-3)
-    road = heatproof.QuantusStyle(
-        Faithfulness(imputers="zero", metrics=("road",)), "road", MEAN, STD
-    )
-    assert (
-        len(road(net, inputs, target.numpy(), a_batch=gradient(net, inputs, target.numpy()))) == 3
-    )
-    with pytest.raises(UserError, match=r"fass.*explain_func"):
-        fass(net, inputs, classes, a_batch=inputs)
-    with pytest.raises(UserError, match=r"'roads'.*'road'"):
-        heatproof.QuantusStyle(road.evaluation, "roads", MEAN, STD)(
-            net, inputs, classes, a_batch=inputs
         )
 
 
