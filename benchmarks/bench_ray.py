@@ -15,13 +15,13 @@ import resource
 import tempfile
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from heatproof import open_data
 from heatproof.models import Model
+from heatproof.runs.directory import RunDirectory
 from heatproof.runs.executors import import_ray
 from heatproof.runs.executors.cluster import _Crew
 from heatproof.runs.executors.worker import Done, Tally
@@ -91,7 +91,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         begun = time.process_time()
-        missing = sum(plan.is_pending(Path(folder), job) for job in plan.jobs())
+        missing = sum(bool(plan.missing_parts(RunDirectory(folder), job)) for job in plan.jobs())
         print(
             f"which of {missing} shards are done: {time.process_time() - begun:.1f} s of processor",
             flush=True,

@@ -287,7 +287,7 @@ def test_an_interruption_says_how_to_go_on(main, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heatproof.runs.evaluate.run_shards", interrupt)
+    monkeypatch.setattr("heatproof.runs.evaluate.run_jobs", interrupt)
     code, _, error = main("run", write(tmp_path), "--allow-code", "--out", tmp_path / "run")
     assert code == 130
     assert error.strip() and "Traceback" not in error
@@ -297,7 +297,7 @@ def test_an_error_that_is_not_the_users_is_not_hidden(tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("heatproof.runs.evaluate.run_shards", broken)
+    monkeypatch.setattr("heatproof.runs.evaluate.run_jobs", broken)
     arguments = ["run", write(tmp_path), "--allow-code", "--out", tmp_path / "run"]
     monkeypatch.setattr(sys, "argv", ["heatproof", *map(str, arguments)])
     with pytest.raises(ValueError, match="a mistake of ours"):

@@ -96,7 +96,7 @@ def test_a_run_ticks_exactly_what_it_planned() -> None:
     }
     expected |= {f"maps of {name}": 4 for name in ("saliency", "random")}
     assert {step: n for step, n in seen.items() if n} == expected
-    assert plan.work(run.directory) == {}
+    assert plan.work(run.directory, plan.jobs()) == {}
 
 
 def test_off_a_terminal_there_is_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:

@@ -300,7 +300,9 @@ def test_every_process_takes_the_references_of_the_manifest(tmp_path):
     entry = entry.model_copy(update={"references": ids})
     study = study.model_copy(update={"datasets": {source: entry}})
     heatproof.runs.manifest.begin(tmp_path, study, 3, "test")
-    heatproof.runs.engine.run_shards(plan, RunDirectory(tmp_path), lambda what, amount: None)
+    heatproof.runs.engine.run_jobs(
+        plan, RunDirectory(tmp_path), plan.jobs(), lambda step, amount: None
+    )
     assert sorted(set(heatproof.read(tmp_path).references()["reference"])) == ids
 
 

@@ -14,7 +14,7 @@ import torch
 import heatproof
 from heatproof.errors import UserError
 from heatproof.runs import manifest
-from heatproof.runs.directory import RunDirectory
+from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.executors.local import _serve
 from heatproof.runs.executors.worker import FromStudy, Pickled, Tally, Worker, WorkerError, pickled
 from heatproof.runs.plan import Plan, describe, make_plan
@@ -62,7 +62,7 @@ def test_a_worker_answers_with_ticks_and_what_each_shard_took(tmp_path: Path) ->
     assert [set(part.seconds) for part in done] == [{"stability"}, {"stability"}]
     assert sum((Counter(part.ticks) for part in done), Counter()) == work
     run_directory = RunDirectory(tmp_path)
-    assert [made.is_pending(run_directory, job) for job in jobs] == [False, False, True]
+    assert [bool(made.missing_parts(run_directory, job)) for job in jobs] == [False, False, True]
     tally = Tally("processes", 2)
     for part in done:
         tally.add(part)
@@ -88,7 +88,7 @@ def test_a_worker_counts_each_shard_for_itself(tmp_path: Path) -> None:
     assert first.passes["drawn"] + second.passes["drawn"] == model.passes and again.passes == {
         "drawn": 0
     }
-    total = worker.runner.seconds["stability"]
+    total = worker.engine.seconds["stability"]
     assert 0 < first.seconds["stability"] < total < time.perf_counter() - begun
     assert first.seconds["stability"] + second.seconds["stability"] == pytest.approx(
         total, rel=1e-6
@@ -105,15 +105,15 @@ def test_a_worker_says_what_went_wrong(tmp_path: Path) -> None:
     ((kind, text),) = served(tmp_path, lambda number: 1 // 0)
     assert kind == "error" and text.startswith("Traceback") and "ZeroDivisionError" in text
     assert [
-        kind for kind, _ in served(tmp_path, lambda number: plan(), ("shapes", "drawn", 9))
+        kind for kind, _ in served(tmp_path, lambda number: plan(), Job("shapes", "drawn", 9))
     ] == ["ready", "error"]
 
 
 def test_a_shard_that_loses_three_workers_is_given_up() -> None:
     tally = Tally("processes", 2)
-    job = ("photos", "net", 3)
+    job = Job("photos", "net", 3)
     tally.lose(job, "it was ended")
-    tally.lose(("photos", "net", 4), "it was ended")
+    tally.lose(Job("photos", "net", 4), "it was ended")
     tally.lose(job, "it was ended")
     assert tally.session()["workers"]["lost"] == [f"shard {i} of photos on net" for i in (3, 4, 3)]
     with pytest.raises(WorkerError, match=r"shard 3 of photos on net.*3 workers.*thirst"):

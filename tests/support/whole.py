@@ -68,7 +68,7 @@ def _runs() -> None:
     from support import small
 
     chosen = engine.gallery_ids
-    engine.gallery_ids = lambda ids, seed, most=2: chosen(ids, seed, min(most, 2))  # type: ignore[assignment]
+    engine.gallery_ids = lambda ids, seed, count=2: chosen(ids, seed, min(count, 2))  # type: ignore[assignment]
     images, labels = small.pictures(SAMPLES)
     regions = {f"set/{i:02d}.png": (image.mean(0) > 0.5).float() for i, image in enumerate(images)}
     batch = heatproof.Batch(tuple(regions), images, {}, labels)

@@ -18,7 +18,7 @@ from heatproof.models.model import Read
 from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch
 from heatproof.runs.directory import RunDirectory
-from heatproof.runs.engine import Runner
+from heatproof.runs.engine import Engine
 from heatproof.runs.plan import Plan, describe
 from heatproof.runs.references import load_references
 from heatproof.types import Batch, Explainer
@@ -101,16 +101,16 @@ def trial(plan: Plan) -> tuple[float, float]:
     total = torch.zeros(3, dtype=torch.float64)
     with scratch() as folder:
         manifest.begin(folder, describe(few), few.shard_size, "heatproof plan")
-        runner = Runner(few, RunDirectory(folder), runner_type=CostEstimator)
+        engine = Engine(few, RunDirectory(folder), runner_type=CostEstimator)
         for job in few.jobs():
-            model: Model = getattr(few.models[job[1]], "base", few.models[job[1]])
+            model: Model = getattr(few.models[job.model], "base", few.models[job.model])
             before = _spent(model)
             _pretend(model)
             try:
-                runner(job, lambda what, amount: None)
+                engine.run_job(job)
             finally:
                 del model._call
-            references = runner.reference_subject(*job[:2])
+            references = engine.reference_subject(job)
             estimator = references.runner
             assert isinstance(estimator, CostEstimator)
             more = [

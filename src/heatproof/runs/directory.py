@@ -11,13 +11,13 @@ import hashlib
 import io
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from types import TracebackType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,8 +29,18 @@ from heatproof.runs.manifest import Manifest, read_manifest
 from heatproof.runs.storage import Place, place, within
 
 Kind = Literal["scores", "references", "samples", "gallery", "maps"]
-Job = tuple[str, str, int]
-"""What one process does at a time: a shard, by its data set, model and number."""
+
+
+class Job(NamedTuple):
+    """What one process does at a time: a shard of a data set on a model."""
+
+    dataset: str
+    model: str
+    shard: int
+
+    def __str__(self) -> str:
+        return f"shard {self.shard} of {self.dataset} on {self.model}"
+
 
 FOLDERS: dict[Kind, str] = {
     "scores": "parts",
@@ -65,7 +75,7 @@ def slug(name: str) -> str:
 class PartKey:
     """What one file of a run holds.
 
-    >>> key = PartKey.scores(("photos", "mobilenet", 3), "stability", "lime")
+    >>> key = PartKey.scores(Job("photos", "mobilenet", 3), "stability", "lime")
     >>> str(key), key.folder
     ('shard 3 of photos on mobilenet: stability of lime', 'parts/photos/mobilenet/stability/lime')
     """
@@ -125,14 +135,35 @@ class PartKey:
         """Return what the footer of the part must say."""
         return manifest.study_key(self.dataset, self.model, self.evaluation, self.explainer)
 
-    def __str__(self) -> str:
-        shard = f"shard {self.shard} of {self.dataset} on {self.model}"
+    @property
+    def step(self) -> str:
+        """What the part holds, whatever the shard: "stability of lime"; a step of the progress bar."""
         if self.kind == "samples":
-            return f"{shard}: its samples"
-        what = self.evaluation if self.kind == "scores" else self.kind
-        if self.kind in ("references", "gallery"):
-            what = f"{self.kind} of {self.evaluation}"
-        return f"{shard}: {what} of {self.explainer}"
+            return "its samples"
+        content = {"scores": self.evaluation, "maps": "maps"}.get(self.kind)
+        if content is None:
+            content = f"{self.kind} of {self.evaluation}"
+        return f"{content} of {self.explainer}"
+
+    def __str__(self) -> str:
+        return f"{Job(self.dataset, self.model, self.shard)}: {self.step}"
+
+
+def expected_parts(
+    job: Job,
+    explainers_of_evaluation: Mapping[str, Iterable[str]],
+    explainers_with_maps: Iterable[str],
+) -> list[PartKey]:
+    """Return the parts that a finished job has: its samples, its scores and its kept maps.
+
+    It may also have a gallery, and references where chance is taken from them.
+    """
+    expected = [PartKey.samples(job)]
+    for evaluation, explainers in explainers_of_evaluation.items():
+        for explainer in explainers:
+            expected.append(PartKey.scores(job, evaluation, explainer))
+    expected += [PartKey.maps(job, explainer) for explainer in explainers_with_maps]
+    return expected
 
 
 class RunDirectory:
@@ -189,19 +220,13 @@ class RunDirectory:
         """Remove parts that are about to be written anew with other content, and so under another name."""
         storage.drop_parts(key.path(self.root) for key in keys)
 
-    def expected_parts(self, dataset: str, model: str, shard: int) -> list[PartKey]:
-        """Return the parts that a finished shard has: its samples, its scores and its kept maps.
-
-        A shard may also have a gallery, and references where chance is taken from them.
-        """
-        study, job = self.manifest.study, (dataset, model, shard)
-        expected = []
-        for evaluation in study.evaluations:
-            for explainer in study.explainers_of(evaluation):
-                expected.append(PartKey.scores(job, evaluation, explainer))
-        expected += [PartKey.maps(job, explainer) for explainer in study.explainers_with_maps()]
+    def expected_parts(self, job: Job) -> list[PartKey]:
+        """Return the parts that the manifest promises of a job."""
+        study = self.manifest.study
+        explainers_of = {name: study.explainers_of(name) for name in study.evaluations}
+        expected = expected_parts(job, explainers_of, study.explainers_with_maps())
         # Retraining has jobs of its own, with neither shards nor samples.
-        return [PartKey.samples(job), *expected] if expected else []
+        return expected if len(expected) > 1 else []
 
     def missing(self) -> list[PartKey]:
         """Return the parts that the manifest promises and that are not there; none if the run is complete.
@@ -213,7 +238,7 @@ class RunDirectory:
         missing = []
         for dataset, model in product(manifest.study.datasets, manifest.study.models):
             for shard in manifest.shards(dataset):
-                expected = self.expected_parts(dataset, model, shard)
+                expected = self.expected_parts(Job(dataset, model, shard))
                 absent = [key for key in expected if not self.has(key)]
                 without_samples = [key for key in absent if key.kind != "samples"]
                 missing += without_samples or absent
@@ -287,7 +312,7 @@ class RunDirectory:
 def _first_parts(manifest: Manifest) -> Iterator[PartKey]:
     """Yield the key of the first shard of everything that a run may hold."""
     for dataset, model in product(manifest.study.datasets, manifest.study.models):
-        job = (dataset, model, 0)
+        job = Job(dataset, model, 0)
         yield PartKey.samples(job)
         for explainer in manifest.study.explainers:
             yield PartKey.maps(job, explainer)

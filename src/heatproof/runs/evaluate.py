@@ -20,7 +20,7 @@ from heatproof.runs import manifest
 from heatproof.runs.atomic import scratch, sweep
 from heatproof.runs.differences import differences
 from heatproof.runs.directory import RunDirectory
-from heatproof.runs.engine import run_shards
+from heatproof.runs.engine import run_jobs
 from heatproof.runs.plan import Plan, check_whole, describe, make_plan
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
@@ -171,18 +171,18 @@ def execute(
     remove_damaged_parts(run_directory, possible_parts)
     if retry_errors:
         drop_failed_shards(plan, run_directory, share_of)
-    jobs = [job for job in share_of if plan.is_pending(run_directory, job)]
+    jobs = [job for job in share_of if plan.missing_parts(run_directory, job)]
     with (
         precisely(plan),
         no_exit(),
-        progress(plan.work(run_directory, jobs), "explaining", show_progress) as tick,
+        progress(plan.work(run_directory, jobs), "explaining", show_progress) as advance,
     ):
         if executor is not None and jobs:
-            session |= executor(plan, root, jobs, tick)
+            session |= executor(plan, root, jobs, advance)
             sweep(root)  # a worker that was lost may have been writing
         else:
             before = {name: model.passes for name, model in plan.models.items()}
-            session |= run_shards(plan, run_directory, tick, jobs)
+            session |= run_jobs(plan, run_directory, jobs, advance)
             session["passes"] = {
                 name: model.passes - before[name] for name, model in plan.models.items()
             }

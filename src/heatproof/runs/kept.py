@@ -16,7 +16,7 @@ from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
 from heatproof.evaluation import Scores
 from heatproof.runs import digests, tables
-from heatproof.runs.directory import PartKey, RunDirectory
+from heatproof.runs.directory import Job, PartKey, RunDirectory
 from heatproof.runs.study import registry
 from heatproof.subject import Subject
 from heatproof.types import Batch, CallableExplainer
@@ -54,7 +54,7 @@ def _unshuffled(content: bytes, shape: Sequence[int]) -> NDArray[np.float32]:
 
 def read_maps(run_directory: RunDirectory, dataset: str, model: str, explainer: str) -> Maps:
     """Return the kept maps of one explainer by sample id; parts are checked as they are read."""
-    folder = PartKey.maps((dataset, model, 0), explainer).folder
+    folder = PartKey.maps(Job(dataset, model, 0), explainer).folder
     paths = digests.parts(run_directory.root / folder)
     maps: Maps = {}
     for part in run_directory.read_files(paths, MAPS):

@@ -17,7 +17,7 @@ from heatproof.models.precision import Precision, check_precision
 from heatproof.models.tasks import has_probability
 from heatproof.rules import check_rules
 from heatproof.runs import manifest
-from heatproof.runs.directory import Job, PartKey, RunDirectory
+from heatproof.runs.directory import Job, PartKey, RunDirectory, expected_parts
 from heatproof.runs.manifest import Study
 from heatproof.runs.references import load_references
 from heatproof.runs.study import registry
@@ -92,28 +92,35 @@ class Plan:
         skipped = self.left_out(evaluation)
         return [name for name in self.explainers if name not in skipped]
 
-    def pending(self, run_directory: RunDirectory, job: Job) -> dict[str, list[str]]:
-        """evaluation -> explainers whose part is not there yet."""
-        todo: dict[str, list[str]] = {}
-        for evaluation in self.evaluations:
-            named = self.judged(evaluation)
-            missing = [
-                name
-                for name in named
-                if not run_directory.has(PartKey.scores(job, evaluation, name))
-            ]
-            if missing and isinstance(self.evaluations[evaluation], Pairwise):
-                # The parts that are there tell nothing of the new ones; those come last, so a killed run is noticed.
-                missing = [name for name in named if name not in missing] + missing
-            if missing:
-                todo[evaluation] = missing
-        return todo
+    def positions(self, job: Job) -> range:
+        """Return the positions of the samples of a job in its data set."""
+        return self.shards(job.dataset)[job.shard]
 
-    def unkept(self, run_directory: RunDirectory, job: Job) -> list[str]:
-        """The explainers whose maps are to be kept and are not there yet."""
-        if not self.keep_maps:
-            return []
-        return [name for name in self.explainers if not run_directory.has(PartKey.maps(job, name))]
+    def expected_parts(self, job: Job) -> list[PartKey]:
+        """Return the parts that a finished job has."""
+        explainers_of = {name: self.judged(name) for name in self.evaluations}
+        explainers_with_maps = self.explainers if self.keep_maps else ()
+        return expected_parts(job, explainers_of, explainers_with_maps)
+
+    def missing_parts(self, run_directory: RunDirectory, job: Job) -> list[PartKey]:
+        """Return the expected parts of a job that must be computed: none if it is finished.
+
+        An evaluation that compares explainers must compute all its parts if one is missing: those on disk say nothing
+        about the explainer whose part is missing.
+        """
+        expected = self.expected_parts(job)
+        missing = {key for key in expected if not run_directory.has(key)}
+        incomplete = {key.evaluation for key in missing if key.kind == "scores"}
+        pairwise = {name for name in incomplete if isinstance(self.evaluations[name], Pairwise)}
+        return [key for key in expected if key in missing or key.evaluation in pairwise]
+
+    def possible_parts(self, job: Job) -> Iterator[PartKey]:
+        """Yield every part that a job may have: the expected ones, and what evaluations write beside their scores."""
+        for key in self.expected_parts(job):
+            if key.kind == "scores":
+                yield PartKey.references(job, key.evaluation, key.explainer)
+                yield PartKey.gallery(job, key.evaluation, key.explainer)
+            yield key
 
     def keeps(self, sample: str) -> bool:
         """Whether the maps of a sample are kept."""
@@ -124,32 +131,14 @@ class Plan:
         samples = sum(self.keeps(sample) for data in self.data.values() for sample in data.ids)
         return 4e-6 * samples * self.map_values * len(self.models) * len(self.explainers)
 
-    def possible_parts(self, job: Job) -> Iterator[PartKey]:
-        """Yield every part that a shard may have."""
-        yield PartKey.samples(job)
-        for evaluation in self.evaluations:
-            for name in self.judged(evaluation):
-                yield PartKey.references(job, evaluation, name)
-                yield PartKey.scores(job, evaluation, name)
-                yield PartKey.gallery(job, evaluation, name)
-        if self.keep_maps:
-            for name in self.explainers:
-                yield PartKey.maps(job, name)
-
     def jobs(self) -> list[Job]:
-        """Every shard of the study, in the order in which they are done."""
-        return [
-            (d, m, number)
-            for d in self.data
-            for m in self.models
-            for number in range(len(self.shards(d)))
-        ]
-
-    def is_pending(self, run_directory: RunDirectory, job: Job) -> bool:
-        """Whether something of a shard is not there yet."""
-        if self.pending(run_directory, job) or self.unkept(run_directory, job):
-            return True
-        return not run_directory.has(PartKey.samples(job))
+        """Return every job of the study, in the order in which they are done."""
+        jobs = []
+        for dataset in self.data:
+            for model in self.models:
+                for shard in range(len(self.shards(dataset))):
+                    jobs.append(Job(dataset, model, shard))
+        return jobs
 
     def conditions(self, evaluation: str) -> int:
         """How many conditions an evaluation has for every explainer; of one of pairs, one for every other."""
@@ -157,19 +146,20 @@ class Plan:
             return len(self.explainers) - len(self.left_out(evaluation)) - 1
         return len(self.evaluations[evaluation].conditions())
 
-    def work(self, run_directory: RunDirectory, jobs: Iterable[Job] | None = None) -> Counter[str]:
-        """How many explained conditions of what are left to do, for the progress bar."""
-        total: Counter[str] = Counter()
-        for job in self.jobs() if jobs is None else jobs:
-            dataset, _, number = job
-            samples = len(self.shards(dataset)[number])
-            for evaluation, missing in self.pending(run_directory, job).items():
-                conditions = self.conditions(evaluation)
-                for name in missing:
-                    total[f"{evaluation} of {name}"] += samples * conditions
-            for name in self.unkept(run_directory, job):
-                total[f"maps of {name}"] += samples
-        return total
+    def amount_of_work(self, key: PartKey) -> int:
+        """Return the work that a part takes: samples × conditions; the samples' part takes none."""
+        samples = len(self.positions(Job(key.dataset, key.model, key.shard)))
+        if key.kind == "scores":
+            return samples * self.conditions(key.evaluation)
+        return samples if key.kind == "maps" else 0
+
+    def work(self, run_directory: RunDirectory, jobs: Iterable[Job]) -> Counter[str]:
+        """Return the work that these jobs still take, by step of the progress bar."""
+        work: Counter[str] = Counter()
+        for job in jobs:
+            for key in self.missing_parts(run_directory, job):
+                work[key.step] += self.amount_of_work(key)
+        return +work
 
 
 def make_plan(

@@ -15,6 +15,8 @@ from markupsafe import Markup
 from heatproof.errors import printable
 
 MINUTE = 60.0
+Advance = Callable[[str, int], None]
+"""`advance(step, amount)`: so much of a step such as "stability of lime" is done; with 0, it begins."""
 
 
 def duration(seconds: float) -> str:
@@ -83,16 +85,14 @@ class Clock:
 
 
 @contextmanager
-def progress(
-    work: Mapping[str, int], title: str, show: bool | None = None
-) -> Iterator[Callable[[str, int], None]]:
-    """Yields `tick(what, amount)`, to be told of each step of `work`; nothing is shown where `show` is False.
+def progress(work: Mapping[str, int], title: str, show: bool | None = None) -> Iterator[Advance]:
+    """Yield the function that is told of each step of `work`; nothing is shown where `show` is False.
 
-    >>> with progress({"stability of saliency": 2}, "demo", show=False) as tick:
-    ...     tick("stability of saliency", 2)
+    >>> with progress({"stability of saliency": 2}, "demo", show=False) as advance:
+    ...     advance("stability of saliency", 2)
     """
     if show is False or not sum(work.values()):
-        yield lambda what, amount: None
+        yield lambda step, amount: None
         return
     clock, over = Clock(work), threading.Event()
     with ExitStack() as stack:

@@ -32,7 +32,7 @@ from heatproof.evaluation import Scores
 from heatproof.models import Model
 from heatproof.models.precision import arithmetic
 from heatproof.runs import manifest, tables
-from heatproof.runs.directory import PartKey, RunDirectory
+from heatproof.runs.directory import Job, PartKey, RunDirectory
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place, place
@@ -317,7 +317,7 @@ class Work:
 
     def key(self, evaluation: str, cell: Cell) -> PartKey:
         """Return the part that holds an evaluation's scores of a cell."""
-        job = (self.dataset, self.model.name, cell.number)
+        job = Job(self.dataset, self.model.name, cell.number)
         return PartKey.scores(job, evaluation, cell.explainer)
 
     def _ranks(self, name: str, explainer: Explainer, batch: Batch) -> Tensor:

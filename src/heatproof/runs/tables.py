@@ -14,11 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from torch import Tensor
 
+from heatproof.data import Data, Loaded
 from heatproof.errors import UserError
 from heatproof.evaluation import STATUS, Scores
+from heatproof.models.tasks import has_probability
 from heatproof.runs import columns, digests
-from heatproof.runs.directory import RunDirectory
+from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.storage import Place
+from heatproof.subject import Subject
 
 SCORES = pa.schema(
     [(name, pa.string()) for name in ("dataset", "model", "explainer", "role", "evaluation")]
@@ -114,6 +117,50 @@ def reference_rows(
         content["count"] = column.reference_counts.tolist()
         tables.append(pa.Table.from_pydict(content, schema=REFERENCES))
     return pa.concat_tables(tables) if tables else REFERENCES.empty_table()
+
+
+def sample_rows(
+    job: Job, data: Data, positions: Iterable[int], loaded: Loaded, subject: Subject | None
+) -> pa.Table:
+    """Return a row per sample of a job: its label and prediction, or why it could not be read.
+
+    Without a subject, none could be.
+    """
+    row_of_sample = {} if subject is None else {s: row for row, s in enumerate(subject.batch.ids)}
+    rows = []
+    for position in positions:
+        sample = data.ids[position]
+        columns: dict[str, Any] = {
+            "dataset": job.dataset,
+            "model": job.model,
+            "sample": sample,
+            "group": "" if data.groups is None else data.groups[position],
+            "digest": loaded.digests.get(sample, ""),
+            "transient": sample in loaded.transient,
+        }
+        if subject is not None and sample in row_of_sample:
+            columns |= {**_prediction(subject, row_of_sample[sample]), "error": ""}
+        else:
+            nothing = dict.fromkeys(("label", "predicted", "readout", "probability"))
+            error = loaded.errors.get(sample, "not loaded")
+            columns |= {**nothing, "predicted_name": "", "error": error}
+        rows.append(columns)
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def _prediction(subject: Subject, row: int) -> dict[str, Any]:
+    """Return the label of a sample and what the model predicts."""
+    task, label = subject.model.task, None
+    if subject.batch.label is not None and int(subject.batch.label[row]) >= 0:
+        label = int(subject.batch.label[row])
+    target = int(subject.target[row])
+    return {
+        "label": label,
+        "predicted": target,
+        "predicted_name": task.shown(subject.logits[row], target, subject.model.class_name),
+        "readout": float(subject.readout[row]),
+        "probability": float(subject.probability[row]) if has_probability(task) else None,
+    }
 
 
 def read_scores(

@@ -1,6 +1,6 @@
 """The same shards, done by several processes, by the tasks of a SLURM array, or by a Ray cluster.
 
-An executor is given the plan, the run directory, the shards to do and the progress bar's `tick`, and returns what the
+An executor is given the plan, the run directory, the shards to do and the progress bar's `advance`, and returns what the
 session should say of it. Whoever does a shard writes its parts; an executor only hands out names.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from heatproof.runs.directory import Job
-from heatproof.runs.engine import Tick
 from heatproof.runs.executors.cluster import Ray, import_ray
 from heatproof.runs.executors.local import Processes
 from heatproof.runs.executors.worker import FromStudy, Pickled, WorkerError, pickled
 from heatproof.runs.plan import Plan
+from heatproof.runs.progress import Advance
 from heatproof.runs.storage import Place
 
 __all__ = [
@@ -28,4 +28,4 @@ __all__ = [
     "pickled",
 ]
 
-Executor = Callable[[Plan, Place, list[Job], Tick], dict[str, Any]]
+Executor = Callable[[Plan, Place, list[Job], Advance], dict[str, Any]]

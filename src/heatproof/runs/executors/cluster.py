@@ -15,9 +15,9 @@ from typing import Any
 
 from heatproof.errors import UserError
 from heatproof.runs.directory import Job, RunDirectory
-from heatproof.runs.engine import Tick
-from heatproof.runs.executors.worker import Done, FromStudy, Tally, Worker, WorkerError, shard_name
+from heatproof.runs.executors.worker import Done, FromStudy, Tally, Worker, WorkerError
 from heatproof.runs.plan import Plan
+from heatproof.runs.progress import Advance
 from heatproof.runs.storage import Place, expect, must_be_shared, place
 
 CORES = 4
@@ -40,7 +40,9 @@ class Ray:
     address: str | None = None
     workers: int | None = None
 
-    def __call__(self, plan: Plan, root: Place, jobs: list[Job], tick: Tick) -> dict[str, Any]:
+    def __call__(
+        self, plan: Plan, root: Place, jobs: list[Job], advance: Advance
+    ) -> dict[str, Any]:
         """Do `jobs`; what the session says of it."""
         must_be_shared(root)
         ray = import_ray()
@@ -48,13 +50,13 @@ class Ray:
         if connected:
             _connect(ray, self.address)
         try:
-            return self._carry_out(ray, plan, root.resolve(), jobs, tick)
+            return self._carry_out(ray, plan, root.resolve(), jobs, advance)
         finally:
             if connected:
                 ray.shutdown()
 
     def _carry_out(
-        self, ray: Any, plan: Plan, root: Place, jobs: list[Job], tick: Tick
+        self, ray: Any, plan: Plan, root: Place, jobs: list[Job], advance: Advance
     ) -> dict[str, Any]:
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         room, needs = seats(alive, wants_gpu=self.recipe.study().device != "cpu")
@@ -68,7 +70,7 @@ class Ray:
                 crew.start()
             while crew.waiting or crew.busy():
                 crew.hand_out()
-                crew.listen(tick)
+                crew.listen(advance)
         finally:
             crew.stop()
         _must_be_there(plan, root, jobs)
@@ -153,7 +155,7 @@ class _Crew:
             actor, job = self.idle.pop(), self.waiting.popleft()
             self.doing[actor.run.remote(job)] = (actor, job)
 
-    def listen(self, tick: Tick) -> None:
+    def listen(self, advance: Advance) -> None:
         finished, _ = self.ray.wait(list(self.doing), num_returns=1, timeout=PATIENCE)
         if not finished and not self.busy():
             _log.warning("waiting for a node of the Ray cluster that has room")
@@ -167,7 +169,7 @@ class _Crew:
             ) as error:  # our code or the user's failed, and would fail elsewhere
                 if isinstance(error.cause, UserError):
                     raise UserError(str(error.cause)) from error
-                place = f" at {shard_name(job)}" if job else ""
+                place = f" at {job}" if job else ""
                 raise WorkerError(
                     f"a worker failed{place}; what is finished is kept.\n{error}"
                 ) from error
@@ -179,7 +181,7 @@ class _Crew:
             if done is not None:
                 self.tally.add(done)
                 for what, amount in done.ticks.items():
-                    tick(what, amount)
+                    advance(what, amount)
 
     def _replace(self, actor: Any, job: Job | None, error: BaseException) -> None:
         why = str(error).strip().splitlines()[0]
@@ -205,10 +207,10 @@ def _must_be_there(plan: Plan, root: Place, jobs: list[Job]) -> None:
     """What the workers wrote must be visible here, if not at once, for shared file systems take their time."""
     until = time.monotonic() + PATIENCE
     run_directory = RunDirectory(root)
-    while missing := [job for job in jobs if plan.is_pending(run_directory, job)]:
+    while missing := [job for job in jobs if plan.missing_parts(run_directory, job)]:
         if time.monotonic() > until:
             raise UserError(
-                f"workers finished {len(missing)} shards that are not in {root}, first {shard_name(missing[0])}; "
+                f"workers finished {len(missing)} shards that are not in {root}, first {missing[0]}; "
                 "a run needs a path that all nodes share"
             )
         time.sleep(1)

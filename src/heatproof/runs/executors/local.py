@@ -24,16 +24,15 @@ import torch
 
 from heatproof.errors import UserError
 from heatproof.runs.directory import Job, RunDirectory
-from heatproof.runs.engine import Tick
 from heatproof.runs.executors.worker import (
     MOST_LOSSES,
     Recipe,
     Tally,
     Worker,
     WorkerError,
-    shard_name,
 )
 from heatproof.runs.plan import Plan
+from heatproof.runs.progress import Advance
 from heatproof.runs.storage import Place, expect, must_be_shared
 
 PATIENCE = 10.0
@@ -47,12 +46,16 @@ class Processes:
     recipe: Recipe
     count: int
 
-    def __call__(self, plan: Plan, root: Place, jobs: list[Job], tick: Tick) -> dict[str, Any]:
+    def __call__(
+        self, plan: Plan, root: Place, jobs: list[Job], advance: Advance
+    ) -> dict[str, Any]:
         """Do `jobs`; what the session says of it."""
         must_be_shared(root)
         count = min(self.count, len(jobs))
         threads = max(1, min(torch.get_num_threads(), cores() // count))
-        team = _Team(plan, root, self.recipe, threads, tick, deque(jobs), Tally("processes", count))
+        team = _Team(
+            plan, root, self.recipe, threads, advance, deque(jobs), Tally("processes", count)
+        )
         try:
             for number in range(count):
                 team.start(number)
@@ -86,7 +89,7 @@ class _Team:
     root: Place
     recipe: Recipe
     threads: int
-    tick: Tick
+    advance: Advance
     waiting: deque[Job]
     tally: Tally
     members: dict[Connection, _Member] = field(default_factory=dict)
@@ -133,7 +136,7 @@ class _Team:
     def _hear(self, member: _Member, kind: str, content: Any) -> None:
         if kind == "tick":
             member.ticked[content[0]] += content[1]
-            self.tick(*content)
+            self.advance(*content)
         elif kind == "ready":
             member.ready, self.failed_starts = True, 0
         elif kind == "done":
@@ -142,7 +145,7 @@ class _Team:
         elif kind == "mistake":
             raise UserError(content)
         else:
-            place = f" at {shard_name(member.job)}" if member.job else ""
+            place = f" at {member.job}" if member.job else ""
             raise WorkerError(
                 f"worker {member.number} failed{place}; what is finished is kept.\n{content}"
             )
@@ -172,7 +175,7 @@ class _Team:
             self.tally.lose(member.job, why)
             undone = self.plan.work(RunDirectory(self.root), [member.job])
             for what, amount in member.due.items():
-                self.tick(what, amount - member.ticked[what] - undone[what])
+                self.advance(what, amount - member.ticked[what] - undone[what])
             self.waiting.appendleft(member.job)
         self.start(member.number)
 

@@ -16,9 +16,10 @@ from heatproof.errors import UserError, no_exit
 from heatproof.runs.atomic import scratch
 from heatproof.runs.differences import differences
 from heatproof.runs.directory import Job, RunDirectory
-from heatproof.runs.engine import Runner, Tick
+from heatproof.runs.engine import Engine
 from heatproof.runs.evaluate import precisely
 from heatproof.runs.plan import Plan, describe
+from heatproof.runs.progress import Advance
 from heatproof.runs.storage import Place
 
 MOST_LOSSES = 3
@@ -124,10 +125,10 @@ class Tally:
 
     def lose(self, job: Job, why: str) -> None:
         """Count a worker that was lost at a shard; a shard that loses too many is given up."""
-        self.lost.append(shard_name(job))
-        if self.lost.count(shard_name(job)) >= MOST_LOSSES:
+        self.lost.append(str(job))
+        if self.lost.count(str(job)) >= MOST_LOSSES:
             raise WorkerError(
-                f"{shard_name(job)} lost {MOST_LOSSES} workers, the last because {why}; "
+                f"{job} lost {MOST_LOSSES} workers, the last because {why}; "
                 "everything else that was finished is kept; rerun the command to resume"
             )
 
@@ -139,15 +140,6 @@ class Tally:
             "devices": sorted(self.devices),
             "workers": {"kind": self.kind, "count": self.workers, "lost": self.lost},
         }
-
-
-def shard_name(job: Job) -> str:
-    """A shard in words.
-
-    >>> shard_name(("photos", "net", 3))
-    'shard 3 of photos on net'
-    """
-    return f"shard {job[2]} of {job[0]} on {job[1]}"
 
 
 class Worker:
@@ -169,19 +161,24 @@ class Worker:
                 "a worker that followed the same study came to something else, such as other weights at random; "
                 "each process must load the same:\n  " + "\n  ".join(different)
             )
-        self.runner = Runner(self.plan, run_directory)
+        self.engine = Engine(self.plan, run_directory)
 
-    def __call__(self, job: Job, tick: Tick) -> Done:
+    def __call__(self, job: Job, advance: Advance) -> Done:
         """Do a shard."""
-        model = self.plan.models[job[1]]
-        passes, ticks = model.passes, Counter[str]()
-        before = dict(self.runner.seconds)
+        model = self.plan.models[job.model]
+        passes_before = model.passes
+        seconds_before = dict(self.engine.seconds)
+        ticks = Counter[str]()
 
-        def count(what: str, amount: int) -> None:
-            ticks[what] += amount
-            tick(what, amount)
+        def count(step: str, amount: int) -> None:
+            ticks[step] += amount
+            advance(step, amount)
 
+        self.engine.advance = count
         with precisely(self.plan), no_exit():
-            self.runner(job, count)
-        spent = {name: total - before.get(name, 0.0) for name, total in self.runner.seconds.items()}
-        return Done(spent, {job[1]: model.passes - passes}, str(model.device), dict(ticks))
+            self.engine.run_job(job)
+        seconds = {}
+        for name, total in self.engine.seconds.items():
+            seconds[name] = total - seconds_before.get(name, 0.0)
+        passes = {job.model: model.passes - passes_before}
+        return Done(seconds, passes, str(model.device), dict(ticks))
