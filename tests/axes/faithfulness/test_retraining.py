@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from heatproof.axes.faithfulness.retraining.trainer import (
 )
 from heatproof.errors import UserError
 from heatproof.removal import IMPUTERS
+from heatproof.runs import progress as progressing
 from heatproof.runs.plan import make_plan
 from heatproof.runs.retrain import retrain
 from support.small import model, pictures
@@ -380,18 +381,26 @@ def test_road_and_roar_have_one_accuracy(tmp_path: Path) -> None:
     assert (wide["faithfulness"] == wide["retraining"]).all() and 0 < wide["retraining"].mean() < 1
 
 
-def test_what_is_there_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks: list[tuple[str, int]] = []
-    work = importlib.import_module("heatproof.runs.retrain").Work
-    plain = work.carry_out
-    monkeypatch.setattr(
-        work, "carry_out", lambda self, tick: plain(self, lambda *step: ticks.append(step))
-    )
-    roar(tmp_path / "run")
-    assert ticks == [("saliency", 0), ("saliency", 1), ("saliency", 1)]
-    ticks.clear()
-    roar(tmp_path / "run", fractions=[0.3, 0.6, 0.9])
-    assert ticks == [("saliency", 2), ("saliency", 1)]
+def test_only_what_is_missing_is_work(tmp_path: Path) -> None:
+    works: list[dict[str, int]] = []
+    done: Counter[str] = Counter()
+
+    class Watched(progressing.Clock):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            works.append(dict(self.work))
+
+        def tick(self, what: str, amount: int) -> None:
+            done[what] += amount
+            super().tick(what, amount)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progressing, "Clock", Watched)
+        roar(tmp_path / "run", show_progress=True)
+        assert works == [{"retraining of saliency": 2}] and +done == Counter(works[0])
+        done.clear()
+        roar(tmp_path / "run", fractions=[0.3, 0.6, 0.9], show_progress=True)
+        assert works[1] == {"retraining of saliency": 1} and +done == Counter(works[1])
 
 
 def test_what_a_trainer_refuses_and_maps_without_an_order_are_told_as_they_are(
