@@ -559,7 +559,9 @@ def _panel_estimate(chart: Scatter, panel: str) -> str:
     estimate = chart.panel_estimates.get(panel)
     if estimate is None:
         return ""
+    has_interval = math.isfinite(estimate.low) and math.isfinite(estimate.high)
     text = with_interval(estimate.score, estimate.low, estimate.high)
+    text = text if has_interval else number(estimate.score)
     return f"{chart.estimate_name} {text}".strip()
 
 

@@ -17,6 +17,7 @@ from heatproof.report.draw import (
     MatrixGrid,
     curve_plots_by_panel,
     gallery_rows,
+    is_true,
     items_shown,
     plots_of,
     shown_name,
@@ -94,7 +95,10 @@ def _matrix_panel(matrix: Matrix, looks: Looks) -> Panel | None:
             rows.append(Row([shown_name(cells.row_heads[i], looks)], heading=True))
         texts = [shown_name(row[1], looks)]
         for column in cells.columns:
-            texts.append(cell_text(cells.cells.get((row, column)), matrix.percent))
+            cell = cells.cells.get((row, column))
+            text = cell_text(cell, matrix.percent)
+            is_best = cell is not None and is_true(cell.best)
+            texts.append(Markup("<b>{}</b>").format(text) if is_best else text)
         rows.append(Row(texts, row in cells.controls or _is_control(row[1], looks)))
     table = grid(heads, rows, matrix.title, [("", 1), *spans] if spans else [])
     return Panel(matrix.key, matrix.title, matrix.caption, table)
@@ -173,14 +177,16 @@ def _strip(row: Sequence[Tile], looks: Looks) -> Markup:
     figures = []
     for tile in row:
         pictured = Markup("").join(_picture(tile, item, is_signed) for item in items_shown(tile))
-        score = "" if tile.score is None else number(tile.score)
+        # A map has its score in the corner.
+        score = "" if tile.score is None or tile.view == "map" else number(tile.score)
         html = '<figure><div class="beside">{}</div><figcaption><b>{}</b><span>{}</span></figcaption></figure>'
         figures.append(
             Markup(html).format(pictured, tile.title, listing(filter(None, (score, tile.note))))
         )
     widest = max(len(items_shown(tile)) for tile in row)
-    html = '<article class="card"><h4>{}</h4><div class="strip" style="--w:{}px">{}</div></article>'
-    return Markup(html).format(heading, 160 if widest > 1 else 140, Markup("").join(figures))
+    html = '<article class="card"><h4>{}</h4><div class="strip" style="--w:{}px;--tile:{}px">{}</div></article>'
+    width = 2 * STRIP + 2 if widest > 1 else STRIP + 28
+    return Markup(html).format(heading, width, STRIP, Markup("").join(figures))
 
 
 def _picture(tile: Tile, item: GalleryItem, is_signed: bool) -> Markup:
