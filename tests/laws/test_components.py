@@ -30,6 +30,7 @@ from heatproof.report.components import (
 )
 from heatproof.report.draw import plots_of
 from heatproof.report.latex import tabular_of
+from heatproof.report.notebook import ShownComponent
 from heatproof.report.page_parts import part_of
 from heatproof.report.terminal import component_text
 
@@ -207,6 +208,13 @@ def test_undefined_scores_are_drawn_as_missing(kind: str) -> None:
     frame = FRAMES[kind]()
     name = "y" if "y" in frame else "score"
     rendered(COMPONENTS[kind](frame.assign(**{name: math.nan})))
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_a_notebook_shows_a_component(kind: str) -> None:
+    for frame in (FRAMES[kind](), FRAMES[kind]().iloc[:0]):
+        shown = ShownComponent(COMPONENTS[kind](frame), LOOKS)
+        assert "Title" in shown._repr_html_() and "Title" in str(shown)
 
 
 def test_rows_stay_in_the_order_of_the_frame() -> None:

@@ -26,7 +26,7 @@ AXES = (
         verb="is deeper than",
         evaluation=Depth,
         measures=(Measure("fathoms", "Fathoms", "1 − mean / peak of the map", "higher", "headline", (0.0, 1.0)),),
-        figures="heatproof.axes.depth.figures",
+        report="heatproof.axes.depth.report",
     ),
 )
 '''
@@ -63,20 +63,24 @@ class Depth:
             maps = subject.maps(explainer).abs().flatten(1)
             yield Scores.column(explainer, "fathoms", ("clean", 0.0), 1 - maps.mean(1) / maps.amax(1), [""] * len(maps))
 '''
-FIGURES = '''
-"""A table of depths."""
+REPORT = '''
+"""Depths as dots and as a table."""
 
-from heatproof.drawing.latex import Tabular
-from heatproof.drawing.pieces import Item, Table
-
-
-def depths(material, width):
-    for judged in material.of("depth"):
-        rows = [[r.explainer, f"{r.score:.2f}"] for r in judged.ranking.itertuples()]
-        yield Table("", "Depths", Tabular(["Explainer", "Fathoms"], rows))
+from heatproof.report.components import ScoreChart, Table
 
 
-ITEMS = (Item("depth-scores", "no paper", "table", depths),)
+def lead(result):
+    return result.decided()
+
+
+def components(result):
+    yield ScoreChart(key="dots", title="Depths", caption="", scores=result.ranking)
+    columns = {"explainer": "Explainer", "score": "Fathoms"}
+    yield Table(key="scores", title="Depths", caption="", rows=result.ranking, columns=columns, paper="none")
+
+
+def findings(result):
+    return []
 '''
 USE = """
 import sys
@@ -99,6 +103,7 @@ print("TEXT", runs[0].text())
 print("PAGE", "Fathoms" in runs[0].report().read_text(), ">Depth<" in runs[0].report().read_text())
 print("GATE", [o.passed for o in check(runs[0], ["depth.fathoms >= 0.01"])])
 print("COMPARE", heatproof.compare(*runs).differences["measure"].unique().tolist())
+print("PLOT", "data-value" in runs[0].report().read_text())
 print("FIGURES", [p.name for p in figures.write(runs[0], only=["depth-scores"])])
 """
 
@@ -110,7 +115,7 @@ def test_an_axis_is_one_folder_and_one_name(tmp_path):
     )
     room = package / "axes" / "depth"
     room.mkdir()
-    for name, text in (("__init__", RECORD), ("evaluation", EVALUATION), ("figures", FIGURES)):
+    for name, text in (("__init__", RECORD), ("evaluation", EVALUATION), ("report", REPORT)):
         (room / f"{name}.py").write_text(text.lstrip(), encoding="utf-8")
     listing = package / "axes" / "__init__.py"
     before = listing.read_text(encoding="utf-8")
@@ -132,6 +137,7 @@ def test_an_axis_is_one_folder_and_one_name(tmp_path):
     assert "'depth'" in said["TESTS"] and "'fathoms'" in said["TESTS"]
     assert "Depth" in done.stdout and "Fathoms" in done.stdout
     assert said["PAGE"] == "True True"
+    assert said["PLOT"] == "True"
     assert said["GATE"] == "[True]"
     assert said["COMPARE"] == "['fathoms']"
     assert "depth-scores.tex" in said["FIGURES"]

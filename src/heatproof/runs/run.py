@@ -177,6 +177,20 @@ class Run:
             results, self.samples(), sample, dataset, model
         )
 
+    def components(self, evaluation: str | None = None) -> list[Any]:
+        """Return the charts, tables and galleries of the report, of one evaluation or of all, for a notebook.
+
+        Each shows itself in a notebook; `print` writes its numbers, and `.component` has them as a data frame.
+        """
+        results = self.results(gallery=True)
+        if evaluation is not None:
+            labels = [result.label for result in results]
+            if evaluation not in labels:
+                raise unknown("evaluation with results", evaluation, labels)
+            results = [result for result in results if result.label == evaluation]
+        shown: list[Any] = _report("notebook").shown_components(results)
+        return shown
+
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
         number: dict[str, int] = {}

@@ -1,0 +1,58 @@
+"""Components of a run in a notebook: drawn as on the page, or as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from heatproof.axes import AxisResult
+from heatproof.axes.contract import components_of
+from heatproof.drawing.charts import Panel
+from heatproof.drawing.methods import css
+from heatproof.drawing.pictures import filters
+from heatproof.drawing.sheet import Plot
+from heatproof.report.components import Component
+from heatproof.report.draw import Looks
+from heatproof.report.page_parts import part_of
+from heatproof.report.terminal import component_text
+
+
+@dataclass(frozen=True, eq=False)
+class ShownComponent:
+    """A component that a notebook shows as the page does; `print` writes it as text."""
+
+    component: Component
+    looks: Looks
+
+    def __str__(self) -> str:
+        return component_text(self.component, self.looks)
+
+    def _repr_html_(self) -> str:
+        part = part_of(self.component, self.looks)
+        if part is None:
+            return str(Markup("<p>{}: nothing to show.</p>").format(self.component.title))
+        if isinstance(part, Panel):
+            body = Markup("<style>{}</style>{}{}").format(css(), filters(), part.html)
+        else:
+            body = Markup("").join(_plot_html(plot) for plot in part.every)
+        html = Markup("<h4>{}</h4>{}<p>{}</p>").format(part.title, body, part.caption)
+        return str(html)
+
+
+def _plot_html(plot: Plot) -> Markup:
+    """Return a plot with its title, beside which the next one may stand."""
+    title = ", ".join(filter(None, (plot.title, plot.note)))
+    html = '<div style="display:inline-block;vertical-align:top;margin-right:18px"><b>{}</b><br>{}</div>'
+    return Markup(html).format(title, plot.sheet.svg(title, alone=True))
+
+
+def shown_components(results: Sequence[AxisResult]) -> list[ShownComponent]:
+    """Return the components of some results, in reading order, without the empty ones."""
+    shown = []
+    for result in results:
+        for component in components_of(result):
+            if part_of(component, result.looks) is not None:
+                shown.append(ShownComponent(component, result.looks))
+    return shown
