@@ -142,6 +142,8 @@ def component_text(component: Component, looks: Looks, width: int = WIDTH) -> st
     `looks` has the display names of the explainers. No line is longer than `width`.
     """
     grid = _text_grid(component, looks)
+    if isinstance(component, Matrix) and _width_of(grid) > width:
+        grid = _matrix_grid(component, looks, intervals=False)
     caption = textwrap.wrap(component.caption, max(width, 40))
     return "\n".join([component.title, *_aligned(grid, width), *caption])
 
@@ -173,7 +175,7 @@ def _score_grid(chart: ScoreChart, looks: Looks) -> list[list[str]]:
     return grid
 
 
-def _matrix_grid(matrix: Matrix, looks: Looks) -> list[list[str]]:
+def _matrix_grid(matrix: Matrix, looks: Looks, intervals: bool = True) -> list[list[str]]:
     cells = MatrixGrid(matrix)
     grid = []
     if cells.spans:
@@ -185,26 +187,49 @@ def _matrix_grid(matrix: Matrix, looks: Looks) -> list[list[str]]:
     for i, row in enumerate(cells.rows):
         if i in cells.row_heads:
             grid.append([shown_name(cells.row_heads[i], looks)])
-        of_row = [
-            cell_text(cells.cells.get((row, column)), matrix.percent) for column in cells.columns
-        ]
+        of_row = []
+        for column in cells.columns:
+            cell = cells.cells.get((row, column))
+            if cell is not None and not intervals:
+                cell = cell._replace(low=math.nan, high=math.nan)
+            of_row.append(cell_text(cell, matrix.percent))
         grid.append([shown_name(row[1], looks), *of_row])
     return grid
 
 
-def _aligned(grid: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return rows of cells in columns; where they are wider than `width`, names and then lines are cut."""
+def _column_widths(grid: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide each column is; rows of one cell are headings, which have no say."""
     rows = [row for row in grid if len(row) > 1]
-    if not rows:
+    return [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+
+
+def _width_of(grid: Sequence[Sequence[str]]) -> int:
+    widths = _column_widths(grid)
+    return sum(widths) + 2 * len(widths)
+
+
+def _aligned(grid: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return rows of cells in columns, in blocks below each other where the columns do not fit into `width`."""
+    widths = _column_widths(grid)
+    if not widths:
         return [shortened(row[0], width) for row in grid]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    numbers = sum(widths[1:]) + 2 * len(widths)
-    widths[0] = max(12, min(widths[0], width - numbers))
+    # Long names are cut, so that at least one column of numbers stands beside them.
+    widths[0] = max(12, min(widths[0], width - 4 - max(widths[1:])))
+    blocks: list[list[int]] = [[]]
+    used = widths[0] + 2
+    for column in range(1, len(widths)):
+        if blocks[-1] and used + 2 + widths[column] > width:
+            blocks.append([])
+            used = widths[0] + 2
+        blocks[-1].append(column)
+        used += 2 + widths[column]
+
     lines = []
-    for row in grid:
-        if len(row) == 1:
-            lines.append(shortened(row[0], width))
-            continue
-        cut = [shortened(text, most).ljust(most) for text, most in zip(row, widths, strict=True)]
-        lines.append(shortened(("  " + "  ".join(cut)).rstrip(), width))
+    for block in blocks:
+        for row in grid:
+            if len(row) == 1:
+                lines.append(shortened(row[0], width))
+                continue
+            cells = [shortened(row[i], widths[i]).ljust(widths[i]) for i in (0, *block)]
+            lines.append(shortened(("  " + "  ".join(cells)).rstrip(), width))
     return lines
