@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -19,14 +18,12 @@ from heatproof import Batch, UserError
 from heatproof.axes import BY_NAME
 from heatproof.axes.certificate.sequential import _betting_rule
 from heatproof.axes.faithfulness.curves import readouts
-from heatproof.axes.stability import words
 from heatproof.axes.symmetry.groups import Dihedral
 from heatproof.axes.symmetry.orbit import Orbit, _can_move
 from heatproof.cli.read import paint, print_summary
 from heatproof.data.cifar import _pixel_content
 from heatproof.data.dataset import how_to
 from heatproof.data.images import _unit
-from heatproof.drawing.prose import LISTED
 from heatproof.evaluation import Measure
 from heatproof.models.tasks import Regression
 from heatproof.report.comparison.common import Common, _tell_versions
@@ -105,14 +102,6 @@ def test_versions_and_devices_are_told() -> None:
     _tell_versions(matched, [side("2.1", "cpu"), side("2.2", "cuda")])
     told = "\n".join(matched.subject)
     assert all(part in told for part in ("versions", "2.1", "2.2", "devices", "cpu", "cuda"))
-
-
-def test_many_pairs_at_chance_are_counted() -> None:
-    many = LISTED + 1
-    cells = pd.DataFrame({"explainer": ["rise"] * (many - 1) + ["lime"], "best_high": -1.0})
-    result = SimpleNamespace(named=lambda rows: rows)
-    (told,) = words._at_chance(SimpleNamespace(at_chance=lambda: cells, result=result))  # type: ignore[arg-type]
-    assert re.search(rf"{many} .*rise.* {many - 1} ", told)
 
 
 def test_samples_that_wait_for_their_storage_are_told(

@@ -20,11 +20,12 @@ import pytest
 from PIL import Image
 
 from heatproof.axes import Finding, axis_results
-from heatproof.axes.stability.page import parts
+from heatproof.axes.contract import components_of
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS
 from heatproof.report import sections as report_sections
 from heatproof.report.page import build_report
+from heatproof.report.page_parts import part_of
 from support import synthetic
 from support.chromium import AXE, BROWSER, Chromium
 
@@ -313,11 +314,9 @@ def test_every_figure_saves_its_numbers(browser: Chromium, report: Path, tmp_pat
     browser.run("document.querySelector('[data-csv]').focus()")
     browser.press("Enter")
     rows = list(csv.DictReader(arrived(tmp_path / "stability-scores.csv").decode().splitlines()))
-    chart = next(
-        p
-        for p in parts(synthetic.frames_of(synthetic.table(QUALITY, SWEEP)).result)
-        if p.key == "scores"
-    )
+    result = synthetic.judged_of(synthetic.table(QUALITY, SWEEP))
+    (scores,) = (one for one in components_of(result) if one.key == "scores")
+    chart = part_of(scores, result.looks)
     assert isinstance(chart, Chart)
     drawn = [{"plot": plot.title, **data} for plot in chart.every for data in plot.sheet.marks]
     assert len(rows) == len(drawn)

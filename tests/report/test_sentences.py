@@ -19,9 +19,7 @@ from heatproof.axes.certificate import smoothing_page
 from heatproof.axes.certificate.smoothing_findings import FURTHER
 from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness.words import lead as faithful_lead
-from heatproof.axes.stability.findings import findings
-from heatproof.axes.stability.frames import Frames, frames
-from heatproof.axes.stability.words import verdict
+from heatproof.axes.stability.report import findings, lead
 from heatproof.axes.symmetry.words import lead as symmetry_lead
 from heatproof.drawing.latex import Cell, digits_for
 from heatproof.drawing.methods import looks, settings_of, spoken
@@ -41,12 +39,6 @@ NUMBER = r"−?\d+\.?\d*"
 def judged(table: pd.DataFrame, **settings: Any) -> AxisResult:
     (one,) = axis_results(table, NOBODY, [], manifest_of())
     return replace(one, settings=settings)
-
-
-def framed(table: pd.DataFrame) -> Frames:
-    found = frames(judged(table))
-    assert found is not None
-    return found
 
 
 def scores(
@@ -155,8 +147,8 @@ def test_a_difference_stands_beside_the_two_numbers_of_the_common_samples() -> N
     good, bad = spread(0.7), spread(0.5, seed=1)
     good[:10], bad[30:] = np.nan, np.nan
     good[30:] += 0.2
-    found = framed(scores({"good": good, "bad": bad}))
-    n, own, other, gap, low, high = told_apart(" ".join(verdict(found)), "good", "bad")
+    found = judged(scores({"good": good, "bad": bad}))
+    n, own, other, gap, low, high = told_apart(" ".join(lead(found)), "good", "bad")
     assert n == 20 and own == pytest.approx(good[10:30].mean(), abs=0.01)
     assert other == pytest.approx(bad[10:30].mean(), abs=0.01) and gap == pytest.approx(
         own - other, abs=0.011

@@ -184,7 +184,7 @@ def assert_is_sound(file: File) -> None:
 def test_figures_go_where_they_are_told(tmp_path: Path) -> None:
     write_all(MOVED, tmp_path / "here", ["svg", "svg"], ["stability-map"], "column")
     names = sorted(path.name for path in (tmp_path / "here").iterdir())
-    assert names == ["index.json", "stability-map.svg"]
+    assert names == ["index.json", "stability-map.svg", "stability-map.tex"]
 
 
 def test_a_comparison_of_two_models_has_a_sound_page_and_names_every_method(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes import AxisResult, axis_results
-from heatproof.axes.stability.frames import Frames, frames
 from heatproof.evaluation import GalleryItem
 from heatproof.runs.manifest import FORMAT, Manifest
 from heatproof.runs.tables import SCORES
@@ -261,10 +260,3 @@ def judged_of(
     )
     (judged,) = axis_results(rows, known, list(gallery), about or manifest_of())
     return judged
-
-
-def frames_of(rows: pd.DataFrame) -> Frames:
-    """The stability frames of a table."""
-    made = frames(judged_of(rows))
-    assert made is not None
-    return made

@@ -202,8 +202,9 @@ class AxisResult:
     def overall(self, measure: str) -> pd.DataFrame:
         """Return overall scores by any one measure, calibrated where it has a chance level; best first.
 
-        The columns are those of `statistics.ranking`, and `is_control` and `chance` as in `cells`. Only headlines are
-        tested, so the ranks by another measure are open.
+        The columns are those of `statistics.ranking`, and `is_control` and `chance` as in `cells`. Where samples are too
+        few for a verdict, `above_chance` is as in `cells` too. Only headlines are tested, so the ranks by another measure
+        are open.
         """
         if any(headline.name == measure for headline in self.headlines):
             ranking = self.ranking[self.ranking["measure"] == measure]
@@ -212,8 +213,11 @@ class AxisResult:
             better = "neither" if declared is None else declared.better
             untested = statistics.paired_tests([], measure)
             ranking = statistics.ranking([self.cube], measure, better=better, tests=untested)
-        chance = 0.0 if self.cube.is_calibrated(measure) else np.nan
-        return ranking.assign(is_control=ranking["control"], chance=chance)
+        if not self.cube.is_calibrated(measure):
+            return ranking.assign(is_control=ranking["control"], chance=np.nan)
+        has_verdict = ranking["above_chance"].notna()
+        above_chance = ranking["above_chance"].where(has_verdict, _is_above_zero(ranking))
+        return ranking.assign(is_control=ranking["control"], chance=0.0, above_chance=above_chance)
 
     def cells(self, measure: str, form: Form = "best") -> pd.DataFrame:
         """Return the rows of the summary of one measure, best explainer first, with what a component shows of them.
@@ -229,11 +233,9 @@ class AxisResult:
             best = statistics.with_best(rows).drop(columns=["low", "high"])
             cells = best.rename(columns={"best": "score", "best_low": "low", "best_high": "high"})
             is_calibrated = cells["calibrated"].notna()
-            has_interval = cells["low"].notna() & cells["high"].notna()
-            is_above = (cells["low"] > 0).astype(object)
             cells = cells.assign(
                 chance=cells["chance"].mask(is_calibrated, 0.0),
-                above_chance=is_above.where(is_calibrated & has_interval, None),
+                above_chance=_is_above_zero(cells).where(is_calibrated, None),
             )
         return cells.assign(
             condition_title=[
@@ -328,6 +330,12 @@ class AxisResult:
     def registered_name(self, explainer: str) -> str:
         """Return the name by which a study file calls an explainer."""
         return self.manifest.study.explainer(explainer).name or explainer
+
+
+def _is_above_zero(scores: pd.DataFrame) -> pd.Series:
+    """Whether the interval of each score lies above 0; None without an interval."""
+    has_interval = scores["low"].notna() & scores["high"].notna()
+    return (scores["low"] > 0).astype(object).where(has_interval, None)
 
 
 @dataclass(frozen=True)

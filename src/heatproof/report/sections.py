@@ -254,6 +254,8 @@ def across(sections: Iterable[Section]) -> list[Chart | Panel]:
             by_axis.setdefault(axis.result.axis.name, []).append(axis.result)
     drawn: list[Chart | Panel] = []
     for results in by_axis.values():
+        if len(results) < 2:
+            continue
         page = page_of(results[0].axis)
         looks = {name: look for result in results for name, look in result.looks.items()}
         if page is not None:

@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import Finding, axis_results
-from heatproof.axes.stability import page
-from heatproof.axes.stability.findings import findings
-from heatproof.axes.stability.frames import Frames, frames
-from heatproof.axes.stability.words import verdict
+from heatproof.axes import AxisResult, Finding, axis_results
+from heatproof.axes.contract import components_across, components_of
+from heatproof.axes.stability.report import MOST_DOTS, findings, lead
+from heatproof.report.components import Component, CurveChart, Matrix, ScoreChart
 from heatproof.runs.manifest import Manifest
 from support import synthetic
 from support.manifests import manifest_of
@@ -29,15 +28,13 @@ def study(explainers: dict[str, Any] | None = None, **sections: Any) -> Manifest
     return manifest_of({"explainers": explainers or {}, **stability, **sections})
 
 
-def frames_of(
+def result_of(
     table: pd.DataFrame,
     manifest: Manifest | None = None,
     references: pd.DataFrame | None = None,
-) -> Frames:
+) -> AxisResult:
     (result,) = axis_results(table, NOBODY, [], manifest or manifest_of(), references)
-    found = frames(result)
-    assert found is not None
-    return found
+    return result
 
 
 def of(
@@ -46,11 +43,26 @@ def of(
     references: pd.DataFrame | None = None,
 ) -> list[Finding]:
     """All findings; one that comes twice is a mistake."""
-    given = list(findings(frames_of(table, manifest, references).result))
+    given = list(findings(result_of(table, manifest, references)))
     assert len({(f.title, f.explainers) for f in given}) == len(given)
     assert all(f.seen and f.means and f.do and f.title and f.axis == "stability" for f in given)
     assert not [f for f in given if "{" in f.title + f.means or "  " in f.seen + f.means + f.do]
     return given
+
+
+def by_key(result: AxisResult) -> dict[str, Component]:
+    """The components of a result by their keys, which are unique."""
+    listed = components_of(result)
+    keyed = {component.key: component for component in listed}
+    assert len(keyed) == len(listed)
+    return keyed
+
+
+def across(*results: AxisResult) -> dict[str, Matrix]:
+    """The tables of several results by their keys."""
+    tables = {one.key: one for one in components_across(results) if isinstance(one, Matrix)}
+    assert len(tables) == len(components_across(results))
+    return tables
 
 
 def by_rule(given: list[Finding], rule: str) -> list[Finding]:
@@ -83,7 +95,7 @@ def test_maps_at_chance_are_told_from_wide_intervals() -> None:
     wide = held({"good": 0.6, "b": 0.05}, n=12)
     scores = wide["explainer"] == "b"
     wide.loc[scores, "value"] += np.tile(np.linspace(-0.4, 0.4, 12), int(scores.sum()) // 12)
-    row = frames_of(wide).ranking.set_index("explainer").loc["b"]
+    row = result_of(wide).ranking.set_index("explainer").loc["b"]
     assert row["low"] < 0 and row["high"] > 0.1
     assert not by_rule(of(wide), "near-chance")
 
@@ -98,7 +110,6 @@ def test_chance_under_one_perturbation_names_it_and_a_sweep() -> None:
     assert card.explainers == ("integrated_gradients",) and "jpeg quality 40" in card.title
     (advised,) = card.change["evaluations"]
     assert advised["stability"]["perturbations"] == {"jpeg": {"quality": [94, 85, 70, 40]}}
-    assert card.change["explainers"] == [{"smoothgrad": {"of": "integrated_gradients"}}]
 
 
 @pytest.mark.parametrize(
@@ -117,9 +128,8 @@ def test_the_component_that_gives_way_is_the_diagnosis(component: str, rule: str
     ) * noisy(0.2, 0.05)
     cards = [f for f in of(table, study({"a": {"name": "lime"}})) if f.rule.endswith("-failure")]
     assert [(card.rule, card.explainers) for card in cards] == [(rule, ("a",))]
-    if component == "ssim":
-        (fixed,) = cards[0].change["explainers"]
-        assert "patches" in fixed["lime"]["features"], "superpixels do not keep their place"
+    if component == "jaccard":
+        assert cards[0].change["evaluations"] == [{"stability": {"k": 0.05}}], "of images"
     table.loc[own, "value"] = synthetic.CHANCE[component] + (
         1 - synthetic.CHANCE[component]
     ) * noisy(0.6, 0.05)
@@ -160,10 +170,7 @@ def test_retention_undefined_maps_and_alignment() -> None:
     )
     table.loc[lost_rows, ["value", "status", "reason"]] = [np.nan, "undefined", "constant map"]
     (card,) = by_rule(of(table), "undefined-maps")
-    assert (card.severity, card.explainers) == (
-        "problem",
-        ("grad_cam",),
-    ) and "relu: false" in card.do
+    assert (card.severity, card.explainers) == ("problem", ("grad_cam",))
     assert "grad_cam 40 of 120 (constant map)" in card.seen
     bare = table[~table["measure"].str.endswith("_unaligned")]
     (moved,) = by_rule(of(bare), "unaligned-maps")
@@ -174,7 +181,7 @@ def test_retention_undefined_maps_and_alignment() -> None:
 @pytest.mark.parametrize("count", [1, 2, 12])
 def test_verdict_reads_well_with_any_number_of_methods(count: int) -> None:
     quality = {f"m{i:02d}": 0.0 if i else 0.5 for i in range(count)} | {"random": 0.0, "sobel": 0.9}
-    said = verdict(frames_of(held(quality, n=20)))
+    said = lead(result_of(held(quality, n=20)))
     assert all(s.endswith(".") and len(s) < 400 for s in said)
     text = " ".join(said)
     assert "Sobel" in text
@@ -185,14 +192,14 @@ def test_verdict_reads_well_with_any_number_of_methods(count: int) -> None:
         assert bool(re.search(r"\d+ more", at_chance)) == (count == 12)
 
 
-def test_below_chance_is_not_called_noise() -> None:
+def test_a_score_below_chance_is_reported_with_its_interval() -> None:
     table = held({"a": 0.5, "b": 0.3}, conditions=JPEG)
     own = (table["explainer"] == "b") & (table["measure"] == "fass")
     table.loc[own, "value"] = noisy(0.2, 0.01)
-    found = frames_of(table)
-    (below,) = [s for s in verdict(found) if "elow chance" in s]
-    assert "b " in below and "jpeg quality 40" in below
-    assert not [s for s in verdict(found) if "noise" in s]
+    (card,) = [f for f in of(table) if "chance" in f.rule]
+    (row,) = result_of(table).overall("fass").query("explainer == 'b'").to_dict("records")
+    assert card.explainers == ("b",) and row["high"] < 0
+    assert f"−{abs(row['score']):.2f}" in card.seen
 
 
 def test_what_has_a_finding_of_its_own_is_not_told_twice() -> None:
@@ -261,32 +268,112 @@ def test_without_fass_there_is_nothing_to_find_or_to_draw() -> None:
     (result,) = axis_results(
         table[~table["measure"].str.startswith("fass")], NOBODY, [], manifest_of()
     )
-    assert list(findings(result)) == [] and page.parts(result) == []
-    assert "score" in " ".join(page.lead(result))
+    assert list(findings(result)) == [] and by_key(result) == {}
+    assert "score" in " ".join(lead(result))
 
 
-def test_the_page_has_fass_as_the_paper_computes_it() -> None:
+def matrix(result: AxisResult, key: str) -> pd.DataFrame:
+    """The scores of a matrix: rows by columns."""
+    component = by_key(result)[key]
+    assert isinstance(component, Matrix)
+    return pivoted(component)
+
+
+def pivoted(table: Matrix) -> pd.DataFrame:
+    index = ["row_group", "row"] if "row_group" in table.scores else "row"
+    return table.scores.pivot(index=index, columns="column", values="score")
+
+
+def test_fass_is_shown_as_the_paper_computes_it() -> None:
     table = held({"a": 0.6, "b": 0.3})
-    (panel,) = [part for part in page.parts(frames_of(table).result) if part.key == "paper"]
-    html = str(panel.html)
+    result = result_of(table)
     rows = table[table["explainer"] == "a"].set_index("condition")
     jpeg = rows[rows["measure"] == "fass"].loc["jpeg", "value"].mean()
     rotation = rows[rows["measure"] == "fass_unaligned"].loc["rotation", "value"].mean()
-    assert f"{(jpeg + rotation) / 2:.2f}" in html
-    assert "rotation 15°" in panel.caption and "jpeg" not in panel.caption
-    unmoved = held({"a": 0.6, "b": 0.3}, conditions=JPEG)
-    (plain,) = [part for part in page.parts(frames_of(unmoved).result) if part.key == "paper"]
-    assert "nalign" not in plain.caption + str(plain.html), "nothing was moved"
+    shown = matrix(result, "paper").loc["a"]
+    assert shown["FASS"] == pytest.approx((jpeg + rotation) / 2)
+    assert shown["Calibrated"] == pytest.approx(
+        result.overall("fass").set_index("explainer").loc["a", "score"]
+    )
+    assert shown["Aligned"] > shown["Unaligned"]
+    caption = by_key(result)["paper"].caption
+    assert "rotation 15°" in caption and "jpeg" not in caption
+
+    unmoved = matrix(result_of(held({"a": 0.6, "b": 0.3}, conditions=JPEG)), "paper")
+    assert not {"Aligned", "Unaligned"} & set(unmoved.columns), "nothing was moved"
 
 
-def test_of_many_methods_the_first_are_drawn_at_every_level_and_that_is_said() -> None:
-    levels = (("jpeg", 20.0), ("jpeg", 40.0))
-    for count, drawn in (
-        (page.MOST_SWEPT - 1, ""),
-        (page.MOST_SWEPT, f" {page.MOST_SWEPT - 1} methods"),
-    ):
-        (chart,) = page.severity_charts(
-            frames_of(held({f"m{i}": 0.5 for i in range(count)}, 12, conditions=levels))
+def test_tables_of_the_paper_hold_the_scores_of_their_conditions() -> None:
+    table = held({"a": 0.6, "b": 0.3, "random": 0.0})
+    result = result_of(table)
+    raw = table[table["measure"] == "jaccard"]
+    is_jpeg = (raw["explainer"] == "a") & (raw["condition"] == "jpeg")
+    kinds = matrix(result, "kinds")
+    (compression,) = {group for group, _ in kinds.index if group.startswith("compression")}
+    assert kinds.loc[(compression, "a"), "Jac."] == pytest.approx(raw.loc[is_jpeg, "value"].mean())
+    means = kinds.loc[(compression, "mean over methods"), "FASS"]
+    of_methods = [kinds.loc[(compression, name), "FASS"] for name in ("a", "b")]
+    assert means == pytest.approx(np.mean(of_methods)), "without the control"
+
+    cells = result.cells("fass").set_index(["explainer", "condition_title"])["score"]
+    table = across(result)["scores"].scores
+    scores = table.set_index(["row", "column"])["score"]
+    assert scores["b", "jpeg quality 40"] == pytest.approx(cells["b", "jpeg quality 40"])
+    assert set(table.loc[table["best"], "row"]) == {"a"}
+
+
+def test_retention_is_tabled_by_perturbation_data_set_and_model() -> None:
+    results = []
+    for dataset, model, flip in (("d1", "m1", 0.0), ("d1", "m2", 0.5), ("d2", "m1", 0.25)):
+        table = synthetic.table(
+            {"a": 0.5, "b": 0.4}, SHORT, samples=40, flip=flip, dataset=dataset, model=model
         )
-        assert len(chart.plots) == page.MOST_SWEPT
-        assert drawn in chart.caption
+        results += axis_results(table, NOBODY, [], manifest_of())
+    tables = across(*results)
+    shares = []
+    for result in results:
+        cells = result.cells("fass").drop_duplicates("condition_title")
+        share = 1 - cells["flipped"] / cells["attempted"]
+        shares.append(cells.assign(share=share)[["dataset", "model", "condition_title", "share"]])
+    expected = pd.concat(shares)
+
+    by_perturbation = tables["retention-perturbations"].scores
+    means = by_perturbation[by_perturbation["column"] == "Mean"].set_index("row")["score"]
+    for title, rows in expected.groupby("condition_title"):
+        assert means[title] == pytest.approx(rows["share"].mean())
+    by_dataset = tables["retention-datasets"].scores
+    means = by_dataset[by_dataset["column"] == "Mean"].set_index("row")["score"]
+    assert means["d1"] == pytest.approx(expected.query("dataset == 'd1'")["share"].mean())
+    models = tables["retention-models-d1"].scores
+    assert set(models["row"]) == {"m1", "m2"} and set(models["low"] < models["score"]) == {True}
+    scores = tables["scores-d1"].scores
+    assert set(scores["row_group"]) == {"a", "b"} and set(scores["row"]) == {"m1", "m2"}
+
+
+def test_a_sweep_has_a_curve_per_method_and_the_predictions_kept() -> None:
+    levels = (("jpeg", 20.0), ("jpeg", 40.0))
+    result = result_of(held({"a": 0.5, "b": 0.3}, 12, conditions=levels))
+    chart = by_key(result)["severity-0"]
+    assert isinstance(chart, CurveChart) and chart.references is not None
+    assert chart.points.groupby("explainer")["x"].agg(list).to_dict() == {
+        "a": [20.0, 40.0],
+        "b": [20.0, 40.0],
+    }
+    assert chart.references["score"].tolist() == [1.0, 1.0]
+
+
+def test_with_many_scores_the_chart_has_the_overall_ones() -> None:
+    for count, panels in ((2, 1 + len(SHORT)), (MOST_DOTS // len(SHORT) + 1, 1)):
+        result = result_of(held({f"m{i}": 0.5 for i in range(count)}, 8))
+        chart = by_key(result)["scores"]
+        assert isinstance(chart, ScoreChart) and chart.scores["panel"].nunique() == panels
+        assert len(matrix(result, "map")) == count
+
+
+def test_predictions_kept_do_not_depend_on_the_explainers() -> None:
+    chart = by_key(result_of(held({"a": 0.5}, 40, flip=0.5)))["retention"]
+    assert isinstance(chart, ScoreChart)
+    other = by_key(result_of(held({"a": 0.5, "b": 0.2}, 40, flip=0.5, undefined=0.3)))["retention"]
+    assert isinstance(other, ScoreChart)
+    assert chart.scores["condition_title"].tolist() == other.scores["condition_title"].tolist()
+    assert chart.scores["attempted"].tolist() == [40, 40]

@@ -1,225 +1,496 @@
-"""Findings from the stability scores: chance, and the FASS diagnosis of how a map fails."""
+"""Findings of stability: scores at chance, the component that fails, random draws, and what the pairs leave out.
+
+A rule speaks only where an interval, an exact bound or a corrected test supports it. What to do about single explainers
+(fixed patches, more steps, another layer) is in `rules.md`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult, Finding
-from heatproof.axes.stability import findings_texts as texts
-from heatproof.axes.stability.findings_pairs import pair_findings
-from heatproof.axes.stability.findings_texts import FAILURES, ORDINAL, SALIENT
-from heatproof.axes.stability.frames import Frames, frames
-from heatproof.axes.stability.perturbations import milder, title
-from heatproof.drawing.prose import each, number, plural, records, some, with_interval
-from heatproof.kinds import KINDS
+from heatproof import statistics
+from heatproof.axes.contract import AxisResult, Finding, finding_template
+from heatproof.axes.stability.evaluation import FASS
+from heatproof.axes.stability.perturbations import known, milder
+from heatproof.axes.stability.published import moving_conditions, retention
+from heatproof.drawing.prose import each, listing, number, plural, records, some, with_interval
+from heatproof.explainers import EXPLAINERS
+from heatproof.maps.similarity import COMPONENTS
+from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.statistics.estimates import interval
 
+AXIS = "stability"
 NEGLIGIBLE = 0.1
-"""A calibrated score whose interval stays below this is next to nothing."""
-CUTTING = ("lime", "kernel_shap", "occlusion")
-"""Explainers that cut an image into superpixels by default."""
-MORE_STEPS = 64
+"""A calibrated score is next to nothing if its whole interval lies below this."""
 LOW = 0.5
-"""A component is called low when its whole interval is below this."""
+"""A component is low if its whole interval lies below this."""
+SIMILAR_DRAWS = 0.9
+"""Two draws on one input count as similar if the interval of their raw score reaches this."""
+MORE_DRAWS = 4
+"""So many times as many draws halve the noise."""
+OFTEN = 0.1
+"""Undefined maps are a problem if significantly more than this share of a method's pairs has one."""
 
 
 def findings(result: AxisResult) -> Iterator[Finding]:
-    """Yield what the stability of one dataset and model shows, in no particular order."""
-    one = frames(result)
-    if one is None:
-        return
-    lost = one.methods[one.methods["high"] < NEGLIGIBLE] if one.calibrated else one.methods.iloc[:0]
-    weak = _near_chance(one, lost)
-    yield from _at_chance(one, lost)
-    yield from _at_chance_under(one, weak)
-    yield from _not_above_chance(one, [*lost["explainer"]], weak)
-    yield from _diagnosis(one, [*lost["explainer"]])
-    yield from _missing_conditions(one)
-    yield from pair_findings(one)
-    yield from _no_faithfulness(one)
-
-
-def _near_chance(one: Frames, lost: pd.DataFrame) -> pd.DataFrame:
-    """The cells of other methods whose interval stays next to chance."""
-    cells = one.cells()
-    cells = cells[cells["calibrated"].notna() & (cells["best_high"] < NEGLIGIBLE)]
-    return cells[~cells["control"] & ~cells["explainer"].isin(lost["explainer"])]
-
-
-def _at_chance(one: Frames, lost: pd.DataFrame) -> Iterator[Finding]:
-    """Methods whose overall interval stays next to chance, or below it."""
-    if lost.empty:
-        return
-    names = lost["explainer"].tolist()
-    scores = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(lost))
-    words = one.result.words
-    smoothing, smoothed = _smoothing(one, names)
-    fill = {"sample": words.sample, "samples": words.samples, "smoothing": smoothing}
-    change = _perturbations(KINDS[_modality(one)].milder) | smoothed
-    seen = f"Calibrated score over all perturbations (0: maps of different samples): {scores}."
-    yield texts.NEAR_CHANCE.filled(fill, names, seen=seen, change=change)
-
-
-def _at_chance_under(one: Frames, cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield what the stability of one model and data set shows, in no particular order."""
+    cells = result.cells(FASS)
     if cells.empty:
         return
-    names = list(dict.fromkeys(cells["explainer"]))
-    conditions = list(dict.fromkeys(zip(cells["condition"], cells["level"], strict=True)))
-    scores = "; ".join(
-        f"{title(c, x)}: "
-        + each(
-            (r.explainer, with_interval(r.best, r.best_low, r.best_high))
-            for r in records(cells[here])
-        )
-        for c, x in conditions[:3]
-        for here in [(cells["condition"] == c) & (cells["level"] == x)]
-    )
-    sweeps = [sweep for c, x in conditions if (sweep := milder(c, x))]
-    smoothing, change = _smoothing(one, names)
-    if sweeps:
-        change |= _perturbations({name: s[name] for s in sweeps[:2] for name in s})
-    fill = {
-        "where": some([title(c, x) for c, x in conditions], 3),
-        "smoothing": smoothing,
-        "sweep": texts.SWEEP if sweeps else texts.NO_SWEEP,
-    }
-    seen = f"Calibrated scores under {scores}{_more(conditions[3:])}."
-    yield texts.NEAR_CHANCE_UNDER_CHANGE.filled(fill, names, seen=seen, change=change)
-
-
-def _not_above_chance(one: Frames, lost: Sequence[str], weak: pd.DataFrame) -> Iterator[Finding]:
-    """Intervals that reach chance, of cells that no other finding names."""
-    cells = one.at_chance()
-    cells = cells[~cells.index.isin(weak.index) & ~cells["explainer"].isin(lost)]
-    if cells.empty:
-        return
-    names = list(dict.fromkeys(cells["explainer"]))
-    items = [
-        f"{r.explainer}, {title(r.condition, r.level)}: "
-        f"raw {number(r.mean)}, calibrated {with_interval(r.best, r.best_low, r.best_high)}"
-        for r in records(cells)
-    ]
-    counted = f"{len(cells)} calibrated {plural(items, 'score', 'scores')} of {some(names)}"
-    seen = f"The {plural(items, 'interval', 'intervals')} of {counted} {plural(items, 'contains', 'contain')} chance."
-    yield texts.NOT_ABOVE_CHANCE.filled({}, names, seen=seen, items=tuple(items))
-
-
-def _diagnosis(one: Frames, lost: Sequence[str]) -> Iterator[Finding]:
-    """Which of the components gives way, where their intervals say so; of a table they are Spearman and Jaccard."""
-    needed = {ORDINAL, SALIENT} if _modality(one) == "table" else set(FAILURES)
-    if set(one.components) != needed or not one.calibrated:
-        return
-    scores = {name: rows.set_index("explainer") for name, rows in one.components.items()}
-    failing: dict[str, list[str]] = {}
-    for explainer in one.methods["explainer"]:
-        if explainer in lost:
-            continue
-        row = {name: rows.loc[explainer] for name, rows in scores.items()}
-        lowest = min(
-            row,
-            key=lambda name: row[name]["score"] if np.isfinite(row[name]["score"]) else math.inf,
-        )
-        rest = [name for name in row if name != lowest]
-        if row[lowest]["high"] < LOW and all(
-            row[lowest]["high"] < row[name]["low"] for name in rest
-        ):
-            failing.setdefault(lowest, []).append(str(explainer))
-    for component, names in failing.items():
-        rows = {e: {n: records(part.loc[[e]])[0] for n, part in scores.items()} for e in names[:3]}
-        said = "; of ".join(
-            f"{e}: "
-            + ", ".join(
-                f"{one.title_of(n)} {with_interval(r.score, r.low, r.high)}" for n, r in own.items()
-            )
-            for e, own in rows.items()
-        )
-        said += _more(names[3:])
-        k = one.result.settings.get("k", 100)
-        top = (
-            f"the {k} largest values"
-            if isinstance(k, int)
-            else f"the largest {100 * float(k):g} % of the values"
-        )
-        fill = {"k": top, "others": "the other two" if len(needed) > 2 else "the other"}
-        fill["do"], change = _remedy(one, component, names)
-        seen = f"Calibrated components of {said}."
-        yield FAILURES[component].filled(fill, names, seen=seen, change=change)
-
-
-def _remedy(one: Frames, component: str, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return what to do about a component that gives way, and the change to the study."""
-    kind, parts = _modality(one), one.result.words.parts
-    if component == SALIENT:
-        single = texts.NOT_SINGLE.format(
-            plural(names, "This method does", "These methods do"), parts
-        )
-        if kind == "image":
-            return texts.READ_REGIONS.format(single), _stability({"k": 0.05})
-        return texts.READ_MORE.format(parts, single), _stability({"k": 0.3})
-    if component == ORDINAL:
-        stepped = next((name for name in names if "steps" in one.result.settings_of(name)), None)
-        if stepped is None:
-            return texts.NO_RANKS, {}
-        more_steps = {one.registered(stepped): {"steps": MORE_STEPS}}
-        return texts.MORE_STEPS + texts.NO_RANKS, {"explainers": [more_steps]}
-    cut = [r for name in names if (r := one.registered(name)) in CUTTING]
-    if cut and kind == "image":
-        patches = {"features": {"patches": {"size": 16}}}
-        return texts.FIXED_PATCHES, {"explainers": [{cut[0]: patches}]}
-    smoothing, change = _smoothing(one, names)
-    return texts.SMOOTH_MAPS.format(smoothing), change
-
-
-def _stability(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return what to write into a study file for other settings of stability."""
-    return {"evaluations": [{"stability": settings}]}
-
-
-def _perturbations(perturbations: Any) -> dict[str, Any]:
-    """Return what to write into a study file for other perturbations."""
-    return _stability({"perturbations": perturbations})
-
-
-def _smoothing(one: Frames, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return how to average the first of the methods that follow gradients over noise; nothing without one."""
-    for kind in map(one.registered, names):
-        if "gradient" in kind or kind in ("saliency", "deep_lift", "lrp"):
-            return texts.SMOOTHING, {"explainers": [{"smoothgrad": {"of": kind}}]}
-    return "", {}
-
-
-def _more(rest: Sequence[object]) -> str:
-    return f"; and {len(rest)} more" if rest else ""
-
-
-def _missing_conditions(one: Frames) -> Iterator[Finding]:
-    partial = one.ranking[one.ranking["conditions"] < one.ranking["conditions_total"]]
-    if len(partial):
-        items = [
-            f"{r.explainer}: {r.conditions} of {r.conditions_total} conditions"
-            for r in records(partial)
-        ]
-        names = partial["explainer"].tolist()
-        seen = (
-            f"{some(names)} {plural(names, 'has', 'have')} no score under some of the conditions."
-        )
-        yield texts.MISSING_CONDITIONS.filled({}, names, seen=seen, items=tuple(items))
-
-
-def _no_faithfulness(one: Frames) -> Iterator[Finding]:
-    if not _tests_faithfulness(one):
+    yield from _chance_findings(result, cells)
+    yield from _missing_conditions(result)
+    yield from _noisy_draws(result)
+    yield from _low_retention(result, cells)
+    yield from _few_pairs(result, cells)
+    yield from _undefined_maps(result, cells)
+    yield from _unaligned_maps(result, cells)
+    if not _tests_faithfulness(result):
         change = {"evaluations": ["stability", "faithfulness"]}
-        yield texts.NO_FAITHFULNESS.filled({}, change=change)
+        yield NO_FAITHFULNESS.filled({}, change=change)
 
 
-def _tests_faithfulness(one: Frames) -> bool:
-    evaluations = one.result.manifest.study.evaluations
+def _methods(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of explainers with a score that are not controls."""
+    return rows[rows["score"].notna() & ~rows["control"].astype(bool)]
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    return [str(name) for name in dict.fromkeys(rows["explainer"])]
+
+
+def _score(row: Any) -> str:
+    return with_interval(row.score, row.low, row.high)
+
+
+def _change(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what to write into a study file for other settings of stability."""
+    return {"evaluations": [{AXIS: settings}]}
+
+
+# ---- chance ----------------------------------------------------------------------------------------------------------
+
+NEAR_CHANCE = finding_template(
+    "near-chance",
+    "Maps hardly more alike than unrelated maps",
+    "Even where the change left the prediction as it was, these maps agree little more than maps of different {samples} "
+    "do. Take the {sample} again, and the map shows something else.",
+    "Do not show these maps for single {samples}; use a method higher in the ranking. Milder changes tell whether the "
+    "maps are stable at all.",
+    seen="Calibrated score over all perturbations (0: maps of different samples): {scores}.",
+    axis=AXIS,
+)
+NEAR_CHANCE_UNDER_CHANGE = finding_template(
+    "near-chance-under-change",
+    "Close to chance under {where}",
+    "Where the prediction survived this change, the maps did not: they agree little more than maps of different samples.",
+    "{sweep} to find where the maps break.",
+    seen="Calibrated scores under {scores}.",
+    axis=AXIS,
+)
+NOT_ABOVE_CHANCE = finding_template(
+    "not-above-chance",
+    "Scores not above chance",
+    "The maps of a pair do not agree significantly more than maps of different samples, whatever the raw score is.",
+    "Do not read these raw scores as stability. More samples narrow the intervals.",
+    seen="The {intervals} of {count} calibrated {scores} of {methods} {contain} chance.",
+    axis=AXIS,
+)
+
+
+def _chance_findings(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield what is at chance, each score once: overall, under one perturbation, or with an interval that reaches it.
+
+    The component that fails is named only for methods that are not at chance altogether.
+    """
+    ranked = _methods(result.overall(FASS))
+    if not result.cube.is_calibrated(FASS):
+        return
+    at_chance = ranked[ranked["high"] < NEGLIGIBLE]
+    yield from _near_chance(result, at_chance)
+
+    is_calibrated = cells["calibrated"].notna() & ~cells["control"].astype(bool)
+    others = cells[is_calibrated & ~cells["explainer"].isin(at_chance["explainer"])]
+    is_near = others["high"] < NEGLIGIBLE
+    yield from _near_chance_under_change(others[is_near])
+    yield from _not_above_chance(others[~is_near & (others["low"] <= 0)])
+
+    rest = ranked[~ranked["explainer"].isin(at_chance["explainer"])]
+    yield from _failing_components(result, _names(rest))
+
+
+def _near_chance(result: AxisResult, rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield the methods whose overall interval stays next to chance, or below it."""
+    if rows.empty:
+        return
+    words = {
+        "sample": result.words.sample,
+        "samples": result.words.samples,
+        "scores": each((row.explainer, _score(row)) for row in records(rows)),
+    }
+    milder_perturbations = result.words.milder
+    change = _change({"perturbations": milder_perturbations}) if milder_perturbations else {}
+    yield NEAR_CHANCE.filled(words, _names(rows), change=change)
+
+
+def _near_chance_under_change(cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield the perturbations under which the interval of a method stays next to chance."""
+    if cells.empty:
+        return
+    sweeps: dict[str, Any] = {}
+    scores = []
+    for condition_title, rows in cells.groupby("condition_title", sort=False):
+        of_methods = each((row.explainer, _score(row)) for row in records(rows))
+        scores.append(f"{condition_title}: {of_methods}")
+        first = records(rows)[0]
+        if len(sweeps) < 2:
+            sweeps |= milder(first.condition, first.level)
+    words = {
+        "where": some(dict.fromkeys(cells["condition_title"]), 3),
+        "scores": _first(scores, 3),
+        "sweep": "Sweep the strength of the change" if sweeps else "Test a milder change",
+    }
+    change = _change({"perturbations": sweeps}) if sweeps else {}
+    yield NEAR_CHANCE_UNDER_CHANGE.filled(words, _names(cells), change=change)
+
+
+def _not_above_chance(cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield the intervals that reach chance and that no other finding names."""
+    if cells.empty:
+        return
+    items = [
+        f"{row.explainer}, {row.condition_title}: raw {number(row.mean)}, calibrated {_score(row)}"
+        for row in records(cells)
+    ]
+    words = {
+        "intervals": plural(items, "interval", "intervals"),
+        "count": len(items),
+        "scores": plural(items, "score", "scores"),
+        "methods": some(_names(cells)),
+        "contain": plural(items, "contains", "contain"),
+    }
+    yield NOT_ABOVE_CHANCE.filled(words, _names(cells), items=tuple(items))
+
+
+def _first(texts: Sequence[str], most: int) -> str:
+    """Return the first texts, and how many there are more."""
+    rest = len(texts) - most
+    return "; ".join(texts[:most]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+# ---- components ------------------------------------------------------------------------------------------------------
+
+COMPONENT_SCORES = "Calibrated components of {scores}."
+FAILURES = {
+    "ssim": finding_template(
+        "spatial-failure",
+        "Spatial failure: the shape of the map changes",
+        "SSIM compares the maps as pictures, and it falls more than {others}. The order of the features and the top "
+        "features survive better than their shape.",
+        "Smooth the maps before you show them.",
+        seen=COMPONENT_SCORES,
+        axis=AXIS,
+    ),
+    "spearman": finding_template(
+        "ordinal-failure",
+        "Ordinal failure: the order of the features changes",
+        "Spearman compares the order of all features, and it falls more than {others}. The map highlights about the same "
+        "places, but which of them matters more changes.",
+        "Show which places matter and not their order, or one colour above a threshold.",
+        seen=COMPONENT_SCORES,
+        axis=AXIS,
+    ),
+    "jaccard": finding_template(
+        "salient-failure",
+        "Salient-region failure: the top features change",
+        "Jaccard compares only {k}, and it falls more than {others}. The map as a whole is more stable than its top "
+        "features.",
+        "Do not read much into single {parts}. If regions are what you show, compare more {parts}, such as the top "
+        "{share:.0f} %.",
+        seen=COMPONENT_SCORES,
+        axis=AXIS,
+    ),
+}
+
+
+def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[Finding]:
+    """Yield the component that gives way: low, and below the intervals of all others. Tables have two components."""
+    needed = set(COMPONENTS) if result.words.ssim_dimensions else {"spearman", "jaccard"}
+    measured = [name for name in COMPONENTS if name in result.cube.values]
+    if set(measured) != needed:
+        return
+    scores = {name: result.overall(name).set_index("explainer") for name in measured}
+    failing: dict[str, list[str]] = {}
+    for method in methods:
+        of_method = {name: records(scores[name].loc[[method]])[0] for name in measured}
+        lowest = min(measured, key=lambda name: _or_infinite(of_method[name].score))
+        high = of_method[lowest].high
+        is_apart = all(high < of_method[name].low for name in measured if name != lowest)
+        if high < LOW and is_apart:
+            failing.setdefault(lowest, []).append(method)
+
+    k = result.settings.get("k", 100)
+    share = 0.05 if result.modality == "image" else 0.3
+    for component, names in failing.items():
+        words = {
+            "k": f"the {k} largest values"
+            if isinstance(k, int)
+            else f"the largest {100 * k:g} % of the values",
+            "others": "the other two" if len(needed) > 2 else "the other",
+            "parts": result.words.parts,
+            "share": 100 * share,
+            "scores": _component_scores(result, scores, names),
+        }
+        change = _change({"k": share}) if component == "jaccard" else {}
+        yield FAILURES[component].filled(words, names, change=change)
+
+
+def _or_infinite(score: float) -> float:
+    return score if math.isfinite(score) else math.inf
+
+
+def _component_scores(
+    result: AxisResult, scores: dict[str, pd.DataFrame], methods: Sequence[str]
+) -> str:
+    texts = []
+    for method in methods:
+        parts = []
+        for component, rows in scores.items():
+            (row,) = records(rows.loc[[method]])
+            declared = result.axis.measure(component)
+            parts.append(f"{declared.title if declared else component} {_score(row)}")
+        texts.append(f"{method}: {', '.join(parts)}")
+    return _first(texts, 3)
+
+
+# ---- pairs -----------------------------------------------------------------------------------------------------------
+
+MISSING_CONDITIONS = finding_template(
+    "missing-conditions",
+    "Missing conditions",
+    "Overall scores average the conditions that have a score. With some missing, these methods are hard to compare.",
+    "Compare them under the conditions that all methods have. The column reason of the table says why a pair has no "
+    "score.",
+    seen="{methods} {have} no score under some of the conditions.",
+    axis=AXIS,
+)
+NOISY_DRAWS = finding_template(
+    "noisy-draws",
+    "The random draws of the method change its maps",
+    "Part of each map is noise. Explain the same {sample} with another seed, and you get another map, however high the "
+    "score is.",
+    "Draw {times} times as many samples; that halves the noise. The noise floor should rise towards 1.",
+    seen="Raw FASS of two draws on the same {sample}: {floors}. Of pairs under perturbation, which share their draws: "
+    "{perturbed}.",
+    axis=AXIS,
+)
+DRAWS_DOMINATE = replace(
+    NOISY_DRAWS,
+    severity="problem",
+    means="Another seed changes the map more than the perturbations do. Both maps of a pair use the same draws, so the "
+    "score says more about the draws than about the method.",
+)
+LOW_RETENTION = finding_template(
+    "low-retention",
+    "Most predictions change under {where}",
+    "Only pairs with an unchanged prediction are compared. Where few remain, the score describes the easiest samples, "
+    "not the data. The model itself is not robust to this change.",
+    "Use a milder change{sweep} and report the retention with every score.",
+    seen="The prediction stayed the same for {kept}.",
+    axis=AXIS,
+)
+FEW_PAIRS = finding_template(
+    "few-pairs",
+    "Few pairs",
+    "A mean over so few pairs is rough, whatever share of the data they are.",
+    "Test more samples, and report the number of pairs with every score.",
+    seen="Fewer than {fewest} pairs have a score under {where}.",
+    axis=AXIS,
+)
+UNDEFINED_MAPS = finding_template(
+    "undefined-maps",
+    "Maps without a score",
+    "A map that is constant or not finite explains nothing, so it has no score. The scores of these methods are those "
+    "of the other samples.",
+    "Look at such a sample before you use the method. The column reason of the table says what is wrong.",
+    seen="Undefined: {counts}{reasons}.",
+    axis=AXIS,
+)
+UNALIGNED_MAPS = finding_template(
+    "unaligned-maps",
+    "Maps of moved {samples} were compared without moving them back",
+    "A map that follows the {sample} perfectly scores low for following it: the score measures the shift, not the "
+    "method.",
+    "Compare aligned maps in a new run directory, or leave these perturbations out of every comparison.",
+    seen="There is no aligned score for {where}.",
+    axis=AXIS,
+)
+NO_FAITHFULNESS = finding_template(
+    "no-faithfulness",
+    "Stability does not mean faithfulness",
+    "A map can be perfectly stable and wrong; that of an edge filter is. Stability says that an explanation stays the "
+    "same, not that it is true of the model.",
+    "Add faithfulness to the evaluations. The report then shows both side by side.",
+    seen="This run did not test faithfulness.",
+    axis=AXIS,
+)
+
+
+def _missing_conditions(result: AxisResult) -> Iterator[Finding]:
+    ranking = result.overall(FASS)
+    partial = ranking[ranking["conditions"] < ranking["conditions_total"]]
+    if partial.empty:
+        return
+    items = [
+        f"{row.explainer}: {row.conditions} of {row.conditions_total} conditions"
+        for row in records(partial)
+    ]
+    names = _names(partial)
+    words = {"methods": some(names), "have": plural(names, "has", "have")}
+    yield MISSING_CONDITIONS.filled(words, names, items=tuple(items))
+
+
+def _noisy_draws(result: AxisResult) -> Iterator[Finding]:
+    """Yield the methods whose own random draws change the map; first those where they do so more than the change."""
+    floors = result.cube.noise_floor(FASS)
+    if floors is None:
+        return
+    mean = mean_of_finite(floors)
+    low, high = interval(floors, span=result.cube.span(FASS), groups=result.cube.groups)
+    raw = result.overall(FASS).set_index("explainer")
+    dominating: dict[str, str] = {}
+    noisy: dict[str, str] = {}
+    for i, name in enumerate(result.cube.explainers):
+        if name in result.cube.controls or not high[i] < SIMILAR_DRAWS:
+            continue
+        group = dominating if high[i] < raw.loc[name, "raw_low"] else noisy
+        group[name] = with_interval(float(mean[i]), float(low[i]), float(high[i]))
+
+    for template, floor_texts in ((DRAWS_DOMINATE, dominating), (NOISY_DRAWS, noisy)):
+        if not floor_texts:
+            continue
+        words = {
+            "sample": result.words.sample,
+            "times": MORE_DRAWS,
+            "floors": each(floor_texts.items()),
+            "perturbed": each((name, number(float(raw["raw"][name]))) for name in floor_texts),
+        }
+        more = [change for name in floor_texts for change in _with_more_draws(result, name)]
+        yield template.filled(words, floor_texts, change={"explainers": more} if more else {})
+
+
+def _with_more_draws(result: AxisResult, explainer: str) -> list[dict[str, Any]]:
+    """Return the explainer with more draws as a study file has it; empty for one that does not say how many."""
+    registered = result.registered_name(explainer)
+    settings = result.settings_of(explainer)
+    if registered not in EXPLAINERS:
+        return []
+    for key in ("samples", "draws"):
+        if isinstance(settings.get(key), int):
+            return [{registered: {key: MORE_DRAWS * int(settings[key])}}]
+    return []
+
+
+def _low_retention(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield the perturbations under which significantly more than half of the predictions change."""
+    shares = retention(result)
+    low = records(shares[shares["high"] < statistics.LOWEST_RETENTION])
+    if not low:
+        return
+    sweep = next((sweep for row in low if (sweep := milder(row.condition, row.level))), None)
+    kept = [f"{row.note} under {row.condition_title}" for row in low]
+    words = {
+        "where": some([row.condition_title for row in low], 2),
+        "kept": some(kept, 3),
+        "sweep": " or a sweep" if sweep else "",
+    }
+    change = _change({"perturbations": sweep}) if sweep else {}
+    yield LOW_RETENTION.filled(words, items=tuple(kept), change=change)
+
+
+def _few_pairs(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield the perturbations that left few pairs of the many, or less than half of the few, to score."""
+    is_large = cells["attempted"] >= statistics.FEWEST_PAIRS
+    lost_most = 2 * cells["retained"] < cells["attempted"]
+    few = cells[(is_large | lost_most) & (cells["retained"] < statistics.FEWEST_PAIRS)]
+    if few.empty:
+        return
+    items = []
+    for key, rows in few.groupby(["condition_title", "retained", "attempted"], sort=False):
+        condition_title, retained, attempted = key
+        is_every = len(rows) == len(result.cube.explainers)
+        who = "every method" if is_every else listing(rows["explainer"])
+        items.append(f"{condition_title}: {retained} of {attempted} pairs ({who})")
+    words = {
+        "fewest": statistics.FEWEST_PAIRS,
+        "where": some(dict.fromkeys(few["condition_title"])),
+    }
+    yield FEW_PAIRS.filled(words, items=tuple(items))
+
+
+def _undefined_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield the methods with maps that have no score, or the controls if only they have some."""
+    sums = cells.groupby(["explainer", "control"], sort=False)[["undefined", "attempted"]].sum()
+    counts = sums[sums["undefined"] > 0].reset_index()
+    if counts.empty:
+        return
+    methods = counts[~counts["control"].astype(bool)]
+    told = methods if len(methods) else counts
+    reasons = result.cube.reasons
+    of_told = reasons[reasons["explainer"].isin(told["explainer"])]["reason"]
+    why = some(dict.fromkeys(str(reason) for reason in of_told if reason), 2)
+    words = {
+        "counts": each(
+            (row.explainer, f"{row.undefined} of {row.attempted}") for row in records(told)
+        ),
+        "reasons": f" ({why})" if why else "",
+    }
+    finding = UNDEFINED_MAPS.filled(words, _names(methods), items=_reason_counts(reasons))
+    is_often = any(
+        statistics.exact_share(int(row.undefined), int(row.attempted))[0] > OFTEN
+        for row in records(methods)
+    )
+    yield replace(finding, severity="problem") if is_often else finding
+
+
+def _reason_counts(reasons: pd.DataFrame) -> tuple[str, ...]:
+    """Return how often each explainer has each reason."""
+    by_reason = reasons.groupby(["explainer", "reason"], sort=False, observed=True, dropna=False)
+    times = by_reason["count"].sum().rename("times").reset_index()
+    return tuple(
+        f"{row.explainer}: {row.times} × {row.reason or 'no reason given'}"
+        for row in records(times)
+    )
+
+
+def _unaligned_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
+    """Yield the perturbations that move the input under which maps were compared without moving them."""
+    aligned = moving_conditions(result)
+    is_unaligned = [
+        _is_geometric(condition) and (condition, level) not in aligned
+        for condition, level in zip(cells["condition"], cells["level"], strict=True)
+    ]
+    scored = cells[np.array(is_unaligned, dtype=bool) & cells["mean"].notna()]
+    if scored.empty:
+        return
+    words = {
+        "sample": result.words.sample,
+        "samples": result.words.samples,
+        "where": listing(dict.fromkeys(scored["condition_title"])),
+    }
+    yield UNALIGNED_MAPS.filled(words, _names(_methods(scored)), change=_change({"aligned": True}))
+
+
+def _is_geometric(condition: str) -> bool:
+    perturbation = known(condition)
+    return perturbation is not None and perturbation.family == "geometric"
+
+
+def _tests_faithfulness(result: AxisResult) -> bool:
+    evaluations = result.manifest.study.evaluations
     return any((entry.name or label) == "faithfulness" for label, entry in evaluations.items())
-
-
-def _modality(one: Frames) -> str:
-    return one.result.modality

@@ -1,0 +1,122 @@
+"""The numbers of the FASS paper's tables: raw scores of maps that are not moved, kinds of perturbation, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from heatproof import statistics
+from heatproof.axes.contract import AxisResult
+from heatproof.axes.stability.evaluation import FASS, SIMILARITIES, unaligned
+from heatproof.axes.stability.perturbations import known
+from heatproof.axes.verdict import best_methods
+from heatproof.evaluation import Condition
+from heatproof.statistics.cubes import Cube
+
+CALIBRATED = "Calibrated"
+COLUMNS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", FASS: "FASS"}
+"""The measures of the paper's Tables 4 and 5, and their headings there."""
+
+
+def retention(result: AxisResult) -> pd.DataFrame:
+    """Return the share of unchanged predictions under each condition, with exact 95 % intervals.
+
+    Columns: condition, level, condition_title, attempted, unchanged, score, low, high, note. No explainer has any
+    influence on it; some may have been asked for fewer samples, so the one that was asked for most counts.
+    """
+    cells = result.cells(FASS).sort_values("attempted", ascending=False, kind="stable")
+    cells = cells.drop_duplicates(["condition", "level"])
+    unchanged = cells["attempted"] - cells["flipped"]
+    intervals = [
+        statistics.exact_share(int(k), int(n))
+        for k, n in zip(unchanged, cells["attempted"], strict=True)
+    ]
+    shares = pd.DataFrame(
+        {
+            "condition": cells["condition"],
+            "level": cells["level"],
+            "condition_title": cells["condition_title"],
+            "attempted": cells["attempted"],
+            "unchanged": unchanged,
+            "score": unchanged / cells["attempted"],
+            "low": [low for low, _ in intervals],
+            "high": [high for _, high in intervals],
+            "note": [f"{k} of {n}" for k, n in zip(unchanged, cells["attempted"], strict=True)],
+        }
+    )
+    number = {condition: i for i, condition in enumerate(result.cube.conditions)}
+    in_order = [number[key] for key in zip(shares["condition"], shares["level"], strict=True)]
+    return shares.iloc[np.argsort(in_order, kind="stable")].reset_index(drop=True)
+
+
+def moving_conditions(result: AxisResult) -> list[Condition]:
+    """Return the perturbations that move the input, under which maps were compared aligned and unaligned."""
+    if unaligned(FASS) not in result.cube.values:
+        return []
+    return result.cube.conditions_of(unaligned(FASS)).conditions
+
+
+def families(conditions: Iterable[Condition]) -> dict[str, list[Condition]]:
+    """Return conditions by the kind of their perturbation: geometric, photometric, compression, noise and so on."""
+    by_family: dict[str, list[Condition]] = {}
+    for condition in conditions:
+        perturbation = known(condition[0])
+        family = perturbation.family if perturbation else "other"
+        by_family.setdefault(family, []).append(condition)
+    return by_family
+
+
+def paper_scores(
+    result: AxisResult, conditions: list[Condition] | None = None, bold: bool = False
+) -> pd.DataFrame:
+    """Return the components and FASS as the paper computes them, and calibrated FASS: a row per explainer and column.
+
+    Columns: row, explainer, column, score, low, high, is_control, best. Scores are means over the conditions; without
+    `conditions`, over all. `best` is decided where cells are to be `bold`, by the paired tests of each column.
+    """
+    cube = result.cube.conditions_of(FASS)
+    if conditions is not None:
+        cube = cube.select(conditions=conditions)
+    published = as_published(cube)
+    columns = [
+        overall_scores(published, measure, heading, bold)
+        for measure, heading in COLUMNS.items()
+        if measure in published.values
+    ]
+    if cube.is_calibrated(FASS):
+        columns.append(overall_scores(cube, FASS, CALIBRATED, bold))
+    return result.best_first(pd.concat(columns, ignore_index=True))
+
+
+def as_published(cube: Cube) -> Cube:
+    """Return the raw scores as the FASS paper computes them: maps are never moved, and nothing is calibrated."""
+    values = dict(cube.values)
+    for measure in SIMILARITIES:
+        if measure in values and unaligned(measure) in values:
+            has_unaligned = np.asarray(cube.asked[unaligned(measure)].any(0))
+            values[measure] = np.where(
+                has_unaligned[:, None], values[unaligned(measure)], values[measure]
+            )
+    return replace(cube, values=values, chance={}, by_reference={})
+
+
+def overall_scores(cube: Cube, measure: str, column: str, bold: bool) -> pd.DataFrame:
+    """Return the overall scores of one measure as a column of a matrix."""
+    tests = statistics.paired_tests([cube] if bold else [], measure)
+    scores = statistics.ranking([cube], measure, better="neither", tests=tests)
+    best = best_methods(scores, tests) if bold else set()
+    return pd.DataFrame(
+        {
+            "row": scores["explainer"],
+            "explainer": scores["explainer"],
+            "column": column,
+            "score": scores["score"],
+            "low": scores["low"],
+            "high": scores["high"],
+            "is_control": scores["control"],
+            "best": scores["explainer"].isin(best),
+        }
+    )
