@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import pickle
 import re
 import struct
 import tarfile
@@ -131,7 +130,6 @@ def files(root: Path) -> dict[str, Any]:
     put(root / "films.txt", "2 good film\n\n3 a film\n")
     put(root / "films.data", "2 good film\n\n3 a film\n")
     put(root / "two.tsv", "a film\t3\nbad\t-4\n")
-    put(root / "graphs.txt", "2\n2 5\n0 1 1 0.5 0.25\n1 1 0 1.5 0.75\n1 7\n1 0 2.5 3.5\n")
     with zipfile.ZipFile(root / "tu.zip", "w") as archive:
         for part, text in {
             **TU,
@@ -207,7 +205,7 @@ def files(root: Path) -> dict[str, Any]:
     with pa.ipc.new_file(root / "texts.arrow", schema) as sink:
         sink.write_table(texts)
     coco(root / "coco")
-    cifar(root / "cifar-100-python")
+    cifar(root / "cifar-100-binary")
     return {path.name: path for path in sorted(root.iterdir())} | {
         "shards": root / "tars" / "train-{000..001}.tar",
         "val": root / "splits" / "val",
@@ -247,13 +245,10 @@ def coco(root: Path) -> None:
 def cifar(root: Path) -> None:
     for part, n in (("train", 2), ("test", 1)):
         pixels = (255 * numbers(n, 3072, seed=n)).astype(np.uint8)
-        labels = {b"fine_labels": list(range(n)), b"coarse_labels": [1] * n}
-        put(root / part, pickle.dumps({b"data": pixels, **labels}, 2))
-    names = {
-        b"fine_label_names": [f"f{i}".encode() for i in range(100)],
-        b"coarse_label_names": [b"c"] * 20,
-    }
-    put(root / "meta", pickle.dumps(names, 2))
+        labels = np.array([[1, i] for i in range(n)], np.uint8)
+        put(root / f"{part}.bin", np.concatenate([labels, pixels], axis=1).tobytes())
+    put(root / "fine_label_names.txt", "\n".join(f"f{i}" for i in range(100)))
+    put(root / "coarse_label_names.txt", "\n".join(["c"] * 20))
 
 
 class Items:

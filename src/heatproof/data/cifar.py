@@ -1,12 +1,10 @@
-"""CIFAR-10 and CIFAR-100 as published: the Python version, read without running what a pickle asks for, and the binary.
+"""CIFAR-10 and CIFAR-100 in their published binary version.
 
 Pictures stay bytes until they are asked for; ids number them in the order of torchvision's data sets.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,8 +22,14 @@ from heatproof.errors import UserError, unknown
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 _SIDE = 32
 _BYTES = 3 * _SIDE * _SIDE
-_LARGEST = 2**30
-_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+_TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+_PICKLED = (
+    ("batches.meta", "data_batch_1"),
+    ("batches.meta", "test_batch"),
+    ("meta", "train"),
+    ("meta", "test"),
+)
+"""Pairs of files, of class names and of samples, by which the Python version is known; its files are pickles."""
 
 
 class Layout(NamedTuple):
@@ -33,18 +37,12 @@ class Layout(NamedTuple):
 
     files: Mapping[str, Sequence[str]]
     names: Mapping[str, str]
-    label_bytes: int = 0
+    label_bytes: int
 
 
 _LAYOUTS = {
-    "cifar-10-batches-py": Layout(
-        {"train": _TRAIN, "test": ("test_batch",)}, {"fine": "batches.meta"}
-    ),
-    "cifar-100-python": Layout(
-        {"train": ("train",), "test": ("test",)}, {"fine": "meta", "coarse": "meta"}
-    ),
     "cifar-10-batches-bin": Layout(
-        {"train": tuple(f"{name}.bin" for name in _TRAIN), "test": ("test_batch.bin",)},
+        {"train": _TRAIN, "test": ("test_batch.bin",)},
         {"fine": "batches.meta.txt"},
         label_bytes=1,
     ),
@@ -57,8 +55,15 @@ _LAYOUTS = {
 
 
 def cifar_layout(path: Path) -> str | None:
-    """Which of the four published layouts a folder, or the folder of a file, has by the names of its files."""
+    """Which of the two published layouts a folder, or the folder of a file, has by the names of its files."""
     folder = path if path.is_dir() else path.parent
+    is_pickled = any((folder / a).is_file() and (folder / b).is_file() for a, b in _PICKLED)
+    if is_pickled and (path.is_dir() or not path.suffix):
+        raise UserError(
+            f"{str(path)!r} is CIFAR's Python version, which is pickles; take its binary version "
+            "(cifar-10-binary.tar.gz, cifar-100-binary.tar.gz), Hugging Face's (hf:uoft-cs/cifar10@test), or "
+            "a data set of torchvision in Python"
+        )
     for name, layout in _LAYOUTS.items():
         beside = next(iter(layout.names.values()))
         ours = any((folder / file).is_file() for files in layout.files.values() for file in files)
@@ -90,11 +95,8 @@ def open_cifar(path: Path, layout: str, how: How, choice: Choice) -> Data:
         split = next(name for name, found in splits.items() if found[0] == files[0].name)
     else:
         files, split = [path], path.stem
-    read = (
-        partial(_record_file, label_bytes=form.label_bytes) if form.label_bytes else _pickled_file
-    )
-    parts = [read(file, which) for file in files]
-    names = _names(files[0].with_name(form.names[which]), which)
+    parts = [_record_file(file, which, form.label_bytes) for file in files]
+    names = _names(files[0].with_name(form.names[which]))
     pixels = np.concatenate([part[0] for part in parts]) if len(parts) > 1 else parts[0][0]
     labels = [label for part in parts for label in part[1]]
     wrong = next((label for label in labels if not 0 <= label < len(names)), None)
@@ -148,160 +150,6 @@ def _record_file(path: Path, which: str, label_bytes: int) -> tuple[Pixels, list
     return np.ascontiguousarray(records[:, label_bytes:]).reshape(-1, 3, _SIDE, _SIDE), labels
 
 
-def _pickled_file(path: Path, which: str) -> tuple[Pixels, list[int]]:
-    found = plain_pickle(path)
-    data = found.get("data")
-    keys = ("labels", "fine_labels") if which == "fine" else ("coarse_labels",)
-    labels = next((found[key] for key in keys if key in found), None)
-    if (
-        not isinstance(data, np.ndarray)
-        or data.dtype != np.uint8
-        or data.ndim != 2
-        or data.shape[1] != _BYTES
-    ):
-        raise UserError(f"{str(path)!r}: `data` is not an array of bytes with rows of {_BYTES}")
-    whole = isinstance(labels, list) and all(type(label) is int for label in labels)
-    if not isinstance(labels, list) or not whole or len(labels) != len(data):
-        raise UserError(
-            f"{str(path)!r}: {' or '.join(keys)} is not a list of {len(data)} whole numbers"
-        )
-    return data.reshape(-1, 3, _SIDE, _SIDE), labels
-
-
-def _names(path: Path, which: str) -> list[str]:
-    if path.suffix == ".txt":
-        return [
-            line.strip() for line in as_text(unpacked(path), str(path)).splitlines() if line.strip()
-        ]
-    found = plain_pickle(path)
-    key = "label_names" if "label_names" in found else f"{which}_label_names"
-    names = found.get(key)
-    if not isinstance(names, list):
-        raise UserError(f"{str(path)!r} has no list {key} of the names of the classes")
-    return [
-        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names
-    ]
-
-
-def plain_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a pickle of numbers, strings, lists and NumPy arrays.
-
-    Nothing that the pickle names is looked up or called: arrays are rebuilt here from their bytes, and a pickle that
-    asks for anything else is refused.
-    """
-    if path.stat().st_size > _LARGEST:
-        raise UserError(f"{str(path)!r} has more than {_LARGEST} bytes, which no file of CIFAR has")
-    try:
-        found = _Plain(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-    except UserError as error:
-        raise UserError(f"{str(path)!r} {error}") from error
-    except (pickle.UnpicklingError, *_BROKEN) as error:
-        raise UserError(
-            f"cannot read {str(path)!r} as a pickle of CIFAR: {error or type(error).__name__}"
-        ) from error
-    if not isinstance(found, dict):
-        raise UserError(f"{str(path)!r} holds {type(found).__name__}; a dictionary was expected")
-    named = {
-        key.decode("utf-8", "replace") if isinstance(key, bytes) else key: value
-        for key, value in found.items()
-    }
-    return {
-        key: _array(value, path) if isinstance(value, _Rebuilt) else value
-        for key, value in named.items()
-        if isinstance(key, str)
-    }
-
-
-_BROKEN = (
-    EOFError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-)
-"""What a damaged or hostile stream of pickle's operations makes the unpickler raise."""
-
-
-class _Type:
-    """Stands for a NumPy dtype: its code."""
-
-    code: Any = None
-
-    def __init__(self, code: Any = None, *more: Any) -> None:
-        self.code = code.decode("latin1") if isinstance(code, bytes) else code
-
-    def __setstate__(self, state: Any) -> None:
-        """Byte order and layout say nothing of single bytes, the only type that is taken."""
-
-
-class _Rebuilt:
-    """Stands for a NumPy array, made empty and then told (version, shape, dtype, by columns?, bytes)."""
-
-    state: Any = None
-
-    def __init__(self, *arguments: Any) -> None:
-        pass
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-class _Framed(_Rebuilt):
-    """Stands for a NumPy array as newer pickles write it, all at once."""
-
-    def __init__(
-        self, content: Any = None, kind: Any = None, shape: Any = None, order: Any = None
-    ) -> None:
-        self.state = (1, shape, kind, order == "F", content)
-
-
-class _Latin(bytes):
-    """Stands for bytes that old protocols write as text, one letter each."""
-
-    def __new__(cls, text: str = "", *more: Any) -> _Latin:
-        return super().__new__(cls, text.encode("latin1"))
-
-    def __setstate__(self, state: Any) -> None:
-        raise UserError("changes bytes after they are made")
-
-
-# All are classes with a __setstate__ of their own: an operation that sets attributes finds nothing to change in them.
-_INERT: dict[tuple[str, str], type] = {
-    ("_codecs", "encode"): _Latin,
-    ("numpy", "ndarray"): _Rebuilt,
-    ("numpy", "dtype"): _Type,
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Rebuilt for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _Framed for core in ("core", "_core")},
-}
-
-
-class _Plain(pickle.Unpickler):
-    """An unpickler for which every name is either one of our stand-ins or an error."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _INERT[module, name]
-        except KeyError:
-            raise UserError(
-                f"is a pickle that asks for {module}.{name}; it is refused, and nothing was run"
-            ) from None
-
-
-def _array(rebuilt: _Rebuilt, path: Path) -> Pixels:
-    state = rebuilt.state
-    if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[2], _Type):
-        raise UserError(f"{str(path)!r} has an array that is not as NumPy writes it")
-    _, shape, kind, fortran, content = state
-    whole = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
-    if kind.code not in ("u1", "|u1") or not whole or not isinstance(content, bytes | bytearray):
-        raise UserError(
-            f"{str(path)!r} has an array of {str(kind.code)[:20]}; bytes (u1) were expected"
-        )
-    if len(content) != int(np.prod(shape, dtype=object)):
-        raise UserError(
-            f"{str(path)!r} has an array that says {shape} but holds {len(content)} values"
-        )
-    return np.frombuffer(bytes(content), np.uint8).reshape(shape, order="F" if fortran else "C")
+def _names(path: Path) -> list[str]:
+    text = as_text(unpacked(path), str(path))
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -16,7 +16,7 @@ from heatproof.data.cifar import cifar_layout, open_cifar
 from heatproof.data.coco import coco_annotations, open_coco
 from heatproof.data.dataset import Data, How, not_pictures
 from heatproof.data.files import existing, open_folder, open_npz, open_pictures
-from heatproof.data.graphs import holds_tu_files, open_dgcnn, open_tu
+from heatproof.data.graphs import holds_tu_files, open_tu
 from heatproof.data.hub import PREFIX, hub_files, local_copy, saved_files, split_of
 from heatproof.data.sequences import Tokeniser, open_text_file, open_texts
 from heatproof.data.series import open_series
@@ -57,14 +57,10 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
         not_pictures(path.name, how)
         only_choices(str(path), choice, "label")
         return open_text_file(path, texts.vocabulary, length=texts.length, label=choice.label)
-    if suffix in (".txt", ".zip"):
+    if suffix == ".zip":
         not_pictures(path.name, how)
         only_choices(str(path), choice)
-        return (
-            open_dgcnn(path, length=texts.length)
-            if suffix == ".txt"
-            else open_tu(path, length=texts.length)
-        )
+        return open_tu(path, length=texts.length)
     _no_length(path, texts)
     return _open_file(path, several, suffix, how, choice)
 
@@ -171,7 +167,7 @@ def _open_file(path: Path, several: list[Path], suffix: str, how: How, choice: C
         if how.arrays is not None:
             not_pictures(path.name, how)
         return open_series(path, how.shape, choice.label, choice.groups)
-    if suffix in (".jsonl", ".ndjson"):
+    if suffix in (".txt", ".jsonl", ".ndjson"):
         raise UserError(f"{str(path)!r} holds text; give a vocabulary")
     if path.name.lower().endswith(_COMPRESSED_TARS):
         raise UserError(
@@ -196,7 +192,7 @@ def _open_pixels(path: Path, suffix: str, how: How) -> Data:
         return open_idx(path, how)
     raise UserError(
         f"cannot read {str(path)!r}; give a folder of pictures, a picture, .npz, .parquet, .arrow, .tar, pictures as "
-        "idx3-ubyte, the folder of CIFAR, COCO's instances_*.json, graphs as .zip or .txt, series as .tsv or .csv, or "
+        "idx3-ubyte, the folder of CIFAR, COCO's instances_*.json, graphs as .zip, series as .tsv or .csv, or "
         "any file of texts with a vocabulary"
     )
 
