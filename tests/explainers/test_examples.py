@@ -623,11 +623,11 @@ def test_what_is_kept_is_bounded(monkeypatch):
     examples, model = Examples(table(3, 1)), Model(mlp())
     for i in range(5):
         examples.remember(model, i, lambda: torch.zeros(12))
-    assert len(examples._kept) == 2
+    assert len(examples._cache) == 2
     examples.remember(model, "large", lambda: torch.zeros(1000))
-    assert len(examples._kept) == 2
+    assert len(examples._cache) == 2
     examples.remember(Model(mlp()), 0, lambda: torch.zeros(1))
-    assert len(examples._kept) == 1
+    assert len(examples._cache) == 1
 
 
 def test_tracin_without_room_to_keep_gradients_gives_the_same(monkeypatch):

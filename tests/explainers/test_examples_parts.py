@@ -174,7 +174,7 @@ def test_what_is_kept_between_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     data.remember(model, "a", lambda: make(3))
     data.remember(network(), "a", lambda: make(2))
     assert made[-2:] == [3, 2]
-    assert training_set._bytes((torch.zeros(3), [torch.zeros(2).double()], "x")) == 28
+    assert training_set._byte_count((torch.zeros(3), [torch.zeros(2).double()], "x")) == 28
 
 
 def test_examples_of_a_pool() -> None:
@@ -237,7 +237,7 @@ def test_edges_of_examples_and_concepts(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(influence, "KEPT_BYTES", kept)
         held = Examples(data)
         ex.TracIn(held)(model, data, data.label, 0)
-        assert any(key[0][0] == "gradients" for key in held._kept) == remembered
+        assert any(key[0][0] == "gradients" for key in held._cache) == remembered
     shaped = [
         Examples(Batch(("a",), x)).fingerprint
         for x in (normal(1, 6), normal(1, 3, 2), normal(1, 6).view(torch.int32))

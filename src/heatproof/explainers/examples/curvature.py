@@ -1,4 +1,4 @@
-"""The curvature of a training loss by some weights: as a matrix, as products with vectors, and systems solved."""
+"""The curvature of the training loss with respect to some weights: as a matrix, as products with vectors, inverted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heatproof.explainers.examples.loss_gradients import (
     leaves_of,
     losses,
     on_vectors,
-    probed,
+    probed_scores,
     training_parts,
     weights_of,
 )
@@ -35,7 +35,7 @@ ROUNDED_RESIDUAL = 1e-3
 def dense_curvature(
     model: Model, train: Examples, layers: Sequence[str], curvature: Curvature
 ) -> Tensor | None:
-    """The curvature (P, P) float64 of the mean training loss for one linear layer on vectors; None for anything else.
+    """Return the curvature (P, P) float64 of the mean training loss for one linear layer on vectors, else None.
 
     A layer z = Wh + b is linear in its weights, so a sample contributes h̃h̃ᵀ ⊗ ∂²L/∂z², with h̃ = (h, 1).
 
@@ -46,64 +46,74 @@ def dense_curvature(
     >>> dense_curvature(model, train, [""], "hessian").tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
-    size = sum(p.numel() for p in weights_of(model, layers).values())
+    size = sum(weight.numel() for weight in weights_of(model, layers).values())
     if len(layers) != 1 or not is_linear(model, layers[0]) or size > LARGEST_DENSE:
         return None
-    bias = model.layer(layers[0]).bias is not None
+    has_bias = model.layer(layers[0]).bias is not None
     total: Tensor | None = None
     for part, classes in training_parts(model, train, "influence"):
-        scores, probes = probed(model, part, layers, {})
+        scores, probes = probed_scores(model, part, layers, {})
         if len(probes) != 1 or not on_vectors(model, layers, probes, len(part)):
             return None
+        probe = probes[0]
         with torch.enable_grad():
             loss = losses(scores, classes, model, train)
-            by_output = _output_curvature(scores, loss, probes[0].added, curvature)
-        taken = probes[0].taken.detach().double()
-        taken = torch.cat([taken, torch.ones_like(taken[:, :1])], 1) if bias else taken
-        rows = by_output.double().unbind(1)
-        added = torch.stack(
-            [torch.einsum("bi,bc,bj->icj", taken, row, taken) for row in rows]
-        ) / len(train)
-        total = added if total is None else total + added
+            by_output = _output_curvature(scores, loss, probe.output_probe, curvature)
+        layer_input = probe.layer_input.detach().double()
+        if has_bias:
+            layer_input = torch.cat([layer_input, torch.ones_like(layer_input[:, :1])], 1)
+        # (c, i, c, j), one output c at a time, which needs less memory than all at once.
+        blocks = []
+        for by_one_output in by_output.double().unbind(1):
+            block = torch.einsum("bi,bc,bj->icj", layer_input, by_one_output, layer_input)
+            blocks.append(block)
+        contribution = torch.stack(blocks) / len(train)
+        total = contribution if total is None else total + contribution
     assert total is not None
     matrix = total.flatten(2).flatten(0, 1)
+    # Rows are (w, b) of one output after the other, but gradients have all weights before all biases.
     outputs, inputs = total.shape[:2]
-    # From one row (w, b) per output to all weights before all biases, as gradients have them.
-    place = torch.arange(outputs * inputs, device=matrix.device).reshape(outputs, inputs)
-    order = torch.cat([place[:, :-1].flatten(), place[:, -1]]) if bias else place.flatten()
+    index = torch.arange(outputs * inputs, device=matrix.device).reshape(outputs, inputs)
+    order = torch.cat([index[:, :-1].flatten(), index[:, -1]]) if has_bias else index.flatten()
     return matrix[order][:, order]
 
 
-def _output_curvature(scores: Tensor, loss: Tensor, added: Tensor, curvature: Curvature) -> Tensor:
-    """∂²L/∂z² (B, c, c) of every sample, or its Gauss–Newton part."""
+def _output_curvature(
+    scores: Tensor, loss: Tensor, output_probe: Tensor, curvature: Curvature
+) -> Tensor:
+    """Return ∂²L/∂z² (B, c, c) of every sample for a layer's output z, or its Gauss–Newton part Jᵀ(diag p − ppᵀ)J."""
 
-    def rows(values: Tensor) -> Tensor:
-        found = [
-            torch.autograd.grad(
-                column.sum(), added, retain_graph=True, allow_unused=True, materialize_grads=True
-            )[0]
-            for column in values.unbind(1)
-        ]
-        return torch.stack(found, 1)
+    def jacobian_of(values: Tensor) -> Tensor:
+        rows = []
+        for column in values.unbind(1):
+            (gradient,) = torch.autograd.grad(
+                column.sum(),
+                output_probe,
+                retain_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            rows.append(gradient)
+        return torch.stack(rows, 1)
 
     if curvature == "hessian":
-        return rows(torch.autograd.grad(loss.sum(), added, create_graph=True)[0])
-    jacobian = rows(scores).double()
-    share = scores.detach().double().softmax(1)
-    mean = (share[:, :, None] * jacobian).sum(1)
-    return jacobian.mT @ (share[:, :, None] * jacobian) - mean[:, :, None] * mean[:, None]
+        (gradient,) = torch.autograd.grad(loss.sum(), output_probe, create_graph=True)
+        return jacobian_of(gradient)
+    jacobian = jacobian_of(scores).double()
+    probability = scores.detach().double().softmax(1)
+    weighted = probability[:, :, None] * jacobian
+    mean = weighted.sum(1)
+    return jacobian.mT @ weighted - mean[:, :, None] * mean[:, None]
 
 
 def solve_dense(curvature: Tensor, gradients: Tensor, damping: float) -> Tensor:
-    """(H + damping·I)⁻¹g for the rows g of `gradients` (K, P), float64; an error unless that is positive definite.
+    """Return (H + damping·I)⁻¹g for the rows g of `gradients` (K, P), float64; raise unless it is positive definite.
 
     >>> solve_dense(torch.eye(2).double(), torch.tensor([[8.0, 4.0]]), 3.0).tolist()
     [[2.0, 1.0]]
     """
-    damped = curvature + damping * torch.eye(
-        len(curvature), dtype=curvature.dtype, device=curvature.device
-    )
-    factor, failed = torch.linalg.cholesky_ex(damped)
+    identity = torch.eye(len(curvature), dtype=curvature.dtype, device=curvature.device)
+    factor, failed = torch.linalg.cholesky_ex(curvature + damping * identity)
     if int(failed):
         raise indefinite()
     return torch.cholesky_solve(gradients.double().T, factor).T
@@ -112,7 +122,9 @@ def solve_dense(curvature: Tensor, gradients: Tensor, damping: float) -> Tensor:
 def curvature_products(
     model: Model, train: Examples, layers: Sequence[str], vectors: Tensor, curvature: Curvature
 ) -> Tensor:
-    """The curvature of the mean training loss times each row of `vectors` (K, P), float64, by differentiating twice.
+    """Return the curvature of the mean training loss times each row of `vectors` (K, P), float64.
+
+    The products come from differentiating twice (Pearlmutter, 1994); the matrix is never formed.
 
     >>> from heatproof.types import Batch
     >>> model = Model(torch.nn.Linear(1, 2, bias=False))
@@ -133,84 +145,107 @@ def curvature_products(
                 gradient = torch.autograd.grad(
                     loss, weights, create_graph=True, allow_unused=True, materialize_grads=True
                 )
-                product: Callable[[list[Tensor]], Tensor] = partial(_pull, gradient, weights)
+                product: Callable[[list[Tensor]], Tensor] = partial(
+                    _vector_jacobian_product, gradient, weights
+                )
             else:
                 product = _gauss_newton_product(scores, weights, len(train))
             for k, vector in enumerate(vectors):
-                total[k] += product(_like(vector, weights))
+                total[k] += product(_split_like(vector, weights))
     return total
 
 
 def _gauss_newton_product(
     scores: Tensor, weights: list[Tensor], n: int
 ) -> Callable[[list[Tensor]], Tensor]:
-    """v ↦ Jᵀ(diag p − ppᵀ)Jv / n; Jv is the derivative by u of uᵀJ times v, so backward passes suffice."""
-    along = torch.zeros_like(scores, requires_grad=True)
-    pulled = torch.autograd.grad(
-        scores, weights, along, create_graph=True, allow_unused=True, materialize_grads=True
+    """Return the function v ↦ Jᵀ(diag p − ppᵀ)Jv / n, with J the Jacobian of the scores by the weights.
+
+    uᵀJ is a backward pass, and it is linear in u, so the derivative of (uᵀJ)·v by u is Jv: backward passes suffice.
+    """
+    u = torch.zeros_like(scores, requires_grad=True)
+    u_jacobian = torch.autograd.grad(
+        scores, weights, u, create_graph=True, allow_unused=True, materialize_grads=True
     )
-    share = scores.detach().softmax(1)
+    probability = scores.detach().softmax(1)
 
     def product(vector: list[Tensor]) -> Tensor:
-        pushed = _pull(pulled, [along], vector).reshape(scores.shape).to(share)
-        bent = share * (pushed - (share * pushed).sum(1, keepdim=True)) / n
-        return _pull([scores], weights, [bent])
+        jacobian_vector = _vector_jacobian_product(u_jacobian, [u], vector)
+        jacobian_vector = jacobian_vector.reshape(scores.shape).to(probability)
+        mean = (probability * jacobian_vector).sum(1, keepdim=True)
+        by_scores = probability * (jacobian_vector - mean) / n
+        return _vector_jacobian_product([scores], weights, [by_scores])
 
     return product
 
 
-def _pull(outputs: Sequence[Tensor], inputs: Sequence[Tensor], along: Sequence[Tensor]) -> Tensor:
-    """The gradient by the inputs of Σ outputs·along, in one row; the graph is kept for the next vector."""
-    used = [(output, a) for output, a in zip(outputs, along, strict=True) if output.requires_grad]
-    found = torch.autograd.grad(
-        [output for output, _ in used],
+def _vector_jacobian_product(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor]
+) -> Tensor:
+    """Return the gradient of Σ outputs·vectors by all inputs, in one row; the graph is kept for the next call."""
+    used_outputs, used_vectors = [], []
+    for output, vector in zip(outputs, vectors, strict=True):
+        if output.requires_grad:
+            used_outputs.append(output)
+            used_vectors.append(vector)
+    gradients = torch.autograd.grad(
+        used_outputs,
         list(inputs),
-        [a for _, a in used],
+        used_vectors,
         retain_graph=True,
         allow_unused=True,
         materialize_grads=True,
     )
-    return torch.cat([g.reshape(-1).double() for g in found])
+    return torch.cat([gradient.reshape(-1).double() for gradient in gradients])
 
 
-def _like(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+def _split_like(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Cut a row into pieces with the shapes and types of the tensors."""
     pieces = torch.split(row, [tensor.numel() for tensor in tensors])
-    return [piece.reshape(t.shape).to(t.dtype) for piece, t in zip(pieces, tensors, strict=True)]
+    return [
+        piece.reshape(tensor.shape).to(tensor.dtype)
+        for piece, tensor in zip(pieces, tensors, strict=True)
+    ]
 
 
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor], right: Tensor, tolerance: float, iterations: int
 ) -> Tensor:
-    """The solutions (K, P) of A x = b for the rows b of `right`, side by side, each stopped by itself.
+    """Return the solutions x (K, P) of A x = b for the rows b of `right`, by conjugate gradients for each row.
 
-    `product(v)` is A applied to every row of v (K', P). The steps must bring every relative residual to the tolerance;
-    computed anew at the end, where the rounding of all products shows, it may be ten times that, or 0.001.
+    `product(v)` is A applied to every row of v (K', P). Raise unless every relative residual reaches the tolerance
+    within `iterations`. The residuals that the steps keep track of must; computed directly at the end, where the
+    rounding of all products shows, a residual may be ten times the tolerance, or 0.001.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
     >>> conjugate_gradients(lambda v: v @ matrix, matrix, 1e-9, 10).round(decimals=6).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    solution, residual, step = torch.zeros_like(right), right.clone(), right.clone()
-    size = right.norm(dim=1)
-    square = residual.square().sum(1)
+    solution = torch.zeros_like(right)
+    residual, direction = right.clone(), right.clone()
+    right_norm = right.norm(dim=1)
+    residual_square = residual.square().sum(1)
     for _ in range(iterations):
-        active = (square > (tolerance * size).square()).nonzero()[:, 0]
+        active = (residual_square > (tolerance * right_norm).square()).nonzero()[:, 0]
         if not len(active):
             break
-        direction = step[active]
-        image = product(direction)
-        bend = (direction * image).sum(1)
-        if bool((bend <= 0).any()):
+        active_direction = direction[active]
+        image = product(active_direction)
+        curvature = (active_direction * image).sum(1)
+        if bool((curvature <= 0).any()):
             raise indefinite()
-        length = (square[active] / bend)[:, None]
-        solution[active] += length * direction
-        residual[active] -= length * image
-        before, square[active] = square[active], residual[active].square().sum(1)
-        step[active] = residual[active] + (square[active] / before)[:, None] * direction
-    left = (right - product(solution)).norm(dim=1) / size.clamp(min=torch.finfo(size.dtype).tiny)
-    worst = float(left.max())
-    arrived = bool((square <= (tolerance * size).square()).all())
-    if not arrived or not worst <= max(10 * tolerance, ROUNDED_RESIDUAL):
+        step = (residual_square[active] / curvature)[:, None]
+        solution[active] += step * active_direction
+        residual[active] -= step * image
+        previous_square = residual_square[active]
+        residual_square[active] = residual[active].square().sum(1)
+        correction = (residual_square[active] / previous_square)[:, None] * active_direction
+        direction[active] = residual[active] + correction
+    tiny = torch.finfo(right_norm.dtype).tiny
+    true_residual = (right - product(solution)).norm(dim=1) / right_norm.clamp(min=tiny)
+    worst = float(true_residual.max())
+    converged = bool((residual_square <= (tolerance * right_norm).square()).all())
+    is_exact_enough = worst <= max(10 * tolerance, ROUNDED_RESIDUAL)  # false for NaN
+    if not converged or not is_exact_enough:
         raise UserError(
             f"conjugate gradients left a relative residual of {worst:.1e} after at most {iterations} iterations, "
             f"tolerance {tolerance:g}; raise damping, iterations or tolerance"
@@ -219,7 +254,7 @@ def conjugate_gradients(
 
 
 def indefinite() -> UserError:
-    """The error for a curvature that cannot be inverted."""
+    """Return the error for a curvature that cannot be inverted."""
     return UserError(
         "the damped Hessian of the training loss is not positive definite; raise damping, or use "
         "curvature='gauss_newton'"

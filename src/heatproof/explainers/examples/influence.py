@@ -1,9 +1,9 @@
-"""Which training examples lower the loss of a sample: influence functions, and TracIn along the training."""
+"""Influence functions and TracIn, which tell the training examples that lower the loss of a sample."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
@@ -37,22 +37,23 @@ from heatproof.types import STRICT, Batch
 LARGEST_SOLUTION = 2**28
 """The most numbers, examples times weights, that the solved gradients of the training set may have (1 GiB)."""
 _BLOCK = 2**25
+"""The most numbers, examples times weights, that conjugate gradients solve for together."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Influence(ByExamples):
     """∇L(x, t)ᵀ H⁻¹ ∇L(xₙ, yₙ) for every training example n and the target class t; (B, n) float32.
 
-    H is the curvature of the mean training loss plus `damping`·I, with respect to the weights of `layers`: by default
-    the last linear layer that runs. Divided by the number of examples, the value is to first order L(x, t) after
-    training without n minus L(x, t), so a positive one marks an example that helped; exactly so when the weights
-    minimise the mean loss + damping/2·‖θ‖².
+    The method of Koh and Liang (ICML 2017). H is the curvature of the mean training loss plus `damping`·I, with respect
+    to the weights of `layers`: by default the last linear layer that runs. Divided by the number of examples, the value
+    approximates to first order how much L(x, t) rises if the model is trained without n, so a positive value marks an
+    example that helped. The approximation assumes weights that minimise the mean loss + damping/2·‖θ‖².
 
-    "gauss_newton" is the curvature without the network's own second derivatives: the Hessian for the last layer, and
-    positive definite for every other; a "hessian" may be indefinite, which is an error. The solver "closed", for one
-    linear layer on vectors of at most 6144 weights, is a Cholesky factorisation in double precision; "cg" runs
-    conjugate gradients for any layers, until every relative residual is at most `tolerance`, and raises if `iterations`
-    do not suffice; "auto" takes the first where it applies.
+    "gauss_newton" is the curvature without the network's own second derivatives. It equals the Hessian for the last
+    layer, and is positive semidefinite for every layer; a "hessian" may be indefinite, which is an error. The solver
+    "closed", for one linear layer on vectors with at most 6144 weights, is a Cholesky factorisation in double
+    precision. "cg" runs conjugate gradients for any layers, until every relative residual is at most `tolerance`, and
+    raises if `iterations` do not suffice. "auto" is "closed" where that is possible, else "cg".
 
     >>> train = Batch(("a", "b"), torch.tensor([[1.0], [-1.0]]), label=torch.tensor([1, 0]))
     >>> values = Influence(train)(Model(torch.nn.Linear(1, 2)), train, torch.tensor([1, 0]), seed=0)
@@ -74,16 +75,14 @@ class Influence(ByExamples):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise unless layers, labels and shapes of the training examples fit; no pass is made."""
         check_differentiable(model, self.train, self.layers, shape, self.name)
-        if (
-            self.solver == "closed"
-            and self.layers
-            and not (len(self.layers) == 1 and is_linear(model, self.layers[0]))
-        ):
+        if not self.layers:
+            return
+        is_one_linear_layer = len(self.layers) == 1 and is_linear(model, self.layers[0])
+        if self.solver == "closed" and not is_one_linear_layer:
             raise UserError(
                 f"influence in closed form is for one linear layer, got {', '.join(self.layers)}; use solver='cg'"
             )
-        if self.layers:
-            self._check_size(model, self.layers)
+        self._check_size(model, self.layers)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Influences (B, n) on the loss at the classes `target` (B,)."""
@@ -104,7 +103,8 @@ class Influence(ByExamples):
         return (gradients.to(solved) @ solved.T).float()
 
     def _check_size(self, model: Model, layers: Sequence[str]) -> None:
-        size = sum(p.numel() for p in weights_of(model, layers).values())
+        """Raise if the solved gradients of the training set would be too large."""
+        size = sum(weight.numel() for weight in weights_of(model, layers).values())
         if size * len(self.train) > LARGEST_SOLUTION:
             raise UserError(
                 f"influence over {size:,} weights and {len(self.train)} training examples needs more than 1 GiB; "
@@ -112,10 +112,9 @@ class Influence(ByExamples):
             )
 
     def _solve(self, model: Model, layers: Sequence[str]) -> Tensor:
-        """H⁻¹∇L(xₙ, yₙ) for all training examples, (n, P)."""
-        gradients = sample_gradients(
-            model, self.train, self.train.batch, self.train.labels(self.name), layers
-        )
+        """Return H⁻¹∇L(xₙ, yₙ) for all training examples, (n, P)."""
+        labels = self.train.labels(self.name)
+        gradients = sample_gradients(model, self.train, self.train.batch, labels, layers)
         if self.solver != "cg":
             curvature = dense_curvature(model, self.train, layers, self.curvature)
             if curvature is not None:
@@ -125,53 +124,54 @@ class Influence(ByExamples):
                     f"influence in closed form needs a linear layer with one vector per sample and at most "
                     f"{LARGEST_DENSE} weights, unlike {', '.join(layers)}; use solver='cg'"
                 )
-        found = []
+
+        def damped_product(vectors: Tensor) -> Tensor:
+            product = curvature_products(model, self.train, layers, vectors, self.curvature)
+            return product + self.damping * vectors
+
+        solutions = []
         for block in torch.split(gradients, max(1, _BLOCK // gradients.shape[1])):
-            found.append(
-                conjugate_gradients(
-                    lambda v: (
-                        curvature_products(model, self.train, layers, v, self.curvature)
-                        + self.damping * v
-                    ),
-                    block.double(),
-                    self.tolerance,
-                    self.iterations,
-                ).to(gradients)
+            solution = conjugate_gradients(
+                damped_product, block.double(), self.tolerance, self.iterations
             )
-        return torch.cat(found)
+            solutions.append(solution.to(gradients))
+        return torch.cat(solutions)
 
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-def _one_each(rates: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
-    expected = max(1, len(info.data.get("checkpoints", ())))
-    if "checkpoints" in info.data and len(rates) not in (0, 1, expected):
+def _as_rates(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (value,) if is_number else value
+
+
+def _check_rates(rates: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+    """Raise unless there is one learning rate for all checkpoints or one for each."""
+    if "checkpoints" not in info.data:
+        return rates  # they are invalid themselves
+    expected = max(1, len(info.data["checkpoints"]))
+    if len(rates) not in (0, 1, expected):
         raise UserError(
             f"{len(rates)} values for {expected} checkpoints; give one for each, or one for all"
         )
     return rates
 
 
-Rates = Annotated[
-    tuple[Rate, ...],
-    BeforeValidator(
-        lambda v: (v,) if isinstance(v, int | float) and not isinstance(v, bool) else v
-    ),
-    AfterValidator(_one_each),
-]
+Rates = Annotated[tuple[Rate, ...], BeforeValidator(_as_rates), AfterValidator(_check_rates)]
 
 
 @dataclass(frozen=True, config=STRICT)
 class TracIn(ByExamples):
     """Σ_t η_t ⟨∇L_t(x, c), ∇L_t(xₙ, yₙ)⟩ over checkpoints t, for every training example n; (B, n) float32.
 
-    The gradients are those of the cross-entropy at the target class c, with the weights of checkpoint t, by the weights
-    of `layers`: by default the last linear layer that runs. A positive value marks an example whose training steps
-    lowered the sample's loss. `checkpoints` are state dicts or paths of `.pt` or `.safetensors` files, and the model's
-    current weights when there are none; `learning_rates` η are one for each, one for all, or 1.
+    The method of Pruthi et al. (NeurIPS 2020). The gradients are those of the cross-entropy at the target class c, with
+    the weights of checkpoint t, with respect to the weights of `layers`: by default the last linear layer that runs. A
+    positive value marks an example whose training steps lowered the sample's loss. `checkpoints` are state dicts or
+    paths of `.pt` or `.safetensors` files; without any, the model's current weights are used. `learning_rates` η are
+    one per checkpoint, one for all, or 1.
 
-    The training set's gradients are kept between calls up to 1 GiB, and computed anew in every call beyond that.
+    The gradients of the training set are cached between calls if they fit into 1 GiB.
 
     >>> train = Batch(("a", "b"), torch.tensor([[1.0], [-1.0]]), label=torch.tensor([1, 0]))
     >>> values = TracIn(train)(Model(torch.nn.Linear(1, 2)), train, torch.tensor([1, 0]), seed=0)
@@ -198,32 +198,36 @@ class TracIn(ByExamples):
         check_differentiable(model, self.train, self.layers, batch.x.shape[1:], self.name)
         layers = self.layers or (head(model, self.train),)
         total = torch.zeros(len(batch), len(self.train), dtype=torch.float64, device=model.device)
-        for rate, checkpoint in self._visits():
+        for rate, checkpoint in self._rated_checkpoints():
             state: State = {} if checkpoint is None else checkpoint.weights(model)
-            own = sample_gradients(model, self.train, batch, target, layers, state)
-            others = self._training_gradients(model, layers, checkpoint, state)
-            total += rate * torch.cat([own @ rows.T for rows in others], 1)
+            gradients = sample_gradients(model, self.train, batch, target, layers, state)
+            training_gradients = self._training_gradients(model, layers, checkpoint, state)
+            products = [gradients @ rows.T for rows in training_gradients]
+            total += rate * torch.cat(products, 1)
         return total.float()
 
-    def _visits(self) -> Iterable[tuple[float, Checkpoint | None]]:
-        visits: Sequence[Checkpoint | None] = self.checkpoints or (None,)
+    def _rated_checkpoints(self) -> Iterable[tuple[float, Checkpoint | None]]:
+        """Return the learning rate and the checkpoint of every term; None is the model's current weights."""
+        checkpoints: Sequence[Checkpoint | None] = self.checkpoints or (None,)
         rates = self.learning_rates or (1.0,)
-        return zip(rates * len(visits) if len(rates) == 1 else rates, visits, strict=True)
+        if len(rates) == 1:
+            rates = rates * len(checkpoints)
+        return zip(rates, checkpoints, strict=True)
 
     def _training_gradients(
         self, model: Model, layers: Sequence[str], checkpoint: Checkpoint | None, state: State
     ) -> Iterable[Tensor]:
-        """The gradients of the training examples (≤ rows, P), a few at a time."""
+        """Return the gradients of the training examples (≤ rows, P), a few at a time; cached if they are small."""
         labels = self.train.labels(self.name)
 
-        def made() -> Iterator[Tensor]:
+        def compute() -> Iterator[Tensor]:
             for rows in slices(len(self.train), model.rows):
-                yield sample_gradients(
-                    model, self.train, self.train.batch[rows], labels[rows], layers, state
-                )
+                part = self.train.batch[rows]
+                yield sample_gradients(model, self.train, part, labels[rows], layers, state)
 
         weights = weights_of(model, layers).values()
-        if len(self.train) * sum(p.numel() * p.element_size() for p in weights) > KEPT_BYTES:
-            return made()
+        size = sum(weight.numel() * weight.element_size() for weight in weights)
+        if len(self.train) * size > KEPT_BYTES:
+            return compute()
         key = ("gradients", tuple(layers), checkpoint)
-        return self.train.remember(model, key, lambda: tuple(made()))
+        return self.train.remember(model, key, lambda: tuple(compute()))

@@ -1,6 +1,6 @@
-"""The gradient of each sample's loss with respect to the weights of some layers, what influence and TracIn compare.
+"""Gradients of each sample's loss with respect to the weights of some layers, for influence functions and TracIn.
 
-The loss is cross-entropy. The weights of a `Model` are frozen and stay so; other tensors take their place in a pass.
+The loss is cross-entropy. The weights of a `Model` stay frozen; other tensors replace them in a pass.
 """
 
 from __future__ import annotations
@@ -40,29 +40,28 @@ class _Network(nn.Module):
         self.model = model
 
     def forward(self, inputs: Tensor, aux: Mapping[str, Tensor]) -> Tensor:
-        with self.net.register_forward_hook(
-            lambda *_: None
-        ):  # a watched network is never run compiled
+        # A hook makes the model run the network itself, not a compiled copy, in which weights cannot be replaced.
+        with self.net.register_forward_hook(lambda *_: None):
             return self.model.logits(inputs, aux)
 
 
 def class_scores(model: Model, batch: Batch, weights: State) -> Tensor:
-    """Class scores (B, classes) with some of the model's weights or buffers replaced, differentiable by them.
+    """Return class scores (B, classes) with some of the model's weights or buffers replaced, differentiable by them.
 
     >>> model = Model(nn.Linear(2, 2))
     >>> class_scores(model, Batch(("a",), torch.ones(1, 2)), {"weight": torch.zeros(2, 2), "bias": torch.ones(2)})
     tensor([[1., 1.]])
     """
-    moved = batch.to(model.device)
+    batch = batch.to(model.device)
     # Token ids go in as they are, so that the weights of an embedding take part.
-    inputs = model.inputs(moved).detach() if moved.x.is_floating_point() else moved.x
+    inputs = model.inputs(batch).detach() if batch.x.is_floating_point() else batch.x
     replaced = {f"net.{name}": value for name, value in weights.items()}
-    scores: Tensor = functional_call(_Network(model), replaced, (inputs, moved.aux))
+    scores: Tensor = functional_call(_Network(model), replaced, (inputs, batch.aux))
     return scores
 
 
 def head(model: Model, train: Examples) -> str:
-    """The path of the last linear layer that runs in a pass, found with one training example.
+    """Return the path of the last linear layer that runs, found in a pass of one training example.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> head(Model(net), Examples(Batch(("a",), torch.zeros(1, 3))))
@@ -72,13 +71,12 @@ def head(model: Model, train: Examples) -> str:
 
 
 def _last_linear(model: Model, sample: Batch) -> str:
+    """Return the path of the last linear layer that runs in a pass of the sample."""
     ran: list[str] = []
-    linear = _linear_layers(model)
     with torch.no_grad(), ExitStack() as hooks:
-        for path, layer in linear.items():
-            hooks.enter_context(
-                layer.register_forward_pre_hook(lambda *_, path=path: ran.append(path))
-            )
+        for path, layer in _linear_layers(model).items():
+            hook = layer.register_forward_pre_hook(lambda *_, path=path: ran.append(path))
+            hooks.enter_context(hook)
         class_scores(model, sample, {})
     if not ran:
         raise _no_linear(model)
@@ -108,39 +106,43 @@ def check_differentiable(
 
 
 def weights_of(model: Model, layers: Sequence[str]) -> dict[str, Tensor]:
-    """The floating-point weights of some layers by their names in the network, each once.
+    """Return the floating-point weights of some layers by their names in the network; shared weights come once.
 
     >>> list(weights_of(Model(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))), ["1"]))
     ['1.weight', '1.bias']
     """
-    found: dict[str, Tensor] = {}
-    known: set[int] = set()
+    weights: dict[str, Tensor] = {}
+    seen: set[int] = set()
     for path in layers:
         layer = model.module if path == EVERY_LAYER else model.layer(path)
         prefix = "" if path in ("", EVERY_LAYER) else f"{path}."
-        own = {
-            f"{prefix}{name}": p for name, p in layer.named_parameters() if p.is_floating_point()
+        layer_weights = {
+            f"{prefix}{name}": weight
+            for name, weight in layer.named_parameters()
+            if weight.is_floating_point()
         }
-        if not own:
+        if not layer_weights:
             raise UserError(f"layer {path!r} of {model.name} has no weights to differentiate by")
-        found |= {name: p for name, p in own.items() if id(p) not in known}
-        known |= {id(p) for p in own.values()}
-    return found
+        for name, weight in layer_weights.items():
+            if id(weight) not in seen:
+                weights[name] = weight
+                seen.add(id(weight))
+    return weights
 
 
 def parts(model: Model, batch: Batch, target: Tensor) -> Iterator[tuple[Batch, Tensor]]:
-    """The samples and their classes on the model's device, at most `model.rows` at a time."""
+    """Yield the samples and their classes on the model's device, at most `model.rows` at a time."""
     for rows in slices(len(batch), model.rows):
         yield batch[rows].to(model.device), target[rows].to(model.device)
 
 
 def training_parts(model: Model, train: Examples, what: str) -> Iterator[tuple[Batch, Tensor]]:
-    """The training examples and their labels, at most `model.rows` at a time."""
+    """Yield the training examples and their labels, at most `model.rows` at a time; `what` is the method's name."""
     return parts(model, train.batch, train.labels(what))
 
 
 def losses(scores: Tensor, target: Tensor, model: Model, train: Examples) -> Tensor:
-    """Cross-entropy (B,) of class scores; an error when a label is beyond the outputs."""
+    """Return the cross-entropy (B,) of class scores; raise for a label beyond the outputs."""
     highest = int(target.max())
     if highest >= scores.shape[1]:
         raise _beyond(highest, scores.shape[1], model, train)
@@ -155,7 +157,7 @@ def sample_gradients(
     layers: Sequence[str],
     state: State | None = None,
 ) -> Tensor:
-    """∇_θ of each sample's loss at its class `target` (B,), as rows (B, P) in the order of `weights_of(model, layers)`.
+    """Return ∇_θ of each sample's loss at its class `target` (B,), (B, P) in the order of `weights_of(model, layers)`.
 
     `state` holds other weights, such as a checkpoint's. For linear layers on vectors (B, d) a row is the outer product
     of the loss' gradient by the layer's output and the layer's input, for all samples in one pass; for any other layer
@@ -169,129 +171,144 @@ def sample_gradients(
     chosen = weights_of(model, layers)
     rows = []
     for part, classes in parts(model, batch, target):
-        found = _linear_gradients(model, train, part, classes, layers, state or {})
-        rows.append(
-            _one_by_one(model, train, part, classes, chosen, state or {})
-            if found is None
-            else found
-        )
+        gradients = _linear_gradients(model, train, part, classes, layers, state or {})
+        if gradients is None:
+            gradients = _one_by_one(model, train, part, classes, chosen, state or {})
+        rows.append(gradients)
     return torch.cat(rows)
 
 
 class Probe(NamedTuple):
-    """One call of a linear layer in a pass: its input (B, d), and a zero added to its output, to differentiate by."""
+    """One call of a layer: its input (B, d), and a zero tensor added to its output, to differentiate by.
+
+    The gradient by `output_probe` is the gradient by the output, also if the network changes that in place.
+    """
 
     path: str
-    taken: Tensor
-    added: Tensor
+    layer_input: Tensor
+    output_probe: Tensor
 
 
-def probed(
+def probed_scores(
     model: Model, batch: Batch, layers: Sequence[str], state: State
 ) -> tuple[Tensor, list[Probe]]:
-    """Class scores, differentiable by a probe at every call of the given layers.
+    """Return class scores, and a probe of every call of the given layers that they can be differentiated by.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    >>> scores, probes = probed(Model(net), Batch(("a",), torch.ones(1, 3)), ["1"], {})
-    >>> scores.shape, probes[0].taken.shape, probes[0].added.tolist()
+    >>> scores, probes = probed_scores(Model(net), Batch(("a",), torch.ones(1, 3)), ["1"], {})
+    >>> scores.shape, probes[0].layer_input.shape, probes[0].output_probe.tolist()
     (torch.Size([1, 2]), torch.Size([1, 4]), [[0.0, 0.0]])
     """
-    seen: list[Probe] = []
+    probes: list[Probe] = []
 
-    def keep(path: str) -> Any:
+    def add_probe_to(path: str) -> Any:
         def hook(
             _: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor
         ) -> Tensor:
-            added = torch.zeros_like(output, requires_grad=True)
-            seen.append(Probe(path, (*args, *kwargs.values())[0], added))
-            return output + added
+            layer_input = (*args, *kwargs.values())[0]
+            output_probe = torch.zeros_like(output, requires_grad=True)
+            probes.append(Probe(path, layer_input, output_probe))
+            return output + output_probe
 
         return hook
 
     with torch.enable_grad(), ExitStack() as hooks:
         for path in layers:
-            hooks.enter_context(
-                model.layer(path).register_forward_hook(keep(path), with_kwargs=True)
-            )
-        return class_scores(model, batch, state), seen
+            hook = model.layer(path).register_forward_hook(add_probe_to(path), with_kwargs=True)
+            hooks.enter_context(hook)
+        return class_scores(model, batch, state), probes
 
 
 def on_vectors(model: Model, layers: Sequence[str], probes: Sequence[Probe], n: int) -> bool:
-    """Whether every layer ran, and only on one vector per sample (B, d), and shares its weights with no other layer."""
-    names = [id(p) for _, p in model.module.named_parameters(remove_duplicate=False)]
-    alone = all(names.count(id(p)) == 1 for p in weights_of(model, layers).values())
-    ran = {probe.path for probe in probes} == set(layers)
-    return (
-        alone
-        and ran
-        and all(p.taken.ndim == 2 and p.added.ndim == 2 and len(p.taken) == n for p in probes)
+    """Return whether every layer ran, only on one vector (B, d) per sample, and shares its weights with no other layer.
+
+    Then its gradients are outer products. `n` is the number of samples in the pass.
+    """
+    all_weights = [
+        id(weight) for _, weight in model.module.named_parameters(remove_duplicate=False)
+    ]
+    shares_no_weights = all(
+        all_weights.count(id(weight)) == 1 for weight in weights_of(model, layers).values()
+    )
+    all_ran = {probe.path for probe in probes} == set(layers)
+    if not shares_no_weights or not all_ran:
+        return False
+    return all(
+        probe.layer_input.ndim == 2 and probe.output_probe.ndim == 2 and len(probe.layer_input) == n
+        for probe in probes
     )
 
 
 def is_linear(model: Model, path: str) -> bool:
-    """Whether a layer is an `nn.Linear`, and nothing derived from it."""
+    """Return whether a layer is an `nn.Linear`, and not of a class derived from it."""
     return path != EVERY_LAYER and type(model.layer(path)) is nn.Linear
 
 
 def _linear_gradients(
     model: Model, train: Examples, batch: Batch, target: Tensor, layers: Sequence[str], state: State
 ) -> Tensor | None:
-    """Gradients (B, P) by outer products, or None where that is not what they are."""
+    """Return the gradients (B, P) by outer products, or None if the layers are not linear layers on vectors."""
     if len(set(layers)) != len(layers) or not all(is_linear(model, path) for path in layers):
         return None
-    scores, probes = probed(model, batch, layers, state)
+    scores, probes = probed_scores(model, batch, layers, state)
     if not on_vectors(model, layers, probes, len(batch)):
         return None
     with torch.enable_grad():
         total = losses(scores, target, model, train).sum()
-    gradients = torch.autograd.grad(
-        total, [p.added for p in probes], allow_unused=True, materialize_grads=True
+    by_output = torch.autograd.grad(
+        total,
+        [probe.output_probe for probe in probes],
+        allow_unused=True,
+        materialize_grads=True,
     )
     columns = []
     for path in layers:
-        calls = [
-            (g, p.taken.detach()) for g, p in zip(gradients, probes, strict=True) if p.path == path
-        ]
-        columns.append(
-            torch.stack([g[:, :, None] * taken[:, None] for g, taken in calls]).sum(0).flatten(1)
-        )
+        # A layer that runs several times sums the gradients of its calls.
+        by_weight, by_bias = [], []
+        for gradient, probe in zip(by_output, probes, strict=True):
+            if probe.path == path:
+                by_weight.append(gradient[:, :, None] * probe.layer_input.detach()[:, None])
+                by_bias.append(gradient)
+        columns.append(torch.stack(by_weight).sum(0).flatten(1))
         if model.layer(path).bias is not None:
-            columns.append(torch.stack([g for g, _ in calls]).sum(0))
+            columns.append(torch.stack(by_bias).sum(0))
     return torch.cat(columns, 1)
 
 
 def _one_by_one(
     model: Model, train: Examples, batch: Batch, target: Tensor, chosen: State, state: State
 ) -> Tensor:
+    """Return the gradients (B, P) by the `chosen` weights, with a pass for every sample."""
     leaves = leaves_of(chosen, state)
+    weights = list(leaves.values())
     rows = []
     for i in range(len(batch)):
+        sample = slice(i, i + 1)
         with torch.enable_grad():
-            scores = class_scores(model, batch[i : i + 1], {**state, **leaves})
-            loss = losses(scores, target[i : i + 1], model, train).sum()
-        found = (
-            torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-            if loss.requires_grad
-            else [None]
-        )
-        if all(g is None for g in found):
+            scores = class_scores(model, batch[sample], {**state, **leaves})
+            loss = losses(scores, target[sample], model, train).sum()
+        gradients: Sequence[Tensor | None] = [None] * len(weights)
+        if loss.requires_grad:
+            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        if all(gradient is None for gradient in gradients):
             names = ", ".join(list(leaves)[:3])
             raise UserError(
                 f"the output of {model.name} does not depend on {names}; name layers that run in a pass"
             )
-        pairs = zip(found, leaves.values(), strict=True)
-        rows.append(
-            torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs])
-        )
+        row = []
+        for gradient, weight in zip(gradients, weights, strict=True):
+            row.append((torch.zeros_like(weight) if gradient is None else gradient).reshape(-1))
+        rows.append(torch.cat(row))
     return torch.stack(rows)
 
 
 def leaves_of(chosen: State, state: State) -> dict[str, Tensor]:
-    """Copies of the chosen weights, or of their values in `state`, that a gradient can be taken by."""
-    return {
-        name: state.get(name, p).detach().to(p).clone().requires_grad_()
-        for name, p in chosen.items()
-    }
+    """Return differentiable copies of the chosen weights, with their values in `state` if they are there."""
+    leaves = {}
+    for name, weight in chosen.items():
+        value = state.get(name, weight).detach().to(weight)
+        leaves[name] = value.clone().requires_grad_()
+    return leaves
 
 
 def _linear_layers(model: Model) -> dict[str, nn.Module]:

@@ -1,4 +1,4 @@
-"""SimplEx and representation similarity: training examples near a sample in the space of a layer."""
+"""SimplEx and representation similarity, which find training examples close to a sample in the space of a layer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from heatproof.models.layers import activations
 from heatproof.models.smoothed import Smoothed
 from heatproof.types import STRICT, Batch
 
-_STEPS = 30
+_STEPS_PER_EXAMPLE = 30
 
 
 class _ByLayer(ByExamples):
-    """What is compared are the outputs of a layer."""
+    """Base class of methods that compare the outputs of a layer."""
 
     name: ClassVar[str]
     requires = ("layers",)
@@ -41,10 +41,10 @@ class _ByLayer(ByExamples):
 class SimplEx(_ByLayer):
     """argmin over w ≥ 0, Σw = 1 of ‖h(x) − Σₙ wₙ h(xₙ)‖²: a sample as a mixture of training examples; (B, n) float32.
 
-    h is the output of `layer`, flattened, or what enters the last linear layer when none is named. It is solved to its
-    optimum: a duality gap above `tolerance`, relative to the mean squared distance of the examples from the sample, is
-    an error. With more examples than dimensions many mixtures may be equally good; `ridge`, in the same unit, adds
-    ridge·‖w‖², and so picks the most even of them.
+    The method of Crabbé et al. (NeurIPS 2021). h is the flattened output of `layer`, or by default the input of the
+    last linear layer. The problem is solved to its optimum: a duality gap above `tolerance`, relative to the mean
+    squared distance of the examples from the sample, is an error. With more examples than dimensions many mixtures may
+    be equally good; `ridge`, in the same unit, adds ridge·‖w‖² and so picks the most even one.
 
     >>> train = Batch(("a", "b", "c"), torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
     >>> sample = Batch(("x",), torch.tensor([[0.5, 0.0]]))
@@ -60,8 +60,8 @@ class SimplEx(_ByLayer):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Weights (B, n); the classes do not matter."""
-        own, others = representations(model, self.train, self.layer, batch, self.name)
-        weights, gap = simplex_weights(others, own, self.ridge)
+        samples, examples = representations(model, self.train, self.layer, batch, self.name)
+        weights, gap = simplex_weights(examples, samples, self.ridge)
         worst = float(gap.max())
         if not worst <= self.tolerance:
             raise UserError(
@@ -75,8 +75,8 @@ class SimplEx(_ByLayer):
 class RepresentationSimilarity(_ByLayer):
     """The cosine between h(x) and h(xₙ), or with "dot" their product h(x)ᵀh(xₙ), per training example; (B, n) float32.
 
-    h is the output of `layer`, flattened, or what enters the last linear layer when none is named. A representation of
-    zeros has no direction, and a cosine of 0 with every other.
+    h is the flattened output of `layer`, or by default the input of the last linear layer. A representation of zeros
+    has no direction; its cosine with every other is 0.
 
     >>> train = Batch(("a", "b"), torch.tensor([[1.0, 0.0], [3.0, 4.0]]))
     >>> sample = Batch(("x",), torch.tensor([[2.0, 0.0]]))
@@ -91,10 +91,10 @@ class RepresentationSimilarity(_ByLayer):
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Similarities (B, n); the classes do not matter."""
-        own, others = representations(model, self.train, self.layer, batch, self.name)
+        samples, examples = representations(model, self.train, self.layer, batch, self.name)
         if self.metric == "cosine":
-            own, others = F.normalize(own, dim=1), F.normalize(others, dim=1)
-        return (own @ others.T).float()
+            samples, examples = F.normalize(samples, dim=1), F.normalize(examples, dim=1)
+        return (samples @ examples.T).float()
 
 
 def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int], what: str) -> None:
@@ -115,63 +115,67 @@ def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int],
 def representations(
     model: Model, train: Examples, layer: str, batch: Batch, what: str
 ) -> tuple[Tensor, Tensor]:
-    """h of the samples (B, d) and of the training examples (n, d), float64; the latter are kept between calls.
+    """Return h of the samples (B, d) and of the training examples (n, d), float64; the latter are cached.
+
+    `layer` is empty for the input of the last linear layer; `what` is the name of the method.
 
     >>> train = Examples(Batch(("a", "b"), torch.zeros(2, 3)))
-    >>> own, others = representations(Model(nn.Linear(3, 5)), train, "", Batch(("x",), torch.ones(1, 3)), "mine")
-    >>> own.tolist(), others.shape
+    >>> samples, examples = representations(Model(nn.Linear(3, 5)), train, "", Batch(("x",), torch.ones(1, 3)), "mine")
+    >>> samples.tolist(), examples.shape
     ([[1.0, 1.0, 1.0]], torch.Size([2, 3]))
     """
     check_layer(model, train, layer, batch.x.shape[1:], what)
     path = layer or head(model, train)
-    entering = not layer
-    others = train.remember(
-        model, ("representations", layer), lambda: activations(model, train.batch, path, entering)
+    reads_input = not layer
+    examples = train.remember(
+        model,
+        ("representations", layer),
+        lambda: activations(model, train.batch, path, reads_input),
     )
-    own = activations(model, batch, path, entering)
-    if own.shape[1:] != others.shape[1:]:
+    samples = activations(model, batch, path, reads_input)
+    if samples.shape[1:] != examples.shape[1:]:
         raise UserError(
-            f"layer {path!r} of {model.name} gives {tuple(own.shape[1:])} for the samples but "
-            f"{tuple(others.shape[1:])} for the training examples, so {what} cannot compare them; "
+            f"layer {path!r} of {model.name} gives {tuple(samples.shape[1:])} for the samples but "
+            f"{tuple(examples.shape[1:])} for the training examples, so {what} cannot compare them; "
             "name a layer behind the pooling"
         )
-    return own.flatten(1).double(), others.flatten(1).double()
+    return samples.flatten(1).double(), examples.flatten(1).double()
 
 
 def simplex_weights(points: Tensor, targets: Tensor, ridge: float = 1e-7) -> tuple[Tensor, Tensor]:
-    """The mixtures (B, n) of `points` (n, d) nearest to each of `targets` (B, d), and their duality gaps (B,).
+    """Return the mixtures (B, n) of `points` (n, d) nearest to each of `targets` (B, d), and their duality gaps (B,).
 
     Minimised is ½wᵀGw over the simplex with G = (points − target)(points − target)ᵀ/s + ridge·I, s the mean squared
     distance. The gap wᵀGw − minₙ (Gw)ₙ bounds how far the value is from the minimum.
 
-    The objective is homogeneous, so w ∝ u where u ≥ 0 minimises ½uᵀ(G + 11ᵀ)u − Σu: with the Cholesky factor L of
-    G + 11ᵀ these are the non-negative least squares ‖Lᵀu − L⁻¹1‖², which an active set solves exactly.
+    The objective is homogeneous, so w ∝ u where u ≥ 0 minimises ½uᵀ(G + 11ᵀ)u − Σu. With the Cholesky factor L of
+    G + 11ᵀ this is the non-negative least squares problem ‖Lᵀu − L⁻¹1‖², which an active set method solves exactly.
 
     >>> weights, gap = simplex_weights(torch.eye(3).double(), torch.tensor([[0.2, 0.3, 0.5]]).double())
     >>> weights.round(decimals=4).tolist(), bool(gap < 1e-12)
     ([[0.2, 0.3, 0.5]], True)
     """
-    # Around their mean, products lose no digits to the distance from the origin, and s is the sum of two squares.
+    # Relative to their mean, products lose no digits to the distance from the origin, and s is the sum of two squares:
+    # of the points around their mean (`spread`), and of the target.
     centre = points.double().mean(0)
-    around = points.double() - centre
-    products, spread, ones = (
-        around @ around.T,
-        around.square().sum(1).mean(),
-        torch.ones_like(around[:, :1]),
-    )
+    centred = points.double() - centre
+    products = centred @ centred.T
+    spread = centred.square().sum(1).mean()
+    ones = torch.ones_like(centred[:, :1])
+    tiny = torch.finfo(torch.float64).tiny
+    max_steps = _STEPS_PER_EXAMPLE * len(points)
     weights, gaps = [], []
     for target in targets.double() - centre:
-        cross, square = around @ target, target.square().sum()
-        gram = products - cross[:, None] - cross + square
-        gram /= (spread + square).clamp(min=torch.finfo(torch.float64).tiny)
+        cross = centred @ target
+        target_square = target.square().sum()
+        gram = products - cross[:, None] - cross + target_square
+        gram /= (spread + target_square).clamp(min=tiny)
         gram.diagonal().add_(ridge)
         factor = torch.linalg.cholesky(gram + 1)
         right = torch.linalg.solve_triangular(factor, ones, upper=False)[:, 0]
-        solution, _ = nnls(
-            factor.T.cpu().numpy(), right.cpu().numpy(), maxiter=_STEPS * len(points)
-        )
-        found = torch.from_numpy(solution / solution.sum()).to(gram)
-        image = gram @ found
-        weights.append(found)
-        gaps.append(found @ image - image.min())
+        solution, _ = nnls(factor.T.cpu().numpy(), right.cpu().numpy(), maxiter=max_steps)
+        weight = torch.from_numpy(solution / solution.sum()).to(gram)
+        gradient = gram @ weight
+        weights.append(weight)
+        gaps.append(weight @ gradient - gradient.min())
     return torch.stack(weights), torch.stack(gaps)

@@ -1,4 +1,4 @@
-"""Training examples as a parameter: a set of samples that example-based explainers carry with them."""
+"""Training examples as a parameter of explainers: a set of samples with labels, loaded once."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from heatproof.models import Model
 from heatproof.types import Batch, Explainer
 
 KEPT_BYTES = 2**30
-"""How much of what a model makes of the examples is kept for the next call, at most."""
+"""The most bytes of representations and gradients that are cached for one set of examples."""
 
 _OPTIONS = ("source", "limit", "size", "resize", "shape", "name", "split", "label")
 _PADDED = ("mask", "attention_mask")
-_PLACE = 0x9E3779B97F4A7C15 - (1 << 64)
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
+"""2⁶⁴ / φ as a signed integer, whose multiples are spread evenly (Fibonacci hashing)."""
 _T = TypeVar("_T")
 
 
 class Examples:
-    """Training samples with their labels, `batch` on the CPU, for explainers that say which of them matter.
+    """Training samples with their labels, `batch` on the CPU, for explainers that tell which of them matter.
 
-    Two sets are equal when ids, values and labels are. The text form is short and names the content, so that a manifest
-    can store it. What a model makes of the examples (representations, gradients) may be kept here between calls, for one
-    model at a time, up to 1 GiB, until its weights change; no result shows it.
+    Two sets are equal if their ids, values and labels are. The text form is short and contains a digest, so that a
+    manifest can store it. Representations and gradients of the examples may be cached here between calls (`remember`),
+    for one model at a time, up to 1 GiB, until its weights change.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3), label=torch.tensor([0, 1]))
     >>> Examples(batch, name="pairs")
@@ -50,47 +51,45 @@ class Examples:
             raise UserError(f"Examples(...) needs a heatproof.Batch, got {type(batch).__name__}")
         if not len(batch):
             raise UserError(f"the training examples {name!r} are empty")
-        self.batch = Batch(
-            batch.ids, _own(batch.x), {k: _own(v) for k, v in batch.aux.items()}, _own(batch.label)
-        )
+        aux = {key: _copy(value) for key, value in batch.aux.items()}
+        self.batch = Batch(batch.ids, _copy(batch.x), aux, _copy(batch.label))
         self.name = name
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._kept_for: ReferenceType[Model] | None = None
+        self._cache: OrderedDict[Hashable, Any] = OrderedDict()
+        self._cached_model: ReferenceType[Model] | None = None
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of ids, values, auxiliary tensors and labels, with their types and shapes."""
-        digest = hashlib.sha256(repr(self.batch.ids).encode())
-        for name, tensor in sorted(
-            {"": self.batch.x, "|label": self.batch.label, **self.batch.aux}.items()
-        ):
-            if tensor is not None:
-                digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-                digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        """The sha256 of ids, values, auxiliary tensors and labels, with their types and shapes."""
+        return self._digest(_bytes_of)
 
     @cached_property
     def name_digest(self) -> str:
-        """A short digest for names that is the same on every processor.
+        """A digest for names that is the same on every processor.
 
         The last bits of a float may depend on the machine that computed it, and a run must keep its name when it is
         resumed elsewhere. So float tensors enter with the mean and the standard deviation of each sample to four
         significant digits; ids, whole numbers, types and shapes enter as they are.
         """
+        return self._digest(
+            lambda tensor: (
+                _rounded_moments(tensor).encode()
+                if tensor.is_floating_point()
+                else _bytes_of(tensor)
+            )
+        )
+
+    def _digest(self, content: Callable[[Tensor], bytes]) -> str:
+        """Return the sha256 of the ids and of the `content` of all tensors, with their types and shapes."""
         digest = hashlib.sha256(repr(self.batch.ids).encode())
         tensors = {"": self.batch.x, "|label": self.batch.label, **self.batch.aux}
         for name, tensor in sorted(tensors.items()):
-            if tensor is None:
-                continue
-            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-            if tensor.is_floating_point():
-                digest.update(_rounded_moments(tensor).encode())
-            else:
-                digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+            if tensor is not None:
+                digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+                digest.update(content(tensor))
         return digest.hexdigest()
 
     def labels(self, method: str) -> Tensor:
-        """The classes (n,) int64, or an error that says which method needs them."""
+        """Return the classes (n,) int64; raise for examples without labels, which `method` needs."""
         label = self.batch.label
         if label is None:
             raise UserError(
@@ -106,16 +105,19 @@ class Examples:
 
     def check_shape(self, shape: Sequence[int]) -> None:
         """Raise unless samples of `shape` are like the examples; padded ones may differ in their number of elements."""
-        own, other = tuple(self.batch.x.shape[1:]), tuple(shape)
-        padded = any(name in self.batch.aux for name in _PADDED)
-        if own != other and not (padded and len(own) == len(other) and own[1:] == other[1:]):
-            raise UserError(
-                f"the training examples {self.name!r} have shape {own}, but the samples to explain have {other}; "
-                "prepare both the same way"
-            )
+        expected, got = tuple(self.batch.x.shape[1:]), tuple(shape)
+        if expected == got:
+            return
+        is_padded = any(name in self.batch.aux for name in _PADDED)
+        if is_padded and len(expected) == len(got) and expected[1:] == got[1:]:
+            return
+        raise UserError(
+            f"the training examples {self.name!r} have shape {expected}, but the samples to explain have {got}; "
+            "prepare both the same way"
+        )
 
     def remember(self, model: Model, key: Hashable, make: Callable[[], _T]) -> _T:
-        """`make()`, or what it gave for this model, key and weights the last time.
+        """Return `make()`, or the cached value of an earlier call with the same model, weights and key.
 
         >>> examples = Examples(Batch(("a",), torch.ones(1, 2)))
         >>> model = Model(torch.nn.Linear(2, 2))
@@ -123,19 +125,20 @@ class Examples:
         >>> first is examples.remember(model, "zeros", lambda: torch.zeros(3))
         True
         """
-        if self._kept_for is None or self._kept_for() is not model:
-            self._kept.clear()
-            self._kept_for = ref(model)
-        full = (key, str(model.device), model.precision, _weights(model))
-        if full in self._kept:
-            self._kept.move_to_end(full)
-            found: _T = self._kept[full]
-            return found
+        if self._cached_model is None or self._cached_model() is not model:
+            self._cache.clear()
+            self._cached_model = ref(model)
+        full_key = (key, str(model.device), model.precision, _weights_checksum(model))
+        if full_key in self._cache:
+            self._cache.move_to_end(full_key)
+            cached: _T = self._cache[full_key]
+            return cached
         value = make()
-        if _bytes(value) <= KEPT_BYTES:
-            self._kept[full] = value
-            while sum(map(_bytes, self._kept.values())) > KEPT_BYTES:
-                self._kept.popitem(last=False)
+        if _byte_count(value) <= KEPT_BYTES:
+            self._cache[full_key] = value
+            # The least recently used values go first.
+            while sum(map(_byte_count, self._cache.values())) > KEPT_BYTES:
+                self._cache.popitem(last=False)
         return value
 
     def __len__(self) -> int:
@@ -154,7 +157,7 @@ class Examples:
         return self.name
 
     def __reduce__(self) -> tuple[type[Examples], tuple[Batch, str]]:
-        return Examples, (self.batch, self.name)  # what is kept belongs to a model of this process
+        return Examples, (self.batch, self.name)  # the cache belongs to a model of this process
 
 
 def open_examples(
@@ -170,10 +173,10 @@ def open_examples(
     folder: str | Path | None = None,
     allow_code: bool = False,
 ) -> Examples:
-    """Examples from a data name or path, or from anything that `open_data` takes.
+    """Load examples from a data name or path, or from anything that `open_data` takes.
 
-    `limit` takes that many, chosen by a hash of their ids, for training files are often sorted by class. A relative
-    path is relative to `folder` where given; the other parameters are those of `open_data`.
+    `limit` takes that many, chosen by a hash of their ids, because training files are often sorted by class. A relative
+    path is relative to `folder` if that is given; the other parameters are those of `open_data`.
 
     >>> open_examples((torch.zeros(20, 3), torch.arange(20)), limit=4, name="few").batch.ids
     ('0006', '0010', '0017', '0018')
@@ -202,9 +205,10 @@ def open_examples(
 
 
 def examples(value: Any, *, folder: str | Path | None = None, allow_code: bool = False) -> Any:
-    """Examples from a `Batch`, a data name or path, `{source: path, limit: 200}`, a `Data` or tensors (x, label).
+    """Load examples from a `Batch`, a data name or path, `{source: path, limit: 200}`, a `Data` or tensors (x, label).
 
-    Relative paths are relative to `folder`; names that run code need `allow_code`.
+    Relative paths are relative to `folder`; names that run code need `allow_code`. Any other value is returned as it
+    is, for pydantic to reject.
 
     >>> examples(Batch(("a",), torch.zeros(1, 3)))
     Examples(1 of train, 6f0bf9e6)
@@ -229,17 +233,21 @@ ExamplesField = Annotated[Examples, BeforeValidator(examples)]
 
 
 class ByExamples(Explainer):
-    """What explainers by training examples have in common; none of them draws random numbers."""
+    """Base class of explainers by training examples; none of them draws random numbers."""
 
     kind: ClassVar[Literal["example"]] = "example"
 
 
-def _own(tensor: Any) -> Any:
+def _copy(tensor: Any) -> Any:
     return None if tensor is None else tensor.detach().cpu().contiguous().clone()
 
 
+def _bytes_of(tensor: Tensor) -> bytes:
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
 def _rounded_moments(tensor: Tensor) -> str:
-    """Mean and standard deviation of each sample, to four significant digits."""
+    """Return mean and standard deviation of each sample as text, to four significant digits."""
     rows = tensor.reshape(len(tensor), -1).double()
     if not rows.shape[1]:
         return ""
@@ -247,23 +255,25 @@ def _rounded_moments(tensor: Tensor) -> str:
     return " ".join(f"{value:.3e}" for value in moments.flatten().tolist())
 
 
-def _bytes(value: Any) -> int:
+def _byte_count(value: Any) -> int:
+    """Return the size in bytes of a tensor, or of all tensors in nested tuples and lists."""
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
-    return sum(map(_bytes, value)) if isinstance(value, tuple | list) else 0
+    return sum(map(_byte_count, value)) if isinstance(value, tuple | list) else 0
 
 
-def _weights(model: Model) -> tuple[Any, ...]:
-    """Changes whenever the weights do, for the network that was passed in shares them and may be trained on.
+def _weights_checksum(model: Model) -> tuple[Any, ...]:
+    """Return numbers that change whenever the weights do, for the network may be trained on between calls.
 
-    Version counters see no change through `.data`. Sums of the bits weighted by place, exact in whole numbers, cost a
-    pass over the weights and no copy to another device.
+    PyTorch's version counters miss changes through `.data`. These sums of the bits, weighted by position and exact
+    in whole numbers, cost one pass over the weights and no copy to another device.
     """
     sums = []
     for tensor in (*model.module.parameters(), *model.module.buffers()):
         flat = tensor.detach().contiguous().reshape(-1)
         words = flat.view(torch.int32) if flat.element_size() == 4 else flat.view(torch.uint8)
         for part in torch.split(words, 1 << 20):
-            place = torch.arange(1, part.numel() + 1, device=part.device) * _PLACE
-            sums.append((part * place.bitwise_right_shift(7)).sum())
+            position = torch.arange(1, part.numel() + 1, device=part.device)
+            position_weight = (position * _GOLDEN_RATIO).bitwise_right_shift(7)
+            sums.append((part * position_weight).sum())
     return tuple(torch.stack(sums).tolist()) if sums else ()
