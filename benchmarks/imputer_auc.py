@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 import heatproof
 from heatproof import Faithfulness, Model
-from heatproof.axes.faithfulness.frames import detectability
+from heatproof.axes.faithfulness.summaries import detectability
 from heatproof.types import Batch
 
 FRACTIONS = (0.1, 0.5, 0.9)

@@ -18,7 +18,7 @@ from heatproof.axes.certificate import page as certificates
 from heatproof.axes.certificate import smoothing_page
 from heatproof.axes.certificate.smoothing_findings import FURTHER
 from heatproof.axes.contract import AxisResult
-from heatproof.axes.faithfulness.words import lead as faithful_lead
+from heatproof.axes.faithfulness.report import lead as faithful_lead
 from heatproof.axes.stability.report import findings, lead
 from heatproof.axes.symmetry.words import lead as symmetry_lead
 from heatproof.drawing.latex import Cell, digits_for

@@ -7,6 +7,7 @@ An axis is one folder under `axes/` and one line in `axes.AXES`. Page, terminal,
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -199,22 +200,29 @@ class AxisResult:
         tested = [statistics.paired_tests([self.cube], m.name) for m in self.headlines]
         return pd.concat(tested, ignore_index=True) if tested else statistics.paired_tests([], "")
 
-    def overall(self, measure: str) -> pd.DataFrame:
+    def overall(
+        self, measure: str, conditions: Collection[Condition] | None = None
+    ) -> pd.DataFrame:
         """Return overall scores by any one measure, calibrated where it has a chance level; best first.
 
-        The columns are those of `statistics.ranking`, and `is_control` and `chance` as in `cells`. Where samples are too
-        few for a verdict, `above_chance` is as in `cells` too. Only headlines are tested, so the ranks by another measure
-        are open.
+        The columns are those of `statistics.ranking`, `is_control` as in `cells`, and `chance`: 0 for a calibrated score,
+        else the mean over the same conditions, NaN where nothing is known. Where samples are too few for a verdict on a
+        calibrated score, `above_chance` is as in `cells` too. Only headlines are tested, and only over all `conditions`; the
+        ranks by another measure, or over some conditions, are open.
         """
-        if any(headline.name == measure for headline in self.headlines):
+        cube = self.cube
+        is_headline = any(headline.name == measure for headline in self.headlines)
+        if is_headline and conditions is None:
             ranking = self.ranking[self.ranking["measure"] == measure]
         else:
+            cube = cube if conditions is None else cube.select(conditions=conditions)
             declared = self.axis.measure(measure)
             better = "neither" if declared is None else declared.better
             untested = statistics.paired_tests([], measure)
-            ranking = statistics.ranking([self.cube], measure, better=better, tests=untested)
-        if not self.cube.is_calibrated(measure):
-            return ranking.assign(is_control=ranking["control"], chance=np.nan)
+            ranking = statistics.ranking([cube], measure, better=better, tests=untested)
+        if not cube.is_calibrated(measure):
+            chance = statistics.mean_chance(cube, measure)
+            return ranking.assign(is_control=ranking["control"], chance=chance)
         has_verdict = ranking["above_chance"].notna()
         above_chance = ranking["above_chance"].where(has_verdict, _is_above_zero(ranking))
         return ranking.assign(is_control=ranking["control"], chance=0.0, above_chance=above_chance)
@@ -224,7 +232,8 @@ class AxisResult:
 
         `score`, `low` and `high` are calibrated where the measure is, else raw; with `form="raw"` always raw. `chance` is
         0 for a calibrated score. `above_chance` says whether the interval of a calibrated score lies above 0, and is None
-        without an interval. `condition_title` is the condition in words, `is_control` the same as `control`.
+        without an interval. `condition_title` is the condition in words, `is_control` the same as `control`, and `imputer`
+        and `order` are those of the condition, empty where it has none.
         """
         rows = self.best_first(self.summary[self.summary["measure"] == measure])
         if form == "raw":
@@ -243,13 +252,19 @@ class AxisResult:
                 for condition, level in zip(cells["condition"], cells["level"], strict=True)
             ],
             is_control=cells["control"],
+            imputer=[self.cube.made_of(condition).imputer for condition in cells["condition"]],
+            order=[self.cube.made_of(condition).order for condition in cells["condition"]],
         )
+
+    @property
+    def explainer_order(self) -> list[str]:
+        """All explainers, in the order of the ranking; those that it has no place for come last."""
+        return list(dict.fromkeys([*self.ranking["explainer"], *self.cube.explainers]))
 
     def best_first(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return rows in the order of the ranking; those of one explainer keep their order."""
-        ranked = list(dict.fromkeys(self.ranking["explainer"]))
-        unranked = [name for name in self.cube.explainers if name not in ranked]
-        position = {name: number for number, name in enumerate([*ranked, *unranked])}
+        names = dict.fromkeys([*self.explainer_order, *rows["explainer"]])
+        position = {name: number for number, name in enumerate(names)}
         return rows.sort_values(
             "explainer", key=lambda names: names.map(position), kind="stable", ignore_index=True
         )
@@ -273,6 +288,28 @@ class AxisResult:
                 best = best_methods(cells[here], tests, sign)
                 is_best |= here & cells["explainer"].isin(best)
         return cells.assign(best=is_best)
+
+    def result_of(self, axis: Axis) -> AxisResult | None:
+        """Return the result of another axis for the same model and data, itself by its own; None where it did not run."""
+        if axis.name == self.axis.name:
+            return self
+        rows = self.related[self.related["evaluation"] == axis.name]
+        if rows.empty:
+            return None
+        settings = self.manifest.study.evaluation(axis.name).as_mapping()
+        (cube,) = statistics.arrange(rows, {axis.name: axis.measures})
+        spans = axis.spans(settings, cube.values)
+        cube = replace(cube, spans=spans, groups=statistics.groups_of(cube, self.samples))
+        return replace(
+            self, axis=axis, cube=cube, rows=rows, gallery=(), settings=settings, computed={}
+        )
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that all sessions of the run spent on this evaluation; NaN if none says so."""
+        durations = [session.durations for session in self.manifest.sessions]
+        spent = [seconds[self.label] for seconds in durations if self.label in seconds]
+        return float(sum(spent)) if spent else math.nan
 
     def verdict(self, measure: Measure) -> Verdict:
         """What the tests of a headline allow us to say."""

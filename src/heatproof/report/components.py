@@ -37,13 +37,14 @@ class Component:
     """One part of a section.
 
     `key` is its anchor on the page. `paper` says which figure or table it reproduces; `heatproof figures` writes every
-    component that has one, under the name `<axis>-<key>`.
+    component that has one, under the name `figure`, by default `<axis>-<key>`.
     """
 
     key: str
     title: str
     caption: str
     paper: str = ""
+    figure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,12 +58,13 @@ class ScoreChart(Component):
     guides    dotted lines through all rows, by name
 
     A `chance` that all rows of a panel share is drawn as a line, others as a short line in each row. `panel_notes` are
-    small print beside the titles of panels.
+    small print beside the titles of panels. Panels of different measures have no `shared_scale`.
     """
 
     scores: pd.DataFrame
     row: str = "explainer"
     samples: pd.DataFrame | None = None
+    shared_scale: bool = True
     x_label: str = ""
     limits: Limits | None = None
     guides: Mapping[str, float] = field(default_factory=dict)

@@ -164,13 +164,18 @@ def _score_plots(chart: ScoreChart, looks: Looks) -> list[Plot]:
             of_row = _score_mark(chart, row, looks, cloud)
             marks[panel].append(replace(of_row, chance=math.nan) if has_one_chance else of_row)
 
-    limits = axis_limits(_numbers(marks, guides), chart.limits, chart.log_x)
+    shared = axis_limits(_numbers(marks, guides), chart.limits, chart.log_x)
+    limits = dict.fromkeys(marks, shared)
+    if not chart.shared_scale:
+        for panel, of_panel_marks in marks.items():
+            numbers = _numbers({panel: of_panel_marks}, {panel: guides[panel]})
+            limits[panel] = axis_limits(numbers, chart.limits, chart.log_x)
     width = {1: ONE_PLOT, 6: OF_SIX}.get(len(marks), WIDE)
     return [
         dots(
             panel,
             of_panel,
-            limits,
+            limits[panel],
             axis=chart.x_label,
             note=chart.panel_notes.get(panel, ""),
             guides=guides[panel],

@@ -91,13 +91,14 @@ def paper_components(results: Sequence[AxisResult]) -> list[PaperComponent]:
         cubes = [result.cube for result in of_axis]
         for result, subject in zip(of_axis, subjects(cubes), strict=True):
             for component in components_of(result):
-                name = f"{axis.name}-{component.key}"
+                name = component.figure or f"{axis.name}-{component.key}"
                 found.append(
                     PaperComponent(name, subject, about(result.cube), component, result.looks)
                 )
         looks = {name: look for result in of_axis for name, look in result.looks.items()}
         for component in components_across(of_axis):
-            found.append(PaperComponent(f"{axis.name}-{component.key}", "", "", component, looks))
+            name = component.figure or f"{axis.name}-{component.key}"
+            found.append(PaperComponent(name, "", "", component, looks))
     return [component for component in found if component.component.paper]
 
 

@@ -19,6 +19,7 @@ from heatproof.statistics.means import (
     FEWEST_PAIRS,
     LOWEST_RETENTION,
     exact_share,
+    mean_chance,
     retention,
     summary,
 )
@@ -36,4 +37,4 @@ __all__ = [
     "exact_share",
     "groups_of",
 ]
-__all__ += ["paired_tests", "ranking", "retention", "summary", "with_best"]
+__all__ += ["mean_chance", "paired_tests", "ranking", "retention", "summary", "with_best"]

@@ -12,6 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from heatproof.evaluation import STATUS
+from heatproof.statistics.bootstrap import mean_of_finite
 from heatproof.statistics.cubes import Array, Cube, arrange
 from heatproof.statistics.estimates import (
     Estimate,
@@ -216,6 +217,20 @@ def _reasons_for_no_interval(scores: Estimate, low: Array) -> list[str]:
         else:
             reasons.append(no_interval(int(n)))
     return reasons
+
+
+def mean_chance(cube: Cube, measure: str) -> float:
+    """Return the mean chance level over conditions of the mean over a condition's levels; NaN where there is none.
+
+    Chance may be stored beside every explainer; a sample counts once.
+    """
+    if measure not in cube.chance:
+        return math.nan
+    copies = np.moveaxis(cube.chance[measure], 0, -1)
+    by_sample = mean_of_finite(copies)  # (conditions, samples)
+    names = [name for name, _ in cube.conditions]
+    by_condition = pd.Series(mean_of_finite(by_sample), index=names)
+    return float(by_condition.groupby(level=0).mean().mean())
 
 
 def no_interval(n: int) -> str:

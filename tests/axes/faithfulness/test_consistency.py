@@ -12,8 +12,8 @@ from scipy import stats
 
 from heatproof import UserError
 from heatproof.axes.faithfulness.consistency import _reliability, agreement, consistency
-from heatproof.axes.faithfulness.frames import detectability
 from heatproof.axes.faithfulness.retraining.leakage import leakage_summary
+from heatproof.axes.faithfulness.summaries import detectability
 from heatproof.statistics.ranks import spearman
 from support.faithfulness import leaking
 from support.synthetic import Entry, rows_of

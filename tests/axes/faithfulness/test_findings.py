@@ -9,7 +9,7 @@ import pytest
 from heatproof.axes import Finding, axis_results
 from heatproof.axes.contract import findings_of
 from heatproof.axes.faithfulness.findings import findings
-from heatproof.axes.faithfulness.words import lead
+from heatproof.axes.faithfulness.report import lead
 from support.faithfulness import axis_of, made_up
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of, samples

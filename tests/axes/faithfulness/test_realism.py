@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 import heatproof
 from heatproof import Batch, Faithfulness, Model
-from heatproof.axes.faithfulness.frames import detectability
 from heatproof.axes.faithfulness.realism import (
     RIDGE,
     area_and_interval,
@@ -23,6 +22,7 @@ from heatproof.axes.faithfulness.realism import (
     outputs_and_features,
     told_apart,
 )
+from heatproof.axes.faithfulness.summaries import detectability
 
 
 def gaussian(n: int, d: int, seed: int) -> Tensor:

@@ -32,9 +32,7 @@ AXIS = Axis(
     evaluation=Faithfulness,
     measures=MEASURES,
     separable="imputers",
-    page="heatproof.axes.faithfulness.page",
-    findings="heatproof.axes.faithfulness.findings",
-    figures="heatproof.axes.faithfulness.figures",
+    report="heatproof.axes.faithfulness.report",
     against="stability",
     trial={
         **{
@@ -64,8 +62,7 @@ RETRAINING = Axis(
     verb="",
     evaluation=None,
     measures=(ACCURACY,),
-    page="heatproof.axes.faithfulness.retraining.page",
-    findings="heatproof.axes.faithfulness.findings",
+    report="heatproof.axes.faithfulness.report",
     within=AXIS.name,
     condition=removed,
 )
@@ -103,7 +100,7 @@ LEAKAGE = Axis(
             for what, words in (("hit", "right answers"), ("log2", "log₂ probability of the class"))
         ),
     ),
-    page="heatproof.axes.faithfulness.retraining.page",
+    report="heatproof.axes.faithfulness.report",
     within=AXIS.name,
     condition=removed,
 )

@@ -40,7 +40,10 @@ COLUMNS = [
     "low",
     "high",
 ]
-COLUMNS += ["explainers", "samples", "a_imputer", "a_order", "b_imputer", "b_order"]
+COLUMNS += ["explainers", "samples", "a_imputer", "a_order", "a_retrained"]
+COLUMNS += ["b_imputer", "b_order", "b_retrained"]
+SEVERAL = "several"
+"""The kind of a pair of strategies that differ in more than one respect."""
 FEWEST = 3
 """With fewer explainers a rank correlation can only be −1 or 1, and is not given."""
 
@@ -56,6 +59,7 @@ class Strategy:
     name: str
     imputer: str
     order: str
+    is_retrained: bool
     explainers: list[str]
     samples: list[str]
     scores: dict[float, Array]
@@ -141,16 +145,19 @@ def consistency(
     level: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
+    every_pair: bool = False,
 ) -> pd.DataFrame:
     """Spearman's correlation of the rankings of explainers under two strategies, a and b, at every fraction removed.
 
     `kind` is "order" (MoRF against LeRF), "imputer" (two imputers in one order), or "retraining" (the evaluation
-    `retrained` against the others). At a fraction, explainers are ranked by their mean over the samples on which all
+    `retrained` against the others). With `every_pair` strategies that differ in several respects are compared too, and
+    their kind is "several"; that is Table 7 of the ROAD paper. At a fraction, explainers are ranked by their mean over
+    the samples on which all
     of them have a score in both; the row with level NaN is the mean of the correlations at all fractions. Intervals
     are from a bootstrap over samples.
     With pairing="mask", MoRF at f is set beside LeRF at 1 − f: both then part the pixels at the same place. Repeats of
     a row, such as several retrained networks, are averaged. Controls are left out unless `controls`. `a_imputer`,
-    `a_order`, `b_imputer` and `b_order` say what the two are made of.
+    `a_order`, `a_retrained`, `b_imputer`, `b_order` and `b_retrained` say what the two are made of.
 
     >>> consistency(pd.DataFrame(columns=["dataset", "model", "measure", "order", "role"])).empty
     True
@@ -163,7 +170,7 @@ def consistency(
     records: list[dict[str, Any]] = []
     for (dataset, model), here in rows.groupby(["dataset", "model"], sort=False, observed=True):
         groups = {
-            str(name): _strategies(own)
+            str(name): _strategies(own, is_retrained=name == retrained)
             for name, own in here.groupby("evaluation", sort=False, observed=True)
         }
         again = groups.get(retrained, {})
@@ -171,6 +178,8 @@ def consistency(
             pairs = [*_within(strategies, pairing)]
             if evaluation != retrained:
                 pairs += _between(strategies, again, evaluation, retrained)
+            if not every_pair:
+                pairs = [pair for pair in pairs if pair[0] != SEVERAL]
             for kind, names, a, b, levels in pairs:
                 head = {
                     "dataset": dataset,
@@ -179,14 +188,17 @@ def consistency(
                     "measure": measure,
                     "kind": kind,
                 }
-                head |= {"a": names[0], "b": names[1], "a_imputer": a.imputer, "a_order": a.order}
-                head |= {"b_imputer": b.imputer, "b_order": b.order}
+                head |= {"a": names[0], "b": names[1]}
+                for side, strategy in (("a", a), ("b", b)):
+                    head[f"{side}_imputer"] = strategy.imputer
+                    head[f"{side}_order"] = strategy.order
+                    head[f"{side}_retrained"] = strategy.is_retrained
                 records += [head | row for row in _rows(a, b, levels, level, resamples, seed)]
     return pd.DataFrame.from_records(records, columns=COLUMNS)
 
 
-def _strategies(rows: pd.DataFrame) -> dict[str, Strategy]:
-    """The strategies in the rows, by name; repeats of a row are averaged."""
+def _strategies(rows: pd.DataFrame, is_retrained: bool) -> dict[str, Strategy]:
+    """Return the strategies in the rows of one evaluation, by name; repeats of a row are averaged."""
     strategies = {}
     value = rows["value"].where(rows["status"] == "ok").astype(np.float64)
     keys = ["condition", "imputer", "order"]
@@ -204,13 +216,13 @@ def _strategies(rows: pd.DataFrame) -> dict[str, Strategy]:
                 explainers, columns=samples
             ).to_numpy(np.float64)
         strategies[str(condition)] = Strategy(
-            str(condition), str(imputer), str(order), explainers, samples, scores
+            str(condition), str(imputer), str(order), is_retrained, explainers, samples, scores
         )
     return strategies
 
 
 def _within(strategies: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]:
-    """The comparisons of orders and of imputers among the strategies of one evaluation."""
+    """Yield the comparisons among the strategies of one evaluation."""
     for a, b in itertools.combinations(strategies.values(), 2):
         if a.imputer == b.imputer:
             first, second = (a, b) if a.order == "morf" else (b, a)
@@ -218,23 +230,23 @@ def _within(strategies: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]
             there = {round(f, 9): f for f in second.scores}
             levels = [(f, there[round(g, 9)]) for f, g in other.items() if round(g, 9) in there]
             yield "order", (first.name, second.name), first, second, levels
-        elif a.order == b.order:
-            yield "imputer", (a.name, b.name), a, b, [(f, f) for f in a.scores if f in b.scores]
+        else:
+            kind = "imputer" if a.order == b.order else SEVERAL
+            yield kind, (a.name, b.name), a, b, _common_levels(a, b)
 
 
 def _between(
     strategies: dict[str, Strategy], again: dict[str, Strategy], one: str, other: str
 ) -> Iterator[Pair]:
-    """The comparisons of each strategy with the same one after retraining."""
-    for name in (name for name in strategies if name in again):
-        a, b = strategies[name], again[name]
-        yield (
-            "retraining",
-            (f"{one}: {name}", f"{other}: {name}"),
-            a,
-            b,
-            [(f, f) for f in a.scores if f in b.scores],
-        )
+    """Yield the comparisons of each strategy with those after retraining."""
+    for a in strategies.values():
+        for b in again.values():
+            kind = "retraining" if a.name == b.name else SEVERAL
+            yield kind, (f"{one}: {a.name}", f"{other}: {b.name}"), a, b, _common_levels(a, b)
+
+
+def _common_levels(a: Strategy, b: Strategy) -> list[tuple[float, float]]:
+    return [(f, f) for f in a.scores if f in b.scores]
 
 
 def _rows(

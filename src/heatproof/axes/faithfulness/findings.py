@@ -6,10 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from heatproof.axes.contract import AxisResult, Finding, finding_template
-from heatproof.axes.faithfulness import AXIS, RETRAINING, frames
-from heatproof.axes.faithfulness.checks import leakage_rows
+from heatproof.axes.faithfulness import AXIS, LEAKAGE, RETRAINING
 from heatproof.axes.faithfulness.consistency import consistency
-from heatproof.axes.faithfulness.frames import Reading
+from heatproof.axes.faithfulness.summaries import (
+    detectability,
+    gains_over_random,
+    imputers,
+    kind_of_data,
+    leakage,
+    main_metric,
+    name_of_mean,
+    readings,
+    readout,
+)
 from heatproof.drawing.prose import (
     at_least,
     each,
@@ -97,25 +106,27 @@ NOISY_IMPUTER = {"evaluations": [{AXIS.name: {"imputers": [{NoisyLinear.name: {"
 
 def findings(result: AxisResult) -> Iterator[Finding]:
     """The findings of one evaluation, in no particular order."""
+    if result.axis.name == LEAKAGE.name:
+        return  # the retraining that it belongs to tells of the leak
     yield from _leaks(result)
     if result.axis.name != AXIS.name:
         return
     yield from _rankings(result)
     yield from _unreal(result)
-    best = frames.best_headline(result.cube)
-    if best is not None:
-        yield from _against_random(result, *best)
+    measure = main_metric(result)
+    if measure is not None:
+        yield from _against_random(result, measure)
 
 
 def _leaks(result: AxisResult) -> Iterator[Finding]:
-    measured, used = leakage_rows(result), frames.imputers(result.cube)
+    measured, used = leakage(result), imputers(result)
     if len(measured):
         leaking = measured[measured["leaks"].astype(bool)].sort_values(
             "mask_bits", ascending=False, kind="stable"
         )
         if leaking.empty:
             return
-        names = frames.primary_first(dict.fromkeys(leaking["imputer"]))
+        names = list(dict.fromkeys(leaking["imputer"]))
         safe = [imputer for imputer in used if imputer not in names]
         seen = listing(
             f"{r.imputer}: the mask of {r.explainer} holds at least {at_least(r.mask_bits)} bits about the class, and "
@@ -135,7 +146,7 @@ def _leaks(result: AxisResult) -> Iterator[Finding]:
     filled = [imputer for imputer in used if matches(ONE_COLOUR, imputer)]
     # Only what learns from masks can use them: a model that was not trained on filled images has never seen one.
     retrained = (result.related["evaluation"] == RETRAINING.name).any()
-    if filled and retrained and frames.words(result) == IMAGE:
+    if filled and retrained and kind_of_data(result) == IMAGE:
         who, other = listing(filled), [imputer for imputer in used if imputer not in filled]
         rank = (
             f"Rank by {listing(other)}"
@@ -148,10 +159,10 @@ def _leaks(result: AxisResult) -> Iterator[Finding]:
 
 def _rankings(result: AxisResult) -> Iterator[Finding]:
     """Strategies whose rankings of methods are shown to have little in common."""
-    pairs = consistency(result.rows, frames.readout(result))
+    pairs = consistency(result.rows, readout(result))
     pairs = pairs[pairs["level"].isna() & (pairs["high"] < AGREE)]
-    words = frames.words(result)
-    areas = frames.detectability(result.rows)
+    words = kind_of_data(result)
+    areas = detectability(result.rows)
     which = "detectability, from 50 samples on, says which filling the model finds the more real"
     if len(areas):
         by_imputer = areas.groupby("imputer")["area"].mean()
@@ -179,7 +190,7 @@ def _rankings(result: AxisResult) -> Iterator[Finding]:
 
 def _unreal(result: AxisResult) -> Iterator[Finding]:
     """Imputers that the model's own features tell from real inputs, at most fractions or at all."""
-    areas = frames.detectability(result.rows)
+    areas = detectability(result.rows)
     seen = areas[areas["low"] > TOLD] if len(areas) else areas
     if seen.empty:
         return
@@ -189,25 +200,27 @@ def _unreal(result: AxisResult) -> Iterator[Finding]:
         area = with_interval(smallest["area"], smallest["low"], smallest["high"])
         share = f"{100 * smallest['level']:g} %"
         items.append(f"{imputer}: area under the ROC curve {area} from {share} removed on")
-    parts = frames.words(result).parts
+    parts = kind_of_data(result).parts
     yield UNREAL.filled({"parts": parts}, seen="; ".join(items) + ".")
 
 
-def _against_random(result: AxisResult, measure: Measure, reading: Reading) -> Iterator[Finding]:
-    gaps = frames.over_random(result.cube, measure, reading)
-    if gaps is None:
+def _against_random(result: AxisResult, measure: Measure) -> Iterator[Finding]:
+    """Methods that are worse than a random order over all imputers, or as good as one."""
+    gains = gains_over_random(result, measure)
+    if gains is None:
         return
-    methods = gaps[gaps["low"].notna() & ~gaps["control"]]
+    methods = gains[gains["low"].notna() & ~gains["control"]]
     worse = methods[methods["below"]]
     undecided = result.verdict(measure).as_random
     as_random = methods[methods["explainer"].isin(undecided) & ~methods["below"]]
-    parts = frames.words(result).parts
+    parts = kind_of_data(result).parts
     chance = "0" if result.zero_is_chance(measure) else "the score of that order"
+    name, *others = readings(result, measure)
+    where = name_of_mean(result, measure) if others else f"with {name}"
     for rows, finding in ((worse, WORSE_THAN_RANDOM), (as_random, AS_RANDOM)):
         if rows.empty:
             continue
-        listed = each((r.explainer, with_interval(r.mean, r.low, r.high)) for r in records(rows))
-        score = f"{frames.short(measure)} {reading.words}"
-        seen = f"{score}, less {chance}, turned so that more is better: {listed}."
+        listed = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(rows))
+        seen = f"{measure.title} ({where}), less {chance}, turned so that more is better: {listed}."
         change = ABSOLUTE if finding is WORSE_THAN_RANDOM else {}
         yield finding.filled({"parts": parts}, rows["explainer"], seen=seen, change=change)
