@@ -39,7 +39,7 @@ import heatproof
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, GalleryImage, Scores
 from heatproof.runs import manifest, tables
 from heatproof.runs.directory import PartKey, RunDirectory
-from heatproof.runs.pictures import gallery_rows
+from heatproof.runs.gallery import gallery_rows
 from heatproof.runs.storage import place
 
 MOST_SECONDS, MOST_BYTES = 30.0, 2e9

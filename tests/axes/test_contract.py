@@ -27,7 +27,7 @@ from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.drawing.pieces import Skipped
 from heatproof.evaluation import GalleryItem, Measure, Scores
 from heatproof.report.sections import leads
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from support.fixed import batch_of, row_model, with_weights
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of

@@ -23,7 +23,7 @@ from heatproof.axes.stability.perturbations import (
 )
 from heatproof.maps.similarity import compare, profile, ssim
 from heatproof.removal import Blur, NoisyLinear
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 
 
 def solids(n: int = 6, side: int = 12, channels: int = 1) -> torch.Tensor:

@@ -17,7 +17,7 @@ from heatproof.axes.material import Material
 from heatproof.report.figures import paper_components, write_figures
 from heatproof.report.page import build_report
 from heatproof.report.terminal import text_summary
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.run import Run
 from heatproof.testing.check import check
 from support.laws import AXES as QUICK

@@ -20,7 +20,7 @@ from heatproof.drawing.forms import ground, layout, over
 from heatproof.drawing.sheet import Box, Dot, Words
 from heatproof.evaluation import CLEAN, GalleryImage, GalleryItem
 from heatproof.models import Model
-from heatproof.runs.pictures import gallery_rows, read_gallery
+from heatproof.runs.gallery import gallery_rows, read_gallery
 from heatproof.runs.run import Run
 from heatproof.types import Batch
 from support.modalities import Gnn, graphs, seeded, sets

@@ -27,8 +27,8 @@ from heatproof.report.proof_sheet import proof_sheets
 from heatproof.report.show import overview
 from heatproof.report.story import story
 from heatproof.report.terminal import styled_summary
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest
-from heatproof.runs.pictures import read_gallery
 from heatproof.runs.run import Run
 from support.pages import Page
 from support.whole import BASE, MOVED

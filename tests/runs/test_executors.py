@@ -20,8 +20,8 @@ from heatproof import Model, Stability, UserError
 from heatproof.runs import atomic, manifest
 from heatproof.runs.evaluate import execute
 from heatproof.runs.executors import Processes, WorkerError, pickled
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.merge import merge
-from heatproof.runs.pictures import read_gallery
 from heatproof.runs.plan import describe, make_plan
 from heatproof.runs.storage import part_of
 from heatproof.runs.study.file import read_study

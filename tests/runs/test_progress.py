@@ -43,19 +43,19 @@ def test_the_time_left_is_that_of_what_is_left(seed: int) -> None:
     for shard in range(shards):
         for step, cost in steps:
             clock.tick(step, 0)
-            assert clock.running == step and step in clock.words()[1]
+            assert clock.running == step and step in clock.text()
             for _ in range(3):
                 time_.now += cost
                 clock.tick(step, 1)
                 if shard:
                     assert clock.left() == pytest.approx(total - time_.now, abs=1e-6)
-    assert clock.left() == pytest.approx(0, abs=1e-6) and clock.words()[0] == pytest.approx(1)
+    assert clock.left() == pytest.approx(0, abs=1e-6) and clock.share() == pytest.approx(1)
 
 
 def test_within_a_step_time_goes_by_and_a_new_axis_is_guessed_by_explainer() -> None:
     time_ = Time()
     clock = Clock({"a of lime": 1, "a of saliency": 1, "b of lime": 1, "b of saliency": 1}, time_)
-    assert clock.left() is None and "left" not in clock.words()[1]
+    assert clock.left() is None and "left" not in clock.text()
     for step, seconds in (("a of lime", 90.0), ("a of saliency", 10.0)):
         clock.tick(step, 0)
         time_.now += seconds
@@ -64,7 +64,7 @@ def test_within_a_step_time_goes_by_and_a_new_axis_is_guessed_by_explainer() -> 
     clock.tick("b of lime", 0)
     time_.now += 30
     assert clock.left() == 70.0
-    share, words = clock.words()
+    share, words = clock.share(), clock.text()
     assert share == pytest.approx(100 / 170)
     assert all(fact in words for fact in ("59", "70 s", "b of lime"))
 

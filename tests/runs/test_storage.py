@@ -20,8 +20,8 @@ from heatproof.report.figures import write
 from heatproof.runs import atomic, manifest, storage, tables
 from heatproof.runs import merge as merging
 from heatproof.runs.directory import PartKey, RunDirectory, write_part
+from heatproof.runs.gallery import gallery_rows, read_gallery
 from heatproof.runs.manifest import Study
-from heatproof.runs.pictures import gallery_rows, read_gallery
 from heatproof.runs.storage import StorePath, place
 from heatproof.runs.verify import deduplicate_parts, missing
 from support.loopback import keys, s3_server

@@ -16,7 +16,8 @@ import torch
 import heatproof
 from heatproof.errors import UserError
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, GalleryImage, Scores
-from heatproof.runs import directory, pictures, tables
+from heatproof.runs import directory, tables
+from heatproof.runs import gallery as run_gallery
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.columns import sorted_by_key
 from heatproof.runs.differences import differences
@@ -257,9 +258,9 @@ def test_exhibits_round_trip_with_the_sign_of_the_map(tmp_path):
         GalleryImage("saliency", "jpeg", 40.0, "a", image[:1], None),
         GalleryImage("saliency", "zero", 0.0, "a", image, torch.zeros(3, 20, 30)),
     ]
-    rows = pictures.gallery_rows("d", "m", "stability", gallery)
+    rows = run_gallery.gallery_rows("d", "m", "stability", gallery)
     RunDirectory(tmp_path).write(PartKey.gallery(("d", "m", 0), "stability", "saliency"), rows)
-    shown = {s.condition: s for s in pictures.read_gallery(tmp_path)}
+    shown = {s.condition: s for s in run_gallery.read_gallery(tmp_path)}
     turned = shown["rotation"]
     assert (turned.dataset, turned.model, turned.explainer, turned.level, turned.sample) == (
         "d",
@@ -300,8 +301,8 @@ INPUTS = {
 def test_an_input_of_every_kind_is_kept_without_padding_and_with_its_map(what):
     x, aux, kind, shape, shape_of_map = INPUTS[what]
     gallery_image = GalleryImage("e", "c", 2.0, what, x, torch.rand(x.shape) + 0.1, "n", aux)
-    rows = pictures.gallery_rows("d", "m", "stability", [gallery_image])
-    shown = pictures._shown(rows.to_pylist()[0])
+    rows = run_gallery.gallery_rows("d", "m", "stability", [gallery_image])
+    shown = run_gallery.gallery_item(rows.to_pylist()[0])
     assert shown.kind == kind
     assert shown.image.shape == shape
     assert shown.map.shape == shape_of_map
@@ -317,21 +318,21 @@ def test_the_edges_of_a_graph_and_the_words_of_a_text_are_kept():
         GalleryImage("e", "c", 2.0, "graph", torch.rand(4, 2), None, "", GRAPH),
         GalleryImage("e", "c", 2.0, "text", torch.tensor([2, 3, 0]), None, "", TEXT),
     ]
-    rows = pictures.gallery_rows("d", "m", "stability", gallery, Known())
-    graph, text = map(pictures._shown, rows.to_pylist())
+    rows = run_gallery.gallery_rows("d", "m", "stability", gallery, Known())
+    graph, text = map(run_gallery.gallery_item, rows.to_pylist())
     assert graph.image[:, 2:].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
     assert list(text.words) == ["a", "film"]
 
 
 def test_a_picture_that_cannot_be_shown_is_damage(tmp_path):
-    rows = pictures.gallery_rows(
+    rows = run_gallery.gallery_rows(
         "d", "m", "stability", [GalleryImage("a", "jpeg", 40.0, "s", torch.rand(3, 9, 9), None)]
     )
     image = rows.column_names.index("image")
     rows = rows.set_column(image, rows.schema.field(image), [[b"no picture"]])
     RunDirectory(tmp_path).write(PartKey.gallery(("d", "m", 0), "stability", "a"), rows)
     with pytest.raises(UserError, match=r"parquet.*picture"):
-        pictures.read_gallery(tmp_path)
+        run_gallery.read_gallery(tmp_path)
 
 
 def test_rows_are_sorted_where_a_key_has_more_combinations_than_one_number_holds():
@@ -348,12 +349,14 @@ def test_large_pictures_become_thumbnails(tmp_path):
     maps[:, :, :200] = -1
     gallery_image = GalleryImage("saliency", "clean", 0.0, "a", torch.rand(3, 100, 400), maps)
     key = PartKey.gallery(("d", "m", 0), "stability", "saliency")
-    RunDirectory(tmp_path).write(key, pictures.gallery_rows("d", "m", "stability", [gallery_image]))
-    (shown,) = pictures.read_gallery(tmp_path)
+    RunDirectory(tmp_path).write(
+        key, run_gallery.gallery_rows("d", "m", "stability", [gallery_image])
+    )
+    (shown,) = run_gallery.read_gallery(tmp_path)
     assert shown.image.shape == (32, 128, 3) and shown.map.shape == (32, 128)
     assert (shown.map[:, :56] == -1).all() and (shown.map[:, 72:] == 0).all()
     (written,) = key.path(tmp_path).parent.iterdir()
-    assert pq.read_table(written).schema.equals(pictures.GALLERY)
+    assert pq.read_table(written).schema.equals(run_gallery.GALLERY)
 
 
 def test_compact_rows_are_the_same_rows(tmp_path):

@@ -25,8 +25,8 @@ from heatproof.evaluation import GalleryImage, Pairwise, Scores
 from heatproof.runs import tables
 from heatproof.runs.differences import listed
 from heatproof.runs.directory import Job, PartKey, PartWriter, RunDirectory
+from heatproof.runs.gallery import gallery_rows
 from heatproof.runs.kept import MAPS, map_rows
-from heatproof.runs.pictures import gallery_rows
 from heatproof.runs.plan import Plan
 from heatproof.runs.progress import Advance
 from heatproof.runs.references import load_references

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,7 +21,7 @@ Advance = Callable[[str, int], None]
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
+    """Return a time in words.
 
     >>> duration(42), duration(600), duration(9000)
     ('42 s', '10 min', '2.5 h')
@@ -32,9 +33,9 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class Clock:
-    """How long what is left of `work` takes, in steps such as "stability of lime", each at its own pace so far.
+    """Estimates how long the rest of `work` takes, from the pace of each step such as "stability of lime" so far.
 
-    A step that was not begun goes at the pace of the same explainer elsewhere, else at that of all.
+    A step that was not begun goes at the mean pace of the same explainer in other steps, else at that of all steps.
 
     >>> at = iter([0.0, 9.0, 10.0, 10.0]).__next__
     >>> clock = Clock({"stability of lime": 3, "stability of saliency": 3}, at)
@@ -46,42 +47,56 @@ class Clock:
     now: Callable[[], float] = time.monotonic
     running: str = "starting"
     done: Counter[str] = field(default_factory=Counter)
-    spent: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.last = self.now()
 
-    def tick(self, what: str, amount: int) -> None:
-        """So much of a step is done; with 0, it begins, and what went by was for the one before."""
-        now, paid = self.now(), what if amount else self.running
-        self.spent[paid] = self.spent.get(paid, 0.0) + now - self.last
-        self.done[what] += amount
-        self.running, self.last = what, now
+    def tick(self, step: str, amount: int) -> None:
+        """Note that so much of a step is done; with 0 it begins, and the time since the last tick was another's."""
+        now = self.now()
+        timed_step = step if amount else self.running
+        self.seconds[timed_step] = self.seconds.get(timed_step, 0.0) + now - self.last
+        self.done[step] += amount
+        self.running, self.last = step, now
 
     def left(self) -> float | None:
-        """Seconds still to go; None where nothing is known yet."""
-        paces = {
-            step: self.spent.get(step, 0.0) / n for step, n in list(self.done.items()) if n > 0
-        }
-        if not paces:
+        """Return the seconds still to go; None before the first amount is done."""
+        pace_of_step = {}
+        for step, amount in list(self.done.items()):
+            if amount > 0:
+                pace_of_step[step] = self.seconds.get(step, 0.0) / amount
+        if not pace_of_step:
             return None
-        seconds = self.last - self.now()
+        seconds = (
+            self.last - self.now()
+        )  # what the running step has taken since is not to go any more
         for step, total in self.work.items():
-            alike = [
-                p
-                for other, p in paces.items()
-                if other.partition(" of ")[2] == step.partition(" of ")[2]
-            ]
-            known = [paces[step]] if step in paces else alike or [*paces.values()]
-            seconds += max(total - self.done[step], 0) * sum(known) / len(known)
+            seconds += max(total - self.done[step], 0) * _pace(step, pace_of_step)
         return max(seconds, 0.0)
 
-    def words(self) -> tuple[float, str]:
-        """Which share of the time is over, and how far it is, in a line."""
-        left, over = self.left(), sum(self.spent.values())
-        share = 0.0 if left is None else over / max(over + left, 1e-9)
-        told = "" if left is None else f"{100 * share:.0f} % done, about {duration(left)} left, "
-        return share, printable(f"{told}now {self.running}")
+    def share(self) -> float:
+        """Return which share of the time is over."""
+        left, over = self.left(), sum(list(self.seconds.values()))
+        return 0.0 if left is None else over / max(over + left, 1e-9)
+
+    def text(self) -> str:
+        """Return how far the work is, and what is running, in a line."""
+        left, running = self.left(), f"now {self.running}"
+        if left is None:
+            return printable(running)
+        done = f"{100 * self.share():.0f} % done"
+        return printable(f"{done}, about {duration(left)} left, {running}")
+
+
+def _pace(step: str, pace_of_step: Mapping[str, float]) -> float:
+    """Return the seconds per amount of a step: its own, else that of its explainer elsewhere, else that of all."""
+    if step in pace_of_step:
+        return pace_of_step[step]
+    explainer = step.partition(" of ")[2]
+    paces = [p for other, p in pace_of_step.items() if other.partition(" of ")[2] == explainer]
+    paces = paces or list(pace_of_step.values())
+    return sum(paces) / len(paces)
 
 
 @contextmanager
@@ -94,49 +109,54 @@ def progress(work: Mapping[str, int], title: str, show: bool | None = None) -> I
     if show is False or not sum(work.values()):
         yield lambda step, amount: None
         return
-    clock, over = Clock(work), threading.Event()
+    clock, is_over = Clock(work), threading.Event()
     with ExitStack() as stack:
-        say, every = _voice(stack, clock, title, bool(show))
+        update, interval = _display(stack, clock, title, bool(show))
 
-        def speak() -> None:  # in a thread, for one step may take hours
-            while not over.wait(every):
-                say()
+        def update_repeatedly() -> None:
+            while not is_over.wait(interval):
+                update()
 
-        voice = threading.Thread(target=speak, name="heatproof-progress", daemon=True)
-        voice.start()
+        # In a thread of its own, because one step may take hours.
+        thread = threading.Thread(target=update_repeatedly, name="heatproof-progress", daemon=True)
+        thread.start()
         try:
             yield clock.tick
         finally:
-            over.set()
-            voice.join()
-            if every < MINUTE:
-                say()
+            is_over.set()
+            thread.join()
+            if interval < MINUTE:
+                update()
 
 
-def _voice(
+def _display(
     stack: ExitStack, clock: Clock, title: str, show: bool
 ) -> tuple[Callable[[], None], float]:
-    """What says how far it is, and after how many seconds again."""
-    shell = sys.modules.get("IPython")
-    if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
-        drawn_by, bar = shell.display.HTML, Markup("<progress value={:.4f}></progress> {} {}")
-        place = shell.display.display(drawn_by(""), display_id=True)
-        return lambda: place.update(
-            drawn_by(bar.format(clock.words()[0], title, clock.words()[1]))
-        ), 1.0
-    if not show and not sys.stderr.isatty():
-        return lambda: print(f"heatproof: {title}, {clock.words()[1]}", file=sys.stderr), MINUTE
+    """Return what updates the display, and after how many seconds again."""
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
+        return _notebook_bar(ipython, clock, title), 1.0
+    if show or sys.stderr.isatty():
+        return _terminal_bar(stack, clock, title), 0.5
+
+    def print_line() -> None:
+        print(f"heatproof: {title}, {clock.text()}", file=sys.stderr)
+
+    return print_line, MINUTE
+
+
+def _notebook_bar(ipython: Any, clock: Clock, title: str) -> Callable[[], None]:
+    html, bar = ipython.display.HTML, Markup("<progress value={:.4f}></progress> {} {}")
+    handle = ipython.display.display(html(""), display_id=True)
+    return lambda: handle.update(html(bar.format(clock.share(), title, clock.text())))
+
+
+def _terminal_bar(stack: ExitStack, clock: Clock, title: str) -> Callable[[], None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    said = TextColumn("{task.description}", markup=False)
-    drawn = stack.enter_context(
-        Progress(BarColumn(), TimeElapsedColumn(), said, console=Console(stderr=True))
-    )
-    task = drawn.add_task(title, total=1.0)
-
-    def update() -> None:
-        share, words = clock.words()
-        drawn.update(task, completed=share, description=f"{title}, {words}")
-
-    return update, 0.5
+    text = TextColumn("{task.description}", markup=False)
+    bar = Progress(BarColumn(), TimeElapsedColumn(), text, console=Console(stderr=True))
+    stack.enter_context(bar)
+    task = bar.add_task(title, total=1.0)
+    return lambda: bar.update(task, completed=clock.share(), description=f"{title}, {clock.text()}")

@@ -19,8 +19,8 @@ from heatproof.evaluation import Better
 from heatproof.runs import kept, tables
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.directory import FOLDERS, RunDirectory
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest
-from heatproof.runs.pictures import read_gallery
 from heatproof.runs.storage import Place, place
 from heatproof.runs.verify import missing
 from heatproof.statistics.cubes import Cube

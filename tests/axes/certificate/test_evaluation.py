@@ -24,7 +24,7 @@ from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE
 from heatproof.axes.certificate.flips import TRIALS, find_flips
 from heatproof.features import Patches, Pixels, Superpixels, Tokens, count
 from heatproof.maps.masks import select
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.tables import KEY
 from support.small import model, pictures
 

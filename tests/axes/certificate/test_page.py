@@ -23,7 +23,7 @@ from heatproof.drawing.charts import Panel
 from heatproof.drawing.prose import at_least
 from heatproof.evaluation import GalleryItem
 from heatproof.features import Patches
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from heatproof.statistics import exact_share
 from heatproof.statistics.bounds import clopper_pearson_low
 from support.manifests import manifest_of

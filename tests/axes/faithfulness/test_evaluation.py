@@ -17,7 +17,7 @@ from heatproof.axes.faithfulness.evaluation import NEEDS, Faithfulness
 from heatproof.axes.faithfulness.sweeps import removal_ranks, removal_sizes, resolve_imputer
 from heatproof.errors import make
 from heatproof.features import Patches, Pixels, Tokens
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.tables import KEY
 from support.small import model, pictures
 

@@ -22,7 +22,7 @@ from heatproof.evaluation import GalleryItem
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix
 from heatproof.report.page import build_report
 from heatproof.report.sections import sections_of
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.tables import read_samples
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.manifests import manifest_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import heatproof
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from support.small import model, pictures
 
 

@@ -19,7 +19,7 @@ from heatproof.axes.symmetry.scores import equivariance, max_sensitivity, model_
 from heatproof.errors import BadParameter, make
 from heatproof.explainers import GradientShap, InputXGradient, Saliency
 from heatproof.models.randomised import seeded
-from heatproof.runs.pictures import read_gallery
+from heatproof.runs.gallery import read_gallery
 from heatproof.runs.tables import KEY
 from heatproof.types import Moved
 
