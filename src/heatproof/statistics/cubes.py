@@ -1,20 +1,27 @@
-"""The long table as dense arrays, one cube per dataset, model and evaluation, for statistics and charts."""
+"""The long table as dense arrays, one cube per dataset, model and evaluation, for statistics and charts.
+
+Everything that is computed here is paired: two methods on one sample, all conditions of one sample. In a cube the scores
+of a sample stand at one index for every explainer and condition, so a difference of methods is a subtraction of arrays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from heatproof.evaluation import FLIPPED, OK, STATUS, UNDEFINED, Condition, Measure, Span
+from heatproof.evaluation import FLIPPED, OK, OPEN, STATUS, UNDEFINED, Condition, Measure, Span
 
 Array = NDArray[np.float64]
 
 CONTROL = "control"
 """The role of an explainer that does not look at the model."""
+NOT_ATTEMPTED = -1
+"""The status of a pair that the table has no row of."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +35,22 @@ class Makeup:
 
 @dataclass(frozen=True)
 class Cube:
-    """One dataset, model and evaluation of the table as dense arrays.
+    """One dataset, model and evaluation of the table as dense arrays, with E explainers, C conditions and N samples.
 
-    `values` maps each measure to (explainers, conditions, samples), NaN where there is no score, and the mean over
-    repeats where there are several, which `repeats` has apart: (explainers, conditions, samples, repeats). `chance` has
-    the chance levels beside the values, for measures that have some. `status`
-    has the same shape: 0 ok, 1 flipped, 2 undefined, 3 open, −1 not attempted; it is that of the measure that decides
-    about a pair. `reasons` counts why maps are undefined, and `asked` says for each measure which (explainers,
-    conditions) the table has rows of. `declared` has what is known of the measures, `spans` the ends of scales that
-    depend on the settings. `controls` are the explainers that do not look at the model, `makeup` says what a condition
-    is made of, and `groups` (N,) is the number of the group each sample belongs to, where samples are not independent.
-    `references` are the samples that chance was taken from, and `by_reference` has for each measure what each of them
-    scored above chance on average: (explainers, conditions, references).
+    values        by measure: scores (E, C, N), NaN where there is none, the mean over repeats where there are several
+    repeats       by measure with several repeats: scores (E, C, N, repeats)
+    chance        by measure with a chance level: its values (E, C, N)
+    status        of every pair (E, C, N): 0 ok, 1 flipped, 2 undefined, 3 open, −1 not attempted; it is the status of
+                  the measure that decides about a pair
+    reasons       how often each reason was given why a map is undefined
+    asked         by measure: whether (E, C) the table has rows of it
+    controls      the explainers that do not look at the model
+    makeup        by the name of a condition: what it is made of
+    declared      by measure: what is known of it
+    spans         by measure: the ends of scales that depend on the settings
+    groups        the number of the group of each sample (N,), where samples are not independent
+    references    the samples that chance was taken from
+    by_reference  by measure: what each reference scored above chance on average (E, C, references)
     """
 
     dataset: str
@@ -114,44 +125,51 @@ class Cube:
         conditions: Collection[Condition] | None = None,
         measures: Collection[str] | None = None,
     ) -> Cube:
-        """The cube with these explainers, conditions and measures only, in its own order.
+        """Return the cube with these explainers, conditions and measures only, in its own order.
 
-        With `measures` a pair without any of them is flipped, undefined or not attempted as before, and undefined if it
-        was ok.
+        With `measures` a pair without a score by any of them is flipped, open or not attempted as before, and else
+        undefined.
         """
-        rows = [i for i, e in enumerate(self.explainers) if explainers is None or e in explainers]
-        columns = [
-            i for i, c in enumerate(self.conditions) if conditions is None or c in conditions
+        rows = [
+            e for e, name in enumerate(self.explainers) if explainers is None or name in explainers
         ]
-        kept = [m for m in self.values if measures is None or m in measures]
+        columns = [
+            c
+            for c, condition in enumerate(self.conditions)
+            if conditions is None or condition in conditions
+        ]
+        names = [name for name in self.values if measures is None or name in measures]
         cell = np.ix_(rows, columns)
-        values = {m: self.values[m][cell] for m in kept}
-        asked = {m: self.asked[m][cell] for m in kept}
-        status = self.status[cell]
-        if measures is not None:
-            scored, tried = (
-                np.zeros(status.shape, dtype=bool),
-                np.zeros(status.shape[:2], dtype=bool),
-            )
-            for m in measures:
-                if m in values:
-                    scored |= np.isfinite(values[m])
-                    tried |= asked[m]
-            lost = np.where(status == FLIPPED, FLIPPED, UNDEFINED)
-            status = np.where(
-                scored, OK, np.where(tried[..., None] & (status >= 0), lost, -1)
-            ).astype(np.int8)
-        return replace(
+
+        def part_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: arrays[name][cell] for name in names if name in arrays}
+
+        part = replace(
             self,
-            explainers=[self.explainers[i] for i in rows],
-            conditions=[self.conditions[i] for i in columns],
-            values=values,
-            asked=asked,
-            status=status,
-            repeats={m: self.repeats[m][cell] for m in kept if m in self.repeats},
-            chance={m: self.chance[m][cell] for m in kept if m in self.chance},
-            by_reference={m: sums[cell] for m, sums in self.by_reference.items() if m in values},
+            explainers=[self.explainers[e] for e in rows],
+            conditions=[self.conditions[c] for c in columns],
+            values=part_of(self.values),
+            asked=part_of(self.asked),
+            status=self.status[cell],
+            repeats=part_of(self.repeats),
+            chance=part_of(self.chance),
+            by_reference=part_of(self.by_reference),
         )
+        return part if measures is None else replace(part, status=part._status_by_scores())
+
+    def _status_by_scores(self) -> NDArray[np.int8]:
+        """Return the status of every pair where only the scores of these measures count."""
+        has_score = np.zeros(self.status.shape, dtype=bool)
+        was_asked = np.zeros(self.status.shape[:2], dtype=bool)
+        for measure, values in self.values.items():
+            has_score |= np.isfinite(values)
+            was_asked |= self.asked[measure]
+
+        is_attempted = was_asked[..., None] & (self.status >= 0)
+        keeps_status = (self.status == FLIPPED) | (self.status == OPEN)
+        without_score = np.where(keeps_status, self.status, UNDEFINED)
+        status = np.where(is_attempted, without_score, NOT_ATTEMPTED)
+        return np.where(has_score, OK, status).astype(np.int8)
 
 
 def arrange(
@@ -175,48 +193,58 @@ def arrange(
         return list(table)
     if table.empty:
         return []
-    keys = [numbered(table[name]) for name in ("dataset", "model", "evaluation")]
-    group = np.zeros(len(table), dtype=np.int64)
-    for numbers, names in keys:
-        group = group * len(names) + numbers
-    group[np.any([numbers < 0 for numbers, _ in keys], axis=0)] = -1
     cubes = []
-    for number in (found := pd.unique(group))[found >= 0]:
-        rows = table if len(found) == 1 else table[group == number]
+    group, groups = _numbered_evaluations(table)
+    for number in groups:
+        rows = table if len(groups) == 1 else table[group == number]
         of_evaluation = (measures or {}).get(str(rows["evaluation"].iloc[0]), ())
         cube = _cube(rows, {measure.name: measure for measure in of_evaluation})
         cubes.append(cube if references is None else _with_references(cube, references))
     return cubes
 
 
+def _numbered_evaluations(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of every row's (dataset, model, evaluation), −1 where one is missing, and all numbers."""
+    group = np.zeros(len(table), dtype=np.int64)
+    is_missing = np.zeros(len(table), dtype=bool)
+    for name in ("dataset", "model", "evaluation"):
+        numbers, names = numbered(table[name])
+        group = group * len(names) + numbers
+        is_missing |= numbers < 0
+    group[is_missing] = -1
+    present = pd.unique(group)
+    return group, present[present >= 0]
+
+
 def _with_references(cube: Cube, references: pd.DataFrame) -> Cube:
     """The cube with what each reference sample scored above chance, its sum over samples by their number."""
-    is_own = np.ones(len(references), dtype=bool)
+    is_of_cube = np.ones(len(references), dtype=bool)
     for name, value in cube.key.items():
-        is_own &= (references[name] == value).to_numpy()
-    own = references[is_own]
-    if own.empty:
+        is_of_cube &= (references[name] == value).to_numpy()
+    rows = references[is_of_cube]
+    if rows.empty:
         return cube
     explainer_number = {name: i for i, name in enumerate(cube.explainers)}
     condition_number = {condition: i for i, condition in enumerate(cube.conditions)}
-    names = list(cube.references) or sorted(own["reference"].unique())
+    names = list(cube.references) or sorted(rows["reference"].unique())
     reference_number = {name: i for i, name in enumerate(names)}
-    own = own.assign(
-        e=own["explainer"].map(explainer_number),
-        c=[
-            condition_number.get(c, np.nan)
-            for c in zip(own["condition"], own["level"], strict=True)
-        ],
-        r=own["reference"].map(reference_number),
-    ).dropna(subset=["e", "c", "r"])
+    conditions = zip(rows["condition"], rows["level"], strict=True)
+    rows = rows.assign(
+        e=rows["explainer"].map(explainer_number),
+        c=[condition_number.get(condition, np.nan) for condition in conditions],
+        r=rows["reference"].map(reference_number),
+    )
+    rows = rows.dropna(
+        subset=["e", "c", "r"]
+    )  # those of explainers and conditions in the cube are left
 
     by_reference = {}
     shape = (len(cube.explainers), len(cube.conditions), len(names))
-    for measure, rows in own.groupby("measure", sort=False, observed=True):
+    for measure, of_measure in rows.groupby("measure", sort=False, observed=True):
         sums, counts = np.zeros(shape), np.zeros(shape)
-        places = tuple(rows[axis].to_numpy(dtype=np.int64) for axis in ("e", "c", "r"))
-        np.add.at(sums, places, rows["sum"].to_numpy(dtype=np.float64))
-        np.add.at(counts, places, rows["count"].to_numpy(dtype=np.float64))
+        cell = tuple(of_measure[axis].to_numpy(dtype=np.int64) for axis in ("e", "c", "r"))
+        np.add.at(sums, cell, of_measure["sum"].to_numpy(dtype=np.float64))
+        np.add.at(counts, cell, of_measure["count"].to_numpy(dtype=np.float64))
         by_reference[str(measure)] = sums / np.maximum(counts, 1)
     return replace(cube, references=tuple(names), by_reference=by_reference)
 
@@ -236,113 +264,133 @@ def groups_of(cube: Cube, samples: pd.DataFrame | None) -> NDArray[np.int64] | N
     ]
     if named.empty:
         return None
-    known = dict(zip(named["sample"].astype(str), named["group"].astype(str), strict=True))
-    codes: dict[tuple[str, str], int] = {}  # a sample without a group is one by itself
-    keys = (
-        ("group", known[sample]) if sample in known else ("sample", sample)
-        for sample in cube.samples
-    )
-    return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
+    group_of = dict(zip(named["sample"].astype(str), named["group"].astype(str), strict=True))
+    number_of: dict[tuple[str, str], int] = {}
+    numbers = []
+    for sample in cube.samples:
+        is_grouped = sample in group_of
+        # A sample without a group is one by itself.
+        key = ("group", group_of[sample]) if is_grouped else ("sample", sample)
+        numbers.append(number_of.setdefault(key, len(number_of)))
+    return np.array(numbers, dtype=np.int64)
 
 
 def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32], list[str]]:
-    """The texts of a column in order of first appearance, or of the texts, and the number of each row's; −1 is missing.
+    """Return the number of each row's text, −1 where it is missing, and the texts that the numbers stand for.
+
+    Texts are numbered in order of first appearance, or in alphabetical order.
 
     >>> numbered(pd.Series(["b", "a", "b"])), numbered(pd.Series(["b", "a", "b"], dtype="category"), by_name=True)
     ((array([0, 1, 0], dtype=int32), ['b', 'a']), (array([1, 0, 1], dtype=int32), ['a', 'b']))
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
-        raw = np.asarray(column.cat.codes)
-        found = (first := pd.unique(raw))[first >= 0]
-        names = [str(column.cat.categories[i]) for i in found]
+        codes = np.asarray(column.cat.codes)
+        appeared = pd.unique(codes)
+        appeared = appeared[appeared >= 0]
+        texts = [str(column.cat.categories[code]) for code in appeared]
     else:
-        raw, labels = pd.factorize(column)
-        found, names = np.arange(len(labels)), [str(label) for label in labels]
-    order = sorted(range(len(names)), key=names.__getitem__) if by_name else range(len(names))
-    place = np.full(
-        int(raw.max(initial=-1)) + 2, -1, dtype=np.int32
-    )  # the last is for what is missing
-    place[found[list(order)]] = np.arange(len(names))
-    return place[raw], [names[i] for i in order]
+        codes, labels = pd.factorize(column)
+        appeared = np.arange(len(labels))
+        texts = [str(label) for label in labels]
+
+    order = list(range(len(texts)))
+    if by_name:
+        order.sort(key=lambda i: texts[i])
+    # One entry more than there are codes, which the code −1 of missing texts leads to.
+    number_of_code = np.full(int(codes.max(initial=-1)) + 2, -1, dtype=np.int32)
+    number_of_code[appeared[order]] = np.arange(len(texts))
+    return number_of_code[codes], [texts[i] for i in order]
 
 
 def _cube(rows: pd.DataFrame, known: Mapping[str, Measure]) -> Cube:
-    """The cube of the rows of one dataset, model and evaluation."""
-    dataset, model, evaluation = (
-        str(rows[name].iloc[0]) for name in ("dataset", "model", "evaluation")
-    )
+    """Return the cube of the rows of one dataset, model and evaluation; `known` has the declared measures."""
     explainer, explainers = numbered(rows["explainer"])
     sample, samples = numbered(rows["sample"], by_name=True)  # draws must not depend on row order
     measure, measures = numbered(rows["measure"])
     condition, conditions = _numbered_conditions(rows)
-    code = pd.Categorical(rows["status"], categories=list(STATUS)).codes
-    is_ok = code == OK
-    columns = {}
-    for name in ("value", "chance"):
-        if name in rows:
-            numbers = rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
-            columns[name] = np.where(is_ok, numbers, np.nan)
+    repeat = _numbered_repeats(rows)
+    status_code = pd.Categorical(rows["status"], categories=list(STATUS)).codes
+    value = _numbers_of_ok_rows(rows, "value", status_code)
+    chance_level = _numbers_of_ok_rows(rows, "chance", status_code)
 
     shape = (len(explainers), len(conditions), len(samples))
-    repeat = _numbered_repeats(rows)
     values: dict[str, Array] = {}
     repeats: dict[str, Array] = {}
     chance: dict[str, Array] = {}
     asked: dict[str, NDArray[np.bool_]] = {}
-    for index, name in enumerate(measures):
-        here = measure == index
-        at = (explainer[here], condition[here], sample[here])
-        values[name] = _mean_over_repeats(shape, at, columns["value"][here])
-        number_of_repeats = int(repeat[here].max(initial=0)) + 1
+    for number, name in enumerate(measures):
+        is_own = measure == number
+        cell = (explainer[is_own], condition[is_own], sample[is_own])
+        values[name] = _mean_over_repeats(shape, cell, value[is_own])
+        number_of_repeats = int(repeat[is_own].max(initial=0)) + 1
         if number_of_repeats > 1:
             repeats[name] = np.full((*shape, number_of_repeats), np.nan)
-            repeats[name][*at, repeat[here]] = columns["value"][here]
-        if "chance" in columns and np.isfinite(columns["chance"][here]).any():
-            chance[name] = _mean_over_repeats(shape, at, columns["chance"][here])
+            repeats[name][*cell, repeat[is_own]] = value[is_own]
+        if np.isfinite(chance_level[is_own]).any():
+            chance[name] = _mean_over_repeats(shape, cell, chance_level[is_own])
         asked[name] = np.zeros(shape[:2], dtype=bool)
-        asked[name][explainer[here], condition[here]] = True
+        asked[name][explainer[is_own], condition[is_own]] = True
 
-    status = np.full(shape, -1, dtype=np.int8)
+    status = np.full(shape, NOT_ATTEMPTED, dtype=np.int8)
     deciding = _deciding_measures(measures, known)
     for name in reversed(deciding):  # the first decides, so it is written last
-        here = measure == measures.index(name)
-        status[explainer[here], condition[here], sample[here]] = code[here]
-
+        is_own = measure == measures.index(name)
+        status[explainer[is_own], condition[is_own], sample[is_own]] = status_code[is_own]
     decides = measure == (measures.index(deciding[0]) if deciding else -1)
-    undefined = _spelled_out(rows[(code == UNDEFINED) & decides])
-    counted = undefined.groupby(
-        ["explainer", "condition", "level", "reason"], sort=False, dropna=False
-    )
-    controls = rows.loc[rows["role"] == CONTROL, "explainer"].unique() if "role" in rows else ()
+
+    is_control = rows["role"] == CONTROL if "role" in rows else np.zeros(len(rows), dtype=bool)
     return Cube(
-        dataset=dataset,
-        model=model,
-        evaluation=evaluation,
+        dataset=str(rows["dataset"].iloc[0]),
+        model=str(rows["model"].iloc[0]),
+        evaluation=str(rows["evaluation"].iloc[0]),
         explainers=explainers,
         conditions=conditions,
         samples=samples,
         values=values,
         status=status,
-        reasons=counted.size().rename("count").reset_index(),
+        reasons=_counted_reasons(rows[(status_code == UNDEFINED) & decides]),
         asked=asked,
         repeats=repeats,
         chance=chance,
-        controls=frozenset(map(str, controls)),
+        controls=frozenset(map(str, rows.loc[is_control, "explainer"].unique())),
         makeup=_makeup(rows),
         declared={name: known[name] for name in measures if name in known},
     )
 
 
+def _numbers_of_ok_rows(rows: pd.DataFrame, column: str, status_code: NDArray[np.int8]) -> Array:
+    """Return a column of numbers, NaN in rows whose status is not ok and where there is no such column."""
+    if column not in rows:
+        return np.full(len(rows), np.nan)
+    numbers = rows[column].to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(status_code == OK, numbers, np.nan)
+
+
+def _counted_reasons(undefined: pd.DataFrame) -> pd.DataFrame:
+    """Return how often each reason stands in these rows, by explainer, condition and level."""
+    keys = ["explainer", "condition", "level", "reason"]
+    counts = _spelled_out(undefined).groupby(keys, sort=False, dropna=False).size()
+    return counts.rename("count").reset_index()
+
+
 def _numbered_conditions(rows: pd.DataFrame) -> tuple[NDArray[np.int64], list[Condition]]:
-    """The number of every row's (condition, level), and these in order of appearance, levels rising."""
+    """Return the number of every row's (condition, level), and these in order of appearance, levels rising."""
     name, names = numbered(rows["condition"])
     level, levels = pd.factorize(rows["level"])
-    pair, pairs = pd.factorize(name * max(len(levels), 1) + level)
-    labels = [(names[p // len(levels)], float(levels[p % len(levels)])) for p in pairs.tolist()]
-    order = sorted(range(len(labels)), key=lambda i: (names.index(labels[i][0]), labels[i][1]))
-    place = np.empty(len(labels), dtype=np.int64)
-    place[order] = np.arange(len(labels))
-    return place[pair], [labels[i] for i in order]
+    code, codes = pd.factorize(name * max(len(levels), 1) + level)
+    conditions = []
+    for pair in codes.tolist():
+        name_number, level_number = divmod(pair, len(levels))
+        conditions.append((names[name_number], float(levels[level_number])))
+
+    def position(i: int) -> tuple[int, float]:
+        condition, level_of_condition = conditions[i]
+        return names.index(condition), level_of_condition
+
+    order = sorted(range(len(conditions)), key=position)
+    number_of_code = np.empty(len(conditions), dtype=np.int64)
+    number_of_code[order] = np.arange(len(conditions))
+    return number_of_code[code], [conditions[i] for i in order]
 
 
 def _numbered_repeats(rows: pd.DataFrame) -> NDArray[np.int64]:
@@ -368,34 +416,33 @@ def _deciding_measures(measures: Sequence[str], known: Mapping[str, Measure]) ->
 
 
 def _mean_over_repeats(
-    shape: tuple[int, ...], at: tuple[NDArray[np.int32], ...], value: Array
+    shape: tuple[int, ...], cell: tuple[NDArray[np.integer[Any]], ...], value: Array
 ) -> Array:
-    """The mean of the finite values at each place, NaN where there is none."""
-    total, n = np.zeros(shape), np.zeros(shape)
-    finite = np.isfinite(value)
-    places = tuple(index[finite] for index in at)
-    np.add.at(total, places, value[finite])
-    np.add.at(n, places, 1.0)
-    return np.asarray(np.divide(total, n, out=np.full(shape, np.nan), where=n > 0))
+    """Return the mean of the finite values in each cell of an array of this shape, NaN where there is none."""
+    total, count = np.zeros(shape), np.zeros(shape)
+    is_finite = np.isfinite(value)
+    finite_cell = tuple(index[is_finite] for index in cell)
+    np.add.at(total, finite_cell, value[is_finite])
+    np.add.at(count, finite_cell, 1.0)
+    return np.asarray(np.divide(total, count, out=np.full(shape, np.nan), where=count > 0))
 
 
 def _makeup(rows: pd.DataFrame) -> dict[str, Makeup]:
+    """Return what each condition is made of; empty where the table does not say."""
     columns = [name for name in ("imputer", "order", "share") if name in rows]
     if not columns:
         return {}
-    once = _spelled_out(rows[["condition", *columns]].drop_duplicates("condition"))
-    return {
-        str(r["condition"]): Makeup(**{name: r[name] for name in columns})
-        for r in once.to_dict("records")
-    }
+    one_row_each = _spelled_out(rows[["condition", *columns]].drop_duplicates("condition"))
+    makeup = {}
+    for row in one_row_each.to_dict("records"):
+        makeup[str(row["condition"])] = Makeup(**{name: row[name] for name in columns})
+    return makeup
 
 
 def _spelled_out(rows: pd.DataFrame) -> pd.DataFrame:
-    """Plain text instead of categories, which would list what none of these rows has."""
-    kinds = {name: column.dtype for name, column in rows.items()}
-    plain = {
-        name: kind.categories.dtype
-        for name, kind in kinds.items()
-        if isinstance(kind, pd.CategoricalDtype)
-    }
-    return rows.astype(plain)
+    """Return rows with plain text instead of categories, which would list what none of these rows has."""
+    plain_types = {}
+    for name, column in rows.items():
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            plain_types[name] = column.dtype.categories.dtype
+    return rows.astype(plain_types)

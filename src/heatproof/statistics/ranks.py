@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from heatproof.evaluation import Better
 from heatproof.statistics.above_chance import decide_above_chance
 from heatproof.statistics.calibration import Form
 from heatproof.statistics.cubes import Array, Cube, arrange
@@ -23,10 +23,10 @@ def ranking(
     measure: str,
     form: Form = "best",
     level: float = 0.95,
-    better: Literal["higher", "lower", "neither"] = "higher",
+    better: Better = "higher",
     tests: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Explainers in order of their overall score, with the uncertainty of score and rank.
+    """Return the explainers in order of their overall score, with the uncertainty of score and rank.
 
     The overall score is the mean over conditions of the mean over a condition's levels of the mean over samples, so
     a sweep counts as one condition. With `form="best"` each mean is calibrated where the measure has a chance level,
@@ -46,74 +46,125 @@ def ranking(
         if measure not in whole.values:
             continue
         cube = whole.conditions_of(measure)
-        names = [name for name, _ in cube.conditions]
-        best = estimates(cube, measure, form).nested(names)
-        raw = best if form == "raw" else estimates(cube, measure, "raw").nested(names)
-        frame = pd.DataFrame({**cube.key, "measure": measure, "explainer": cube.explainers})
-        frame["control"] = [e in cube.controls for e in cube.explainers]
-        for name, found in (("", best), ("raw_", raw)):
-            ends = found.interval(level)
-            frame[name.rstrip("_") or "score"], frame[name + "low"], frame[name + "high"] = (
-                found.value,
-                *ends,
-            )
-        methods = max(int((~frame["control"] & np.isfinite(best.value)).sum()), 1)
-        confidence = 1 - (1 - level) / methods
-        frame["lower_bound"] = best.bound(confidence, lower=True)[0]
-        frame["upper_bound"] = best.bound(confidence, lower=False)[0]
-        # A single method's bound at 1 − level would be above chance where its two-sided interval still contains it.
-        two_sided = 1 - (1 - level) / max(methods, 2)
-        frame["above_chance"] = decide_above_chance(cube, measure, better, two_sided)
-        sign = -1.0 if better == "lower" else 1.0
-        ranked = (
-            np.isfinite(best.value) & ~frame["control"].to_numpy(dtype=bool) & (better != "neither")
-        )
-        score = np.where(ranked, -sign * best.value, np.nan)
-        frame["rank"] = stats.rankdata(
-            np.round(score / ALIKE) * ALIKE, method="min", nan_policy="omit"
-        )
-        ahead = np.zeros((len(frame), len(frame)), dtype=bool)
-        if ranked.sum() > 1:
+        scores = _overall_scores(cube, measure, form, level, better)
+        is_ranked = _is_ranked(scores, better)
+        beats = np.zeros((len(scores), len(scores)), dtype=bool)
+        if is_ranked.sum() > 1:
             known = paired_tests([cube], measure, form, level) if tests is None else tests
-            known = known[known["significant"].to_numpy(dtype=bool)]
-            place = {name: i for i, name in enumerate(cube.explainers)}
-            a, b = (known[side].map(place).to_numpy(dtype=np.int64) for side in ("a", "b"))
-            won = sign * known["difference"].to_numpy(dtype=np.float64) > 0
-            ahead[np.where(won, a, b), np.where(won, b, a)] = True
-        low, high = rank_ranges(ahead[np.ix_(ranked, ranked)])
-        own = frame.loc[
-            ranked, "rank"
-        ]  # by all samples of a method: tests know those that two have in common
-        frame.loc[ranked, "rank_low"], frame.loc[ranked, "rank_high"] = (
-            np.minimum(low, own),
-            np.maximum(high, own),
-        )
-        frame["by_references"] = best.share_of_references
-        frame["samples"] = np.isfinite(cube.values[measure]).any(1).sum(-1)
-        frame["conditions"] = np.isfinite(cube.values[measure]).any(-1).sum(-1)
-        frame["conditions_total"] = len(cube.conditions)
+            beats = _who_beats_whom(known, cube.explainers, better)
+        ranked = _with_ranks(scores, is_ranked, beats, better)
+
         # An explainer of another kind may have another measure.
-        frame = frame.iloc[np.flatnonzero(cube.asked[measure].any(axis=1))]
-        blocks.append(frame.sort_values("score", ascending=better == "lower", kind="stable"))
-    columns = [
-        "dataset",
-        "model",
-        "evaluation",
-        "measure",
-        "explainer",
-        "control",
-        "score",
-        "low",
-        "high",
-    ]
-    columns += ["raw", "raw_low", "raw_high", "lower_bound", "upper_bound", "above_chance"]
-    columns += ["rank", "rank_low", "rank_high", "by_references"]
-    columns += ["samples", "conditions", "conditions_total"]
-    return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=columns)
+        was_measured = cube.asked[measure].any(axis=1)
+        by_score = ranked.iloc[np.flatnonzero(was_measured)].sort_values(
+            "score", ascending=better == "lower", kind="stable"
+        )
+        blocks.append(by_score[_COLUMNS])
+    return pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame(columns=_COLUMNS)
 
 
-def rank_ranges(ahead: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """The ranks (…, m) that are open to each of m methods, where `ahead` (…, m, m) says that i was shown to beat j.
+_COLUMNS = [
+    "dataset",
+    "model",
+    "evaluation",
+    "measure",
+    "explainer",
+    "control",
+    "score",
+    "low",
+    "high",
+]
+_COLUMNS += ["raw", "raw_low", "raw_high", "lower_bound", "upper_bound", "above_chance"]
+_COLUMNS += ["rank", "rank_low", "rank_high", "by_references"]
+_COLUMNS += ["samples", "conditions", "conditions_total"]
+
+
+def _overall_scores(
+    cube: Cube, measure: str, form: Form, level: float, better: Better
+) -> pd.DataFrame:
+    """Return the overall score of each explainer of a cube with its intervals and bounds, in the cube's order."""
+    names = [name for name, _ in cube.conditions]
+    best = estimates(cube, measure, form).nested(names)
+    raw = best if form == "raw" else estimates(cube, measure, "raw").nested(names)
+    is_control = np.array([name in cube.controls for name in cube.explainers], dtype=bool)
+
+    # Bounds hold for all methods at once, by Bonferroni's correction.
+    methods = max(int((~is_control & np.isfinite(best.value)).sum()), 1)
+    confidence = 1 - (1 - level) / methods
+    # A single method's bound at 1 − level would be above chance where its two-sided interval still contains it.
+    two_sided = 1 - (1 - level) / max(methods, 2)
+
+    low, high = best.interval(level)
+    raw_low, raw_high = raw.interval(level)
+    is_scored = np.isfinite(cube.values[measure])
+    return pd.DataFrame(
+        {
+            **cube.key,
+            "measure": measure,
+            "explainer": cube.explainers,
+            "control": is_control,
+            "score": best.value,
+            "low": low,
+            "high": high,
+            "raw": raw.value,
+            "raw_low": raw_low,
+            "raw_high": raw_high,
+            "lower_bound": best.bound(confidence, lower=True)[0],
+            "upper_bound": best.bound(confidence, lower=False)[0],
+            "above_chance": decide_above_chance(cube, measure, better, two_sided),
+            "by_references": best.share_of_references,
+            "samples": is_scored.any(1).sum(-1),
+            "conditions": is_scored.any(-1).sum(-1),
+            "conditions_total": len(cube.conditions),
+        }
+    )
+
+
+def _is_ranked(scores: pd.DataFrame, better: Better) -> NDArray[np.bool_]:
+    """Return which explainers have a rank: methods with a score, where one direction is better."""
+    has_rank = scores["score"].notna() & ~scores["control"] & (better != "neither")
+    return has_rank.to_numpy(dtype=bool)
+
+
+def _who_beats_whom(
+    tests: pd.DataFrame, explainers: Sequence[str], better: Better
+) -> NDArray[np.bool_]:
+    """Return (E, E) whether explainer i is significantly better than j."""
+    beats = np.zeros((len(explainers), len(explainers)), dtype=bool)
+    significant = tests[tests["significant"].to_numpy(dtype=bool)]
+    index = {name: i for i, name in enumerate(explainers)}
+    a = significant["a"].map(index).to_numpy(dtype=np.int64)
+    b = significant["b"].map(index).to_numpy(dtype=np.int64)
+    sign = -1.0 if better == "lower" else 1.0
+    a_wins = sign * significant["difference"].to_numpy(dtype=np.float64) > 0
+    beats[np.where(a_wins, a, b), np.where(a_wins, b, a)] = True
+    return beats
+
+
+def _with_ranks(
+    scores: pd.DataFrame,
+    is_ranked: NDArray[np.bool_],
+    beats: NDArray[np.bool_],
+    better: Better,
+) -> pd.DataFrame:
+    """Add each method's rank by its score, and the range of ranks that the tests leave open; NaN without a rank."""
+    sign = -1.0 if better == "lower" else 1.0
+    losses = np.where(is_ranked, -sign * scores["score"].to_numpy(dtype=np.float64), np.nan)
+    rounded = (
+        np.round(losses / ALIKE) * ALIKE
+    )  # equal scores share a rank whatever rounding left of them
+    rank = np.asarray(stats.rankdata(rounded, method="min", nan_policy="omit"), dtype=np.float64)
+
+    lowest, highest = np.full(len(scores), np.nan), np.full(len(scores), np.nan)
+    open_low, open_high = rank_ranges(beats[np.ix_(is_ranked, is_ranked)])
+    # The rank is by all samples of a method, the tests by those that two methods have in common.
+    lowest[is_ranked] = np.minimum(open_low, rank[is_ranked])
+    highest[is_ranked] = np.maximum(open_high, rank[is_ranked])
+    return scores.assign(rank=rank, rank_low=lowest, rank_high=highest)
+
+
+def rank_ranges(beats: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Return the ranks (…, m) that are open to each of m methods, where `beats` (…, m, m) says whether i beats j.
 
     From 1 + the number shown to be better, to m − the number shown to be worse. Where the tests are wrong about any
     pair with probability 1 − level at most, all ranges hold the true ranks at once with probability `level`.
@@ -122,18 +173,20 @@ def rank_ranges(ahead: NDArray[np.bool_]) -> tuple[Array, Array]:
     >>> [ends.tolist() for ends in rank_ranges(first_beats_last)]
     [[1.0, 1.0, 2.0], [2.0, 3.0, 3.0]]
     """
-    return 1.0 + ahead.sum(-2), ahead.shape[-1] - 1.0 * ahead.sum(-1)
+    return 1.0 + beats.sum(-2), beats.shape[-1] - 1.0 * beats.sum(-1)
 
 
 def spearman(a: Array, b: Array) -> Array:
-    """Spearman's correlation over the last axis, tied values sharing their mean rank; NaN where one is constant.
+    """Return Spearman's correlation over the last axis, tied values sharing their mean rank; NaN where one is constant.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0])).item()
     0.5
     """
-    ranks = [stats.rankdata(v, axis=-1) for v in (a, b)]
-    x, y = (r - r.mean(-1, keepdims=True) for r in ranks)
-    product, size = (x * y).sum(-1), np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    found = np.divide(product, size, out=np.full(np.shape(product), np.nan), where=size > 0)
-    missing = np.isnan(a).any(-1) | np.isnan(b).any(-1)
-    return np.asarray(np.where(missing, np.nan, found))
+    ranks_a, ranks_b = stats.rankdata(a, axis=-1), stats.rankdata(b, axis=-1)
+    x = ranks_a - ranks_a.mean(-1, keepdims=True)
+    y = ranks_b - ranks_b.mean(-1, keepdims=True)
+    product = (x * y).sum(-1)
+    size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    correlation = np.divide(product, size, out=np.full(np.shape(product), np.nan), where=size > 0)
+    is_missing = np.isnan(a).any(-1) | np.isnan(b).any(-1)
+    return np.asarray(np.where(is_missing, np.nan, correlation))
