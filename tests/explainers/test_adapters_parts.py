@@ -207,8 +207,10 @@ def test_shap_without_its_library() -> None:
     score = shapley.ClassScore(nn.Linear(3, 4), 2)
     assert torch.equal(score(SAMPLES.x), score.network(SAMPLES.x)[:, 2:3])
     explainer = shapley.Shap("gradient", background=normal(5, 3))
-    assert torch.equal(explainer._samples((3,)), normal(5, 3)) and explainer.stochastic
-    assert shapley.Shap("deep", background=0.5)._samples((2, 2)).tolist() == [[[0.5, 0.5]] * 2]
+    assert torch.equal(explainer._background_samples((3,)), normal(5, 3)) and explainer.stochastic
+    assert shapley.Shap("deep", background=0.5)._background_samples((2, 2)).tolist() == [
+        [[0.5, 0.5]] * 2
+    ]
     assert [
         shapley.Shap(name).stochastic for name in ("gradient", "deep", "partition", "tree")
     ] == [
@@ -223,7 +225,7 @@ def test_shap_without_its_library() -> None:
     )
     for wrong in (normal(5, 4), normal(0, 3), [object()]):
         with pytest.raises(UserError, match="background"):
-            shapley.Shap("gradient", background=wrong)._samples((3,))
+            shapley.Shap("gradient", background=wrong)._background_samples((3,))
 
 
 def test_what_shap_is_asked_for() -> None:

@@ -27,5 +27,10 @@ __all__ = [
     "Shap",
     "Zennit",
     "captum",
+    "grad_cam",
+    "library_seed",
+    "precomputed",
+    "quantus",
+    "shap",
+    "zennit",
 ]
-__all__ += ["grad_cam", "library_seed", "precomputed", "quantus", "shap", "zennit"]

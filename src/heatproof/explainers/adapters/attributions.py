@@ -1,9 +1,9 @@
-"""Explainers of Captum, Quantus, pytorch-grad-cam and zennit."""
+"""Adapters for the explainers of Captum, Quantus, pytorch-grad-cam and zennit."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -16,11 +16,11 @@ from heatproof.explainers.adapters.foreign import (
     Arguments,
     Foreign,
     Object,
-    class_named,
     library,
+    resolved,
     unwrapped,
 )
-from heatproof.explainers.adapters.isolation import Adapter, check_network, foreign_maps
+from heatproof.explainers.adapters.isolation import Adapter, Compute
 from heatproof.explainers.baselines import Baseline
 from heatproof.explainers.cam_layer import find_layer
 from heatproof.explainers.examples.training_set import Examples
@@ -34,8 +34,12 @@ DRAWING = {
     "KernelShap",
     "LayerGradientShap",
     "Lime",
+    "LimeBase",
+    "NeuronGradientShap",
+    "NoiseTunnel",
+    "RandomCAM",
+    "ShapleyValueSampling",
 }
-DRAWING |= {"LimeBase", "NeuronGradientShap", "NoiseTunnel", "RandomCAM", "ShapleyValueSampling"}
 """Methods of Captum and pytorch-grad-cam that draw random numbers."""
 ATTRIBUTORS = {
     "gradient": "Gradient",
@@ -46,12 +50,12 @@ ATTRIBUTORS = {
 Attributor = Literal["gradient", "smoothgrad", "integrated_gradients"]
 
 
-def _callable(value: Foreign) -> Foreign:
-    if not callable(value.value):
+def _check_callable(function: Foreign) -> Foreign:
+    if not callable(function.value):
         raise ValueError(
-            f"a function explain_func(model, inputs, targets) is needed, got {value.value!r}"
+            f"a function explain_func(model, inputs, targets) is needed, got {function.value!r}"
         )
-    return value
+    return function
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -85,24 +89,26 @@ class Captum(Adapter):
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters."""
-        return _draws(self.draws, self.attribution, hasattr(self.attribution.value, "attribute"))
+        is_bound_method = hasattr(self.attribution.value, "attribute")
+        return _draws(self.draws, self.attribution, is_bound_method)
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Refuse a model that is no plain network, a layer that it does not have, and an unknown method."""
-        check_network(self._label, model)
+        """Raise for a model that is no plain network, a layer that it does not have, and an unknown method."""
+        super().check(model, shape)
         if isinstance(self.baseline, str):
             raise UserError(
                 f"{self._label} needs numbers or samples as its baseline here, got {self.baseline!r}"
             )
         if self.layer is not None:
             model.layer(self.layer)
-        if not callable(self._found()) and not hasattr(self._found(), "attribute"):
+        method = resolved("captum.attr", "captum", self.attribution.value)
+        if not callable(method) and not hasattr(method, "attribute"):
             raise UserError(
                 f"{self._label} is neither a Captum method nor a function that makes one"
             )
 
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+    def library_call(self, model: Model, batch: Batch) -> Compute:
+        """Return the call of the method's `attribute`, on a method that is bound to the copy of the network."""
         arguments = unwrapped(self.arguments)
         if isinstance(self.baseline, Examples):
             self.baseline.check_shape(batch.x.shape[1:])
@@ -111,40 +117,33 @@ class Captum(Adapter):
             arguments["baselines"] = self.baseline
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
-            return self._bind(network).attribute(
-                inputs.requires_grad_(), target=classes, **arguments
+            method = self._bound_method(network)
+            return method.attribute(inputs.requires_grad_(), target=classes, **arguments)
+
+        return compute
+
+    def _bound_method(self, network: nn.Module) -> Any:
+        """Return the Captum object for a network: a new one of a class or function, or a copy of a bound object."""
+        method = resolved("captum.attr", "captum", self.attribution.value)
+        if not isinstance(method, type) and hasattr(method, "attribute"):
+            return _rebound(method, network, self._label)
+        if self.layer is None:
+            bound = method(network)
+        else:
+            bound = method(network, network.get_submodule(self.layer))
+        if not hasattr(bound, "attribute"):
+            raise UserError(
+                f"{self._label} made {type(bound).__name__}, which has no method attribute"
             )
-
-        return foreign_maps(
-            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False
-        )
-
-    def _found(self) -> Any:
-        given = self.attribution.value
-        return class_named("captum.attr", "captum", given) if isinstance(given, str) else given
-
-    def _bind(self, network: nn.Module) -> Any:
-        found = self._found()
-        if isinstance(found, type) or not hasattr(found, "attribute"):
-            found = (
-                found(network)
-                if self.layer is None
-                else found(network, network.get_submodule(self.layer))
-            )
-            if not hasattr(found, "attribute"):
-                raise UserError(
-                    f"{self._label} made {type(found).__name__}, which has no method attribute"
-                )
-            return found
-        return _rebound(found, network, self._label)
+        return bound
 
 
 @dataclass(frozen=True, config=STRICT)
 class Quantus(Adapter):
     """A function `explain_func(model, inputs, targets, **arguments) -> array` as Quantus takes them; (B, …).
 
-    It gets the torch module, the normalised inputs (B, …) and the classes (B,) as arrays. It sees one sample at a time
-    and seeded global generators, unless `draws=False` says that it uses no random numbers.
+    It gets the torch module, the normalised inputs (B, …) and the classes (B,) as arrays: one sample at a time, with
+    seeded global generators, unless `draws=False` declares that it uses no random numbers.
 
     >>> def weights(model, inputs, targets):
     ...     return model.weight[targets].numpy()
@@ -156,7 +155,7 @@ class Quantus(Adapter):
 
     name: ClassVar[str] = "quantus"
 
-    explain_func: Annotated[Any, BeforeValidator(Foreign.of), AfterValidator(_callable)]
+    explain_func: Annotated[Any, BeforeValidator(Foreign.of), AfterValidator(_check_callable)]
     arguments: Arguments = None
     draws: bool = True
 
@@ -165,23 +164,19 @@ class Quantus(Adapter):
         """Whether the seed matters."""
         return self.draws
 
-    def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Refuse a model that is no plain network."""
-        check_network(self._label, model)
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+    def library_call(self, model: Model, batch: Batch) -> Compute:
+        """Return the call of the function, with arrays for tensors."""
         arguments = unwrapped(self.arguments)
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
-            arrays = inputs.cpu().numpy(), classes.cpu().numpy()
             return self.explain_func.value(
-                model=network, inputs=arrays[0], targets=arrays[1], **arguments
+                model=network,
+                inputs=inputs.cpu().numpy(),
+                targets=classes.cpu().numpy(),
+                **arguments,
             )
 
-        return foreign_maps(
-            self._label, compute, model, batch, target, seed, draws=self.draws, alone=False
-        )
+        return compute
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -208,29 +203,31 @@ class PytorchGradCam(Adapter):
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters."""
-        return _draws(self.draws, self.method, is_method=False)
+        return _draws(self.draws, self.method, is_bound_method=False)
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Refuse samples that are no images, a model that is no plain network, and layers that it does not have."""
-        check_network(self._label, model)
+        """Raise for samples that are no images, a model that is no plain network, and unknown layers or methods."""
+        super().check(model, shape)
         if len(shape) != 3:
             raise UserError(
                 f"{self._label} needs images (channels, height, width), got samples of shape {shape}"
             )
-        for path in (self.layer,) if isinstance(self.layer, str) else self.layer or ():
-            model.layer(path)
-        self._found()
+        for path in self._layers:
+            if path is not None:
+                model.layer(path)
+        resolved("pytorch_grad_cam", "grad-cam", self.method.value)
 
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W) for the classes `target` (B,)."""
-        chosen = library("pytorch_grad_cam.utils.model_targets", "grad-cam").ClassifierOutputTarget
-        method, options, arguments = (
-            self._found(),
-            unwrapped(self.options),
-            unwrapped(self.arguments),
-        )
-        wanted = self.layer if isinstance(self.layer, tuple) else (self.layer,)
-        sites = [find_layer(model, batch.x.shape[1:], path) for path in wanted]
+    @property
+    def _layers(self) -> tuple[str | None, ...]:
+        """The paths of the layers; None is the one that `GradCAM` reads."""
+        return self.layer if isinstance(self.layer, tuple) else (self.layer,)
+
+    def library_call(self, model: Model, batch: Batch) -> Compute:
+        """Return the call of the class activation map, on the layers of the copy of the network."""
+        targets_module = library("pytorch_grad_cam.utils.model_targets", "grad-cam")
+        method = resolved("pytorch_grad_cam", "grad-cam", self.method.value)
+        options, arguments = unwrapped(self.options), unwrapped(self.arguments)
+        sites = [find_layer(model, batch.x.shape[1:], path) for path in self._layers]
         if any(site.side == "input" for site in sites):
             raise UserError(
                 f"{self._label} reads a layer's output; name one, such as {sites[0].path}'s first norm"
@@ -241,19 +238,11 @@ class PytorchGradCam(Adapter):
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
             layers = [network.get_submodule(site.path) for site in sites]
             cam = method(model=network, target_layers=layers, **options)
+            targets = [targets_module.ClassifierOutputTarget(c) for c in classes.tolist()]
             # The weights are frozen, so it is the input that makes the layers' outputs differentiable.
-            targets = [chosen(c) for c in classes.tolist()]
             return cam(input_tensor=inputs.requires_grad_(), targets=targets, **arguments)
 
-        return foreign_maps(
-            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False
-        )
-
-    def _found(self) -> Any:
-        given = self.method.value
-        return (
-            class_named("pytorch_grad_cam", "grad-cam", given) if isinstance(given, str) else given
-        )
+        return compute
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -282,61 +271,70 @@ class Zennit(Adapter):
         return self.attributor == "smoothgrad" if self.draws is None else self.draws
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Refuse a model that is no plain network and an unknown composite."""
-        check_network(self._label, model)
-        self._made()
+        """Raise for a model that is no plain network, and for an unknown composite."""
+        super().check(model, shape)
+        self._composite_object()
 
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+    def library_call(self, model: Model, batch: Batch) -> Compute:
+        """Return the call of the attributor with the composite, which is registered for the call only."""
         attributor = getattr(library("zennit.attribution", "zennit"), ATTRIBUTORS[self.attributor])
         arguments = unwrapped(self.arguments)
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
-            def at_target(scores: Tensor) -> Tensor:
+            def one_at_target(scores: Tensor) -> Tensor:
                 return torch.zeros_like(scores).scatter_(1, classes[:, None], 1.0)
 
-            with attributor(network, self._made(), **arguments) as attribute:
-                return attribute(inputs, at_target)[1]
+            with attributor(network, self._composite_object(), **arguments) as attribute:
+                _, relevance = attribute(inputs, one_at_target)
+                return relevance
 
-        return foreign_maps(
-            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=False
-        )
+        return compute
 
-    def _made(self) -> Any:
-        given = self.composite.value
-        if isinstance(given, str):
-            known = library("zennit.composites", "zennit").COMPOSITES
-            if given not in known:
-                raise unknown("composite", given, known)
-            given = known[given]
-        if hasattr(given, "register") and not isinstance(given, type):
-            return given
-        made = given()
-        if not hasattr(made, "register"):
-            raise UserError(f"{self._label} made {type(made).__name__}, which is no composite")
-        return made
+    def _composite_object(self) -> Any:
+        """Return the zennit composite: the one given, or a new one of a class, a function or a name."""
+        composite = self.composite.value
+        if isinstance(composite, str):
+            by_name = library("zennit.composites", "zennit").COMPOSITES
+            if composite not in by_name:
+                raise unknown("composite", composite, by_name)
+            composite = by_name[composite]
+        if hasattr(composite, "register") and not isinstance(composite, type):
+            return composite
+        new = composite()
+        if not hasattr(new, "register"):
+            raise UserError(f"{self._label} made {type(new).__name__}, which is no composite")
+        return new
 
 
-def _draws(said: bool | None, method: Foreign, is_method: bool) -> bool:
-    """Whether a method draws random numbers: what the user says, else by its name, else yes for functions."""
-    if said is not None:
-        return said
-    if isinstance(method.value, str | type) or is_method:
+def _draws(setting: bool | None, method: Foreign, is_bound_method: bool) -> bool:
+    """Return whether a method draws random numbers: the user's setting, else by its name.
+
+    A function that makes a method counts as drawing, because its name tells nothing.
+    """
+    if setting is not None:
+        return setting
+    if isinstance(method.value, str | type) or is_bound_method:
         return method.name in DRAWING
     return True
 
 
 def _rebound(method: Any, network: nn.Module, name: str) -> Any:
-    """A copy of a Captum object in which the network, and every layer that it holds, is that of the call."""
-    theirs = getattr(method, "forward_func", None)
-    if not isinstance(theirs, nn.Module):
+    """Return a copy of a Captum object that is bound to another copy of its network, with all its layers."""
+    bound_network = getattr(method, "forward_func", None)
+    if not isinstance(bound_network, nn.Module):
         raise UserError(
-            f"{name} is bound to {theirs!r}, not to a network; give the class or a function that makes it"
+            f"{name} is bound to {bound_network!r}, not to a network; give the class or a function that makes it"
         )
-    ours = dict(network.named_modules())
-    layers = dict(theirs.named_modules())
-    if [(n, type(m)) for n, m in layers.items()] != [(n, type(m)) for n, m in ours.items()]:
+    new_layers = dict(network.named_modules())
+    old_layers = dict(bound_network.named_modules())
+    if _layer_types(new_layers) != _layer_types(old_layers):
         raise UserError(
             f"{name} is bound to another network than the model under test; give the class instead"
         )
-    return copy.deepcopy(method, {id(layer): ours[path] for path, layer in layers.items()})
+    # `deepcopy` takes what its memo already has for an object, here the layer at the same path.
+    memo = {id(layer): new_layers[path] for path, layer in old_layers.items()}
+    return copy.deepcopy(method, memo)
+
+
+def _layer_types(layers: Mapping[str, nn.Module]) -> list[tuple[str, type]]:
+    return [(path, type(layer)) for path, layer in layers.items()]

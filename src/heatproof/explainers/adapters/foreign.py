@@ -1,4 +1,4 @@
-"""Objects of other libraries as parameters: named for people, and identified by their content, not by their address."""
+"""Objects of other libraries as parameters, with a short name and a fingerprint of their content."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from torch import Tensor, nn
 from heatproof.errors import UserError, unknown
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""Types of values that a manifest can store as they are."""
 
 
 class Foreign:
     """A class, function or object of another library, with a short name and a fingerprint for the manifest.
 
-    The fingerprint covers an object's attributes, a function's code, defaults and what it closes over, and the content
-    of arrays, so that a run notices on resuming that a parameter has changed. Networks inside count by their type
-    only, as the manifest has the fingerprint of the model. What a function reads from its module is not covered.
+    The fingerprint covers an object's attributes, a function's code, defaults and closure, and the content of arrays,
+    so that a resumed run notices a changed parameter. Networks inside count by their type only, because the manifest
+    has the fingerprint of the model. What a function reads from its module is not covered.
 
     >>> Foreign.of(print), Foreign.of(Foreign.of(print)) == Foreign.of(print)
     (builtins.print#..., True)
@@ -41,7 +42,7 @@ class Foreign:
 
     @classmethod
     def of(cls, value: Any) -> Foreign:
-        """The object itself if it is one already."""
+        """Wrap a value, unless it is wrapped already."""
         return value if isinstance(value, Foreign) else cls(value)
 
     def __str__(self) -> str:
@@ -58,19 +59,19 @@ class Foreign:
         return hash(repr(self))
 
 
-def call_arguments(given: Any) -> dict[str, Any] | None:
-    """Arguments for a foreign call, those that are not plain data as `Foreign`.
+def call_arguments(arguments: Any) -> dict[str, Any] | None:
+    """Return the arguments of a library's call with all but plain data wrapped in `Foreign`, for the manifest.
 
     >>> call_arguments({"steps": 3, "fill": np.zeros(2)})
     {'steps': 3, 'fill': numpy.ndarray#...}
     """
-    if given is None:
+    if arguments is None:
         return None
-    if not isinstance(given, Mapping):
-        raise ValueError(f"arguments are a mapping such as {{'n_steps': 20}}, got {given!r}")
+    if not isinstance(arguments, Mapping):
+        raise ValueError(f"arguments are a mapping such as {{'n_steps': 20}}, got {arguments!r}")
     return {
         str(key): value if isinstance(value, PLAIN) else Foreign.of(value)
-        for key, value in given.items()
+        for key, value in arguments.items()
     }
 
 
@@ -81,16 +82,19 @@ Arguments = Annotated[Any, BeforeValidator(call_arguments)]
 
 
 def unwrapped(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments as they were given.
+    """Undo `call_arguments`: return the arguments of the library's call.
 
     >>> unwrapped(call_arguments({"steps": 3, "where": [1, 2]}))
     {'steps': 3, 'where': [1, 2]}
     """
-    return {k: v.value if isinstance(v, Foreign) else v for k, v in (arguments or {}).items()}
+    return {
+        key: value.value if isinstance(value, Foreign) else value
+        for key, value in (arguments or {}).items()
+    }
 
 
 def library(module: str, extra: str) -> Any:
-    """A module of a library that may not be installed; `extra` of heatproof installs it.
+    """Import a module of a library that may not be installed; `extra` of heatproof installs it.
 
     >>> library("no_such_library.attr", "no-such-extra")
     Traceback (most recent call last):
@@ -101,30 +105,35 @@ def library(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         top = module.partition(".")[0]
         if error.name != top:
-            raise  # the library is there, but something that it needs is not
+            raise  # the library is installed, but something that it needs is not
         raise UserError(f'{top} is not installed: pip install "heatproof[{extra}]"') from error
 
 
 def class_named(module: str, extra: str, name: str) -> Any:
-    """A class of a library's module by its name, or an error with the nearest names.
+    """Return a class of a library's module by its name, or raise with the nearest names.
 
     >>> class_named("captum.attr", "captum", "Salience")
     Traceback (most recent call last):
     heatproof.errors.UserError: unknown class of captum.attr 'Salience'; did you mean 'Saliency'? ...
     """
-    found = library(module, extra)
+    imported = library(module, extra)
     choices = [
         key
-        for key, value in vars(found).items()
+        for key, value in vars(imported).items()
         if isinstance(value, type) and not key.startswith("_")
     ]
     if name not in choices:
         raise unknown(f"class of {module}", name, choices)
-    return getattr(found, name)
+    return getattr(imported, name)
+
+
+def resolved(module: str, extra: str, value: Any) -> Any:
+    """Return the class of a library's module if the value is its name, else the value itself."""
+    return class_named(module, extra, value) if isinstance(value, str) else value
 
 
 def short_name(value: Any) -> str:
-    """The name of a class or function, or of an object's class; a text is its own name.
+    """Return the name of a class or function, or of an object's class; a text is its own name.
 
     >>> short_name(nn.Linear), short_name("GradCAM"), short_name(nn.ReLU())
     ('Linear', 'GradCAM', 'ReLU')
@@ -137,7 +146,7 @@ def short_name(value: Any) -> str:
 
 
 def fingerprint(value: Any) -> str:
-    """sha256 of what an object consists of.
+    """Return a sha256 of an object's content, which is the same in another process.
 
     >>> fingerprint({"a": 1, "b": np.ones(2)}) == fingerprint({"b": np.ones(2), "a": 1})
     True
@@ -148,6 +157,10 @@ def fingerprint(value: Any) -> str:
 
 
 def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> None:
+    """Update a hash with the type and the content of an object, recursively.
+
+    `seen` has the objects that were met before, by `id`, which may contain each other, with their order.
+    """
     if isinstance(value, PLAIN):
         update(f"|{value!r}".encode())
         return
@@ -159,11 +172,10 @@ def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> 
     if isinstance(value, Tensor | np.ndarray):
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
         update(f"|{array.dtype}|{array.shape}|".encode())
-        update(
-            repr(array.tolist()).encode()
-            if array.dtype == object
-            else np.ascontiguousarray(array).tobytes()
-        )
+        if array.dtype == object:
+            update(repr(array.tolist()).encode())
+        else:
+            update(np.ascontiguousarray(array).tobytes())
     elif isinstance(value, Mapping):
         for key in sorted(value, key=repr):
             _feed(update, key, seen)
@@ -171,31 +183,33 @@ def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> 
     elif isinstance(value, set | frozenset):
         update("|".join(sorted(fingerprint(item) for item in value)).encode())
     else:
-        for part in next(parts(value) for kinds, parts in _PARTS if isinstance(value, kinds)):
+        for part in _parts(value):
             _feed(update, part, seen)
 
 
-def _function(value: types.FunctionType) -> list[Any]:
-    closed = [cell.cell_contents for cell in value.__closure__ or ()]
-    return [
-        value.__module__,
-        value.__qualname__,
-        value.__code__,
-        value.__defaults__,
-        value.__kwdefaults__,
-        closed,
-    ]
-
-
-_PARTS: list[tuple[tuple[type, ...], Callable[[Any], list[Any]]]] = [
-    ((list, tuple), list),
-    ((functools.partial,), lambda value: [value.func, value.args, value.keywords]),
-    ((types.MethodType,), lambda value: [value.__func__, value.__self__]),
-    ((types.FunctionType,), _function),
-    ((types.CodeType,), lambda value: [value.co_code, value.co_names, value.co_consts]),
-    ((type, types.BuiltinFunctionType), lambda value: [value.__module__, value.__qualname__]),
-    ((PurePath,), lambda value: [str(value)]),
-    ((nn.Module, types.ModuleType, weakref.ReferenceType, weakref.WeakSet), lambda value: []),
-    ((object,), lambda value: [getattr(value, "__dict__", {})]),
-]
-"""What objects that hold no numbers consist of; the first type that fits counts."""
+def _parts(value: Any) -> list[Any]:
+    """Return what an object that holds no numbers consists of."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, types.FunctionType):
+        return [
+            value.__module__,
+            value.__qualname__,
+            value.__code__,
+            value.__defaults__,
+            value.__kwdefaults__,
+            [cell.cell_contents for cell in value.__closure__ or ()],
+        ]
+    if isinstance(value, types.CodeType):
+        return [value.co_code, value.co_names, value.co_consts]
+    if isinstance(value, type | types.BuiltinFunctionType):
+        return [value.__module__, value.__qualname__]
+    if isinstance(value, PurePath):
+        return [str(value)]
+    if isinstance(value, nn.Module | types.ModuleType | weakref.ReferenceType | weakref.WeakSet):
+        return []
+    return [getattr(value, "__dict__", {})]

@@ -1,4 +1,4 @@
-"""Calling other libraries' explainers: on a copy of the network, with random states put back, and with clear errors."""
+"""The base class of adapters, which calls a library on a copy of the network, with restored random states."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from heatproof import rand
 from heatproof.batching import is_out_of_memory
 from heatproof.errors import UserError
+from heatproof.explainers.gradient import rows_of, slices
 from heatproof.models import Model
 from heatproof.models.network import frozen_copy
 from heatproof.models.precision import weight_type
@@ -26,21 +27,52 @@ FOREIGN_ERRORS: tuple[type[Exception], ...] = (
     AssertionError,
     AttributeError,
     ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
 )
-FOREIGN_ERRORS += (LookupError, NameError, OSError, RuntimeError, TypeError, ValueError)
-"""What a library raises when it cannot explain; anything else, such as an interruption, is not its answer."""
+"""What a library raises if it cannot explain; anything else, such as an interruption, is passed on unchanged."""
 Compute = Callable[[nn.Module, Tensor, Tensor], Any]
-"""(network, inputs (B, …), classes (B,)) -> maps, as a tensor or an array."""
+"""(network, inputs (B, …), classes (B,)) → maps, as a tensor or an array."""
 
 
 class Adapter(Explainer):
-    """An explainer of another library, whose first field says which."""
+    """Base class of the explainers of other libraries; the first field of a subclass tells which method is called.
+
+    A subclass defines `library_call`, and `stochastic`. `one_at_a_time` is for libraries that explain one sample only.
+    """
 
     name: ClassVar[str]
+    one_at_a_time: ClassVar[bool] = False
 
     @property
     def _label(self) -> str:
-        return f"{self.name}({next(iter(vars(self).values()))})"
+        method = next(iter(vars(self).values()))
+        return f"{self.name}({method})"
+
+    def library_call(self, model: Model, batch: Batch) -> Compute:
+        """Return a function that calls the library for some samples of the batch, on a copy of the network."""
+        raise NotImplementedError
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise for a model whose predictions are not those of its network alone."""
+        check_network(self._label, model)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, …) for the classes `target` (B,)."""
+        return foreign_maps(
+            self._label,
+            self.library_call(model, batch),
+            model,
+            batch,
+            target,
+            seed,
+            draws=self.stochastic,
+            alone=self.one_at_a_time,
+        )
 
 
 def foreign_maps(
@@ -54,13 +86,13 @@ def foreign_maps(
     draws: bool,
     alone: bool,
 ) -> Tensor:
-    """Maps (B, …) of a foreign explainer in the shape of `model.inputs(batch)`.
+    """Return maps (B, …) of another library's explainer, in the shape of `model.inputs(batch)`.
 
-    The explainer works on a copy of the network that shares its weights, so hooks, replaced layers and attributes that
-    it leaves behind go with the copy, also when it fails. If it `draws` random numbers, it sees one sample at a time,
-    and torch's, NumPy's and Python's global generators are seeded with `library_seed(seed, sample)` and put back. One
-    that says it draws none and does is refused. `alone` asks for one sample at a time too, and so do auxiliary
-    tensors: whatever the explainer then runs through the network is a version of that sample.
+    The explainer gets a copy of the network that shares its weights, so that the hooks, replaced layers and attributes
+    that it leaves behind are on the copy, also if it fails. If it `draws` random numbers, it gets one sample at a time,
+    and torch's, NumPy's and Python's global generators are seeded with `library_seed(seed, sample)` and restored. An
+    explainer that draws although `draws` is false is an error. `alone` asks for one sample at a time as well, and so do
+    auxiliary tensors, because then every input that the explainer runs is a version of that sample.
 
     >>> model, batch = Model(nn.Linear(3, 2)), Batch(("a", "b"), torch.rand(2, 3))
     >>> weights = lambda network, inputs, classes: network.weight[classes]
@@ -71,26 +103,28 @@ def foreign_maps(
     inputs = model.inputs(batch).detach()
     target = target.to(inputs.device)
     step = 1 if draws or alone or batch.aux else max(1, model.rows)
-    found = []
-    for start in range(0, len(batch), step):
-        rows = slice(start, start + step)
+    parts = []
+    for rows in slices(len(batch), step):
         ids = batch.ids[rows]
-        aux = {key: value[rows].to(inputs.device) for key, value in batch.aux.items()}
-        network = own_network(model, aux)
-        own = inputs[rows].clone()
-        number = library_seed(seed, ids[0])
-        with foreign_errors(name, ids), torch.enable_grad(), seeded(number, model.device) as drew:
-            maps = compute(network, own, target[rows])
-            if not draws and drew():
+        network = own_network(model, rows_of(batch.aux, rows, inputs.device))
+        part = inputs[rows].clone()
+        part_seed = library_seed(seed, ids[0])
+        with (
+            foreign_errors(name, ids),
+            torch.enable_grad(),
+            seeded(part_seed, model.device) as has_drawn,
+        ):
+            maps = compute(network, part, target[rows])
+            if not draws and has_drawn():
                 raise UserError(
                     f"{name} draws random numbers; say so with draws=True, so that it is seeded per sample"
                 )
-        found.append(as_maps(maps, own, name))
-    return torch.cat(found)
+        parts.append(as_maps(maps, part, name))
+    return torch.cat(parts)
 
 
 def check_network(name: str, model: Model) -> None:
-    """Refuse a model whose predictions are not those of its network alone."""
+    """Raise for a model whose predictions are not those of its network alone, or whose weights are not float32."""
     if type(model).logits is not Model.logits:
         raise UserError(
             f"{name} explains a torch network, but {model.name} is a {type(model).__name__}, which computes its "
@@ -101,46 +135,51 @@ def check_network(name: str, model: Model) -> None:
 
 
 def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of the network for one call, which shares its weights and returns (B, classes); `aux` is of one sample.
+    """Return a copy of the network for one call, which shares its weights and returns class scores (B, classes).
+
+    Libraries call a network with its first argument only. Hooks add the auxiliary tensors of one sample, `aux`, repeated
+    for all inputs of a pass, and read the class scores off the output.
 
     >>> model = Model(nn.Linear(3, 1), task="binary")
     >>> own_network(model, {})(torch.rand(2, 3)).shape, model.passes
     (torch.Size([2, 2]), 2)
     """
-    network, rows = frozen_copy(model.module), [1]
-    vectors = (
+    network = frozen_copy(model.module)
+    takes_embeddings = (
         model.embedding is not None and "inputs_embeds" in signature(network.forward).parameters
     )
+    # Names with an underscore are for the task, not for the network.
+    network_aux = {name: value for name, value in aux.items() if not name.startswith("_")}
+    pass_size = 1
 
-    def complete(
-        _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+    def repeated(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: value.expand(pass_size, *value.shape[1:]) for name, value in tensors.items()}
+
+    def add_arguments(
+        _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        first, *others = given
-        rows[0] = len(first)
-        given_to_it = {key: value for key, value in aux.items() if not key.startswith("_")}
-        named = named | {
-            key: value.expand(len(first), *value.shape[1:]) for key, value in given_to_it.items()
-        }
-        if vectors and first.is_floating_point():
-            return tuple(others), named | {"inputs_embeds": first}
-        return given, named
+        nonlocal pass_size
+        inputs, *others = args
+        pass_size = len(inputs)
+        kwargs = kwargs | repeated(network_aux)
+        if takes_embeddings and inputs.is_floating_point():
+            return tuple(others), kwargs | {"inputs_embeds": inputs}
+        return args, kwargs
 
-    def read(_: nn.Module, __: Any, output: Any) -> Tensor:
-        table = model.read(
-            output, {key: value.expand(rows[0], *value.shape[1:]) for key, value in aux.items()}
-        )
-        model.passes += len(table)
-        model.gradient_passes += len(table) if table.requires_grad else 0
-        return table
+    def read_scores(_: nn.Module, args: Any, output: Any) -> Tensor:
+        scores = model.read(output, repeated(aux))
+        model.passes += len(scores)
+        model.gradient_passes += len(scores) if scores.requires_grad else 0
+        return scores
 
-    if aux or vectors:
-        network.register_forward_pre_hook(complete, with_kwargs=True)
-    network.register_forward_hook(read)
+    if aux or takes_embeddings:
+        network.register_forward_pre_hook(add_arguments, with_kwargs=True)
+    network.register_forward_hook(read_scores)
     return network
 
 
 def library_seed(seed: int, sample: str) -> int:
-    """The number, below 2³², that global generators are seeded with for one sample.
+    """Return the number, below 2³², that global generators are seeded with for one sample.
 
     >>> library_seed(0, "a") == library_seed(0, "a"), library_seed(0, "a") == library_seed(1, "a")
     (True, False)
@@ -150,15 +189,18 @@ def library_seed(seed: int, sample: str) -> int:
 
 @contextmanager
 def seeded(number: int, device: torch.device) -> Iterator[Callable[[], bool]]:
-    """Seed the global generators and put their states back; the value tells whether anyone has drawn since.
+    """Seed the global random generators within the context, and restore their states after it.
+
+    The value is a function that tells whether anything was drawn since.
 
     >>> before = torch.get_rng_state()
-    >>> with seeded(7, torch.device("cpu")) as drew:
-    ...     first = (drew(), float(torch.rand(())), drew())
+    >>> with seeded(7, torch.device("cpu")) as has_drawn:
+    ...     first = (has_drawn(), float(torch.rand(())), has_drawn())
     >>> first[0], first[2], torch.equal(before, torch.get_rng_state())
     (False, True, True)
     """
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (libraries draw from it)
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002 (libraries draw from it)
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):
         try:
@@ -168,27 +210,28 @@ def seeded(number: int, device: torch.device) -> Iterator[Callable[[], bool]]:
             if gpus:
                 with torch.cuda.device(device):
                     torch.cuda.manual_seed(number)
-            begun = _states(gpus)
-            yield lambda: _states(gpus) != begun
+            initial_states = _generator_states(gpus)
+            yield lambda: _generator_states(gpus) != initial_states
         finally:
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
 
 
-def _states(gpus: Sequence[torch.device]) -> list[Any]:
-    legacy: Any = np.random.get_state()  # noqa: NPY002
-    of_torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
+def _generator_states(gpus: Sequence[torch.device]) -> list[Any]:
+    """Return the states of Python's, NumPy's and torch's global generators, in a form that can be compared."""
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002
+    torch_states = [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
     return [
         random.getstate(),
-        legacy[1].tobytes(),
-        legacy[2:],
-        *(state.numpy().tobytes() for state in of_torch),
+        numpy_state[1].tobytes(),
+        numpy_state[2:],
+        *(state.numpy().tobytes() for state in torch_states),
     ]
 
 
 @contextmanager
 def foreign_errors(name: str, ids: Sequence[str]) -> Iterator[None]:
-    """Turn an error of another library into one that names the adapter and the samples; lack of memory passes.
+    """Turn another library's error into a `UserError` that names adapter and samples; keep out-of-memory errors.
 
     >>> with foreign_errors("captum(Lime)", ["cat"]):
     ...     raise AssertionError("Target not provided")
@@ -201,35 +244,38 @@ def foreign_errors(name: str, ids: Sequence[str]) -> Iterator[None]:
         raise
     except FOREIGN_ERRORS as error:
         if is_out_of_memory(error):
-            raise  # the engine goes on with smaller batches
-        some = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-        what = f"sample{'s' if len(ids) > 1 else ''} {some}"
-        raise UserError(f"{name} failed on {what}: {type(error).__name__}: {error}") from error
+            raise  # the engine retries with smaller batches
+        listed = ", ".join(ids[:3])
+        if len(ids) > 3:
+            listed += f" and {len(ids) - 3} more"
+        noun = "samples" if len(ids) > 1 else "sample"
+        raise UserError(
+            f"{name} failed on {noun} {listed}: {type(error).__name__}: {error}"
+        ) from error
 
 
-def as_maps(found: Any, inputs: Tensor, name: str) -> Tensor:
-    """What a library returned as maps in the shape of the inputs.
+def as_maps(returned: Any, inputs: Tensor, name: str) -> Tensor:
+    """Return what a library gave as maps in the shape of the inputs.
 
-    A map without channels, or with one, counts for every channel. The map of a layer, whose channels or size are not
-    the input's, is summed over its channels and enlarged (bi)linearly.
+    A map without channels, or with one, is repeated for every channel. The map of a layer, whose channels or size are
+    not the input's, is summed over its channels and enlarged (bi)linearly.
 
     >>> as_maps(np.ones((2, 5, 4, 4)), torch.zeros(2, 3, 8, 8), "mine").unique()
     tensor([5.])
     """
-    while isinstance(found, tuple | list) and len(found) == 1:
-        found = found[0]
-    if not isinstance(found, Tensor | np.ndarray):
-        raise UserError(f"{name} gave {type(found).__name__}; a map is a tensor or an array")
-    maps = torch.as_tensor(found).detach().to(inputs.device, torch.float32)
+    while isinstance(returned, tuple | list) and len(returned) == 1:
+        returned = returned[0]
+    if not isinstance(returned, Tensor | np.ndarray):
+        raise UserError(f"{name} gave {type(returned).__name__}; a map is a tensor or an array")
+    maps = torch.as_tensor(returned).detach().to(inputs.device, torch.float32)
     if maps.shape == inputs.shape:
         return maps
     if maps.ndim == inputs.ndim - 1:
         maps = maps[:, None]
     if maps.ndim == inputs.ndim > 2 and len(maps) == len(inputs):
         size = inputs.shape[2:]
-        if maps.shape[1] not in (1, inputs.shape[1]) or (
-            maps.shape[1] > 1 and maps.shape[2:] != size
-        ):
+        has_input_channels = maps.shape[1] == inputs.shape[1] and maps.shape[2:] == size
+        if maps.shape[1] != 1 and not has_input_channels:
             maps = maps.sum(1, keepdim=True)
         if maps.shape[2:] != size and maps.ndim in (3, 4):
             mode = "linear" if maps.ndim == 3 else "bilinear"

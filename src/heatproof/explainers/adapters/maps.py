@@ -25,46 +25,38 @@ Maps = Mapping[str, NDArray[Any]]
 
 
 class MapSource:
-    """Where maps are: a file, opened when they are needed, or a mapping in memory. Its repr identifies the content.
+    """A source of maps: a file that is read when needed, or a mapping in memory. Its repr identifies the content.
 
     >>> MapSource({"cat": np.zeros((1, 2, 2))})
     1 map sha256:...
     """
 
-    def __init__(self, given: Any) -> None:
-        self.given = given
-        if isinstance(given, Mapping):
-            self.given = {str(key): np.asarray(value) for key, value in given.items()}
-            self.label = f"{len(self.given)} map{'s' if len(self.given) != 1 else ''}"
-            self.digest = fingerprint(self.given)
-        elif isinstance(given, str | Path):
-            path = Path(given).expanduser().absolute()
-            if not path.is_file():
-                siblings = (
-                    [p.name for p in path.parent.glob("*.npz")] if path.parent.is_dir() else []
-                )
-                close = nearest(path.name, siblings)
-                raise UserError(
-                    f"no file {str(given)!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-                )
-            self.given, self.label = path, path.name
+    def __init__(self, source: Any) -> None:
+        self.source: Path | dict[str, NDArray[Any]]
+        if isinstance(source, Mapping):
+            self.source = {str(key): np.asarray(value) for key, value in source.items()}
+            self.label = "1 map" if len(self.source) == 1 else f"{len(self.source)} maps"
+            self.digest = fingerprint(self.source)
+        elif isinstance(source, str | Path):
+            path = _existing_file(source)
+            self.source, self.label = path, path.name
             self.digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            _read(path, self.digest)  # a file that cannot be read is an error of the plan
+            _read(path, self.digest)  # an unreadable file is an error before the run starts
         else:
             raise UserError(
-                f"maps come from an npz file or a mapping of ids to arrays, got {type(given).__name__}"
+                f"maps come from an npz file or a mapping of ids to arrays, got {type(source).__name__}"
             )
 
     @classmethod
-    def of(cls, given: Any) -> MapSource:
-        """The object itself if it is one already."""
-        return given if isinstance(given, MapSource) else cls(given)
+    def of(cls, value: Any) -> MapSource:
+        """Return the value itself if it is a source already, else a source of it."""
+        return value if isinstance(value, MapSource) else cls(value)
 
     def read(self) -> tuple[Maps, Mapping[str, int]]:
-        """Maps by sample id, and the classes that they explain where the file says so."""
-        return (
-            (self.given, {}) if isinstance(self.given, Mapping) else _read(self.given, self.digest)
-        )
+        """Return maps by sample id, and by id the classes that they explain, if the file tells."""
+        if isinstance(self.source, Path):
+            return _read(self.source, self.digest)
+        return self.source, {}
 
     def __str__(self) -> str:
         return self.label
@@ -86,7 +78,7 @@ class Precomputed(Explainer):
     `path` is an npz file, or a mapping of ids to arrays. The file holds one array per sample under its id, or the
     arrays `ids` (n,) and `maps` (n, …), and with them perhaps `targets` (n,): the classes that the maps explain, which
     must then be those that the model predicts. Perturbed or transformed inputs cannot be explained this way, so
-    evaluations that do so leave these maps out; faithfulness and certificates judge them.
+    evaluations that need their maps leave these out; faithfulness and certificates work.
 
     >>> maps = Precomputed({"cat": np.ones((1, 2, 2)), "dog": np.zeros((1, 2, 2))})
     >>> batch = Batch(("dog", "cat"), torch.rand(2, 3, 2, 2))
@@ -100,12 +92,13 @@ class Precomputed(Explainer):
     path: Annotated[Any, BeforeValidator(MapSource.of)]
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Refuse maps that do not have the shape of the samples."""
-        expected = (
-            [tuple(shape)] if len(shape) < 2 else [tuple(shape), (1, *shape[1:]), tuple(shape[1:])]
-        )
-        for sample, values in self.path.read()[0].items():
-            if values.shape not in expected:
+        """Raise for maps that do not have the shape of the samples."""
+        allowed = [tuple(shape)]
+        if len(shape) >= 2:
+            allowed += [(1, *shape[1:]), tuple(shape[1:])]
+        maps, _ = self.path.read()
+        for sample, values in maps.items():
+            if values.shape not in allowed:
                 raise UserError(
                     f"the map of {sample!r} in {self.path} has shape {values.shape}, but samples have shape "
                     f"{tuple(shape)}; a map has that shape, or one channel"
@@ -116,51 +109,65 @@ class Precomputed(Explainer):
                 )
 
     def check_ids(self, ids: Iterable[str], source: str) -> None:
-        """Refuse data with samples that have no map."""
-        known = self.path.read()[0]
-        missing = [sample for sample in ids if sample not in known]
+        """Raise if samples of the data called `source` have no map."""
+        maps, _ = self.path.read()
+        missing = [sample for sample in ids if sample not in maps]
         if missing:
             raise UserError(
-                f"{self.path} has no map for {len(missing)} samples of {source}; {_hint(missing[0], known)}"
+                f"{self.path} has no map for {len(missing)} samples of {source}; {_hint(missing[0], maps)}"
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) of the batch's ids."""
         maps, targets = self.path.read()
-        found = []
-        for sample, wanted in zip(batch.ids, target.tolist(), strict=True):
+        batch_maps = []
+        for sample, predicted in zip(batch.ids, target.tolist(), strict=True):
             if sample not in maps:
                 raise UserError(f"{self.path} has no map for {_hint(sample, maps)}")
-            if targets.get(sample, wanted) != wanted:
+            explained = targets.get(sample, predicted)
+            if explained != predicted:
                 raise UserError(
-                    f"the map of {sample!r} in {self.path} explains {model.class_name(targets[sample])}, but "
-                    f"{model.name} predicts {model.class_name(wanted)}; compute maps for the predicted class"
+                    f"the map of {sample!r} in {self.path} explains {model.class_name(explained)}, but "
+                    f"{model.name} predicts {model.class_name(predicted)}; compute maps for the predicted class"
                 )
-            found.append(torch.as_tensor(maps[sample], dtype=torch.float32))
-        return torch.stack(found).to(batch.x.device)
+            batch_maps.append(torch.as_tensor(maps[sample], dtype=torch.float32))
+        return torch.stack(batch_maps).to(batch.x.device)
 
 
-def _hint(sample: str, known: Iterable[str]) -> str:
-    close = nearest(sample, known)
-    return f"{sample!r}" + (f"; the nearest id is {close[0]!r}" if close else "")
+def _existing_file(name: str | Path) -> Path:
+    """Return the absolute path of a file, or raise with the nearest npz file beside it."""
+    path = Path(name).expanduser().absolute()
+    if path.is_file():
+        return path
+    siblings = [file.name for file in path.parent.glob("*.npz")] if path.parent.is_dir() else []
+    close = nearest(path.name, siblings)
+    suggestion = f"; did you mean {close[0]!r}?" if close else ""
+    raise UserError(f"no file {str(name)!r}{suggestion}")
+
+
+def _hint(sample: str, ids: Iterable[str]) -> str:
+    """Return a sample's id with the nearest of the ids that have maps."""
+    close = nearest(sample, ids)
+    suggestion = f"; the nearest id is {close[0]!r}" if close else ""
+    return f"{sample!r}{suggestion}"
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, digest: str) -> tuple[Maps, Mapping[str, int]]:
-    """The content of a file; `digest` makes a changed file another one."""
+    """Read maps and targets by sample id; `digest` is in the key of the cache, so that a changed file is read again."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            content = {key: archive[key] for key in archive.files}
+            arrays = {key: archive[key] for key in archive.files}
     except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not an npz file of plain arrays: {error}") from error
-    if "ids" not in content or "maps" not in content:
-        return content, {}
-    ids, maps = [str(sample) for sample in content["ids"]], content["maps"]
-    targets = content.get("targets")
-    for what, values in (("maps", maps), ("targets", targets)):
+    if "ids" not in arrays or "maps" not in arrays:
+        return arrays, {}
+    ids = [str(sample) for sample in arrays["ids"]]
+    maps, targets = arrays["maps"], arrays.get("targets")
+    for name, values in (("maps", maps), ("targets", targets)):
         if values is not None and len(values) != len(ids):
-            raise UserError(f"{path} has {len(ids)} ids but {len(values)} {what}")
+            raise UserError(f"{path} has {len(ids)} ids but {len(values)} {name}")
     if len(set(ids)) != len(ids):
         raise UserError(f"{path} names a sample twice")
-    classes = {} if targets is None else dict(zip(ids, map(int, targets), strict=True))
-    return dict(zip(ids, maps, strict=True)), classes
+    target_of = {} if targets is None else dict(zip(ids, map(int, targets), strict=True))
+    return dict(zip(ids, maps, strict=True)), target_of

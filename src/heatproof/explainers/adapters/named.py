@@ -1,4 +1,4 @@
-"""Explainers of other libraries by name: a fixed list of their classes with checked parameters, which runs no code."""
+"""Explainers of other libraries by name, for study files: a fixed list of methods with checked parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Count = Annotated[int, Field(ge=1)]
 Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Background = Literal["references"] | Annotated[float, Field(allow_inf_nan=False)]
 
-_START, _DRAWN = {"baseline": (Baseline, 0.0)}, {"baseline": (Baseline, REFERENCES)}
+_ZERO_BASELINE = {"baseline": (Baseline, 0.0)}
+_REFERENCE_BASELINE = {"baseline": (Baseline, REFERENCES)}
 _COMPOSITE = {"attributor": (Attributor, "gradient"), "merge_batch_norm": (bool, True)}
 _CAM = {"layer": (str | None, None), "eigen_smooth": (bool, False), "aug_smooth": (bool, False)}
 _CAMS = (
@@ -33,30 +34,38 @@ _CAMS = (
     "ScoreCAM",
     "AblationCAM",
     "EigenCAM",
+    "EigenGradCAM",
+    "RandomCAM",
 )
-_EPSILON = (
+_COMPOSITES = (
     "epsilon_plus",
     "epsilon_plus_flat",
     "epsilon_alpha2_beta1",
     "epsilon_alpha2_beta1_flat",
+    "guided_backprop",
+    "deconvnet",
+    "excitation_backprop",
 )
-_COMPOSITES = (*_EPSILON, "guided_backprop", "deconvnet", "excitation_backprop")
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "captum": {
-        **{name: {} for name in ("InputXGradient", "GuidedBackprop", "Deconvolution", "LRP")},
-        **{name: {"layer": (str,)} for name in ("LayerGradCam", "GuidedGradCam")},
+        "InputXGradient": {},
+        "GuidedBackprop": {},
+        "Deconvolution": {},
+        "LRP": {},
+        "LayerGradCam": {"layer": (str,)},
+        "GuidedGradCam": {"layer": (str,)},
         "Saliency": {"abs": (bool, True)},
         "IntegratedGradients": {
             "n_steps": (Count, 50),
             "method": (Quadrature, "gausslegendre"),
-            **_START,
+            **_ZERO_BASELINE,
         },
-        "DeepLift": _START,
-        "DeepLiftShap": _DRAWN,
-        "GradientShap": {"n_samples": (Count, 5), "stdevs": (Size, 0.0), **_DRAWN},
+        "DeepLift": _ZERO_BASELINE,
+        "DeepLiftShap": _REFERENCE_BASELINE,
+        "GradientShap": {"n_samples": (Count, 5), "stdevs": (Size, 0.0), **_REFERENCE_BASELINE},
     },
     "zennit": dict.fromkeys(_COMPOSITES, _COMPOSITE),
-    "pytorch_grad_cam": dict.fromkeys((*_CAMS, "EigenGradCAM", "RandomCAM"), _CAM),
+    "pytorch_grad_cam": dict.fromkeys(_CAMS, _CAM),
     "shap": {
         "gradient": {"nsamples": (Count, 200), "background": (Background, REFERENCES)},
         "deep": {"background": (Background, REFERENCES)},
@@ -64,28 +73,38 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
         "tree": {},
     },
 }
-"""library -> method -> parameter -> (type, default); a type alone is of one that must be given."""
-OWN = ("layer", "baseline", "background", "attributor", "merge_batch_norm")
-"""Parameters of the adapters; the others are arguments of the library's own call, where they differ from its own."""
+"""library → method → parameter → (type, default), or (type,) for a required parameter."""
+ADAPTER_PARAMETERS = ("layer", "baseline", "background", "attributor", "merge_batch_norm")
+"""Parameters of the adapters; all others are arguments of the library's call."""
 EXTRAS = {"pytorch_grad_cam": "grad-cam"}
-"""The extra of heatproof that installs a library, where its name is another."""
+"""The extra of heatproof that installs a library, if it has another name."""
 
 
-def _kind(of: str, name: str, given: Mapping[str, Any]) -> Any:
-    """A frozen parameter object with these fields, which says what it needs."""
-    says = {"__doc__": f'needs pip install "heatproof[{EXTRAS.get(of, of)}]"'}
-    body = {"__annotations__": {key: kind for key, (kind, *_) in given.items()}, **says}
-    defaults = {key: default[0] for key, (_, *default) in given.items() if default}
-    return dataclass(type(name, (), body | defaults), frozen=True, config=STRICT)
+def _parameter_class(library_name: str, method: str, parameters: Mapping[str, Any]) -> Any:
+    """Return a frozen dataclass called like the method, whose fields are the parameters with their types."""
+    extra = EXTRAS.get(library_name, library_name)
+    annotations = {}
+    body: dict[str, Any] = {"__doc__": f'needs pip install "heatproof[{extra}]"'}
+    for name, (kind, *default) in parameters.items():
+        annotations[name] = kind
+        if default:
+            body[name] = default[0]
+    body["__annotations__"] = annotations
+    return dataclass(type(method, (), body), frozen=True, config=STRICT)
 
 
 LIBRARIES = {
-    of: {name: _kind(of, name, given) for name, given in METHODS[of].items()} for of in METHODS
+    library_name: {
+        method: _parameter_class(library_name, method, parameters)
+        for method, parameters in methods.items()
+    }
+    for library_name, methods in METHODS.items()
 }
+"""library → method → dataclass of its parameters."""
 
 
-def by_library(of: str, spec: Any) -> Any:
-    """The explainer of the library `of` that is named by its method, or by {method: parameters}.
+def by_library(library_name: str, spec: Any) -> Any:
+    """Return the explainer of a library that `spec` names: a method, or {method: parameters}.
 
     >>> by_library("captum", {"IntegratedGradients": {"n_steps": 20}}).arguments
     {'n_steps': 20}
@@ -93,22 +112,26 @@ def by_library(of: str, spec: Any) -> Any:
     Traceback (most recent call last):
     heatproof.errors.BadParameter: IntegratedGradients has no parameter 'steps'; did you mean 'n_steps'? ...
     """
-    chosen = resolve(f"method of {of}", LIBRARIES[of], spec, lambda _: False)
-    name, given = type(chosen).__name__, {f.name: getattr(chosen, f.name) for f in fields(chosen)}
-    library(of, EXTRAS.get(of, of))
-    changed = {
-        f.name: given[f.name]
-        for f in fields(chosen)
-        if f.name not in OWN and given[f.name] != f.default
-    } or None
-    if of == "captum":
-        return Captum(name, changed, given.get("layer"), baseline=given.get("baseline"))
-    if of == "pytorch_grad_cam":
-        return PytorchGradCam(name, given["layer"], arguments=changed)
-    if of == "shap":
-        return Shap(name, given.get("background", 0.0), changed)  # type: ignore[arg-type]
-    merge = library("zennit.canonizers", "zennit").SequentialMergeBatchNorm
-    made = library("zennit.composites", "zennit").COMPOSITES[name]
-    return Zennit(
-        made(canonizers=[merge()] if given["merge_batch_norm"] else []), given["attributor"]
-    )
+    chosen = resolve(f"method of {library_name}", LIBRARIES[library_name], spec, lambda _: False)
+    method = type(chosen).__name__
+    library(library_name, EXTRAS.get(library_name, library_name))
+    parameters = {field.name: getattr(chosen, field.name) for field in fields(chosen)}
+    # Arguments at their defaults, which are the library's own, are left out of its call.
+    arguments = {}
+    for field in fields(chosen):
+        value = parameters[field.name]
+        if field.name not in ADAPTER_PARAMETERS and value != field.default:
+            arguments[field.name] = value
+
+    if library_name == "captum":
+        layer, baseline = parameters.get("layer"), parameters.get("baseline")
+        return Captum(method, arguments or None, layer, baseline=baseline)
+    if library_name == "pytorch_grad_cam":
+        return PytorchGradCam(method, parameters["layer"], arguments=arguments or None)
+    if library_name == "shap":
+        background = parameters.get("background", 0.0)
+        return Shap(method, background, arguments or None)  # type: ignore[arg-type]
+    merge_batch_norm = library("zennit.canonizers", "zennit").SequentialMergeBatchNorm
+    composite = library("zennit.composites", "zennit").COMPOSITES[method]
+    canonizers = [merge_batch_norm()] if parameters["merge_batch_norm"] else []
+    return Zennit(composite(canonizers=canonizers), parameters["attributor"])

@@ -1,4 +1,4 @@
-"""Metrics of Quantus as evaluations."""
+"""Adapter for the metrics of Quantus, as evaluations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ON_CLEAN_MAPS = (
     "quantus.metrics.complexity",
     "quantus.metrics.localisation",
 )
-"""Where Quantus has the metrics that only look at the maps they are given."""
+"""The modules of Quantus' metrics that only read the given maps; all others ask for maps of other inputs."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -83,46 +83,55 @@ class QuantusMetric:
         return [CLEAN]
 
     def __call__(self, subject: Subject) -> Iterator[Scores]:
-        """One column per explainer; a map or a score that is not finite is undefined."""
+        """Yield one column per explainer; a map or a score that is not finite is undefined."""
         check_network(f"quantus({self.metric})", subject.model)
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
+        is_finite = torch.isfinite(subject.readout).tolist()
+        output_reasons = ["" if finite else NOT_FINITE for finite in is_finite]
         for explainer in subject.explainers:
             maps = subject.maps(explainer)
-            why = [a or b for a, b in zip(lost, reasons(maps, "the map"), strict=True)]
-            rows = [i for i, reason in enumerate(why) if not reason]
+            map_reasons = reasons(maps, "the map")
+            skip_reasons = [
+                of_output or of_map
+                for of_output, of_map in zip(output_reasons, map_reasons, strict=True)
+            ]
+            rows = [i for i, reason in enumerate(skip_reasons) if not reason]
             scores = [self._score(subject, explainer, i, maps[i : i + 1]) for i in rows]
             yield Scores.column(
                 explainer,
                 self.measure,
                 CLEAN,
                 torch.tensor(scores, dtype=torch.float64),
-                why,
+                skip_reasons,
                 rows=torch.tensor(rows, dtype=torch.int64),
                 missing=[f"{self.metric} gave {score}" for score in scores],
             )
 
-    def _score(self, subject: Subject, explainer: str, place: int, maps: Tensor) -> float:
-        model, sample = subject.model, subject.batch[[place]].to(subject.model.device)
+    def _score(self, subject: Subject, explainer: str, row: int, maps: Tensor) -> float:
+        """Return the metric's number for one sample, whose map is `maps` (1, …)."""
+        model = subject.model
+        sample = subject.batch[[row]].to(model.device)
+        sample_id = sample.ids[0]
         arguments = unwrapped(self.arguments)
         if self.reexplains:
-            arguments["explain_func"] = _explain_func(subject, explainer, sample.ids[0])
-        # A metric keeps the scores of its calls, so each sample gets one of its own.
+            arguments["explain_func"] = _explain_func(subject, explainer, sample_id)
+        # A metric stores the scores of its calls, so each sample gets a copy.
         metric = copy.deepcopy(self.metric.value)
         label = f"quantus({self.metric})"
         with (
             foreign_errors(label, sample.ids),
-            seeded(library_seed(subject.seed, sample.ids[0]), model.device),
+            seeded(library_seed(subject.seed, sample_id), model.device),
         ):
             returned = metric(
                 model=own_network(model, sample.aux),
                 x_batch=model.inputs(sample).detach().cpu().numpy(),
-                y_batch=subject.target[[place]].cpu().numpy(),
+                y_batch=subject.target[[row]].cpu().numpy(),
                 a_batch=maps.cpu().numpy(),
                 **arguments,
             )
         return self._number(returned, label)
 
     def _number(self, returned: Any, label: str) -> float:
+        """Return the one number, or the mean of several if `reduce` allows it; NaN if there is none."""
         numbers = _flat(returned)
         if len(numbers) != 1 and self.reduce is None:
             raise UserError(
@@ -133,47 +142,49 @@ class QuantusMetric:
 
 
 def unnormalised(model: Model, inputs: Tensor) -> Tensor:
-    """The data whose normalised form `inputs` (B, C, …) are.
+    """Undo the model's normalisation: return data in their own units from inputs (B, C, …).
 
     >>> model = Model(nn.Flatten(), mean=0.5, std=0.25)
     >>> unnormalised(model, model.inputs(Batch(("a",), torch.full((1, 3, 2, 2), 0.75)))).unique()
     tensor([0.7500])
     """
-    for values, is_std in ((model.std, True), (model.mean, False)):
-        if values is not None:
-            shaped = torch.tensor(values, device=inputs.device).reshape(
-                1, -1, *[1] * (inputs.ndim - 2)
-            )
-            inputs = inputs * shaped if is_std else inputs + shaped
+    per_channel = (1, -1, *[1] * (inputs.ndim - 2))
+    if model.std is not None:
+        inputs = inputs * torch.tensor(model.std, device=inputs.device).reshape(per_channel)
+    if model.mean is not None:
+        inputs = inputs + torch.tensor(model.mean, device=inputs.device).reshape(per_channel)
     return inputs
 
 
-def _explain_func(subject: Subject, explainer: str, sample: str) -> Any:
-    """The explainer under test as a function of (model, inputs, targets), for versions of one sample.
+def _explain_func(subject: Subject, explainer_name: str, sample: str) -> Any:
+    """Return the explainer under test as a function of (model, inputs, targets), for versions of one sample.
 
-    The network is that of the call, for Quantus also asks about networks with random weights.
+    The network is the one of the call, because Quantus also asks about networks with random weights.
     """
-    tested, item = subject.model, subject.explainers[explainer]
+    tested = subject.model
+    explainer = subject.explainers[explainer_name]
 
     def explain_func(model: nn.Module, inputs: Any, targets: Any, device: Any = None) -> Any:
         wrapped = Model(
             model, tested.mean, tested.std, tested.classes, name=tested.name, rows=tested.rows
         )
-        values = torch.as_tensor(np.asarray(inputs), dtype=torch.float32, device=wrapped.device)
+        device = wrapped.device
+        values = torch.as_tensor(np.asarray(inputs), dtype=torch.float32, device=device)
+        classes = torch.as_tensor(np.asarray(targets), dtype=torch.int64, device=device).reshape(-1)
         batch = Batch((sample,) * len(values), unnormalised(wrapped, values))
-        classes = torch.as_tensor(
-            np.asarray(targets), dtype=torch.int64, device=wrapped.device
-        ).reshape(-1)
-        maps = item(wrapped, batch, classes, subject.seed).detach().float()
-        return repeat_channels(maps, values.shape, explainer).cpu().numpy()
+        maps = explainer(wrapped, batch, classes, subject.seed).detach().float()
+        return repeat_channels(maps, values.shape, explainer_name).cpu().numpy()
 
     return explain_func
 
 
 def _flat(returned: Any) -> list[float]:
-    """All numbers in what a metric returned."""
+    """Return all numbers in what a metric returned: nested mappings, sequences and arrays."""
     if isinstance(returned, Mapping):
-        return [number for value in returned.values() for number in _flat(value)]
-    if isinstance(returned, list | tuple):
-        return [number for value in returned for number in _flat(value)]
-    return [float(value) for value in np.asarray(returned, dtype=np.float64).reshape(-1)]
+        returned = list(returned.values())
+    if not isinstance(returned, list | tuple):
+        return [float(value) for value in np.asarray(returned, dtype=np.float64).reshape(-1)]
+    numbers = []
+    for value in returned:
+        numbers.extend(_flat(value))
+    return numbers

@@ -1,4 +1,4 @@
-"""SHAP's explainers: expected gradients, DeepLIFT against a background, Owen values of a partition, and trees."""
+"""Adapter for SHAP's explainers: expected gradients, DeepLIFT, Owen values of a partition, and trees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from heatproof.errors import UserError
 from heatproof.explainers.adapters.foreign import Arguments, Foreign, library, unwrapped
-from heatproof.explainers.adapters.isolation import Adapter, check_network, foreign_maps
+from heatproof.explainers.adapters.isolation import Adapter, Compute
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.models import Model
 from heatproof.models.loaders.sklearn import SklearnNetwork
@@ -61,6 +61,7 @@ class Shap(Adapter):
     """
 
     name: ClassVar[str] = "shap"
+    one_at_a_time: ClassVar[bool] = True
 
     method: Literal["gradient", "deep", "partition", "tree"]
     background: Background = 0.0
@@ -72,8 +73,8 @@ class Shap(Adapter):
         return self.method in ("gradient", "partition")
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Refuse a model that is no plain network, and a background or samples that the method cannot use."""
-        check_network(self._label, model)
+        """Raise for a model that is no plain network, and for a background or samples that the method cannot use."""
+        super().check(model, shape)
         library("shap", "shap")
         if self.method == "tree" and not isinstance(model.module, SklearnNetwork):
             raise UserError(
@@ -95,22 +96,20 @@ class Shap(Adapter):
             raise UserError(
                 f"{self._label} takes images (C, H, W) or tables (n,), got samples of shape {tuple(shape)}"
             )
-        if isinstance(self.background, str):
-            if self.method != "partition" or len(shape) != 3:
-                raise UserError(
-                    f"a masker such as {self.background!r} is for the partition of images"
-                )
-        else:
-            self._samples(shape)
+        if not isinstance(self.background, str):
+            self._background_samples(shape)
+        elif self.method != "partition" or len(shape) != 3:
+            raise UserError(f"a masker such as {self.background!r} is for the partition of images")
 
-    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+    def library_call(self, model: Model, batch: Batch) -> Compute:
+        """Return the call of the SHAP explainer for one sample."""
         shap = library("shap", "shap")
-        shape, arguments = tuple(batch.x.shape[1:]), unwrapped(self.arguments)
+        arguments = unwrapped(self.arguments)
         background: Any = self.background
         if not isinstance(background, str):
-            samples = self._samples(shape)
-            background = model.inputs(Batch(tuple(map(str, range(len(samples)))), samples)).detach()
+            samples = self._background_samples(batch.x.shape[1:])
+            ids = tuple(str(number) for number in range(len(samples)))
+            background = model.inputs(Batch(ids, samples)).detach()
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
             if self.method == "tree":
@@ -118,16 +117,16 @@ class Shap(Adapter):
             score = ClassScore(network, int(classes[0])).eval()
             if self.method == "partition":
                 return _partition(shap, score, background, inputs, arguments)
-            explain = (shap.GradientExplainer if self.method == "gradient" else shap.DeepExplainer)(
-                score, background
-            )
-            return explain.shap_values(inputs, **arguments)[..., 0]
+            if self.method == "gradient":
+                explainer = shap.GradientExplainer(score, background)
+            else:
+                explainer = shap.DeepExplainer(score, background)
+            return explainer.shap_values(inputs, **arguments)[..., 0]
 
-        return foreign_maps(
-            self._label, compute, model, batch, target, seed, draws=self.stochastic, alone=True
-        )
+        return compute
 
-    def _samples(self, shape: Sequence[int]) -> Tensor:
+    def _background_samples(self, shape: Sequence[int]) -> Tensor:
+        """Return the background (n, …) in the data's own units; raise if it is not like samples of `shape`."""
         if isinstance(self.background, int | float):
             return torch.full((1, *shape), float(self.background))
         try:
@@ -145,36 +144,39 @@ class Shap(Adapter):
 
 
 def _tree(shap: Any, network: Any, inputs: Tensor, target: int) -> Any:
-    """Values (1, F) of one sample's class; boosted trees of two classes have those of the second only."""
-    values = np.asarray(shap.TreeExplainer(network.estimator).shap_values(inputs.cpu().numpy()))
+    """Return values (1, F) of one sample's class."""
+    estimator = network.estimator
+    values = np.asarray(shap.TreeExplainer(estimator).shap_values(inputs.cpu().numpy()))
     if values.ndim == 3:
         return values[..., target]
-    return (
-        -values if target == 0 and len(getattr(network.estimator, "classes_", ())) == 2 else values
-    )
+    # Boosted trees of two classes have one output, the log-odds of the second class.
+    is_binary = len(getattr(estimator, "classes_", ())) == 2
+    return -values if is_binary and target == 0 else values
 
 
 def _partition(
     shap: Any, score: nn.Module, background: Any, inputs: Tensor, arguments: dict[str, Any]
 ) -> Any:
-    """Owen values of one sample; SHAP cuts images in two with the channels last."""
+    """Return Owen values of one sample, (1, C, H, W) or (1, n). SHAP takes images with the channels last."""
     is_image = inputs.ndim == 4
 
     def predict(rows: Any) -> Any:
-        given = torch.as_tensor(np.asarray(rows), dtype=torch.float32, device=inputs.device)
+        versions = torch.as_tensor(np.asarray(rows), dtype=torch.float32, device=inputs.device)
+        if is_image:
+            versions = versions.permute(0, 3, 1, 2)
         with torch.no_grad():
-            return score(given.permute(0, 3, 1, 2) if is_image else given).cpu().numpy()
+            return score(versions).cpu().numpy()
 
-    if is_image:
-        own = inputs.permute(0, 2, 3, 1).cpu().numpy()
-        fill = (
-            background
-            if isinstance(background, str)
-            else background[0].permute(1, 2, 0).cpu().numpy()
-        )
-        masker = shap.maskers.Image(fill, own.shape[1:])
-    else:
-        own = inputs.cpu().numpy()
+    if not is_image:
         masker = shap.maskers.Partition(background.cpu().numpy())
-    values = shap.PartitionExplainer(predict, masker)(own, **arguments).values[..., 0]
-    return values.transpose(0, 3, 1, 2) if is_image else values
+        explanation = shap.PartitionExplainer(predict, masker)(inputs.cpu().numpy(), **arguments)
+        return explanation.values[..., 0]
+
+    image = inputs.permute(0, 2, 3, 1).cpu().numpy()
+    if isinstance(background, str):
+        fill = background
+    else:
+        fill = background[0].permute(1, 2, 0).cpu().numpy()
+    masker = shap.maskers.Image(fill, image.shape[1:])
+    explanation = shap.PartitionExplainer(predict, masker)(image, **arguments)
+    return explanation.values[..., 0].transpose(0, 3, 1, 2)
