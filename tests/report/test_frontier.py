@@ -10,19 +10,23 @@ import pandas as pd
 import pytest
 
 from heatproof.axes import AxisResult, axis_results
-from heatproof.drawing.methods import colour_of
+from heatproof.drawing.charts import Chart
+from heatproof.drawing.methods import colour_of, looks
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.prose import with_interval
 from heatproof.drawing.scatter import _free_places
 from heatproof.drawing.sheet import Dot, Plot, Stroke, Words, width_of
+from heatproof.report.components import Scatter
+from heatproof.report.draw import plots_of
 from heatproof.report.frontier import (
-    MOST_PLOTS,
-    frontier_chart,
-    frontier_charts,
+    MOST_PANELS,
+    frontier,
+    frontier_components,
     frontier_findings,
     frontier_points,
     on_frontier,
 )
+from heatproof.report.page_parts import part_of
 from heatproof.report.sections import sections_of
 from heatproof.statistics import ranking
 from support import synthetic
@@ -71,16 +75,20 @@ def test_points_are_the_two_rankings() -> None:
         assert points.loc[explainer, "x"] == scores.loc[explainer, "score"]
         assert points.loc[explainer, "x_low"] == scores.loc[explainer, "low"]
         assert points.loc[explainer, "y"] == pytest.approx(road[explainer])
-    assert set(points.index[points["frontier"]]) == {"grad_cam", "saliency"}, (
+    assert set(points.index[points["on_frontier"]]) == {"grad_cam", "saliency"}, (
         "lime is beaten on both"
     )
 
 
 def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
-    chart = frontier_chart(stability(), faithfulness())
-    assert chart is not None and [plot.title for plot in chart.plots] == ["noisy linear", "zero"]
-    is_sound(chart)
-    plot = chart.plots[0]
+    chart = frontier(stability(), faithfulness())
+    assert chart is not None
+    plots = plots_of(chart, stability().looks)
+    assert [plot.title for plot in plots] == ["noisy linear", "zero"]
+    part = part_of(chart, stability().looks)
+    assert isinstance(part, Chart)
+    is_sound(part)
+    plot = plots[0]
     found = marks([plot]).set_index("name")
     assert set(found.index) == {"Grad-CAM", "Saliency", "LIME", "Random"}
     assert (found["x_low"] < found["x_high"]).all() and (found["low"] < found["high"]).all()
@@ -95,6 +103,12 @@ def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
     assert all(name in chart.caption for name in ("Sobel", "Saliency", "Grad-CAM"))
 
 
+def drawn(chart: Scatter) -> list[Plot]:
+    explainers = chart.points["explainer"]
+    controls = set(explainers[chart.points["is_control"]])
+    return plots_of(chart, looks(explainers, controls, {}))
+
+
 def dots_of(plot: Plot) -> list[Dot]:
     return [piece for piece in plot.sheet.pieces if isinstance(piece, Dot)]
 
@@ -105,22 +119,26 @@ def test_a_control_never_leads() -> None:
         skill={"grad_cam": 0.6, "saliency": 0.35, "lime": 0.3, "sobel": 0.9, "random": 0.0}
     )
     points = frontier_points(stability(quality), true, ZERO)
-    assert not points[points["control"]]["frontier"].any() and points["frontier"].sum() == 2
+    assert (
+        not points[points["is_control"]]["on_frontier"].any() and points["on_frontier"].sum() == 2
+    )
 
 
 def test_less_is_better_turns_the_axis() -> None:
     table = made_up()
     true = axis_of(table[table["measure"] == "deletion_auc"])
-    chart = frontier_chart(stability(), true)
+    chart = frontier(stability(), true)
     assert chart is not None
-    found = marks(chart.plots[:1]).assign(up=[dot.y for dot in dots_of(chart.plots[0])])
+    (plot,) = drawn(chart)[:1]
+    found = marks([plot]).assign(up=[dot.y for dot in dots_of(plot)])
     assert found["value"].rank().tolist() == found["up"].rank().tolist(), "less is further up"
     assert "Saliency" in chart.caption and "Grad-CAM" in chart.caption
-    across = frontier_chart(true, stability())
+    across = frontier(true, stability())
     assert across is not None
-    found = marks(across.plots[:1]).assign(right=[-dot.x for dot in dots_of(across.plots[0])])
+    (plot,) = drawn(across)[:1]
+    found = marks([plot]).assign(right=[-dot.x for dot in dots_of(plot)])
     assert found["x"].rank().tolist() == found["right"].rank().tolist()
-    texts = {piece.text for piece in across.plots[0].sheet.pieces if isinstance(piece, Words)}
+    texts = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
     assert any("faithfulness" in text and "lower" in text for text in texts)
     held = stability(STABLE | {"grad_cam": 0.4})
     (finding,) = frontier_findings(held, true)
@@ -139,10 +157,10 @@ def test_less_is_better_turns_the_axis() -> None:
 
 def test_names_do_not_lie_on_each_other() -> None:
     names = {f"integrated_gradients(steps={i})": 0.3 + 0.001 * i for i in range(4)}
-    chart = frontier_chart(stability(names), faithfulness(skill=names))
+    chart = frontier(stability(names), faithfulness(skill=names))
     assert chart is not None
     texts = [
-        p for p in chart.plots[0].sheet.pieces if isinstance(p, Words) and p.text.endswith("steps")
+        p for p in drawn(chart)[0].sheet.pieces if isinstance(p, Words) and p.text.endswith("steps")
     ]
     assert len(texts) == 4
     for a, b in combinations(texts, 2):
@@ -159,33 +177,32 @@ def test_a_name_keeps_clear_of_a_bar_under_its_letters() -> None:
 
 
 def test_nothing_to_compare() -> None:
-    assert frontier_chart(stability(), faithfulness(skill={"grad_cam": 0.5, "random": 0.0})) is None
-    assert frontier_chart(stability({"other": 0.5, "another": 0.1}), faithfulness()) is None, (
+    assert frontier(stability(), faithfulness(skill={"grad_cam": 0.5, "random": 0.0})) is None
+    assert frontier(stability({"other": 0.5, "another": 0.1}), faithfulness()) is None, (
         "no method in common"
     )
     gone = faithfulness()
     assert (
-        frontier_chart(stability(), replace(gone, cube=replace(gone.cube, values={}, asked={})))
-        is None
+        frontier(stability(), replace(gone, cube=replace(gone.cube, values={}, asked={}))) is None
     )
     nan = {m: np.full_like(v, np.nan) for m, v in gone.cube.values.items()}
-    assert frontier_chart(stability(), replace(gone, cube=replace(gone.cube, values=nan))) is None
-    assert frontier_chart(gone, gone) is None and list(frontier_findings(gone, gone)) == []
+    assert frontier(stability(), replace(gone, cube=replace(gone.cube, values=nan))) is None
+    assert frontier(gone, gone) is None and list(frontier_findings(gone, gone)) == []
     own = judged_of(rows_of([(e, "depth", "x", 1.0, [0.5, 0.6]) for e in STABLE], "mine"))
-    assert frontier_chart(stability(), own) is None, "nobody knows which direction is good"
-    one = frontier_chart(stability(), faithfulness(n=1))
+    assert frontier(stability(), own) is None, "nobody knows which direction is good"
+    one = frontier(stability(), faithfulness(n=1))
     assert (
         one is not None
-        and marks(one.plots)[["x", "value"]].notna().all().all()
-        and marks(one.plots)["low"].isna().all()
+        and marks(drawn(one))[["x", "value"]].notna().all().all()
+        and marks(drawn(one))["low"].isna().all()
     )
 
 
 def test_many_methods_and_hostile_names() -> None:
     names = {f"m{i}": 0.02 * i for i in range(20)} | {NASTY: 0.5}
-    chart = frontier_chart(stability(names), faithfulness(skill=names, imputers=("zero",)))
+    chart = frontier(stability(names), faithfulness(skill=names, imputers=("zero",)))
     assert chart is not None
-    (plot,) = chart.plots
+    (plot,) = drawn(chart)
     texts = {piece.text for piece in plot.sheet.pieces if isinstance(piece, Words)}
     assert "m3" not in texts and "m3" in set(marks([plot])["name"]), (
         "twenty labels would cover each other"
@@ -194,9 +211,9 @@ def test_many_methods_and_hostile_names() -> None:
 
 
 def test_of_many_conditions_the_first_are_drawn() -> None:
-    imputers = ("noisy_linear", *(f"fill{i}" for i in range(MOST_PLOTS)))
-    chart = frontier_chart(stability(), faithfulness(imputers=imputers))
-    assert chart is not None and len(chart.plots) == MOST_PLOTS
+    imputers = ("noisy_linear", *(f"fill{i}" for i in range(MOST_PANELS)))
+    chart = frontier(stability(), faithfulness(imputers=imputers))
+    assert chart is not None and len(drawn(chart)) == MOST_PANELS
 
 
 def test_it_closes_the_section_where_both_were_tested() -> None:
@@ -223,21 +240,19 @@ def test_any_two_axes_have_a_chart() -> None:
         axis=replace(held.axis, name="depth", title="Depth"),
         cube=replace(held.cube, evaluation="depth"),
     )
-    (chart,) = frontier_charts([held, true, third])
+    (chart,), others = frontier_components([held, true, third])
     title = chart.title.lower()
     assert "stability" in title and "faithfulness" in title, (
         "the pair that an axis names comes first"
     )
-    assert len(chart.folded) == 2 and all("depth" in name.lower() for name in chart.folded)
-    assert all(len(plots) == 1 for plots in chart.folded.values())
-    (alone,) = frontier_charts([true, third])
-    assert "depth" in alone.title.lower() and not alone.folded
+    assert len(others) == 2 and all("depth" in other.title.lower() for other in others)
+    (alone,), others = frontier_components([true, third])
+    assert "depth" in alone.title.lower() and not others
     nowhere = replace(
         third,
         axis=replace(
             third.axis, measures=tuple(replace(m, better="neither") for m in held.axis.measures)
         ),
     )
-    assert [c.folded for c in frontier_charts([held, true, nowhere])] == [{}], (
-        "more must be better or worse"
-    )
+    _, others = frontier_components([held, true, nowhere])
+    assert others == [], "more must be better or worse"

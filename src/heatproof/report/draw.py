@@ -15,7 +15,7 @@ import pandas as pd
 
 from heatproof.drawing import forms, pictures
 from heatproof.drawing.methods import Look
-from heatproof.drawing.plots import DASHES, WIDE, Curve, Mark, cells, curves, dots, span
+from heatproof.drawing.plots import DASHES, WIDE, Curve, Mark, cells, curves, dots
 from heatproof.drawing.prose import number, records, with_interval
 from heatproof.drawing.scatter import points as points_plot
 from heatproof.drawing.sheet import Plot, Sheet, Words
@@ -40,8 +40,10 @@ MOST_FAINT = 12
 MOST_SAMPLES = 400
 ALL_SAMPLES = 4000
 """How many dots of single samples a row or a plot has at most, and a whole chart."""
-MOST_NAMED = 40
+MOST_NAMED = 16
 """How many points of a scatter plot are named at most."""
+ROOM, ROOM_FOR_NAMES = 0.04, 0.12
+"""How much of an axis is left free at either end."""
 TILE, CAPTION = 112.0, 32.0
 """How high a picture of a gallery is on paper, and the two lines below it."""
 
@@ -95,7 +97,7 @@ def look_of(row: Any, looks: Looks) -> Look:
     if isinstance(explainer, str) and explainer in looks:
         return looks[explainer]
     is_control = is_true(row.is_control)
-    return Look("", "control" if is_control else "soft", is_control)
+    return Look(str(explainer or ""), "control" if is_control else "soft", is_control)
 
 
 def _kind(row: Any, look: Look, frame: pd.DataFrame) -> str:
@@ -105,19 +107,23 @@ def _kind(row: Any, look: Look, frame: pd.DataFrame) -> str:
     return "open" if look.open else "filled"
 
 
-def axis_limits(values: Iterable[float], limits: Limits | None, log: bool) -> Limits:
-    """Return the ends of a scale that holds some numbers and the limits, with a little room.
+def axis_limits(
+    values: Iterable[float], limits: Limits | None, log: bool, room: float = ROOM
+) -> Limits:
+    """Return the ends of a scale that holds some numbers and the limits, with room at both ends, as a share of it.
 
     >>> axis_limits([0.5], (0.0, 1.0), False)
     (-0.04, 1.04)
     """
-    wanted = [*values, *(limits or ())]
-    if not log:
-        return span(wanted)
-    positive = [value for value in wanted if math.isfinite(value) and value > 0] or [0.1, 1.0]
-    low, high = min(positive), max(positive)
-    room = (high / low) ** 0.04 if high > low else 1.5
-    return low / room, high * room
+    numbers = [value for value in (*values, *(limits or ())) if math.isfinite(value)]
+    if log:
+        positive = [value for value in numbers if value > 0] or [0.1, 1.0]
+        low, high = min(positive), max(positive)
+        factor = (high / low) ** room if high > low else 1.5
+        return low / factor, high * factor
+    low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+    margin = room * (high - low or 1.0)
+    return low - margin, high + margin
 
 
 def thinned(values: pd.Series, most: int) -> list[float]:
@@ -519,8 +525,13 @@ def _scatter_limits(chart: Scatter, rows: pd.DataFrame) -> tuple[Limits, Limits]
     """Return the ends of both axes, from worse to better; with a diagonal both have the same limits."""
     x_numbers = rows[["x", "x_low", "x_high"]].to_numpy(dtype=np.float64).ravel().tolist()
     y_numbers = rows[["y", "y_low", "y_high"]].to_numpy(dtype=np.float64).ravel().tolist()
-    x_limits = axis_limits(x_numbers, chart.limits if chart.diagonal else None, chart.log_x)
-    y_limits = axis_limits(y_numbers, chart.limits, False)
+    if not chart.is_sample:
+        # Scores of methods are read from zero, and their names need room.
+        x_numbers, y_numbers = [*x_numbers, 0.0], [*y_numbers, 0.0]
+    room = ROOM if chart.is_sample else ROOM_FOR_NAMES
+    limits_of_x = chart.limits if chart.diagonal else None
+    x_limits = axis_limits(x_numbers, limits_of_x, chart.log_x, room)
+    y_limits = axis_limits(y_numbers, chart.limits, False, room)
     if chart.reverse_x:
         x_limits = x_limits[::-1]
     if chart.reverse_y:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,26 +10,19 @@ import pandas as pd
 from heatproof import statistics
 from heatproof.axes import AxisResult, Finding
 from heatproof.axes.contract import finding_template
-from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import file_part
-from heatproof.drawing.plots import mark
 from heatproof.drawing.prose import (
     difference,
     each,
     listing,
-    number,
     plural,
-    records,
     with_interval,
 )
-from heatproof.drawing.scatter import points as plot_points
-from heatproof.drawing.sheet import Plot
 from heatproof.evaluation import Condition
+from heatproof.report.components import Scatter
 from heatproof.statistics.cubes import Array
 
-LABELLED = 16
-"""With more points the names are only told when one is pointed at."""
-MOST_PLOTS = 4
+MOST_PANELS = 4
 DOMINATED = finding_template(
     "dominated-method",
     title="{winner} is better in both tests",
@@ -50,18 +42,21 @@ def weighed(here: Sequence[AxisResult]) -> list[tuple[AxisResult, AxisResult]]:
     ]
 
 
-def frontier_charts(here: Sequence[AxisResult]) -> list[Chart]:
-    """The charts of the pairs that are weighed, and folded under the last of them those of any other two axes."""
-    told = {frozenset((a.label, b.label)): (a, b) for a, b in weighed(here)}
+def frontier_components(here: Sequence[AxisResult]) -> tuple[list[Scatter], list[Scatter]]:
+    """Return the scatter plots of the pairs of axes that are weighed, and those of any other two axes.
+
+    Where no axis names another one to be weighed against, the first two that can be compared are.
+    """
+    named = {frozenset((a.label, b.label)): (a, b) for a, b in weighed(here)}
     every = {frozenset((a.label, b.label)): (a, b) for i, b in enumerate(here) for a in here[:i]}
-    drawn = {
-        key: chart
-        for key, pair in {**told, **every}.items()
-        if (chart := frontier_chart(*told.get(key, pair)))
-    }
-    shown = [key for key in drawn if key in told] or list(drawn)[:1]
-    folded = {chart.title: chart.plots[:1] for key, chart in drawn.items() if key not in shown}
-    return [replace(drawn[key], folded=folded if key == shown[-1] else {}) for key in shown]
+    drawn: dict[frozenset[str], Scatter] = {}
+    for key, pair in {**named, **every}.items():
+        scatter = frontier(*named.get(key, pair))
+        if scatter is not None:
+            drawn[key] = scatter
+    shown = [key for key in drawn if key in named] or list(drawn)[:1]
+    others = [scatter for key, scatter in drawn.items() if key not in shown]
+    return [drawn[key] for key in shown], others
 
 
 def comparable(first: AxisResult, second: AxisResult) -> bool:
@@ -84,40 +79,44 @@ def on_frontier(x: Array, y: Array) -> Array:
     return np.asarray(~better.any(1))
 
 
-def frontier_chart(first: AxisResult, second: AxisResult) -> Chart | None:
-    """The overall score on one axis against that on another, a plot for each condition of the second.
+def frontier(first: AxisResult, second: AxisResult) -> Scatter | None:
+    """Return the overall score on one axis against that on another, a panel for each condition of the second.
 
     None where the two are not comparable, and with fewer than two methods.
     """
     if not comparable(first, second):
         return None
-    plots: list[Plot] = []
-    said = alt = ""
+    by_condition: dict[str, pd.DataFrame] = {}
     for condition in _conditions(second):
         points = frontier_points(first, second, condition)
-        if (~points["control"]).sum() < 2:
-            continue
-        name = second.axis.condition(*condition)
-        if not plots:
-            said, alt = _in_words(points, name, first), _alt(points, first, second)
-        plots.append(frontier_plot(points, first, second, name))
-        if len(plots) == MOST_PLOTS:
+        if (~points["is_control"]).sum() >= 2:
+            by_condition[second.axis.condition(*condition)] = points
+        if len(by_condition) == MOST_PANELS:
             break
-    if not plots:
+    if not by_condition:
         return None
+    name_of_first, points_of_first = next(iter(by_condition.items()))
     caption = (
         f"To the right: {_about(first)}. Up: {_about(second)}. Bars are 95 % intervals. The dashed "
-    )
-    caption += (
         "line is the frontier: no other method is at least as good on both axes and better on one. "
+        f"{_in_words(points_of_first, name_of_first, first)} Bars that overlap leave open who is on it. "
+        "One axis alone may reward ignoring the model: an edge detector such as Sobel is stable and explains nothing, so "
+        "controls (grey) take no part in the frontier."
     )
-    caption += f"{said} Bars that overlap leave open who is on it. One axis alone may reward ignoring the model: an "
-    caption += "edge detector such as Sobel is stable and explains nothing, so controls (grey) take no part in the "
-    caption += "frontier."
-    key = f"frontier-{file_part(first.label)}-{file_part(second.label)}"  # unique on any page
-    title = f"{first.axis.title} against {_name(second)}"
-    return Chart(
-        key, title, caption, alt, plots if len(plots) > 1 else [replace(plots[0], title="")]
+    has_one_panel = len(by_condition) == 1
+    panels = [
+        points.assign(panel="" if has_one_panel else name) for name, points in by_condition.items()
+    ]
+    across, up = first.headlines[0], second.headlines[0]
+    return Scatter(
+        key=f"frontier-{file_part(first.label)}-{file_part(second.label)}",  # unique on any page
+        title=f"{first.axis.title} against {_name(second)}",
+        caption=caption,
+        points=pd.concat(panels, ignore_index=True),
+        x_label=f"{_name(first)}, {across.better} is better",
+        y_label=f"{_name(second)}, {up.better} is better",
+        reverse_x=across.sign < 0,
+        reverse_y=up.sign < 0,
     )
 
 
@@ -143,7 +142,7 @@ def _conditions(result: AxisResult) -> list[Condition]:
 
 
 def frontier_points(first: AxisResult, second: AxisResult, condition: Condition) -> pd.DataFrame:
-    """explainer, control, x, x_low, x_high, y, y_low, y_high, frontier of those that have both; controls never lead.
+    """Return the points of a `Scatter` for the explainers that have both scores; controls are never on the frontier.
 
     x is the overall score on the first axis, y that on the second under one condition.
     """
@@ -153,18 +152,18 @@ def frontier_points(first: AxisResult, second: AxisResult, condition: Condition)
     ]
     part = second.cube.select(conditions=[condition])
     y = statistics.ranking([part], up.name, better=up.better)[["explainer", "score", "low", "high"]]
-    points = x.set_axis(["explainer", "control", "x", "x_low", "x_high"], axis=1).merge(
+    points = x.set_axis(["explainer", "is_control", "x", "x_low", "x_high"], axis=1).merge(
         y.set_axis(["explainer", "y", "y_low", "y_high"], axis=1), on="explainer"
     )
     points = points[points["x"].notna() & points["y"].notna()].reset_index(drop=True)
-    points["control"] = points["control"].astype(bool)
+    points["is_control"] = points["is_control"].astype(bool)
     leads = np.zeros(len(points), dtype=bool)
-    methods = points[~points["control"]]
+    methods = points[~points["is_control"]]
     goods = (
         m.sign * methods[axis].to_numpy(dtype=np.float64) for axis, m in (("x", across), ("y", up))
     )
     leads[methods.index] = on_frontier(*goods)
-    return points.assign(frontier=leads)
+    return points.assign(on_frontier=leads)
 
 
 def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding]:
@@ -203,51 +202,6 @@ def _turned_tests(result: AxisResult) -> pd.DataFrame:
     return tests.assign(difference=-tests["difference"], low=-tests["high"], high=-tests["low"])
 
 
-def frontier_plot(points: pd.DataFrame, first: AxisResult, second: AxisResult, title: str) -> Plot:
-    """The points with bars both ways, their names, and the frontier as steps; better is up and to the right."""
-    across, up = (
-        _span(points, axis, result.headlines[0].sign)
-        for axis, result in (("x", first), ("y", second))
-    )
-    leads = points[points["frontier"]].sort_values("x", ascending=first.headlines[0].sign > 0)
-    steps = [(across[0], leads["y"].iloc[0])]
-    for r in records(leads):
-        steps += [(steps[-1][0], r.y), (r.x, r.y)]
-    steps.append((steps[-1][0], up[0]))
-    marks = [
-        replace(
-            mark(first.looks[r.explainer], r.y, r.y_low, r.y_high),
-            x=r.x,
-            x_low=r.x_low,
-            x_high=r.x_high,
-        )
-        for r in records(points)
-    ]
-    x, y = (
-        f"{_name(result)}, {result.headlines[0].better} is better" for result in (first, second)
-    )
-    named = len(points) <= LABELLED
-    return plot_points(
-        title, marks, across, up, x, y, steps=steps, named=named, width=340, height=260
-    )
-
-
-def _span(points: pd.DataFrame, axis: str, sign: int) -> tuple[float, float]:
-    """The range of an axis with room for labels, from worse to better."""
-    columns = points[[axis, f"{axis}_low", f"{axis}_high"]].to_numpy(dtype=np.float64)
-    low, high = float(np.nanmin(columns)), float(np.nanmax(columns))
-    low, high = min(low, 0.0), max(high, 0.0)
-    room = (high - low) * 0.12 or 0.1
-    return (low - room, high + room) if sign > 0 else (high + room, low - room)
-
-
 def _in_words(points: pd.DataFrame, condition: str, first: AxisResult) -> str:
-    leads = points.loc[points["frontier"]].sort_values("x", ascending=False)["explainer"]
+    leads = points.loc[points["on_frontier"]].sort_values("x", ascending=False)["explainer"]
     return f"With {condition} it holds {listing(first.looks[e].name for e in leads)}."
-
-
-def _alt(points: pd.DataFrame, first: AxisResult, second: AxisResult) -> str:
-    said = [
-        f"{first.looks[r.explainer].name} ({number(r.x)}, {number(r.y)})" for r in records(points)
-    ]
-    return f"Scatter of {_name(first)} and {_name(second)}: {listing(said)}."

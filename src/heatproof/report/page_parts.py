@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from heatproof.drawing import forms, pictures
 from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.prose import listing, number, some
+from heatproof.drawing.prose import listing, number, records, some
 from heatproof.drawing.tables import Row, grid
 from heatproof.evaluation import GalleryItem
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Scatter, Table, Tile
@@ -73,7 +73,14 @@ def alternative_text(component: Component, looks: Looks) -> str:
         ]
         return f"{component.title}. Curves over {component.x_label}: {some(lines)}."
     if isinstance(component, Scatter):
-        return f"{component.title}. {component.y_label} against {component.x_label}."
+        about = f"{component.title}. {component.y_label} against {component.x_label}"
+        if component.is_sample or "explainer" not in component.points:
+            return f"{about}."
+        points = [
+            f"{shown_name(row.explainer, looks)} ({number(row.x)}, {number(row.y)})"
+            for row in records(component.points.drop_duplicates("explainer"))
+        ]
+        return f"{about}: {some(points)}."
     if isinstance(component, Matrix):
         cells = MatrixGrid(component)
         return f"{component.title}. {len(cells.rows)} rows by {len(cells.columns)} columns."

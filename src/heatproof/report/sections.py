@@ -28,9 +28,9 @@ from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.drawing.tables import Row
 from heatproof.kinds import KINDS, DataKind
 from heatproof.report.components import Component
-from heatproof.report.draw import Looks
+from heatproof.report.draw import Looks, plots_of
 from heatproof.report.findings import findings_here, unreadable
-from heatproof.report.frontier import frontier_charts
+from heatproof.report.frontier import frontier_components
 from heatproof.report.page_parts import part_of
 from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
 from heatproof.runs.manifest import Manifest
@@ -187,6 +187,17 @@ def _parts(components: Iterable[Component], looks: Looks) -> list[Chart | Panel]
     return [part for part in parts if part is not None]
 
 
+def _frontiers(here: Sequence[AxisResult]) -> list[Chart | Panel]:
+    """Return the charts of axes that are weighed, with those of any other two axes folded under the last."""
+    looks = {name: look for result in here for name, look in result.looks.items()}
+    weighed, others = frontier_components(here)
+    parts = _parts(weighed, looks)
+    if parts and isinstance(parts[-1], Chart):
+        folded = {other.title: plots_of(other, looks)[:1] for other in others}
+        parts[-1] = replace(parts[-1], folded=folded)
+    return parts
+
+
 def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
     sections: list[AxisSection] = []
     for result in here:
@@ -204,7 +215,7 @@ def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
         sections.append(AxisSection(key, result, [*leads(result), *tried], parts))
     if sections:
         last = sections[-1]
-        sections[-1] = replace(last, parts=[*last.parts, *frontier_charts(here)])
+        sections[-1] = replace(last, parts=[*last.parts, *_frontiers(here)])
     return sections
 
 
