@@ -1,4 +1,4 @@
-"""Concepts as a parameter: for each, examples that show it and examples that do not."""
+"""Concepts as a parameter of explainers: examples that show a concept, and examples that do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heatproof.models import Model
 from heatproof.types import Batch
 
 FEWEST = 10
-"""The fewest examples on either side of a concept: some to fit a classifier, some to test it."""
+"""The fewest positive and negative examples of a concept: some to fit a classifier, some to test it."""
 _T = TypeVar("_T")
 
 
@@ -39,14 +39,15 @@ class Concept:
 
     def __init__(self, name: str, positive: Any, negative: Any) -> None:
         self.name = str(name)
-        self.positive, self.negative = (_examples(self.name, side) for side in (positive, negative))
-        for side, given in (("positive", self.positive), ("negative", self.negative)):
-            if len(given) < FEWEST:
-                raise self._too_few(len(given), side)
+        self.positive = _examples(self.name, positive)
+        self.negative = _examples(self.name, negative)
+        for side, side_examples in (("positive", self.positive), ("negative", self.negative)):
+            if len(side_examples) < FEWEST:
+                raise self._too_few(len(side_examples), side)
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of the name and of both sides."""
+        """The sha256 of the name and of both sides."""
         content = (self.name, self.positive.fingerprint, self.negative.fingerprint)
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
@@ -57,38 +58,49 @@ class Concept:
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
     def split(self, held_out: float) -> tuple[tuple[Batch, Batch], tuple[Batch, Batch]]:
-        """(positive, negative) examples to fit and (positive, negative) to test, the share `held_out` of each side.
+        """Return (positive, negative) examples to fit and (positive, negative) to test, a share `held_out` of each.
 
-        Which is which depends on the content of an example alone. Copies count once, so none is on both sides.
+        Which is which depends only on an example's content. Copies count once, so that no content is in both parts.
 
         >>> concept = Concept("c", torch.rand(20, 3), torch.rand(12, 3))
         >>> (fit, _), (test, _) = concept.split(0.25)
         >>> len(fit), len(test)
         (15, 5)
         """
-        sides = {"positive": self.positive.batch, "negative": self.negative.batch}
-        digests = {side: row_digests(batch) for side, batch in sides.items()}
-        both = set(digests["positive"]) & set(digests["negative"])
-        if both:
-            at = next(i for i, digest in enumerate(digests["positive"]) if digest in both)
+        positive, negative = self.positive.batch, self.negative.batch
+        positive_digests, negative_digests = row_digests(positive), row_digests(negative)
+        shared = set(positive_digests) & set(negative_digests)
+        if shared:
+            first = next(i for i, digest in enumerate(positive_digests) if digest in shared)
             raise UserError(
-                f"{len(both)} positive examples of the concept {self.name!r} are negative ones too, "
-                f"{sides['positive'].ids[at]!r} first"
+                f"{len(shared)} positive examples of the concept {self.name!r} are negative ones too, "
+                f"{positive.ids[first]!r} first"
             )
-        fit, test = [], []
-        for side, batch in sides.items():
-            different = {digest: i for i, digest in reversed(list(enumerate(digests[side])))}
-            if len(different) < FEWEST:
-                raise self._too_few(len(different), f"different {side}")
-            order = rand.keys(0, list(different), "held out").argsort().tolist()
-            rows = [list(different.values())[i] for i in order]
-            tested = min(max(1, round(held_out * len(rows))), len(rows) - 2)
-            test.append(batch[rows[:tested]])
-            fit.append(batch[rows[tested:]])
-        return (fit[0], fit[1]), (test[0], test[1])
+        fit_positive, test_positive = self._split_side(
+            "positive", positive, positive_digests, held_out
+        )
+        fit_negative, test_negative = self._split_side(
+            "negative", negative, negative_digests, held_out
+        )
+        return (fit_positive, fit_negative), (test_positive, test_negative)
+
+    def _split_side(
+        self, side: str, batch: Batch, digests: list[str], held_out: float
+    ) -> tuple[Batch, Batch]:
+        """Return the examples of one side to fit and to test, by a hash of their content."""
+        # From the end, so that the first of several copies remains.
+        row_of = {digest: row for row, digest in reversed(list(enumerate(digests)))}
+        if len(row_of) < FEWEST:
+            raise self._too_few(len(row_of), f"different {side}")
+        distinct_rows = list(row_of.values())
+        order = rand.keys(0, list(row_of), "held out").argsort().tolist()
+        rows = [distinct_rows[i] for i in order]
+        # At least one example to test, and two to fit.
+        test_count = min(max(1, round(held_out * len(rows))), len(rows) - 2)
+        return batch[rows[test_count:]], batch[rows[:test_count]]
 
     def remember(self, model: Model, key: Hashable, make: Callable[[], _T]) -> _T:
-        """`make()`, or what it gave for this model, key and weights the last time; see `Examples.remember`."""
+        """Return `make()`, or the cached value of an earlier call; see `Examples.remember`."""
         return self.positive.remember(model, ("concept", self.negative.fingerprint, key), make)
 
     def _too_few(self, count: int, which: str) -> UserError:
@@ -107,7 +119,7 @@ class Concept:
 
 
 class Concepts:
-    """Concepts in their order, which is that of the columns of a concept explanation.
+    """Concepts, in the order of the columns of a concept explanation.
 
     >>> sides = {"positive": torch.rand(10, 3), "negative": torch.rand(10, 3)}
     >>> both = concepts({"stripes": sides, "dots": sides})
@@ -115,13 +127,14 @@ class Concepts:
     ('stripes+dots', 2, ('stripes', 'dots'))
     """
 
-    def __init__(self, *items: Concept) -> None:
-        if not items:
+    def __init__(self, *concepts: Concept) -> None:
+        if not concepts:
             raise UserError("no concept is given")
-        repeated = [name for name, count in Counter(c.name for c in items).items() if count > 1]
+        counts = Counter(concept.name for concept in concepts)
+        repeated = [name for name, count in counts.items() if count > 1]
         if repeated:
             raise UserError(f"the concept {repeated[0]!r} is given twice")
-        self._items = items
+        self._concepts = concepts
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,16 +142,16 @@ class Concepts:
         return tuple(concept.name for concept in self)
 
     def __iter__(self) -> Iterator[Concept]:
-        return iter(self._items)
+        return iter(self._concepts)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._concepts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Concepts) and self._items == other._items
+        return isinstance(other, Concepts) and self._concepts == other._concepts
 
     def __hash__(self) -> int:
-        return hash(self._items)
+        return hash(self._concepts)
 
     def __repr__(self) -> str:
         return f"Concepts({', '.join(map(repr, self))})"
@@ -148,7 +161,7 @@ class Concepts:
 
 
 def concepts(value: Any, *, folder: str | Path | None = None, allow_code: bool = False) -> Concepts:
-    """Concepts from one, from several, or from `{name: {positive: examples, negative: examples}}`.
+    """Return concepts from one, from several, or from `{name: {positive: examples, negative: examples}}`.
 
     Relative paths are relative to `folder`; names that run code need `allow_code`.
 
@@ -166,7 +179,7 @@ def concepts(value: Any, *, folder: str | Path | None = None, allow_code: bool =
         raise UserError(
             f"concepts are Concept objects or a mapping {{name: {{positive: …, negative: …}}}}, got {value!r}"
         )
-    found = []
+    loaded = []
     for name, sides in value.items():
         if not isinstance(sides, Mapping) or set(sides) != {"positive", "negative"}:
             got = ", ".join(map(str, sides)) if isinstance(sides, Mapping) else repr(sides)
@@ -174,11 +187,11 @@ def concepts(value: Any, *, folder: str | Path | None = None, allow_code: bool =
                 f"the concept {name!r} needs the keys positive and negative, got {got}", (name,)
             )
         opened = {
-            side: examples(given, folder=folder, allow_code=allow_code)
-            for side, given in sides.items()
+            side: examples(source, folder=folder, allow_code=allow_code)
+            for side, source in sides.items()
         }
-        found.append(Concept(name, **opened))
-    return Concepts(*found)
+        loaded.append(Concept(name, **opened))
+    return Concepts(*loaded)
 
 
 ConceptsField = Annotated[Concepts, BeforeValidator(concepts)]
@@ -186,28 +199,30 @@ ConceptsField = Annotated[Concepts, BeforeValidator(concepts)]
 
 
 def row_digests(batch: Batch) -> list[str]:
-    """A hash of the content of each sample: its values and its auxiliary tensors, but not its id or label.
+    """Return a hash of the content of each sample: of its values and auxiliary tensors, but not of its id or label.
 
     >>> row_digests(Batch(("a", "b"), torch.zeros(2, 3)))[0] == row_digests(Batch(("c",), torch.zeros(1, 3)))[0]
     True
     """
-    tensors = [("x", batch.x), *sorted(batch.aux.items())]
-    tensors = [(name, tensor.detach().cpu().contiguous()) for name, tensor in tensors]
+    tensors = {"x": batch.x, **dict(sorted(batch.aux.items()))}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     digests = []
     for i in range(len(batch)):
         digest = hashlib.blake2b(digest_size=16)
-        for name, tensor in tensors:
+        for name, tensor in tensors.items():
             digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape[1:])}|".encode())
             row = tensor[i].reshape(-1)
-            digest.update(row.view(torch.uint8).numpy().tobytes() if row.numel() else b"")
+            if row.numel():
+                digest.update(row.view(torch.uint8).numpy().tobytes())
         digests.append(digest.hexdigest())
     return digests
 
 
-def _examples(concept: str, given: Any) -> Examples:
-    made = examples(given)
-    if not isinstance(made, Examples):
+def _examples(concept: str, source: Any) -> Examples:
+    """Load the examples of one side of a concept; raise for a value that cannot be examples."""
+    loaded = examples(source)
+    if not isinstance(loaded, Examples):
         raise UserError(
-            f"examples of the concept {concept!r} are a Batch, a tensor, a path or {{source: path}}, got {made!r}"
+            f"examples of the concept {concept!r} are a Batch, a tensor, a path or {{source: path}}, got {loaded!r}"
         )
-    return made
+    return loaded

@@ -1,4 +1,4 @@
-"""Concept explanations: the presence of a concept in a layer's activations, and the prediction's sensitivity to it."""
+"""Concept activation vectors and regions: the presence of concepts in a layer, and the prediction's sensitivity to them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ Output = Literal["sensitivity", "decision", "presence"]
 HeldOutShare = Annotated[float, Field(gt=0, le=0.5)]
 Penalty = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _CONSTANT = 1e-5
+"""A unit whose standard deviation is at most this share of its mean counts as constant."""
 
 
 class HeldOut(NamedTuple):
-    """How well a concept's classifier does on `n` examples that it has not seen: accuracy and its exact 95 % interval.
+    """The accuracy of a concept's classifier on `n` held-out examples, with its exact 95 % confidence interval.
 
-    `chance` is the share of the larger side, which a classifier that always says the same would reach.
+    `chance` is the share of the larger side, which is the accuracy of a constant answer.
     """
 
     accuracy: float
@@ -57,15 +58,16 @@ class Classifier(NamedTuple):
     held_out: HeldOut
 
     def standardised(self, h: Tensor) -> Tensor:
-        """z (B, p) of activations (B, …)."""
+        """Return z (B, p) of activations (B, …)."""
         return (h.flatten(1).double() - self.mean) / self.scale
 
 
 Fit = Callable[[Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
+"""(z of the examples, which are positive) → (decide, slope) of a `Classifier`."""
 
 
 class _OfConcepts(Explainer, ABC):
-    """What `Cav` and `Car` have in common: everything but their parameters and the classifier."""
+    """Base class of `Cav` and `Car`, which define their parameters and the classifier."""
 
     kind: ClassVar[Literal["concept"]] = "concept"
     requires = ("layers",)
@@ -77,7 +79,7 @@ class _OfConcepts(Explainer, ABC):
 
     @property
     def categorical(self) -> bool:
-        """Whether the output says yes or no rather than how much."""
+        """Whether the output is a category (present or not) instead of a number."""
         return self.output == "presence"
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
@@ -87,57 +89,63 @@ class _OfConcepts(Explainer, ABC):
         for concept in self.concepts:
             concept.split(self.held_out)
             for side, examples in (("positive", concept.positive), ("negative", concept.negative)):
-                own = tuple(examples.batch.x.shape[1:])
-                # Sets, graphs, texts and series may differ in length: a layer behind the pooling does not mind.
-                if len(own) != len(shape) or (len(shape) == 3 and own != tuple(shape)):
+                example_shape = tuple(examples.batch.x.shape[1:])
+                # Sets, graphs, texts and series may differ in length, because a layer behind the pooling has one size.
+                is_image = len(shape) == 3
+                differs = is_image and example_shape != tuple(shape)
+                if len(example_shape) != len(shape) or differs:
                     raise UserError(
-                        f"{side} examples of the concept {concept.name!r} have shape {own}, but the samples have shape "
-                        f"{tuple(shape)}; prepare both the same way"
+                        f"{side} examples of the concept {concept.name!r} have shape {example_shape}, but the samples "
+                        f"have shape {tuple(shape)}; prepare both the same way"
                     )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """One value per concept, (B, concepts), for the classes `target` (B,)."""
         classifiers = {concept.name: self.classifier(model, concept) for concept in self.concepts}
+        gradient = None
         if self.output == "sensitivity":
             h, gradient = layer_gradient(model, batch, target, self.layer)
             gradient = gradient.flatten(1).double()
         else:
-            h, gradient = activations(model, batch, self.layer), None
+            h = activations(model, batch, self.layer)
         columns = []
         for name, classifier in classifiers.items():
-            _same_size(self.layer, name, classifier.mean.numel(), h)
+            _check_size(self.layer, name, classifier.mean.numel(), h)
             z = classifier.standardised(h)
-            if gradient is None:
-                decision = classifier.decide(z)
-                columns.append((decision > 0).double() if self.categorical else decision)
-                continue
-            slope = classifier.slope(z)
-            length = slope.norm(dim=1).clamp(min=torch.finfo(slope.dtype).tiny)
-            columns.append((gradient * classifier.scale * slope).sum(1) / length)
+            if gradient is not None:
+                # ∂f_t/∂z = ∂f_t/∂h · scale, along the unit vector of ∂s/∂z.
+                slope = classifier.slope(z)
+                length = slope.norm(dim=1).clamp(min=torch.finfo(slope.dtype).tiny)
+                columns.append((gradient * classifier.scale * slope).sum(1) / length)
+            elif self.categorical:
+                columns.append((classifier.decide(z) > 0).double())
+            else:
+                columns.append(classifier.decide(z))
         return torch.stack(columns, 1).float()
 
     def accuracy(self, model: Model) -> dict[str, float]:
-        """The share of held-out examples that each concept's classifier gets right."""
-        return {name: tested.accuracy for name, tested in self.tested(model).items()}
+        """Return the share of held-out examples that each concept's classifier gets right."""
+        return {name: held_out.accuracy for name, held_out in self.tested(model).items()}
 
     def tested(self, model: Model) -> dict[str, HeldOut]:
-        """The accuracy of each concept's classifier with its interval."""
+        """Return the held-out accuracy of each concept's classifier with its interval."""
         return {concept.name: self.classifier(model, concept).held_out for concept in self.concepts}
 
     @abstractmethod
     def classifier(self, model: Model, concept: Concept) -> Classifier:
-        """The fitted classifier of one of the concepts."""
+        """Return the fitted classifier of one of the concepts."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Cav(_OfConcepts):
     """Concept activation vectors: a linear classifier of each concept on a layer's activations; (B, concepts).
 
-    With z the activations standardised by the mean and deviation of each unit over the fitting examples, the
-    classifier s(z) = w·z + b minimises penalty · Σ log(1 + exp(−y·s)) + ½‖w‖², to its optimum. `output` says what is
-    given for a sample: "sensitivity", the derivative ∂f_t/∂z · w/‖w‖ of the target's logit along the unit vector (a
-    unit that hardly varies among the examples hardly counts); "decision", s itself; "presence", 1 where s > 0, else 0.
-    The share `held_out` of the examples, chosen by their content, tests the classifier: see `accuracy`.
+    The method of Kim et al. (TCAV, ICML 2018). z are the activations, standardised by the mean and deviation of each
+    unit over the examples that the classifier is fitted to. s(z) = w·z + b minimises
+    penalty · Σ log(1 + exp(−y·s)) + ½‖w‖², to its optimum. `output` selects the value of a sample: "sensitivity" is the
+    derivative ∂f_t/∂z · w/‖w‖ of the target's logit along the unit vector, in which units that hardly vary among the
+    examples hardly count; "decision" is s, and "presence" 1 where s > 0, else 0. The share `held_out` of the examples,
+    chosen by their content, tests the classifier: see `accuracy`.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> x = torch.randn(60, 4, generator=generator)
@@ -159,28 +167,31 @@ class Cav(_OfConcepts):
     held_out: HeldOutShare = 0.25
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
-        """The fitted classifier of one of the concepts."""
+        """Return the fitted classifier of one of the concepts."""
 
         def fit(
             z: Tensor, present: Tensor
         ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
             weight, bias = logistic_regression(z, present, self.penalty)
-            return lambda at: at @ weight + bias, weight.expand_as
+            # The slope of a linear classifier is its weight everywhere.
+            return lambda z: z @ weight + bias, weight.expand_as
 
-        return _fitted(model, concept, self.layer, self.held_out, (self.name, self.penalty), fit)
+        parameters = (self.name, self.penalty)
+        return _fitted(model, concept, self.layer, self.held_out, parameters, fit)
 
 
 @dataclass(frozen=True, config=STRICT)
 class Car(_OfConcepts):
     """Concept activation regions: a support vector classifier of each concept on a layer's activations; (B, concepts).
 
-    The activations are standardised as in `Cav` and projected to their first `components` principal axes (None: all),
-    u. The classifier is s(u) = Σ_i a_i k(u_i, u) + b with the kernel k(u, v) = exp(−gamma·‖u − v‖²), or u·v for
-    `kernel="linear"`, and slack penalty `penalty`; gamma="scale" is 1 / (components · variance of the coordinates).
-    Components and defaults are those of the paper on explanation invariance.
+    The method of Crabbé and van der Schaar (NeurIPS 2022). The activations are standardised as in `Cav` and projected
+    on their first `components` principal axes (None: all), u. The classifier is s(u) = Σ_i a_i k(u_i, u) + b with the
+    kernel k(u, v) = exp(−gamma·‖u − v‖²), or u·v for `kernel="linear"`, and slack penalty `penalty`; gamma="scale" is
+    1 / (components · variance of the coordinates). Components and defaults are those of the paper on explanation
+    invariance.
 
     `output`: "decision" is s, "presence" 1 where s > 0, else 0, and "sensitivity" the derivative of the target's logit
-    along the unit vector of ∂s/∂z, the way in which the concept grows fastest. Accuracy as for `Cav`.
+    along the unit vector of ∂s/∂z, the direction in which s grows fastest. Accuracy as for `Cav`.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> x = torch.randn(80, 4, generator=generator)
@@ -203,7 +214,7 @@ class Car(_OfConcepts):
     held_out: HeldOutShare = 0.25
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
-        """The fitted classifier of one of the concepts."""
+        """Return the fitted classifier of one of the concepts."""
 
         def fit(
             z: Tensor, present: Tensor
@@ -218,26 +229,32 @@ class Car(_OfConcepts):
                 distance = torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist")
                 return (-gamma * distance.square()).exp()
 
-            share, bias = support_vectors(kernel(coordinates, coordinates), present, self.penalty)
-            support, share = coordinates[share != 0], share[share != 0]
+            weight, bias = support_vectors(kernel(coordinates, coordinates), present, self.penalty)
+            is_support = weight != 0
+            support, weight = coordinates[is_support], weight[is_support]
 
-            def slope(at: Tensor) -> Tensor:
+            def decide(z: Tensor) -> Tensor:
+                return kernel(z @ axes, support) @ weight + bias
+
+            def slope(z: Tensor) -> Tensor:
                 if self.kernel == "linear":
-                    return ((share @ support) @ axes.T).expand_as(at)
-                u = at @ axes
-                weighted = kernel(u, support) * share
-                return 2 * gamma * (weighted @ support - weighted.sum(1, keepdim=True) * u) @ axes.T
+                    return ((weight @ support) @ axes.T).expand_as(z)
+                # ∂s/∂u = 2·gamma · Σ_i a_i k(u_i, u)·(u_i − u), taken back from the axes to z.
+                u = z @ axes
+                weighted = kernel(u, support) * weight
+                by_u = weighted @ support - weighted.sum(1, keepdim=True) * u
+                return 2 * gamma * by_u @ axes.T
 
-            return lambda at: kernel(at @ axes, support) @ share + bias, slope
+            return decide, slope
 
         parameters = (self.name, self.kernel, self.gamma, self.components, self.penalty)
         return _fitted(model, concept, self.layer, self.held_out, parameters, fit)
 
 
 def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tuple[Tensor, Tensor]:
-    """The output h of a layer and ∂f_t/∂h for the target's logit f_t, (B, …) each, float32 and detached.
+    """Return the output h of a layer and ∂f_t/∂h for the target's logit f_t, (B, …) each, float32 and detached.
 
-    In passes of at most `model.rows` inputs; of a tuple that a layer puts out, its first tensor.
+    In passes of at most `model.rows` inputs. If the layer puts out a tuple, h is its first tensor.
 
     >>> model = Model(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
     >>> h, gradient = layer_gradient(model, Batch(("a",), torch.rand(1, 3)), torch.tensor([1]), "1")
@@ -248,42 +265,47 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
     outputs, gradients = [], []
     for rows in slices(len(batch), model.rows):
         part = batch[rows].to(model.device)
-        inputs = model.inputs(
-            part
-        )  # not while the layer is cut, for it may be the embedding that makes them
+        # Before the layer is cut, because it may be the embedding that makes the inputs.
+        inputs = model.inputs(part)
         leaves: list[Tensor] = []
-
-        def cut(_: nn.Module, __: Any, output: Any, leaves: list[Tensor] = leaves) -> Any:
-            """Let the network go on with a copy of a fresh leaf: what follows may work in place."""
-            values = list(output) if isinstance(output, tuple | list) else [output]
-            at = next((i for i, value in enumerate(values) if isinstance(value, Tensor)), None)
-            if at is None or not values[at].is_floating_point():
-                raise UserError(
-                    f"layer {layer!r} puts out {type(output).__name__} without a gradient; name another"
-                )
-            leaves.append(values[at].detach().requires_grad_())
-            values[at] = leaves[-1].clone()
-            if not isinstance(output, tuple | list):
-                return values[0]
-            return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
-
-        with module.register_forward_hook(cut), torch.enable_grad():
+        with module.register_forward_hook(_cut_output(layer, leaves)), torch.enable_grad():
             logits = model.logits(inputs, part.aux)
             chosen = logits.gather(1, target[rows].to(logits.device)[:, None]).sum()
         if len(leaves) != 1:
             raise UserError(
                 f"layer {layer!r} ran {len(leaves)} times in one pass; name one that runs once"
             )
-        gradient = (
-            torch.autograd.grad(chosen, leaves[0], allow_unused=True)[0]
-            if chosen.requires_grad
-            else None
-        )
+        gradient = None
+        if chosen.requires_grad:
+            (gradient,) = torch.autograd.grad(chosen, leaves[0], allow_unused=True)
         if gradient is None:
             raise UserError(f"the output of {model.name} does not depend on its layer {layer!r}")
         outputs.append(leaves[0].detach().float())
         gradients.append(gradient.float() / model.gradient_scale)
     return torch.cat(outputs), torch.cat(gradients)
+
+
+def _cut_output(layer: str, leaves: list[Tensor]) -> Callable[..., Any]:
+    """Return a forward hook that replaces a layer's output by a fresh leaf, which it appends to `leaves`.
+
+    The network continues with a copy of the leaf, because the next function may work in place.
+    """
+
+    def hook(_: nn.Module, args: Any, output: Any) -> Any:
+        values = list(output) if isinstance(output, tuple | list) else [output]
+        index = next((i for i, value in enumerate(values) if isinstance(value, Tensor)), None)
+        if index is None or not values[index].is_floating_point():
+            raise UserError(
+                f"layer {layer!r} puts out {type(output).__name__} without a gradient; name another"
+            )
+        leaves.append(values[index].detach().requires_grad_())
+        values[index] = leaves[-1].clone()
+        if not isinstance(output, tuple | list):
+            return values[0]
+        is_named_tuple = hasattr(output, "_fields")
+        return type(output)(*values) if is_named_tuple else type(output)(values)
+
+    return hook
 
 
 def _fitted(
@@ -294,25 +316,30 @@ def _fitted(
     parameters: tuple[object, ...],
     fit: Fit,
 ) -> Classifier:
+    """Return the classifier of a concept, fitted to some examples and tested on the others; cached with the concept."""
+
     def compute() -> Classifier:
         to_fit, to_test = concept.split(held_out)
-        seen, present = _labelled(model, concept, layer, to_fit)
-        new, truth = _labelled(model, concept, layer, to_test)
-        mean, deviation = seen.mean(0), seen.std(0, correction=0)
-        constant = deviation <= _CONSTANT * mean.abs()
-        if bool(constant.all()):
+        fit_h, fit_present = _labelled(model, concept, layer, to_fit)
+        test_h, test_present = _labelled(model, concept, layer, to_test)
+
+        mean, deviation = fit_h.mean(0), fit_h.std(0, correction=0)
+        is_constant = deviation <= _CONSTANT * mean.abs()
+        if bool(is_constant.all()):
             raise UserError(
                 f"layer {layer!r} puts out the same for all examples of the concept {concept.name!r}"
             )
-        scale = torch.where(constant, 1.0, deviation)
-        seen = torch.where(constant, 0.0, (seen - mean) / scale)
-        decide, slope = fit(seen, present)
-        right = int(((decide((new - mean) / scale) > 0) == truth).sum())
-        chance = float(truth.double().mean())
-        tested = HeldOut(
-            right / len(truth), *exact_share(right, len(truth)), len(truth), max(chance, 1 - chance)
-        )
-        return Classifier(mean, scale, decide, slope, tested)
+        scale = torch.where(is_constant, 1.0, deviation)
+        fit_z = torch.where(is_constant, 0.0, (fit_h - mean) / scale)
+        decide, slope = fit(fit_z, fit_present)
+
+        test_z = (test_h - mean) / scale
+        n = len(test_present)
+        correct = int(((decide(test_z) > 0) == test_present).sum())
+        low, high = exact_share(correct, n)
+        positive_share = float(test_present.double().mean())
+        chance = max(positive_share, 1 - positive_share)
+        return Classifier(mean, scale, decide, slope, HeldOut(correct / n, low, high, n, chance))
 
     return concept.remember(model, (layer, held_out, parameters), compute)
 
@@ -320,19 +347,20 @@ def _fitted(
 def _labelled(
     model: Model, concept: Concept, layer: str, sides: tuple[Batch, Batch]
 ) -> tuple[Tensor, Tensor]:
-    """Activations (n, p) float64 of positive and negative examples, and which are positive (n,) boolean."""
-    parts = [activations(model, side, layer).flatten(1).double() for side in sides]
-    _same_size(layer, concept.name, parts[0].shape[1], parts[1])
-    seen = torch.cat(parts)
-    if not bool(torch.isfinite(seen).all()):
+    """Return activations (n, p) float64 of positive and negative examples, and which are positive (n,) boolean."""
+    positive, negative = (activations(model, side, layer).flatten(1).double() for side in sides)
+    _check_size(layer, concept.name, positive.shape[1], negative)
+    h = torch.cat([positive, negative])
+    if not bool(torch.isfinite(h).all()):
         raise UserError(
             f"layer {layer!r} puts out values that are not finite for the concept {concept.name!r}"
         )
-    return seen, torch.arange(len(seen), device=seen.device) < len(parts[0])
+    return h, torch.arange(len(h), device=h.device) < len(positive)
 
 
-def _same_size(layer: str, concept: str, expected: int, found: Tensor) -> None:
-    size = found[0].numel() if len(found) else expected
+def _check_size(layer: str, concept: str, expected: int, h: Tensor) -> None:
+    """Raise unless a layer's output h (B, …) has as many values per sample as for a concept's positive examples."""
+    size = h[0].numel() if len(h) else expected
     if size != expected:
         raise UserError(
             f"layer {layer!r} puts out {expected} values for positive examples of the concept {concept!r} and {size} "
