@@ -12,7 +12,9 @@ from scipy import stats
 
 import heatproof
 from heatproof import UserError
-from heatproof.axes.agreement.clusters import clustered, matrix
+from heatproof.axes.agreement.clusters import ALIKE, clustered, matrix
+from heatproof.axes.agreement.report import corrected_pairs, lead
+from support import synthetic
 from support.small import model, pictures
 
 METHODS = ["saliency", "input_x_gradient", {"integrated_gradients": {"steps": 4}}, "random"]
@@ -71,6 +73,30 @@ def test_a_method_agrees_with_itself_and_noise_with_nobody():
     assert found.mean[one, two] == 1 and abs(found.mean[one, noise]) < 0.05
     assert found.clusters[one] == found.clusters[two] != found.clusters[noise]
     assert "one and two" in " ".join(run.text().split())
+
+
+def test_a_pair_is_said_to_agree_only_by_an_interval_that_holds_for_all_pairs() -> None:
+    quantiles = stats.norm.ppf((np.arange(14) + 0.5) / 14)
+    spread = quantiles / quantiles.std(ddof=1)
+    # The means are 2.45 standard errors above 0.65, half of the way from 0.3 to 1: t is 2.16 alone and 2.75 for three pairs.
+    borderline = 0.65 + 2.45 * 0.045 / 14**0.5
+    entries: list[synthetic.Entry] = []
+    for pair, level in {("a", "b"): borderline, ("a", "c"): 0.9, ("b", "c"): 0.3}.items():
+        scores = level + 0.045 * spread
+        for one, other in (pair, pair[::-1]):
+            entries.append((one, "spearman", other, 0.0, scores, np.full(14, 0.3)))
+    result = synthetic.judged_of(synthetic.rows_of(entries, "agreement"))
+    shown_alone = sum(pair.low > ALIKE for pair in matrix(result).pairs)
+    shown_together = sum(pair.low > ALIKE for pair in corrected_pairs(result, matrix(result).pairs))
+    assert (shown_alone, shown_together) == (2, 1)
+    assert f"3 pairs of methods, {shown_together} " in lead(result)[0]
+
+
+def test_maps_of_a_single_sample_have_no_chance_to_be_compared_with() -> None:
+    entries: list[synthetic.Entry] = [("a", "spearman", "b", 0.0, np.array([0.7]))]
+    result = synthetic.judged_of(synthetic.rows_of(entries, "agreement"))
+    (sentence,) = lead(result)
+    assert "Nothing can be concluded" in sentence and "other samples" in sentence
 
 
 def test_no_extra_pass_beside_another_axis():

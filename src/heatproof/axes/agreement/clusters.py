@@ -10,10 +10,13 @@ import numpy as np
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
+from heatproof import statistics
 from heatproof.axes.contract import AxisResult
 from heatproof.drawing.prose import records, with_interval
 from heatproof.statistics.cubes import Array
 
+LEVEL = 0.95
+"""The level of intervals that are shown."""
 ALIKE = 0.5
 """Two clusters are one where their methods agree, in the mean, at least half of the way from chance to equality."""
 
@@ -58,15 +61,20 @@ class Pair(NamedTuple):
         return with_interval(self.mean, self.low, self.high)
 
 
-def matrix(result: AxisResult, measure: str = "spearman") -> AgreementMatrix:
-    """Return the agreement by one measure: A with B and B with A differ in chance alone, and are averaged."""
-    if measure in result.computed:
-        known: AgreementMatrix = result.computed[measure]
+def matrix(result: AxisResult, measure: str = "spearman", level: float = LEVEL) -> AgreementMatrix:
+    """Return the agreement by one measure, with intervals of this level.
+
+    A with B and B with A differ in chance alone, and are averaged.
+    """
+    key = f"{measure} at {level:g}"
+    if key in result.computed:
+        known: AgreementMatrix = result.computed[key]
         return known
     names = list(result.cube.explainers)
     index = {name: i for i, name in enumerate(names)}
     mean, low, high = (np.full((len(names), len(names)), np.nan) for _ in range(3))
-    rows = result.summary[result.summary["measure"] == measure]
+    summary = result.summary if level == LEVEL else statistics.summary([result.cube], level)
+    rows = summary[summary["measure"] == measure]
     for r in records(rows[rows["condition"].isin(names)]):
         at = index[r.explainer], index[r.condition]
         mean[at], low[at], high[at] = r.calibrated, r.calibrated_low, r.calibrated_high
@@ -83,7 +91,7 @@ def matrix(result: AxisResult, measure: str = "spearman") -> AgreementMatrix:
         high=high[cells],
         clusters=[clusters[i] for i in order],
     )
-    result.computed[measure] = agreement
+    result.computed[key] = agreement
     return agreement
 
 

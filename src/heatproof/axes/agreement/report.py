@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
 from heatproof.axes.agreement.clusters import ALIKE, AgreementMatrix, Pair, matrix
 from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.drawing.prose import listing, some, with_interval
 from heatproof.report.components import Component, Matrix
+from heatproof.statistics.intervals import ERROR
 
 NOTHING = "Nothing can be concluded: no two methods have a map of the same sample."
+NO_CHANCE = "Nothing can be concluded: agreement by chance takes the maps of other samples, and there are none."
 DISAGREE = finding_template(
     "methods-disagree",
     axis="agreement",
@@ -30,17 +33,25 @@ def without_controls(result: AxisResult, pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if not {pair.a, pair.b} & result.cube.controls]
 
 
+def corrected_pairs(result: AxisResult, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with intervals that hold for all of them at once (Bonferroni); claims are made by these."""
+    level = 1 - ERROR / max(len(pairs), 1)
+    chosen = {(pair.a, pair.b) for pair in pairs}
+    return [pair for pair in matrix(result, level=level).pairs if (pair.a, pair.b) in chosen]
+
+
 def lead(result: AxisResult) -> list[str]:
     """Return sentences on which methods agree most and least, and which form a cluster."""
     agreement = matrix(result)
     pairs = without_controls(result, agreement.pairs) or agreement.pairs
     if not pairs:
-        return [NOTHING]
+        has_scores = any(np.isfinite(values).any() for values in result.cube.values.values())
+        return [NO_CHANCE if has_scores else NOTHING]
     closest, farthest = _with_score(result, pairs[0]), _with_score(result, pairs[-1])
     if len(pairs) == 1:
         sentences = [f"The only methods to compare are {closest}."]
     else:
-        shown = sum(pair.low > ALIKE for pair in pairs)
+        shown = sum(pair.low > ALIKE for pair in corrected_pairs(result, pairs))
         sentences = [
             f"Of {len(pairs)} pairs of methods, {shown} {'is' if shown == 1 else 'are'} shown to agree more than half "
             f"of the way from chance to equality; the closest are {closest}, the farthest {farthest}."
@@ -63,7 +74,8 @@ def _with_score(result: AxisResult, pair: Pair) -> str:
 def findings(result: AxisResult) -> Iterator[Finding]:
     """Yield that methods disagree, where intervals show it."""
     pairs = without_controls(result, matrix(result).pairs)
-    apart = [pair for pair in pairs if pair.high < ALIKE]
+    certain = {(p.a, p.b) for p in corrected_pairs(result, pairs) if p.high < ALIKE}
+    apart = [pair for pair in pairs if (pair.a, pair.b) in certain]
     if not apart:
         return
     farthest_first = apart[::-1]
