@@ -26,7 +26,7 @@ from heatproof.runs.plan import describe, make_plan
 from heatproof.runs.storage import part_of
 from heatproof.runs.study.file import read_study
 from heatproof.runs.verify import missing
-from heatproof.types import adopted
+from heatproof.types import wrap_explainer
 from support.edits import edit_json, rewrite_part
 from support.paths import SMALL
 from support.small import pictures
@@ -55,7 +55,7 @@ def linear() -> Model:
 
 
 def plan_with(*explainers, shard_size: int = 2):
-    methods = {f"method {i}": adopted(item) for i, item in enumerate(explainers)}
+    methods = {f"method {i}": wrap_explainer(item) for i, item in enumerate(explainers)}
     data = {"shapes": heatproof.open_data(pictures(8)[0])}
     evaluation = {"stability": Stability(perturbations="brightness", k=50)}
     return make_plan({"linear": linear()}, data, methods, evaluation, shard_size=shard_size)

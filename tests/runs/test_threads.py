@@ -22,7 +22,7 @@ from heatproof.runs import storage
 from heatproof.runs.directory import PartKey
 from heatproof.runs.evaluate import execute
 from heatproof.runs.plan import make_plan
-from heatproof.types import adopted
+from heatproof.types import wrap_explainer
 from support.small import model, pictures
 
 JPEG = {"stability": Stability(perturbations="jpeg", k=50)}
@@ -49,7 +49,7 @@ def nothing(ids: tuple[str, ...]) -> None:
 
 
 def run(data: Data, out: Path, shard_size: int = 10, **before: Any) -> heatproof.Run:
-    explainers = {name: adopted(Noted(call)) for name, call in (before or {"e": nothing}).items()}
+    explainers = {name: wrap_explainer(Noted(call)) for name, call in (before or {"e": nothing}).items()}
     plan = make_plan({"shapes": model()}, {"noise": data}, explainers, JPEG, shard_size=shard_size)
     return execute(plan, out, "test", show_progress=False)
 
