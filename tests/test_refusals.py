@@ -59,7 +59,7 @@ SMOOTH = Smoothed(net(3, 8, 8), 0.5, 4, Patches(4))
 CHANGING = Smoothed(net(3, 8, 8), 0.5, 4, Superpixels())
 LONG = group_of({"torus": {"dims": [-2, -1]}})
 CASES: dict[str, tuple[Callable[[], Any], str]] = {
-    "k of agreement": (lambda: Agreement(k=100_000).check((3, 8, 8)), "k"),
+    "k of agreement": (lambda: Agreement(k=100_000).configured_for(net(3, 8, 8), PICTURES), "k"),
     "accuracy": (lambda: fano(1.5, 3), r"accuracy.*1\.5"),
     "classes": (lambda: hellman_raviv(0.5, 1), "2 classes.* 1"),
     "maps of a shift": (lambda: TimeShift(steps=1).move(torch.ones(2, 1, 5), ["a"], 0), "2 maps.*1 id"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import BeforeValidator
 from torch import Tensor
 
 from heatproof.types import Batch
@@ -222,35 +223,103 @@ class GalleryItem:
     words: tuple[str, ...] = ()
 
 
-class Evaluation(Protocol):
-    """One axis of the bench with its parameters as fields; the fields are the keys of the study file.
+def _as_names(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
-    `kinds` names the kinds of explainers it judges; the plan leaves the others out and says so. `reexplains` says
-    whether it needs maps of changed inputs. An evaluation of one's own may leave out all but `name`, the call and
-    `conditions`; `heatproof.axes.contract.adopted` gives it the usual for the rest.
+
+DataNames = Annotated[tuple[str, ...] | None, BeforeValidator(_as_names)]
+"""The type of the field `data`: the data sets of the study that an evaluation is for; None for all of them."""
+
+
+class Evaluation:
+    """Base class of evaluations, whose parameters are fields; the fields are the keys of the study file.
+
+    kinds       the kinds of explainers that it judges; the plan leaves the others out and says so
+    reexplains  whether it needs maps of changed inputs
+    pairwise    whether its rows of an explainer depend on the other explainers, and change when one is added
+    measures    what its measures are; those of an axis are in the axis's record
+    data        the data sets of the study that it is for; None for all of them
+
+    `wrap_evaluation` makes an `Evaluation` of any object with `conditions()` that is called with a subject.
     """
 
-    name: ClassVar[str]
-    kinds: ClassVar[frozenset[str]]
+    name: ClassVar[str] = ""
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
+    reexplains: ClassVar[bool] = True
+    pairwise: ClassVar[bool] = False
+    measures: ClassVar[tuple[Measure, ...]] = ()
+    data: DataNames = None
 
-    @property
-    def reexplains(self) -> bool: ...
-
-    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]: ...
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
+        """Yield the scores of every explainer of the subject, explainer by explainer."""
+        raise NotImplementedError
 
     def conditions(self) -> list[Condition]:
-        """The (condition, level) pairs it yields for every explainer, for the plan and the progress bar."""
+        """Return the (condition, level) pairs that it yields for every explainer, for the plan and the progress bar."""
+        raise NotImplementedError
 
-    def check(self, shape: Sequence[int]) -> None:
-        """Raise `UserError` for samples of a shape it cannot use."""
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy with every default filled in for this model and data; raise `UserError` if it does not apply.
 
-    def suited(self, model: Model, batch: Batch) -> Evaluation:
-        """The evaluation with what was left open chosen for such data."""
+        The plan calls it once for each data set and model, with a batch of one sample.
+        """
+        return self
+
+    def notes(self, model: Model) -> list[str]:
+        """Return what it cannot measure on this model as it is configured, known before any pass."""
+        return []
 
 
-@runtime_checkable
-class Pairwise(Protocol):
-    """An evaluation whose rows of an explainer tell of the other explainers too, and change when one is added."""
+@dataclass(frozen=True)
+class CallableEvaluation(Evaluation):
+    """An evaluation made of an object with `conditions()` that is called with a subject."""
+
+    wrapped: Any
+    name: str = ""  # type: ignore[misc]  # of the object here, of the class elsewhere
+    kinds: frozenset[str] = frozenset({"feature"})  # type: ignore[misc]
+    reexplains: bool = True  # type: ignore[misc]
+    pairwise: bool = False  # type: ignore[misc]
+    measures: tuple[Measure, ...] = ()  # type: ignore[misc]
+    data: tuple[str, ...] | None = None
 
     @property
-    def pairwise(self) -> bool: ...
+    def __wrapped__(self) -> Any:
+        """The object, whose name and parameters are recorded; `inspect.unwrap` finds it."""
+        return self.wrapped
+
+    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
+        """Yield what the object yields."""
+        yield from self.wrapped(subject)
+
+    def conditions(self) -> list[Condition]:
+        """Return the conditions of the object."""
+        return list(self.wrapped.conditions())
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy with what the object's own `configured_for` returns, if it has one."""
+        configure = getattr(self.wrapped, "configured_for", None)
+        return self if configure is None else replace(self, wrapped=configure(model, sample))
+
+    def notes(self, model: Model) -> list[str]:
+        """Return the notes of the object, if it has any."""
+        notes = getattr(self.wrapped, "notes", None)
+        return [] if notes is None else list(notes(model))
+
+
+def wrap_evaluation(evaluation: Any, name: str) -> Evaluation:
+    """Return an `Evaluation` itself, or an object wrapped as one; attributes that the object defines are kept.
+
+    >>> class Mine:
+    ...     reexplains = False
+    >>> wrap_evaluation(Mine(), "mine").reexplains, wrap_evaluation(Mine(), "mine").name
+    (False, 'mine')
+    """
+    if isinstance(evaluation, Evaluation):
+        return evaluation
+    attributes: dict[str, Any] = {"name": name}
+    for attribute in ("kinds", "reexplains", "pairwise", "measures"):
+        if hasattr(evaluation, attribute):
+            attributes[attribute] = getattr(evaluation, attribute)
+    named_data = _as_names(getattr(evaluation, "data", None))
+    data = None if named_data is None else tuple(named_data)
+    return CallableEvaluation(evaluation, **attributes, data=data)

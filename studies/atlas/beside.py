@@ -27,11 +27,6 @@ def headline_scores(run: Run) -> pd.DataFrame:
     """The headline scores of a run in their best form (`score`, `low`, `high`), with `KEY`."""
     study, rows = run.manifest.study, with_best(run.summary())
     axes = {name: axis_of(name, run.manifest) for name in study.evaluations}
-    asked = {name: entry.settings for name, entry in study.evaluations.items()}
-    alike = {
-        e: json.dumps({k: asked[e][k] for k in asked[e] if k != axes[e].separable}, sort_keys=True)
-        for e in axes
-    }
     rows = rows[[r.measure in axes[r.evaluation].of_role("headline") for r in records(rows)]]
     rows = rows.assign(
         score=rows["best"],
@@ -40,10 +35,13 @@ def headline_scores(run: Run) -> pd.DataFrame:
         level=rows["level"].round(6),
     )
     named = [axes[e].name for e in rows["evaluation"]]
+    settings = []
+    for row in records(rows):
+        entry = study.evaluation(row.evaluation, row.dataset, row.model).settings
+        entry.pop(axes[row.evaluation].separable, None)
+        settings.append(json.dumps(entry, sort_keys=True))
     kinds = [study.task(r.dataset, r.model).modality or "image" for r in records(rows)]
-    return rows.assign(
-        modality=kinds, axis=named, settings=rows["evaluation"].map(alike)
-    ).reset_index(drop=True)
+    return rows.assign(modality=kinds, axis=named, settings=settings).reset_index(drop=True)
 
 
 def atlas_scores(tables: Tables) -> pd.DataFrame:

@@ -13,11 +13,10 @@ import pytest
 from torch import nn
 
 import heatproof
-from heatproof import Model, UserError
+from heatproof import Batch, Model, UserError
 from heatproof.axes import AXES, axis_of, axis_results
 from heatproof.axes.contract import (
     AxisResult,
-    adopted,
     figures_of,
     findings_of,
     own_axis,
@@ -25,7 +24,7 @@ from heatproof.axes.contract import (
 from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.drawing.pieces import Skipped
-from heatproof.evaluation import GalleryItem, Measure, Scores
+from heatproof.evaluation import GalleryItem, Measure, Scores, wrap_evaluation
 from heatproof.report.sections import leads
 from heatproof.runs.gallery import read_gallery
 from support.fixed import batch_of, row_model, with_weights
@@ -46,34 +45,36 @@ class Bare:
 class Picky(Bare):
     kinds, reexplains = frozenset({"concept"}), False
     measures = (Measure("depth", "Depth", "how deep", "lower", "headline", (0.0, 2.0)),)
+    data = "pictures"
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        raise UserError(f"not of {shape}")
-
-    def suited(self, model: Any, batch: Any) -> Bare:
+    def configured_for(self, model: Any, sample: Batch) -> Bare:
+        if sample.x.shape[1:] == (2,):
+            raise UserError("not of 2 columns")
         return Bare()
 
 
 def test_an_own_evaluation_gets_defaults_for_what_it_leaves_out() -> None:
-    bare: Any = adopted(Bare(), "mine")
-    bare.check((2,))
+    bare: Any = wrap_evaluation(Bare(), "mine")
     assert bare.name == "mine"
     assert bare.kinds == {"feature"}
     assert bare.reexplains
     assert bare.measures == ()
-    assert bare.suited(row_model(2), batch_of(1, 2)) is bare
+    assert bare.data is None
+    assert bare.configured_for(row_model(2), batch_of(1, 2)) is bare
+    assert bare.notes(row_model(2)) == []
     assert list(bare(None)) == []
-    assert adopted(bare, "another name") is bare
+    assert wrap_evaluation(bare, "another name") is bare
 
 
 def test_an_own_evaluation_keeps_what_it_declares() -> None:
-    picky: Any = adopted(Picky(), "hers")
-    with pytest.raises(UserError, match="2,"):
-        picky.check((2,))
+    picky: Any = wrap_evaluation(Picky(), "hers")
+    with pytest.raises(UserError, match="2 columns"):
+        picky.configured_for(row_model(2), batch_of(1, 2))
     assert picky.kinds == {"concept"}
     assert not picky.reexplains
     assert picky.conditions() == [("here", 1.0)]
-    assert isinstance(picky.suited(row_model(2), batch_of(1, 2)).of, Bare)
+    assert picky.data == ("pictures",)
+    assert isinstance(picky.configured_for(row_model(3), batch_of(1, 3)).wrapped, Bare)
 
 
 def test_the_first_undeclared_measure_of_an_own_evaluation_is_its_headline() -> None:

@@ -277,7 +277,7 @@ def test_texts_are_stable_under_what_says_the_same() -> None:
     assert len(fass) == 6 and fass.value.min() > 0.99
     for wrong in ("usual", "jitter", ["identity", "column_noise"]):
         with pytest.raises(UserError, match="own"):
-            heatproof.Stability(perturbations=wrong).suited(induction(), data)
+            heatproof.Stability(perturbations=wrong).configured_for(induction(), data)
 
 
 def test_wrong_decoders_and_prompts_are_refused() -> None:

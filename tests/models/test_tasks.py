@@ -592,7 +592,7 @@ def test_the_region_of_a_segmentation_moves_with_the_sample():
     assert set(aligned.status) == {"ok"} and (aligned["value"] > 1 - 1e-6).all()
 
 
-def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
+def test_each_model_is_read_by_its_own_task_in_any_order():
     rows, nets = torch.randn(8, 6, generator=torch.Generator().manual_seed(0)), {}
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -604,7 +604,12 @@ def test_models_with_and_without_probabilities_are_read_alike_in_any_order():
         run = heatproof.evaluate(
             {name: nets[name] for name in order}, rows, ["input_x_gradient"], axis, references=4
         )
-        assert run.manifest.study.evaluation("faithfulness").parameters["readout"] == "logit"
+        (dataset,) = run.manifest.study.datasets
+        readouts = {
+            name: run.manifest.study.evaluation("faithfulness", dataset, name).parameters["readout"]
+            for name in nets
+        }
+        assert readouts == {"classes": "probability", "number": "logit"}
         tables.append(
             run.table().sort_values(
                 ["model", "measure", "condition", "level", "sample"], ignore_index=True

@@ -12,12 +12,12 @@ import torch
 
 import heatproof
 from heatproof import Batch, UserError
-from heatproof.features import Patches
+from heatproof.features import Patches, with_default_features
+from heatproof.kinds import IMAGE, kind_of
 from heatproof.models.loaders import load_model
 from heatproof.models.loaders.sklearn import from_sklearn
 from heatproof.runs.evaluate import execute
 from heatproof.runs.study.file import read_study
-from heatproof.runs.usual import with_usual_features
 from support.model_cases import WORDS, text_folder
 
 COLUMNS = ["age", "income", "debt", "noise"]
@@ -166,11 +166,13 @@ def test_features_left_open_are_those_of_the_data(shape, aux, kind) -> None:
         "ablation": heatproof.FeatureAblation(),
     }
     model, first = heatproof.Model(torch.nn.Flatten()), Batch(("a",), torch.zeros(1, *shape), aux)
-    found = with_usual_features({**open_ones, **given}, {"net": model}, first)
-    assert {found[name].features.name for name in open_ones} == {kind}
-    assert {name: found[name] for name in given} == given
-    image = Batch(("a",), torch.zeros(1, 3, 16, 16))
-    assert with_usual_features(open_ones, {"net": model}, image) == open_ones
+    kind_of_data, size = kind_of(model, first), first.x.shape[1:]
+    for item in open_ones.values():
+        assert with_default_features(item, kind_of_data, size).features.name == kind
+    for item in given.values():
+        assert with_default_features(item, kind_of_data, size) == item
+    for item in open_ones.values():
+        assert with_default_features(item, IMAGE, (3, 16, 16)) == item
 
 
 def test_a_study_of_series(tmp_path: Path) -> None:

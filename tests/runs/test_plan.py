@@ -13,7 +13,7 @@ import heatproof
 from heatproof import Batch, Model, UserError
 from heatproof.runs import engine
 from heatproof.runs.merge import merge
-from heatproof.runs.plan import make_plan
+from heatproof.runs.plan import describe, make_plan
 from heatproof.runs.references import load_references
 from heatproof.runs.verify import missing
 from support.fixed import fixed, with_weights
@@ -78,10 +78,11 @@ def test_an_evaluation_leaves_out_explainers_of_another_kind_and_does_not_count_
     of_examples.kind = "example"  # type: ignore[attr-defined]
     methods = {"a": "random", "b": "saliency", "c": of_examples}
     plan = make_plan(linear_model(), fixed(5, 3, 16, 16), methods, ["agreement", STABILITY])
-    assert plan.conditions("agreement") == 1
-    assert plan.conditions("stability") == 3
-    assert plan.judged("agreement") == ["a", "b"]
-    (left_out,) = plan.left_out("agreement").items()
+    study = plan.configured["data", "net"]
+    assert study.condition_count("agreement") == 1
+    assert study.condition_count("stability") == 3
+    assert study.judged("agreement") == ["a", "b"]
+    (left_out,) = study.left_out("agreement").items()
     assert left_out[0] == "c"
     assert "example" in left_out[1]
 
@@ -140,3 +141,103 @@ def test_precision_and_compiling_are_never_chosen_by_themselves(
 ) -> None:
     with pytest.raises(UserError, match=message):
         make_plan(linear_model(), torch.rand(3, 3, 16, 16), "saliency", **options)
+
+
+class Averages(nn.Module):
+    """A classifier of anything: images, series and rows, by 16 averages of its values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool, self.head = nn.AdaptiveAvgPool1d(16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.pool(x.flatten(1)[:, None])[:, 0])
+        return scores
+
+
+THREE_KINDS = {
+    "pictures": fixed(3, 3, 48, 48),
+    "series": fixed(3, 1, 100, seed=1),
+    "rows": fixed(3, 20, seed=2),
+}
+
+
+def anything() -> Model:
+    """A model that accepts every data set of `THREE_KINDS`."""
+    return Model(with_weights(Averages()), name="net")
+
+
+def test_each_data_set_gets_the_defaults_of_its_own_kind(tmp_path: Path) -> None:
+    run = heatproof.evaluate(
+        anything(), THREE_KINDS, ["saliency", "lime"], ["stability"], tmp_path, show_progress=False
+    )
+    study = run.manifest.study
+    perturbed = run.table().groupby("dataset").condition.agg(set)
+    assert perturbed["pictures"] >= {"rotation", "jpeg"}
+    assert perturbed["series"] >= {"jitter", "time_shift"}
+    assert perturbed["rows"] >= {"column_noise"}
+    assert not perturbed["pictures"] & perturbed["series"] - {"redraw"}
+    k = {name: study.evaluation("stability", name, "net").parameters["k"] for name in THREE_KINDS}
+    assert k == {"pictures": 100, "series": 0.1, "rows": 0.1}
+    features = {
+        name: study.explainer("lime", name, "net").parameters["features"]["name"]
+        for name in THREE_KINDS
+    }
+    assert features == {"pictures": "superpixels", "series": "windows", "rows": "pixels"}
+    assert missing(tmp_path) == []
+
+
+def test_each_data_set_scores_as_it_does_alone(tmp_path: Path) -> None:
+    settings = {"show_progress": False}
+    together = heatproof.evaluate(
+        anything(), THREE_KINDS, ["saliency"], ["stability"], **settings
+    ).table()
+    for name, values in THREE_KINDS.items():
+        alone = heatproof.evaluate(
+            anything(), {name: values}, ["saliency"], ["stability"], **settings
+        ).table()
+        of_this = together[together.dataset == name].reset_index(drop=True)
+        assert len(alone) == len(of_this)
+        assert alone.value.equals(of_this.value)
+
+
+def test_an_evaluation_is_run_on_the_data_that_it_names_alone(tmp_path: Path) -> None:
+    evaluations = {
+        "stability": heatproof.Stability(),
+        "texture": heatproof.Localisation(by="mosaics", data="pictures"),
+    }
+    given = (anything(), THREE_KINDS, ["saliency"])
+    run = heatproof.evaluate(*given, evaluations, tmp_path, show_progress=False)
+    by_evaluation = run.table().groupby("evaluation").dataset.agg(set)
+    assert by_evaluation["texture"] == {"pictures"}
+    assert by_evaluation["stability"] == set(THREE_KINDS)
+    assert missing(tmp_path) == []
+    # An evaluation without data applies to all, and where it cannot, the error says how to name the data.
+    with pytest.raises(UserError, match=r"mosaics(.|\n)*data: \[series\]"):
+        make_plan(*given, {"texture": heatproof.Localisation(by="mosaics")})
+    with pytest.raises(UserError, match=r"'picture'.*'pictures'"):
+        make_plan(*given, {"texture": heatproof.Localisation(by="mosaics", data="picture")})
+
+
+def test_a_run_resumes_only_with_the_settings_that_each_data_set_had(tmp_path: Path) -> None:
+    given = (anything(), THREE_KINDS, ["saliency"])
+    stability = {"perturbations": "usual"}
+    heatproof.evaluate(*given, [{"stability": stability}], tmp_path, show_progress=False)
+    before = (tmp_path / "manifest.json").read_bytes()
+    heatproof.evaluate(*given, [{"stability": stability}], tmp_path, show_progress=False)
+    assert (tmp_path / "manifest.json").read_bytes() == before
+    # 100 is the default of pictures alone, so only the other data sets contradict the run.
+    with pytest.raises(UserError, match=r"series.*k.*0\.1.*100"):
+        heatproof.evaluate(
+            anything(),
+            {"pictures": THREE_KINDS["pictures"], "series": fixed(3, 1, 200, seed=1)},
+            ["saliency"],
+            [{"stability": {"perturbations": "usual", "k": 100}}],
+            tmp_path,
+            show_progress=False,
+        )
+
+
+def test_a_run_of_one_kind_of_data_has_no_settings_by_data_set() -> None:
+    plan = make_plan(linear_model(), fixed(5, 3, 16, 16), ["saliency", "lime"], [STABILITY])
+    assert "configured" not in describe(plan).as_mapping()

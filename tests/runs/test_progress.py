@@ -89,8 +89,9 @@ def test_a_run_ticks_exactly_what_it_planned() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progressing, "Clock", Told)
         run = execute(plan, None, "test", True)
+    (study,) = plan.configured.values()
     expected = {
-        f"{axis} of {name}": 4 * plan.conditions(axis)
+        f"{axis} of {name}": 4 * study.condition_count(axis)
         for axis in axes
         for name in ("saliency", "random")
     }

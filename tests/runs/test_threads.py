@@ -49,7 +49,9 @@ def nothing(ids: tuple[str, ...]) -> None:
 
 
 def run(data: Data, out: Path, shard_size: int = 10, **before: Any) -> heatproof.Run:
-    explainers = {name: wrap_explainer(Noted(call)) for name, call in (before or {"e": nothing}).items()}
+    explainers = {
+        name: wrap_explainer(Noted(call)) for name, call in (before or {"e": nothing}).items()
+    }
     plan = make_plan({"shapes": model()}, {"noise": data}, explainers, JPEG, shard_size=shard_size)
     return execute(plan, out, "test", show_progress=False)
 

@@ -13,7 +13,7 @@ from heatproof import statistics
 from heatproof.axes.agreement.evaluation import Agreement
 from heatproof.axes.certificate.evaluation import Certificate
 from heatproof.axes.certificate.smoothing import Smoothing
-from heatproof.axes.contract import Adopted, Axis, AxisResult, Finding, marks_of, own_axis
+from heatproof.axes.contract import Axis, AxisResult, Finding, marks_of, own_axis
 from heatproof.axes.dependence.evaluation import Dependence
 from heatproof.axes.faithfulness.evaluation import Faithfulness
 from heatproof.axes.localisation.evaluation import Localisation
@@ -53,7 +53,6 @@ __all__ = [
     "BY_NAME",
     "EVALUATIONS",
     "USUAL",
-    "Adopted",
     "Agreement",
     "Axis",
     "Certificate",
@@ -92,15 +91,20 @@ def arrange(
     for cube in statistics.arrange(table, known, references):
         axis = axis_of(cube.evaluation, manifest, cube.values)
         declared = {m.name: m for m in axis.measures if m.name in cube.values}
-        spans = axis.spans(_settings_of(cube.evaluation, manifest), cube.values)
+        settings = _settings_of(cube.evaluation, manifest, cube.dataset, cube.model)
+        spans = axis.spans(settings, cube.values)
         groups = statistics.groups_of(cube, samples)
         cubes.append(replace(cube, declared=declared, spans=spans, groups=groups))
     return cubes
 
 
-def _settings_of(evaluation: str, manifest: Manifest | None) -> dict[str, Any]:
-    """Return what the manifest stores of an evaluation, as plain data; empty where it stores nothing."""
-    return {} if manifest is None else manifest.study.evaluation(evaluation).as_mapping()
+def _settings_of(
+    evaluation: str, manifest: Manifest | None, dataset: str = "", model: str = ""
+) -> dict[str, Any]:
+    """Return what the manifest stores of an evaluation for a data set and model; empty where it stores nothing."""
+    if manifest is None:
+        return {}
+    return manifest.study.evaluation(evaluation, dataset, model).as_mapping()
 
 
 def axis_of(evaluation: str, manifest: Manifest | None, measured: Iterable[str] = ()) -> Axis:
@@ -167,7 +171,7 @@ def every_axis_result(
             rows=table[is_here & (table["evaluation"] == cube.evaluation)],
             samples=samples[of_place],
             gallery=[e for e in gallery if (e.dataset, e.model, e.evaluation) == own_key],
-            settings=_settings_of(cube.evaluation, manifest),
+            settings=_settings_of(cube.evaluation, manifest, cube.dataset, cube.model),
             manifest=manifest,
             related=table[is_here],
             marks=marks[cube.dataset, cube.model],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -31,20 +31,15 @@ from heatproof.drawing.pieces import Item
 from heatproof.evaluation import (
     Condition,
     Evaluation,
-    GalleryImage,
     GalleryItem,
     Measure,
     Role,
-    Scores,
     Span,
 )
 from heatproof.kinds import KINDS, DataKind
-from heatproof.models import Model
 from heatproof.rules import RULES, Severity
 from heatproof.statistics import Form
 from heatproof.statistics.cubes import Cube
-from heatproof.subject import Subject
-from heatproof.types import Batch
 
 if TYPE_CHECKING:
     # The runs are built on the axes; they only lend them the type of a manifest.
@@ -362,7 +357,8 @@ class AxisResult:
 
     def settings_of(self, explainer: str) -> Mapping[str, Any]:
         """Return the registered name, the role and the parameters of an explainer, as plain data; empty if unknown."""
-        return self.manifest.study.explainer(explainer).as_mapping()
+        entry = self.manifest.study.explainer(explainer, self.cube.dataset, self.cube.model)
+        return entry.as_mapping()
 
     def registered_name(self, explainer: str) -> str:
         """Return the name by which a study file calls an explainer."""
@@ -518,52 +514,4 @@ def own_axis(label: str, settings: Mapping[str, Any], measured: Collection[str])
         best="scores best",
         evaluation=None,
         measures=declared + plain,
-    )
-
-
-@dataclass(frozen=True)
-class Adopted:
-    """Somebody's own evaluation with the usual for what it leaves out: it judges feature maps of any data."""
-
-    of: Any
-    name: str
-    kinds: frozenset[str]
-    reexplains: bool
-    measures: tuple[Measure, ...]
-
-    @property
-    def __wrapped__(self) -> Any:
-        """The evaluation itself, whose name and parameters are recorded; `inspect.unwrap` finds it."""
-        return self.of
-
-    def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        yield from self.of(subject)
-
-    def conditions(self) -> list[Condition]:
-        """Those of the evaluation."""
-        return list(self.of.conditions())
-
-    def check(self, shape: Sequence[int]) -> None:
-        """What the evaluation checks, if anything."""
-        if hasattr(self.of, "check"):
-            self.of.check(shape)
-
-    def suited(self, model: Model, batch: Batch) -> Adopted:
-        """The evaluation as it suits such data, if it says so."""
-        return (
-            replace(self, of=self.of.suited(model, batch)) if hasattr(self.of, "suited") else self
-        )
-
-
-def adopted(evaluation: Any, name: str) -> Evaluation | Adopted:
-    """An evaluation that has every member of the contract: itself, or somebody's own with the usual for the rest."""
-    members = ("name", "kinds", "reexplains", "conditions", "check", "suited")
-    if all(hasattr(evaluation, member) for member in members):
-        return evaluation  # type: ignore[no-any-return]
-    return Adopted(
-        evaluation,
-        name,
-        getattr(evaluation, "kinds", frozenset({"feature"})),
-        getattr(evaluation, "reexplains", True),
-        tuple(getattr(evaluation, "measures", ())),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -187,10 +188,8 @@ def plan(
 
     made = read_study(study, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
     _announce(made)
-    for name, evaluation in made.evaluations.items():
-        conditions = evaluation.conditions()
-        judged = len(made.explainers) - len(made.left_out(name))
-        typer.echo(f"{name}: {len(conditions)} conditions, {judged} explainers")
+    for line in dict.fromkeys(_sizes(made)):
+        typer.echo(line)
     methods = sum(not explainer.control for explainer in made.explainers.values())
     for name, data in made.data.items():
         groups = len(set(data.groups or data.ids))
@@ -317,13 +316,24 @@ def _announce(plan: Plan) -> None:
     """What is about to be done, and what is not."""
     sizes = ", ".join(f"{name} ({len(data.ids)} samples)" for name, data in plan.data.items())
     say(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
-    for evaluation in plan.evaluations:
-        for reason in plan.left_out(evaluation).values():
-            say(f"left out: {reason}")
+    reasons: dict[str, None] = {}
+    for study in plan.configured.values():
+        for evaluation in study.evaluations:
+            reasons |= dict.fromkeys(study.left_out(evaluation).values())
+    for reason in reasons:
+        say(f"left out: {reason}")
     for note in plan.notes():
         say(f"note: {note}")
     if plan.keep_maps:
         say(f"maps are kept: {plan.megabytes():,.1f} MB before they are compressed")
+
+
+def _sizes(plan: Plan) -> Iterator[str]:
+    """Yield how many conditions and explainers each evaluation has, for every data set and model."""
+    for study in plan.configured.values():
+        for name in study.evaluations:
+            conditions = len(study.evaluations[name].conditions())
+            yield f"{name}: {conditions} conditions, {len(study.judged(name))} explainers"
 
 
 def _present(done: Run) -> None:

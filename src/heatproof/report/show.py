@@ -32,9 +32,9 @@ def overview(
         f"{name}, {dataset.samples} samples" for name, dataset in study.datasets.items()
     )
     facts["explainers"] = ", ".join(study.explainers)
-    for name, settings in study.evaluations.items():
+    for name in study.evaluations:
         axis = axis_of(name, manifest)
-        facts[name] = ", ".join(_conditions(axis, settings.conditions))
+        facts[name] = ", ".join(_conditions(axis, study.conditions_of(name)))
     gaps = missing(run.path)
     facts["state"] = (
         f"{len(gaps)} parts are missing; rerun the command to resume" if gaps else "complete"

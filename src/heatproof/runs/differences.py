@@ -10,8 +10,8 @@ from typing import Any
 ABSENT = "absent"
 """Stands for the value of a study that does not name what another one does."""
 LONGEST = 80
-DERIVED = ("conditions", "left_out", "measures")
-"""What a manifest says of an evaluation besides its parameters; it follows from them."""
+DERIVED = ("conditions", "left_out", "measures", "data")
+"""What a manifest says of an evaluation besides its parameters: what follows from them, and which data it is for."""
 MOST_ENTRIES = 8
 """How many entries of a list an error names."""
 

@@ -223,8 +223,11 @@ class RunDirectory:
     def expected_parts(self, job: Job) -> list[PartKey]:
         """Return the parts that the manifest promises of a job."""
         study = self.manifest.study
-        explainers_of = {name: study.explainers_of(name) for name in study.evaluations}
-        expected = expected_parts(job, explainers_of, study.explainers_with_maps())
+        dataset, model = job.dataset, job.model
+        explainers_of = {}
+        for name in study.evaluations_of(dataset):
+            explainers_of[name] = study.explainers_of(name, dataset, model)
+        expected = expected_parts(job, explainers_of, study.explainers_with_maps(dataset, model))
         # Retraining has jobs of its own, with neither shards nor samples.
         return expected if len(expected) > 1 else []
 

@@ -21,7 +21,7 @@ from heatproof.batching import BatchRunner, default_batch_size
 from heatproof.data import Loaded
 from heatproof.data.dataset import READING_AHEAD, decoding
 from heatproof.errors import UserError
-from heatproof.evaluation import GalleryImage, Pairwise, Scores
+from heatproof.evaluation import GalleryImage, Scores
 from heatproof.runs import tables
 from heatproof.runs.differences import listed
 from heatproof.runs.directory import Job, PartKey, PartWriter, RunDirectory
@@ -117,7 +117,7 @@ class Engine:
             references = Subject.of_references(
                 self.runner_type(model, batch_size),
                 batch,
-                self.plan.explainers,
+                self.plan.configured_for(job).explainers,
                 seed,
                 load_samples=partial(load_references, data, seed),
             )
@@ -148,7 +148,7 @@ class Engine:
             )
             _check_labels(job.dataset, subject)
             self._write_samples(job, samples, subject, writer)
-            for evaluation in self.plan.evaluations:
+            for evaluation in self.plan.configured_for(job).evaluations:
                 explainers = [key.explainer for key in missing if key.evaluation == evaluation]
                 if explainers:
                     self._run_evaluation(job, evaluation, explainers, subject, writer)
@@ -166,8 +166,8 @@ class Engine:
         writer: PartWriter,
     ) -> None:
         """Run one evaluation on one shard, and write the parts of each explainer as soon as it is finished."""
-        evaluation = self.plan.evaluations[name]
-        if isinstance(evaluation, Pairwise):
+        evaluation = self.plan.configured_for(job).evaluations[name]
+        if evaluation.pairwise:
             # Rows of one explainer are about the others too, so the parts of all are written anew.
             for make_key in (PartKey.scores, PartKey.references):
                 self.directory.remove(make_key(job, name, explainer) for explainer in explainers)
@@ -190,7 +190,7 @@ class Engine:
 
         Noise floors and other checks have conditions that an evaluation does not announce; they do not count.
         """
-        announced = self.plan.evaluations[name].conditions()
+        announced = self.plan.configured_for(job).evaluations[name].conditions()
         samples = len(self.plan.positions(job))
         reported = set()
         for result in results:

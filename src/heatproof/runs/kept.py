@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
-from heatproof.evaluation import Scores
+from heatproof.evaluation import Evaluation, Scores
 from heatproof.runs import digests, tables
 from heatproof.runs.directory import Job, PartKey, RunDirectory
 from heatproof.runs.study import registry
@@ -83,10 +83,14 @@ def evaluate_maps(run_directory: RunDirectory, evaluations: Any, data: Any) -> p
     parts = [tables.SCORES.empty_table()]
     for dataset in study.datasets:
         for model in study.tasks[dataset]:
+            configured: dict[str, Evaluation] = {}
             for subject in _kept_subjects(run_directory, dataset, model, data):
-                for name, evaluation in registry.evaluations(evaluations).items():
-                    suited = evaluation.suited(subject.model, subject.batch)
-                    for scores in suited(subject):
+                if not configured:
+                    for name, evaluation in registry.evaluations(evaluations).items():
+                        sample = subject.batch[:1]
+                        configured[name] = evaluation.configured_for(subject.model, sample)
+                for name, evaluation in configured.items():
+                    for scores in evaluation(subject):
                         if not isinstance(scores, Scores):
                             continue
                         role, ids = study.explainer(scores.explainer).role, subject.batch.ids

@@ -42,13 +42,15 @@ from heatproof.types import Batch, Explainer, name_of, parameters, role_of
 
 FORMAT = 5
 """The format of run directories that this version writes and reads."""
-EXTENDABLE = ("models", "datasets", "tasks", "explainers", "evaluations", "maps")
+EXTENDABLE = ("models", "datasets", "tasks", "explainers", "evaluations", "configured", "maps")
 """The sections of a study to which a later process may add names."""
 MOST_SHARDS = 10**6
 """A manifest that promises more shards of a data set was not written by heatproof."""
 
 Number = StrictInt | StrictFloat
 Count = Annotated[StrictInt, Field(ge=0)]
+DataAndModel = tuple[str, str]
+"""The names of a data set and a model."""
 
 
 class AnotherStudy(UserError):
@@ -114,6 +116,7 @@ class EvaluationEntry(Entry):
     conditions: list[tuple[StrictStr, Number]] = []
     left_out: dict[str, StrictStr] | None = None
     measures: list[dict[str, Any]] = []
+    data: list[StrictStr] | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -126,6 +129,13 @@ class EvaluationEntry(Entry):
         return self.left_out is not None
 
 
+class ConfiguredEntry(Entry):
+    """The explainers and evaluations that have other settings for one data set and model than the study's entries."""
+
+    explainers: dict[str, ExplainerEntry] = {}
+    evaluations: dict[str, EvaluationEntry] = {}
+
+
 class MapsEntry(Entry):
     """Whose maps the run keeps."""
 
@@ -133,7 +143,11 @@ class MapsEntry(Entry):
 
 
 class Study(Entry):
-    """What is run: models, data, explainers and evaluations by the names that the user chose."""
+    """What is run: models, data, explainers and evaluations by the names that the user chose.
+
+    An entry of `explainers` or `evaluations` has the settings of the first data set and model that it is for;
+    `configured` has the complete entries of those data sets and models for which they are others.
+    """
 
     seed: StrictInt
     models: dict[str, ModelEntry]
@@ -141,6 +155,7 @@ class Study(Entry):
     tasks: dict[str, dict[str, TaskEntry]] = {}
     explainers: dict[str, ExplainerEntry]
     evaluations: dict[str, EvaluationEntry]
+    configured: dict[str, dict[str, ConfiguredEntry]] = {}
     maps: MapsEntry | None = None
 
     # The table of a run may hold rows of what its study does not name, so these accessors never fail.
@@ -153,13 +168,35 @@ class Study(Entry):
         """Return a data set's entry, an empty one if the study does not name it."""
         return self.datasets.get(name, DatasetEntry())
 
-    def explainer(self, name: str) -> ExplainerEntry:
-        """Return an explainer's entry, an empty one if the study does not name it."""
-        return self.explainers.get(name, ExplainerEntry())
+    def explainer(self, name: str, dataset: str = "", model: str = "") -> ExplainerEntry:
+        """Return an explainer's entry for a data set and model, an empty one if the study does not name it."""
+        other = self._configured(dataset, model).explainers
+        return other.get(name) or self.explainers.get(name, ExplainerEntry())
 
-    def evaluation(self, name: str) -> EvaluationEntry:
-        """Return an evaluation's entry, an empty one if the study does not name it."""
-        return self.evaluations.get(name, EvaluationEntry())
+    def evaluation(self, name: str, dataset: str = "", model: str = "") -> EvaluationEntry:
+        """Return an evaluation's entry for a data set and model, an empty one if the study does not name it."""
+        other = self._configured(dataset, model).evaluations
+        return other.get(name) or self.evaluations.get(name, EvaluationEntry())
+
+    def evaluations_of(self, dataset: str) -> list[str]:
+        """Return the evaluations that are for a data set."""
+        names = []
+        for name, entry in self.evaluations.items():
+            if entry.data is None or dataset in entry.data:
+                names.append(name)
+        return names
+
+    def conditions_of(self, evaluation: str) -> list[tuple[str, Number]]:
+        """Return the conditions of an evaluation for all data sets and models, each once."""
+        conditions = list(self.evaluation(evaluation).conditions)
+        for by_model in self.configured.values():
+            for configured in by_model.values():
+                if evaluation in configured.evaluations:
+                    conditions += configured.evaluations[evaluation].conditions
+        return list(dict.fromkeys(conditions))
+
+    def _configured(self, dataset: str, model: str) -> ConfiguredEntry:
+        return self.configured.get(dataset, {}).get(model, ConfiguredEntry())
 
     def task(self, dataset: str, model: str) -> TaskEntry:
         """Return what a model does on a data set, an empty entry if the study does not say."""
@@ -170,23 +207,37 @@ class Study(Entry):
         """The explainers that are controls."""
         return [name for name, entry in self.explainers.items() if entry.role == "control"]
 
-    def explainers_of(self, evaluation: str) -> list[str]:
+    def explainers_of(self, evaluation: str, dataset: str, model: str) -> list[str]:
         """Return the explainers of which a sharded evaluation has parts; none of one that is not sharded."""
-        left_out = self.evaluation(evaluation).left_out
+        left_out = self.evaluation(evaluation, dataset, model).left_out
         if left_out is None:
             return []
         return [name for name in self.explainers if name not in left_out]
 
-    def explainers_with_maps(self) -> list[str]:
+    def explainers_with_maps(self, dataset: str, model: str) -> list[str]:
         """Return the explainers whose maps the run keeps."""
         if self.maps is None:
             return []
         if not self.evaluations:
             return list(self.explainers)
         evaluated: dict[str, None] = {}
-        for evaluation in self.evaluations:
-            evaluated |= dict.fromkeys(self.explainers_of(evaluation))
+        for evaluation in self.evaluations_of(dataset):
+            evaluated |= dict.fromkeys(self.explainers_of(evaluation, dataset, model))
         return list(evaluated)
+
+    def settings_everywhere(self) -> dict[str, Any]:
+        """Return the settings of everything for each data set and model, as nested plain data."""
+        settings: dict[str, Any] = {}
+        for dataset in self.datasets:
+            for model in self.models:
+                explainers, evaluations = {}, {}
+                for name in self.explainers:
+                    explainers[name] = self.explainer(name, dataset, model).as_mapping()
+                for name in self.evaluations_of(dataset):
+                    evaluations[name] = self.evaluation(name, dataset, model).as_mapping()
+                entry = {"explainers": explainers, "evaluations": evaluations}
+                settings.setdefault(dataset, {})[model] = entry
+        return settings
 
 
 class WorkersEntry(Entry):
@@ -269,7 +320,7 @@ class Manifest(Entry):
         """
         study = self.study
         settled = {}
-        for key, value in study.evaluation(evaluation).settings.items():
+        for key, value in study.evaluation(evaluation, dataset, model).settings.items():
             is_object = isinstance(value, Mapping) and value.keys() & {"name", "fingerprint"}
             if is_object or not isinstance(value, Mapping):
                 settled[key] = value
@@ -279,7 +330,7 @@ class Manifest(Entry):
             "seed": study.seed,
             "dataset": [dataset, study.dataset(dataset).fingerprint],
             "model": [model, study.model(model).as_mapping()],
-            "explainer": [explainer, study.explainer(explainer).as_mapping()],
+            "explainer": [explainer, study.explainer(explainer, dataset, model).as_mapping()],
             "evaluation": [evaluation, settled],
         }
         return digests.digest(plain(facts).encode())
@@ -308,8 +359,8 @@ class Manifest(Entry):
 def describe(
     models: Mapping[str, Model],
     data: Mapping[str, Data],
-    explainers: Mapping[str, Explainer],
-    evaluations: Mapping[str, Mapping[str, Any]],
+    explainers: Mapping[DataAndModel, Mapping[str, Explainer]],
+    evaluations: Mapping[DataAndModel, Mapping[str, Mapping[str, Any]]],
     seed: int,
     samples: Mapping[str, Batch] | None = None,
     references: Mapping[str, Sequence[str]] | None = None,
@@ -317,6 +368,7 @@ def describe(
 ) -> Study:
     """Return what the manifest stores of a study, and what must agree when a run is resumed.
 
+    `explainers` and `evaluations` are those of each data set and model, as they are configured for it.
     `samples` holds any sample of each data set, from which the kind of data is told; `references` the ids of the samples
     from which chance is taken; `maps` the samples whose maps are kept.
     """
@@ -342,22 +394,44 @@ def describe(
     for dataset, batch in (samples or {}).items():
         tasks[dataset] = {name: task(model, batch[:1]) for name, model in models.items()}
 
-    described_explainers = {}
-    for name, explainer in explainers.items():
-        kind = {"name": name_of(explainer), "role": role_of(explainer)}
-        described_explainers[name] = {**kind, **parameters(explainer)}
-
+    described_explainers: dict[DataAndModel, dict[str, Any]] = {}
+    for place, configured in explainers.items():
+        described_explainers[place] = {
+            name: _described_explainer(explainer) for name, explainer in configured.items()
+        }
     study: dict[str, Any] = {
         "seed": seed,
         "models": described_models,
         "datasets": described_data,
         "tasks": tasks,
-        "explainers": described_explainers,
-        "evaluations": {name: dict(settings) for name, settings in evaluations.items()},
+        "explainers": _first_entries(described_explainers),
+        "evaluations": _first_entries(evaluations),
     }
+    other_settings: dict[str, dict[str, dict[str, Any]]] = {}
+    for section, entries in (("explainers", described_explainers), ("evaluations", evaluations)):
+        for (dataset, model_name), by_name in entries.items():
+            others = {name: e for name, e in by_name.items() if e != study[section][name]}
+            if others:
+                of_dataset = other_settings.setdefault(dataset, {})
+                of_dataset.setdefault(model_name, {})[section] = others
+    if other_settings:
+        study["configured"] = other_settings
     if maps:
         study["maps"] = {"samples": maps if maps == "all" else list(maps)}
     return Study.model_validate(study)
+
+
+def _described_explainer(explainer: Explainer) -> dict[str, Any]:
+    return {"name": name_of(explainer), "role": role_of(explainer), **parameters(explainer)}
+
+
+def _first_entries(entries: Mapping[DataAndModel, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the entry of each name for the first data set and model that has one."""
+    first: dict[str, Any] = {}
+    for by_name in entries.values():
+        for name, entry in by_name.items():
+            first.setdefault(name, dict(entry))
+    return first
 
 
 def task(model: Model, sample: Batch) -> dict[str, str]:
@@ -492,6 +566,16 @@ def begin(root: Place, study: Study, shard_size: int, command: str) -> OpenSessi
     return session
 
 
+def contradictions_between(known: Study, requested: Study) -> list[str]:
+    """Return a line for each value in which a study contradicts that of a run; either may have more names."""
+    lines = differences(known.as_mapping(), requested.as_mapping())
+    if known.configured or requested.configured:
+        # A data set without settings of its own has those of the first, so absent entries count too.
+        everywhere = known.settings_everywhere(), requested.settings_everywhere()
+        lines += differences(*everywhere, "configured")
+    return list(dict.fromkeys(lines))
+
+
 def agreeing_manifest(root: Place, study: Study) -> Manifest:
     """Return the manifest of a run; raise if its study contradicts the one given."""
     found = read_manifest(root)
@@ -499,7 +583,7 @@ def agreeing_manifest(root: Place, study: Study) -> Manifest:
     contradictions = differences(
         {"heatproof": found.heatproof}, {"heatproof": metadata.version("heatproof")}
     )
-    contradictions += differences(found.study.as_mapping(), requested)
+    contradictions += contradictions_between(found.study, study)
     # Of several processes that add different things under one name the study has the first; all must agree.
     for session in read_sessions(root):
         contradictions += differences(session.adds, requested)

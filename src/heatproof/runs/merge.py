@@ -16,6 +16,7 @@ from heatproof.runs.directory import FOLDERS
 from heatproof.runs.manifest import (
     Manifest,
     Study,
+    contradictions_between,
     read_first_manifest,
     read_manifest,
     write_manifest,
@@ -78,7 +79,7 @@ def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> Study:
     for source in sources[1:]:
         manifest = read_manifest(source)
         contradictions = differences(_form(known), _form(manifest))
-        contradictions += differences(study, manifest.study.as_mapping())
+        contradictions += contradictions_between(Study.model_validate(study), manifest.study)
         if not mixed_versions:
             contradictions += differences(known.versions, manifest.versions, "versions")
         if contradictions:

@@ -130,11 +130,12 @@ def retrain(
         name: {"name": name, **settings, "trainer": described(made_by)}
         for name, made_by in trainers.items()
     }
+    place = (test_data.name, model.name)
     study = manifest.describe(
         {model.name: model},
         {test_data.name: test_data},
-        methods,
-        evaluations,
+        {place: methods},
+        {place: evaluations},
         seed,
         samples={test_data.name: test_data.load([0]).batch},
     )

@@ -194,8 +194,8 @@ class Run:
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
         number: dict[str, int] = {}
-        for evaluation in self.manifest.study.evaluations.values():
-            for condition, _ in evaluation.conditions:
+        for evaluation in self.manifest.study.evaluations:
+            for condition, _ in self.manifest.study.conditions_of(evaluation):
                 number.setdefault(condition, len(number))
         rows = self.compact()
         by_code = np.array(

@@ -476,10 +476,12 @@ def test_what_cannot_work_is_refused_before_any_pass():
     with pytest.raises(UserError, match="own_baseline"):
         run(Faithfulness(imputers=["own_baseline"]), subject=subject)
     assert subject.passes == 0
+    tokens = Batch(("a",), torch.ones(1, 6, dtype=torch.int64))
+    patches_of_texts = Faithfulness(features=Tokens(), segments=Patches(2), metrics=["road"])
     with pytest.raises(UserError, match=r"segments.*patches\(size=2\)"):
-        Faithfulness(features=Tokens(), segments=Patches(2), metrics=["road"]).check((6,))
+        patches_of_texts.configured_for(subject, tokens)
     with pytest.raises(UserError, match=r"2, 3, 4, 5, 6"):
-        Faithfulness().check((2, 3, 4, 5, 6))
+        Faithfulness().configured_for(subject, Batch(("a",), torch.ones(1, 2, 3, 4, 5, 6)))
 
 
 def test_where_features_are_few_a_fraction_that_leaves_nothing_is_undefined():
@@ -549,7 +551,7 @@ def test_the_readout_is_the_one_asked_for_or_what_the_task_has():
     numbers = Model(nn.Sequential(nn.Flatten(), nn.Linear(3072, 1)), task="regression")
     batch = Batch(("a",), pictures(1)[0])
     chosen = {
-        (judged.task.name, asked): Faithfulness(readout=asked).suited(judged, batch).readout
+        (judged.task.name, asked): Faithfulness(readout=asked).configured_for(judged, batch).readout
         for judged, possible in (
             (numbers, (None, "logit")),
             (model(), (None, "logit", "margin", "probability")),

@@ -154,22 +154,22 @@ def test_noisy_linear_in_one_dimension_solves_the_dense_system(steps: int) -> No
 
 
 @pytest.mark.parametrize("kind", ["series", "tables"])
-def test_what_a_suited_axis_announces_is_what_comes(
+def test_what_a_configured_axis_announces_is_what_comes(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     table = request.getfixturevalue(kind)
     model, x = (convolutional(), waves(1)) if kind == "series" else (linear(), rows(1))
-    axis = (Faithfulness() if kind == "series" else Faithfulness(imputers=BOTH)).suited(
+    axis = (Faithfulness() if kind == "series" else Faithfulness(imputers=BOTH)).configured_for(
         model, Batch(("a",), x)
     )
     assert axis.segments == (Windows(2) if kind == "series" else Pixels())
-    assert axis.suited(model, Batch(("a",), x)) == axis
+    assert axis.configured_for(model, Batch(("a",), x)) == axis
     assert set(zip(table.condition, table.level, strict=True)) == set(axis.conditions())
     assert not table.duplicated(KEY).any() and set(
         table[table.measure != "detectability"].status
     ) == {"ok"}
     given = Faithfulness(imputers="zero", segments=Windows(4), baseline="value")
-    assert given.suited(model, Batch(("a",), x)) == replace(
+    assert given.configured_for(model, Batch(("a",), x)) == replace(
         given, against="prediction", readout="probability"
     )
 
@@ -275,8 +275,9 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         with pytest.raises(UserError, match=why):
             heatproof.evaluate(model, data, ["random"], axis)
         assert model.passes == 0, why
+    batch = Batch(("a",), torch.rand(1, 2, 3, 4, 5, 6))
     with pytest.raises(UserError, match=r"images.*2, 3, 4, 5, 6"):
-        Faithfulness().check((2, 3, 4, 5, 6))
+        Faithfulness().configured_for(Model(nn.Flatten()), batch)
     with pytest.raises(UserError, match="'reference_mean'"):
         resolve_imputers("reference_mean")
     with pytest.raises(UserError, match=r"hidden.*tokens"):

@@ -119,7 +119,7 @@ def test_channels_of_series_and_vectors_of_sets_are_summed():
 
 def test_without_regions_localisation_makes_mosaics():
     subject, batch = Model(nn.Flatten()), Batch(("a", "b"), torch.rand(2, 3, 12, 12))
-    assert Localisation().suited(subject, batch).by == "mosaics"
+    assert Localisation().configured_for(subject, batch).by == "mosaics"
     assert Localisation(by="mosaics").reexplains and not Localisation().reexplains
 
 
@@ -333,8 +333,8 @@ def test_mistakes_are_told_before_any_pass():
         heatproof.evaluate(
             Brightest(), coloured(4), "saliency", [{"localisation": {"by": "regions"}}]
         )
-    with pytest.raises(UserError, match=r"mosaics.*5,"):
-        Localisation(by="mosaics").check((5,))
+    with pytest.raises(UserError, match="mosaics need pictures"):
+        heatproof.evaluate(net, rows, "saliency", [{"localisation": {"by": "mosaics"}}])
     small = heatproof.Batch(
         ("a", "b"), coloured(2), {"_region": torch.eye(4).expand(2, 4, 4).bool()}
     )
@@ -347,7 +347,8 @@ def test_mistakes_are_told_before_any_pass():
         heatproof.evaluate(net, columns, "saliency", [{"localisation": {"margin": 3}}])
     masked = open_data(coloured(4), regions=torch.ones(4, 8, 8))
     assert (
-        Localisation().suited(heatproof.Model(Brightest()), masked.load([0]).batch).by == "regions"
+        Localisation().configured_for(heatproof.Model(Brightest()), masked.load([0]).batch).by
+        == "regions"
     )
 
 

@@ -344,19 +344,19 @@ def test_batches_shards_and_order_change_nothing(kind: str, request: pytest.Fixt
 
 def test_what_is_left_open_is_chosen_for_the_data() -> None:
     wave, row = (convolutional(), batch_of(waves(1))), (tabular(), batch_of(rows(1)))
-    picture = (Model(nn.Flatten()), batch_of(torch.rand(1, 3, 16, 16)))
+    picture = (Model(nn.Flatten()), batch_of(torch.rand(1, 3, 64, 64)))
     presets = perturbations.KNOWN_PRESETS
-    assert Stability().suited(*picture) == Stability(perturbations="fass-paper", k=100)
-    assert Stability(perturbations="mild").suited(*picture) == Stability(
+    assert Stability().configured_for(*picture) == Stability(perturbations="fass-paper", k=100)
+    assert Stability(perturbations="mild").configured_for(*picture) == Stability(
         perturbations="fass-mild", k=100
     )
     for given in (Stability(), Stability(perturbations="mild")):
-        assert given.suited(*wave) == Stability(perturbations=presets["series-mild"], k=0.1)
-        assert given.suited(*row) == Stability(perturbations=presets["table-mild"], k=0.1)
-    chosen = Stability(k=3).suited(*row)
-    assert chosen.k == 3 and chosen.suited(*row) == chosen
+        assert given.configured_for(*wave) == Stability(perturbations=presets["series-mild"], k=0.1)
+        assert given.configured_for(*row) == Stability(perturbations=presets["table-mild"], k=0.1)
+    chosen = Stability(k=3).configured_for(*row)
+    assert chosen.k == 3 and chosen.configured_for(*row) == chosen
     named = Stability(perturbations="column_swap")
-    assert named.suited(*row) == Stability(perturbations="column_swap", k=0.1)
+    assert named.configured_for(*row) == Stability(perturbations="column_swap", k=0.1)
 
 
 @dataclass(frozen=True)
@@ -374,13 +374,14 @@ def test_volumes_out_of_range_are_refused(x: float, value: str) -> None:
     volumes = torch.rand(2, 1, 8, 8, 8, generator=torch.Generator().manual_seed(0))
     volumes[0, 0, 0, 0, 0] = x
     with pytest.raises(UserError, match=rf"\[0, 1\].*{value}"):
-        Stability().suited(Model(nn.Flatten()), batch_of(volumes))
+        Stability().configured_for(Model(nn.Flatten()), batch_of(volumes))
 
 
 def test_k_must_leave_values_out() -> None:
-    Stability(k=191, perturbations="contrast").check((3, 8, 8))
+    picture = (Model(nn.Flatten()), batch_of(torch.rand(1, 3, 8, 8)))
+    Stability(k=191, perturbations="contrast").configured_for(*picture)
     with pytest.raises(UserError, match=r"k .*192"):
-        Stability(k=192, perturbations="contrast").check((3, 8, 8))
+        Stability(k=192, perturbations="contrast").configured_for(*picture)
 
 
 def test_without_rows_to_swap_with_a_row_stays() -> None:
@@ -450,7 +451,7 @@ def test_what_makes_no_sense_is_refused_before_any_pass() -> None:
         UserError,
         match=r"images.*2, 3, 4, 5, 6",
     ):
-        Stability().check((2, 3, 4, 5, 6))
+        Stability().configured_for(Model(nn.Flatten()), batch_of(torch.rand(1, 2, 3, 4, 5, 6)))
     with pytest.raises(UserError, match="weight"):
         make(Stability, "stability", {"weights": [0, 0, 0]})
     for wrong, given in ((lambda x: x[:, :3], r"\(3, 3\)"), (lambda x: x.tolist(), "list")):

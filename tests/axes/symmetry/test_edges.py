@@ -203,7 +203,7 @@ def test_wrong_calls_are_refused_before_a_pass():
             r"repair.*2, 2",
         ),
         (
-            lambda: Symmetry(group="cyclic", similarity="ssim").check((1, 12)),
+            lambda: Symmetry(group="cyclic", similarity="ssim").configured_for(model, batch[:1]),
             r"ssim.*1, 12.*cosine",
         ),
     ]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
+from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
 from heatproof.kinds import kind_of
 from heatproof.maps.chance import K, check_k, over_references, profile_of
 from heatproof.maps.similarity import Profile, compare, compare_all
@@ -53,7 +54,7 @@ class PreparedMaps:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Agreement:
+class Agreement(Evaluation):
     """Compare the maps of every two explainers, sample by sample: a section of the report, without a winner.
 
     For explainer A under the condition named after explainer B: (Spearman + 1) / 2, Jaccard of the k largest values,
@@ -71,18 +72,16 @@ class Agreement:
     pairwise: ClassVar[bool] = True
 
     k: K | Literal["usual"] = "usual"
+    data: DataNames = None
 
     def conditions(self) -> list[Condition]:
         """None that is known without the study: there is one for every other explainer."""
         return []
 
-    def check(self, shape: Sequence[int]) -> None:
-        """Refuse maps too small for k; `shape` is that of a sample."""
-        check_k(self.k, shape, self.name)
-
-    def suited(self, model: Model, batch: Batch) -> Agreement:
-        """The evaluation itself."""
-        return self
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy with the k of this kind of data; raise `UserError` for maps that are too small for k."""
+        check_k(self.k, sample.x.shape[1:], self.name)
+        return replace(self, k=kind_of(model, sample).top_k) if self.k == "usual" else self
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, other explainer and measure."""

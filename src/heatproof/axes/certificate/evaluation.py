@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -19,9 +19,17 @@ from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanati
 from heatproof.axes.certificate.flips import TRIALS, as_pictures, find_flips
 from heatproof.axes.certificate.sequential import OPEN, YES, Method, estimate_rule
 from heatproof.errors import UserError
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
-from heatproof.features import GroupingField, Patches, count, fixed, spread
+from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
+from heatproof.features import (
+    GroupingField,
+    Patches,
+    count,
+    fixed,
+    spread,
+    with_default_features,
+)
 from heatproof.features.fill import Fill
+from heatproof.kinds import kind_of
 from heatproof.maps.masks import select
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
@@ -161,7 +169,7 @@ ChanceDraws = Annotated[Annotated[int, Field(ge=0)] | None, AfterValidator(_only
 
 
 @dataclass(frozen=True, config=STRICT)
-class Certificate:
+class Certificate(Evaluation):
     """Keep the `fraction` of features that a map calls most important, add up to r others, and see what is predicted.
 
     For every radius r, one row per sample of `certified`, the guaranteed lower bound of the share τ_r of supersets on
@@ -197,6 +205,7 @@ class Certificate:
     fill: Fill = "zero"
     anchor: AnchorField = "explanation"
     chance_draws: ChanceDraws = None
+    data: DataNames = None
 
     @property
     def draws_for_chance(self) -> int:
@@ -221,13 +230,24 @@ class Certificate:
             (condition, float(r)) for condition in self.fractions for r in (0, *listed(self.radii))
         ]
 
-    def suited(self, model: Model, batch: Batch) -> Certificate:
-        """The axis with all radii listed, where they are asked for; what only classes have is refused without them."""
+    def configured_for(self, model: Model, batch: Batch) -> Self:
+        """Return a copy with the features of this kind of data and all radii listed; raise `UserError` if undefined.
+
+        What only classes have is refused without them.
+        """
         if (self.agreement == "margin" or self.anchor == "full") and not model.task.exclusive:
             what = "agreement: margin" if self.agreement == "margin" else "anchor: full"
             raise UserError(
                 f"{what} compares classes, and {model.task.name} has none that exclude each other"
             )
+        shape = batch.x.shape[1:]
+        with_features: Self = with_default_features(self, kind_of(model, batch), shape)
+        configured = with_features._with_radii(batch)
+        configured._check(shape)
+        return configured
+
+    def _with_radii(self, batch: Batch) -> Self:
+        """Return a copy with all radii listed, where they are "all"."""
         if self.radii != "all":
             return self
         n = self.features.total(tuple(batch.x.shape))
@@ -238,7 +258,7 @@ class Certificate:
         most = n - min(map(partial(self._selected, n), self.fractions.values()))
         return replace(self, radii=tuple(range(1, most + 1)))
 
-    def check(self, shape: Sequence[int]) -> None:
+    def _check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features, the fraction or the fill do not fit; `shape` is that of a sample."""
         self.features.check((1, *shape))
         n = self.features.total((1, *shape))
@@ -470,7 +490,7 @@ def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
     """
     if radii == "all":
         raise UserError(
-            "radii 'all' are listed when the data are known: take `.suited(model, batch)`"
+            "radii 'all' are listed when the data are known: take `.configured_for(model, batch)`"
         )
     return radii
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import chain
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -27,7 +27,7 @@ from heatproof.axes.certificate.evaluation import (
 )
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations
 from heatproof.axes.certificate.sequential import Method
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
+from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
 from heatproof.features import GroupingField, Patches
 from heatproof.maps.undefined import NOT_FINITE
 from heatproof.models import Model
@@ -102,7 +102,7 @@ def _possible(masks: Masks, info: ValidationInfo) -> Masks:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Smoothing:
+class Smoothing(Evaluation):
     """Certificates of the smoothed models M_λ f, which average over masks that keep each feature with probability λ.
 
     For every λ in `keeps` and every radius r the rows of a `certificate` on `heatproof.Smoothed(model, λ, samples)`. At
@@ -137,6 +137,7 @@ class Smoothing:
     votes: bool = False
     anchor: Anchor = "explanation"
     chance_draws: ChanceDraws = None
+    data: DataNames = None
 
     def conditions(self) -> list[Condition]:
         """(λ, 0) and (λ, r) for every λ and radius r."""
@@ -152,9 +153,14 @@ class Smoothing:
         }
         return Certificate(**{name: getattr(self, name) for name in shared})
 
-    def suited(self, model: Model, batch: Batch) -> Smoothing:
-        """The axis with all radii listed, where they are asked for."""
-        return replace(self, radii=self.certificate.suited(model, batch).radii)
+    def configured_for(self, model: Model, batch: Batch) -> Self:
+        """Return a copy with the features of this kind of data and all radii listed; raise `UserError` if undefined.
+
+        Features that change with what is left of a sample are refused.
+        """
+        certificate = self.certificate.configured_for(model, batch)
+        refuse_changing(certificate.features, tuple(batch.x.shape))
+        return replace(self, radii=certificate.radii, features=certificate.features)
 
     def notes(self, model: Model) -> list[str]:
         """Which rules cannot certify a single feature with so many masks, however sure the model is."""
@@ -177,11 +183,6 @@ class Smoothing:
                         f"{ways} classes{more}"
                     )
         return said
-
-    def check(self, shape: Sequence[int]) -> None:
-        """Refuse samples that the features do not fit, and features that change with what is left of a sample."""
-        self.certificate.check(shape)
-        refuse_changing(self.features, (1, *shape))
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Columns for every λ, explainer by explainer; smoothed models, accuracy and chance serve all explainers."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import torch
 from pydantic import BeforeValidator, Field
@@ -26,7 +26,15 @@ from heatproof.axes.dependence.change import (
 )
 from heatproof.batching import BatchRunner
 from heatproof.errors import UserError
-from heatproof.evaluation import CLEAN, Condition, GalleryImage, Measure, Scores
+from heatproof.evaluation import (
+    CLEAN,
+    Condition,
+    DataNames,
+    Evaluation,
+    GalleryImage,
+    Measure,
+    Scores,
+)
 from heatproof.explainers.requested_error import counts_and_errors
 from heatproof.kinds import kind_of
 from heatproof.maps.chance import K, check_k
@@ -175,7 +183,7 @@ MEASURES = (
 
 
 @dataclass(frozen=True, config=STRICT)
-class Dependence:
+class Dependence(Evaluation):
     """Explain the predicted class again under random weights, and other classes under the model, and compare the maps.
 
     For every map: SSIM, (Spearman + 1) / 2, top-k Jaccard and their mean, `similarity` s, each beside its chance level
@@ -208,6 +216,7 @@ class Dependence:
     steps: Annotated[int, Field(ge=1)] = 8
     k: K | Literal["usual"] = "usual"
     noise_floor: bool = True
+    data: DataNames = None
 
     def conditions(self) -> list[Condition]:
         """Random weights, other classes, the map itself, and every step of every cascade."""
@@ -226,17 +235,17 @@ class Dependence:
         """The shares of random layers at the steps of a cascade."""
         return [step / self.steps for step in range(1, self.steps + 1)]
 
-    def check(self, shape: Sequence[int]) -> None:
-        """Refuse maps too small for k; `shape` is that of a sample."""
-        check_k(self.k, shape, self.name)
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy with the k of this kind of data; raise `UserError` for a model without weights to randomise.
 
-    def suited(self, model: Model, batch: Batch) -> Dependence:
-        """The axis itself; a model without weights to draw anew is refused, unless only classes are asked about."""
+        Such a model can be asked about other classes alone. Maps that are too small for k are refused too.
+        """
         if self.draws and not is_randomisable(model):
             raise UserError(
                 f"{model.name} has no weights that can be drawn anew; draws: 0 asks about classes alone"
             )
-        return self
+        check_k(self.k, sample.x.shape[1:], self.name)
+        return replace(self, k=kind_of(model, sample).top_k) if self.k == "usual" else self
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, condition, repeat and measure, explainer by explainer."""

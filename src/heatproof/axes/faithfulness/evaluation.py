@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -16,7 +16,7 @@ from heatproof.axes.faithfulness.kinds import check_removable, defaults, kind_of
 from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import Condition, GalleryImage, Measure, Scores
+from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
 from heatproof.features import GroupingField, Pixels, Tokens
 from heatproof.kinds import kind_of
 from heatproof.models import Model
@@ -203,15 +203,15 @@ Rising = Annotated[tuple[float, ...], AfterValidator(sweeps.check_fractions)]
 
 
 def _open(resolve: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A validator that leaves None, which `suited` will fill in, as it is."""
+    """A validator that leaves None, which `configured_for` will fill in, as it is."""
     return lambda value: None if value is None else resolve(value, KNOWN)
 
 
 @dataclass(frozen=True, config=STRICT)
-class Faithfulness:
+class Faithfulness(Evaluation):
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 
-    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `suited` chooses
+    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `configured_for` chooses
     `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.defaults`, as `readout` the
     probability of the class, or of a task without probabilities the explained number itself, and `against`.
 
@@ -245,6 +245,7 @@ class Faithfulness:
     baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
     subsets: tuple[Share, ...] = (0.1, 0.5)
     masks: Annotated[int, Field(ge=2, validate_default=True)] = 64
+    data: DataNames = None
 
     @field_validator("orders", "subsets", "metrics")
     @classmethod
@@ -286,8 +287,8 @@ class Faithfulness:
             )
         return value
 
-    def suited(self, model: Model, batch: Batch) -> Faithfulness:
-        """The axis with what is None chosen for data such as this batch; data to remove nothing of is refused."""
+    def configured_for(self, model: Model, batch: Batch) -> Self:
+        """Return a copy with what is None filled in; raise `UserError` for data of which nothing can be removed."""
         check_removable(kind_of(model, batch), self.features)
         axis = self._reading(model.task)._finished(batch.x.shape[1:])
         if axis.against is None:
@@ -295,6 +296,7 @@ class Faithfulness:
                 model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())
             )
             axis = replace(axis, against="label" if labelled else "prediction")
+        axis._check(batch.x.shape[1:])
         return axis
 
     def notes(self, model: Model) -> list[str]:
@@ -302,7 +304,7 @@ class Faithfulness:
         lost = f"{', '.join(OF_PROBABILITY)} are of a probability, and {model.task.name} has none: faithfulness leaves "
         return [] if has_probability(model.task) else [f"{lost}them out"]
 
-    def _reading(self, task: Task) -> Faithfulness:
+    def _reading(self, task: Task) -> Self:
         """The axis with a readout and metrics that the task has; others that were asked for are refused."""
         if not task.exclusive and (self.against == "label" or self.readout == "margin"):
             what = "against: label" if self.against == "label" else "readout: margin"
@@ -323,7 +325,7 @@ class Faithfulness:
         kept = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
         return replace(self, readout=self.readout or "logit", metrics=kept)
 
-    def _finished(self, shape: Sequence[int]) -> Faithfulness:
+    def _finished(self, shape: Sequence[int]) -> Self:
         """The axis with what is None chosen for samples of this shape."""
         chosen = defaults(kind_of_features(shape, self.features), shape, self.features)
         missing = {name: value for name, value in chosen.items() if getattr(self, name) is None}
@@ -360,20 +362,20 @@ class Faithfulness:
             listed += [(baseline, size) for size in self.subsets]
         return list(dict.fromkeys(listed))
 
-    def check(self, shape: Sequence[int]) -> None:
+    def _check(self, shape: Sequence[int]) -> None:
         """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
         all where something must be left."""
-        kind, axis = kind_of_features(shape, self.features), self._finished(shape)
-        if any(isinstance(imputer, OwnBaseline) for imputer in axis.imputers):
+        kind = kind_of_features(shape, self.features)
+        if any(isinstance(imputer, OwnBaseline) for imputer in self.imputers):
             raise UserError(
                 "own_baseline differs from explainer to explainer, so it is a baseline, not an imputer"
             )
         text = isinstance(self.features, Tokens)
         self.features.check((1, *shape))
         if {"irof", *BANKED} & set(self.wanted):
-            assert axis.segments is not None  # as it is finished
-            axis.segments.check((1, *shape))
-        for imputer in (*axis.imputers, axis.baseline):
+            assert self.segments is not None  # as it is finished
+            self.segments.check((1, *shape))
+        for imputer in (*self.imputers, self.baseline):
             if isinstance(imputer, Hidden) != text:
                 raise UserError(
                     f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.other_imputers}"
@@ -381,16 +383,16 @@ class Faithfulness:
             if not text and not isinstance(imputer, OwnBaseline):
                 sweeps.try_imputer(imputer, shape)
         if text:
-            if not isinstance(axis.segments, Tokens):
+            if not isinstance(self.segments, Tokens):
                 raise UserError(
-                    f"segments of texts are tokens, got {label_of(axis.segments)}; leave segments out"
+                    f"segments of texts are tokens, got {label_of(self.segments)}; leave segments out"
                 )
             return
         total = self.features.total((1, *shape))
         if total is None or not self.orders:
             return
         most = int(sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0, -1])
-        for imputer in axis.imputers:
+        for imputer in self.imputers:
             if most == total and needs_kept(imputer):
                 raise UserError(
                     f"fraction {self.fractions[-1]:g} removes all {total} features, but {label_of(imputer)} fills in "
@@ -399,4 +401,4 @@ class Faithfulness:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Curves, summaries and pictures, explainer by explainer."""
-        yield from removal_scores(self.suited(subject.model, subject.batch), subject)
+        yield from removal_scores(self, subject)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
@@ -19,6 +19,8 @@ from heatproof.evaluation import (
     OK,
     UNDEFINED,
     Condition,
+    DataNames,
+    Evaluation,
     GalleryImage,
     Measure,
     Scores,
@@ -84,7 +86,7 @@ NOTHING = "no relevance of that sign"
 
 
 @dataclass(frozen=True, config=STRICT)
-class Localisation:
+class Localisation(Evaluation):
     """Measure how much of every map lies where its class is: `by` regions of the data, or by mosaics.
 
     Relevance mass and rank, pointing game, area under the ROC curve, and energy, the mass in the box around the
@@ -112,9 +114,10 @@ class Localisation:
     sign: Sign = "positive"
     any_class: bool = False
     margin: Annotated[int, Field(ge=0)] = 0
+    data: DataNames = None
 
     @property
-    def reexplains(self) -> bool:
+    def reexplains(self) -> bool:  # type: ignore[override]
         """Whether other inputs are explained; mosaics are."""
         return self.by == MOSAICS
 
@@ -122,15 +125,12 @@ class Localisation:
         """The one condition, named after where the regions come from."""
         return [(self.by or REGIONS, 0.0)]
 
-    def check(self, shape: Sequence[int]) -> None:
-        """Refuse mosaics of samples that are no pictures; `shape` is that of a sample."""
-        if self.by == MOSAICS and (len(shape) != 3 or min(shape[1:]) < 2):
-            raise UserError(
-                f"{self.name} makes mosaics of pictures (channels, height, width), got {tuple(shape)}"
-            )
+    def configured_for(self, model: Model, batch: Batch) -> Self:
+        """Return a copy by regions where the data name them, else by mosaics; raise `UserError` if neither is possible.
 
-    def suited(self, model: Model, batch: Batch) -> Localisation:
-        """By regions where the data name them, else by mosaics, where samples are pictures and there are classes."""
+        Mosaics need pictures and classes.
+        """
+        shape = tuple(batch.x.shape[1:])
         kind = kind_of(model, batch).name
         by = self.by or (REGIONS if REGION in batch.aux else MOSAICS)
         if by == REGIONS and REGION not in batch.aux:
@@ -146,6 +146,10 @@ class Localisation:
             raise UserError(
                 f"{self.name} has a margin of {self.margin} around regions, and the parts of a {kind} have no "
                 "distance; leave margin out"
+            )
+        if by == MOSAICS and (len(shape) != 3 or min(shape[1:]) < 2):
+            raise UserError(
+                f"{self.name} makes mosaics of pictures (channels, height, width), got {shape}"
             )
         return replace(self, by=by)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from pydantic import Field, field_validator
@@ -28,6 +28,8 @@ from heatproof.evaluation import (
     UNDEFINED,
     Chance,
     Condition,
+    DataNames,
+    Evaluation,
     GalleryImage,
     Measure,
     Role,
@@ -186,7 +188,7 @@ Similarities = dict[str, tuple[Tensor, Chance]]
 
 
 @dataclass(frozen=True, config=STRICT)
-class Stability:
+class Stability(Evaluation):
     """Perturb, keep the pairs whose prediction is unchanged, as the model's task says, and compare the maps.
 
     Every retained pair gets SSIM, (Spearman + 1) / 2, top-k Jaccard and their weighted mean, FASS. Beside each score
@@ -198,7 +200,7 @@ class Stability:
     the map of one input. `max_drop` also drops pairs whose target's probability fell by more.
 
     For images (C, H, W), volumes (C, D, H, W), series (C, T) and tables (F,). SSIM has cubes for windows on volumes
-    and windows along time for series; a table has none, and FASS is then the weighted mean of the other two. `suited`
+    and windows along time for series; a table has none, and FASS is then the weighted mean of the other two. `configured_for`
     chooses "usual" `perturbations` and `k` for the kind of data: the presets fass-paper, volume-mild, series-mild or
     table-mild, and 100 values or a tenth of them; "mild" is fass-mild on images.
 
@@ -217,6 +219,7 @@ class Stability:
     max_drop: Annotated[float, Field(gt=0, le=1)] | None = None
     aligned: bool = True
     noise_floor: bool = True
+    data: DataNames = None
 
     @field_validator("perturbations")
     @classmethod
@@ -233,8 +236,8 @@ class Stability:
 
     # ---- before the run ----------------------------------------------------------------------
 
-    def suited(self, model: Model, batch: Batch) -> Stability:
-        """Return the evaluation with what was left open chosen for data such as this batch; raise if it does not apply."""
+    def configured_for(self, model: Model, batch: Batch) -> Self:
+        """Return a copy with the perturbations and the k of this kind of data; raise `UserError` if it does not apply."""
         takes_any_kind = all(getattr(p, "kind", "") is None for p in self.perturbations)
         check_perturbable(kind_of(model, batch), takes_any_kind)
         for perturbation in self.perturbations:
@@ -251,9 +254,12 @@ class Stability:
             raise UserError(
                 f"max_drop is of a probability, and {model.task.name} has none; leave it out"
             )
-        return self._for(kind_of_samples(batch.x.shape[1:]))
+        kind = kind_of_samples(batch.x.shape[1:])
+        configured = self._for(kind)
+        configured._check(kind, tuple(batch.x.shape[1:]))
+        return configured
 
-    def _for(self, kind: DataKind) -> Stability:
+    def _for(self, kind: DataKind) -> Self:
         """Return the evaluation with what was left open chosen for a kind of data."""
         chosen: dict[str, Any] = {}
         if self.k == "usual":
@@ -268,16 +274,14 @@ class Stability:
         chosen = self._for(IMAGE).perturbations
         return [(perturbing.condition(p), perturbing.level(p)) for p in chosen]
 
-    def check(self, shape: Sequence[int]) -> None:
+    def _check(self, kind: DataKind, shape: Sequence[int]) -> None:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
-        kind = kind_of_samples(shape)
-        chosen = self._for(kind)
-        for perturbation in chosen.perturbations:
+        for perturbation in self.perturbations:
             perturbing.check(perturbation, shape)
         map_size = math.prod(shape)
-        if chosen._k >= map_size:
+        if self._k >= map_size:
             raise UserError(
-                f"stability's k must be below the {map_size} values of a map, got {chosen.k}; try k=0.01"
+                f"stability's k must be below the {map_size} values of a map, got {self.k}; try k=0.01"
             )
         if not kind.ssim_dimensions and sum(self.weights[1:]) == 0:
             raise UserError(
@@ -293,10 +297,9 @@ class Stability:
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield the scores of every explainer under every perturbation."""
-        chosen = self.suited(subject.model, subject.batch)
-        all_pairs = chosen._make_pairs(subject)
+        all_pairs = self._make_pairs(subject)
         for explainer in subject.explainers:
-            yield from chosen._score_explainer(subject, explainer, all_pairs)
+            yield from self._score_explainer(subject, explainer, all_pairs)
 
     def _make_pairs(self, subject: Subject) -> list[Pairs]:
         """Perturb the shard in every way, and predict the perturbed inputs once for all explainers."""
@@ -341,7 +344,9 @@ class Stability:
 
         if self.max_drop is not None:
             probability = task.probability(after)
-            assert probability is not None  # `suited` refuses max_drop where a task has none
+            assert (
+                probability is not None
+            )  # `configured_for` refuses max_drop where a task has none
             drops = (subject.probability - at(probability, subject.target)).tolist()
             for row, drop in enumerate(drops):
                 if drop > self.max_drop:

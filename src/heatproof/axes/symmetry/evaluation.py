@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import BeforeValidator, Field, field_validator
@@ -41,6 +41,8 @@ from heatproof.evaluation import (
     ALONE,
     CLEAN,
     Condition,
+    DataNames,
+    Evaluation,
     GalleryImage,
     Measure,
     Scores,
@@ -169,7 +171,7 @@ Similarity = Literal["auto", "cosine", "agreement", "spearman", "ssim", "jaccard
 
 
 @dataclass(frozen=True, config=STRICT)
-class Symmetry:
+class Symmetry(Evaluation):
     """Move the input by elements g of a group; compare e(g·x) with g·e(x), or with e(x) for examples and concepts.
 
     One row per sample: `equivariance` or `invariance` of the explanation of the class that is predicted for x, beside
@@ -199,6 +201,7 @@ class Symmetry:
     layers: tuple[str, ...] = ()
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
     convergence: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    data: DataNames = None
 
     @field_validator("repair", "layers", "convergence")
     @classmethod
@@ -221,18 +224,19 @@ class Symmetry:
         """The numbers of elements at which the score is kept; more than are tried there cannot be."""
         return [n for n in self.convergence if n <= self.elements]
 
-    def suited(self, model: Model, batch: Batch) -> Symmetry:
-        """Itself, after the group's action was tried on a few samples."""
-        check_inputs(self.group, batch)
-        return self
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return the evaluation itself; raise `UserError` for data that the group or the similarity does not fit.
 
-    def check(self, shape: Sequence[int]) -> None:
-        """Refuse samples that the group or the similarity does not fit; `shape` is that of a sample."""
-        self.group.check(tuple(shape))
+        The group's action is tried on the sample.
+        """
+        check_inputs(self.group, sample)
+        shape = tuple(sample.x.shape[1:])
+        self.group.check(shape)
         if self.similarity == "ssim" and len(shape) != 3:
             raise UserError(
-                f"ssim compares images (C, H, W), got samples of shape {tuple(shape)}; use cosine"
+                f"ssim compares images (C, H, W), got samples of shape {shape}; use cosine"
             )
+        return self
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""

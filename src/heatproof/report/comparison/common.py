@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from heatproof.axes import Axis, Measure, axis_of
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition
 from heatproof.runs.differences import ABSENT, disagreements, parameters_of, plain
-from heatproof.runs.manifest import Manifest
+from heatproof.runs.manifest import Manifest, Study
 
 Names = tuple[str, ...]
 """What one thing is called in each of the runs."""
@@ -252,8 +253,14 @@ def _match_explainers(matched: Common, sides: Sequence[Side]) -> None:
     sections = [side.study("explainers") for side in sides]
     pairs, rest = pair_up(sections)
     for names in pairs:
-        entries = [section[name] for section, name in zip(sections, names, strict=True)]
-        lines = disagreements(f"explainers.{shown(names)}", entries, matched.labels)
+        lines = []
+        for studies in _configured(matched, sides):
+            entries = [
+                study.explainer(name, *place).as_mapping()
+                for (study, place), name in zip(studies, names, strict=True)
+            ]
+            lines += disagreements(f"explainers.{shown(names)}", entries, matched.labels)
+        lines = list(dict.fromkeys(lines))
         if len(set(names)) > 1:
             matched.subject += lines
         elif lines:  # one label for two methods would tell the reader that they are the same
@@ -279,26 +286,52 @@ def _match_evaluations(
     pairs, rest = pair_up(sections)
     one_version = len({side.manifest.heatproof for side in sides}) == 1
     for names in pairs:
-        entries = [section[name] for section, name in zip(sections, names, strict=True)]
         axis = axis_of(names[0], sides[0].manifest, _measured(sides, names))
         if not axis.of_role("headline"):
             matched.left_out.append(
                 f"evaluation {shown(names)}: none of its measures ranks explanations"
             )
             continue
-        order = tuple(dict.fromkeys(str(name) for name, _ in entries[0].get("conditions") or ()))
-        parameters = [parameters_of(entry) for entry in entries]
-        made_by = [entry.pop(axis.separable, ABSENT) for entry in parameters]
-        inner = disagreements(f"{shown(names)}.{axis.separable}", made_by, matched.labels)
-        outer = disagreements(shown(names), parameters, matched.labels)
-        matched.forbidden += inner + outer
+        conditions_of_first = sides[0].manifest.study.conditions_of(names[0])
+        order = tuple(dict.fromkeys(str(name) for name, _ in conditions_of_first))
+        inner, outer = [], []
+        alike: set[Condition] = set()
+        different: set[Condition] = set()
+        for studies in _configured(matched, sides):
+            entries = [
+                study.evaluation(name, *place).as_mapping()
+                for (study, place), name in zip(studies, names, strict=True)
+            ]
+            parameters = [parameters_of(entry) for entry in entries]
+            made_by = [entry.pop(axis.separable, ABSENT) for entry in parameters]
+            inner += disagreements(f"{shown(names)}.{axis.separable}", made_by, matched.labels)
+            outer += disagreements(shown(names), parameters, matched.labels)
+            shared = shared_conditions(entries, axis.separable, one_version)
+            alike |= shared
+            different |= {
+                (name, float(level)) for name, level in entries[0].get("conditions", [])
+            } - shared
+        matched.forbidden += dict.fromkeys(inner + outer)
         if not inner and not outer:
             matched.evaluations.append(Evaluated(names, axis, order))
-        elif not outer:
-            conditions = shared_conditions(entries, axis.separable, one_version)
-            if conditions:
-                matched.evaluations.append(Evaluated(names, axis, order, frozenset(conditions)))
+        elif not outer and alike - different:
+            matched.evaluations.append(Evaluated(names, axis, order, frozenset(alike - different)))
     _tell_rest(matched, sides, "evaluation", rest)
+
+
+def _configured(
+    matched: Common, sides: Sequence[Side]
+) -> Iterator[list[tuple[Study, tuple[str, str]]]]:
+    """Yield the study of every run with the data set and model of which it has settings, for each that all have.
+
+    Where no data set or no model is in all of them, the settings are those of the first of each run.
+    """
+    places = list(product(matched.datasets, matched.models))
+    for datasets, models in places or [(("",) * len(sides),) * 2]:
+        studies = []
+        for side, dataset, model in zip(sides, datasets, models, strict=True):
+            studies.append((side.manifest.study, (dataset, model)))
+        yield studies
 
 
 def _measured(sides: Sequence[Side], names: Names) -> list[str]:

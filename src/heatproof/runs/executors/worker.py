@@ -14,10 +14,10 @@ import torch
 from heatproof.batching import keep_freed_memory
 from heatproof.errors import UserError, no_exit
 from heatproof.runs.atomic import scratch
-from heatproof.runs.differences import differences
 from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.engine import Engine
 from heatproof.runs.evaluate import precisely
+from heatproof.runs.manifest import contradictions_between
 from heatproof.runs.plan import Plan, describe
 from heatproof.runs.progress import Advance
 from heatproof.runs.storage import Place
@@ -153,9 +153,7 @@ class Worker:
             torch.set_num_threads(threads)
         self.plan = replace(recipe(number), shard_size=shard_size)
         run_directory = RunDirectory(root)
-        different = differences(
-            run_directory.manifest.study.as_mapping(), describe(self.plan).as_mapping()
-        )
+        different = contradictions_between(run_directory.manifest.study, describe(self.plan))
         if different:
             raise UserError(
                 "a worker that followed the same study came to something else, such as other weights at random; "

@@ -26,6 +26,7 @@ from heatproof.models.loaders import check_model_name, load_model, short_name
 from heatproof.models.precision import PRECISIONS, Precision
 from heatproof.models.tasks import as_task
 from heatproof.rules import check_rules
+from heatproof.runs.configure import check_data_names
 from heatproof.runs.plan import Plan, make_plan
 from heatproof.runs.storage import tried
 from heatproof.runs.study import registry
@@ -214,8 +215,9 @@ def parse(
         parts["explainers"] = registry.explainers(_with_files(specs, folder, allow_code))
     with inside("evaluations"):
         specs = _with_code(content.get("evaluations", USUAL), folder, allow_code)
-        parts["evaluations"] = registry.evaluations(specs)
-    study: Study = make(Study, "", {**parts, **settings})
+        named_evaluations = registry.evaluations(specs)
+        check_data_names(named_evaluations, data)
+    study: Study = make(Study, "", {**parts, "evaluations": named_evaluations, **settings})
     return study
 
 

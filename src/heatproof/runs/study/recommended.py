@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import product
 
 from heatproof.errors import UserError
 from heatproof.explainers import EXPLAINERS
@@ -23,14 +24,17 @@ WHY = {
 """Candidates in their order: the first three that suit, never two of layers, and the controls."""
 
 
-def recommended(models: Mapping[str, Model], sample: Batch) -> dict[str, str]:
-    """Return which of the candidates of `WHY` are defined for all models and samples such as this one, and why.
+def recommended(models: Mapping[str, Model], samples: Iterable[Batch]) -> dict[str, str]:
+    """Return which of the candidates of `WHY` are defined for all models and data, and why.
+
+    `samples` has one sample of each data set.
 
     >>> import torch
     >>> net, row = Model(torch.nn.Linear(4, 2)), Batch(("a",), torch.zeros(1, 4))
-    >>> list(recommended({"net": net}, row))
+    >>> list(recommended({"net": net}, [row]))
     ['integrated_gradients', 'kernel_shap', 'lime', 'random']
     """
+    pairs = list(product(models.values(), samples))
     chosen: dict[str, str] = {}
     for name, why in WHY.items():
         explainer = EXPLAINERS[name]()
@@ -38,7 +42,7 @@ def recommended(models: Mapping[str, Model], sample: Batch) -> dict[str, str]:
         is_fourth_method = len(chosen) > 2 and not explainer.control
         if is_second_of_layers or is_fourth_method:
             continue
-        if all(_is_defined(explainer, model, sample) for model in models.values()):
+        if all(_is_defined(explainer, model, sample) for model, sample in pairs):
             chosen[name] = f"recommended: {name} {why} ({explainer.terms()})"
     return chosen
 

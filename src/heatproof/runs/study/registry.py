@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from heatproof.axes import AXES, EVALUATIONS
-from heatproof.axes.contract import adopted
 from heatproof.axes.stability import perturbations
 from heatproof.axes.symmetry.groups import GROUPS
 from heatproof.data import Data, open_data
 from heatproof.errors import BadParameter, UserError, inside, resolve
+from heatproof.evaluation import Evaluation, wrap_evaluation
 from heatproof.explainers import EXPLAINERS as METHODS
 from heatproof.explainers.adapters.named import LIBRARIES, by_library
 from heatproof.features import GROUPINGS
@@ -145,14 +145,14 @@ def explainers(specs: Any) -> dict[str, Any]:
     }
 
 
-def evaluations(specs: Any) -> dict[str, Any]:
-    """Evaluations by unique label, each with every member of the contract; the label of an unnamed one is its axis.
+def evaluations(specs: Any) -> dict[str, Evaluation]:
+    """Return evaluations by unique label; the label of an unnamed one is its axis.
 
     >>> list(evaluations(["stability"]))
     ['stability']
     """
     return {
-        label: adopted(item, label)
+        label: wrap_evaluation(item, label)
         for label, item in _labelled("evaluation", EVALUATIONS, specs).items()
     }
 
