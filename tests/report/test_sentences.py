@@ -14,10 +14,8 @@ import heatproof
 from heatproof import Stability
 from heatproof import statistics as st
 from heatproof.axes import BY_NAME, axis_results
-from heatproof.axes.certificate import page as certificates
-from heatproof.axes.certificate import smoothing_page
-from heatproof.axes.certificate.smoothing_findings import FURTHER
-from heatproof.axes.contract import AxisResult
+from heatproof.axes.certificate.smoothing_report import FURTHER
+from heatproof.axes.contract import AxisResult, components_of
 from heatproof.axes.faithfulness.report import lead as faithful_lead
 from heatproof.axes.stability.report import findings, lead
 from heatproof.axes.symmetry.words import lead as symmetry_lead
@@ -195,12 +193,13 @@ def test_what_is_guaranteed_names_its_delta() -> None:
         ("a", "certified", "radius", 1.0, [0.8] * 10),
     ]
     one = judged(synthetic.rows_of(entries, "certificate"), delta=0.07)
-    chart = certificates.rate_chart(one)
-    assert chart is not None and "δ = 0.07" in chart.caption
+    (chart,) = (part for part in components_of(one) if part.key == "rates")
+    assert "δ = 0.07" in chart.caption
     entries = [(e, m, "λ=0.5", x, v) for e, m, _, x, v in entries]
     assert "{delta:g}" in FURTHER.seen
-    swept = smoothing_page.rates_chart(judged(synthetic.rows_of(entries, "smoothing"), delta=0.07))
-    assert swept is not None and "δ = 0.07" in swept.caption
+    swept = judged(synthetic.rows_of(entries, "smoothing"), delta=0.07)
+    (chart,) = (part for part in components_of(swept) if part.key == "rates")
+    assert "δ = 0.07" in chart.caption
 
 
 def test_two_evaluations_of_one_kind_are_told_apart_in_words_and_in_comparisons() -> None:

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from heatproof.axes import axis_results
-from heatproof.axes.contract import AxisResult, Finding, figures_of, findings_of, page_of
-from heatproof.axes.material import Material
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.pieces import Skipped
+from heatproof.axes.contract import AxisResult, Finding, components_of, findings_of
+from heatproof.report.components import CurveChart
+from heatproof.report.page_parts import part_of
+from heatproof.report.sections import leads
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
 
@@ -74,10 +74,9 @@ def test_lambda_is_a_column_and_not_read_from_a_name() -> None:
     found = findings(result).values()
     assert {one.severity for one in found} == {"problem", "note"}
     assert all("λ = 0.25" in one.seen for one in found)
-    page = page_of(result.axis)
-    assert page is not None and "λ = 0.25" in page.lead(result)[0]
-    (rates,) = (part for part in page.parts(result) if part.key == "rates")
-    assert isinstance(rates, Chart) and {plot.note for plot in rates.plots} == {"λ = 1", "λ = 0.25"}
+    assert "λ = 0.25" in leads(result)[0]
+    (rates,) = (one for one in components_of(result) if one.key == "rates")
+    assert isinstance(rates, CurveChart) and set(rates.points["panel"]) == {"λ = 1", "λ = 0.25"}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +84,6 @@ def test_lambda_is_a_column_and_not_read_from_a_name() -> None:
 )
 def test_little_is_said_of_little(rows: pd.DataFrame) -> None:
     result = judged(rows)
-    page = page_of(result.axis)
-    assert not findings_of(result) and page is not None and page.lead(result)
-    assert all(part.key for part in page.parts(result))
-    for item in figures_of(result.axis):
-        assert list(item.make(Material([result], manifest_of()), 3.25))
-        assert [type(piece) for piece in item.make(Material([], manifest_of()), 3.25)] == [Skipped]
+    assert not findings_of(result) and leads(result)
+    for component in components_of(result):
+        assert component.key and part_of(component, result.looks) is not None

@@ -1,8 +1,7 @@
-"""The certificates and the sweep over λ on the page: charts from known rows, and from a real small run."""
+"""The certificates and the sweep over λ in the report: components from known rows, and from a real small run."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,22 +11,22 @@ import pytest
 import heatproof
 from heatproof import Certificate
 from heatproof.axes import BY_NAME, arrange, axis_results
-from heatproof.axes.certificate import page as certified
-from heatproof.axes.certificate import smoothing_page as smoothed
+from heatproof.axes.certificate import report, smoothing_report
 from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
 from heatproof.axes.certificate.smoothing import Smoothing
-from heatproof.axes.certificate.words import certificate_lead
-from heatproof.axes.contract import AxisResult, findings_of, page_of
-from heatproof.drawing.charts import Panel
+from heatproof.axes.contract import AxisResult, components_of, findings_of
+from heatproof.drawing.charts import Chart
 from heatproof.drawing.prose import at_least
 from heatproof.evaluation import GalleryItem
 from heatproof.features import Patches
+from heatproof.report.components import Component, CurveChart, Gallery, Matrix
+from heatproof.report.page_parts import part_of
 from heatproof.runs.gallery import read_gallery
 from heatproof.statistics import exact_share
 from heatproof.statistics.bounds import clopper_pearson_low
 from support.manifests import manifest_of
-from support.pages import curve, is_sound, marks
+from support.pages import is_sound
 from support.small import model, pictures
 from support.synthetic import rows_of
 
@@ -41,6 +40,33 @@ def judged(rows: pd.DataFrame, settings=None) -> AxisResult:
     return AxisResult(
         BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, manifest_of(), rows
     )
+
+
+def by_key(result: AxisResult) -> dict[str, Component]:
+    """The components of a result; all of them can be drawn."""
+    keyed = {component.key: component for component in components_of(result)}
+    for component in keyed.values():
+        part = part_of(component, result.looks)
+        assert part is not None
+        if isinstance(part, Chart):
+            is_sound(part)
+    return keyed
+
+
+def chart_of(result: AxisResult, key: str) -> CurveChart:
+    chart = by_key(result)[key]
+    assert isinstance(chart, CurveChart)
+    return chart
+
+
+def curve(chart: CurveChart, explainer: str, name: str = "", panel: str = "") -> list[float]:
+    """The scores of one curve, by rising x."""
+    points = chart.points
+    of_curve = points[points["explainer"] == explainer]
+    for column, value in (("curve", name), ("panel", panel)):
+        if column in points:
+            of_curve = of_curve[of_curve[column] == value]
+    return [float(score) for score in of_curve.sort_values("x")["score"]]
 
 
 def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
@@ -86,38 +112,27 @@ def test_guarantees_are_counted_bound_against_bound():
     )
 
 
-def test_the_chart_of_guarantees_has_two_families_of_curves():
-    chart = smoothed.guarantee_chart(judged(sweep_rows(), {"epsilon": 0.1, "delta": 0.05}))
-    is_sound(chart)
-    assert [(p.title, p.note) for p in chart.plots[:2]] == [
-        ("Grad-CAM", "λ = 0.25"),
-        ("Grad-CAM", "λ = 1"),
-    ]
-    found = marks(chart.plots).groupby("name")["value"].agg(list)
-    assert found["Grad-CAM, SCA, λ = 0.25"] == [0.7, 0.5] and found["Grad-CAM, MuS, λ = 0.25"] == [
-        0.4,
-        0.0,
-    ]
-    assert {name.split(", ", 1)[1] for name in found.index} == {
-        f"{r}, λ = {k}" for r in ("hard", "MuS", "SCA") for k in ("0.25", "1")
-    }
+def test_the_chart_of_guarantees_has_a_curve_per_rule():
+    result = judged(sweep_rows(), {"epsilon": 0.1, "delta": 0.05})
+    chart = chart_of(result, "guarantees")
+    assert curve(chart, "grad_cam", "SCA", "λ = 0.25") == [0.7, 0.5]
+    assert curve(chart, "grad_cam", "MuS", "λ = 0.25") == [0.4, 0.0]
+    assert set(chart.points["curve"]) == {"hard", "MuS", "SCA"}
+    assert set(chart.points["panel"]) == {"λ = 0.25", "λ = 1"}
     for fact in ("τ = 1", "τ ≥ 0.9", "0.95", "204 passes"):
         assert fact in chart.caption
-    decided = smoothed.guarantee_chart(judged(sweep_rows(), {"mode": "decide", "threshold": 0.5}))
-    assert "τ ≥ 0.5" in decided.caption
-    assert "MuS*" in smoothed.guarantee_chart(judged(sweep_rows(bernoulli=True))).caption
+    decided = judged(sweep_rows(), {"mode": "decide", "threshold": 0.5})
+    assert "τ ≥ 0.5" in chart_of(decided, "guarantees").caption
+    assert "MuS*" in chart_of(judged(sweep_rows(bernoulli=True)), "guarantees").caption
 
 
 def test_rules_are_drawn_beside_each_other_with_a_curve_for_every_method():
-    chart = smoothed.rule_chart(judged(sweep_rows()))
-    is_sound(chart)
-    assert [(p.title, p.note) for p in chart.plots[:3]] == [
-        ("MuS", "λ = 0.25"),
-        ("MuS", "λ = 1"),
-        ("SCA", "λ = 0.25"),
-    ]
-    found = marks(chart.plots[2:3]).groupby("name")["value"].agg(list)
-    assert found["Grad-CAM"] == [0.7, 0.5] and len(found) == 2
+    chart = chart_of(judged(sweep_rows()), "rules")
+    assert not chart.plot_per_line
+    panels = list(dict.fromkeys(chart.points["panel"]))
+    assert panels[:3] == ["MuS, λ = 0.25", "MuS, λ = 1", "SCA, λ = 0.25"]
+    assert curve(chart, "grad_cam", panel="SCA, λ = 0.25") == [0.7, 0.5]
+    assert set(chart.points["explainer"]) == set(NAMES)
 
 
 def test_accuracy_counts_labelled_samples_once():
@@ -129,24 +144,21 @@ def test_accuracy_counts_labelled_samples_once():
         and rows.yes.tolist() == [6, 8]
     )
     assert (rows.low[0], rows.high[0]) == pytest.approx(exact_share(6, 9))
-    found = marks(smoothed.accuracy_chart(cube).plots)
-    assert found["value"].tolist() == pytest.approx([6 / 9, 8 / 9], abs=1e-5) and found[
-        "x"
-    ].tolist() == [0.25, 1.0]
-    unlabelled = sweep_rows().query("measure != 'correct'")
-    assert smoothed.accuracy_chart(arrange(unlabelled)[0]) is None
-    assert len(smoothed.parts(judged(unlabelled))) == 2
+    points = chart_of(judged(sweep_rows()), "accuracy").points
+    assert points["score"].tolist() == pytest.approx([6 / 9, 8 / 9])
+    assert points["x"].tolist() == [0.25, 1.0]
+    unlabelled = by_key(judged(sweep_rows().query("measure != 'correct'")))
+    assert list(unlabelled) == ["guarantees", "rules", "rates"]
 
 
 def test_every_curve_of_rates_has_its_bound():
-    chart = smoothed.rates_chart(judged(sweep_rows()))
-    assert [plot.note for plot in chart.plots] == ["λ = 1", "λ = 1", "λ = 0.25", "λ = 0.25"]
-    for plot in chart.plots:
-        bound, rate = (curve([plot], f"{plot.title}, {name}") for name in ("guaranteed", "rate"))
-        assert (
-            rate["x"].tolist() == bound["x"].tolist() == [1.0, 2.0]
-            and (bound["value"] < rate["value"]).all()
-        )
+    chart = chart_of(judged(sweep_rows()), "rates")
+    assert list(dict.fromkeys(chart.points["panel"])) == ["λ = 1", "λ = 0.25"]
+    for explainer in NAMES:
+        for panel in ("λ = 1", "λ = 0.25"):
+            rates = curve(chart, explainer, "rate", panel)
+            bounds = curve(chart, explainer, "guaranteed", panel)
+            assert len(rates) == 2 and np.less(bounds, rates).all()
 
 
 def test_decisions_and_hard_certificates_have_a_chart():
@@ -156,14 +168,14 @@ def test_decisions_and_hard_certificates_have_a_chart():
         for e in NAMES
         for m, v in (("stable", answers), ("certified", [0.5] * 10))
     ]
-    chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"threshold": 0.8}))
+    chart = chart_of(judged(rows_of(entries, "certificate"), {"threshold": 0.8}), "answers")
     assert "τ ≥ 0.8" in chart.title
-    found = marks(chart.plots).set_index("name")["value"]
-    assert found["Grad-CAM"] == 0.5 and found["Grad-CAM, not refuted"] == 0.7
+    assert curve(chart, "grad_cam", "shown") == [0.5]
+    assert curve(chart, "grad_cam", "not refuted") == [0.7]
     entries = [(e, m, "radius", 3.0, [1.0] * 10) for e in NAMES for m in ("unflipped", "certified")]
-    chart = certified.answer_chart(judged(rows_of(entries, "certificate"), {"epsilon": 0.2}))
-    assert "τ ≥ 0.8" in chart.title and "hard" in chart.caption
-    assert certified.rate_chart(judged(rows_of(entries, "certificate"))) is None
+    unflipped = by_key(judged(rows_of(entries, "certificate"), {"epsilon": 0.2}))
+    assert list(unflipped) == ["answers"]
+    assert "τ ≥ 0.8" in unflipped["answers"].title and "hard" in unflipped["answers"].caption
 
 
 def pictured(sample: str, explainer: str, added: int) -> list[GalleryItem]:
@@ -191,35 +203,26 @@ def test_the_example_shows_the_sample_with_most_flips_first():
     shown = pictured("s0", "grad_cam", 0) + pictured("s0", "random", 3)
     shown += pictured("s1", "grad_cam", 2) + pictured("s1", "random", 1)
     entries = [(e, "rate", "radius", 3.0, [0.5] * 2) for e in ("grad_cam", "random")]
+    result = judged(rows_of(entries, "certificate"))
 
-    def example(gallery: list[GalleryItem]) -> Panel | None:
-        return certified.example(replace(judged(rows_of(entries, "certificate")), gallery=gallery))
+    keyed = by_key(replace(result, gallery=shown))
+    first, others = keyed["example"], keyed["more-examples"]
+    assert isinstance(first, Gallery) and isinstance(others, Gallery)
+    assert {tile.item.sample for tile in first.tiles} == {"s1"}
+    assert {tile.item.sample for tile in others.tiles} == {"s0"}
+    assert len(first.tiles) == 8 and len(others.tiles) == 3 + 4
+    titles = [tile.title for tile in first.tiles]
+    assert "2 features added" in titles and "1 feature added" in titles
+    assert {"cat <b> (80 %)", "teapot (41 %)"} <= {tile.note for tile in first.tiles}
+    assert NO_FLIP in {tile.note for tile in others.tiles}
+    part = part_of(first, result.looks)
+    assert part is not None and not isinstance(part, Chart)
+    assert "cat &lt;b&gt;" in part.html and "Grad-CAM" in part.html
 
-    panel = example(shown)
-    head, folded = panel.html.split("<details>")
-    assert "s1" in head and "s0" not in head and NO_FLIP in folded
-    assert head.count("<img") == 8 and folded.count("<img") == 2 + 4
-    assert "2 features" in head and "1 feature " in head and "teapot (41 %)" in head
-    assert (
-        "cat &lt;b&gt;" in head
-        and "<b>" not in head.replace("<figcaption><b>", "")
-        and "Grad-CAM" in head
-    )
-    assert all(
-        src.startswith("data:image/webp;base64,")
-        for src in re.findall(r'src="([^"]+)"', panel.html)
-    )
-    assert example([]) is None and example(shown[:2]) is None
-
-
-def test_the_added_features_stand_out():
-    image = np.full((64, 64, 3), 200, np.uint8)
-    region = np.zeros((64, 64), bool)
-    region[16:32, 16:32] = True
-    picture = certified.highlighted(image, region)
-    assert (picture[20, 20] == 200).all() and (picture[40, 40] == 60).all()
-    assert tuple(picture[16, 20]) == tuple(picture[31, 31]) == certified.HIGHLIGHT
-    assert (image == 200).all()
+    (region,) = [tile for tile in first.tiles if tile.title == "2 features added"]
+    assert region.view == "region" and (region.item.image == shown[6].image).all()
+    for gallery in ([], shown[:2]):
+        assert "example" not in by_key(replace(result, gallery=gallery))
 
 
 def test_a_real_run_is_drawn():
@@ -231,15 +234,10 @@ def test_a_real_run_is_drawn():
     }
     done = heatproof.evaluate(model(), pictures(4), ["saliency", "random"], axes)
     results = axis_results(done.table(), done.samples(), read_gallery(done.path), done.manifest)
-    drawn = {result.label: page_of(result.axis).parts(result) for result in results}
-    assert [part.key for part in drawn["certificate"]] == ["certified", "calibrated", "example"]
-    assert isinstance(drawn["certificate"][-1], Panel)
-    assert [part.key for part in drawn["smoothing"]] == [
-        "guarantees",
-        "accuracy",
-        "rates",
-        "calibrated",
-    ]
+    keyed = {result.label: by_key(result) for result in results}
+    certificate = list(keyed["certificate"])
+    assert certificate[:2] == ["rates", "example"] and "calibrated" in certificate
+    assert list(keyed["smoothing"]) == ["guarantees", "rules", "accuracy", "rates", "calibrated"]
     page = done.report().read_text()
     assert all(f'id="{result.label}-' in page for result in results)
 
@@ -262,18 +260,18 @@ def certificate_rows(rates: dict[str, list[float]], draws: int = 20, same: int =
 
 def test_the_lead_names_delta_and_the_prediction_that_is_certified():
     rates = {"grad_cam": [0.9] * 10, "lime": [0.5] * 10}
-    said = " ".join(certificate_lead(judged(certificate_rows(rates), {"delta": 0.1})))
+    said = " ".join(report.lead(judged(certificate_rows(rates), {"delta": 0.1})))
     low = clopper_pearson_low(180, 200, 0.1)
     assert at_least(float(low)) in said
     assert "0.1" in said
     assert "6 of 10" in said
     together = " ".join(
-        certificate_lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True}))
+        report.lead(judged(certificate_rows(rates), {"delta": 0.1, "simultaneous": True}))
     )
     assert at_least(float(clopper_pearson_low(180, 200, 0.05))) in together
-    anchored = " ".join(certificate_lead(judged(certificate_rows(rates), {"anchor": "full"})))
+    anchored = " ".join(report.lead(judged(certificate_rows(rates), {"anchor": "full"})))
     assert "whole input" in anchored
-    exact = " ".join(certificate_lead(judged(certificate_rows(rates, draws=0))))
+    exact = " ".join(report.lead(judged(certificate_rows(rates, draws=0))))
     assert "0.90" in exact
 
 
@@ -299,7 +297,7 @@ def test_beside_chance_the_best_is_the_best_calibrated_and_the_guarantee_is_abou
     spread = list(np.linspace(-0.05, 0.05, SAMPLES))
     rates = {"ahead": [0.9 + v for v in spread], "level": [0.6 + (v > 0) * v for v in spread]}
     result = judged(with_chance(certificate_rows(rates), 0.6 + 0.02))
-    lead = " ".join(certificate_lead(result))
+    lead = " ".join(report.lead(result))
     assert f"{(0.9 - 0.62) / 0.38:.1f}" in lead and "0.62" in lead
     assert at_least(float(clopper_pearson_low(180, 200, 0.1))) in lead
     (found,) = [f for f in findings_of(result) if "random" in f.title]
@@ -308,23 +306,28 @@ def test_beside_chance_the_best_is_the_best_calibrated_and_the_guarantee_is_abou
     assert ranked["score"] == pytest.approx((0.9 - 0.62) / 0.38)
     assert ranked["raw"] == pytest.approx(0.9)
 
-    charts = {part.key: part for part in certified.parts(result)}
-    for chart in charts.values():
-        is_sound(chart)
-    found = marks(charts["certified"].plots).set_index("name")["value"]
-    assert found["ahead, rate"] == pytest.approx(0.9)
-    assert found["ahead, guaranteed"] == pytest.approx(0.8)
-    assert found["ahead, chance"] == pytest.approx(0.62)
-    found = marks(charts["calibrated"].plots).set_index("name")["value"]
-    assert found["ahead"] == pytest.approx((0.9 - 0.62) / 0.38, abs=1e-5)
+    rates = chart_of(result, "rates")
+    assert curve(rates, "ahead", "rate") == pytest.approx([0.9])
+    assert curve(rates, "ahead", "guaranteed") == pytest.approx([0.8])
+    assert curve(rates, "ahead", "chance") == pytest.approx([0.62])
+    calibrated = chart_of(result, "calibrated")
+    assert curve(calibrated, "ahead") == pytest.approx([(0.9 - 0.62) / 0.38])
+
+    table = by_key(result)["scores"]
+    assert isinstance(table, Matrix)
+    cells = table.scores.set_index(["row", "column"])
+    assert cells.loc[("ahead", "rate"), "score"] == pytest.approx(0.9)
+    assert cells.loc[("ahead", "guaranteed"), "score"] == pytest.approx(0.8)
+    assert cells.loc[("random features (chance)", "rate"), "score"] == pytest.approx(0.62)
+    assert set(table.scores.loc[table.scores["best"], "row"]) == {"ahead"}
 
 
 def test_where_random_features_always_keep_the_prediction_no_method_is_above_them():
     result = judged(with_chance(certificate_rows({"a": [1.0] * SAMPLES}), 1.0))
     (found,) = [f for f in findings_of(result) if "random" in f.title]
     assert found.explainers == ("a",) and "1.00" in found.seen
-    assert all(part.key for part in certified.parts(result))
-    assert "1.00" in " ".join(certificate_lead(result))
+    assert "rates" in by_key(result)
+    assert "1.00" in " ".join(report.lead(result))
 
 
 @pytest.mark.parametrize("n", [1, SAMPLES])
@@ -333,19 +336,18 @@ def test_controls_are_not_called_methods_and_one_sample_is_one(names, n):
     rows = certificate_rows({name: [0.8] * SAMPLES for name in names})
     rows = rows[rows["sample"].isin([f"s{i:02}" for i in range(n)])]
     for chance in (np.nan, 0.5):
-        lead = " ".join(certificate_lead(judged(with_chance(rows, chance))))
+        lead = " ".join(report.lead(judged(with_chance(rows, chance))))
         assert "0.8" in lead and "1 samples" not in lead
         assert ("no method to judge" in lead) is ("a" not in names)
     sweep = sweep_rows().query("explainer == 'random'")
     sweep = sweep[sweep["sample"].isin([f"s{i:02}" for i in range(n)])]
-    page = page_of(BY_NAME["smoothing"])
-    said = " ".join(page.lead(judged(sweep)))
+    said = " ".join(smoothing_report.lead(judged(sweep)))
     assert "method" not in said and "1 labelled samples" not in said
 
 
 def test_without_a_rate_nothing_is_certified_and_nothing_is_drawn():
-    assert smoothed.rates_chart(judged(sweep_rows())) is not None
-    assert smoothed.rates_chart(judged(sweep_rows().query("measure != 'rate'"))) is None
+    assert "rates" in by_key(judged(sweep_rows()))
+    assert "rates" not in by_key(judged(sweep_rows().query("measure != 'rate'")))
     entries = [
         ("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("rate", "early", "early_draws")
     ]
@@ -353,11 +355,8 @@ def test_without_a_rate_nothing_is_certified_and_nothing_is_drawn():
         [("grad_cam", m, "radius", 1.0, [np.nan] * 4) for m in ("stable", "certified")],
         "certificate",
     )
-    assert certified.answer_chart(judged(undecided)) is None
-    assert (
-        certified.answer_chart(judged(undecided.assign(value=1.0, status="ok", reason="")))
-        is not None
-    )
+    assert by_key(judged(undecided)) == {}
+    assert "answers" in by_key(judged(undecided.assign(value=1.0, status="ok", reason="")))
     bound, n = certified_mean(judged(rows_of(entries, "certificate")), "grad_cam", ("radius", 1.0))
     assert np.isnan(bound) and n == 0
 
@@ -367,4 +366,4 @@ def test_a_share_of_the_decided_samples_says_how_many_stayed_open():
     rows = rows[rows["measure"] == "rate"].assign(measure="stable")
     is_open = rows["sample"] == rows["sample"].iloc[0]
     rows.loc[is_open, ["value", "status", "reason"]] = [np.nan, "open", "too near the threshold"]
-    assert f"1 of {SAMPLES} stayed open" in " ".join(certificate_lead(judged(rows)))
+    assert f"1 of {SAMPLES} stayed open" in " ".join(report.lead(judged(rows)))

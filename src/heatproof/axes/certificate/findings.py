@@ -9,9 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof import statistics
 from heatproof.axes.certificate.shares import delta, gaps_to, one_fraction
-from heatproof.axes.certificate.words import like_random
 from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.drawing.prose import each, records, with_interval
 
@@ -67,7 +65,7 @@ RANDOM = "random"
 def findings(result: AxisResult) -> Iterator[Finding]:
     """Yield what one evaluation of certificates shows, in no particular order."""
     result = one_fraction(result)
-    cells = statistics.summary([result.cube])
+    cells = result.summary
     methods = cells[~cells["control"].astype(bool)]
     yield from _below_half(result, methods)
     if result.cube.is_calibrated("rate"):
@@ -142,6 +140,13 @@ def _at_chance(rates: pd.DataFrame) -> Iterator[Finding]:
         "chance": float(level["chance"].mean()),
     }
     yield AT_CHANCE.filled(words, level["explainer"])
+
+
+def like_random(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a summary whose calibrated rate is not above 0: its interval holds 0, or chance leaves no room."""
+    reaches_chance = cells["calibrated_low"] <= 0
+    no_room = cells["chance"].notna() & cells["calibrated"].isna() & (cells["chance"] == 1)
+    return cells[reaches_chance | no_room]
 
 
 def _like_control(result: AxisResult) -> Iterator[Finding]:

@@ -20,9 +20,11 @@ RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_ra
 
 
 def one_fraction(result: AxisResult) -> AxisResult:
-    """The results of the first fraction, where there are several."""
+    """Return the result of the first fraction, where there are several."""
     first = result.cube.conditions[0][0] if result.cube.conditions else ""
     own = [condition for condition in result.cube.conditions if condition[0] == first]
+    if len(own) == len(result.cube.conditions):
+        return result
     return replace(result, cube=result.cube.select(conditions=own))
 
 

@@ -1,0 +1,364 @@
+"""Certificates in the report: rates with what is guaranteed of them, decisions, and examples of flips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, RADIUS
+from heatproof.axes.certificate.findings import findings
+from heatproof.axes.certificate.shares import (
+    answer_shares,
+    certified_mean,
+    delta,
+    least_rate,
+    one_fraction,
+)
+from heatproof.axes.contract import AxisResult
+from heatproof.drawing.prose import at_least, number, records, with_interval
+from heatproof.evaluation import GalleryItem
+from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Tile
+
+__all__ = ["components", "findings", "lead"]
+
+UNIT = (0.0, 1.0)
+ADDED_AT_MOST = "features added at most"
+NOT_MONOTONE = "The rate is not monotone in r: a bound at one radius says nothing of another."
+CALIBRATED_SCALE = "0 = as many random features, 1 = never changes"
+ANCHORED = {
+    "explanation": "Certified is the prediction on the explanation alone",
+    "full": "Certified is the prediction on the whole input",
+}
+KEPT = {
+    "rate": "the prediction on explanations of {name} stays for {share} of the supersets",
+    "stable": "the decision for {name} is positive for a share of {share} of the samples",
+    "unflipped": "no draw changes the prediction of {name} for a share of {share} of the samples",
+}
+MOST_EXAMPLES = 24
+"""How many rows of the examples of other samples are shown."""
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------------
+
+
+def lead(result: AxisResult) -> list[str]:
+    """Return the verdict, and of the best method the rate at the largest radius, its guarantee and its limits."""
+    result = one_fraction(result)
+    names = [headline.name for headline in result.headlines]
+    cells = [result.cells(name) for name in names]
+    scored = pd.concat(cells) if cells else pd.DataFrame(columns=["score", "mean", "level"])
+    scored = scored[scored["mean"].notna()]
+    if scored.empty:
+        return ["Nothing can be concluded: no sample has a certificate."]
+
+    radius = float(scored["level"].max())
+    at_radius = scored[scored["level"] == radius].sort_values(
+        "score", ascending=False, kind="stable"
+    )
+    methods = at_radius[~at_radius["control"]]
+    best = records(methods if len(methods) else at_radius)[0]
+    sentences = [*result.decided(), _rate_sentence(result, best)]
+    if best.measure == "rate":
+        sentences += _guarantee(result, best)
+    return [*sentences, *_prediction_sentence(result, best.explainer)]
+
+
+def _rate_sentence(result: AxisResult, best: Any) -> str:
+    """Say how often the prediction survives at the largest radius, beside chance; `best` is a row of `cells`."""
+    raw = result.cells(best.measure, "raw")
+    key = (best.explainer, best.condition, best.level)
+    row = raw.set_index(["explainer", "condition", "level"]).loc[[key]].iloc[0]
+    share = with_interval(row["score"], row["low"], row["high"])
+    kept = KEPT[best.measure].format(name=result.name_of(best.explainer), share=share)
+    if best.open:
+        kept += f" that were decided ({best.open} of {best.attempted} stayed open)"
+    if np.isfinite(row["chance"]):
+        kept += f"; as many random features keep it for {number(row['chance'])} (chance)"
+    added = "1 feature" if best.level == 1 else f"up to {best.level:g} features"
+    return f"With {added} added, {kept}."
+
+
+def _guarantee(result: AxisResult, best: Any) -> list[str]:
+    """Say what is guaranteed of the mean over the samples, and with which probability that may fail."""
+    low, n = certified_mean(result, best.explainer, (best.condition, best.level))
+    if not n:
+        return []
+    scope = " for all methods and radii at once" if result.settings.get("simultaneous") else ""
+    tested = "this sample" if n == 1 else f"these {n} samples"
+    confidence = f"{100 * (1 - delta(result)):g} % confidence, δ = {delta(result):g}"
+    return [f"Guaranteed mean rate over {tested}{scope}: at least {at_least(low)} ({confidence})."]
+
+
+def _prediction_sentence(result: AxisResult, explainer: str) -> list[str]:
+    """Say how often the explanation alone is predicted like the whole input."""
+    sufficient = result.cube.values.get("sufficient")
+    if sufficient is None:
+        return []
+    of_explainer = sufficient[result.cube.explainers.index(explainer)].ravel()
+    n, yes = int(np.isfinite(of_explainer).sum()), int(np.nansum(of_explainer))
+    return [
+        f"{anchor(result)}; the explanation alone is predicted like the whole input for {yes} of {count(n)}."
+    ]
+
+
+def anchor(result: AxisResult) -> str:
+    """Say which prediction is certified."""
+    return ANCHORED[str(result.settings.get("anchor", "explanation"))]
+
+
+def count(n: int, kind: str = "") -> str:
+    """Return a number of samples in words.
+
+    >>> count(1), count(14, "labelled")
+    ('1 sample', '14 labelled samples')
+    """
+    noun = "sample" if n == 1 else "samples"
+    return " ".join(filter(None, (str(n), kind, noun)))
+
+
+# ---- components ------------------------------------------------------------------------------------------------------
+
+
+def components(result: AxisResult) -> Iterator[Component]:
+    """Yield the charts of the measures that the mode gave, in reading order."""
+    panels = _panel_of_fraction(result)
+    yield from rate_chart(result, panels)
+    yield from _examples(result)
+    yield from calibrated_chart(result, panels)
+    yield from _answer_chart(one_fraction(result))
+    yield from _rate_table(one_fraction(result))
+
+
+def _panel_of_fraction(result: AxisResult) -> dict[str, str]:
+    """Return the panel of each condition: the fraction of features kept, where there are several."""
+    conditions = dict.fromkeys(condition for condition, _ in result.cube.conditions)
+    return {
+        condition: "" if condition == RADIUS else condition.replace("=", " = ")
+        for condition in conditions
+    }
+
+
+def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveChart]:
+    """Yield rates, guaranteed bounds and chance against the radius; `panels` has a panel for every condition."""
+    rates = points_at_radii(result.cells("rate", "raw"), panels)
+    if rates.empty:
+        return
+    bounds = points_at_radii(result.cells("certified", "raw"), panels)
+    chance = rates[rates["chance"].notna()]
+    no_interval = {"low": np.nan, "high": np.nan}
+    curves = [
+        rates.assign(curve="rate"),
+        bounds.assign(curve="guaranteed", **no_interval),
+        chance.assign(curve="chance", score=chance["chance"], **no_interval),
+    ]
+    error = delta(result)
+    caption = (
+        "The model sees only the features that a method calls important; then up to r others are added. Solid: how often "
+        "the prediction stays, mean over samples with 95 % intervals. Dashed: the mean of the lower bounds guaranteed for "
+        f"each sample ({100 * (1 - error):g} % confidence, δ = {error:g}). "
+    )
+    if len(chance):
+        caption += "Dotted: the same for as many random features (chance). "
+    yield CurveChart(
+        key="rates",
+        title="Certified rate",
+        caption=f"{caption}{anchor(result)}. {NOT_MONOTONE}",
+        points=pd.concat(curves, ignore_index=True),
+        x_label=ADDED_AT_MOST,
+        y_label="prediction stays",
+        limits=UNIT,
+        paper="soft stability, Figures 6 and 11",
+    )
+
+
+def points_at_radii(cells: pd.DataFrame, panels: Mapping[str, str]) -> pd.DataFrame:
+    """Return the points of curves against the radius, panel by panel; rows without a score are left out."""
+    scored = cells[
+        (cells["level"] > 0) & cells["score"].notna() & cells["condition"].isin(list(panels))
+    ]
+    position = {condition: i for i, condition in enumerate(panels)}
+    in_order = scored.sort_values(
+        "condition", key=lambda names: names.map(position), kind="stable", ignore_index=True
+    )
+    points = in_order.assign(x=in_order["level"], panel=in_order["condition"].map(panels))
+    return points.drop(columns="above_chance")
+
+
+def calibrated_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveChart]:
+    """Yield calibrated rates against the radius; nothing where chance was not measured."""
+    if not result.cube.is_calibrated("rate"):
+        return
+    cells = result.cells("rate")
+    points = points_at_radii(cells[cells["calibrated"].notna()], panels)
+    if points.empty:
+        return
+    yield CurveChart(
+        key="calibrated",
+        title="Rate above random features",
+        caption=f"(rate − chance) / (1 − chance): {CALIBRATED_SCALE}. Methods are ranked by it. Means over samples with "
+        "95 % intervals. Guarantees concern the rate itself, not this score.",
+        points=points,
+        x_label=ADDED_AT_MOST,
+        y_label="calibrated rate",
+        limits=UNIT,
+    )
+
+
+def _answer_chart(result: AxisResult) -> Iterator[CurveChart]:
+    """Yield the share of samples with a positive decision, or without a flip among the draws, against the radius."""
+    error = delta(result)
+    if "stable" in result.cube.values:
+        least = float(result.settings.get("threshold", 0.9))
+        measure, title = "stable", f"Share of samples with τ ≥ {least:g}"
+        caption = (
+            f"Solid: samples for which a rate of at least {least:g} was shown. Dashed: those for which it was not refuted; "
+            f"between the two it stayed open. A decision is wrong with probability at most {error:g}."
+        )
+    elif "unflipped" in result.cube.values:
+        least = least_rate(result)
+        measure = "unflipped"
+        title = f"Share of samples with no flip, which certifies τ ≥ {least:g}"
+        caption = (
+            "Samples for which no superset among the draws flipped the prediction. That certifies a rate of at least "
+            f"{least:g} with confidence {1 - error:g}; it is not hard stability, which is a rate of 1."
+        )
+    else:
+        return
+    frames = []
+    for explainer in result.cube.explainers:
+        shares = answer_shares(result.cube, explainer, measure)
+        shares = shares.assign(explainer=explainer, x=shares["level"])
+        frames.append(
+            shares.assign(
+                curve="shown",
+                score=shares["share"],
+                note=[f"{row.yes} of {row.n}, {row.open} open" for row in records(shares)],
+            )
+        )
+        if shares["open"].any():
+            not_refuted = (shares["yes"] + shares["open"]) / shares["n"]
+            frames.append(
+                shares.assign(
+                    curve="not refuted", note="", score=not_refuted, low=np.nan, high=np.nan
+                )
+            )
+    points = pd.concat(frames, ignore_index=True)
+    if points.empty:
+        return
+    yield CurveChart(
+        key="answers",
+        title=title,
+        caption=f"{caption} Bars are exact 95 % intervals over samples. {NOT_MONOTONE}",
+        points=result.best_first(points),
+        x_label=ADDED_AT_MOST,
+        y_label="share of samples",
+        limits=UNIT,
+    )
+
+
+def _rate_table(result: AxisResult) -> Iterator[Matrix]:
+    """Yield methods by radii: rate and guaranteed bound; the last row has the rates of random features."""
+    rates = result.cells("rate", "raw")
+    rates = rates[rates["level"] > 0]
+    if rates["score"].isna().all():
+        return
+    bounds = result.cells("certified", "raw")
+    bounds = bounds[bounds["level"] > 0].assign(low=np.nan, high=np.nan)
+    columns = [
+        result.mark_best(rates, "raw").assign(column="rate"),
+        bounds.assign(column="guaranteed", best=False),
+    ]
+    chance = rates.groupby("level")["chance"].mean().dropna()
+    if len(chance):
+        of_random = pd.DataFrame({"level": chance.index, "score": chance.to_numpy()})
+        of_random = of_random.assign(
+            explainer="random features (chance)", column="rate", best=False, is_control=True
+        )
+        columns.append(of_random)
+    cells = pd.concat(columns, ignore_index=True).sort_values("level", kind="stable")
+    yield Matrix(
+        key="scores",
+        title="Stability rate by radius",
+        caption=f"{anchor(result)}. Rate: mean over samples with 95 % intervals. Guaranteed: mean of the lower bounds, each "
+        f"with confidence {1 - delta(result):g}. Bold: the best method and all that the corrected paired test does not "
+        "tell from it at that radius; controls are never bold.",
+        scores=cells.assign(
+            row=cells["explainer"], column_group=[f"r = {level:g}" for level in cells["level"]]
+        ),
+        shaded=False,
+        paper="soft stability, Figure 6 as a table",
+    )
+
+
+# ---- examples --------------------------------------------------------------------------------------------------------
+
+
+def _examples(result: AxisResult) -> Iterator[Gallery]:
+    """Yield a gallery of the sample with most flips, a row per explainer, and one of the other samples."""
+    rows = _example_rows(result)
+    if not rows:
+        return
+    flips: dict[str, list[float]] = {sample: [] for sample, _ in rows}
+    for (sample, _), row in rows.items():
+        if row[FLIP].level:
+            flips[sample].append(row[FLIP].level)
+    # Most flips first, then the fewest features that were needed.
+    first, *others = sorted(flips, key=lambda sample: (-len(flips[sample]), sum(flips[sample])))
+    yield Gallery(
+        key="example",
+        title="A few features more",
+        caption="The input; only what the method calls important; a few features more; what the model then predicts. The "
+        "added features were searched for, the most harmful first: this is a bad case, while the rates above are about all "
+        "supersets alike. Left-out features have the colour that the model is given in their place. "
+        f"{anchor(result)}.",
+        tiles=_tiles_of(rows, [first]),
+        paper="soft stability, Figures 1 and 3",
+    )
+    if others:
+        yield Gallery(
+            key="more-examples",
+            title="More examples",
+            caption="The same for other samples.",
+            tiles=_tiles_of(rows, others, MOST_EXAMPLES),
+        )
+
+
+def _example_rows(result: AxisResult) -> dict[tuple[str, str], dict[str, GalleryItem]]:
+    """Return the stored images of each sample and explainer that has all of them, by condition."""
+    rows: dict[tuple[str, str], dict[str, GalleryItem]] = {}
+    for item in result.gallery:
+        rows.setdefault((item.sample, item.explainer), {})[item.condition] = item
+    return {
+        key: row for key, row in sorted(rows.items()) if {INPUT, EXPLANATION, FLIP} <= row.keys()
+    }
+
+
+def _tiles_of(
+    rows: Mapping[tuple[str, str], Mapping[str, GalleryItem]],
+    samples: list[str],
+    most: int | None = None,
+) -> list[Tile]:
+    keys = [key for sample in samples for key in rows if key[0] == sample]
+    return [tile for key in keys[:most] for tile in _row_of_tiles(rows[key])]
+
+
+def _row_of_tiles(row: Mapping[str, GalleryItem]) -> list[Tile]:
+    """Return the input, the explanation, and where the prediction flipped the added features and what came of them."""
+    whole, explanation, flip = row[INPUT], row[EXPLANATION], row[FLIP]
+    tiles = [
+        Tile(whole, "input", view="input", note=whole.note),
+        Tile(explanation, "explanation", view="input", note=explanation.note),
+    ]
+    if not flip.level or flip.map is None:
+        # The stored note says that no flip was found.
+        return [*tiles, Tile(flip, "not flipped", view="input", note=flip.note)]
+    added = "1 feature added" if flip.level == 1 else f"{flip.level:g} features added"
+    return [
+        *tiles,
+        Tile(replace(flip, image=whole.image), added, view="region"),
+        Tile(flip, "flipped", view="input", note=flip.note),
+    ]

@@ -1,0 +1,236 @@
+"""Smoothing in the report: MuS against SCA, bound against bound, accuracy against λ, and the rates for every λ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heatproof.axes.certificate.report import (
+    ADDED_AT_MOST,
+    NOT_MONOTONE,
+    UNIT,
+    calibrated_chart,
+    count,
+    rate_chart,
+)
+from heatproof.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
+from heatproof.axes.contract import AxisResult, Finding, finding_template
+from heatproof.drawing.prose import records, some, with_interval
+from heatproof.report.components import Component, CurveChart
+from heatproof.statistics.cubes import Cube
+
+AXIS = "smoothing"
+
+
+def lead(result: AxisResult) -> list[str]:
+    """Return what smoothing costs in accuracy, and which hard radii it buys."""
+    sentences = []
+    rows = records(accuracy(result.cube))
+    if len(rows) > 1:
+        first, last = rows[0], rows[-1]
+        sentences.append(
+            f"Accuracy is {_percent(first)} with λ = {first.keep:g} and {_percent(last)} with λ = {last.keep:g}, "
+            f"on {count(int(last.n), 'labelled')}."
+        )
+    cells = result.cells("hard_radius", "raw")
+    cells = cells[cells["score"].notna()]
+    methods = cells[~cells["control"].astype(bool)]
+    cells = methods if len(methods) else cells
+    if len(cells):
+        best = records(cells.sort_values("score", ascending=False, kind="stable"))[0]
+        sentences.append(
+            f"The largest mean hard radius is {with_interval(best.score, best.low, best.high)} features, "
+            f"of {result.name_of(best.explainer)} with λ = {result.cube.made_of(best.condition).share:g}."
+        )
+    return sentences or ["Nothing can be concluded: no sample has a certificate."]
+
+
+def _percent(row: Any) -> str:
+    """Return a share with its interval in percent; `row` has share, low and high."""
+    return f"{with_interval(100 * row.share, 100 * row.low, 100 * row.high)} %"
+
+
+# ---- components ------------------------------------------------------------------------------------------------------
+
+
+def components(result: AxisResult) -> Iterator[Component]:
+    """Yield the charts that the rows have data for, in reading order."""
+    panels = _panel_of_keep(result.cube)
+    yield from _guarantees(result)
+    yield from _accuracy(result)
+    for chart in rate_chart(result, panels):
+        yield replace(
+            chart,
+            title="Rates of the smoothed models",
+            figure="certificate-smoothing",
+            paper="soft stability, Figures 7 and 12",
+        )
+    yield from calibrated_chart(result, panels)
+
+
+def _panel_of_keep(cube: Cube) -> dict[str, str]:
+    """Return the panel of each condition, λ in words, the largest λ first."""
+    keeps = {condition: cube.made_of(condition).share for condition, _ in cube.conditions}
+    conditions = sorted(keeps, key=lambda condition: keeps[condition], reverse=True)
+    return {condition: f"λ = {keeps[condition]:g}" for condition in conditions}
+
+
+def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
+    """Yield the share of samples with a guarantee against the radius: by method and λ, and by rule and λ."""
+    least, confidence = least_rate(result), 1 - delta(result)
+    shares = guaranteed_shares(result.cube, least)
+    if shares.empty:
+        return
+    points = shares.assign(
+        x=shares["level"],
+        score=shares["share"],
+        curve=shares["rule"],
+        panel=[f"λ = {keep:g}" for keep in shares["keep"]],
+        note=[f"{row.yes} of {count(row.n)}" for row in records(shares)],
+    )
+    # SCA is the solid curve, as it is in every chart of this axis.
+    points = points.sort_values("rule", key=lambda rule: rule != "SCA", kind="stable")
+    sca = f"SCA guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius"
+    caption = (
+        "For how many samples something is guaranteed within radius r, by the same smoothed model; λ = 1 is the model "
+        "itself. A hard radius guarantees that no superset with up to r more features changes the prediction (τ = 1, "
+        f"without error); MuS does so by the rule of the paper. {sca}, which is less. "
+    )
+    if "hard_radius_bernoulli" in result.cube.values:
+        caption += (
+            f"MuS* guarantees τ = 1 with confidence {confidence:g} for the mean over all masks. "
+        )
+    yield CurveChart(
+        key="guarantees",
+        figure="certificate-guarantees",
+        title="MuS against SCA",
+        caption=f"{caption}Bars are exact 95 % intervals over samples. {NOT_MONOTONE}{_passes(result.cube)}",
+        points=result.best_first(points),
+        x_label=ADDED_AT_MOST,
+        y_label="share guaranteed",
+        limits=UNIT,
+        paper="soft stability, Figures 5 and 9",
+    )
+    by_rule = points.sort_values(["rule", "keep"], kind="stable")
+    yield CurveChart(
+        key="rules",
+        figure="certificate-rules",
+        title="Guarantees by rule",
+        caption=f"How each rule tells explainers apart. {sca}, the other rules a rate of 1. Bars are exact 95 % intervals "
+        "over samples.",
+        points=by_rule.assign(curve="", panel=by_rule["rule"] + ", " + by_rule["panel"]),
+        plot_per_line=False,
+        x_label=ADDED_AT_MOST,
+        y_label="share guaranteed",
+        limits=UNIT,
+        paper="soft stability, Figure 10",
+    )
+
+
+def _passes(cube: Cube) -> str:
+    """Say how many passes a sample and explainer took on average, over all λ and radii."""
+    passes = cube.values.get("passes", np.zeros((0, 0, 0)))
+    spent = np.nansum(passes, 1)[np.isfinite(passes).any(1)]
+    if not len(spent):
+        return ""
+    return (
+        f" The sweep took {spent.mean():,.0f} passes per sample and explainer on average, without the chance level, which "
+        "all explainers share."
+    )
+
+
+def _accuracy(result: AxisResult) -> Iterator[CurveChart]:
+    """Yield the share of labelled samples that the smoothed model predicts correctly, against λ."""
+    rows = accuracy(result.cube)
+    if rows.empty:
+        return
+    points = pd.DataFrame(
+        {
+            "model": result.cube.model,
+            "x": rows["keep"],
+            "score": rows["share"],
+            "low": rows["low"],
+            "high": rows["high"],
+            "note": [f"{row.yes} of {row.n} correct" for row in records(rows)],
+        }
+    )
+    n = int(rows["n"].max())
+    yield CurveChart(
+        key="accuracy",
+        figure="certificate-accuracy",
+        title="Accuracy against smoothing",
+        caption=f"Share of {count(n, 'labelled')} that the smoothed model predicts correctly, with exact 95 % intervals; "
+        "λ = 1 is the model itself. A radius certified for a model that no longer predicts well is worth little.",
+        points=points,
+        line="model",
+        plot_per_line=False,
+        x_label="λ, the share of features kept",
+        y_label="accuracy",
+        limits=UNIT,
+        percent=True,
+        paper="soft stability, Figure 8",
+    )
+
+
+# ---- findings --------------------------------------------------------------------------------------------------------
+
+COSTLY = finding_template(
+    "smoothing-cost",
+    axis=AXIS,
+    title="Smoothing costs accuracy",
+    seen="Accuracy is {smoothed}, and {plain} without smoothing.",
+    means="A guarantee about a model that predicts worse is worth less.",
+    do="{larger} Or train the model on masked inputs.",
+)
+STAY_AT = "Use λ = {keep:g} or more."
+LARGER = "Use a larger λ."
+FURTHER = finding_template(
+    "soft-beyond-hard",
+    axis=AXIS,
+    title="Soft guarantees reach larger radii than hard ones",
+    seen="{best.explainer}, λ = {best.keep:g}, r = {best.level:g}: τ ≥ {least:g} is guaranteed (SCA, δ = {delta:g}) for "
+    "{best.yes} of {best.n} samples, and τ = 1 (hard radius) for {best.yes_hard}.",
+    means="A hard radius means that no superset changes the prediction, without any error, so it is small. SCA says that "
+    "most supersets do not, with probability 1 − δ.",
+    do="Use hard radii where one exception is too many; beyond them use SCA and report its τ and δ.",
+)
+
+
+def findings(result: AxisResult) -> Iterator[Finding]:
+    """Yield what one sweep over λ shows, in no particular order."""
+    yield from _costly(result)
+    yield from _further(result)
+
+
+def _costly(result: AxisResult) -> Iterator[Finding]:
+    """Values of λ with significantly lower accuracy than without smoothing."""
+    rows = accuracy(result.cube)
+    plain, smoothed = rows[rows["keep"] == 1], rows[rows["keep"] < 1]
+    if plain.empty:
+        return
+    lower = smoothed["high"] < float(plain["low"].iloc[0])
+    worse, kept = smoothed[lower], smoothed[~lower]
+    if len(worse):
+        shares = some([f"{_percent(r)} with λ = {r.keep:g}" for r in records(worse)], 3)
+        larger = STAY_AT.format(keep=float(kept["keep"].min())) if len(kept) else LARGER
+        yield COSTLY.filled(
+            {"smoothed": shares, "plain": _percent(records(plain)[0]), "larger": larger}
+        )
+
+
+def _further(result: AxisResult) -> Iterator[Finding]:
+    """Where soft guarantees hold for significantly more samples than hard ones."""
+    least = least_rate(result)
+    shares = guaranteed_shares(result.cube, least)
+    shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(result.cube.controls)]
+    soft, hard = shares[shares["rule"] == "SCA"], shares[shares["rule"] == "hard"]
+    both = soft.merge(hard, on=["explainer", "keep", "level"], suffixes=("", "_hard"))
+    further = both[both["low"] > both["high_hard"]]
+    if len(further):
+        best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
+        fill = {"best": best, "least": least, "delta": delta(result)}
+        yield FURTHER.filled(fill, dict.fromkeys(further["explainer"]))
