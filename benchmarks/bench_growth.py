@@ -179,7 +179,7 @@ def _write_gallery(
 
 def read_run(root: Path, steps: Sequence[str]) -> dict[str, float]:
     """Seconds of every step and bytes, in this process."""
-    from heatproof import report, statistics  # noqa: F401  these count with the imports
+    from heatproof import report, results  # noqa: F401  these count with the imports
 
     found = {"imports_bytes": _peak()}
     run = heatproof.read(root)

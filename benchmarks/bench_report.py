@@ -1,7 +1,7 @@
 """How large the report of a large run is, and how long it takes to open in a real browser.
 
 50 explainers × 20 conditions × 5,000 samples with every measure of stability, made up; the page is built from the
-cubes. The maps of the proof sheet are noise, which compresses worst. With `grid` the page of a study of 4 models × 3
+every_arrays. The maps of the proof sheet are noise, which compresses worst. With `grid` the page of a study of 4 models × 3
 data sets × 16 methods × 40 samples. Seconds are those of the process. Usage:
 python benchmarks/bench_report.py [SAMPLES | grid [WHERE TO KEEP THE PAGE]]
 """
@@ -19,10 +19,12 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from heatproof.axes import BY_NAME, AxisResult, axis_of, axis_results
+from heatproof.axes import BY_NAME, axis_of
 from heatproof.evaluation import GalleryItem
 from heatproof.report.page import build_report
-from heatproof.statistics.cubes import Cube
+from heatproof.results.arrays import ScoreArrays
+from heatproof.results.axis_result import AxisResult
+from heatproof.runs.results import axis_results
 from support import synthetic
 from support.chromium import BROWSER, Chromium
 
@@ -43,7 +45,7 @@ SIDE, SHOWCASE = 128, 12
 RUNS = 5
 
 
-def large_cube(samples: int) -> Cube:
+def large_cube(samples: int) -> ScoreArrays:
     """Scores about a quality per explainer, a fifth of the pairs flipped."""
     generator = np.random.default_rng(0)
     shape = (len(EXPLAINERS), len(CONDITIONS), samples)
@@ -61,10 +63,10 @@ def large_cube(samples: int) -> Cube:
                 if ending:
                     scores[:, ~moves] = np.nan
             values[measure + ending], chances[measure + ending] = value, chance
-    asked = {name: np.isfinite(scores).any(-1) for name, scores in values.items()}
+    has_rows = {name: np.isfinite(scores).any(-1) for name, scores in values.items()}
     reasons = pd.DataFrame(columns=["explainer", "condition", "level", "reason", "count"])
     ids = [f"img/{i:06d}.jpg" for i in range(samples)]
-    cube = Cube(
+    arrays = ScoreArrays(
         dataset="photos",
         model="net",
         evaluation="stability",
@@ -73,15 +75,15 @@ def large_cube(samples: int) -> Cube:
         samples=ids,
         values=values,
         status=flipped.astype(np.int8),
-        reasons=reasons,
-        asked=asked,
+        undefined_reasons=reasons,
+        has_rows=has_rows,
         chance=chances,
     )
     declared = {m.name: m for m in BY_NAME["stability"].measures if m.name in values}
-    return replace(cube, controls=frozenset({"random", "sobel"}), declared=declared)
+    return replace(arrays, controls=frozenset({"random", "sobel"}), declared=declared)
 
 
-def gallery(cube: Cube) -> list[GalleryItem]:
+def gallery(arrays: ScoreArrays) -> list[GalleryItem]:
     """What a run keeps: some samples under every condition."""
     generator = np.random.default_rng(1)
     noise = generator.normal(size=(4 * SIDE, 4 * SIDE)).astype(np.float32)
@@ -95,9 +97,11 @@ def gallery(cube: Cube) -> list[GalleryItem]:
         )
 
     found = []
-    for explainer in cube.explainers:
-        for sample in cube.samples[:SHOWCASE]:
-            found += [shown(explainer, c, x, sample) for c, x in (("clean", 0.0), *cube.conditions)]
+    for explainer in arrays.explainers:
+        for sample in arrays.samples[:SHOWCASE]:
+            found += [
+                shown(explainer, c, x, sample) for c, x in (("clean", 0.0), *arrays.conditions)
+            ]
     return found
 
 
@@ -126,10 +130,10 @@ def grid() -> str:
 
 def large(samples: int) -> str:
     """The page of 50 methods × 20 conditions."""
-    cube = large_cube(samples)
+    arrays = large_cube(samples)
     known = synthetic.samples(samples, unreadable=0, dataset="photos", model="net")
-    known["sample"] = cube.samples
-    pictures = gallery(cube)
+    known["sample"] = arrays.samples
+    pictures = gallery(arrays)
     print(
         f"{len(EXPLAINERS)} explainers x {len(CONDITIONS)} conditions x {samples} samples, {len(pictures)} gallery"
     )
@@ -146,7 +150,7 @@ def large(samples: int) -> str:
         ]
     )
     about = synthetic.manifest()
-    result = AxisResult(axis_of("stability", about), cube, rows, known, pictures, {}, about, rows)
+    result = AxisResult(axis_of("stability", about), arrays, rows, known, pictures, {}, about, rows)
     return timed(lambda: build_report([result], known, about))
 
 

@@ -29,23 +29,18 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from heatproof.evaluation import Span
+from heatproof.results.arrays import ScoreArrays
+from heatproof.results.comparisons import paired_tests
+from heatproof.results.score_estimates import score_estimates
 from heatproof.statistics.above_chance import numbers_of_hits
-from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.statistics.arrays import mean_of_finite
 from heatproof.statistics.bounds import mean_interval
 from heatproof.statistics.bounds_of_means import (
     bet_on_calibrated,
     bet_on_calibrated_mean,
     capital_reaches,
 )
-from heatproof.statistics.cubes import Cube
-from heatproof.statistics.estimates import (
-    Estimate,
-    calibrated,
-    estimates,
-    of_means,
-    sample_totals,
-)
-from heatproof.statistics.pairs import paired_tests
+from heatproof.statistics.estimates import Estimate, calibrated, of_means, sample_totals
 from heatproof.statistics.sign_flips import sign_flips, simultaneous_tests
 from heatproof.statistics.two_way import two_way_mean
 
@@ -375,11 +370,11 @@ REFERENCES = (2, 3, 4, 6, 8, 12)
 
 def calibrated_cube(
     g: Generator, level: ChanceLevel, rows: int, n: int, references: int, among: bool
-) -> tuple[Cube, Array]:
-    """Studies as the explainers of a cube: their scores, and chance from references drawn anew for every study.
+) -> tuple[ScoreArrays, Array]:
+    """Studies as the explainers of a arrays: their scores, and chance from references drawn anew for every study.
 
     A map is like another by base + own part + the other's part + noise; a reference that is a sample has one part.
-    Beside the cube stands the calibrated score for the references of each study, not among the samples.
+    Beside the arrays stands the calibrated score for the references of each study, not among the samples.
     """
     parts = level.spread * (g.gamma(2, 1, (rows, n + references)) - 2) / np.sqrt(2)
     of_samples = parts[:, :n]
@@ -397,7 +392,7 @@ def calibrated_cube(
     score = 1 - 2 * room * g.beta(2, 2, (rows, n))  # between 1 − 2 · room and 1
     samples = [f"s{i}" for i in range(n)]
     names = samples[:references] if among else [f"r{i}" for i in range(references)]
-    cube = cube_of(
+    arrays = arrays_of(
         {"score": score[:, None]},
         samples,
         chance={"score": chance[:, None]},
@@ -405,12 +400,12 @@ def calibrated_cube(
         by_reference={"score": above[:, None]},
     )
     chance_of_references = level.base + of_references.mean(1)
-    return cube, (mean_score - chance_of_references) / (1 - chance_of_references)
+    return arrays, (mean_score - chance_of_references) / (1 - chance_of_references)
 
 
-def cube_of(values: dict[str, Array], samples: list[str], **more: object) -> Cube:
+def arrays_of(values: dict[str, Array], samples: list[str], **more: object) -> ScoreArrays:
     rows, conditions, n = next(iter(values.values())).shape
-    return Cube(
+    return ScoreArrays(
         dataset="d",
         model="m",
         evaluation="e",
@@ -419,8 +414,8 @@ def cube_of(values: dict[str, Array], samples: list[str], **more: object) -> Cub
         samples=samples,
         values=values,
         status=np.zeros((rows, conditions, n), dtype=np.int8),
-        reasons=pd.DataFrame(),
-        asked={name: np.ones((rows, conditions), dtype=bool) for name in values},
+        undefined_reasons=pd.DataFrame(),
+        has_rows={name: np.ones((rows, conditions), dtype=bool) for name in values},
         **more,  # type: ignore[arg-type]
     )
 
@@ -443,8 +438,8 @@ def calibrated_scores(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
                 step = max(1, ENTRIES // (n * references))
                 for start in range(0, replicates, step):
                     number = min(step, replicates - start)
-                    cube, _ = calibrated_cube(g, level, number, n, references, among)
-                    low, high = estimates(cube, "score").nested(["c0"]).interval()
+                    arrays, _ = calibrated_cube(g, level, number, n, references, among)
+                    low, high = score_estimates(arrays, "score").nested(["c0"]).interval()
                     held += int(((low <= CALIBRATED) & (high >= CALIBRATED)).sum())
                     widths.append(high - low)
                 errors = calibrated_errors(g, level, replicates, n, references, among)
@@ -467,9 +462,11 @@ def calibrated_errors(
     errors, step = 0, max(1, ENTRIES // (n * references * len(pairs)))
     for start in range(0, replicates, step):
         number = min(step, replicates - start)
-        cube, _ = calibrated_cube(g, level, number * methods, n, references, among)
+        arrays, _ = calibrated_cube(g, level, number * methods, n, references, among)
         place = methods * np.arange(number)[:, None]
-        first, second = (estimates(cube, "score", e=(place + side).ravel()) for side in pairs.T)
+        first, second = (
+            score_estimates(arrays, "score", explainers=(place + side).ravel()) for side in pairs.T
+        )
         totals = sample_totals(first.minus(second), ["c0"])[0].reshape(number, len(pairs), -1)
         errors += sum(int(shown.any(1).sum()) for shown, _ in in_blocks(totals, flips))
     return errors
@@ -491,8 +488,8 @@ def coverage_by_references(replicates: int, sizes: Sequence[int]) -> pd.DataFram
                     step = max(1, ENTRIES // (n * references))
                     for start in range(0, replicates, step):
                         number = min(step, replicates - start)
-                        cube, _ = calibrated_cube(g, level, number, n, references, among)
-                        low, high = estimates(cube, "score").nested(["c0"]).interval()
+                        arrays, _ = calibrated_cube(g, level, number, n, references, among)
+                        low, high = score_estimates(arrays, "score").nested(["c0"]).interval()
                         held += int(((low <= CALIBRATED) & (high >= CALIBRATED)).sum())
                         widths.append(high - low)
                     width = np.median(np.concatenate(widths))
@@ -891,10 +888,10 @@ def calibrated_gate(name: str, level: ChanceLevel, replicates: int, n: int) -> s
     references = references_for(n)
     g = generator_of("calibrated gate", name, n)
     passes = np.zeros((2, 2))
-    cube, truth = calibrated_cube(g, level, replicates, n, references, among=False)
-    seen: Estimate = estimates(cube, "score").nested(["c0"])
+    arrays, truth = calibrated_cube(g, level, replicates, n, references, among=False)
+    seen: Estimate = score_estimates(arrays, "score").nested(["c0"])
     usual = seen.bound(1 - ALPHA, lower=True)[0]
-    scores, chances = cube.values["score"][:, 0], cube.chance["score"][:, 0]
+    scores, chances = arrays.values["score"][:, 0], arrays.chance["score"][:, 0]
     for k in range(replicates):
         bet = bet_on_calibrated(scores[k], chances[k], UNIT, 1 - ALPHA, lower=True).bound
         passes[0] += usual[k] > CALIBRATED, usual[k] > CALIBRATED - 0.1
@@ -910,9 +907,9 @@ def calibrated_gate(name: str, level: ChanceLevel, replicates: int, n: int) -> s
 def seconds_of_a_large_study(methods: int, conditions: int, samples: int) -> float:
     """The tests of all pairs of methods, of a table that is arranged already."""
     scores = generator_of("large").random((methods, conditions, samples))
-    cube = cube_of({"score": scores}, [f"s{i}" for i in range(samples)])
+    arrays = arrays_of({"score": scores}, [f"s{i}" for i in range(samples)])
     begun = time.process_time()
-    paired_tests([cube], "score")
+    paired_tests([arrays], "score")
     return time.process_time() - begun
 
 

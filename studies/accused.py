@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 import heatproof
-from heatproof.axes.contract import findings_of
+from heatproof.results.reports import findings_of
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
         run = heatproof.read(path)
         for result in run.results():
             severe = [finding for finding in findings_of(result) if finding.severity == "problem"]
-            print(f"## {path.name}, {result.cube.model}: {len(severe)} findings to act on")
+            print(f"## {path.name}, {result.model}: {len(severe)} findings to act on")
             for finding in severe:
                 print(f"- {finding.title}. {finding.seen}")
 

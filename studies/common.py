@@ -29,7 +29,7 @@ from torch import nn
 from heatproof import Model, rand
 from heatproof.data import Data
 from heatproof.models.randomised import seeded
-from heatproof.statistics import exact_share
+from heatproof.statistics.intervals import rate_interval
 from heatproof.types import Batch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -172,7 +172,7 @@ def train_network(
     }
     for name, batch in (("train", train), ("test", test)):
         share = accuracy(net, batch)
-        low, high = exact_share(round(share * len(batch)), len(batch))
+        low, high = rate_interval(round(share * len(batch)), len(batch))
         summary[name] = {
             "n": len(batch),
             "accuracy": share,

@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import heatproof
 from heatproof.data import Vocabulary
 from heatproof.features import Passages
-from heatproof.statistics import exact_share
+from heatproof.statistics.intervals import rate_interval
 
 KEYS = tuple(["ann", "ben", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "jon", "kim", "leo"])
 PLACES = tuple(
@@ -149,7 +149,7 @@ def main() -> None:
     right = sum(
         WORDS.decode(row[row >= 0]) == [answer] for row, answer in zip(said, answers, strict=True)
     )
-    low, high = exact_share(right, len(answers))
+    low, high = rate_interval(right, len(answers))
     print(f"right answers: {right / len(answers):.1%} ({low:.1%} to {high:.1%})")
     if args.validate:
         return

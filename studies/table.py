@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import heatproof
-from heatproof import axes, statistics
+from heatproof import axes
 from heatproof.explainers import EXPLAINERS
+from heatproof.results.summary import summary
+from heatproof.runs.results import arrays_of_run
 
 SCORES = ("equivariance", "invariance")
 NOISE_FLOORS = [m.noise_floor for m in axes.BY_NAME["symmetry"].measures if m.name in SCORES]
@@ -123,6 +125,11 @@ def verdict(said: Claim, lowest: float, high: float) -> str:
     )
 
 
+def _summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean scores of all tests in a table."""
+    return pd.concat([summary(arrays) for arrays in arrays_of_run(rows)], ignore_index=True)
+
+
 def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
     """One row per dataset, network and explainer: scores with intervals, how they were estimated, and the claim.
 
@@ -137,9 +144,7 @@ def scored(table: pd.DataFrame, samples: pd.DataFrame, study: Mapping[str, Any])
     of_model = (
         kept["measure"] == "model_invariance"
     )  # apart, for where a map is undefined the model is not
-    own, model_means = (
-        statistics.summary(axes.arrange(rows)) for rows in (kept[~of_model], kept[of_model])
-    )
+    own, model_means = _summary(kept[~of_model]), _summary(kept[of_model])
     own = own[own["measure"].isin(SCORES) & (own["condition"] == group)]
     model_rows = model_means.to_dict("records")
     invariance = {(row["dataset"], row["model"], row["explainer"]): row for row in model_rows}

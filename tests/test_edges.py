@@ -27,8 +27,8 @@ from heatproof.data.images import _unit
 from heatproof.evaluation import Measure
 from heatproof.models.tasks import Regression
 from heatproof.report.comparison.common import Common, _tell_versions
+from heatproof.runs.results import arrays_of_run
 from heatproof.statistics.bounds import sample_size
-from heatproof.statistics.cubes import arrange
 from heatproof.testing.check import Case, _strict_bet
 from heatproof.testing.requirement import parse
 from support import synthetic
@@ -77,10 +77,10 @@ def test_a_layer_of_another_shape_does_not_move_with_the_group() -> None:
 @pytest.mark.parametrize("span", [None, (None, 1.0), (0.0, None)])
 def test_no_strict_bound_without_ends(span: Any) -> None:
     rows = synthetic.rows_of([("a", "depth", "jpeg", 40.0, [0.1, 0.5, 0.9])], "stability")
-    (cube,) = arrange(rows)
+    (arrays,) = arrays_of_run(rows)
     depth = Measure("depth", "Depth", "", "higher", "headline", span)
-    cube = replace(cube, declared={"depth": depth})
-    case = Case(parse("stability.depth >= 0.5"), BY_NAME["stability"], cube, "depth")
+    arrays = replace(arrays, declared={"depth": depth})
+    case = Case(parse("stability.depth >= 0.5"), BY_NAME["stability"], arrays, "depth")
     with pytest.raises(UserError, match="strict"):
         _strict_bet(case)
 

@@ -15,8 +15,8 @@ from reading import HEADLINES, TABLES, Tables, load
 
 from heatproof.axes import axis_of
 from heatproof.drawing.prose import listing, number, records, with_interval
+from heatproof.results.score_estimates import calibrated_if_possible
 from heatproof.runs.run import Run, read
-from heatproof.statistics import with_best
 
 KEY = ["modality", "axis", "settings", "measure", "condition", "level", "explainer"]
 """What has to agree; `settings` are the parameters of the evaluation but the one whose entries are the conditions."""
@@ -25,7 +25,7 @@ NOTE = "95 % intervals, each over its own samples; above and below: without a co
 
 def headline_scores(run: Run) -> pd.DataFrame:
     """The headline scores of a run in their best form (`score`, `low`, `high`), with `KEY`."""
-    study, rows = run.manifest.study, with_best(run.summary())
+    study, rows = run.manifest.study, calibrated_if_possible(run.summary())
     axes = {name: axis_of(name, run.manifest) for name in study.evaluations}
     rows = rows[[r.measure in axes[r.evaluation].of_role("headline") for r in records(rows)]]
     rows = rows.assign(

@@ -35,7 +35,7 @@ from pictures import MEAN, NAMES, STD, pictures, ready
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from heatproof.statistics import exact_share
+from heatproof.statistics.intervals import rate_interval
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -250,7 +250,7 @@ def judged(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Accuracy with its exact interval, calibration error with a percentile interval of 1000 resamples."""
     right = (scores.argmax(1) == labels).astype(float)
     given = scores.max(1)
-    low, high = exact_share(int(right.sum()), len(right))
+    low, high = rate_interval(int(right.sum()), len(right))
     generator = np.random.default_rng(0)
     draws = (generator.integers(len(right), size=len(right)) for _ in range(1000))
     around = np.quantile([calibration(given[rows], right[rows]) for rows in draws], [0.025, 0.975])

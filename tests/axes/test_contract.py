@@ -10,23 +10,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from heatproof.axes.contract import axis_of_own_evaluation
 from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError
-from heatproof.axes import AXES, axis_of, axis_results
-from heatproof.axes.contract import (
-    AxisResult,
-    figures_of,
-    findings_of,
-    own_axis,
-)
+from heatproof.axes import AXES, axis_of
 from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.drawing.pieces import Skipped
 from heatproof.evaluation import GalleryItem, Measure, Scores, wrap_evaluation
 from heatproof.report.sections import leads
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import figures_of, findings_of
 from heatproof.runs.gallery import read_gallery
+from heatproof.runs.results import axis_results
 from support.fixed import batch_of, row_model, with_weights
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
@@ -80,8 +78,8 @@ def test_an_own_evaluation_keeps_what_it_declares() -> None:
 def test_the_first_undeclared_measure_of_an_own_evaluation_is_its_headline() -> None:
     depth = {"name": "depth", "title": "D", "text": "", "better": "lower", "role": "headline"}
     measured = ["depth", "width"]
-    declared = own_axis("my_own", {"measures": [{**depth, "span": [0, 1]}]}, measured)
-    plain = own_axis("my_own", {}, measured)
+    declared = axis_of_own_evaluation("my_own", {"measures": [{**depth, "span": [0, 1]}]}, measured)
+    plain = axis_of_own_evaluation("my_own", {}, measured)
     assert [(m.name, m.role, m.better) for m in declared.measures] == [
         ("depth", "headline", "lower"),
         ("width", "component", "neither"),
@@ -125,7 +123,7 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
     samples = samples.assign(error="", group=[i % 8 for i in range(len(samples))])
     every = axis_results(table, samples, [], manifest_of())
 
-    found = [(one.cube.dataset, one.cube.model, one.label) for one in every]
+    found = [(one.dataset, one.model, one.label) for one in every]
     assert found == [
         (*place, label) for place in places for label in ("dependence", "agreement", "mine")
     ]

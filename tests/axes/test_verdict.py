@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heatproof.axes.verdict import Label, Verdict, sentences, verdict_of
 from heatproof.evaluation import Measure
+from heatproof.results.verdict import Label, Verdict, sentences, verdict_of
 from support import synthetic
 
 HELD = "is the most stable method"

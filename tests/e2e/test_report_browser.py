@@ -19,13 +19,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from heatproof.axes import Finding, axis_results
-from heatproof.axes.contract import components_of
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import COLOURS
 from heatproof.report import sections as report_sections
 from heatproof.report.page import build_report
 from heatproof.report.page_parts import part_of
+from heatproof.results.findings import Finding
+from heatproof.results.reports import components_of
+from heatproof.runs.results import axis_results
 from support import synthetic
 from support.chromium import AXE, BROWSER, Chromium
 

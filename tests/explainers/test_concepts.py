@@ -23,7 +23,7 @@ from heatproof.explainers.concepts.explain import Car, Cav, layer_gradient
 from heatproof.models import Model
 from heatproof.models.layers import activations
 from heatproof.models.smoothed import Smoothed
-from heatproof.statistics import exact_share
+from heatproof.statistics.intervals import rate_interval
 from heatproof.types import Batch, label_of, parameters
 from support.fixed import normal
 from support.small import model as shapes_model
@@ -186,7 +186,7 @@ def test_accuracy_is_high_for_what_the_model_knows_and_chance_for_noise() -> Non
             and tested.low < tested.accuracy <= tested.high <= 1
         )
     tested = known["disc"]
-    assert (tested.low, tested.high) == exact_share(round(tested.accuracy * tested.n), tested.n)
+    assert (tested.low, tested.high) == rate_interval(round(tested.accuracy * tested.n), tested.n)
     images, _ = pictures(120, seed=6)
     coin = torch.rand(120, generator=generator()) < 0.5
     noise = Concept("noise", images[coin], images[~coin])

@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 import heatproof
-from heatproof.axes import AXES, BY_NAME, Axis, arrange, axis_results
-from heatproof.axes.contract import figures_of
+from heatproof.axes import AXES, BY_NAME, Axis
 from heatproof.axes.material import Material
 from heatproof.report.figures import paper_components, write_figures
 from heatproof.report.page import build_report
 from heatproof.report.terminal import text_summary
+from heatproof.results.reports import figures_of
 from heatproof.runs.gallery import read_gallery
+from heatproof.runs.results import arrays_of_run, axis_results
 from heatproof.runs.run import Run
 from heatproof.testing.check import check
 from support.laws import AXES as QUICK
@@ -104,7 +105,7 @@ def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
 def test_an_axis_draws_from_little(runs, name, kind, tmp_path):
     run = runs[name, kind]
     draw(run.in_study_order(), run, BY_NAME[name], tmp_path)
-    cubes = arrange(run.table())
+    cubes = arrays_of_run(run.table())
     for measure in BY_NAME[name].headlines(cubes[0]):
         for outcome in check(run, [f"{name}.{measure} >= 0.1"]):
             assert not outcome.passed, "so little allows no conclusion"

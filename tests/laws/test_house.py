@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,13 +16,14 @@ from heatproof.axes import AXES
 
 PACKAGE = Path(heatproof.__file__).parent
 TIERS = (
-    {"errors", "kinds", "rand", "rules", "types", "evaluation"},
+    {"errors", "kinds", "rand", "rules", "types", "evaluation", "axis"},
     {"statistics", "maps", "features", "removal", "kernels", "boolean"},
     {"data"},
     {"models"},
     {"batching"},
     {"subject"},
     {"explainers", "drawing"},
+    {"results"},
     {"axes"},
     {"runs"},
     {"report"},
@@ -229,7 +232,7 @@ EXEMPT = {
     "runs/retrain.py": {"leakage"},  # a parameter of `heatproof.retrain`
     # the field of a measure and the column of a summary, which every test may have
     "evaluation.py": {"noise_floor"},
-    "statistics/means.py": {"noise_floor"},
+    "results/summary.py": {"noise_floor"},
 }
 
 
@@ -254,6 +257,18 @@ def test_the_root_holds_rooms_and_little_else():
         "__main__.py",
     }
     assert {name.removesuffix(".py") for name in entries - {"py.typed", "rules.md"}} == set(TIER)
+
+
+@pytest.mark.parametrize("axis", [axis for axis in AXES if axis.evaluation], ids=lambda a: a.name)
+def test_importing_an_evaluation_loads_nothing_that_reports(axis):
+    """Followed all the way, in a new process: tables, drawings and reports are loaded by name when they are needed."""
+    reporting = ("pandas", "matplotlib", "jinja2", "heatproof.drawing", "heatproof.results")
+    reporting += ("heatproof.report", "heatproof.runs")
+    code = f"import sys, {axis.evaluation.__module__}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert not set(done.stdout.split()) & set(reporting)
 
 
 def test_names_of_axes_and_measures_are_unique():

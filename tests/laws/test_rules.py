@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 import heatproof
-from heatproof.axes import Finding, axis_results
 from heatproof.report import comparison
 from heatproof.report.findings import findings
 from heatproof.report.sections import change_yaml
+from heatproof.results.findings import Finding
 from heatproof.rules import RULES, SEVERITIES, sections
+from heatproof.runs.results import axis_results
 from heatproof.runs.study.file import parse
 from support import made_up_findings as made_up
 from support.paths import ROOT

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, rand, tasks
-from heatproof.axes import axis_results
 from heatproof.report.findings import findings
+from heatproof.runs.results import axis_results
 from heatproof.types import name_of
 
 ROAD = heatproof.Faithfulness(

@@ -15,7 +15,6 @@ import typer
 from typer.testing import CliRunner
 
 import heatproof
-from heatproof import statistics
 from heatproof.cli.export import figures
 from heatproof.drawing.latex import Cell, Tabular, escape, render, unbeaten
 from heatproof.drawing.methods import looks
@@ -25,7 +24,7 @@ from heatproof.runs import tables
 from heatproof.runs.directory import write_part
 from heatproof.runs.manifest import write_manifest
 from heatproof.runs.run import Run
-from support import synthetic
+from support import row_statistics, synthetic
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
 
@@ -177,7 +176,7 @@ def test_numbers_are_those_of_the_summary(run: Run, written: list[Path]) -> None
 
 def test_bold_is_by_significance_and_never_for_a_control(run: Run, written: list[Path]) -> None:
     rows = run.table()
-    tests = statistics.paired_tests(
+    tests = row_statistics.paired_tests(
         rows[(rows.model == "net") & (rows.evaluation == "stability")], "fass"
     )
     pair = {frozenset((r.a, r.b)): r.significant for r in tests.itertuples()}

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import Finding, axis_results
 from heatproof.report.findings import findings
+from heatproof.results.findings import Finding
 from heatproof.runs.manifest import Manifest
+from heatproof.runs.results import axis_results
 from support import synthetic
 from support.made_up_findings import (
     D4,

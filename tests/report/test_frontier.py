@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import AxisResult, axis_results
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.methods import colour_of, looks
 from heatproof.drawing.pictures import Album
@@ -28,7 +27,9 @@ from heatproof.report.frontier import (
 )
 from heatproof.report.page_parts import part_of
 from heatproof.report.sections import sections_of
-from heatproof.statistics import ranking
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.ranking import ranking
+from heatproof.runs.results import axis_results
 from support import synthetic
 from support.faithfulness import axis_of, made_up
 from support.manifests import manifest_of
@@ -64,7 +65,7 @@ def test_dominance_by_brute_force(seed: int) -> None:
 def test_points_are_the_two_rankings() -> None:
     held, true = stability(), faithfulness()
     points = frontier_points(held, true, ZERO).set_index("explainer")
-    scores = ranking([held.cube], "fass").set_index("explainer")
+    scores = ranking([held.arrays], "fass").set_index("explainer")
     table = made_up()
     road = (
         table[(table.measure == "road") & (table.condition == "zero")]
@@ -183,10 +184,11 @@ def test_nothing_to_compare() -> None:
     )
     gone = faithfulness()
     assert (
-        frontier(stability(), replace(gone, cube=replace(gone.cube, values={}, asked={}))) is None
+        frontier(stability(), replace(gone, arrays=replace(gone.arrays, values={}, has_rows={})))
+        is None
     )
-    nan = {m: np.full_like(v, np.nan) for m, v in gone.cube.values.items()}
-    assert frontier(stability(), replace(gone, cube=replace(gone.cube, values=nan))) is None
+    nan = {m: np.full_like(v, np.nan) for m, v in gone.arrays.values.items()}
+    assert frontier(stability(), replace(gone, arrays=replace(gone.arrays, values=nan))) is None
     assert frontier(gone, gone) is None and list(frontier_findings(gone, gone)) == []
     own = judged_of(rows_of([(e, "depth", "x", 1.0, [0.5, 0.6]) for e in STABLE], "mine"))
     assert frontier(stability(), own) is None, "nobody knows which direction is good"
@@ -238,7 +240,7 @@ def test_any_two_axes_have_a_chart() -> None:
     third = replace(
         held,
         axis=replace(held.axis, name="depth", title="Depth"),
-        cube=replace(held.cube, evaluation="depth"),
+        arrays=replace(held.arrays, evaluation="depth"),
     )
     (chart,), others = frontier_components([held, true, third])
     title = chart.title.lower()

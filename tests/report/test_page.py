@@ -14,8 +14,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from heatproof.axes import AxisResult, axis_results
-from heatproof.axes.contract import components_of
 from heatproof.axes.stability.report import lead
 from heatproof.axes.tiles import tiles_of, worst_pair_tiles
 from heatproof.drawing.charts import Chart
@@ -34,9 +32,11 @@ from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
 from heatproof.report.sections import number_rows
 from heatproof.report.terminal import text_summary
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import components_of
+from heatproof.results.score_estimates import pair_scores
 from heatproof.runs.engine import gallery_ids
-from heatproof.statistics.calibration import pair_scores
-from heatproof.statistics.cubes import arrange
+from heatproof.runs.results import arrays_of_run, axis_results
 from support import synthetic
 from support.manifests import manifest_of
 from support.pages import NASTY, Page, is_sound, marks
@@ -237,8 +237,8 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
         amount in words
         for (_, words), amount in zip(found.columns[1:4], ("15", "20", "50"), strict=True)
     )
-    every = pair_scores(judged.cube.conditions_of("fass"), "fass")
-    methods = [i for i, e in enumerate(judged.cube.explainers) if e not in judged.cube.controls]
+    every = pair_scores(judged.arrays.for_measure("fass"), "fass")
+    methods = [i for i, e in enumerate(judged.arrays.explainers) if e not in judged.arrays.controls]
     means = np.nanmean(every[methods], (0, 1))
     far = np.abs(means - np.median(means))
     assert found.samples == [
@@ -262,23 +262,25 @@ def test_the_sheet_opens_at_the_median_and_tells_flipped_pairs_and_scores() -> N
 
 def test_the_worst_pair_of_each_method_is_shown() -> None:
     table = synthetic.table({"a": 0.5, "random": 0.0}, SHORT, samples=30, flip=0.0)
-    (cube,) = arrange(table)
-    cube = cube.conditions_of("fass")
-    scores = pair_scores(cube, "fass")[0]
+    (arrays,) = arrays_of_run(table)
+    arrays = arrays.for_measure("fass")
+    scores = pair_scores(arrays, "fass")[0]
     c, s = np.unravel_index(np.nanargmin(scores), scores.shape)
     image, values = np.zeros((8, 8, 3), np.uint8), np.eye(8, dtype=np.float32)
     gallery = []
     for i, j in ((c, s), (1 - c, (s + 1) % 30)):
         place = ("photos", "mobilenet", "a")
         gallery.append(
-            GalleryItem(*place, "clean", 0.0, cube.samples[j], image, values, "stability")
+            GalleryItem(*place, "clean", 0.0, arrays.samples[j], image, values, "stability")
         )
         gallery.append(
-            GalleryItem(*place, *cube.conditions[i], cube.samples[j], image, -values, "stability")
+            GalleryItem(
+                *place, *arrays.conditions[i], arrays.samples[j], image, -values, "stability"
+            )
         )
     before, after = worst_pair_tiles(synthetic.judged_of(table, gallery[::-1]))
     assert before.item.condition == "clean" and before.item.explainer == "a", "no controls"
-    assert (after.item.sample, after.item.condition) == (cube.samples[s], cube.conditions[c][0])
+    assert (after.item.sample, after.item.condition) == (arrays.samples[s], arrays.conditions[c][0])
     assert after.score == pytest.approx(np.nanmin(scores), abs=1e-6)
 
 
@@ -583,7 +585,7 @@ def test_charts_show_the_numbers_of_the_ranking() -> None:
     np.testing.assert_allclose(
         overall[["value", "low", "high"]], found.ranking[["score", "low", "high"]], atol=1e-5
     )
-    conditions = found.cube.conditions_of("fass").conditions
+    conditions = found.arrays.for_measure("fass").conditions
     for plot, (condition, level) in zip(plots[1:], conditions, strict=True):
         own = cells[(cells["condition"] == condition) & (cells["level"] == level)]
         own = own.set_index("explainer").loc[found.ranking["explainer"]]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heatproof.axes import axis_results
 from heatproof.report.page import build_report
+from heatproof.runs.results import axis_results
 from support import synthetic
 
 READING = Path(__file__).parents[2] / "docs" / "reading.md"

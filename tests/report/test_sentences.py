@@ -12,10 +12,8 @@ import pytest
 
 import heatproof
 from heatproof import Stability
-from heatproof import statistics as st
-from heatproof.axes import BY_NAME, axis_results
+from heatproof.axes import BY_NAME
 from heatproof.axes.certificate.smoothing_report import FURTHER
-from heatproof.axes.contract import AxisResult, components_of
 from heatproof.axes.faithfulness.report import lead as faithful_lead
 from heatproof.axes.stability.report import findings, lead
 from heatproof.axes.symmetry.words import lead as symmetry_lead
@@ -25,7 +23,11 @@ from heatproof.drawing.prose import above, ahead_of, at_least, digits_of, number
 from heatproof.report.comparison.common import Common, Evaluated, Side
 from heatproof.report.comparison.compare import Comparison
 from heatproof.report.comparison.pairs import paired_differences
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import components_of
+from heatproof.runs.results import axis_results
 from heatproof.runs.tables import REFERENCES
+from support import row_statistics as st
 from support import synthetic
 from support.manifests import manifest_of
 from support.small import model, pictures

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heatproof.axes import AxisResult, axis_results
 from heatproof.evaluation import Measure
 from heatproof.report.findings import findings
 from heatproof.report.proof_sheet import Column, ProofSheet, proof_sheets
 from heatproof.report.story import tail_colour
 from heatproof.report.terminal import styled_summary
+from heatproof.results.axis_result import AxisResult
+from heatproof.runs.results import axis_results
 from support import synthetic
 from support.manifests import manifest_of
 
@@ -86,7 +87,7 @@ def near(mean: float, n: int = 30, seed: int = 0) -> np.ndarray:
 
 def greens(result: AxisResult) -> list[str]:
     """The green lines of the terminal."""
-    samples = synthetic.samples(len(result.cube.samples), unreadable=0)
+    samples = synthetic.samples(len(result.sample_ids), unreadable=0)
     lines = styled_summary([result], samples, manifest_of())
     return [line for line, style in lines if style == "green"]
 
@@ -108,7 +109,7 @@ CLAIMS = {"dominated-method", "not-above-chance", "near-chance", "control-not-be
 @pytest.mark.parametrize("case", NOTHING_DECIDED)
 def test_no_sentence_mark_colour_or_finding_claims_what_was_not_shown(case: str) -> None:
     result = result_of(NOTHING_DECIDED[case])
-    n = len(result.cube.samples)
+    n = len(result.sample_ids)
     (proof,) = proof_sheets([result], synthetic.samples(n, unreadable=0))
     told = " ".join([proof.sentence, *result.decided(), *(text for text, _ in proof.chips)])
     assert result.axis.best not in told and "clear winner" not in told.replace("no clear", "")

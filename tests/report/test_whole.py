@@ -16,8 +16,6 @@ import pytest
 from PIL import Image
 
 import heatproof
-from heatproof.axes import axis_results
-from heatproof.axes.contract import findings_of
 from heatproof.axes.material import Material
 from heatproof.drawing.pieces import Item
 from heatproof.report import comparison as room
@@ -27,8 +25,10 @@ from heatproof.report.proof_sheet import proof_sheets
 from heatproof.report.show import overview
 from heatproof.report.story import story
 from heatproof.report.terminal import styled_summary
+from heatproof.results.reports import findings_of
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest
+from heatproof.runs.results import axis_results
 from heatproof.runs.run import Run
 from support.pages import Page
 from support.whole import BASE, MOVED

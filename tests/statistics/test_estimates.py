@@ -14,22 +14,23 @@ import torch
 from scipy import stats
 
 import heatproof
-from heatproof import statistics as st
 from heatproof.data import open_data
 from heatproof.maps.chance import profile_of
 from heatproof.maps.similarity import compare_all, composite, spearman
-from heatproof.statistics.estimates import calibrated, chance_column, column, estimates, of_means
+from heatproof.results.arrays import ScoreArrays, rows_to_arrays
+from heatproof.results.score_estimates import chance_estimates, raw_estimates, score_estimates
+from heatproof.runs.results import arrays_of_run
+from heatproof.statistics.estimates import calibrated, of_means
 from heatproof.statistics.power import power_sentence, smallest_difference
+from support import row_statistics as st
 from support import synthetic
 from support.small import model, pictures
 
 UNIT = (0.0, 1.0)
 
 
-def one_study(
-    seed: int = 0, n: int = 20, r: int = 6
-) -> tuple[st.cubes.Cube, np.ndarray, np.ndarray]:
-    """A cube of one explainer, its scores (n,) and the scores (r, n) against its first r samples."""
+def one_study(seed: int = 0, n: int = 20, r: int = 6) -> tuple[ScoreArrays, np.ndarray, np.ndarray]:
+    """The arrays of one explainer, its scores (n,) and the scores (r, n) against its first r samples."""
     generator = np.random.default_rng(seed)
     scores, pairs = (
         generator.uniform(0.5, 0.9, n),
@@ -38,18 +39,18 @@ def one_study(
     pairs[np.arange(r), np.arange(r)] = np.nan
     level = np.nanmean(pairs, 0)
     entries = [("e", "fass", "jpeg", 1.0, scores, level)]
-    (cube,) = st.arrange(synthetic.rows_of(entries, "stability"))
+    (arrays,) = rows_to_arrays(synthetic.rows_of(entries, "stability"))
     parts = {
-        "references": tuple(cube.samples[:r]),
+        "references": tuple(arrays.samples[:r]),
         "by_reference": {"fass": np.nanmean(pairs - level, 1)[None, None]},
         "spans": {"fass": UNIT},
     }
-    return st.cubes.Cube(**{**cube.__dict__, **parts}), scores, pairs
+    return ScoreArrays(**{**arrays.__dict__, **parts}), scores, pairs
 
 
 def test_parts_of_a_calibrated_score_are_its_derivatives() -> None:
     """Weight one sample a little more, as a sample and as a reference, and see where the score goes."""
-    cube, scores, pairs = one_study()
+    arrays, scores, pairs = one_study()
     n, r = len(scores), len(pairs)
 
     def score(sample_weights: np.ndarray, reference_weights: np.ndarray) -> float:
@@ -58,21 +59,23 @@ def test_parts_of_a_calibrated_score_are_its_derivatives() -> None:
         m, c = np.average(scores, weights=sample_weights), np.average(level, weights=sample_weights)
         return float((m - c) / (1 - c))
 
-    found = calibrated(column(cube, "fass"), chance_column(cube, "fass"))[0, 0]
+    found = calibrated(raw_estimates(arrays, "fass"), chance_estimates(arrays, "fass"))[0, 0]
     assert found.value == pytest.approx(score(np.ones(n), np.ones(r)))
     step = 1e-5
     for i in range(n):
         more = np.ones(n)
         more[i] += step
         moved = (score(more, np.ones(r)) - score(np.ones(n), np.ones(r))) / step
-        assert found.parts[i] / np.sqrt(n / (n - 1)) == pytest.approx(moved, abs=2e-4)
+        assert found.sample_parts[i] / np.sqrt(n / (n - 1)) == pytest.approx(moved, abs=2e-4)
     for i in range(r):
         more = np.ones(r)
         more[i] += step
         moved = (score(np.ones(n), more) - score(np.ones(n), np.ones(r))) / step
-        assert found.drawn[i] / np.sqrt(r / (r - 1)) == pytest.approx(moved, rel=0.1, abs=1e-3)
-    assert found.places.tolist() == list(range(r)) and 0 < found.share_of_references < 1
-    without = calibrated(column(cube, "fass"), of_means(cube.chance["fass"]))[0, 0]
+        assert found.reference_parts[i] / np.sqrt(r / (r - 1)) == pytest.approx(
+            moved, rel=0.1, abs=1e-3
+        )
+    assert found.reference_index.tolist() == list(range(r)) and 0 < found.share_of_references < 1
+    without = calibrated(raw_estimates(arrays, "fass"), of_means(arrays.chance["fass"]))[0, 0]
     wide, narrow = (float(np.ptp(each.interval())) for each in (found, without))
     assert wide > narrow
 
@@ -144,8 +147,7 @@ def test_what_references_add_does_not_depend_on_shards(
         for n in (3, 12)
     ]
     first, second = (
-        heatproof.axes.arrange(run.compact(), run.manifest, references=run.references())[0]
-        for run in runs
+        arrays_of_run(run.compact(), run.manifest, references=run.references())[0] for run in runs
     )
     known = {m for m in first.chance if not m.startswith("model_")}
     headlines = {"dependence", "class_dependence"} & set(
@@ -165,16 +167,16 @@ def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: 
     """Against other references: the mean moves by the parts of those that leave and come, to first order."""
     asked = {"d": {"dependence": {"draws": 2, "k": 50, "classes": 0, "noise_floor": False}}}
     run = heatproof.evaluate(model(), pictures(10)[0], "saliency", asked, tmp_path, references=10)
-    (cube,) = heatproof.axes.arrange(run.compact(), run.manifest, references=run.references())
+    (arrays,) = arrays_of_run(run.compact(), run.manifest, references=run.references())
     maps = heatproof.Saliency()(
         model(), open_data(pictures(10)[0]).load(range(10)).batch, targets(run), seed=0
     )
     own = profile_of(maps, "image", 50)
     pairs = composite(compare_all(own, own)).numpy()
     np.fill_diagonal(pairs, np.nan)
-    order = [cube.samples.index(name) for name in cube.references]
-    at = cube.conditions.index(("weights", 0.0))
-    gone = 1 - cube.values["similarity"][0, at]
+    order = [arrays.samples.index(name) for name in arrays.references]
+    at = arrays.conditions.index(("weights", 0.0))
+    gone = 1 - arrays.values["similarity"][0, at]
 
     def mean(weights: np.ndarray) -> float:
         there = np.isfinite(pairs) * weights[:, None]
@@ -188,7 +190,7 @@ def test_what_a_reference_adds_to_dependence_is_the_slope_of_the_mean(tmp_path: 
         / step
     )
     # The mean over the nine samples that each reference was compared with, and a tenth of it for the mean of ten.
-    found = cube.by_reference["dependence"][0, at] / 10
+    found = arrays.by_reference["dependence"][0, at] / 10
     np.testing.assert_allclose(found, slopes[order], atol=0.03 * np.abs(slopes).max())
 
 
@@ -224,9 +226,9 @@ def test_more_samples_separate_smaller_differences() -> None:
 
 
 def test_estimates_of_some_samples_are_those_of_a_smaller_table() -> None:
-    cube, scores, _ = one_study()
+    arrays, scores, _ = one_study()
     keep = np.arange(len(scores)) % 2 == 0
-    found = estimates(cube, "fass", "raw", keep)[0, 0]
+    found = score_estimates(arrays, "fass", calibrate=False, use=keep)[0, 0]
     assert found.value == pytest.approx(scores[keep].mean()) and found.n == keep.sum()
 
 
@@ -236,10 +238,12 @@ def test_a_rank_is_no_surer_than_the_tests_from_four_samples_on() -> None:
         rows = synthetic.table(
             {"a": 0.55, "b": 0.5, "c": 0.45, "d": 0.1}, samples=n, flip=0.0, undefined=0.0
         )
-        cubes = [replace(cube, spans={"fass": (0.0, 1.0)}) for cube in st.arrange(rows)]
+        every_arrays = [
+            replace(arrays, spans={"fass": (0.0, 1.0)}) for arrays in rows_to_arrays(rows)
+        ]
         found, tests = (
-            st.ranking(cubes, "fass").set_index("explainer"),
-            st.paired_tests(cubes, "fass"),
+            st.ranking(every_arrays, "fass").set_index("explainer"),
+            st.paired_tests(every_arrays, "fass"),
         )
         for name, r in found.iterrows():
             shown = tests[tests["significant"]]
@@ -268,16 +272,16 @@ def test_what_rounding_left_is_no_difference() -> None:
 
 
 def test_a_reference_adds_what_it_lies_above_the_others() -> None:
-    cube, _, _ = one_study(n=5, r=3)
+    arrays, _, _ = one_study(n=5, r=3)
     means = np.array([0.1, 0.4, 0.2])
-    cube = replace(
-        cube,
-        references=(cube.samples[1], cube.samples[3], "elsewhere"),
+    arrays = replace(
+        arrays,
+        references=(arrays.samples[1], arrays.samples[3], "elsewhere"),
         by_reference={"fass": means[None, None]},
     )
-    found = chance_column(cube, "fass")
-    np.testing.assert_allclose(found.drawn[0, 0], (means - means.mean()) / np.sqrt(6))
-    assert found.places.tolist() == [1, 3, -1]
+    found = chance_estimates(arrays, "fass")
+    np.testing.assert_allclose(found.reference_parts[0, 0], (means - means.mean()) / np.sqrt(6))
+    assert found.reference_index.tolist() == [1, 3, -1]
 
 
 def test_two_methods_are_enough_to_separate_something():

@@ -80,7 +80,7 @@ def test_scores_that_happen_to_be_0_or_1_are_no_rate_unless_declared() -> None:
 
 def test_rates_of_groups_are_means_like_any_other() -> None:
     found = of_means(np.tile([1.0, 1.0, 0.0, 1.0], 8), UNIT, np.repeat(np.arange(16), 2), rate=True)
-    assert not found.rate and found.bound(0.95, lower=True)[1] == STUDENT
+    assert not found.is_rate and found.bound(0.95, lower=True)[1] == STUDENT
 
 
 @pytest.mark.parametrize("rate", [False, True])
@@ -132,7 +132,9 @@ def test_references_do_not_count_as_samples(n: int) -> None:
     generator = np.random.default_rng(0)
     places = np.array([0, 1, -1, -1, -1])
     scores: Estimate = replace(
-        of_means(generator.random(n), UNIT), drawn=generator.normal(0, 0.02, 5), places=places
+        of_means(generator.random(n), UNIT),
+        reference_parts=generator.normal(0, 0.02, 5),
+        reference_index=places,
     )
     low, high = scores.interval()
     assert scores.n == n and np.isfinite([low, high]).all() == (n >= FEWEST)

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof import statistics as st
 from heatproof.evaluation import Measure
+from heatproof.results.arrays import rows_to_arrays
 from heatproof.statistics.two_way import two_way_mean
+from support import row_statistics as st
 from support import synthetic
 
 CHANGE = Measure("change", "Change", "", "higher", "headline", networks=True)
@@ -33,8 +34,8 @@ def scores(n: int = 20, k: int = 5, spread: float = 0.1, seed: int = 0) -> np.nd
 
 
 def interval(table: pd.DataFrame) -> tuple[float, float]:
-    (cube,) = st.arrange(table, {"dependence": [CHANGE]})
-    row = st.ranking([cube], "change").iloc[0]
+    (arrays,) = rows_to_arrays(table, {"dependence": [CHANGE]})
+    row = st.ranking([arrays], "change").iloc[0]
     return row["low"], row["high"]
 
 
@@ -58,8 +59,8 @@ def test_one_network_gives_no_interval_and_the_reason_is_not_the_samples() -> No
     table = rows(scores(k=1))
     low, high = interval(table)
     assert np.isnan(low) and np.isnan(high)
-    (cube,) = st.arrange(table, {"dependence": [CHANGE]})
-    assert "network" in st.summary([cube])["no_interval"].item()
+    (arrays,) = rows_to_arrays(table, {"dependence": [CHANGE]})
+    assert "network" in st.summary([arrays])["no_interval"].item()
 
 
 def test_missing_networks_of_some_samples_are_allowed() -> None:
@@ -74,6 +75,6 @@ def test_methods_are_compared_on_the_same_networks() -> None:
     shared = scores(spread=0.3, seed=1)
     other = shared - 0.05 + np.random.default_rng(2).normal(0, 0.01, shared.shape)
     table = pd.concat([rows(shared), rows(other, "b")])
-    (cube,) = st.arrange(table, {"dependence": [CHANGE]})
-    test = st.paired_tests([cube], "change").iloc[0]
+    (arrays,) = rows_to_arrays(table, {"dependence": [CHANGE]})
+    test = st.paired_tests([arrays], "change").iloc[0]
     assert test["significant"] and test["difference"] == pytest.approx(0.05, abs=0.01)

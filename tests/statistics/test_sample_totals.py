@@ -89,7 +89,7 @@ def test_references_add_their_share_and_nothing_to_the_sum(elsewhere: int) -> No
 
     centred = by_reference - by_reference.mean(1, keepdims=True)
     levels: Estimate = replace(
-        of_means(chance), drawn=centred / np.sqrt(r * (r - 1)), places=places
+        of_means(chance), reference_parts=centred / np.sqrt(r * (r - 1)), reference_index=places
     )
     found = calibrated(of_means(score), levels)
     totals, shares = sample_totals(found, NAMES)

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from heatproof import statistics as st
 from heatproof.statistics import sign_flips
 from heatproof.statistics.estimates import of_means, sample_totals
 from heatproof.statistics.sign_flips import PairedTests, simultaneous_tests
+from support import row_statistics as st
 from support import synthetic
 
 

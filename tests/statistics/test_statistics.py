@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from heatproof import axes
-from heatproof import statistics as st
 from heatproof.evaluation import STATUS, Measure
 from heatproof.maps.similarity import COMPONENTS
+from heatproof.results.arrays import rows_to_arrays
+from heatproof.runs.results import arrays_of_run
 from heatproof.statistics import bootstrap as resampling
+from heatproof.statistics.intervals import rate_interval
+from support import row_statistics as st
 from support import synthetic
 
 
@@ -29,17 +31,17 @@ def shuffled(table: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (3, 11), (499, 500), (1, 1), (120, 5000)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_exact_shares_are_scipys(k: int, n: int, level: float) -> None:
+def test_rate_intervals_are_scipys(k: int, n: int, level: float) -> None:
     wanted = stats.binomtest(k, n).proportion_ci(level, method="exact")
-    assert st.exact_share(k, n, level) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+    assert rate_interval(k, n, level) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
 
 
 def test_a_share_without_trials_is_undefined() -> None:
-    assert np.isnan(st.exact_share(0, 0)).all()
+    assert np.isnan(rate_interval(0, 0)).all()
 
 
 def test_retention_counts_rows(table: pd.DataFrame) -> None:
-    found = st.retention(axes.arrange(table)).set_index(["explainer", "condition"])
+    found = st.retention(arrays_of_run(table)).set_index(["explainer", "condition"])
     fass = table[table["measure"] == "fass"]
     assert len(found) == len(synthetic.QUALITY) * len(synthetic.CONDITIONS)
     for key, rows in fass.groupby(["explainer", "condition"]):
@@ -50,7 +52,7 @@ def test_retention_counts_rows(table: pd.DataFrame) -> None:
             counts.get(s, 0) for s in STATUS
         ]
         assert row["retention"] == row["retained"] / len(rows)
-        assert (row["retention_low"], row["retention_high"]) == st.exact_share(
+        assert (row["retention_low"], row["retention_high"]) == rate_interval(
             row["retained"], len(rows)
         )
 
@@ -82,8 +84,8 @@ def test_summary_means_are_those_of_the_rows(table: pd.DataFrame, shuffled: pd.D
 
 def test_the_noise_floor_stands_beside_the_scores_of_its_measure(table: pd.DataFrame) -> None:
     declared = [Measure("ssim", "SSIM", "", "higher", "component", noise_floor="noise_floor_ssim")]
-    (cube,) = st.arrange(table, {"stability": declared})
-    found = st.summary([cube])
+    (arrays,) = rows_to_arrays(table, {"stability": declared})
+    found = st.summary([arrays])
     floor = table[table["measure"] == "noise_floor_ssim"]["value"].mean()
     ssim = found[found["measure"] == "ssim"].set_index("explainer")["noise_floor"]
     assert ssim["lime"].to_numpy() == pytest.approx(floor)
@@ -119,7 +121,7 @@ def test_below_eight_samples_no_table_has_an_interval(samples: int) -> None:
 
 def test_nothing_retained_is_nan_and_flagged() -> None:
     none = synthetic.table(flip=1.1)
-    found = st.summary(axes.arrange(none[~none["measure"].str.startswith("noise_floor")]))
+    found = st.summary(arrays_of_run(none[~none["measure"].str.startswith("noise_floor")]))
     assert (
         found["mean"].isna().all()
         and (found["retained"] == 0).all()
@@ -197,7 +199,7 @@ def test_paired_tests_use_what_both_retain() -> None:
         index=["sample", "condition"], columns=["explainer", "measure"], values="value"
     )
     apart = (wide["a"]["fass"] - wide["b"]["fass"]).dropna().unstack("condition")
-    row = st.paired_tests(pair, "fass", form="raw").iloc[0]
+    row = st.paired_tests(pair, "fass", calibrate=False).iloc[0]
     assert row["n"] == len(apart)
     assert row["difference"] == pytest.approx(apart.mean().mean())
     assert row["score_a"] - row["score_b"] == pytest.approx(row["difference"])
@@ -217,12 +219,11 @@ def test_family_of_tests_is_one_dataset_and_model(table: pd.DataFrame) -> None:
     assert len(together) == 2 * len(alone)
 
 
-@pytest.mark.parametrize("form", ["raw", "best"])
-def test_component_disagreement_by_brute_force(table: pd.DataFrame, form: st.Form) -> None:
+def test_component_disagreement_by_brute_force(table: pd.DataFrame) -> None:
     tight = synthetic.table({"a": 0.3, "b": 0.3, "c": 0.31, "d": 0.5}, flip=0.1, seed=9)
-    found = st.disagreement(tight, COMPONENTS, form).iloc[0]
+    found = st.disagreement(tight, COMPONENTS).iloc[0]
     by = st.summary(tight)
-    by["score"] = by["mean"] if form == "raw" else by["calibrated"]
+    by["score"] = by["calibrated"]
     wide = by.pivot(index=["condition", "level"], columns=["measure", "explainer"], values="score")
     orders = []
     for a, b in itertools.combinations("abcd", 2):
@@ -249,7 +250,7 @@ def test_categorical_columns_and_cubes_give_the_same(table: pd.DataFrame) -> Non
     categorical = table.astype({column: "category" for column in text})
     plain = st.summary(table)
     pd.testing.assert_frame_equal(st.summary(categorical), plain)
-    pd.testing.assert_frame_equal(st.summary(st.arrange(table)), plain)
+    pd.testing.assert_frame_equal(st.summary(rows_to_arrays(table)), plain)
 
 
 def test_results_do_not_touch_the_global_generator(table: pd.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""Tables of a run as cubes, their groups, defaults and edges, ranks and the bootstrap against brute force."""
+"""Tables of a run as arrays, their groups, defaults and edges, ranks and the bootstrap against brute force."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof import statistics as st
 from heatproof.evaluation import Measure
-from heatproof.statistics import bootstrap, cubes, pairs, ranks
+from heatproof.results import comparisons
+from heatproof.results.arrays import (
+    ConditionSettings,
+    ScoreArrays,
+    groups_of,
+    numbered,
+    rows_to_arrays,
+)
+from heatproof.statistics import bootstrap, ranks
+from heatproof.statistics.intervals import rate_interval
+from support import row_statistics as st
 
 DEPTH = Measure("depth", "Depth", "", "higher", "headline", (0.0, 1.0), noise_floor="floor")
 WIDTH = Measure("width", "Width", "", "higher", "headline")
@@ -96,33 +105,33 @@ def run() -> pd.DataFrame:
     return rows_of_a_run()
 
 
-def arranged(table: pd.DataFrame, *measures: Measure) -> list[cubes.Cube]:
-    return cubes.arrange(table, {"calm": measures or (DEPTH, WIDTH, FLOOR)})
+def arranged(table: pd.DataFrame, *measures: Measure) -> list[ScoreArrays]:
+    return rows_to_arrays(table, {"calm": measures or (DEPTH, WIDTH, FLOOR)})
 
 
-def known(cube: cubes.Cube) -> cubes.Cube:
+def known(arrays: ScoreArrays) -> ScoreArrays:
     """With what a run knows besides the table."""
     groups = np.array([0, 0, 1, 2, 3, 4, 5, 6, 6])
-    return replace(cube, groups=groups) if cube.dataset == "one" else cube
+    return replace(arrays, groups=groups) if arrays.dataset == "one" else arrays
 
 
-def assert_equal_cubes(one: cubes.Cube, other: cubes.Cube) -> None:
-    for field in fields(cubes.Cube):
+def assert_equal_arrays(one: ScoreArrays, other: ScoreArrays) -> None:
+    for field in fields(ScoreArrays):
         found, expected = getattr(one, field.name), getattr(other, field.name)
         if isinstance(expected, pd.DataFrame):
             found, expected = found.to_dict("list"), expected.to_dict("list")
         np.testing.assert_equal(found, expected)
 
 
-def test_a_cube_holds_the_values_of_the_table(run: pd.DataFrame) -> None:
+def test_arrays_hold_the_values_of_the_table(run: pd.DataFrame) -> None:
     made = arranged(run, WIDTH, DEPTH, FLOOR)
-    assert [cube.dataset for cube in made] == ["one", "two"]
+    assert [arrays.dataset for arrays in made] == ["one", "two"]
     chosen = run[
         (run["explainer"] == "lime") & (run["condition"] == "turn") & (run["level"] == 5.0)
     ]
-    for cube in made:
-        own = chosen[chosen["dataset"] == cube.dataset]
-        part = cube.select(["lime"], [("turn", 5.0)], ["depth"])
+    for arrays in made:
+        own = chosen[chosen["dataset"] == arrays.dataset]
+        part = arrays.select(["lime"], [("turn", 5.0)], ["depth"])
         values = own[own["measure"] == "depth"].set_index("sample")["value"]
         np.testing.assert_array_equal(
             part.values["depth"].squeeze(), values.reindex(list(part.samples)).to_numpy()
@@ -133,37 +142,37 @@ def test_the_status_of_a_pair_is_that_of_its_headline(run: pd.DataFrame) -> None
     few = run[run["sample"].isin(["s0", "s3", "s5"])].copy()
     lost = (few["sample"] == "s5") & (few["measure"] == "depth")
     few.loc[lost, ["value", "status"]] = [np.nan, "undefined"]
-    (by_depth,), (by_last,) = arranged(few, DEPTH, FLOOR)[:1], cubes.arrange(few)[:1]
+    (by_depth,), (by_last,) = arranged(few, DEPTH, FLOOR)[:1], rows_to_arrays(few)[:1]
     turn = by_depth.conditions.index(("turn", 5.0))
     assert by_depth.status[0, turn].tolist() == [0, 0, 2]
     assert by_last.status[0, turn].tolist() == [0, 0, 1]
 
 
 def test_a_diagnostic_decides_about_no_pair(run: pd.DataFrame) -> None:
-    cube = arranged(run)[0]
-    redraw = cube.conditions.index(("redraw", 0.0))
-    assert (cube.status[:, redraw] == -1).all()
-    assert set(st.retention([cube])["condition"]) == {"turn", "noise"}
+    arrays = arranged(run)[0]
+    redraw = arrays.conditions.index(("redraw", 0.0))
+    assert (arrays.status[:, redraw] == -1).all()
+    assert set(st.retention([arrays])["condition"]) == {"turn", "noise"}
 
 
 def test_the_conditions_of_a_measure_are_those_it_has_rows_of(run: pd.DataFrame) -> None:
-    cube = arranged(run)[0]
-    assert {name for name, _ in cube.conditions_of("depth").conditions} == {"turn", "noise"}
-    assert cube.conditions_of("floor").conditions == [("redraw", 0.0)]
-    floor = cube.noise_floor("depth")
-    assert floor is not None and np.isfinite(floor[cube.explainers.index("lime")]).any()
-    assert cube.noise_floor("width") is None
+    arrays = arranged(run)[0]
+    assert {name for name, _ in arrays.for_measure("depth").conditions} == {"turn", "noise"}
+    assert arrays.for_measure("floor").conditions == [("redraw", 0.0)]
+    floor = arrays.noise_floor("depth")
+    assert floor is not None and np.isfinite(floor[arrays.explainers.index("lime")]).any()
+    assert arrays.noise_floor("width") is None
 
 
 def test_chance_stands_beside_the_value(run: pd.DataFrame) -> None:
-    cube = arranged(run)[0]
+    arrays = arranged(run)[0]
     own = run[(run["dataset"] == "one") & (run["measure"] == "depth") & (run["explainer"] == "cam")]
     own = own[(own["condition"] == "turn") & (own["level"] == 5.0)].set_index("sample")["chance"]
-    part = cube.select(["cam"], [("turn", 5.0)], ["depth"])
+    part = arrays.select(["cam"], [("turn", 5.0)], ["depth"])
     np.testing.assert_array_equal(
         part.chance["depth"].squeeze(), own.reindex(list(part.samples)).to_numpy()
     )
-    assert "floor" not in cube.chance and cube.is_calibrated("depth")
+    assert "floor" not in arrays.chance and arrays.is_calibrated("depth")
     beside = replace(DEPTH, chance="compare")
     assert not arranged(run, beside)[0].is_calibrated("depth")
 
@@ -172,62 +181,62 @@ def test_what_references_add_is_their_sum_by_the_number_compared(run: pd.DataFra
     references = references_of_a_run()
     twice = pd.concat([references, references])  # two shards
     for table in (references, twice):
-        cube, other = cubes.arrange(run, {"calm": (DEPTH, WIDTH, FLOOR)}, table)
-        assert cube.references == ("other", "s0", "s3", "s8") and not other.references
-        e, c = cube.explainers.index("lime"), cube.conditions.index(("turn", 5.0))
+        arrays, other = rows_to_arrays(run, {"calm": (DEPTH, WIDTH, FLOOR)}, table)
+        assert arrays.references == ("other", "s0", "s3", "s8") and not other.references
+        e, c = arrays.explainers.index("lime"), arrays.conditions.index(("turn", 5.0))
         own = references[(references["explainer"] == "lime") & (references["measure"] == "depth")]
-        wanted = own.set_index("reference")["sum"].loc[list(cube.references)] / 9
-        np.testing.assert_allclose(cube.by_reference["depth"][e, c], wanted)
+        wanted = own.set_index("reference")["sum"].loc[list(arrays.references)] / 9
+        np.testing.assert_allclose(arrays.by_reference["depth"][e, c], wanted)
 
 
 def test_a_measure_has_the_span_that_it_declares(run: pd.DataFrame) -> None:
-    cube = arranged(run)[0]
-    assert cube.span("depth") == (0.0, 1.0) and cube.span("width") is None
-    assert cubes.arrange(run)[0].span("depth") is None
-    assert cube.made_of("turn") == cubes.Makeup("by turn", "", 0.1)
+    arrays = arranged(run)[0]
+    assert arrays.span("depth") == (0.0, 1.0) and arrays.span("width") is None
+    assert rows_to_arrays(run)[0].span("depth") is None
+    assert arrays.settings_of("turn") == ConditionSettings("by turn", "", 0.1)
 
 
-def test_categorical_columns_give_the_same_cubes(run: pd.DataFrame) -> None:
+def test_categorical_columns_give_the_same_arrays(run: pd.DataFrame) -> None:
     names = ("dataset", "explainer", "condition", "measure", "sample")
     categories = run.astype(dict.fromkeys(names, "category"))
-    pairs_of_cubes = zip(
+    pairs_of_arrays = zip(
         arranged(run, WIDTH, DEPTH, FLOOR),
         arranged(categories, WIDTH, DEPTH, FLOOR),
         strict=True,
     )
-    for one, other in pairs_of_cubes:
-        assert_equal_cubes(one, other)
+    for one, other in pairs_of_arrays:
+        assert_equal_arrays(one, other)
 
 
-def test_rows_without_a_name_are_in_no_cube(run: pd.DataFrame) -> None:
+def test_rows_without_a_name_are_in_no_arrays(run: pd.DataFrame) -> None:
     few = run[run["sample"].isin(["s0", "s3"])].copy()
     few.loc[few["dataset"] == "two", "model"] = None
-    assert [cube.dataset for cube in cubes.arrange(few)] == ["one"]
-    assert cubes.arrange(few.iloc[:0]) == [] and cubes.arrange(()) == []
+    assert [arrays.dataset for arrays in rows_to_arrays(few)] == ["one"]
+    assert rows_to_arrays(few.iloc[:0]) == []
     column = pd.Series(["b", None, "a", "b"])
     for kind, by_name in itertools.product((object, "category"), (False, True)):
-        numbers, names = cubes.numbered(column.astype(kind), by_name)
+        numbers, names = numbered(column.astype(kind), by_name)
         assert names == (["a", "b"] if by_name else ["b", "a"])
         assert numbers.tolist() == ([1, -1, 0, 1] if by_name else [0, -1, 1, 0])
 
 
 def test_groups_by_the_samples_table(run: pd.DataFrame) -> None:
-    cube, other = cubes.arrange(run)
+    arrays, other = rows_to_arrays(run)
     frame = pd.DataFrame(
         {"dataset": "one", "sample": [f"s{i}" for i in range(9)], "group": list("pq") * 4 + [None]}
     )
-    assert cubes.groups_of(cube, frame).tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 2]
-    assert cubes.groups_of(other, frame) is None and cubes.groups_of(cube, None) is None
-    assert cubes.groups_of(cube, frame.drop(columns="group")) is None
-    assert cubes.groups_of(cube, frame.assign(group="")) is None
+    assert groups_of(arrays, frame).tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 2]
+    assert groups_of(other, frame) is None and groups_of(arrays, None) is None
+    assert groups_of(arrays, frame.drop(columns="group")) is None
+    assert groups_of(arrays, frame.assign(group="")) is None
 
 
 @pytest.fixture(scope="module")
-def made(run: pd.DataFrame) -> list[cubes.Cube]:
-    return [known(cube) for cube in arranged(run)]
+def made(run: pd.DataFrame) -> list[ScoreArrays]:
+    return [known(arrays) for arrays in arranged(run)]
 
 
-def test_an_empty_table_has_the_columns_of_a_full_one(made: list[cubes.Cube]) -> None:
+def test_an_empty_table_has_the_columns_of_a_full_one(made: list[ScoreArrays]) -> None:
     assert list(st.summary([])) == list(st.summary(made))
     assert list(st.retention([])) == list(st.retention(made))
     assert list(st.ranking([], "x")) == list(st.ranking(made, "depth"))
@@ -241,11 +250,13 @@ def test_an_empty_table_has_the_columns_of_a_full_one(made: list[cubes.Cube]) ->
 
 
 def test_defaults_of_levels_and_forms(run: pd.DataFrame) -> None:
-    made = [known(cube) for cube in arranged(run)][:1]
+    made = [known(arrays) for arrays in arranged(run)][:1]
     for ask in (st.retention, st.summary):
-        pd.testing.assert_frame_equal(ask(made), ask(made, 0.95))
+        pd.testing.assert_frame_equal(ask(made), ask(made, level=0.95))
     for ask in (st.ranking, st.paired_tests):
-        pd.testing.assert_frame_equal(ask(made, "depth"), ask(made, "depth", "best", 0.95))
+        pd.testing.assert_frame_equal(
+            ask(made, "depth"), ask(made, "depth", calibrate=True, level=0.95)
+        )
     pd.testing.assert_frame_equal(
         st.ranking(made, "depth"), st.ranking(made, "depth", better="higher")
     )
@@ -253,13 +264,13 @@ def test_defaults_of_levels_and_forms(run: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(st.ranking(made, "depth"), st.ranking(made, "depth", tests=tests))
     nothing = st.ranking(made, "depth", tests=tests.assign(significant=False))
     assert nothing["rank_low"].dropna().eq(1).all() and nothing["rank_high"].dropna().eq(3).all()
-    assert st.exact_share(3, 4) == st.exact_share(3, 4, 0.95)
+    assert rate_interval(3, 4) == rate_interval(3, 4, 0.95)
 
 
 def test_pairs_in_pieces_are_the_same(run: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [known(cube) for cube in arranged(run)]
+    made = [known(arrays) for arrays in arranged(run)]
     wanted = st.paired_tests(made, "depth")
-    monkeypatch.setattr(pairs, "SCORES_AT_ONCE", 1)
+    monkeypatch.setattr(comparisons, "SCORES_AT_ONCE", 1)
     pd.testing.assert_frame_equal(st.paired_tests(made, "depth"), wanted)
 
 

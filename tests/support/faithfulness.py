@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AxisResult, arrange
 from heatproof.axes.faithfulness import AXIS
+from heatproof.results.axis_result import AxisResult
 from heatproof.runs.manifest import Manifest
+from heatproof.runs.results import arrays_of_run
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
 
@@ -85,11 +86,11 @@ def axis_of(
     **more: Any,
 ) -> AxisResult:
     rows = table[table["evaluation"] == "faithfulness"]
-    (cube,) = arrange(rows)
-    samples = pd.DataFrame({"sample": cube.samples, "probability": 0.9})
+    (arrays,) = arrays_of_run(rows)
+    samples = pd.DataFrame({"sample": arrays.samples, "probability": 0.9})
     return AxisResult(
         AXIS,
-        cube,
+        arrays,
         rows,
         samples,
         more.get("gallery", []),

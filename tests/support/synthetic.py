@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AxisResult, axis_results
 from heatproof.evaluation import GalleryItem
+from heatproof.results.axis_result import AxisResult
 from heatproof.runs.manifest import FORMAT, Manifest
+from heatproof.runs.results import axis_results
 from heatproof.runs.tables import SCORES
 from support.manifests import manifest_of
 

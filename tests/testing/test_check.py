@@ -17,19 +17,20 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import heatproof
-from heatproof import axes, statistics
 from heatproof.cli.compare import check as check_command
 from heatproof.errors import UserError
 from heatproof.runs.directory import PartKey, RunDirectory
 from heatproof.runs.manifest import FORMAT, Manifest, write_manifest
+from heatproof.runs.results import arrays_of_run
 from heatproof.runs.tables import SAMPLES, SCORES
 from heatproof.statistics.bounds_of_means import bet_on_mean, bound_mean, samples_needed
 from heatproof.statistics.estimates import of_means
+from heatproof.statistics.intervals import rate_interval
 from heatproof.testing import assert_run_holds
 from heatproof.testing.check import Limits, check
 from heatproof.testing.output import lines
 from heatproof.testing.requirement import parse, read_requirements
-from support import synthetic
+from support import row_statistics, synthetic
 
 
 def run_of(root: Path, table: pd.DataFrame) -> heatproof.Run:
@@ -129,7 +130,7 @@ def test_the_numbers_are_those_of_the_report(run):
 
 
 def test_shares_are_counted_by_sample_and_exactly_where_that_is_possible(run):
-    kept = statistics.retention(axes.arrange(run.table()))
+    kept = row_statistics.retention(arrays_of_run(run.table()))
     kept = kept[kept.evaluation == "stability"]
     row = kept[(kept.explainer == "grad_cam") & (kept.condition == "jpeg")].iloc[0]
     found = one(run, "stability.retention{explainer=grad_cam, condition=jpeg} >= 0.1 @ 0.9")
@@ -148,10 +149,8 @@ def test_shares_are_counted_by_sample_and_exactly_where_that_is_possible(run):
     # Five conditions of 40 samples are not 200 independent trials.
     pooled = one(run, "stability.retention{explainer=grad_cam} >= 0.1 @ 0.975").seen
     share = kept[kept.explainer == "grad_cam"].retention.mean()
-    assert (
-        pooled.n == 40 and statistics.exact_share(round(share * 40), 40)[0] < pooled.bound < share
-    )
-    assert pooled.bound < statistics.exact_share(round(share * 200), 200)[0]
+    assert pooled.n == 40 and rate_interval(round(share * 40), 40)[0] < pooled.bound < share
+    assert pooled.bound < rate_interval(round(share * 200), 200)[0]
 
 
 def mixture(generator, shape):

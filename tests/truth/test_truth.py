@@ -196,9 +196,9 @@ def test_headlines_declare_what_the_page_of_validation_shows():
         marked = {
             m: {n for n in names if rows[axis.name, m][n].endswith(("?", "!"))} for m in known
         }
-        assert set(axis.unable) == {m for m in known if marked[m]}, axis.name
+        assert set(axis.blind_spots) == {m for m in known if marked[m]}, axis.name
         for (
             measure,
             corruptions,
-        ) in axis.unable.items():  # two axes of certificates declare what they share
+        ) in axis.blind_spots.items():  # two axes of certificates declare what they share
             assert set(corruptions) <= marked[measure], (axis.name, measure)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.pieces import Drawing, Skipped, about, subjects
+from heatproof.results.axis_result import AxisResult
 
 if TYPE_CHECKING:
     # The runs are built on the axes; they only lend them the type of a manifest.
@@ -64,13 +64,13 @@ def drawings(
     """
     if not charts:
         yield Skipped("", nothing)
-    cubes = [result.cube for result, _ in charts]
-    for (result, chart), subject in zip(charts, subjects(cubes), strict=True):
+    every_arrays = [result.arrays for result, _ in charts]
+    for (result, chart), subject in zip(charts, subjects(every_arrays), strict=True):
         if chart is None:
             yield Skipped(subject, missing)
             continue
-        has_several_charts = sum(cube is result.cube for cube in cubes) > 1
+        has_several_charts = sum(arrays is result.arrays for arrays in every_arrays) > 1
         chart_subject = chart.title.partition(": ")[2] if has_several_charts else ""
         name = ", ".join(filter(None, (subject, chart_subject)))
-        caption = f"{chart.title}: {about(result.cube)}. {chart.caption}".strip()
+        caption = f"{chart.title}: {about(result.arrays)}. {chart.caption}".strip()
         yield Drawing(name, caption, chart.every)

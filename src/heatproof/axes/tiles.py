@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.axes.contract import AxisResult
 from heatproof.drawing.charts import Panel, Tiles
 from heatproof.drawing.pictures import pair_card
 from heatproof.drawing.prose import number, records
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.report.components import Tile
-from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.calibration import pair_scores
-from heatproof.statistics.cubes import Array, Cube
+from heatproof.results.arrays import ScoreArrays
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.score_estimates import pair_scores
+from heatproof.statistics.arrays import Array, mean_of_finite
 
 MOST_CARDS = 12
 
@@ -27,15 +27,15 @@ def tiles_of(result: AxisResult) -> Tiles | None:
 
     Only axes whose record says in words what a condition did to an input (`Axis.pictured`) have some.
     """
-    pictured = result.axis.pictured
+    pictured = result.axis.describe_change
     explained = [item for item in result.gallery if item.explainer]
     perturbed = {item.sample for item in explained if item.condition != CLEAN[0]}
-    samples = perturbed & set(result.cube.samples)
+    samples = perturbed & set(result.sample_ids)
     if pictured is None or not samples or not result.headlines:
         return None
 
     measure = result.headlines[0].name
-    cube = result.cube.conditions_of(measure)
+    arrays = result.arrays.for_measure(measure)
     shown = {
         (item.explainer, (item.condition, item.level), item.sample): item
         for item in explained
@@ -43,16 +43,16 @@ def tiles_of(result: AxisResult) -> Tiles | None:
     }
     kept_conditions = {condition for _, condition, _ in shown}
     columns: list[tuple[Condition, str]] = [(CLEAN, "original")]
-    for condition in cube.conditions:
+    for condition in arrays.conditions:
         if condition in kept_conditions:
             columns.append((condition, pictured(*condition)))
 
-    all_scores = pair_scores(cube, measure)
-    order = _in_order(samples, cube, all_scores, explained)
-    position = {sample: i for i, sample in enumerate(cube.samples)}
+    all_scores = pair_scores(arrays, measure)
+    order = _in_order(samples, arrays, all_scores, explained)
+    position = {sample: i for i, sample in enumerate(arrays.samples)}
     scores: dict[tuple[str, Condition, str], tuple[float, str]] = {}
-    for e, explainer in enumerate(cube.explainers):
-        for c, condition in enumerate(cube.conditions):
+    for e, explainer in enumerate(arrays.explainers):
+        for c, condition in enumerate(arrays.conditions):
             if condition in kept_conditions:
                 for sample in order:
                     score = float(all_scores[e, c, position[sample]])
@@ -67,24 +67,24 @@ def tiles_of(result: AxisResult) -> Tiles | None:
 
 
 def _in_order(
-    samples: Collection[str], cube: Cube, scores: Array, gallery: Sequence[GalleryItem]
+    samples: Collection[str], arrays: ScoreArrays, scores: Array, gallery: Sequence[GalleryItem]
 ) -> list[str]:
     """Return the samples in the order in which they are offered.
 
     First come those with a score under every change, of these those with large maps, which are drawn by key as all are,
     and of these the one nearest to the median of all samples.
     """
-    is_method = [explainer not in cube.controls for explainer in cube.explainers]
+    is_method = [explainer not in arrays.controls for explainer in arrays.explainers]
     of_methods = scores[is_method]
     is_scored = np.isfinite(of_methods)
-    means = mean_of_finite(np.moveaxis(of_methods, -1, 0).reshape(len(cube.samples), -1))
+    means = mean_of_finite(np.moveaxis(of_methods, -1, 0).reshape(len(arrays.samples), -1))
     median = np.nanmedian(means) if np.isfinite(means).any() else 0.0
     from_median = np.nan_to_num(np.abs(means - median), nan=np.inf)
     unscored_conditions = (~is_scored.any(0)).sum(0)
     side = {item.sample: max(item.image.shape) if item.image.ndim == 3 else 0 for item in gallery}
 
     def rank(sample: str) -> tuple[int, int, float, str]:
-        position = cube.samples.index(sample)
+        position = arrays.samples.index(sample)
         return unscored_conditions[position], -side[sample], from_median[position], sample
 
     return sorted(samples, key=rank)
@@ -116,7 +116,7 @@ def _worst_pairs(result: AxisResult, tiles: Tiles) -> list[tuple[float, GalleryI
     """Return the lowest score of each method and the maps before and after the change, the lowest score first."""
     lowest: dict[str, tuple[float, str, Condition]] = {}
     for (explainer, condition, sample), (score, _) in tiles.scores.items():
-        if explainer in result.cube.controls or not np.isfinite(score):
+        if explainer in result.controls or not np.isfinite(score):
             continue
         before = tiles.shown.get((explainer, CLEAN, sample))
         after = tiles.shown.get((explainer, condition, sample))

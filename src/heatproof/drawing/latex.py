@@ -205,7 +205,7 @@ def unbeaten(
 ) -> set[str]:
     """The best method and every one that the paired tests do not separate from it; controls never.
 
-    `means` is indexed by explainer; `tests` are rows of `statistics.paired_tests` with differences turned so that more
+    `means` is indexed by explainer; `tests` are rows of `paired_tests` with differences turned so that more
     is better; `sign` is −1 where a smaller mean is better.
 
     >>> tests = pd.DataFrame([dict(a="x", b="y", difference=0.1, low=-0.1, high=0.2, significant=False)])

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from heatproof.removal.names import CONDITION_WORDS
+
 INKS = {
     "ink": ("#16191d", "#eceef0"),
     "soft": ("#4e5761", "#b4bcc4"),
@@ -98,13 +100,6 @@ WORDS_TOO = ("random", "influence")
 """Methods whose names are words of their own, which a sentence may use otherwise."""
 WRAPPERS = ("captum", "quantus", "pytorch_grad_cam", "zennit", "shap")
 """Libraries, of which a method has the name that comes first in its brackets."""
-FILLINGS = {
-    name: name.replace("_", " ")
-    for name in ("dataset_mean", "image_mean", "reference_mean", "own_baseline")
-}
-FILLINGS |= {"noisy_linear": "noisy linear", "noisy_linear_published": "noisy linear as published"}
-FILLINGS |= {"morf": "MoRF", "lerf": "LeRF"}
-"""What imputers and orders of removal are called in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -177,15 +172,6 @@ def _wrapped(explainer: str) -> str:
     return ours if ours in TITLES else name
 
 
-def removal_words(condition: str) -> str:
-    """Return the name of a removal condition, of its imputer or of its order, as a sentence has it.
-
-    >>> removal_words("noisy_linear morf")
-    'noisy linear MoRF'
-    """
-    return " ".join(FILLINGS.get(word, word) for word in condition.split(" "))
-
-
 def spoken(text: str, known: Mapping[str, Look]) -> str:
     """Return the text of a finding with the display names of methods.
 
@@ -195,7 +181,7 @@ def spoken(text: str, known: Mapping[str, Look]) -> str:
     >>> spoken("lime(samples=8) is behind grad_cam; draw more: lime: {samples: 32}", known)
     'LIME is behind Grad-CAM; draw more: lime: {samples: 32}'
     """
-    named = FILLINGS | {
+    named = CONDITION_WORDS | {
         e: look.name for e, look in known.items() if e not in WORDS_TOO and look.name != e
     }
     every = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from heatproof.drawing.latex import Tabular
 from heatproof.drawing.sheet import Plot
-from heatproof.statistics.cubes import Cube
+
+if TYPE_CHECKING:
+    from heatproof.results.arrays import ScoreArrays
 
 
 @dataclass(frozen=True)
@@ -54,28 +56,29 @@ class Item:
     make: Callable[[Any, float], Iterator[Piece]]
 
 
-def subjects(cubes: Sequence[Cube]) -> list[str]:
-    """For each cube the words that tell it from the others; empty for the only one.
+def subjects(every_arrays: Sequence[ScoreArrays]) -> list[str]:
+    """For each result the words that tell it from the others; empty for the only one.
 
     >>> subjects([])
     []
     """
-    parts = [(cube.dataset, cube.model, cube.evaluation) for cube in cubes]
+    parts = [(arrays.dataset, arrays.model, arrays.evaluation) for arrays in every_arrays]
     differ = [len({part[i] for part in parts}) > 1 for i in range(3)]
     return [
         ", ".join(text for text, told in zip(part, differ, strict=True) if told) for part in parts
     ]
 
 
-def about(cube: Cube) -> str:
+def about(arrays: ScoreArrays) -> str:
     """The model and the data in words.
 
     >>> import numpy as np, pandas as pd
-    >>> about(Cube("photos", "net", "s", [], [], ["a"], {}, np.zeros((0, 0, 1), np.int8), {}, pd.DataFrame(), {}))
+    >>> from heatproof.results.arrays import ScoreArrays
+    >>> about(ScoreArrays("photos", "net", "s", [], [], ["a"], {}, np.zeros((0, 0, 1), np.int8), pd.DataFrame(), {}))
     'net on photos (1 sample)'
     """
-    n = len(cube.samples)
-    return f"{cube.model} on {cube.dataset} ({n} sample{'' if n == 1 else 's'})"
+    n = len(arrays.samples)
+    return f"{arrays.model} on {arrays.dataset} ({n} sample{'' if n == 1 else 's'})"
 
 
 def file_part(text: str) -> str:

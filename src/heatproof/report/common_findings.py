@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AxisResult, Finding
-from heatproof.axes.contract import finding_template
 from heatproof.drawing.prose import each, number, plural, records
 from heatproof.evaluation import Measure
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.few import FEW_REFERENCES
 from heatproof.statistics.intervals import ALIKE
 
@@ -71,7 +71,7 @@ def common_findings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _no_score(result: AxisResult, measure: Measure) -> Iterator[Finding]:
-    methods = [name for name in result.cube.explainers if name not in result.cube.controls]
+    methods = [name for name in result.explainers if name not in result.controls]
     if methods and not result.verdict(measure).methods:
         words = {"axis": result.title, "methods": len(methods)}
         yield NO_SCORE.filled(words, methods, axis=result.axis.name)
@@ -126,9 +126,9 @@ def undefined_maps(result: AxisResult) -> Iterator[Finding]:
 
 def _references(result: AxisResult, measure: Measure) -> Iterator[Finding]:
     """Few references, or references whose choice is a large part of the error of overall scores."""
-    if measure.name not in result.cube.by_reference:
+    if measure.name not in result.arrays.by_reference:
         return
-    count = len(result.cube.references)
+    count = len(result.arrays.references)
     ranking = result.ranking[result.ranking["measure"] == measure.name]
     share = float(ranking.loc[~ranking["control"].astype(bool), "by_references"].max())
     is_large = share > LARGE_SHARE
@@ -143,12 +143,12 @@ def _references(result: AxisResult, measure: Measure) -> Iterator[Finding]:
 
 def _identical(result: AxisResult, measure: Measure) -> Iterator[Finding]:
     """Methods whose samples all have the same score under every condition."""
-    cube = result.cube
+    arrays = result.arrays
     scores = {}
-    for e, name in enumerate(cube.explainers):
-        values = cube.values[measure.name][e]
+    for e, name in enumerate(arrays.explainers):
+        values = arrays.values[measure.name][e]
         values = values[np.isfinite(values).sum(1) > 1]
-        if name in cube.controls or not len(values):
+        if name in arrays.controls or not len(values):
             continue
         spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
         if (spread <= ALIKE).all():

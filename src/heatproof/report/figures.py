@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from heatproof.axes import AXES, AxisResult
-from heatproof.axes.contract import components_across, components_of, figures_of
+from heatproof.axes import AXES
 from heatproof.axes.material import Material
 from heatproof.drawing.latex import Tabular, escape, render
 from heatproof.drawing.pieces import Drawing, Item, Skipped, about, file_part, subjects
@@ -19,6 +18,8 @@ from heatproof.report.components import Component, Matrix
 from heatproof.report.draw import Looks, plots_of
 from heatproof.report.latex import tabular_of
 from heatproof.report.proof_sheet_drawing import ITEM
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import components_across, components_of, figures_of
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.digests import as_json
 from heatproof.runs.run import Run, read
@@ -88,12 +89,12 @@ def paper_components(results: Sequence[AxisResult]) -> list[PaperComponent]:
     found: list[PaperComponent] = []
     for axis in AXES:
         of_axis = [result for result in results if result.axis.name == axis.name]
-        cubes = [result.cube for result in of_axis]
-        for result, subject in zip(of_axis, subjects(cubes), strict=True):
+        every_arrays = [result.arrays for result in of_axis]
+        for result, subject in zip(of_axis, subjects(every_arrays), strict=True):
             for component in components_of(result):
                 name = component.figure or f"{axis.name}-{component.key}"
                 found.append(
-                    PaperComponent(name, subject, about(result.cube), component, result.looks)
+                    PaperComponent(name, subject, about(result.arrays), component, result.looks)
                 )
         looks = {name: look for result in of_axis for name, look in result.looks.items()}
         for component in components_across(of_axis):

@@ -11,8 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 
 import pandas as pd
 
-from heatproof.axes import AXES, AxisResult, Finding
-from heatproof.axes.contract import finding_template, findings_of
+from heatproof.axes import AXES
 from heatproof.drawing.methods import Look, spoken
 from heatproof.drawing.prose import (
     difference,
@@ -27,10 +26,13 @@ from heatproof.drawing.prose import (
 from heatproof.explainers import EXPLAINERS
 from heatproof.report.common_findings import common_findings, undefined_maps
 from heatproof.report.frontier import frontier_findings, weighed
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
+from heatproof.results.reports import findings_of
+from heatproof.results.summary import FEW_SAMPLES
 from heatproof.rules import SEVERITIES
 from heatproof.runs.manifest import Manifest
-from heatproof.statistics import FEW_SAMPLES, FEWEST
-from heatproof.statistics.intervals import unseen_share
+from heatproof.statistics.intervals import FEWEST, unseen_share
 from heatproof.statistics.power import power_sentence
 
 BUDGETS = ("samples", "draws", "steps")
@@ -137,7 +139,7 @@ def findings(
     """
     by_place: dict[tuple[str, str], list[AxisResult]] = {}
     for result in results:
-        by_place.setdefault((result.cube.dataset, result.cube.model), []).append(result)
+        by_place.setdefault((result.dataset, result.model), []).append(result)
     listed = []
     for (dataset, model), here in by_place.items():
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
@@ -234,7 +236,7 @@ def _counted(n: int, noun: str) -> str:
 
 def _sample_size(here: Sequence[AxisResult]) -> Iterator[Finding]:
     """What so many samples, or groups of them, cannot show."""
-    samples = max(len(result.cube.samples) for result in here)
+    samples = max(len(result.sample_ids) for result in here)
     groups = max(result.groups for result in here)
     independent = groups or samples
     tie = _tie(here[0])
@@ -243,7 +245,7 @@ def _sample_size(here: Sequence[AxisResult]) -> Iterator[Finding]:
         sentences = [f"{_counted(samples, 'sample')} {was} tested."]
         if groups:
             sentences.append(f"They form {groups} groups, and only groups are independent.")
-        methods = max(len(set(r.cube.explainers) - r.cube.controls) for r in here)
+        methods = max(len(set(r.explainers) - r.controls) for r in here)
         if methods > 1:
             sentences.append(power_sentence(independent, methods))
         template = TOO_FEW if independent < FEWEST else FEW
@@ -262,8 +264,8 @@ def _sample_size(here: Sequence[AxisResult]) -> Iterator[Finding]:
 
 def _small_budget(here: Sequence[AxisResult], manifest: Manifest) -> Iterator[Finding]:
     """Methods with fewer samples, draws or steps than their default."""
-    methods = {name for result in here for name in result.cube.explainers}
-    methods -= {name for result in here for name in result.cube.controls}
+    methods = {name for result in here for name in result.explainers}
+    methods -= {name for result in here for name in result.controls}
     small, defaults = {}, []
     for name, entry in manifest.study.explainers.items():
         registered = entry.name or name

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from heatproof import statistics
-from heatproof.axes import AxisResult, Finding
-from heatproof.axes.contract import finding_template
 from heatproof.drawing.pieces import file_part
 from heatproof.drawing.prose import (
     difference,
@@ -20,7 +17,10 @@ from heatproof.drawing.prose import (
 )
 from heatproof.evaluation import Condition
 from heatproof.report.components import Scatter
-from heatproof.statistics.cubes import Array
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
+from heatproof.results.ranking import ranking
+from heatproof.statistics.arrays import Array
 
 MOST_PANELS = 4
 DOMINATED = finding_template(
@@ -38,7 +38,7 @@ def weighed(here: Sequence[AxisResult]) -> list[tuple[AxisResult, AxisResult]]:
         (first, second)
         for second in here
         for first in here
-        if first.axis.name == second.axis.against
+        if first.axis.name == second.axis.frontier_partner
     ]
 
 
@@ -134,10 +134,12 @@ def _about(result: AxisResult) -> str:
 def _conditions(result: AxisResult) -> list[Condition]:
     """The conditions under which an axis has numbers."""
     measure = result.headlines[0].name
-    cube = result.cube.conditions_of(measure)
-    values = cube.values[measure]
+    arrays = result.arrays.for_measure(measure)
+    values = arrays.values[measure]
     return [
-        condition for i, condition in enumerate(cube.conditions) if np.isfinite(values[:, i]).any()
+        condition
+        for i, condition in enumerate(arrays.conditions)
+        if np.isfinite(values[:, i]).any()
     ]
 
 
@@ -150,8 +152,8 @@ def frontier_points(first: AxisResult, second: AxisResult, condition: Condition)
     x = first.ranking[first.ranking["measure"] == across.name][
         ["explainer", "control", "score", "low", "high"]
     ]
-    part = second.cube.select(conditions=[condition])
-    y = statistics.ranking([part], up.name, better=up.better)[["explainer", "score", "low", "high"]]
+    part = second.arrays.select(conditions=[condition])
+    y = ranking(part, up.name, better=up.better)[["explainer", "score", "low", "high"]]
     points = x.set_axis(["explainer", "is_control", "x", "x_low", "x_high"], axis=1).merge(
         y.set_axis(["explainer", "y", "y_low", "y_high"], axis=1), on="explainer"
     )
@@ -172,8 +174,8 @@ def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding
         return
     tests = [_turned_tests(result) for result in (first, second)]
     verdicts = [result.verdict(result.headlines[0]) for result in (first, second)]
-    there = set(second.cube.explainers) - first.cube.controls - second.cube.controls
-    methods = [e for e in second.ranking["explainer"] if e in there and e in first.cube.explainers]
+    there = set(second.explainers) - first.controls - second.controls
+    methods = [e for e in second.ranking["explainer"] if e in there and e in first.explainers]
     beaten: dict[str, list[str]] = {}
     for name in dict.fromkeys(methods):
         by = [m for m in methods if all(verdict.beats(m, name) for verdict in verdicts)]

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from heatproof.axes import AxisResult
-from heatproof.axes.contract import components_of
 from heatproof.drawing.charts import Panel
 from heatproof.drawing.methods import css
 from heatproof.drawing.pictures import filters
@@ -17,6 +15,8 @@ from heatproof.report.components import Component
 from heatproof.report.draw import Looks
 from heatproof.report.page_parts import part_of
 from heatproof.report.terminal import component_text
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import components_of
 
 
 @dataclass(frozen=True, eq=False)

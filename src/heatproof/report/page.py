@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.axes import AxisResult
 from heatproof.drawing.pages import page, shared_script, shared_style, template
 from heatproof.drawing.pictures import Album, filters
 from heatproof.report import sections as parts
 from heatproof.report.findings import unreadable
 from heatproof.report.provenance import cited, made
 from heatproof.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
+from heatproof.results.axis_result import AxisResult
 from heatproof.rules import docs_link
 from heatproof.runs.manifest import Manifest
 
@@ -127,7 +127,7 @@ def _facts(sections: list[Section], manifest: Manifest) -> list[tuple[str, list[
     told = {s.key: f", {lost[s.key]} unreadable" if lost[s.key] else "" for s in sections}
     data = {s.dataset: f"{s.dataset}: {s.samples} samples{told[s.key]}" for s in sections}
     results = [axis.result for section in sections for axis in section.axes]
-    attempted = sum(int((result.cube.status >= 0).sum()) for result in results)
+    attempted = sum(int((result.arrays.status >= 0).sum()) for result in results)
     facts = [("Model" if len(models) == 1 else "Models", list(models))]
     facts += [("Data", list(data.values())), ("Run", [run])]
     facts += [("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")])]

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AXES, AxisResult
+from heatproof.axes import AXES
 from heatproof.axes.tiles import tiles_of
-from heatproof.axes.verdict import Verdict, sentences
 from heatproof.drawing import pictures
 from heatproof.drawing.charts import Tiles
 from heatproof.drawing.forms import ground, is_drawn, is_wide, uri
@@ -24,6 +23,8 @@ from heatproof.drawing.prose import number, records
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.kinds import KINDS
 from heatproof.report.findings import PILOT, unreadable
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.verdict import Verdict, sentences
 
 MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
@@ -71,7 +72,7 @@ class Column:
     def marks(self) -> dict[str, Mark]:
         """explainer -> its mark; where there is a chance level, it is filled only if the score is above chance."""
         looks = self.result.looks
-        has_chance = self.result.headlines[0].name in self.result.cube.chance
+        has_chance = self.result.headlines[0].name in self.result.arrays.chance
         marks = {}
         for explainer, row in self.rows.items():
             is_above = self.decided is not None and bool(self.decided.above_chance.get(explainer))
@@ -131,7 +132,7 @@ class ProofSheet:
         every = dict.fromkeys(
             [*(first.rows if first else ()), *(e for c in self.columns for e in c.rows)]
         )
-        controls = {e for c in self.columns for e in c.result.cube.controls}
+        controls = {e for c in self.columns for e in c.result.controls}
         rank = (
             {e: r.rank if math.isfinite(r.rank) else math.inf for e, r in first.rows.items()}
             if first
@@ -297,7 +298,7 @@ class ProofSheet:
     def chips(self) -> list[tuple[str, str]]:
         """What limits the sentence, each with its class: few samples, lost predictions, other axes, axes not run."""
         words = self.here[0].words if self.here else KINDS["image"]
-        n = max((len(j.cube.samples) for j in self.here), default=0)
+        n = max((len(j.sample_ids) for j in self.here), default=0)
         groups = max((j.groups for j in self.here), default=0)
         said = f"{n} {words.sample if n == 1 else words.samples}" + (
             f" of {groups} groups" if groups else ""
@@ -317,7 +318,7 @@ class ProofSheet:
 
 def _least_kept(result: AxisResult) -> list[str]:
     """The condition that changes most predictions, where it changes more than a tenth."""
-    status = result.cube.status
+    status = result.arrays.status
     if not result.axis.separable or not (status == 1).any():
         return []
     kept = [(status[:, i] != 1).all(0) & (status[:, i] >= 0).any(0) for i in range(status.shape[1])]
@@ -325,7 +326,7 @@ def _least_kept(result: AxisResult) -> list[str]:
     worst = min((i for i, n in enumerate(asked) if n), key=lambda i: kept[i].sum() / asked[i])
     if kept[worst].sum() > 0.9 * asked[worst]:
         return []
-    name = result.axis.condition(*result.cube.conditions[worst])
+    name = result.axis.condition(*result.conditions[worst])
     return [f"{name[:1].upper()}{name[1:]}: {kept[worst].sum()} of {asked[worst]} predictions stay"]
 
 
@@ -335,5 +336,5 @@ def proof_sheets(every: Sequence[AxisResult], samples: pd.DataFrame) -> list[Pro
         ProofSheet(
             list(here), samples[(samples["dataset"] == place[0]) & (samples["model"] == place[1])]
         )
-        for place, here in groupby(every, lambda j: (j.cube.dataset, j.cube.model))
+        for place, here in groupby(every, lambda j: (j.dataset, j.model))
     ]

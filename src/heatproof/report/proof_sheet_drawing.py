@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from heatproof.axes import AxisResult
 from heatproof.axes.material import Material
 from heatproof.drawing.charts import Tiles
 from heatproof.drawing.forms import ground
@@ -19,6 +18,7 @@ from heatproof.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words, wi
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition
 from heatproof.report.proof_sheet import TILE, ProofSheet, proof_sheets
+from heatproof.results.axis_result import AxisResult
 
 LEFT, WIDE, TOP = 168.0, 128.0, 74.0
 
@@ -107,12 +107,14 @@ def proof_sheet(
 ) -> Sheet:
     """The sheet of one data set and model of a run, the first where none is named; see `Run.proof_sheet`."""
     for kind, name in (("dataset", dataset), ("model", model)):
-        known = {result.cube.key[kind] for result in results}
+        known = {result.arrays.key[kind] for result in results}
         if name is not None and name not in known:
             raise unknown(kind, name, sorted(known))
     for proof in proof_sheets(results, samples):
-        cube = proof.here[0].cube
-        if cube.dataset == (dataset or cube.dataset) and cube.model == (model or cube.model):
+        arrays = proof.here[0].arrays
+        if arrays.dataset == (dataset or arrays.dataset) and arrays.model == (
+            model or arrays.model
+        ):
             return drawn(proof, sample)
     raise UserError("the run has no scores to show")
 
@@ -121,9 +123,11 @@ def sheets(material: Material, width: float) -> Iterator[Piece]:
     """The proof sheet of every data set and model."""
     held = proof_sheets(material.results, material.samples)
     yield from () if held else [Skipped("", "the run has no scores")]
-    for proof, subject in zip(held, subjects([proof.here[0].cube for proof in held]), strict=True):
+    for proof, subject in zip(
+        held, subjects([proof.here[0].arrays for proof in held]), strict=True
+    ):
         yield Drawing(
-            subject, f"{proof.sentence} {about(proof.here[0].cube)}.", [Plot("", drawn(proof))]
+            subject, f"{proof.sentence} {about(proof.here[0].arrays)}.", [Plot("", drawn(proof))]
         )
 
 

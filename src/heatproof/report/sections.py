@@ -12,14 +12,6 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from heatproof.axes import AxisResult
-from heatproof.axes.contract import (
-    Finding,
-    components_across,
-    components_of,
-    page_of,
-    report_of,
-)
 from heatproof.drawing.charts import Chart, Panel
 from heatproof.drawing.pictures import Album
 from heatproof.drawing.pieces import file_part
@@ -33,6 +25,9 @@ from heatproof.report.findings import findings_here, unreadable
 from heatproof.report.frontier import frontier_components
 from heatproof.report.page_parts import part_of
 from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding
+from heatproof.results.reports import components_across, components_of, page_of, report_of
 from heatproof.runs.manifest import Manifest
 
 PACKAGE = "heatproof.report"
@@ -142,7 +137,7 @@ def sections_of(
     """Every dataset and model that was asked for, those with scores first; pictures go into the album."""
     by_place: dict[tuple[str, str], list[AxisResult]] = {}
     for result in every:
-        by_place.setdefault((result.cube.dataset, result.cube.model), []).append(result)
+        by_place.setdefault((result.dataset, result.model), []).append(result)
     asked = dict.fromkeys([*by_place, *zip(samples["dataset"], samples["model"], strict=True)])
     sections = []
     for number_, (dataset, model) in enumerate(asked):
@@ -155,7 +150,7 @@ def sections_of(
                 dataset=str(dataset),
                 model=str(model),
                 samples=max(
-                    (len(result.cube.samples) for result in here),
+                    (len(result.sample_ids) for result in here),
                     default=len(own) - len(unreadable(own)),
                 ),
                 proof=proof,
@@ -206,7 +201,7 @@ def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
         while any(key == other.key for other in sections):
             again += 1
             key = f"{key}-{again}"
-        unable = result.axis.unable
+        unable = result.axis.blind_spots
         tried = [
             UNABLE.format(m.title, listing(unable[m.name]))
             for m in result.headlines

@@ -9,14 +9,15 @@ from itertools import groupby
 
 import pandas as pd
 
-from heatproof.axes import AxisResult, Finding
-from heatproof.axes.verdict import Label
 from heatproof.drawing.prose import digits_of, number, records, with_interval
 from heatproof.report.components import Component, Matrix, ScoreChart, Table
 from heatproof.report.draw import Looks, MatrixGrid, is_true, shown_name, with_columns
 from heatproof.report.findings import findings_here
 from heatproof.report.sections import leads
 from heatproof.report.table_rows import cell_text, table_rows
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding
+from heatproof.results.verdict import Label
 from heatproof.runs.manifest import Manifest
 
 WIDTH = 110
@@ -45,7 +46,7 @@ def styled_summary(
 ) -> list[Line]:
     """The lines of `text_summary`, each with its style; none is longer than `width` but for words that are."""
     lines: list[Line] = []
-    by_place = groupby(results, lambda result: (result.cube.dataset, result.cube.model))
+    by_place = groupby(results, lambda result: (result.dataset, result.model))
     for (dataset, model), group in by_place:
         here = list(group)
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
@@ -95,7 +96,7 @@ def _ranking(result: AxisResult, width: int) -> list[Line]:
     for measure in result.headlines:
         ranking = result.ranking[result.ranking["measure"] == measure.name]
         labels = result.verdict(measure).labels
-        form = "calibrated " if result.cube.is_calibrated(measure.name) else ""
+        form = "calibrated " if result.arrays.is_calibrated(measure.name) else ""
         rows = [(("rank", "explainer", form + measure.title, "raw" if form else "", ""), "bold")]
         for r in records(ranking):
             rank = "–" if math.isnan(r.rank) else f"{r.rank:.0f}"

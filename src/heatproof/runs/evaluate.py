@@ -42,7 +42,7 @@ def evaluate(
     model: Any,
     data: Any,
     explainers: Any,
-    evaluations: Any = axes.USUAL,
+    evaluations: Any = axes.DEFAULT_EVALUATION,
     out: str | Place | None = None,
     *,
     seed: int = 0,

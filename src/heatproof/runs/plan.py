@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from heatproof.axes import USUAL
+from heatproof.axes import DEFAULT_EVALUATION
 from heatproof.data import Data
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Evaluation
@@ -143,7 +143,7 @@ def make_plan(
     model: Any,
     data: Any,
     explainers: Any,
-    evaluations: Any = USUAL,
+    evaluations: Any = DEFAULT_EVALUATION,
     *,
     seed: int = 0,
     limit: int | None = None,

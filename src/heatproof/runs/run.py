@@ -12,22 +12,23 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof import axes, statistics
-from heatproof.axes import AxisResult
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import Better
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.comparisons import TEST_COLUMNS
+from heatproof.results.ranking import RANKING_COLUMNS
+from heatproof.results.summary import SUMMARY_COLUMNS
 from heatproof.runs import kept, tables
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.directory import FOLDERS, RunDirectory
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest
+from heatproof.runs.results import every_axis_result, shown_results
 from heatproof.runs.storage import Place, place
 from heatproof.runs.verify import missing
-from heatproof.statistics.cubes import Cube
 
 
 @dataclass(frozen=True)
-class _KnownResults:
+class _CachedResults:
     """Results that were computed already, with the parts that they were computed from."""
 
     parts: list[Place]
@@ -43,7 +44,7 @@ class Run:
         self.packed = packed
         self.directory = RunDirectory(path)
         self.manifest: Manifest = self.directory.manifest
-        self._known_results: _KnownResults | None = None
+        self._cached_results: _CachedResults | None = None
 
     def table(self) -> pd.DataFrame:
         """One row per attempted pair and measure, with the columns of `heatproof.runs.tables.SCORES`.
@@ -61,53 +62,49 @@ class Run:
         return tables.read_references(self.path)
 
     def summary(self) -> pd.DataFrame:
-        """Means with intervals, chance, calibrated scores, noise floor and retention; see `statistics`."""
-        return statistics.summary(self._cubes())
+        """Means with intervals, chance, calibrated scores, noise floor and retention; see `heatproof.results.summary`."""
+        summaries = [result.summary for result in self._every_result()]
+        return _joined(summaries, SUMMARY_COLUMNS)
 
     def ranking(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
-        """Explainers in order of their overall score, with the uncertainty of their ranks; see `statistics.ranking`.
+        """Explainers in order of their overall score, with the uncertainty of ranks; see `heatproof.results.ranking`.
 
         Every evaluation, or the one named, is ranked by its headlines, or by the measure named. There are no ranks
         where a measure has no better direction, and no rows for an evaluation without a headline. `mark` is "blind" for
         an explainer whose map does not change with the model, where that was measured, whatever is ranked.
         """
-        measured = self._measured(evaluation, measure)
-        blocks = [
-            statistics.ranking([cube], name, better=better) for cube, name, better in measured
-        ]
-        ranked = pd.concat(blocks, ignore_index=True) if blocks else statistics.ranking([], "")
-        words = axes.marked(self._cubes(), self.manifest)
-        places = zip(ranked["dataset"], ranked["model"], ranked["explainer"], strict=True)
-        return ranked.assign(
-            mark=[words[dataset, model].get(name, "") for dataset, model, name in places]
-        )
+        rankings = []
+        for result, name in self._ranked_measures(evaluation, measure):
+            ranked = result.ranking_by(name)
+            marks = [result.marks.get(explainer, "") for explainer in ranked["explainer"]]
+            rankings.append(ranked.assign(mark=marks))
+        return _joined(rankings, [*RANKING_COLUMNS, "mark"])
 
     def tests(self, evaluation: str | None = None, measure: str | None = None) -> pd.DataFrame:
         """Paired tests between explainers, corrected for all pairs (max-T), by the same measures as `ranking`."""
-        blocks = [
-            statistics.paired_tests([cube], name)
-            for cube, name, _ in self._measured(evaluation, measure)
-        ]
-        return pd.concat(blocks, ignore_index=True) if blocks else statistics.paired_tests([], "")
+        ranked = self._ranked_measures(evaluation, measure)
+        return _joined([result.tests_by(name) for result, name in ranked], TEST_COLUMNS)
 
-    def _measured(
+    def _ranked_measures(
         self, evaluation: str | None, measure: str | None
-    ) -> list[tuple[Cube, str, Better]]:
-        """Each evaluation of each dataset and model with its headlines and which way is better, or what is named."""
-        known = self.manifest.study.evaluations
-        if evaluation is not None and evaluation not in known:
-            raise unknown("evaluation", evaluation, known)
-        cubes = [cube for cube in self._cubes() if evaluation in (None, cube.evaluation)]
-        measures = {name for cube in cubes for name in cube.measures}
-        if measure is not None and cubes and measure not in measures:
+    ) -> list[tuple[AxisResult, str]]:
+        """Return the results with their headlines, or with the measure named; unknown names are errors."""
+        evaluations = self.manifest.study.evaluations
+        if evaluation is not None and evaluation not in evaluations:
+            raise unknown("evaluation", evaluation, evaluations)
+        results = [r for r in self._every_result() if evaluation in (None, r.label)]
+        measures = {name for result in results for name in result.arrays.measures}
+        if measure is not None and results and measure not in measures:
             raise unknown("measure", measure, measures)
-        chosen: list[tuple[Cube, str, Better]] = []
-        for cube in cubes:
-            axis = axes.axis_of(cube.evaluation, self.manifest, cube.values)
-            for name in axis.headlines(cube) if measure is None else {measure} & set(cube.measures):
-                declared = axis.measure(name)
-                chosen.append((cube, name, declared.better if declared else "neither"))
-        return chosen
+
+        ranked = []
+        for result in results:
+            if measure is None:
+                names = result.axis.headlines(result.arrays)
+            else:
+                names = [measure] if measure in result.arrays.measures else []
+            ranked += [(result, name) for name in names]
+        return ranked
 
     def maps(
         self,
@@ -209,27 +206,23 @@ class Run:
         They are computed once, as long as the run does not grow; the terminal, the page, figures and statistics read
         them.
         """
-        return axes.shown_results(self._every_result(gallery))
+        return shown_results(self._every_result(gallery))
 
     def _every_result(self, gallery: bool = False) -> list[AxisResult]:
-        # Names of parts carry a digest of their content.
+        # Names of parts have a digest of their content, so equal names mean equal rows.
         parts = [part for kind in FOLDERS for part in self.directory.parts(kind)]
-        known = self._known_results
-        if known is None or known.parts != parts or (gallery and not known.has_gallery):
-            items = read_gallery(self.path) if gallery else []
-            results = axes.every_axis_result(
-                self.in_study_order(),
-                self.samples(),
-                items,
-                self.manifest,
-                self.references(),
-            )
-            known = _KnownResults(parts, gallery, results)
-            self._known_results = known
-        return known.results
-
-    def _cubes(self) -> list[Cube]:
-        return [result.cube for result in self._every_result()]
+        cached = self._cached_results
+        if cached is not None and cached.parts == parts and (cached.has_gallery or not gallery):
+            return cached.results
+        results = every_axis_result(
+            self.in_study_order(),
+            self.samples(),
+            read_gallery(self.path) if gallery else [],
+            self.manifest,
+            self.references(),
+        )
+        self._cached_results = _CachedResults(parts, gallery, results)
+        return results
 
     def compact(self) -> pd.DataFrame:
         """The table with its columns of text as categories: what statistics and the report read, a quarter the size."""
@@ -258,6 +251,12 @@ class Run:
         study = self.manifest.study
         models, datasets = ", ".join(study.models), ", ".join(study.datasets)
         return f"Run({str(self.path)!r}: {', '.join(study.explainers)} on {models} and {datasets})"
+
+
+def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    """Return the rows of all frames; without any an empty frame with these columns."""
+    frames = [frame for frame in frames if not frame.empty]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
 def _one_of(what: str, name: str | None, known: Collection[str]) -> str:

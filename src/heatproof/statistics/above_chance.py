@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heatproof import rand
-from heatproof.evaluation import Better, Span
+from heatproof.evaluation import Span
+from heatproof.statistics.arrays import Array
 from heatproof.statistics.bounds_of_means import (
     MOST_BET,
     Bound,
@@ -26,9 +27,7 @@ from heatproof.statistics.bounds_of_means import (
     bound_mean,
     is_complete,
 )
-from heatproof.statistics.cubes import Array, Cube
-from heatproof.statistics.estimates import calibrated, estimates, nested_weights, of_means
-from heatproof.statistics.intervals import ALIKE, FEWEST
+from heatproof.statistics.estimates import calibrated, nested_weights, of_means
 
 HIGHEST = 0.25
 """Where samples lack conditions, a lower bound is looked for up to here, for only whether it is above 0 matters."""
@@ -37,57 +36,6 @@ HIGHEST = 0.25
 FEW_SAMPLES_ABOVE_CHANCE = 14
 """From so many samples the one-sided bound of the interval decides: it makes at most 10 % false claims for skewed scores
 and 5 % otherwise (rare failures aside, see `docs/coverage.md`). With fewer it makes up to 17 %, and only a bet decides."""
-
-
-def decide_above_chance(
-    cube: Cube, measure: str, better: Better, confidence: float
-) -> list[bool | None]:
-    """Return whether each explainer of a cube is significantly above chance; None where that cannot be told.
-
-    A rate under one condition has the exact test of its hits. Otherwise the one-sided bound of the score's interval
-    decides, so that a claim does not contradict the interval beside it. Below `FEW_SAMPLES_ABOVE_CHANCE` samples that
-    bound is not to be trusted with skewed scores: a bet, which holds for any scores, may still show that a method is
-    above chance, and nothing shows that it is not. `confidence` is that of a single claim.
-    """
-    if measure not in cube.chance or better == "neither":
-        return [None] * len(cube.explainers)
-    return [
-        _is_above_chance(cube.select(explainers=[name]), measure, better, confidence)
-        for name in cube.explainers
-    ]
-
-
-def _is_above_chance(cube: Cube, measure: str, better: Better, confidence: float) -> bool | None:
-    """Decide for the one explainer of a cube."""
-    score, chance = cube.values[measure][0], cube.chance[measure][0]
-    samples = int(np.isfinite(score).any(0).sum())
-    if samples < FEWEST:
-        return None
-    if cube.is_rate(measure) and len(score) == 1 and better == "higher" and cube.groups is None:
-        return poisson_binomial_p(score[0], chance[0]) <= 1 - confidence
-
-    if samples >= FEW_SAMPLES_ABOVE_CHANCE:
-        return _by_interval(cube, measure, better, confidence)
-    span = cube.span(measure)
-    if span is None or None in span or cube.groups is not None:
-        return None
-    if better == "lower":
-        score, chance = chance, score
-    names = [name for name, _ in cube.conditions]
-    bet = above_chance(score, chance, span, names, cube.samples, confidence)
-    return True if bet.bound > ALIKE else None
-
-
-def _by_interval(cube: Cube, measure: str, better: Better, confidence: float) -> bool | None:
-    """Decide by the one-sided bound of the interval of what the one explainer scores above chance."""
-    if cube.is_calibrated(measure):
-        excess = estimates(cube, measure)
-    else:
-        sign = -1.0 if better == "lower" else 1.0
-        excess = of_means(sign * (cube.values[measure] - cube.chance[measure]), groups=cube.groups)
-    overall = excess.nested([name for name, _ in cube.conditions])
-    (bound,), _ = overall.bound(confidence, lower=True)
-    return None if np.isnan(bound) else bool(bound > ALIKE)
 
 
 def above_chance(

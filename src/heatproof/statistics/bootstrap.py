@@ -8,29 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from heatproof.statistics.cubes import Array
+from heatproof.statistics.arrays import Array, mean_of_finite
 
 Counts: TypeAlias = NDArray[Any]
 AT_ONCE = 2**24
 """How many counts are multiplied at once; as float32 they take four bytes each."""
-
-
-def mean_of_finite(values: Array) -> Array:
-    """Mean over the last axis of the finite entries; NaN where there are none."""
-    finite = np.isfinite(values)
-    n = finite.sum(-1)
-    total = np.where(finite, values, 0.0).sum(-1)
-    return np.asarray(np.divide(total, n, out=np.full(np.shape(total), np.nan), where=n > 0))
-
-
-def calibrate(score: Array, chance: Array) -> Array:
-    """(score − chance) / (1 − chance); NaN where chance leaves no room."""
-    room = 1 - chance
-    return np.asarray(
-        np.divide(
-            score - chance, room, out=np.full(np.shape(score), np.nan), where=np.abs(room) > 1e-9
-        )
-    )
 
 
 @lru_cache(maxsize=1)

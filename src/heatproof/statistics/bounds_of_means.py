@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from heatproof.statistics.arrays import Array
 from heatproof.statistics.bounds import mean_interval
-from heatproof.statistics.cubes import Array
 from heatproof.statistics.estimates import Estimate, nested_weights
 
 TRIED = 2**14
@@ -45,7 +45,7 @@ def bound_mean(scores: Estimate, names: Sequence[str], confidence: float, lower:
     """
     overall = scores.nested(names)
     bound, method = overall.bound(confidence, lower)
-    n = int(np.isfinite(scores.parts).sum(-1).min())
+    n = int(np.isfinite(scores.sample_parts).sum(-1).min())
     return Bound(
         float(overall.value), float(bound), n, str(method) if np.isfinite(bound) else "none"
     )
@@ -294,18 +294,18 @@ def samples_needed(
     >>> samples_needed(of_means(np.ones(14), (0.0, 1.0), rate=True), 0.9, 0.95, True)
     29
     """
-    seen = overall.parts[np.isfinite(overall.parts)]
+    seen = overall.sample_parts[np.isfinite(overall.sample_parts)]
     n, mean = len(seen), float(overall.value)
     if n < 2 or not (mean > threshold if lower else mean < threshold):
         return None
 
     # The references stay as they are, whichever samples they were.
-    elsewhere = np.full_like(overall.places, -1)
+    elsewhere = np.full_like(overall.reference_index, -1)
 
     def distance(m: int) -> float:
         parts = np.resize(seen, m) * (n / m)
         df = np.asarray(overall.df + m - n)
-        found = replace(overall, parts=parts, df=df, places=elsewhere)
+        found = replace(overall, sample_parts=parts, df=df, reference_index=elsewhere)
         return abs(mean - float(found.bound(confidence, lower)[0]))
 
     return _fewest_samples(distance, n, abs(mean - threshold))

@@ -1,13 +1,13 @@
-"""Scores with what each sample adds to their error: the form from which intervals, tests, ranks and bounds come.
+"""Scores with what each sample adds to their error: the basis of intervals, tests, ranks and bounds.
 
-Every score that is printed is a smooth function of means over samples, so its error is about Σψ_i with one part per
-sample. For a mean m of n scores s_i, ψ_i = (s_i − m)/n; for a calibrated score with mean chance c,
+Every printed score is a smooth function of means over samples. By the delta method its error is about Σψ_i, with one part
+ψ_i per sample. For a mean m of n scores s_i, ψ_i = (s_i − m)/n. For a calibrated score with mean chance c,
 
     ψ_i = [(s_i − m)/(1 − c) − (1 − m)(c_i − c)/(1 − c)²]/n − 1{i is a reference} (1 − m)(b_i − b̄)/((1 − c)² R),
 
-where b_r is the mean chance score of reference r over samples: a sample that is also a reference has both parts. Means
-over conditions and differences of scores add up their parts. Samples of a group (beats of one patient) are
-summed first.
+where b_r is the mean chance score of reference r over samples, and R the number of references. A sample that is also a
+reference has both parts. Parts are additive: those of a mean over conditions, or of a difference of two scores, are means
+and differences of parts. Samples of one group (such as the beats of one patient) are added up first.
 """
 
 from __future__ import annotations
@@ -20,103 +20,104 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heatproof.evaluation import Span
-from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.calibration import Form, calibrated_conditions
-from heatproof.statistics.cubes import Array, Cube
+from heatproof.statistics.arrays import Array, mean_of_finite
 from heatproof.statistics.intervals import EXACT, STUDENT, Errors, intervals, lower_bounds
-from heatproof.statistics.two_way import two_way_mean
 
-NOBODY = np.empty(0, dtype=np.int64)
+NO_REFERENCES = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Scores of any shape (…) with their errors.
+    """Scores of any shape (…) with the parts of their errors.
 
-    `parts` (…, N) is what each sample, or group of samples, adds to the error, NaN where it has no say, and `counts`
-    (…, N) its share in the mean: 1/n, more for a larger group. `drawn` (…, R) is what each reference adds, of which
-    `places` (R,) says which sample it is, −1 for none. `networks` (…, K) is what each of K random networks adds, where
-    the score is a mean over several; NaN where one network says nothing of their spread. `df` are the degrees of freedom
-    of the samples' part, `below` and `above` how far the ends of the scale are, `rate` whether the measure is declared
-    to be 0 or 1 for every sample.
+    value              the scores (…)
+    sample_parts       (…, N): what each sample, or group of samples, adds to the error; NaN if it has no score
+    weights            (…, N): the weight of each sample in the mean, 1/n, and more for a larger group
+    reference_parts    (…, R): what each reference adds to the error
+    reference_index    (R,): the index of the sample that a reference is; −1 if it is none of the samples
+    network_parts      (…, K): what each of K random networks adds; NaN for a single network, which says nothing about
+                       how much networks differ
+    df                 (…): degrees of freedom of the variance between samples
+    below, above       (…): the distance to the lower and upper end of the scale; NaN if it has no end
+    is_rate            (…): whether the measure is declared to be 0 or 1 for every sample
     """
 
     value: Array
-    parts: Array
-    counts: Array
-    drawn: Array
-    places: NDArray[np.int64]
-    networks: Array
+    sample_parts: Array
+    weights: Array
+    reference_parts: Array
+    reference_index: NDArray[np.int64]
+    network_parts: Array
     df: Array
     below: Array
     above: Array
-    rate: NDArray[np.bool_]
+    is_rate: NDArray[np.bool_]
 
     def __getitem__(self, index: Any) -> Estimate:
         """Some of the scores, by an index into their shape."""
-        return replace(self, **{name: getattr(self, name)[index] for name in _ARRAYS})
+        return replace(self, **{name: getattr(self, name)[index] for name in _PER_SCORE})
 
     @property
     def n(self) -> NDArray[np.int64]:
-        """How many samples, or groups of them, have a say."""
-        return np.asarray(np.isfinite(self.parts).sum(-1))
+        """How many samples, or groups of samples, have a score."""
+        return np.asarray(np.isfinite(self.sample_parts).sum(-1))
 
     @property
     def share_of_references(self) -> Array:
-        """Which share of the variance is due to the choice of the references."""
-        by_sample, by_reference, by_network = self._variances()
-        total = by_sample + by_reference + by_network
-        return np.divide(by_reference, total, out=np.zeros_like(by_sample), where=by_reference > 0)
+        """The share of the variance that is due to the choice of the references."""
+        of_samples, of_references, of_networks = self._variances()
+        total = of_samples + of_references + of_networks
+        return np.divide(of_references, total, out=np.zeros_like(total), where=of_references > 0)
 
     def _variances(self) -> tuple[Array, Array, Array]:
-        """The parts of the variance that are due to samples, references and networks."""
-
-        def sum_of_squares(parts: Array) -> Array:
-            known = np.nan_to_num(parts)
-            return np.asarray(np.einsum("...i,...i->...", known, known))
-
+        """The variance due to samples, to references and to networks."""
         return (
-            sum_of_squares(self.parts),
-            sum_of_squares(self.drawn),
-            sum_of_squares(self.networks),
+            _sum_of_squares(self.sample_parts),
+            _sum_of_squares(self.reference_parts),
+            _sum_of_squares(self.network_parts),
         )
 
     def errors(self) -> Errors:
-        """Samples, references and networks as rows for `intervals`, with Satterthwaite's degrees of freedom."""
-        by_sample, by_reference, by_network = self._variances()
-        others = by_reference + by_network
+        """The scores as rows for `intervals`, with Satterthwaite's degrees of freedom for all sources of error."""
+        of_samples, of_references, of_networks = self._variances()
+        df_of_references = max(self.reference_parts.shape[-1] - 1, 1)
+        df_of_networks = max(self.network_parts.shape[-1] - 1, 1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            df = (by_sample + others) ** 2 / (
-                by_sample**2 / self.df
-                + by_reference**2 / max(self.drawn.shape[-1] - 1, 1)
-                + by_network**2 / max(self.networks.shape[-1] - 1, 1)
+            df = (of_samples + of_references + of_networks) ** 2 / (
+                of_samples**2 / self.df
+                + of_references**2 / df_of_references
+                + of_networks**2 / df_of_networks
             )
-        df = np.where(others > 0, np.minimum(df, self.df), self.df)
-        parts = np.concatenate([self._with_references(), self.networks], -1)
-        rows = parts.reshape(-1, parts.shape[-1])
-        ends = self.below.ravel(), self.above.ravel()
-        says_nothing = np.isnan(self.networks).any(-1)
-        n = np.where(says_nothing, 0, self.n)
-        return Errors(self.value.ravel(), n.ravel(), rows, df.ravel(), *ends, self.rate.ravel())
+        has_other_sources = of_references + of_networks > 0
+        df = np.where(has_other_sources, np.minimum(df, self.df), self.df)
 
-    def _with_references(self) -> Array:
-        """The parts (…, M) with those of the references: added to the samples that they are, else behind them."""
-        if not (self.drawn.shape[-1] and np.any(self.drawn)):
-            return self.parts
-        among_samples = self.places >= 0
-        matters = (self.drawn**2).sum(-1, keepdims=True) > 0
-        parts = self.parts.copy()
-        for place, added in zip(
-            self.places[among_samples],
-            np.moveaxis(self.drawn[..., among_samples], -1, 0),
-            strict=True,
-        ):
-            has_a_say = matters[..., 0]
-            parts[..., place] = np.where(
-                has_a_say, np.nan_to_num(parts[..., place]) + added, parts[..., place]
-            )
-        elsewhere = np.where(matters, self.drawn[..., ~among_samples], np.nan)
-        return np.concatenate([parts, elsewhere], -1)
+        parts = np.concatenate([self._parts_of_samples_and_references(), self.network_parts], -1)
+        is_one_network = np.isnan(self.network_parts).any(-1)
+        n = np.where(is_one_network, 0, self.n)  # no interval
+        return Errors(
+            value=self.value.ravel(),
+            n=n.ravel(),
+            parts=parts.reshape(-1, parts.shape[-1]),
+            df=df.ravel(),
+            below=self.below.ravel(),
+            above=self.above.ravel(),
+            rate=self.is_rate.ravel(),
+        )
+
+    def _parts_of_samples_and_references(self) -> Array:
+        """The parts (…, M) of samples and references; a reference that is a sample adds to the part of that sample."""
+        if not np.any(self.reference_parts):
+            return self.sample_parts
+        is_sample = self.reference_index >= 0
+        uses_references = (self.reference_parts**2).sum(-1) > 0
+        parts = self.sample_parts.copy()
+        for r in np.flatnonzero(is_sample):
+            i = self.reference_index[r]
+            with_reference = np.nan_to_num(parts[..., i]) + self.reference_parts[..., r]
+            parts[..., i] = np.where(uses_references, with_reference, parts[..., i])
+        of_others = self.reference_parts[..., ~is_sample]
+        of_others = np.where(uses_references[..., None], of_others, np.nan)
+        return np.concatenate([parts, of_others], -1)
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Two-sided intervals (low, high) in the shape of the scores; NaN where there are too few samples."""
@@ -124,130 +125,81 @@ class Estimate:
         return low.reshape(self.value.shape), high.reshape(self.value.shape)
 
     def bound(self, confidence: float, lower: bool) -> tuple[Array, Array]:
-        """One-sided bounds, and the method by which each was found."""
+        """One-sided bounds, and the name of the method of each."""
         errors = self.errors()
-        bounds = lower_bounds(errors if lower else errors.mirrored(), 1 - confidence)
-        shape = self.value.shape
-        return (bounds if lower else -bounds).reshape(shape), np.where(self.rate, EXACT, STUDENT)
+        if lower:
+            bounds = lower_bounds(errors, 1 - confidence)
+        else:
+            bounds = -lower_bounds(errors.mirrored(), 1 - confidence)
+        return bounds.reshape(self.value.shape), np.where(self.is_rate, EXACT, STUDENT)
 
     def nested(self, names: Sequence[str]) -> Estimate:
-        """The mean over conditions of the mean over each condition's levels, along the last axis of the scores."""
-        scored = np.isfinite(self.value)
-        weights = nested_weights(scored, names)
-        spread = (
-            np.einsum("...i,...i->...", np.nan_to_num(self.parts), np.nan_to_num(self.parts))
-            * weights**2
-        )
+        """The mean over conditions of the mean over each condition's levels, along the last axis (C) of the scores.
+
+        `names` (C,) has the condition of each entry; entries with the same name are its levels.
+        """
+        is_scored = np.isfinite(self.value)
+        weights = nested_weights(is_scored, names)
+
+        def mean(values: Array) -> Array:
+            return np.asarray((weights * np.where(is_scored, values, 0.0)).sum(-1))
+
+        def mean_of_parts(parts: Array) -> Array:
+            scored_parts = np.where(is_scored[..., None], parts, 0.0)
+            return np.asarray(np.einsum("...c,...cm->...m", weights, scored_parts))
+
+        has_score = np.isfinite(self.sample_parts) & is_scored[..., None]
+        sample_parts = mean_of_parts(np.where(has_score, self.sample_parts, 0.0))
+        n = has_score.any(-2).sum(-1)
+
+        # Satterthwaite's formula for the sum of the conditions' variances.
+        variance = _sum_of_squares(self.sample_parts) * weights**2
         with np.errstate(invalid="ignore", divide="ignore"):
-            df = spread.sum(-1) ** 2 / np.where(scored, spread**2 / self.df, 0.0).sum(-1)
-            total = np.where(scored, weights * np.nan_to_num(self.value), 0.0).sum(-1)
-        has = np.isfinite(self.parts) & scored[..., None]
-        n = has.any(-2).sum(-1)
-        parts = np.einsum(
-            "...c,...cn->...n", weights, np.where(has, np.nan_to_num(self.parts), 0.0)
-        )
+            squares_over_df = np.where(is_scored, variance**2 / self.df, 0.0)
+            df = variance.sum(-1) ** 2 / squares_over_df.sum(-1)
+        df = np.minimum(np.where(np.isfinite(df), df, np.inf), np.maximum(n - 1, 0))
+
         return replace(
             self,
-            value=np.where(scored.any(-1), total, np.nan),
-            parts=np.where(has.any(-2), parts, np.nan),
-            counts=np.einsum("...c,...cn->...n", weights, self.counts),
-            drawn=np.einsum(
-                "...c,...cr->...r", weights, np.where(scored[..., None], self.drawn, 0.0)
-            ),
-            networks=np.einsum(
-                "...c,...ck->...k", weights, np.where(scored[..., None], self.networks, 0.0)
-            ),
-            df=np.minimum(np.where(np.isfinite(df), df, np.inf), np.maximum(n - 1, 0)),
-            below=(weights * np.where(scored, self.below, 0.0)).sum(-1),
-            above=(weights * np.where(scored, self.above, 0.0)).sum(-1),
-            rate=np.asarray((self.rate | ~scored).all(-1) & scored.any(-1)),
+            value=np.where(is_scored.any(-1), mean(self.value), np.nan),
+            sample_parts=np.where(has_score.any(-2), sample_parts, np.nan),
+            weights=np.einsum("...c,...cn->...n", weights, self.weights),
+            reference_parts=mean_of_parts(self.reference_parts),
+            network_parts=mean_of_parts(self.network_parts),
+            df=df,
+            below=mean(self.below),
+            above=mean(self.above),
+            is_rate=np.asarray((self.is_rate | ~is_scored).all(-1) & is_scored.any(-1)),
         )
 
     def minus(self, other: Estimate) -> Estimate:
         """The difference of two scores of the same samples and references."""
-        has = np.isfinite(self.parts) | np.isfinite(other.parts)
+        has_score = np.isfinite(self.sample_parts) | np.isfinite(other.sample_parts)
+        difference = np.nan_to_num(self.sample_parts) - np.nan_to_num(other.sample_parts)
         return replace(
             self,
             value=self.value - other.value,
-            parts=np.where(has, np.nan_to_num(self.parts) - np.nan_to_num(other.parts), np.nan),
-            drawn=self.drawn - other.drawn,
-            networks=self.networks - other.networks,
+            sample_parts=np.where(has_score, difference, np.nan),
+            reference_parts=self.reference_parts - other.reference_parts,
+            network_parts=self.network_parts - other.network_parts,
             df=np.minimum(self.df, other.df),
             below=self.below + other.above,
             above=self.above + other.below,
-            rate=np.zeros_like(self.rate),
+            is_rate=np.zeros_like(self.is_rate),
         )
 
 
-def sample_totals(scores: Estimate, names: Sequence[str]) -> tuple[Array, Array]:
-    """What each sample adds to the nested means over conditions (…, C), times N, and to a mean of ones: (…, M) each.
-
-    Σ totals / Σ shares is the mean. If the scores are differences of two methods, swapping the methods on a sample (or
-    a group) changes the sign of its total and nothing else, whichever scores are missing and however large the groups
-    are; this is what sign flips need. It holds to first order for differences of calibrated scores. Without missing
-    scores and groups all shares are 1. The choice of the references adds to the totals, and nothing to their sum.
-    """
-    names = list(names)
-    weights = nested_weights(np.isfinite(scores.value), names)
-    has = np.isfinite(scores.parts) & (weights > 0)[..., None]
-    count = has.sum(-1)
-    # `parts` are the deviations from the mean times √(n / (n − 1)), divided by n.
-    unscaled = np.sqrt(np.maximum(count - 1, 0) / np.maximum(count, 1))[..., None]
-    effects = np.nan_to_num(scores.value)[..., None] * scores.counts + scores.parts * unscaled
-    number = has.any(-2).sum(-1)
-    weights_times_number = weights * number[..., None]
-    totals = np.einsum("...c,...cn->...n", weights_times_number, np.where(has, effects, 0.0))
-    shares = np.einsum("...c,...cn->...n", weights_times_number, np.where(has, scores.counts, 0.0))
-
-    totals, shares = _with_totals_of_networks(scores, weights, number, totals, shares)
-    references = scores.drawn.shape[-1]
-    if references < 2:
-        return totals, shares
-    size = number[..., None] * np.sqrt((references - 1) / references)
-    of_references = np.einsum("...c,...cr->...r", weights, np.nan_to_num(scores.drawn)) * size
-    among_samples = scores.places >= 0
-    for place, added in zip(
-        scores.places[among_samples],
-        np.moveaxis(of_references[..., among_samples], -1, 0),
-        strict=True,
-    ):
-        totals[..., place] += added
-    elsewhere = of_references[..., ~among_samples]
-    return (
-        np.concatenate([totals, elsewhere], -1),
-        np.concatenate([shares, np.zeros_like(elsewhere)], -1),
-    )
+_PER_SCORE = [name for name in Estimate.__dataclass_fields__ if name != "reference_index"]
+"""The fields of an estimate that begin with the shape of the scores."""
 
 
-def _with_totals_of_networks(
-    scores: Estimate, weights: Array, number: NDArray[np.int64], totals: Array, shares: Array
-) -> tuple[Array, Array]:
-    """Totals and shares with those of the random networks behind them, which are no samples and have no share."""
-    networks = scores.networks.shape[-1]
-    if networks < 2:
-        return totals, shares
-    size = number[..., None] * np.sqrt((networks - 1) / networks)
-    of_networks = np.einsum("...c,...ck->...k", weights, np.nan_to_num(scores.networks)) * size
-    return (
-        np.concatenate([totals, of_networks], -1),
-        np.concatenate([shares, np.zeros_like(of_networks)], -1),
-    )
+def _sum_of_squares(parts: Array) -> Array:
+    """Σ parts² over the last axis; a missing part adds nothing."""
+    finite = np.nan_to_num(parts)
+    return np.asarray(np.einsum("...i,...i->...", finite, finite))
 
 
-def nested_weights(scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
-    """What each condition counts in the mean over conditions of the mean over levels: (…, C), 0 where it has no score.
-
-    >>> nested_weights(np.array([True, True, True, False]), ["rotation", "rotation", "jpeg", "noise"]).tolist()
-    [0.25, 0.25, 0.5, 0.0]
-    """
-    groups_of_levels = list(dict.fromkeys(names))
-    member = np.zeros((len(groups_of_levels), len(names)))
-    for row, group in enumerate(groups_of_levels):
-        member[row] = [name == group for name in names]
-    levels = scored @ member.T
-    groups = (levels > 0).sum(-1, keepdims=True)
-    per_level = np.divide(1.0, levels * groups, out=np.zeros_like(levels), where=levels > 0)
-    return np.asarray((per_level @ member) * scored)
+# ---- means and calibrated scores --------------------------------------------------------------------------------------
 
 
 def of_means(
@@ -256,40 +208,40 @@ def of_means(
     groups: NDArray[np.int64] | None = None,
     rate: bool = False,
 ) -> Estimate:
-    """The means over the last axis of the finite values (…, N), with their errors.
+    """Return the means over the last axis of the finite values (…, N), with their errors.
 
-    `rate` declares that every value is 0 or 1; samples in groups are not independent trials, so theirs has Student's
-    interval like any mean.
+    `span` has the ends of the scale and `groups` (N,) the number of each sample's group. `rate` declares that every value
+    is 0 or 1. Samples in groups are no independent trials, so a rate of groups has Student's interval like any mean.
 
     >>> low, high = of_means(np.array([0.2, 0.4, 0.6, 0.5, 0.3, 0.4, 0.5, 0.3])).interval()
     >>> round(float(low), 2), round(float(high), 2)
     (0.29, 0.51)
     """
-    finite = np.isfinite(values)
-    n = finite.sum(-1)
+    is_finite = np.isfinite(values)
+    n = np.maximum(is_finite.sum(-1), 1)[..., None]
     mean = mean_of_finite(values)
-    parts = np.where(finite, values - mean[..., None], np.nan) / np.maximum(n, 1)[..., None]
-    counts = finite / np.maximum(n, 1)[..., None]
+    parts = np.where(is_finite, values - mean[..., None], np.nan) / n
+    weights = is_finite / n
     if groups is not None:
-        parts = _summed(parts, groups)
-        counts = np.nan_to_num(_summed(counts, groups))
+        parts = _sums_of_groups(parts, groups)
+        weights = np.nan_to_num(_sums_of_groups(weights, groups))
+
+    # n / (n − 1) makes Σ parts² the unbiased variance of the mean.
     units = np.isfinite(parts).sum(-1)
     parts = parts * np.sqrt(units / np.maximum(units - 1, 1))[..., None]
-    ends = (0.0, 1.0) if rate else span or (None, None)
-    lowest, highest = (np.nan if end is None else end for end in ends)
-    rates = np.full(mean.shape, rate and groups is None)
-    df = np.maximum(units - 1.0, 0.0)
+
+    lowest, highest = (0.0, 1.0) if rate else span or (None, None)
     return Estimate(
         value=mean,
-        parts=parts,
-        counts=counts,
-        drawn=np.zeros((*mean.shape, 0)),
-        places=NOBODY,
-        networks=np.zeros((*mean.shape, 0)),
-        df=df,
-        below=mean - lowest,
-        above=highest - mean,
-        rate=rates,
+        sample_parts=parts,
+        weights=weights,
+        reference_parts=np.zeros((*mean.shape, 0)),
+        reference_index=NO_REFERENCES,
+        network_parts=np.zeros((*mean.shape, 0)),
+        df=np.maximum(units - 1.0, 0.0),
+        below=mean - (np.nan if lowest is None else lowest),
+        above=(np.nan if highest is None else highest) - mean,
+        is_rate=np.full(mean.shape, rate and groups is None),
     )
 
 
@@ -299,7 +251,7 @@ def interval(
     span: Span | None = None,
     groups: NDArray[np.int64] | None = None,
 ) -> tuple[Array, Array]:
-    """The intervals (K,) of the means of (K, N); NaN from too few samples.
+    """Return the intervals (low, high), (K,) each, of the means of values (K, N); NaN where there are too few samples.
 
     >>> low, high = interval(np.array([[1.0, 2.0, 3.0, 4.0] * 2, [1.0, 2.0] + [np.nan] * 6]))
     >>> low.round(2).tolist(), high.round(2).tolist()
@@ -308,148 +260,146 @@ def interval(
     return of_means(values, span, groups).interval(level)
 
 
-def _summed(parts: Array, groups: NDArray[np.int64]) -> Array:
-    """Parts of samples (…, N) summed by their group: (…, G), NaN for a group without a say."""
-    order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    moved = parts[..., order]
-    there = np.add.reduceat(np.isfinite(moved), starts, axis=-1) > 0
-    return np.where(there, np.add.reduceat(np.nan_to_num(moved), starts, axis=-1), np.nan)
+def _sums_of_groups(parts: Array, groups: NDArray[np.int64]) -> Array:
+    """Add up the parts of samples (…, N) by group: (…, G), NaN for a group without any score."""
+    by_group = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[by_group], prepend=-1))
+    sorted_parts = parts[..., by_group]
+    has_score = np.add.reduceat(np.isfinite(sorted_parts), starts, axis=-1) > 0
+    sums = np.add.reduceat(np.nan_to_num(sorted_parts), starts, axis=-1)
+    return np.where(has_score, sums, np.nan)
 
 
 def calibrated(score: Estimate, chance: Estimate) -> Estimate:
-    """(score − chance) / (1 − chance) with its error; NaN where chance leaves no room."""
-    left = np.where(np.abs(1 - chance.value) > 1e-9, 1 - chance.value, np.nan)
-    by_score, by_chance = 1 / left, -(1 - score.value) / left**2
-    has = np.isfinite(score.parts)
-    parts = by_score[..., None] * score.parts + by_chance[..., None] * np.nan_to_num(chance.parts)
+    """Return (score − chance) / (1 − chance) with its error; NaN where chance is 1."""
+    room = np.where(np.abs(1 - chance.value) > 1e-9, 1 - chance.value, np.nan)
+    slope_of_score = 1 / room  # the derivatives of the calibrated score
+    slope_of_chance = -(1 - score.value) / room**2
+    parts = slope_of_score[..., None] * score.sample_parts
+    parts = parts + slope_of_chance[..., None] * np.nan_to_num(chance.sample_parts)
+    has_score = np.isfinite(score.sample_parts) & np.isfinite(room)[..., None]
+    slope_of_network = np.where(np.isfinite(room), slope_of_score, 0.0)
     return replace(
         score,
-        value=(score.value - chance.value) / left,
-        parts=np.where(has & np.isfinite(left)[..., None], parts, np.nan),
-        drawn=np.nan_to_num(by_chance)[..., None] * chance.drawn,
-        places=chance.places,
-        networks=np.where(np.isfinite(left), by_score, 0.0)[..., None] * score.networks,
-        below=score.below / left,
-        above=score.above / left,
-        rate=np.zeros_like(score.rate),
+        value=(score.value - chance.value) / room,
+        sample_parts=np.where(has_score, parts, np.nan),
+        reference_parts=np.nan_to_num(slope_of_chance)[..., None] * chance.reference_parts,
+        reference_index=chance.reference_index,
+        network_parts=slope_of_network[..., None] * score.network_parts,
+        below=score.below / room,
+        above=score.above / room,
+        is_rate=np.zeros_like(score.is_rate),
     )
 
 
-def column(
-    cube: Cube, measure: str, keep: NDArray[np.bool_] | None = None, e: Any = slice(None)
-) -> Estimate:
-    """Return the mean values (E, C) of a measure over all samples, or those to `keep`, of some explainers."""
-    values = _kept(cube.values[measure][e], keep)
-    estimate = of_means(values, cube.span(measure), cube.groups, cube.is_rate(measure))
-    estimate = _with_networks(cube, measure, estimate, keep, e)
-    has_chance_inside = measure not in cube.chance
-    return _with_references(cube, measure, estimate, e) if has_chance_inside else estimate
+def nested_weights(is_scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
+    """Return the weight of each entry (…, C) in the mean over conditions of the mean over a condition's levels.
 
+    An entry without a score has the weight 0.
 
-def chance_column(
-    cube: Cube, measure: str, keep: NDArray[np.bool_] | None = None, e: Any = slice(None)
-) -> Estimate:
-    """Return the mean chance levels (E, C) of a measure, with what each reference adds to their error."""
-    values = _kept(cube.chance[measure][e], keep)
-    return _with_references(cube, measure, of_means(values, cube.span(measure), cube.groups), e)
-
-
-def _with_references(cube: Cube, measure: str, estimate: Estimate, e: Any) -> Estimate:
-    """Add what each reference adds to the error: (b_r − b̄)/R, with b_r its mean over the samples compared with it."""
-    if measure not in cube.by_reference:
-        return estimate
-    means = cube.by_reference[measure][e]
-    r = means.shape[-1]
-    drawn = (means - means.mean(-1, keepdims=True)) / np.sqrt(r * max(r - 1, 1))
-    number_of = {sample: i for i, sample in enumerate(cube.samples)}
-    places = np.array([number_of.get(sample, -1) for sample in cube.references], dtype=np.int64)
-    if cube.groups is not None:
-        places = np.where(places >= 0, cube.groups[places], -1)
-    return replace(estimate, drawn=drawn, places=places)
-
-
-def _with_networks(
-    cube: Cube, measure: str, estimate: Estimate, keep: NDArray[np.bool_] | None, e: Any
-) -> Estimate:
-    """Add what each of K networks adds to the error of a mean over samples and networks.
-
-    The deviations of the networks' own means are scaled so that their squares add up to the part of the variance that
-    is due to the networks (see `two_way`): the rest of their spread is the samples', which the samples have already.
+    >>> nested_weights(np.array([True, True, True, False]), ["rotation", "rotation", "jpeg", "noise"]).tolist()
+    [0.25, 0.25, 0.5, 0.0]
     """
-    declared = cube.declared.get(measure)
-    if measure not in cube.repeats:
-        if declared is None or not declared.networks:
-            return estimate
-        unknown = np.full((*estimate.value.shape, 1), np.nan)
-        return replace(estimate, networks=unknown)
-    values = cube.repeats[measure][e]
-    if keep is not None:
-        values = np.where(keep[..., None], values, np.nan)
-    of_network = mean_of_finite(np.moveaxis(values, -1, -2))
-    deviations = np.nan_to_num(of_network - mean_of_finite(of_network)[..., None])
-    length = np.sqrt((deviations**2).sum(-1, keepdims=True))
-    wanted = np.sqrt(np.nan_to_num(two_way_mean(values).of_networks))[..., None]
-    parts = np.divide(deviations * wanted, length, out=np.zeros_like(deviations), where=length > 0)
-    return replace(estimate, networks=parts)
+    conditions = list(dict.fromkeys(names))
+    is_level_of = np.array([[name == condition for name in names] for condition in conditions])
+    is_level_of = is_level_of.reshape(len(conditions), len(names)).astype(np.float64)
+    scored_levels = is_scored @ is_level_of.T
+    scored_conditions = (scored_levels > 0).sum(-1, keepdims=True)
+    weight_of_level = np.divide(
+        1.0,
+        scored_levels * scored_conditions,
+        out=np.zeros_like(scored_levels),
+        where=scored_levels > 0,
+    )
+    return np.asarray((weight_of_level @ is_level_of) * is_scored)
 
 
-def _kept(values: Array, keep: NDArray[np.bool_] | None) -> Array:
-    return values if keep is None else np.where(keep, values, np.nan)
+# ---- totals for sign flips --------------------------------------------------------------------------------------------
 
 
-def estimates(
-    cube: Cube,
-    measure: str,
-    form: Form = "best",
-    keep: NDArray[np.bool_] | None = None,
-    e: Any = slice(None),
-) -> Estimate:
-    """Return the scores (E, C) of a measure in the form asked for, with their errors; `keep` (C, N) are samples to use."""
-    raw = column(cube, measure, keep, e)
-    here = calibrated_conditions(cube, measure, form)
-    if not here.any():
-        return raw
-    return _where(here, calibrated(raw, chance_column(cube, measure, keep, e)), raw)
+def sample_totals(scores: Estimate, names: Sequence[str]) -> tuple[Array, Array]:
+    """Return what each sample adds to the nested mean over conditions, times N, and its share: (…, M) each.
+
+    Σ totals / Σ shares is the mean. If the scores are differences of two methods, swapping the methods on a sample (or
+    a group) changes the sign of its total and nothing else, whichever scores are missing and however large the groups
+    are. Sign flips need just this. It holds to first order for differences of calibrated scores. Without missing
+    scores and groups all shares are 1. References and networks add totals that sum to 0, and have the share 0.
+    """
+    weights = nested_weights(np.isfinite(scores.value), names)
+    has_score = np.isfinite(scores.sample_parts) & (weights > 0)[..., None]
+    per_condition = has_score.sum(-1)
+    # `sample_parts` are deviations from the mean times √(n / (n − 1)), divided by n.
+    unscaled = np.sqrt(np.maximum(per_condition - 1, 0) / np.maximum(per_condition, 1))[..., None]
+    effects = np.nan_to_num(scores.value)[..., None] * scores.weights
+    effects = effects + scores.sample_parts * unscaled
+    n = has_score.any(-2).sum(-1)
+    weights_times_n = weights * n[..., None]
+    totals = np.einsum("...c,...cn->...n", weights_times_n, np.where(has_score, effects, 0.0))
+    shares = np.einsum(
+        "...c,...cn->...n", weights_times_n, np.where(has_score, scores.weights, 0.0)
+    )
+
+    of_networks = _totals_of_draws(scores.network_parts, weights, n)
+    of_references = _totals_of_draws(scores.reference_parts, weights, n)
+    is_sample = scores.reference_index >= 0
+    if of_references.shape[-1]:
+        for r in np.flatnonzero(is_sample):
+            totals[..., scores.reference_index[r]] += of_references[..., r]
+        of_references = of_references[..., ~is_sample]
+
+    no_shares = np.zeros((*n.shape, of_networks.shape[-1] + of_references.shape[-1]))
+    totals = np.concatenate([totals, of_networks, of_references], -1)
+    return totals, np.concatenate([shares, no_shares], -1)
 
 
-def _where(here: NDArray[np.bool_], first: Estimate, second: Estimate) -> Estimate:
-    """The first under some conditions, the second under the others."""
-    first, second = _alike([first, second])
-    chosen: dict[str, Any] = {"places": first.places}
-    for name in _ARRAYS:
-        one, other = getattr(first, name), getattr(second, name)
-        chosen[name] = np.where(here.reshape(-1, *[1] * (one.ndim - first.value.ndim)), one, other)
-    return Estimate(**chosen)
+def _totals_of_draws(parts: Array, weights: Array, n: NDArray[np.int64]) -> Array:
+    """Return what each of K references or networks adds to the nested mean, times N; (…, 0) for fewer than two."""
+    draws = parts.shape[-1]
+    if draws < 2:
+        return np.zeros((*n.shape, 0))
+    unscaled = n[..., None] * np.sqrt((draws - 1) / draws)
+    return np.asarray(np.einsum("...c,...ck->...k", weights, np.nan_to_num(parts)) * unscaled)
+
+
+# ---- several estimates ------------------------------------------------------------------------------------------------
 
 
 def stacked(scores: Sequence[Estimate]) -> Estimate:
-    """Scores of one shape (…) behind one another: (K, …)."""
-    alike = _alike(scores)
-    columns: dict[str, Any] = {
-        name: np.stack([getattr(each, name) for each in alike]) for name in _ARRAYS
-    }
-    return replace(alike[0], **columns)
+    """Return scores of one shape (…) as (K, …)."""
+    alike = _with_same_draws(scores)
+    fields: dict[str, Any] = {}
+    for name in _PER_SCORE:
+        fields[name] = np.stack([getattr(estimate, name) for estimate in alike])
+    return replace(alike[0], **fields)
 
 
-def _alike(scores: Sequence[Estimate]) -> list[Estimate]:
-    """The scores with the same references and networks, which add nothing to those that have none."""
-    with_references = next((each for each in scores if each.drawn.shape[-1]), scores[0])
-    references = with_references.drawn.shape[-1]
-    networks = max(each.networks.shape[-1] for each in scores)
-    return [_padded(each, references, networks, with_references.places) for each in scores]
+def chosen(use_first: NDArray[np.bool_], first: Estimate, second: Estimate) -> Estimate:
+    """Return the first estimate under some conditions (C,), the last axis of the scores, and the second under others."""
+    first, second = _with_same_draws([first, second])
+    fields: dict[str, Any] = {}
+    for name in _PER_SCORE:
+        of_first, of_second = getattr(first, name), getattr(second, name)
+        trailing_axes = of_first.ndim - first.value.ndim
+        is_first = use_first.reshape(-1, *[1] * trailing_axes)
+        fields[name] = np.where(is_first, of_first, of_second)
+    return replace(first, **fields)
 
 
-def _padded(
-    scores: Estimate, references: int, networks: int, places: NDArray[np.int64]
-) -> Estimate:
-    """The scores with so many references and networks, of which those that it lacks add nothing."""
-    if scores.drawn.shape[-1] != references:
-        nothing = np.zeros((*scores.value.shape, references))
-        scores = replace(scores, drawn=nothing, places=places)
-    missing = networks - scores.networks.shape[-1]
-    behind = [(0, 0)] * scores.value.ndim + [(0, missing)]
-    return replace(scores, networks=np.pad(scores.networks, behind)) if missing else scores
-
-
-_ARRAYS = [name for name in Estimate.__dataclass_fields__ if name != "places"]
+def _with_same_draws(scores: Sequence[Estimate]) -> list[Estimate]:
+    """Return the estimates with equally many references and networks; added ones have parts of 0."""
+    with_references = next((s for s in scores if s.reference_parts.shape[-1]), scores[0])
+    references = with_references.reference_parts.shape[-1]
+    networks = max(s.network_parts.shape[-1] for s in scores)
+    alike = []
+    for estimate in scores:
+        padded = estimate
+        if estimate.reference_parts.shape[-1] != references:
+            no_parts = np.zeros((*estimate.value.shape, references))
+            index = with_references.reference_index
+            padded = replace(padded, reference_parts=no_parts, reference_index=index)
+        missing = networks - estimate.network_parts.shape[-1]
+        if missing:
+            padding = [(0, 0)] * estimate.value.ndim + [(0, missing)]
+            padded = replace(padded, network_parts=np.pad(estimate.network_parts, padding))
+        alike.append(padded)
+    return alike

@@ -13,13 +13,14 @@ is everything all right?, JAMA 249, 1743.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from heatproof.statistics.cubes import Array
+from heatproof.statistics.arrays import Array
 
 FEWEST = 8
 """From fewer samples (or groups of them) a mean has no interval, and no method is called better than another."""
@@ -124,3 +125,20 @@ def unseen_share(n: int, level: float = 0.95) -> float:
     [0.31, 0.19, 0.1, 0.03]
     """
     return float(1 - (1 - level) ** (1 / n))
+
+
+def rate_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Return Clopper and Pearson's interval of a rate, which covers it with at least this level; NaN without trials.
+
+    >>> [round(end, 3) for end in rate_interval(8, 10)]
+    [0.444, 0.975]
+    """
+    if n < 1:
+        return math.nan, math.nan
+    miss = (1 - level) / 2
+    low, high = 0.0, 1.0
+    if successes > 0:
+        low = float(stats.beta.ppf(miss, successes, n - successes + 1))
+    if successes < n:
+        high = float(stats.beta.ppf(1 - miss, successes + 1, n - successes))
+    return low, high

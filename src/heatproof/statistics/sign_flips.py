@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heatproof.statistics.cubes import Array
+from heatproof.statistics.arrays import Array
 from heatproof.statistics.intervals import FEWEST
 
 FLIPS = 10_000

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from heatproof.statistics.cubes import Array
+from heatproof.statistics.arrays import Array
 from heatproof.statistics.intervals import FEWEST, skewed_quantile
 
 FEWEST_NETWORKS = 2

@@ -49,7 +49,7 @@ def assert_holds(
     >>> found[0].passed
     True
     """
-    from heatproof.axes import USUAL
+    from heatproof.axes import DEFAULT_EVALUATION
     from heatproof.runs.atomic import scratch
     from heatproof.runs.evaluate import evaluate
 
@@ -59,7 +59,7 @@ def assert_holds(
             model,
             data,
             explainers,
-            USUAL if evaluations is None else evaluations,
+            DEFAULT_EVALUATION if evaluations is None else evaluations,
             temporary / "run" if out is None else out,
             seed=seed,
             limit=limit,

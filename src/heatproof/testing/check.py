@@ -12,15 +12,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from heatproof.axes import Axis, arrange, axis_of
+from heatproof.axes import Axis, axis_of
 from heatproof.errors import UserError
 from heatproof.evaluation import FLIPPED, OK, OPEN, UNDEFINED, Condition, Span
+from heatproof.results.arrays import ScoreArrays
+from heatproof.results.score_estimates import chance_estimates, raw_estimates, score_estimates
 from heatproof.runs.manifest import Manifest
+from heatproof.runs.results import arrays_of_run
 from heatproof.runs.run import Run
 from heatproof.runs.tables import read_places, read_scores
 from heatproof.runs.verify import missing
 from heatproof.statistics.above_chance import order_of_bets
-from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.statistics.arrays import Array, mean_of_finite
 from heatproof.statistics.bounds_of_means import (
     Bound,
     bet_on_calibrated_mean,
@@ -30,8 +33,7 @@ from heatproof.statistics.bounds_of_means import (
     samples_needed,
     samples_needed_to_bet,
 )
-from heatproof.statistics.cubes import Array, Cube
-from heatproof.statistics.estimates import Estimate, chance_column, column, estimates, of_means
+from heatproof.statistics.estimates import Estimate, of_means
 from heatproof.testing.choose import choose, each, no_readout
 from heatproof.testing.requirement import SHARES, Requirement, parse_all
 
@@ -82,11 +84,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Case:
-    """One requirement held against one explainer; `cube` has this explainer and the conditions asked for alone."""
+    """One requirement held against one explainer; `arrays` has this explainer and the conditions asked for alone."""
 
     requirement: Requirement
     axis: Axis
-    cube: Cube
+    arrays: ScoreArrays
     measure: str
 
     @property
@@ -97,21 +99,21 @@ class Case:
     @property
     def condition_names(self) -> list[str]:
         """The name of each condition, by which levels are averaged before conditions."""
-        return [name for name, _ in self.cube.conditions]
+        return [name for name, _ in self.arrays.conditions]
 
     @property
     def status(self) -> NDArray[np.int8]:
         """The status of every pair (C, N); that of a diagnostic follows from its own values."""
-        declared = self.cube.declared.get(self.measure)
+        declared = self.arrays.declared.get(self.measure)
         if declared is None or declared.role != "diagnostic":
-            return np.asarray(self.cube.status[0])
-        has_value = np.isfinite(self.cube.values[self.measure][0])
+            return np.asarray(self.arrays.status[0])
+        has_value = np.isfinite(self.arrays.values[self.measure][0])
         return np.asarray(np.where(has_value, OK, UNDEFINED), dtype=np.int8)
 
     @property
     def span(self) -> Span | None:
         """The ends of the scale."""
-        return UNIT if self.is_share else self.cube.span(self.measure)
+        return UNIT if self.is_share else self.arrays.span(self.measure)
 
     @property
     def sample_values(self) -> Array | None:
@@ -120,10 +122,10 @@ class Case:
             is_of_kind = self.status == SHARES.index(self.requirement.measure)
             return np.asarray(np.where(self.status < 0, np.nan, is_of_kind))
         if self.requirement.readout == "chance":
-            return np.asarray(self.cube.chance[self.measure][0])
+            return np.asarray(self.arrays.chance[self.measure][0])
         if self.requirement.readout == "calibrated":
             return None
-        return np.asarray(self.cube.values[self.measure][0])
+        return np.asarray(self.arrays.values[self.measure][0])
 
     @property
     def scores(self) -> Estimate:
@@ -131,12 +133,12 @@ class Case:
         if self.is_share:
             values = self.sample_values
             assert values is not None
-            return of_means(values, UNIT, self.cube.groups, rate=True)
+            return of_means(values, UNIT, self.arrays.groups, rate=True)
         if self.requirement.readout == "chance":
-            return chance_column(self.cube, self.measure, e=0)
+            return chance_estimates(self.arrays, self.measure, explainers=0)
         if self.requirement.readout == "calibrated":
-            return estimates(self.cube, self.measure, e=0)
-        return column(self.cube, self.measure, e=0)
+            return score_estimates(self.arrays, self.measure, explainers=0)
+        return raw_estimates(self.arrays, self.measure, explainers=0)
 
 
 def check(
@@ -202,11 +204,11 @@ def _cases(
         is_wanted = table["measure"].isin(measures) & table["explainer"].isin(here["explainer"])
         is_wanted &= (table["dataset"] == dataset) & (table["model"] == model)
         is_wanted &= table["evaluation"] == evaluation
-        (cube,) = arrange(table[is_wanted], *evidence)
+        (arrays,) = arrays_of_run(table[is_wanted], *evidence)
 
         asked = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
-        for explainer in cube.explainers:
-            own = cube.select(explainers=[explainer])
+        for explainer in arrays.explainers:
+            own = arrays.select(explainers=[explainer])
             measure = _deciding_measure(own, axis) if wish.measure in SHARES else wish.measure
             usable = [
                 condition
@@ -220,30 +222,32 @@ def _cases(
                 yield Case(wish, axis, own.select(conditions=conditions), measure)
 
 
-def _deciding_measure(cube: Cube, axis: Axis) -> str:
-    """The measure whose status is that of the pairs of the one explainer of a cube."""
-    return next(iter(axis.headlines(cube)), cube.measures[-1])
+def _deciding_measure(arrays: ScoreArrays, axis: Axis) -> str:
+    """The measure whose status is that of the pairs of the one explainer of a arrays."""
+    return next(iter(axis.headlines(arrays)), arrays.measures[-1])
 
 
-def _has_readout(cube: Cube, condition: Condition, measure: str, wish: Requirement) -> bool:
-    """Whether the table has rows of what a readout is made of, for the one explainer of a cube."""
-    c = cube.conditions.index(condition)
-    if measure not in cube.asked or not cube.asked[measure][0, c]:
+def _has_readout(
+    arrays: ScoreArrays, condition: Condition, measure: str, wish: Requirement
+) -> bool:
+    """Whether the table has rows of what a readout is made of, for the one explainer of a arrays."""
+    c = arrays.conditions.index(condition)
+    if measure not in arrays.has_rows or not arrays.has_rows[measure][0, c]:
         return False
     if wish.readout == "chance":
-        return measure in cube.chance
-    return wish.readout != "calibrated" or cube.is_calibrated(measure)
+        return measure in arrays.chance
+    return wish.readout != "calibrated" or arrays.is_calibrated(measure)
 
 
 def _outcome(case: Case, limits: Limits) -> Outcome:
     """The verdict on one case."""
     seen, need = _bound_and_need(case, limits)
-    cube = case.cube
-    condition = case.axis.condition(*cube.conditions[0]) if each(case.requirement) else ""
+    arrays = case.arrays
+    condition = case.axis.condition(*arrays.conditions[0]) if each(case.requirement) else ""
     return Outcome(
         requirement=case.requirement,
-        **cube.key,
-        explainer=cube.explainers[0],
+        **arrays.key,
+        explainer=arrays.explainers[0],
         condition=condition,
         passed=not need,
         seen=seen,
@@ -277,16 +281,16 @@ def _bound_and_need(case: Case, limits: Limits) -> tuple[Bound, str]:
 def _doubt(case: Case, scores: Estimate, limits: Limits) -> str:
     """Why too little is known under some condition; empty where enough is."""
     status = case.status
-    for c, condition in enumerate(case.cube.conditions):
+    for c, condition in enumerate(case.arrays.conditions):
         with_score = int(scores[c].n)
         attempted = int((status[c] >= 0).sum())
         undefined = int((status[c] == UNDEFINED).sum())
         still_open = int((status[c] == OPEN).sum())
-        is_one_of_several = len(case.cube.conditions) > 1
+        is_one_of_several = len(case.arrays.conditions) > 1
         under = f" under {case.axis.condition(*condition)}" if is_one_of_several else ""
         if not case.is_share:
             if attempted and undefined > limits.undefined * attempted:
-                why = _commonest_reason(case.cube, condition)
+                why = _commonest_reason(case.arrays, condition)
                 return f"defined maps: {undefined} of {attempted} are undefined{under}{why}"
             if still_open > limits.undefined * attempted:
                 return f"decisions: {still_open} of {attempted} stayed open{under}"
@@ -319,15 +323,15 @@ def _usual_bet(case: Case, scores: Estimate) -> Bet | None:
     lowest, highest = case.span or (None, None)
     if lowest is None or highest is None:
         return None
-    if case.cube.groups is not None or bool(scores.rate.all()):
+    if case.arrays.groups is not None or bool(scores.is_rate.all()):
         return None
 
     values = case.sample_values
-    order = order_of_bets(case.cube.samples)
+    order = order_of_bets(case.arrays.samples)
     if values is not None:
         return _bet_on_mean(case, values[:, order]) if is_complete(values) else None
 
-    pairs = np.stack([side[case.measure][0] for side in (case.cube.values, case.cube.chance)])
+    pairs = np.stack([side[case.measure][0] for side in (case.arrays.values, case.arrays.chance)])
     pairs = pairs[:, :, order]
     pairs = pairs[:, :, np.isfinite(pairs).all(0).any(0)]
     wish = case.requirement
@@ -356,9 +360,9 @@ def _strict_bet(case: Case) -> Bet:
         raise UserError(
             f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one"
         )
-    groups = case.cube.groups
+    groups = case.arrays.groups
     if groups is None:
-        return _bet_on_mean(case, values[:, order_of_bets(case.cube.samples)])
+        return _bet_on_mean(case, values[:, order_of_bets(case.arrays.samples)])
     means = [mean_of_finite(values[:, groups == group]) for group in np.unique(groups)]
     return _bet_on_mean(case, np.stack(means, 1))
 
@@ -388,13 +392,13 @@ def _again_and_again(rows: Array, number: int) -> Array:
     return rows[..., np.arange(number) % samples]
 
 
-def _commonest_reason(cube: Cube, condition: Condition) -> str:
-    """Why most maps of the one explainer of a cube are undefined under a condition, in parentheses."""
-    reasons = cube.reasons
+def _commonest_reason(arrays: ScoreArrays, condition: Condition) -> str:
+    """Why most maps of the one explainer of a arrays are undefined under a condition, in parentheses."""
+    reasons = arrays.undefined_reasons
     if reasons.empty:
         return ""
     name, level = condition
-    is_own = (reasons["explainer"] == cube.explainers[0]) & (reasons["condition"] == name)
+    is_own = (reasons["explainer"] == arrays.explainers[0]) & (reasons["condition"] == name)
     own = reasons[is_own & (reasons["level"] == level)]
     if own.empty:
         return ""

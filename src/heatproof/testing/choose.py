@@ -10,7 +10,7 @@ import pandas as pd
 
 from heatproof.axes import Axis
 from heatproof.errors import UserError, unknown
-from heatproof.statistics.cubes import CONTROL
+from heatproof.results.arrays import CONTROL
 from heatproof.testing.requirement import EACH, SHARES, Requirement
 from heatproof.types import matches
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heatproof.axes import Finding
 from heatproof.report.findings import findings
+from heatproof.results.findings import Finding
 from heatproof.rules import check_rules
 from heatproof.runs.run import Run
 from heatproof.runs.verify import missing

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
-from heatproof.axes import Finding
+from heatproof.results.findings import Finding
 from heatproof.testing.check import Outcome
 from heatproof.testing.forbid import Ruling
 

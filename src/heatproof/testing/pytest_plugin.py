@@ -70,7 +70,7 @@ def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
     A run of the same weights, data, parameters, code and versions is taken from pytest's cache. Requirements of the
     marker `explanations` are checked on every run that the test makes, when the test has ended well.
     """
-    from heatproof.axes import USUAL
+    from heatproof.axes import DEFAULT_EVALUATION
 
     config = request.config
     made = request.node.stash.setdefault(RUNS, [])
@@ -82,7 +82,7 @@ def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
         model: Any,
         data: Any,
         explainers: Any,
-        evaluations: Any = USUAL,
+        evaluations: Any = DEFAULT_EVALUATION,
         *,
         seed: int = 0,
         limit: int | None = None,

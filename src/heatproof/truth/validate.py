@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from heatproof.axes import AXES, arrange
+from heatproof.axes import AXES
 from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.errors import unknown
+from heatproof.results.score_estimates import sample_scores
 from heatproof.runs.evaluate import evaluate
-from heatproof.statistics import exact_share
-from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.calibration import sample_scores
+from heatproof.runs.results import arrays_of_run
+from heatproof.statistics.arrays import mean_of_finite
+from heatproof.statistics.intervals import rate_interval
 from heatproof.truth.corruptions import CONSTANT, GRADES, MINOR, RANDOM, RIGHT, corrupted
 from heatproof.truth.models import Truth, truths
 from heatproof.types import CallableExplainer
@@ -90,7 +91,7 @@ def _comparison(scores: pd.DataFrame, truer: str, other: str) -> dict[str, Any]:
 
 def _share(k: int, n: int) -> tuple[float, float, float]:
     """Return k / n with its interval; NaN where n is 0."""
-    return (k / n, *exact_share(k, n)) if n else (np.nan, np.nan, np.nan)
+    return (k / n, *rate_interval(k, n)) if n else (np.nan, np.nan, np.nan)
 
 
 def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
@@ -116,15 +117,15 @@ def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
         seed=seed,
         show_progress=False,
     )
-    for cube in arrange(run.table(), run.manifest):
-        for measure in axes[cube.evaluation].measures:
-            if measure.name not in cube.values or measure.role not in ("headline", "component"):
+    for arrays in arrays_of_run(run.table(), run.manifest):
+        for measure in axes[arrays.evaluation].measures:
+            if measure.name not in arrays.values or measure.role not in ("headline", "component"):
                 continue
-            scores = sample_scores(cube.conditions_of(measure.name), measure.name)
+            scores = sample_scores(arrays.for_measure(measure.name), measure.name)
             mean_over_conditions = mean_of_finite(scores.transpose(0, 2, 1))
             turned = (measure.sign or 1) * mean_over_conditions
-            about = {"axis": cube.evaluation, "measure": measure.name, "better": measure.better}
-            yield pd.DataFrame({**about, **dict(zip(cube.explainers, turned, strict=True))})
+            about = {"axis": arrays.evaluation, "measure": measure.name, "better": measure.better}
+            yield pd.DataFrame({**about, **dict(zip(arrays.explainers, turned, strict=True))})
 
 
 def needed(share: float, most: int = 1000) -> int:

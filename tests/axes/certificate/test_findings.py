@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import axis_results
-from heatproof.axes.contract import AxisResult, Finding, components_of, findings_of
 from heatproof.report.components import CurveChart
 from heatproof.report.page_parts import part_of
 from heatproof.report.sections import leads
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding
+from heatproof.results.reports import components_of, findings_of
+from heatproof.runs.results import axis_results
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of
 

@@ -10,21 +10,23 @@ import pytest
 
 import heatproof
 from heatproof import Certificate
-from heatproof.axes import BY_NAME, arrange, axis_results
+from heatproof.axes import BY_NAME
 from heatproof.axes.certificate import report, smoothing_report
 from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
 from heatproof.axes.certificate.smoothing import Smoothing
-from heatproof.axes.contract import AxisResult, components_of, findings_of
 from heatproof.drawing.charts import Chart
 from heatproof.drawing.prose import at_least
 from heatproof.evaluation import GalleryItem
 from heatproof.features import Patches
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix
 from heatproof.report.page_parts import part_of
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import components_of, findings_of
 from heatproof.runs.gallery import read_gallery
-from heatproof.statistics import exact_share
+from heatproof.runs.results import arrays_of_run, axis_results
 from heatproof.statistics.bounds import clopper_pearson_low
+from heatproof.statistics.intervals import rate_interval
 from support.manifests import manifest_of
 from support.pages import is_sound
 from support.small import model, pictures
@@ -35,10 +37,10 @@ NAMES = ("grad_cam", "random")
 
 
 def judged(rows: pd.DataFrame, settings=None) -> AxisResult:
-    (cube,) = arrange(rows)
+    (arrays,) = arrays_of_run(rows)
     samples = pd.DataFrame(columns=["sample"])
     return AxisResult(
-        BY_NAME[cube.evaluation], cube, rows, samples, [], settings or {}, manifest_of(), rows
+        BY_NAME[arrays.evaluation], arrays, rows, samples, [], settings or {}, manifest_of(), rows
     )
 
 
@@ -96,8 +98,8 @@ def sweep_rows(bernoulli: bool = False) -> pd.DataFrame:
 
 
 def test_guarantees_are_counted_bound_against_bound():
-    (cube,) = arrange(sweep_rows(bernoulli=True))
-    shares = guaranteed_shares(cube, 0.9).set_index(["explainer", "keep", "rule", "level"])
+    (arrays,) = arrays_of_run(sweep_rows(bernoulli=True))
+    shares = guaranteed_shares(arrays, 0.9).set_index(["explainer", "keep", "rule", "level"])
     assert shares.loc[("grad_cam", 0.25, "SCA", 1.0), "share"] == 0.7, (
         "bounds of 0.89 and rates of 0.97 do not count"
     )
@@ -108,7 +110,7 @@ def test_guarantees_are_counted_bound_against_bound():
     assert shares.loc[("grad_cam", 0.25, "MuS*", 2.0), "share"] == 0.3
     assert shares.loc[("random", 1.0, "MuS", 1.0), "share"] == 0.0
     assert tuple(shares.loc[("grad_cam", 0.25, "SCA", 1.0), ["low", "high"]]) == pytest.approx(
-        exact_share(7, 10)
+        rate_interval(7, 10)
     )
 
 
@@ -136,14 +138,14 @@ def test_rules_are_drawn_beside_each_other_with_a_curve_for_every_method():
 
 
 def test_accuracy_counts_labelled_samples_once():
-    (cube,) = arrange(sweep_rows())
-    rows = accuracy(cube)
+    (arrays,) = arrays_of_run(sweep_rows())
+    rows = accuracy(arrays)
     assert (
         rows.keep.tolist() == [0.25, 1.0]
         and rows.n.tolist() == [9, 9]
         and rows.yes.tolist() == [6, 8]
     )
-    assert (rows.low[0], rows.high[0]) == pytest.approx(exact_share(6, 9))
+    assert (rows.low[0], rows.high[0]) == pytest.approx(rate_interval(6, 9))
     points = chart_of(judged(sweep_rows()), "accuracy").points
     assert points["score"].tolist() == pytest.approx([6 / 9, 8 / 9])
     assert points["x"].tolist() == [0.25, 1.0]

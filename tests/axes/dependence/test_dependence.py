@@ -13,13 +13,14 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError
-from heatproof.axes import AxisResult, arrange, axis_results
 from heatproof.axes.dependence.overview import overview
 from heatproof.axes.dependence.report import findings, lead
 from heatproof.axes.dependence.verdicts import marks
 from heatproof.evaluation import ALONE
 from heatproof.maps.complexity import entropy, gini
 from heatproof.models.randomised import layers_in_order, random_weights, with_weights
+from heatproof.results.axis_result import AxisResult
+from heatproof.runs.results import arrays_of_run, axis_results
 from support.small import model, pictures
 
 CONTROLS = ["random", "sobel", "weight_noise"]
@@ -99,9 +100,9 @@ def test_the_noise_floor_is_the_change_between_two_draws(run):
     similar = rows_of(table, "noise_floor_similarity", "random").set_index("sample").value
     chance = rows_of(table, "similarity", "random", "weights").groupby("sample").chance.first()
     assert np.allclose(floor, (1 - similar) / (1 - chance), atol=1e-12)
-    cube = next(cube for cube in arrange(table) if cube.evaluation == "dependence")
-    of_random = cube.noise_floor("dependence")[cube.explainers.index("random")]
-    assert np.allclose(of_random, floor[cube.samples], atol=1e-12)
+    arrays = next(arrays for arrays in arrays_of_run(table) if arrays.evaluation == "dependence")
+    of_random = arrays.noise_floor("dependence")[arrays.explainers.index("random")]
+    assert np.allclose(of_random, floor[arrays.samples], atol=1e-12)
 
 
 def test_every_random_network_has_rows_of_its_own():
@@ -140,8 +141,10 @@ def test_a_blind_explainer_is_marked_on_every_axis(run):
         line for line in stability.splitlines() if "(blind)" in line and line.endswith("control")
     ]
     assert len(lines) == 2 and " Sobel (blind) " in lines[0] and " Random (blind) " in lines[1]
-    cube = next(cube for cube in arrange(run.table()) if cube.evaluation == "dependence")
-    assert marks(cube) == {"random": "blind", "sobel": "blind"}
+    arrays = next(
+        arrays for arrays in arrays_of_run(run.table()) if arrays.evaluation == "dependence"
+    )
+    assert marks(arrays) == {"random": "blind", "sobel": "blind"}
 
 
 def test_a_linear_models_gradient_in_closed_form():

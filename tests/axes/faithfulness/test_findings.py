@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import Finding, axis_results
-from heatproof.axes.contract import findings_of
 from heatproof.axes.faithfulness.findings import findings
 from heatproof.axes.faithfulness.report import lead
+from heatproof.results.findings import Finding
+from heatproof.results.reports import findings_of
+from heatproof.runs.results import axis_results
 from support.faithfulness import axis_of, made_up
 from support.manifests import manifest_of
 from support.synthetic import Entry, rows_of, samples

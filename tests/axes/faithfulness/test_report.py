@@ -12,8 +12,6 @@ import pandas as pd
 import pytest
 
 import heatproof
-from heatproof.axes import AxisResult, axis_results
-from heatproof.axes.contract import components_of
 from heatproof.axes.faithfulness import AXIS, report, summaries
 from heatproof.axes.faithfulness.consistency import consistency
 from heatproof.axes.faithfulness.retraining.leakage import leakage_summary
@@ -22,7 +20,10 @@ from heatproof.evaluation import GalleryItem
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix
 from heatproof.report.page import build_report
 from heatproof.report.sections import sections_of
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import components_of
 from heatproof.runs.gallery import read_gallery
+from heatproof.runs.results import axis_results
 from heatproof.runs.tables import read_samples
 from support.faithfulness import FRACTIONS, IMPUTERS, SKILL, N, axis_of, leaking, made_up
 from support.manifests import manifest_of
@@ -104,7 +105,7 @@ def test_curves_are_the_means_of_the_table() -> None:
 
 def test_curves_have_the_intervals_of_the_summary() -> None:
     result, drawn = whole()
-    cells = heatproof.statistics.summary([result.cube])
+    cells = result.summary
     is_here = (cells["explainer"] == "grad_cam") & (cells["condition"] == "noisy_linear morf")
     cells = cells[is_here & (cells["measure"] == "probability")].sort_values("level")
     points = points_of(drawn["curves"], "grad_cam", "MoRF", "noisy linear")

@@ -14,11 +14,11 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, open_data
-from heatproof.axes import arrange
 from heatproof.axes.localisation.evaluation import Localisation
 from heatproof.axes.localisation.measures import box, region_scores, relevance
 from heatproof.axes.localisation.mosaic import composed
 from heatproof.axes.localisation.report import findings, lead
+from heatproof.runs.results import arrays_of_run
 from heatproof.testing.check import Limits, check
 from support import synthetic
 
@@ -361,7 +361,7 @@ def test_columns_of_a_table_have_regions_too():
     data = open_data(Batch(tuple("abcdefgh"), rows), regions=mask)
     table = heatproof.evaluate(net, data, "input_x_gradient", ["localisation"]).table()
     assert (table[table.measure == "relevance_rank"].value.dropna() == 1).all()
-    assert not arrange(table)[0].values.get("energy", np.zeros(0)).size
+    assert not arrays_of_run(table)[0].values.get("energy", np.zeros(0)).size
 
 
 def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.axes import AxisResult, Finding, axis_results
-from heatproof.axes.contract import components_across, components_of
 from heatproof.axes.stability.report import MOST_DOTS, findings, lead
 from heatproof.report.components import Component, CurveChart, Matrix, ScoreChart
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding
+from heatproof.results.reports import components_across, components_of
 from heatproof.runs.manifest import Manifest
+from heatproof.runs.results import axis_results
 from support import synthetic
 from support.manifests import manifest_of
 

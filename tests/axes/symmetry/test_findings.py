@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 
 import heatproof
-from heatproof import axes
-from heatproof.axes.contract import AxisResult, Finding, figures_of, findings_of
 from heatproof.axes.symmetry import AXIS
 from heatproof.axes.symmetry.findings import remedies
 from heatproof.axes.symmetry.frames import INVARIANT, convergence_curves, symmetries
@@ -21,6 +19,10 @@ from heatproof.axes.symmetry.page import convergence_chart
 from heatproof.axes.symmetry.panels import flow_chart
 from heatproof.axes.symmetry.words import lead
 from heatproof.drawing.prose import records
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding
+from heatproof.results.reports import figures_of, findings_of
+from heatproof.runs.results import axis_results
 from support import synthetic
 from support.manifests import manifest_of
 
@@ -54,7 +56,7 @@ def result_of(
     rows = rows.assign(low=rows["value"] - half, high=rows["value"] + half, role="method")
     samples = pd.DataFrame(columns=["dataset", "model", "sample", "error"])
     study = {"explainers": {"m": explainer or {}}, "evaluations": {"symmetry": settings}}
-    (result,) = axes.axis_results(rows, samples, [], manifest_of(study))
+    (result,) = axis_results(rows, samples, [], manifest_of(study))
     return result
 
 

@@ -12,8 +12,6 @@ import pytest
 from scipy import stats
 
 import heatproof
-from heatproof import axes, statistics
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.axes.symmetry.frames import Symmetries, group_words, layer_verdicts, symmetries
 from heatproof.axes.symmetry.page import MOST_DOTS, PAGE, correlation
@@ -23,6 +21,8 @@ from heatproof.drawing.methods import colour_of
 from heatproof.drawing.prose import number, with_interval
 from heatproof.drawing.sheet import Dot
 from heatproof.evaluation import GalleryItem
+from heatproof.results.axis_result import AxisResult
+from heatproof.runs.results import axis_results
 from support.manifests import manifest_of
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
@@ -83,7 +83,7 @@ def result_of(
     )
     samples = samples.assign(error="", dataset=rows["dataset"].iloc[0], model=rows["model"].iloc[0])
     study = {"explainers": explainers or {}, "evaluations": {"symmetry": settings}}
-    (result,) = axes.axis_results(rows, samples, list(gallery), manifest_of(study))
+    (result,) = axis_results(rows, samples, list(gallery), manifest_of(study))
     return result
 
 
@@ -112,7 +112,7 @@ def test_the_boxes_hold_the_numbers_of_the_table():
     assert {dot.colour for dot in faint} == {colour_of("ig"), colour_of("lime"), "control"}, (
         "controls are grey"
     )
-    summary = statistics.summary([result.cube])
+    summary = result.summary
     summary = summary[
         (summary.measure == "equivariance") & (summary.condition == "dihedral")
     ].set_index("explainer")

@@ -1,7 +1,7 @@
 """Agreement: do methods say the same of the same sample?"""
 
 from heatproof.axes.agreement.evaluation import MEASURES, Agreement
-from heatproof.axes.contract import Axis
+from heatproof.axis import Axis
 
 AXIS = Axis(
     name="agreement",

@@ -10,10 +10,10 @@ import numpy as np
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from heatproof import statistics
-from heatproof.axes.contract import AxisResult
 from heatproof.drawing.prose import records, with_interval
-from heatproof.statistics.cubes import Array
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.summary import summary
+from heatproof.statistics.arrays import Array
 
 LEVEL = 0.95
 """The level of intervals that are shown."""
@@ -67,14 +67,14 @@ def matrix(result: AxisResult, measure: str = "spearman", level: float = LEVEL) 
     A with B and B with A differ in chance alone, and are averaged.
     """
     key = f"{measure} at {level:g}"
-    if key in result.computed:
-        known: AgreementMatrix = result.computed[key]
+    if key in result.cache:
+        known: AgreementMatrix = result.cache[key]
         return known
-    names = list(result.cube.explainers)
+    names = list(result.explainers)
     index = {name: i for i, name in enumerate(names)}
     mean, low, high = (np.full((len(names), len(names)), np.nan) for _ in range(3))
-    summary = result.summary if level == LEVEL else statistics.summary([result.cube], level)
-    rows = summary[summary["measure"] == measure]
+    scores = result.summary if level == LEVEL else summary(result.arrays, level)
+    rows = scores[scores["measure"] == measure]
     for r in records(rows[rows["condition"].isin(names)]):
         at = index[r.explainer], index[r.condition]
         mean[at], low[at], high[at] = r.calibrated, r.calibrated_low, r.calibrated_high
@@ -91,7 +91,7 @@ def matrix(result: AxisResult, measure: str = "spearman", level: float = LEVEL) 
         high=high[cells],
         clusters=[clusters[i] for i in order],
     )
-    result.computed[key] = agreement
+    result.cache[key] = agreement
     return agreement
 
 

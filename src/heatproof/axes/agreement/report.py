@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes.agreement.clusters import ALIKE, AgreementMatrix, Pair, matrix
-from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.drawing.prose import listing, some, with_interval
 from heatproof.report.components import Component, Matrix
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.intervals import ERROR
 
 NOTHING = "Nothing can be concluded: no two methods have a map of the same sample."
@@ -30,7 +31,7 @@ DISAGREE = finding_template(
 
 def without_controls(result: AxisResult, pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs of two methods."""
-    return [pair for pair in pairs if not {pair.a, pair.b} & result.cube.controls]
+    return [pair for pair in pairs if not {pair.a, pair.b} & result.controls]
 
 
 def corrected_pairs(result: AxisResult, pairs: Sequence[Pair]) -> list[Pair]:
@@ -45,7 +46,7 @@ def lead(result: AxisResult) -> list[str]:
     agreement = matrix(result)
     pairs = without_controls(result, agreement.pairs) or agreement.pairs
     if not pairs:
-        has_scores = any(np.isfinite(values).any() for values in result.cube.values.values())
+        has_scores = any(np.isfinite(values).any() for values in result.arrays.values.values())
         return [NO_CHANCE if has_scores else NOTHING]
     closest, farthest = _with_score(result, pairs[0]), _with_score(result, pairs[-1])
     if len(pairs) == 1:

@@ -4,7 +4,7 @@ from typing import Any
 
 from heatproof.axes.certificate.evaluation import MEASURES, Certificate, spoken
 from heatproof.axes.certificate.smoothing import SMOOTHED_MEASURES, Smoothing
-from heatproof.axes.contract import Axis
+from heatproof.axis import Axis
 
 UNABLE = {"rate": ("noise 0.3", "noise 1", "noise 3", "blurred", "wrong class", "Sobel")}
 PATCHES: dict[str, Any] = {"radii": [1, 2], "epsilon": 0.3, "features": {"patches": {"size": 4}}}
@@ -18,7 +18,7 @@ CERTIFICATE = Axis(
     measures=MEASURES,
     report="heatproof.axes.certificate.report",
     condition=spoken,
-    unable=UNABLE,
+    blind_spots=UNABLE,
     trial={
         "image": PATCHES,
         "set": {"radii": [1, 2], "epsilon": 0.3},
@@ -36,7 +36,7 @@ SMOOTHING = Axis(
     separable="keeps",
     report="heatproof.axes.certificate.smoothing_report",
     condition=spoken,
-    unable=UNABLE,
+    blind_spots=UNABLE,
     trial={"image": {**PATCHES, "keeps": [0.5], "samples": 8}},
 )
 AXES = (CERTIFICATE, SMOOTHING)

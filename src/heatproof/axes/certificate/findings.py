@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from heatproof.axes.certificate.shares import delta, gaps_to, one_fraction
-from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.drawing.prose import each, records, with_interval
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
 
 FRAGILE = finding_template(
     "insufficient-features",
@@ -68,7 +69,7 @@ def findings(result: AxisResult) -> Iterator[Finding]:
     cells = result.summary
     methods = cells[~cells["control"].astype(bool)]
     yield from _below_half(result, methods)
-    if result.cube.is_calibrated("rate"):
+    if result.arrays.is_calibrated("rate"):
         yield from _at_chance(methods[methods["measure"] == "rate"])
     else:
         yield from _like_control(result)
@@ -151,10 +152,10 @@ def like_random(cells: pd.DataFrame) -> pd.DataFrame:
 
 def _like_control(result: AxisResult) -> Iterator[Finding]:
     """Methods that are not shown to keep the prediction better than the control that picks random features."""
-    cube = result.cube
-    registered = {name: result.registered_name(name) for name in cube.controls}
-    control = next((e for e in cube.explainers if registered.get(e) == RANDOM), None)
-    if control is None or not result.axis.headlines(cube):
+    arrays = result.arrays
+    registered = {name: result.registered_name(name) for name in arrays.controls}
+    control = next((e for e in arrays.explainers if registered.get(e) == RANDOM), None)
+    if control is None or not result.axis.headlines(arrays):
         return
     measure, radius, gaps = gaps_to(result, control)
     level = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}

@@ -18,10 +18,10 @@ from heatproof.axes.certificate.shares import (
     least_rate,
     one_fraction,
 )
-from heatproof.axes.contract import AxisResult
 from heatproof.drawing.prose import at_least, number, records, with_interval
 from heatproof.evaluation import GalleryItem
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Tile
+from heatproof.results.axis_result import AxisResult
 
 __all__ = ["components", "findings", "lead"]
 
@@ -69,7 +69,7 @@ def lead(result: AxisResult) -> list[str]:
 
 def _rate_sentence(result: AxisResult, best: Any) -> str:
     """Say how often the prediction survives at the largest radius, beside chance; `best` is a row of `cells`."""
-    raw = result.cells(best.measure, "raw")
+    raw = result.cells(best.measure, calibrate=False)
     key = (best.explainer, best.condition, best.level)
     row = raw.set_index(["explainer", "condition", "level"]).loc[[key]].iloc[0]
     share = with_interval(row["score"], row["low"], row["high"])
@@ -95,10 +95,10 @@ def _guarantee(result: AxisResult, best: Any) -> list[str]:
 
 def _prediction_sentence(result: AxisResult, explainer: str) -> list[str]:
     """Say how often the explanation alone is predicted like the whole input."""
-    sufficient = result.cube.values.get("sufficient")
+    sufficient = result.arrays.values.get("sufficient")
     if sufficient is None:
         return []
-    of_explainer = sufficient[result.cube.explainers.index(explainer)].ravel()
+    of_explainer = sufficient[result.explainers.index(explainer)].ravel()
     n, yes = int(np.isfinite(of_explainer).sum()), int(np.nansum(of_explainer))
     return [
         f"{anchor(result)}; the explanation alone is predicted like the whole input for {yes} of {count(n)}."
@@ -135,7 +135,7 @@ def components(result: AxisResult) -> Iterator[Component]:
 
 def _panel_of_fraction(result: AxisResult) -> dict[str, str]:
     """Return the panel of each condition: the fraction of features kept, where there are several."""
-    conditions = dict.fromkeys(condition for condition, _ in result.cube.conditions)
+    conditions = dict.fromkeys(condition for condition, _ in result.conditions)
     return {
         condition: "" if condition == RADIUS else condition.replace("=", " = ")
         for condition in conditions
@@ -144,10 +144,10 @@ def _panel_of_fraction(result: AxisResult) -> dict[str, str]:
 
 def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveChart]:
     """Yield rates, guaranteed bounds and chance against the radius; `panels` has a panel for every condition."""
-    rates = points_at_radii(result.cells("rate", "raw"), panels)
+    rates = points_at_radii(result.cells("rate", calibrate=False), panels)
     if rates.empty:
         return
-    bounds = points_at_radii(result.cells("certified", "raw"), panels)
+    bounds = points_at_radii(result.cells("certified", calibrate=False), panels)
     chance = rates[rates["chance"].notna()]
     no_interval = {"low": np.nan, "high": np.nan}
     curves = [
@@ -190,7 +190,7 @@ def points_at_radii(cells: pd.DataFrame, panels: Mapping[str, str]) -> pd.DataFr
 
 def calibrated_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveChart]:
     """Yield calibrated rates against the radius; nothing where chance was not measured."""
-    if not result.cube.is_calibrated("rate"):
+    if not result.arrays.is_calibrated("rate"):
         return
     cells = result.cells("rate")
     points = points_at_radii(cells[cells["calibrated"].notna()], panels)
@@ -211,14 +211,14 @@ def calibrated_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[
 def _answer_chart(result: AxisResult) -> Iterator[CurveChart]:
     """Yield the share of samples with a positive decision, or without a flip among the draws, against the radius."""
     error = delta(result)
-    if "stable" in result.cube.values:
+    if "stable" in result.arrays.values:
         least = float(result.settings.get("threshold", 0.9))
         measure, title = "stable", f"Share of samples with τ ≥ {least:g}"
         caption = (
             f"Solid: samples for which a rate of at least {least:g} was shown. Dashed: those for which it was not refuted; "
             f"between the two it stayed open. A decision is wrong with probability at most {error:g}."
         )
-    elif "unflipped" in result.cube.values:
+    elif "unflipped" in result.arrays.values:
         least = least_rate(result)
         measure = "unflipped"
         title = f"Share of samples with no flip, which certifies τ ≥ {least:g}"
@@ -229,8 +229,8 @@ def _answer_chart(result: AxisResult) -> Iterator[CurveChart]:
     else:
         return
     frames = []
-    for explainer in result.cube.explainers:
-        shares = answer_shares(result.cube, explainer, measure)
+    for explainer in result.explainers:
+        shares = answer_shares(result.arrays, explainer, measure)
         shares = shares.assign(explainer=explainer, x=shares["level"])
         frames.append(
             shares.assign(
@@ -262,14 +262,14 @@ def _answer_chart(result: AxisResult) -> Iterator[CurveChart]:
 
 def _rate_table(result: AxisResult) -> Iterator[Matrix]:
     """Yield methods by radii: rate and guaranteed bound; the last row has the rates of random features."""
-    rates = result.cells("rate", "raw")
+    rates = result.cells("rate", calibrate=False)
     rates = rates[rates["level"] > 0]
     if rates["score"].isna().all():
         return
-    bounds = result.cells("certified", "raw")
+    bounds = result.cells("certified", calibrate=False)
     bounds = bounds[bounds["level"] > 0].assign(low=np.nan, high=np.nan)
     columns = [
-        result.mark_best(rates, "raw").assign(column="rate"),
+        result.mark_best(rates, calibrate=False).assign(column="rate"),
         bounds.assign(column="guaranteed", best=False),
     ]
     chance = rates.groupby("level")["chance"].mean().dropna()

@@ -18,10 +18,11 @@ from heatproof.axes.certificate.report import (
     rate_chart,
 )
 from heatproof.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
-from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.drawing.prose import records, some, with_interval
 from heatproof.report.components import Component, CurveChart
-from heatproof.statistics.cubes import Cube
+from heatproof.results.arrays import ScoreArrays
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
 
 AXIS = "smoothing"
 
@@ -29,14 +30,14 @@ AXIS = "smoothing"
 def lead(result: AxisResult) -> list[str]:
     """Return what smoothing costs in accuracy, and which hard radii it buys."""
     sentences = []
-    rows = records(accuracy(result.cube))
+    rows = records(accuracy(result.arrays))
     if len(rows) > 1:
         first, last = rows[0], rows[-1]
         sentences.append(
             f"Accuracy is {_percent(first)} with λ = {first.keep:g} and {_percent(last)} with λ = {last.keep:g}, "
             f"on {count(int(last.n), 'labelled')}."
         )
-    cells = result.cells("hard_radius", "raw")
+    cells = result.cells("hard_radius", calibrate=False)
     cells = cells[cells["score"].notna()]
     methods = cells[~cells["control"].astype(bool)]
     cells = methods if len(methods) else cells
@@ -44,7 +45,7 @@ def lead(result: AxisResult) -> list[str]:
         best = records(cells.sort_values("score", ascending=False, kind="stable"))[0]
         sentences.append(
             f"The largest mean hard radius is {with_interval(best.score, best.low, best.high)} features, "
-            f"of {result.name_of(best.explainer)} with λ = {result.cube.made_of(best.condition).share:g}."
+            f"of {result.name_of(best.explainer)} with λ = {result.arrays.settings_of(best.condition).share:g}."
         )
     return sentences or ["Nothing can be concluded: no sample has a certificate."]
 
@@ -59,7 +60,7 @@ def _percent(row: Any) -> str:
 
 def components(result: AxisResult) -> Iterator[Component]:
     """Yield the charts that the rows have data for, in reading order."""
-    panels = _panel_of_keep(result.cube)
+    panels = _panel_of_keep(result.arrays)
     yield from _guarantees(result)
     yield from _accuracy(result)
     for chart in rate_chart(result, panels):
@@ -72,9 +73,9 @@ def components(result: AxisResult) -> Iterator[Component]:
     yield from calibrated_chart(result, panels)
 
 
-def _panel_of_keep(cube: Cube) -> dict[str, str]:
+def _panel_of_keep(arrays: ScoreArrays) -> dict[str, str]:
     """Return the panel of each condition, λ in words, the largest λ first."""
-    keeps = {condition: cube.made_of(condition).share for condition, _ in cube.conditions}
+    keeps = {condition: arrays.settings_of(condition).share for condition, _ in arrays.conditions}
     conditions = sorted(keeps, key=lambda condition: keeps[condition], reverse=True)
     return {condition: f"λ = {keeps[condition]:g}" for condition in conditions}
 
@@ -82,7 +83,7 @@ def _panel_of_keep(cube: Cube) -> dict[str, str]:
 def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
     """Yield the share of samples with a guarantee against the radius: by method and λ, and by rule and λ."""
     least, confidence = least_rate(result), 1 - delta(result)
-    shares = guaranteed_shares(result.cube, least)
+    shares = guaranteed_shares(result.arrays, least)
     if shares.empty:
         return
     points = shares.assign(
@@ -100,7 +101,7 @@ def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
         "itself. A hard radius guarantees that no superset with up to r more features changes the prediction (τ = 1, "
         f"without error); MuS does so by the rule of the paper. {sca}, which is less. "
     )
-    if "hard_radius_bernoulli" in result.cube.values:
+    if "hard_radius_bernoulli" in result.arrays.values:
         caption += (
             f"MuS* guarantees τ = 1 with confidence {confidence:g} for the mean over all masks. "
         )
@@ -108,7 +109,7 @@ def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
         key="guarantees",
         figure="certificate-guarantees",
         title="MuS against SCA",
-        caption=f"{caption}Bars are exact 95 % intervals over samples. {NOT_MONOTONE}{_passes(result.cube)}",
+        caption=f"{caption}Bars are exact 95 % intervals over samples. {NOT_MONOTONE}{_passes(result.arrays)}",
         points=result.best_first(points),
         x_label=ADDED_AT_MOST,
         y_label="share guaranteed",
@@ -131,9 +132,9 @@ def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
     )
 
 
-def _passes(cube: Cube) -> str:
+def _passes(arrays: ScoreArrays) -> str:
     """Say how many passes a sample and explainer took on average, over all λ and radii."""
-    passes = cube.values.get("passes", np.zeros((0, 0, 0)))
+    passes = arrays.values.get("passes", np.zeros((0, 0, 0)))
     spent = np.nansum(passes, 1)[np.isfinite(passes).any(1)]
     if not len(spent):
         return ""
@@ -145,12 +146,12 @@ def _passes(cube: Cube) -> str:
 
 def _accuracy(result: AxisResult) -> Iterator[CurveChart]:
     """Yield the share of labelled samples that the smoothed model predicts correctly, against λ."""
-    rows = accuracy(result.cube)
+    rows = accuracy(result.arrays)
     if rows.empty:
         return
     points = pd.DataFrame(
         {
-            "model": result.cube.model,
+            "model": result.model,
             "x": rows["keep"],
             "score": rows["share"],
             "low": rows["low"],
@@ -208,7 +209,7 @@ def findings(result: AxisResult) -> Iterator[Finding]:
 
 def _costly(result: AxisResult) -> Iterator[Finding]:
     """Values of λ with significantly lower accuracy than without smoothing."""
-    rows = accuracy(result.cube)
+    rows = accuracy(result.arrays)
     plain, smoothed = rows[rows["keep"] == 1], rows[rows["keep"] < 1]
     if plain.empty:
         return
@@ -225,8 +226,8 @@ def _costly(result: AxisResult) -> Iterator[Finding]:
 def _further(result: AxisResult) -> Iterator[Finding]:
     """Where soft guarantees hold for significantly more samples than hard ones."""
     least = least_rate(result)
-    shares = guaranteed_shares(result.cube, least)
-    shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(result.cube.controls)]
+    shares = guaranteed_shares(result.arrays, least)
+    shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(result.controls)]
     soft, hard = shares[shares["rule"] == "SCA"], shares[shares["rule"] == "hard"]
     both = soft.merge(hard, on=["explainer", "keep", "level"], suffixes=("", "_hard"))
     further = both[both["low"] > both["high_hard"]]

@@ -1,7 +1,7 @@
 """Dependence: does the map depend on what the model has learned, and on the class that is asked about?"""
 
-from heatproof.axes.contract import Axis
 from heatproof.axes.dependence.evaluation import MEASURES, Dependence
+from heatproof.axis import Axis
 
 TITLES = {
     "weights": "random weights",

@@ -6,9 +6,9 @@ from typing import Literal
 
 import pandas as pd
 
-from heatproof import statistics
 from heatproof.axes.dependence.evaluation import DEPENDENCE
-from heatproof.statistics.cubes import Cube
+from heatproof.results.arrays import ScoreArrays
+from heatproof.results.ranking import ranking
 
 Verdict = Literal["blind", "not shown to depend", "depends"]
 BLIND: Verdict = "blind"
@@ -32,17 +32,17 @@ def verdict(low: float, high: float) -> Verdict:
     return UNDECIDED
 
 
-def verdicts(cube: Cube, measure: str = DEPENDENCE) -> pd.DataFrame:
+def verdicts(arrays: ScoreArrays, measure: str = DEPENDENCE) -> pd.DataFrame:
     """Return explainer, control, score, low, high, samples and verdict of what was measured, highest score first."""
-    ranked = statistics.ranking([cube], measure, better="neither")
+    ranked = ranking(arrays, measure, better="neither")
     scored = ranked[ranked["score"].notna()]
     bounds = zip(scored["lower_bound"], scored["upper_bound"], strict=True)
     columns = scored[["explainer", "control", "score", "low", "high", "samples"]]
     return columns.assign(verdict=[verdict(low, high) for low, high in bounds])
 
 
-def marks(cube: Cube) -> dict[str, str]:
+def marks(arrays: ScoreArrays) -> dict[str, str]:
     """Return the mark of the explainers whose maps do not change with the model, for the rankings of every axis."""
-    table = verdicts(cube)
+    table = verdicts(arrays)
     blind = table.loc[table["verdict"] == BLIND, "explainer"]
     return {str(explainer): BLIND for explainer in blind}

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from heatproof.axes.contract import Axis
 from heatproof.axes.faithfulness.evaluation import (
     ACCURACY,
     MEASURES,
@@ -10,8 +9,9 @@ from heatproof.axes.faithfulness.evaluation import (
     Faithfulness,
     spans_of_curves,
 )
-from heatproof.drawing.methods import removal_words
+from heatproof.axis import Axis
 from heatproof.evaluation import Measure
+from heatproof.removal.names import removal_words
 
 
 def removed(condition: str, level: float) -> str:
@@ -33,7 +33,7 @@ AXIS = Axis(
     measures=MEASURES,
     separable="imputers",
     report="heatproof.axes.faithfulness.report",
-    against="stability",
+    frontier_partner="stability",
     trial={
         **{
             kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32}
@@ -45,7 +45,7 @@ AXIS = Axis(
             "features": {"tokens": {"special": [], "mask_token": 0}},
         },
     },
-    unable={
+    blind_spots={
         **{name: ("blurred",) for name in ("road", "deletion_auc", "aopc", "pixel_flipping")},
         "road_morf_accuracy": ("noise 0.3", "noise 1", "blurred", "Sobel"),
         "insertion_auc": ("noise 0.3", "blurred"),
@@ -63,7 +63,7 @@ RETRAINING = Axis(
     evaluation=None,
     measures=(ACCURACY,),
     report="heatproof.axes.faithfulness.report",
-    within=AXIS.name,
+    shown_on=AXIS.name,
     condition=removed,
 )
 LEAKAGE = Axis(
@@ -101,7 +101,7 @@ LEAKAGE = Axis(
         ),
     ),
     report="heatproof.axes.faithfulness.report",
-    within=AXIS.name,
+    shown_on=AXIS.name,
     condition=removed,
 )
 FIDELITY = replace(

@@ -17,13 +17,9 @@ import pandas as pd
 
 from heatproof.axes.faithfulness import RETRAINING
 from heatproof.errors import UserError
-from heatproof.statistics.bootstrap import (
-    bootstrap_counts,
-    mean_of_finite,
-    percentiles,
-    resampled_means,
-)
-from heatproof.statistics.cubes import CONTROL, Array
+from heatproof.results.arrays import CONTROL
+from heatproof.statistics.arrays import Array, mean_of_finite
+from heatproof.statistics.bootstrap import bootstrap_counts, percentiles, resampled_means
 from heatproof.statistics.ranks import spearman
 
 Pairing = Literal["removed", "mask"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.axes.faithfulness import AXIS, LEAKAGE, RETRAINING
 from heatproof.axes.faithfulness.consistency import consistency
 from heatproof.axes.faithfulness.summaries import (
@@ -32,6 +31,8 @@ from heatproof.drawing.prose import (
 from heatproof.evaluation import Measure
 from heatproof.kinds import IMAGE
 from heatproof.removal.imputers import NoisyLinear
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
 from heatproof.types import matches
 
 AGREE = 0.5
@@ -145,7 +146,7 @@ def _leaks(result: AxisResult) -> Iterator[Finding]:
         return
     filled = [imputer for imputer in used if matches(ONE_COLOUR, imputer)]
     # Only what learns from masks can use them: a model that was not trained on filled images has never seen one.
-    retrained = (result.related["evaluation"] == RETRAINING.name).any()
+    retrained = (result.sibling_rows["evaluation"] == RETRAINING.name).any()
     if filled and retrained and kind_of_data(result) == IMAGE:
         who, other = listing(filled), [imputer for imputer in used if imputer not in filled]
         rank = (

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import AXIS, FIDELITY, LEAKAGE, RETRAINING
 from heatproof.axes.faithfulness.findings import findings
 from heatproof.axes.faithfulness.retraining.leakage import LEAK_BITS, TELLTALE
@@ -32,9 +31,9 @@ from heatproof.axes.faithfulness.summaries import (
     strategy_correlations,
     untouched_readout,
 )
-from heatproof.drawing.methods import removal_words
 from heatproof.drawing.prose import listing, records, with_interval
 from heatproof.evaluation import GalleryItem, Measure
+from heatproof.removal.names import removal_words
 from heatproof.report.components import (
     Component,
     CurveChart,
@@ -45,6 +44,7 @@ from heatproof.report.components import (
     Tile,
     spans_decades,
 )
+from heatproof.results.axis_result import AxisResult
 
 __all__ = ["across", "components", "findings", "lead"]
 
@@ -72,7 +72,7 @@ def lead(result: AxisResult) -> list[str]:
     measure = main_metric(result)
     if measure is not None:
         return [*result.decided(), _scale(result, measure), *_other_winners(result, measure)]
-    if "accuracy" in result.cube.values and "road" not in result.cube.values:
+    if "accuracy" in result.arrays.values and "road" not in result.arrays.values:
         return ["Only removal curves were computed; the metric road would rank the methods."]
     return ["Nothing can be concluded: no map has a score."]
 
@@ -313,12 +313,14 @@ def _metric_table(removal: AxisResult, by_measure: dict[Measure, pd.DataFrame]) 
 def _removed_inputs(removal: AxisResult) -> Iterator[Gallery]:
     """Yield one sample as its most relevant parts are removed, a row for each explainer."""
     items = [
-        item for item in removal.gallery if removal.cube.made_of(item.condition).order == "morf"
+        item
+        for item in removal.gallery
+        if removal.arrays.settings_of(item.condition).order == "morf"
     ]
     if not any(item.level for item in items):
         return
     sample = items[0].sample
-    imputer = removal.cube.made_of(items[0].condition).imputer
+    imputer = removal.arrays.settings_of(items[0].condition).imputer
     tiles = []
     for explainer in removal.explainer_order:
         of_explainer = [
@@ -524,7 +526,7 @@ def _accuracies(
     """Yield the accuracy at every fraction by strategy, grouped by method."""
     frames = []
     for strategy, measured in ((STRATEGY[True], retraining), (STRATEGY[False], removal)):
-        if measured is None or "accuracy" not in measured.cube.values:
+        if measured is None or "accuracy" not in measured.arrays.values:
             continue
         cells = curve_cells(measured, "accuracy")
         names = zip(cells["curve"], cells["panel"], strict=True)
@@ -588,7 +590,7 @@ def across(results: Sequence[AxisResult]) -> Iterator[Component]:
     for result in results:
         if result.axis.name in (AXIS.name, RETRAINING.name):
             pairs = strategy_correlations(result, "accuracy")
-            frames.append(pairs.assign(row=f"{result.cube.model}, {result.cube.dataset}"))
+            frames.append(pairs.assign(row=f"{result.model}, {result.dataset}"))
     pairs = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     if pairs.empty:
         return

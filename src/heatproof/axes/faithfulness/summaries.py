@@ -11,19 +11,19 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from heatproof import statistics
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.faithfulness import AXIS, LEAKAGE, RETRAINING
 from heatproof.axes.faithfulness.consistency import consistency
 from heatproof.axes.faithfulness.realism import POPULATION, area_and_interval
 from heatproof.axes.faithfulness.retraining.leakage import PROBES, leakage_summary
-from heatproof.axes.verdict import best_methods
-from heatproof.drawing.methods import removal_words
 from heatproof.evaluation import Condition, Measure
 from heatproof.features import Passages
 from heatproof.kinds import KINDS, DataKind
-from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.cubes import Array
+from heatproof.removal.names import removal_words
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.comparisons import paired_tests
+from heatproof.results.ranking import ranking
+from heatproof.results.verdict import best_methods
+from heatproof.statistics.arrays import Array, mean_of_finite
 from heatproof.statistics.estimates import interval
 from heatproof.statistics.intervals import ALIKE
 
@@ -47,7 +47,7 @@ def readout(result: AxisResult) -> str:
 
 def imputers(result: AxisResult) -> list[str]:
     """Return the imputers with removal curves, in the order of the study."""
-    makeups = [result.cube.made_of(condition) for condition, _ in result.cube.conditions]
+    makeups = [result.arrays.settings_of(condition) for condition, _ in result.conditions]
     return list(dict.fromkeys(makeup.imputer for makeup in makeups if makeup.order in ORDERS))
 
 
@@ -64,12 +64,12 @@ def readings(result: AxisResult, measure: Measure) -> dict[str, tuple[Condition,
 
     A metric has a number for each imputer, and sensitivity-n one for each imputer and share of features removed.
     """
-    values = result.cube.values.get(measure.name)
+    values = result.arrays.values.get(measure.name)
     if values is None:
         return {}
     is_scored = np.asarray(np.isfinite(values).any((0, 2)))
     by_name: dict[str, tuple[Condition, ...]] = {}
-    for (condition, level), has_score in zip(result.cube.conditions, is_scored, strict=True):
+    for (condition, level), has_score in zip(result.conditions, is_scored, strict=True):
         if not has_score:
             continue
         shown_level = 0.0 if measure.name == MEAN_OVER_FRACTIONS else level
@@ -99,8 +99,8 @@ def metric_scores(result: AxisResult, measure: Measure) -> pd.DataFrame:
     frames = []
     for name, conditions in by_name.items():
         scores = result.overall(measure.name, conditions)
-        cube = result.cube.select(measures=[measure.name], conditions=conditions)
-        tests = statistics.paired_tests([cube], measure.name)
+        arrays = result.arrays.select(measures=[measure.name], conditions=conditions)
+        tests = paired_tests(arrays, measure.name)
         best = best_methods(scores, tests, measure.sign)
         frames.append(scores.assign(panel=name, best=scores["explainer"].isin(best)))
     if not frames:
@@ -122,13 +122,13 @@ def gains_over_random(
     a random order, by a one-sided bound that holds for all methods at once. Who is significantly better is decided by
     `AxisResult.verdict`.
     """
-    cube = result.cube.select(measures=[measure.name], conditions=conditions)
-    if measure.name not in cube.chance:
+    arrays = result.arrays.select(measures=[measure.name], conditions=conditions)
+    if measure.name not in arrays.chance:
         return None
-    gain = measure.sign * (cube.values[measure.name] - cube.chance[measure.name])
+    gain = measure.sign * (arrays.values[measure.name] - arrays.chance[measure.name])
     # A gain has another scale than the metric, so what is declared of the metric does not hold.
-    gains = replace(cube, values={measure.name: gain}, chance={}, declared={}, spans={})
-    ranked = statistics.ranking([gains], measure.name, form="raw", better="neither")
+    gains = replace(arrays, values={measure.name: gain}, chance={}, declared={}, spans={})
+    ranked = ranking(gains, measure.name, calibrate=False, better="neither")
     ranked = ranked[ranked["score"].notna()]
     below = ranked["upper_bound"] < -ALIKE
     columns = ["explainer", "control", "score", "low", "high", "samples"]
@@ -140,7 +140,7 @@ def gains_over_random(
 
 def curve_cells(result: AxisResult, measure: str) -> pd.DataFrame:
     """Return the points of the removal curves of both orders: the columns of `AxisResult.cells`, x, curve and panel."""
-    cells = result.cells(measure, form="raw").drop(columns="above_chance")
+    cells = result.cells(measure, calibrate=False).drop(columns="above_chance")
     cells = cells[cells["order"].isin(list(ORDERS)) & cells["score"].notna()]
     return cells.assign(
         x=cells["level"],
@@ -155,19 +155,19 @@ def random_order(result: AxisResult, measure: str) -> pd.DataFrame:
     The random order is the chance level of the curves, drawn once per sample and repeated beside every explainer.
     Networks that were retrained on what a random order leaves have rows of their own instead.
     """
-    cube = result.cube
+    arrays = result.arrays
     copies: dict[tuple[str, float], list[Array]] = {}
-    for number, (condition, level) in enumerate(cube.conditions):
-        makeup = cube.made_of(condition)
+    for number, (condition, level) in enumerate(arrays.conditions):
+        makeup = arrays.settings_of(condition)
         key = (removal_words(makeup.imputer), level)
-        if makeup.order == "random" and measure in cube.values:
-            copies.setdefault(key, []).append(cube.values[measure][:, number])
-        elif makeup.order in ORDERS and measure in cube.chance:
-            copies.setdefault(key, []).append(cube.chance[measure][:, number])
+        if makeup.order == "random" and measure in arrays.values:
+            copies.setdefault(key, []).append(arrays.values[measure][:, number])
+        elif makeup.order in ORDERS and measure in arrays.chance:
+            copies.setdefault(key, []).append(arrays.chance[measure][:, number])
     points = []
     for (panel, level), of_point in copies.items():
         by_sample = mean_of_finite(np.concatenate(of_point).T)
-        low, high = interval(by_sample[None], groups=cube.groups)
+        low, high = interval(by_sample[None], groups=arrays.groups)
         points.append((panel, level, float(mean_of_finite(by_sample)), low[0], high[0]))
     frame = pd.DataFrame(points, columns=["panel", "x", "score", "low", "high"])
     return frame[frame["score"].notna()].sort_values("x", kind="stable", ignore_index=True)
@@ -177,7 +177,7 @@ def untouched_readout(result: AxisResult, measure: str) -> float | None:
     """Return the mean readout before anything is removed; None where the run does not know it."""
     samples = result.samples
     if "sample" in samples:
-        samples = samples[samples["sample"].isin(result.cube.samples)]
+        samples = samples[samples["sample"].isin(result.sample_ids)]
     if samples.empty or "probability" not in samples:
         return None
     if measure == "probability" and samples["probability"].notna().any():
@@ -222,7 +222,7 @@ def strategy_correlations(result: AxisResult, measure: str) -> pd.DataFrame:
     if retraining.get("against") != result.settings.get("against"):
         # Accuracy against the label and against the prediction are different quantities.
         evaluations = [result.label]
-    table = result.related[result.related["evaluation"].isin(evaluations)]
+    table = result.sibling_rows[result.sibling_rows["evaluation"].isin(evaluations)]
     pairs = consistency(table, measure, every_pair=True)
     return pairs[pairs["level"].isna() & pairs["spearman"].notna()].reset_index(drop=True)
 
@@ -230,7 +230,9 @@ def strategy_correlations(result: AxisResult, measure: str) -> pd.DataFrame:
 def leakage(result: AxisResult) -> pd.DataFrame:
     """Return `leakage_summary` of this model and data, NaN for probes that were not trained; empty if none was."""
     columns = ["mask_accuracy", "mask_bits", "pixels", "leak"]
-    summary = leakage_summary(result.related[result.related["evaluation"] == LEAKAGE.name])
+    summary = leakage_summary(
+        result.sibling_rows[result.sibling_rows["evaluation"] == LEAKAGE.name]
+    )
     if "mask_bits" not in summary:
         return pd.DataFrame(columns=["explainer", "imputer", "order", "level", "leaks", *columns])
     probed = [f"{probe}_bits" for probe in PROBES]

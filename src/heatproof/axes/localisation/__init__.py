@@ -1,7 +1,7 @@
 """Localisation: does the map lie where the class is?"""
 
-from heatproof.axes.contract import Axis
 from heatproof.axes.localisation.evaluation import MEASURES, Localisation
+from heatproof.axis import Axis
 
 AXIS = Axis(
     name="localisation",
@@ -12,8 +12,8 @@ AXIS = Axis(
     evaluation=Localisation,
     measures=MEASURES,
     report="heatproof.axes.localisation.report",
-    against="faithfulness",
-    unable={"relevance_mass": ("sign turned",)},
+    frontier_partner="faithfulness",
+    blind_spots={"relevance_mass": ("sign turned",)},
     trial={"region": {"any_class": True}},
     condition=lambda condition, level: f"by {condition}",
 )

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.axes.localisation.evaluation import MOSAICS
 from heatproof.drawing.prose import each
 from heatproof.report.components import Component, Matrix, ScoreChart
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
 
 NOTHING = "Nothing can be concluded: no map of a sample with a region has a score."
 CONTEXT = (
@@ -30,7 +31,7 @@ def lead(result: AxisResult) -> list[str]:
     """Return sentences on who localises best, what 0 and 1 are, and what a low score does not mean."""
     if not result.ranking["score"].notna().any():
         return [NOTHING]
-    by_mosaics = any(condition == MOSAICS for condition, _ in result.cube.conditions)
+    by_mosaics = any(condition == MOSAICS for condition, _ in result.conditions)
     where = "the tile of the class in a mosaic" if by_mosaics else "the region of the class"
     scale = f"0 is chance, the share of the area of {where}, and 1 a map that lies inside it."
     return [*result.decided(), scale, CONTEXT]

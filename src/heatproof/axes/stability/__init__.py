@@ -1,8 +1,8 @@
 """Stability (FASS): does the map survive a perturbation that leaves the prediction unchanged?"""
 
-from heatproof.axes.contract import Axis
 from heatproof.axes.stability.evaluation import MEASURES, Stability
 from heatproof.axes.stability.perturbations import effect, title
+from heatproof.axis import Axis
 
 AXIS = Axis(
     name="stability",
@@ -14,7 +14,7 @@ AXIS = Axis(
     separable="perturbations",
     report="heatproof.axes.stability.report",
     condition=title,
-    pictured=effect,
+    describe_change=effect,
     best="is the most stable method",
     trial={
         "image": {
@@ -24,6 +24,6 @@ AXIS = Axis(
         "series": {"perturbations": ["jitter", "scaling", "time_shift"], "k": 0.1},
         "table": {"perturbations": ["column_noise"], "k": 0.2},
     },
-    unable={"fass": ("blurred", "shifted", "sign turned")},
+    blind_spots={"fass": ("blurred", "shifted", "sign turned")},
 )
 AXES = (AXIS,)

@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof import statistics
-from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.axes.stability.evaluation import FASS
 from heatproof.axes.stability.perturbations import known, milder
 from heatproof.axes.stability.published import moving_conditions, retention
 from heatproof.drawing.prose import each, listing, number, plural, records, some, with_interval
 from heatproof.explainers import EXPLAINERS
 from heatproof.maps.similarity import COMPONENTS
-from heatproof.statistics.bootstrap import mean_of_finite
+from heatproof.results import summary
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
+from heatproof.statistics.arrays import mean_of_finite
 from heatproof.statistics.estimates import interval
+from heatproof.statistics.intervals import rate_interval
 
 AXIS = "stability"
 NEGLIGIBLE = 0.1
@@ -109,7 +111,7 @@ def _chance_findings(result: AxisResult, cells: pd.DataFrame) -> Iterator[Findin
     The component that fails is named only for methods that are not at chance altogether.
     """
     ranked = _methods(result.overall(FASS))
-    if not result.cube.is_calibrated(FASS):
+    if not result.arrays.is_calibrated(FASS):
         return
     at_chance = ranked[ranked["high"] < NEGLIGIBLE]
     yield from _near_chance(result, at_chance)
@@ -221,7 +223,7 @@ FAILURES = {
 def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[Finding]:
     """Yield the component that gives way: low, and below the intervals of all others. Tables have two components."""
     needed = set(COMPONENTS) if result.words.ssim_dimensions else {"spearman", "jaccard"}
-    measured = [name for name in COMPONENTS if name in result.cube.values]
+    measured = [name for name in COMPONENTS if name in result.arrays.values]
     if set(measured) != needed:
         return
     scores = {name: result.overall(name).set_index("explainer") for name in measured}
@@ -357,16 +359,16 @@ def _missing_conditions(result: AxisResult) -> Iterator[Finding]:
 
 def _noisy_draws(result: AxisResult) -> Iterator[Finding]:
     """Yield the methods whose own random draws change the map; first those where they do so more than the change."""
-    floors = result.cube.noise_floor(FASS)
+    floors = result.arrays.noise_floor(FASS)
     if floors is None:
         return
     mean = mean_of_finite(floors)
-    low, high = interval(floors, span=result.cube.span(FASS), groups=result.cube.groups)
+    low, high = interval(floors, span=result.arrays.span(FASS), groups=result.arrays.groups)
     raw = result.overall(FASS).set_index("explainer")
     dominating: dict[str, str] = {}
     noisy: dict[str, str] = {}
-    for i, name in enumerate(result.cube.explainers):
-        if name in result.cube.controls or not high[i] < SIMILAR_DRAWS:
+    for i, name in enumerate(result.explainers):
+        if name in result.controls or not high[i] < SIMILAR_DRAWS:
             continue
         group = dominating if high[i] < raw.loc[name, "raw_low"] else noisy
         group[name] = with_interval(float(mean[i]), float(low[i]), float(high[i]))
@@ -399,7 +401,7 @@ def _with_more_draws(result: AxisResult, explainer: str) -> list[dict[str, Any]]
 def _low_retention(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
     """Yield the perturbations under which significantly more than half of the predictions change."""
     shares = retention(result)
-    low = records(shares[shares["high"] < statistics.LOWEST_RETENTION])
+    low = records(shares[shares["high"] < summary.LOW_RETENTION])
     if not low:
         return
     sweep = next((sweep for row in low if (sweep := milder(row.condition, row.level))), None)
@@ -415,19 +417,19 @@ def _low_retention(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]
 
 def _few_pairs(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
     """Yield the perturbations that left few pairs of the many, or less than half of the few, to score."""
-    is_large = cells["attempted"] >= statistics.FEWEST_PAIRS
+    is_large = cells["attempted"] >= summary.FEW_PAIRS
     lost_most = 2 * cells["retained"] < cells["attempted"]
-    few = cells[(is_large | lost_most) & (cells["retained"] < statistics.FEWEST_PAIRS)]
+    few = cells[(is_large | lost_most) & (cells["retained"] < summary.FEW_PAIRS)]
     if few.empty:
         return
     items = []
     for key, rows in few.groupby(["condition_title", "retained", "attempted"], sort=False):
         condition_title, retained, attempted = key
-        is_every = len(rows) == len(result.cube.explainers)
+        is_every = len(rows) == len(result.explainers)
         who = "every method" if is_every else listing(rows["explainer"])
         items.append(f"{condition_title}: {retained} of {attempted} pairs ({who})")
     words = {
-        "fewest": statistics.FEWEST_PAIRS,
+        "fewest": summary.FEW_PAIRS,
         "where": some(dict.fromkeys(few["condition_title"])),
     }
     yield FEW_PAIRS.filled(words, items=tuple(items))
@@ -441,7 +443,7 @@ def _undefined_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding
         return
     methods = counts[~counts["control"].astype(bool)]
     told = methods if len(methods) else counts
-    reasons = result.cube.reasons
+    reasons = result.arrays.undefined_reasons
     of_told = reasons[reasons["explainer"].isin(told["explainer"])]["reason"]
     why = some(dict.fromkeys(str(reason) for reason in of_told if reason), 2)
     words = {
@@ -452,8 +454,7 @@ def _undefined_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding
     }
     finding = UNDEFINED_MAPS.filled(words, _names(methods), items=_reason_counts(reasons))
     is_often = any(
-        statistics.exact_share(int(row.undefined), int(row.attempted))[0] > OFTEN
-        for row in records(methods)
+        rate_interval(int(row.undefined), int(row.attempted))[0] > OFTEN for row in records(methods)
     )
     yield replace(finding, severity="problem") if is_often else finding
 

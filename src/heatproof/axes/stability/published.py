@@ -8,13 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from heatproof import statistics
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.stability.evaluation import FASS, SIMILARITIES, unaligned
 from heatproof.axes.stability.perturbations import known
-from heatproof.axes.verdict import best_methods
 from heatproof.evaluation import Condition
-from heatproof.statistics.cubes import Cube
+from heatproof.results.arrays import ScoreArrays
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.comparisons import TEST_COLUMNS, paired_tests
+from heatproof.results.ranking import ranking
+from heatproof.results.verdict import best_methods
+from heatproof.statistics.intervals import rate_interval
 
 CALIBRATED = "Calibrated"
 COLUMNS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", FASS: "FASS"}
@@ -31,8 +33,7 @@ def retention(result: AxisResult) -> pd.DataFrame:
     cells = cells.drop_duplicates(["condition", "level"])
     unchanged = cells["attempted"] - cells["flipped"]
     intervals = [
-        statistics.exact_share(int(k), int(n))
-        for k, n in zip(unchanged, cells["attempted"], strict=True)
+        rate_interval(int(k), int(n)) for k, n in zip(unchanged, cells["attempted"], strict=True)
     ]
     shares = pd.DataFrame(
         {
@@ -47,16 +48,16 @@ def retention(result: AxisResult) -> pd.DataFrame:
             "note": [f"{k} of {n}" for k, n in zip(unchanged, cells["attempted"], strict=True)],
         }
     )
-    number = {condition: i for i, condition in enumerate(result.cube.conditions)}
+    number = {condition: i for i, condition in enumerate(result.conditions)}
     in_order = [number[key] for key in zip(shares["condition"], shares["level"], strict=True)]
     return shares.iloc[np.argsort(in_order, kind="stable")].reset_index(drop=True)
 
 
 def moving_conditions(result: AxisResult) -> list[Condition]:
     """Return the perturbations that move the input, under which maps were compared aligned and unaligned."""
-    if unaligned(FASS) not in result.cube.values:
+    if unaligned(FASS) not in result.arrays.values:
         return []
-    return result.cube.conditions_of(unaligned(FASS)).conditions
+    return result.arrays.for_measure(unaligned(FASS)).conditions
 
 
 def families(conditions: Iterable[Condition]) -> dict[str, list[Condition]]:
@@ -77,36 +78,37 @@ def paper_scores(
     Columns: row, explainer, column, score, low, high, is_control, best. Scores are means over the conditions; without
     `conditions`, over all. `best` is decided where cells are to be `bold`, by the paired tests of each column.
     """
-    cube = result.cube.conditions_of(FASS)
+    arrays = result.arrays.for_measure(FASS)
     if conditions is not None:
-        cube = cube.select(conditions=conditions)
-    published = as_published(cube)
+        arrays = arrays.select(conditions=conditions)
+    published = as_published(arrays)
     columns = [
         overall_scores(published, measure, heading, bold)
         for measure, heading in COLUMNS.items()
         if measure in published.values
     ]
-    if cube.is_calibrated(FASS):
-        columns.append(overall_scores(cube, FASS, CALIBRATED, bold))
+    if arrays.is_calibrated(FASS):
+        columns.append(overall_scores(arrays, FASS, CALIBRATED, bold))
     return result.best_first(pd.concat(columns, ignore_index=True))
 
 
-def as_published(cube: Cube) -> Cube:
+def as_published(arrays: ScoreArrays) -> ScoreArrays:
     """Return the raw scores as the FASS paper computes them: maps are never moved, and nothing is calibrated."""
-    values = dict(cube.values)
+    values = dict(arrays.values)
     for measure in SIMILARITIES:
         if measure in values and unaligned(measure) in values:
-            has_unaligned = np.asarray(cube.asked[unaligned(measure)].any(0))
+            has_unaligned = np.asarray(arrays.has_rows[unaligned(measure)].any(0))
             values[measure] = np.where(
                 has_unaligned[:, None], values[unaligned(measure)], values[measure]
             )
-    return replace(cube, values=values, chance={}, by_reference={})
+    return replace(arrays, values=values, chance={}, by_reference={})
 
 
-def overall_scores(cube: Cube, measure: str, column: str, bold: bool) -> pd.DataFrame:
+def overall_scores(arrays: ScoreArrays, measure: str, column: str, bold: bool) -> pd.DataFrame:
     """Return the overall scores of one measure as a column of a matrix."""
-    tests = statistics.paired_tests([cube] if bold else [], measure)
-    scores = statistics.ranking([cube], measure, better="neither", tests=tests)
+    no_tests = pd.DataFrame(columns=TEST_COLUMNS)
+    tests = paired_tests(arrays, measure) if bold else no_tests
+    scores = ranking(arrays, measure, better="neither", tests=tests)
     best = best_methods(scores, tests) if bold else set()
     return pd.DataFrame(
         {

@@ -7,8 +7,6 @@ from itertools import combinations
 
 import pandas as pd
 
-from heatproof import statistics
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.stability.evaluation import FASS, unaligned
 from heatproof.axes.stability.findings import findings
 from heatproof.axes.stability.published import (
@@ -30,6 +28,8 @@ from heatproof.report.components import (
     ScoreChart,
     Table,
 )
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.comparisons import disagreement
 
 __all__ = ["across", "components", "findings", "lead"]
 
@@ -92,7 +92,7 @@ def _score_chart(result: AxisResult, cells: pd.DataFrame) -> ScoreChart:
     scores = pd.concat(frames, ignore_index=True)
 
     caption = f"{_scale(result)} Means over the inputs whose prediction stays, with 95 % intervals."
-    if result.cube.is_calibrated(FASS):
+    if result.arrays.is_calibrated(FASS):
         caption += " Hollow: not significantly above chance."
     else:
         scores = scores.drop(columns="above_chance")
@@ -129,7 +129,7 @@ def _pairs_kept(cells: pd.DataFrame) -> list[str]:
 
 
 def _scale(result: AxisResult) -> str:
-    if result.cube.is_calibrated(FASS):
+    if result.arrays.is_calibrated(FASS):
         return "Calibrated FASS: 0 is chance, 1 an unchanged map."
     return "Raw FASS, from 0 to 1."
 
@@ -163,21 +163,21 @@ def _component_chart(result: AxisResult) -> ScoreChart:
     """Return a plot for each of SSIM, Spearman and Jaccard; tables have no SSIM."""
     frames = []
     for name in COMPONENTS:
-        if name not in result.cube.values:
+        if name not in result.arrays.values:
             continue
         overall = result.best_first(result.overall(name))
         raw = [f"raw {value:.2f}" for value in overall["raw"]]
         scores = overall.assign(panel=_title_of(result, name), note=raw)
         frames.append(
-            scores if result.cube.is_calibrated(name) else scores.assign(above_chance=True)
+            scores if result.arrays.is_calibrated(name) else scores.assign(above_chance=True)
         )
-    form = "Calibrated" if result.cube.is_calibrated(FASS) else "Raw"
+    form = "Calibrated" if result.arrays.is_calibrated(FASS) else "Raw"
     compared = {
         "ssim": "SSIM compares structure",
         "spearman": "Spearman the order of all values",
         "jaccard": f"Jaccard the most important {result.words.parts}",
     }
-    texts = [text for name, text in compared.items() if name in result.cube.values]
+    texts = [text for name, text in compared.items() if name in result.arrays.values]
     caption = (
         f"{form} components of FASS, means over perturbations: {', '.join(texts)}. A method that fails in one only shows "
         f"where its maps break. {_disagreement(result)}"
@@ -199,8 +199,8 @@ def _title_of(result: AxisResult, measure: str) -> str:
 
 def _disagreement(result: AxisResult) -> str:
     """Say how often the components do not order two methods the same way; empty if one of them is missing."""
-    cube = result.cube.conditions_of(FASS)
-    found = statistics.disagreement([cube], COMPONENTS)
+    arrays = result.arrays.for_measure(FASS)
+    found = disagreement(arrays, COMPONENTS)
     if found.empty or not found["compared"].iloc[0]:
         return ""
     (row,) = found.to_dict("records")
@@ -264,11 +264,11 @@ def _paper_table(result: AxisResult) -> Matrix:
     caption = _columns_text(result)
     moving = moving_conditions(result)
     if moving:
-        cube = result.cube.select(conditions=moving)
-        columns.append(overall_scores(cube, unaligned(FASS), "Unaligned", bold=False))
-        columns.append(overall_scores(cube, FASS, "Aligned", bold=False))
+        arrays = result.arrays.select(conditions=moving)
+        columns.append(overall_scores(arrays, unaligned(FASS), "Unaligned", bold=False))
+        columns.append(overall_scores(arrays, FASS, "Aligned", bold=False))
         where = listing(result.axis.condition(*condition) for condition in moving)
-        form = "calibrated FASS" if result.cube.is_calibrated(FASS) else "FASS"
+        form = "calibrated FASS" if result.arrays.is_calibrated(FASS) else "FASS"
         caption += f" Unaligned and aligned: {form} under {where} only, without and with moving the original map."
     return Matrix(
         key="paper",
@@ -281,14 +281,14 @@ def _paper_table(result: AxisResult) -> Matrix:
 
 def _columns_text(result: AxisResult) -> str:
     """Say what the columns of `paper_scores` are."""
-    measured = [name for measure, name in ABBREVIATED.items() if measure in result.cube.values]
+    measured = [name for measure, name in ABBREVIATED.items() if measure in result.arrays.values]
     text = AS_PUBLISHED.format(listing(measured))
-    return f"{text} {CALIBRATED}" if result.cube.is_calibrated(FASS) else text
+    return f"{text} {CALIBRATED}" if result.arrays.is_calibrated(FASS) else text
 
 
 def _family_table(result: AxisResult) -> Iterator[Matrix]:
     """Yield the components by kind of perturbation, and the mean over methods as in the paper."""
-    by_family = families(result.cube.conditions_of(FASS).conditions)
+    by_family = families(result.arrays.for_measure(FASS).conditions)
     if len(by_family) < 2:
         return
     frames = []
@@ -398,7 +398,7 @@ def across(results: Sequence[AxisResult]) -> Iterator[Component]:
 
 def _component_table(results: Sequence[AxisResult]) -> Matrix:
     """Return the components of every method, a group of rows per model and data set."""
-    subjects_of_results = subjects([result.cube for result in results])
+    subjects_of_results = subjects([result.arrays for result in results])
     frames = [
         paper_scores(result, bold=True).assign(row_group=subject)
         for result, subject in zip(results, subjects_of_results, strict=True)
@@ -429,7 +429,7 @@ def _score_tables(results: Sequence[AxisResult]) -> Iterator[Matrix]:
         scores = pd.concat(frames, ignore_index=True)
         if several_models:
             scores = _grouped(scores, "explainer")
-        is_calibrated = any(result.cube.is_calibrated(FASS) for result in of_dataset)
+        is_calibrated = any(result.arrays.is_calibrated(FASS) for result in of_dataset)
         yield Matrix(
             key="scores" if len(by_dataset) == 1 else f"scores-{file_part(dataset)}",
             title=f"{'Calibrated FASS' if is_calibrated else 'FASS'} by perturbation: {dataset}",
@@ -444,16 +444,16 @@ def _score_tables(results: Sequence[AxisResult]) -> Iterator[Matrix]:
 def _by_dataset(results: Sequence[AxisResult]) -> dict[str, list[AxisResult]]:
     by_dataset: dict[str, list[AxisResult]] = {}
     for result in results:
-        by_dataset.setdefault(result.cube.dataset, []).append(result)
+        by_dataset.setdefault(result.dataset, []).append(result)
     return by_dataset
 
 
 def _model_names(results: Sequence[AxisResult]) -> list[str]:
     """Return the model of each result of one data set, with the evaluation where a model has several."""
-    models = [result.cube.model for result in results]
+    models = [result.model for result in results]
     if len(set(models)) == len(models):
         return models
-    return [f"{result.cube.model}, {result.label}" for result in results]
+    return [f"{result.model}, {result.label}" for result in results]
 
 
 def _grouped(rows: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -467,8 +467,7 @@ def _grouped(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 def _all_shares(results: Sequence[AxisResult]) -> pd.DataFrame:
     """Return the retention of every data set, model and perturbation."""
     frames = [
-        retention(result).assign(dataset=result.cube.dataset, model=result.cube.model)
-        for result in results
+        retention(result).assign(dataset=result.dataset, model=result.model) for result in results
     ]
     shares = pd.concat(frames, ignore_index=True)
     # Two evaluations of one model may share a perturbation; the predictions are then the same.

@@ -1,6 +1,5 @@
 """Symmetry: does the explanation respect the symmetries of the model?"""
 
-from heatproof.axes.contract import Axis
 from heatproof.axes.symmetry.evaluation import MEASURES, Symmetry
 from heatproof.axes.symmetry.scores import (
     equivariance,
@@ -10,6 +9,7 @@ from heatproof.axes.symmetry.scores import (
     model_invariance,
 )
 from heatproof.axes.symmetry.symmetrised import Symmetrised
+from heatproof.axis import Axis
 
 __all__ = [
     "AXES",
@@ -26,7 +26,7 @@ AXIS = Axis(
     question="does the explanation respect the symmetries of the model?",
     verb="respects the symmetry better than",
     best="respects the symmetry best",
-    pictured=lambda *_: "moved, at its worst",
+    describe_change=lambda *_: "moved, at its worst",
     evaluation=Symmetry,
     measures=MEASURES,
     page="heatproof.axes.symmetry.page",
@@ -37,6 +37,6 @@ AXIS = Axis(
         "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},
         "invariant set": {"group": "permutation", "elements": 4},
     },
-    unable={"equivariance": ("blurred", "wrong class", "sign turned", "Sobel")},
+    blind_spots={"equivariance": ("blurred", "wrong class", "sign turned", "Sobel")},
 )
 AXES = (AXIS,)

@@ -7,7 +7,7 @@ from functools import partial
 
 from heatproof.axes.material import Material, drawings
 from heatproof.axes.symmetry.evaluation import Symmetry
-from heatproof.axes.symmetry.frames import Symmetries, paired_tests, symmetries
+from heatproof.axes.symmetry.frames import Symmetries, raw_tests, symmetries
 from heatproof.axes.symmetry.page import (
     across,
     box_chart,
@@ -47,12 +47,12 @@ def score_table(material: Material, width: float) -> Iterator[Piece]:
     every = _measured(material)
     if not every:
         yield Skipped("", NO_SYMMETRY)
-    for measured, subject in zip(every, subjects([m.result.cube for m in every]), strict=True):
+    for measured, subject in zip(every, subjects([m.result.arrays for m in every]), strict=True):
         if measured.means["mean"].isna().all():
             yield Skipped(subject, NO_SCORE)
             continue
         model = number(measured.model.value, 3)
-        caption = f"Symmetry of explanations: {about(measured.result.cube)}, group {measured.title}; model invariance "
+        caption = f"Symmetry of explanations: {about(measured.result.arrays)}, group {measured.title}; model invariance "
         caption += f"{model}. Chance: against the explanations of other samples; noise floor: the same input with other "
         caption += "random draws. Bold: the best method and all that the corrected paired test does not separate from "
         caption += "it; controls are never bold. Brackets: 95 % intervals over samples."
@@ -67,7 +67,7 @@ def _table_rows(measured: Symmetries) -> tuple[list[list[Entry]], dict[int, str]
     headings: dict[int, str] = {}
     for (kind, measure), methods in measured.means.groupby(["kind", "measure"], sort=False):
         headings[len(rows)] = escape(f"{kind} explanations: {measure}")
-        tests = paired_tests(measured, methods)
+        tests = raw_tests(measured, methods)
         best = unbeaten(methods.set_index("explainer")["mean"], tests, measured.controls)
         for row in records(methods):
             is_best = row.explainer in best

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult, Finding, finding_template
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.axes.symmetry.frames import (
     HIGH,
@@ -22,6 +21,8 @@ from heatproof.axes.symmetry.frames import (
 )
 from heatproof.drawing.prose import each, listing, number, plural, records, with_interval
 from heatproof.explainers import EXPLAINERS
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.estimates import interval
 
 LOSS_BASED = ("influence", "tracin")

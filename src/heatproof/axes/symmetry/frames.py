@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof import statistics
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.groups import build
 from heatproof.axes.symmetry.scores import layer_verdict
 from heatproof.errors import UserError
 from heatproof.explainers import EXPLAINERS
-from heatproof.statistics.bootstrap import mean_of_finite
-from heatproof.statistics.cubes import Array
-from heatproof.statistics.estimates import column, interval
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.comparisons import paired_tests
+from heatproof.results.score_estimates import raw_estimates
+from heatproof.statistics.arrays import Array, mean_of_finite
+from heatproof.statistics.estimates import interval
 
 INVARIANT = 0.999
 """A model is invariant if the intervals of its invariance and of its agreement lie above this …"""
@@ -173,12 +173,12 @@ def _kind(result: AxisResult, explainer: str, measure: str) -> str:
 
 def _mean_of_model(result: AxisResult, values: pd.Series) -> Mean:
     """Return the mean over samples of what was measured of the model, which is the same for every explainer."""
-    return _mean(result, values.reindex(result.cube.samples).to_numpy(dtype=np.float64))
+    return _mean(result, values.reindex(result.sample_ids).to_numpy(dtype=np.float64))
 
 
 def _mean(result: AxisResult, values: Array) -> Mean:
-    """Return the mean of values by sample, as the samples are ordered in the cube, with its interval."""
-    low, high = interval(values[None], groups=result.cube.groups)
+    """Return the mean of values by sample, as the samples are ordered in the arrays, with its interval."""
+    low, high = interval(values[None], groups=result.arrays.groups)
     return Mean(float(mean_of_finite(values)), float(low[0]), float(high[0]))
 
 
@@ -188,7 +188,7 @@ def _method_means(result: AxisResult, scores: pd.DataFrame) -> pd.DataFrame:
     cells = cells.drop_duplicates("explainer").set_index("explainer")
     records = []
     for explainer, rows in scores.groupby("explainer", sort=False):
-        by_sample = rows.set_index("sample").reindex(result.cube.samples)
+        by_sample = rows.set_index("sample").reindex(result.sample_ids)
         value, chance, noise_floor, there_and_back = (
             by_sample[name].to_numpy(dtype=np.float64)
             for name in ("value", "chance", "noise_floor", "there_and_back")
@@ -199,7 +199,7 @@ def _method_means(result: AxisResult, scores: pd.DataFrame) -> pd.DataFrame:
                 "explainer": explainer,
                 "kind": rows["kind"].iloc[0],
                 "measure": rows["measure"].iloc[0],
-                "control": explainer in result.cube.controls,
+                "control": explainer in result.controls,
                 "n": int(np.isfinite(value).sum()),
                 "attempted": len(rows),
                 "mean": cell["mean"],
@@ -230,18 +230,18 @@ def _is_not_below(result: AxisResult, differences: Array) -> bool:
 def mean_scores(result: AxisResult, measure: str) -> pd.DataFrame:
     """Return explainer, condition, level, mean, low and high of a measure, for every explainer that it was asked of."""
     columns = ["explainer", "condition", "level", "mean", "low", "high"]
-    if measure not in result.cube.values:
+    if measure not in result.arrays.values:
         return pd.DataFrame(columns=columns)
-    cube = result.cube.conditions_of(measure)
-    means = column(cube, measure)
+    arrays = result.arrays.for_measure(measure)
+    means = raw_estimates(arrays, measure)
     low, high = means.interval()
     records = [
         (explainer, *condition, means.value[e, c], low[e, c], high[e, c])
-        for e, explainer in enumerate(cube.explainers)
-        for c, condition in enumerate(cube.conditions)
+        for e, explainer in enumerate(arrays.explainers)
+        for c, condition in enumerate(arrays.conditions)
     ]
     frame = pd.DataFrame.from_records(records, columns=columns)
-    return frame[cube.asked[measure].ravel()].reset_index(drop=True)
+    return frame[arrays.has_rows[measure].ravel()].reset_index(drop=True)
 
 
 def group_words(settings: Mapping[str, Any]) -> tuple[str, bool]:
@@ -279,10 +279,10 @@ def _study_form(value: Any) -> Any:
     return value
 
 
-def paired_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
-    """Paired tests between some rows of `means`, of one measure, by plain scores; see `statistics.paired_tests`."""
-    cube = measured.result.cube.select(explainers=set(methods["explainer"]))
-    return statistics.paired_tests([cube], str(methods["measure"].iloc[0]), form="raw")
+def raw_tests(measured: Symmetries, methods: pd.DataFrame) -> pd.DataFrame:
+    """Paired tests between some rows of `means`, of one measure, by plain scores; see `paired_tests`."""
+    arrays = measured.result.arrays.select(explainers=set(methods["explainer"]))
+    return paired_tests(arrays, str(methods["measure"].iloc[0]), calibrate=False)
 
 
 def symmetrised_curves(measured: Symmetries) -> pd.DataFrame:

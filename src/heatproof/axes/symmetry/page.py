@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult, Page
 from heatproof.axes.symmetry.frames import (
     INVARIANT,
     SCORES,
@@ -27,7 +26,9 @@ from heatproof.drawing.plots import Curve, Mark, by_method, dots, mark, of_marks
 from heatproof.drawing.prose import number, records, with_interval
 from heatproof.drawing.scatter import points
 from heatproof.drawing.sheet import Plot
-from heatproof.statistics.cubes import Array
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.reports import Page
+from heatproof.statistics.arrays import Array
 from heatproof.statistics.ranks import spearman
 
 MOST_DOTS = 400
@@ -63,7 +64,7 @@ def across(results: Sequence[AxisResult]) -> list[Chart]:
     """
     by_evaluation: dict[tuple[str, str], list[AxisResult]] = {}
     for result in results:
-        key = (result.cube.dataset, result.cube.evaluation)
+        key = (result.dataset, result.label)
         by_evaluation.setdefault(key, []).append(result)
     charts = [models_chart(dataset, models) for (dataset, _), models in by_evaluation.items()]
     return [chart for chart in charts if chart is not None]
@@ -302,7 +303,7 @@ def models_chart(dataset: str, results: Sequence[AxisResult]) -> Chart | None:
         lines, limits, "model invariance", score_title(means["measure"]), diagonal=True
     )
     names = ", ".join(
-        f"{measured.result.cube.model} ({number(measured.model.value, 3)})" for measured in models
+        f"{measured.result.model} ({number(measured.model.value, 3)})" for measured in models
     )
     caption = f"Models from the least to the most invariant: {names}. Means over samples with 95 % intervals; on the "
     caption += "dotted line an explanation is as alike as the predictions are. What lies between two models was not "
@@ -322,7 +323,7 @@ def _model_mark(look: Look, measured: Symmetries, row: Any) -> Mark:
         x=measured.model.value,
         x_low=measured.model.low,
         x_high=measured.model.high,
-        said=measured.result.cube.model,
+        said=measured.result.model,
     )
 
 

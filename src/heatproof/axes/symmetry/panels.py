@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.findings import GUIDELINES, Remedy, remedies
 from heatproof.axes.symmetry.frames import HIGH, INVARIANT, KINDS, Symmetries, layer_verdicts
 from heatproof.axes.symmetry.scores import TOLERANCE
 from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.drawing.charts import Panel
 from heatproof.drawing.prose import listing, number, records, with_interval
+from heatproof.results.axis_result import AxisResult
 
 FLOW = (
     f"A model is called invariant where the 95 % interval of its invariance lies above {INVARIANT:g}, a score close to 1 "

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.axes.contract import AxisResult
 from heatproof.axes.symmetry.frames import (
     CHANGE,
     HIGH,
@@ -22,7 +21,8 @@ from heatproof.drawing.prose import (
     some,
     with_interval,
 )
-from heatproof.statistics import FEW_SAMPLES
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.summary import FEW_SAMPLES
 
 
 def lead(result: AxisResult) -> list[str]:
@@ -170,7 +170,7 @@ def _undefined(measured: Symmetries) -> list[str]:
 
 
 def _few_samples(measured: Symmetries) -> list[str]:
-    n = len(measured.result.cube.samples)
+    n = len(measured.result.sample_ids)
     if n >= FEW_SAMPLES:
         return []
     return [f"Only {n} {'sample was' if n == 1 else 'samples were'} tested: intervals are rough."]

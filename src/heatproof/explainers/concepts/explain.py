@@ -22,7 +22,7 @@ from heatproof.explainers.concepts.concepts import Concept, ConceptsField
 from heatproof.explainers.gradient import slices
 from heatproof.models import Model
 from heatproof.models.layers import activations
-from heatproof.statistics import exact_share
+from heatproof.statistics.intervals import rate_interval
 from heatproof.types import STRICT, Batch, Explainer
 
 Output = Literal["sensitivity", "decision", "presence"]
@@ -336,7 +336,7 @@ def _fitted(
         test_z = (test_h - mean) / scale
         n = len(test_present)
         correct = int(((decide(test_z) > 0) == test_present).sum())
-        low, high = exact_share(correct, n)
+        low, high = rate_interval(correct, n)
         positive_share = float(test_present.double().mean())
         chance = max(positive_share, 1 - positive_share)
         return Classifier(mean, scale, decide, slope, HeldOut(correct / n, low, high, n, chance))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -47,7 +46,11 @@ class SklearnNetwork(nn.Module):
                 f"the data has samples of shape {tuple(x.shape[1:])}"
             )
         values: Any = x.detach().cpu().double().numpy()
-        rows = values if self.columns is None else pd.DataFrame(values, columns=list(self.columns))
+        rows = values
+        if self.columns is not None:
+            import pandas as pd  # only here, so that explainers do not load pandas
+
+            rows = pd.DataFrame(values, columns=list(self.columns))
         if hasattr(self.estimator, "predict_proba"):
             shares = np.asarray(self.estimator.predict_proba(rows), dtype=np.float64)
             scores = np.log(np.maximum(shares, np.finfo(np.float32).tiny))

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.axes import arrange, marked
 from heatproof.errors import UserError
 from heatproof.report.comparison import words
 from heatproof.report.comparison.common import Common, Side, common
 from heatproof.report.comparison.pairs import paired_differences
 from heatproof.runs.atomic import write_atomically
+from heatproof.runs.results import arrays_of_run, marked_explainers
 from heatproof.runs.run import Run, read
 
 
@@ -59,7 +59,8 @@ class Comparison:
     def _marks(self) -> dict[str, dict[str, str]]:
         """Run -> explainer -> the word with which all its models mark it, such as *blind*."""
         every = {
-            s.label: [*marked(arrange(s.table, s.manifest), s.manifest).values()] for s in self.runs
+            s.label: [*marked_explainers(arrays_of_run(s.table, s.manifest), s.manifest).values()]
+            for s in self.runs
         }
         return {
             run: {e: w for e, w in found[0].items() if all(e in f for f in found)}

@@ -13,16 +13,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof import statistics
-from heatproof.axes import AXES, Measure, arrange, axis_of, marked
+from heatproof.axes import AXES, Measure, axis_of
 from heatproof.drawing.prose import records
 from heatproof.errors import UserError
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition
 from heatproof.report.comparison.common import Side
 from heatproof.report.comparison.compare import open_sides
+from heatproof.results.arrays import ScoreArrays, groups_of
+from heatproof.results.ranking import ranking
+from heatproof.results.score_estimates import calibrated_if_possible
+from heatproof.results.summary import summary
 from heatproof.runs.differences import parameters_of, plain
+from heatproof.runs.results import arrays_of_run, marked_explainers
 from heatproof.runs.run import Run
-from heatproof.statistics.cubes import Cube
 
 SCHEMA = "heatproof-leaderboard/1"
 SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")
@@ -35,7 +38,7 @@ class Entry:
 
     side: Side
     measure: Measure
-    cube: Cube
+    arrays: ScoreArrays
     expected: int
     mark: str = ""
 
@@ -75,25 +78,25 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
     """Every (what a board is about, row) of one run."""
     rows = []
     manifest = side.manifest
-    cubes = arrange(side.table, manifest, side.samples, side.references)
-    words = marked(cubes, manifest)
-    for cube in cubes:
-        evaluation = side.study("evaluations").get(cube.evaluation)
-        data = side.study("datasets").get(cube.dataset)
-        if evaluation is None or data is None or cube.model not in side.study("models"):
+    every_arrays = arrays_of_run(side.table, manifest, side.samples, side.references)
+    words = marked_explainers(every_arrays, manifest)
+    for arrays in every_arrays:
+        evaluation = side.study("evaluations").get(arrays.evaluation)
+        data = side.study("datasets").get(arrays.dataset)
+        if evaluation is None or data is None or arrays.model not in side.study("models"):
             continue
-        axis = axis_of(cube.evaluation, manifest, cube.values)
-        here = (side.samples["dataset"] == cube.dataset) & (side.samples["model"] == cube.model)
+        axis = axis_of(arrays.evaluation, manifest, arrays.values)
+        here = (side.samples["dataset"] == arrays.dataset) & (side.samples["model"] == arrays.model)
         unreadable = int((side.samples[here]["error"].fillna("").astype(str) != "").sum())
         expected = int(data.get("samples") or 0) - unreadable
-        for headline in axis.headlines(cube):
+        for headline in axis.headlines(arrays):
             measure = axis.measure(headline)
             assert measure is not None  # headlines are declared
             board = {
-                "axis": str(evaluation.get("name") or cube.evaluation),
+                "axis": str(evaluation.get("name") or arrays.evaluation),
                 "measure": headline,
                 "lower_is_better": measure.better == "lower",
-                "dataset": cube.dataset,
+                "dataset": arrays.dataset,
                 "samples": data.get("samples"),
                 "dataset_fingerprint": data.get("fingerprint"),
                 "seed": side.manifest.study.seed,
@@ -103,12 +106,12 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
                     dict.fromkeys(str(name) for name, _ in evaluation.get("conditions") or ())
                 ),
             }
-            for explainer in cube.explainers:
-                part = cube.select(explainers=[explainer], measures=[headline])
-                asked_by = zip(part.conditions, part.asked[headline][0], strict=True)
+            for explainer in arrays.explainers:
+                part = arrays.select(explainers=[explainer], measures=[headline])
+                asked_by = zip(part.conditions, part.has_rows[headline][0], strict=True)
                 part = part.select(conditions=[condition for condition, asked in asked_by if asked])
                 if part.conditions:
-                    mark = words[cube.dataset, cube.model].get(explainer, "")
+                    mark = words[arrays.dataset, arrays.model].get(explainer, "")
                     rows.append((board, Entry(side, measure, part, expected, mark)))
     return rows
 
@@ -116,25 +119,25 @@ def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
 def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
     measure = entries[0].measure
     places = {name: i for i, name in enumerate(about["conditions"])}
-    present = dict.fromkeys(c for entry in entries for c in entry.cube.conditions)
+    present = dict.fromkeys(c for entry in entries for c in entry.arrays.conditions)
     conditions = sorted(present, key=lambda c: (places.get(c[0], len(places)), c))
-    cube = _stacked(entries, conditions)
-    scores = statistics.ranking([cube], measure.name, better="neither").set_index("explainer")
-    why = [_why_unranked(entry, i, cube) for i, entry in enumerate(entries)]
-    comparable = cube.select(explainers=[str(i) for i, reason in enumerate(why) if not reason])
-    ranks = statistics.ranking([comparable], measure.name, better=measure.better)
+    arrays = _stacked(entries, conditions)
+    scores = ranking(arrays, measure.name, better="neither").set_index("explainer")
+    why = [_why_unranked(entry, i, arrays) for i, entry in enumerate(entries)]
+    comparable = arrays.select(explainers=[str(i) for i, reason in enumerate(why) if not reason])
+    ranks = ranking(comparable, measure.name, better=measure.better)
     ranks = ranks.set_index("explainer")
-    summary = statistics.with_best(statistics.summary([cube]))
+    cells = calibrated_if_possible(summary(arrays))
     rows = []
     for i, entry in enumerate(entries):
-        name, (explainer,) = str(i), entry.cube.explainers
+        name, (explainer,) = str(i), entry.arrays.explainers
         score: dict[str, Any] = dict(scores.loc[name])
-        model = entry.side.study("models")[entry.cube.model]
+        model = entry.side.study("models")[entry.arrays.model]
         row: dict[str, Any] = {
             "run": entry.side.label,
-            "model": entry.cube.model,
+            "model": entry.arrays.model,
             "explainer": explainer,
-            "control": explainer in entry.cube.controls,
+            "control": explainer in entry.arrays.controls,
             "mark": entry.mark,
             "parameters": dict(entry.side.study("explainers").get(explainer) or {}),
             "model_fingerprint": model.get("fingerprint"),
@@ -143,13 +146,13 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
             **{end: _number(ranks[end].get(name)) for end in ("rank", "rank_low", "rank_high")},
             "unranked": why[i],
             "samples": int(score["samples"]),
-            "attempted": int((cube.status[i] >= 0).sum()),
-            "retained": int((cube.status[i] == OK).sum()),
-            "flipped": int((cube.status[i] == FLIPPED).sum()),
-            "undefined": int((cube.status[i] == UNDEFINED).sum()),
+            "attempted": int((arrays.status[i] >= 0).sum()),
+            "retained": int((arrays.status[i] == OK).sum()),
+            "flipped": int((arrays.status[i] == FLIPPED).sum()),
+            "undefined": int((arrays.status[i] == UNDEFINED).sum()),
         }
         row["retention"] = row["retained"] / row["attempted"] if row["attempted"] else None
-        row["conditions"] = _by_condition(summary[summary["explainer"] == name], conditions)
+        row["conditions"] = _by_condition(cells[cells["explainer"] == name], conditions)
         rows.append(row)
     sign = measure.sign or 1
     rows.sort(
@@ -159,38 +162,40 @@ def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[st
     return {"id": name, **{k: v for k, v in about.items() if k != "conditions"}, "rows": rows}
 
 
-def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
-    """All rows of a board in one cube, the explainers being numbers; samples that a row lacks are not attempted."""
-    samples = sorted({sample for entry in entries for sample in entry.cube.samples})
-    measures = list(dict.fromkeys(m for entry in entries for m in entry.cube.values))
+def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> ScoreArrays:
+    """All rows of a board as arrays whose explainers are numbers; samples that a row lacks are not attempted."""
+    samples = sorted({sample for entry in entries for sample in entry.arrays.samples})
+    measures = list(dict.fromkeys(m for entry in entries for m in entry.arrays.values))
     size = (len(entries), len(conditions), len(samples))
     values = {m: np.full(size, np.nan) for m in measures}
     chance: dict[str, Any] = {}
     repeats: dict[str, Any] = {}
     by_reference: dict[str, Any] = {}
-    asked = {m: np.zeros(size[:2], dtype=bool) for m in measures}
+    has_rows = {m: np.zeros(size[:2], dtype=bool) for m in measures}
     status = np.full(size, -1, dtype=np.int8)
     for i, entry in enumerate(entries):
-        cube = entry.cube
-        rows = np.array([conditions.index(c) for c in cube.conditions])
-        at = np.ix_(rows, np.searchsorted(samples, cube.samples))
-        status[i][at] = cube.status[0]
-        for m in cube.values:
-            values[m][i][at] = cube.values[m][0]
-            asked[m][i, rows] = cube.asked[m][0]
-            if m in cube.chance:
-                chance.setdefault(m, np.full(size, np.nan))[i][at] = cube.chance[m][0]
-            if m in cube.repeats:
-                own = cube.repeats[m][0]
-                number = max(e.cube.repeats[m].shape[-1] for e in entries if m in e.cube.repeats)
+        arrays = entry.arrays
+        rows = np.array([conditions.index(c) for c in arrays.conditions])
+        at = np.ix_(rows, np.searchsorted(samples, arrays.samples))
+        status[i][at] = arrays.status[0]
+        for m in arrays.values:
+            values[m][i][at] = arrays.values[m][0]
+            has_rows[m][i, rows] = arrays.has_rows[m][0]
+            if m in arrays.chance:
+                chance.setdefault(m, np.full(size, np.nan))[i][at] = arrays.chance[m][0]
+            if m in arrays.repeats:
+                own = arrays.repeats[m][0]
+                number = max(
+                    e.arrays.repeats[m].shape[-1] for e in entries if m in e.arrays.repeats
+                )
                 of_measure = repeats.setdefault(m, np.full((*size, number), np.nan))
                 of_measure[i][..., : own.shape[-1]][at] = own
-            if m in cube.by_reference:  # rows of a board share their references
-                own = cube.by_reference[m]
+            if m in arrays.by_reference:  # rows of a board share their references
+                own = arrays.by_reference[m]
                 sums = by_reference.setdefault(m, np.zeros((*size[:2], own.shape[-1])))
                 sums[i, rows] = own[0]
     whole = replace(
-        entries[0].cube,
+        entries[0].arrays,
         explainers=[str(i) for i in range(len(entries))],
         conditions=conditions,
         samples=samples,
@@ -199,28 +204,28 @@ def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> Cube:
         repeats=repeats,
         by_reference=by_reference,
         status=status,
-        asked=asked,
+        has_rows=has_rows,
     )
     known = pd.concat([entry.side.samples.assign(dataset=whole.dataset) for entry in entries])
-    return replace(whole, groups=statistics.groups_of(whole, known))
+    return replace(whole, groups=groups_of(whole, known))
 
 
-def _why_unranked(entry: Entry, i: int, cube: Cube) -> str:
+def _why_unranked(entry: Entry, i: int, arrays: ScoreArrays) -> str:
     """Why a row has no rank: nobody knows what a good score is, or its mean is over other samples or conditions."""
     if entry.measure.better == "neither":
         return "not declared which way is better"
-    if set(entry.cube.explainers) <= entry.cube.controls:
+    if set(entry.arrays.explainers) <= entry.arrays.controls:
         return "a control"
     seen, all_samples = (
-        int((cube.status[i] >= 0).any(0).sum()),
-        max(entry.expected, len(cube.samples)),
+        int((arrays.status[i] >= 0).any(0).sum()),
+        max(entry.expected, len(arrays.samples)),
     )
     if seen < all_samples:
         return f"unfinished: {seen} of {all_samples} samples attempted"
-    scored = np.isfinite(cube.values[entry.measure.name][i]).any(-1)
+    scored = np.isfinite(arrays.values[entry.measure.name][i]).any(-1)
     lost = [
         f"{name} {level:g}"
-        for (name, level), ok in zip(cube.conditions, scored, strict=True)
+        for (name, level), ok in zip(arrays.conditions, scored, strict=True)
         if not ok
     ]
     return f"no score under {', '.join(lost)}" if lost else ""
@@ -240,9 +245,9 @@ def _by_condition(summary: pd.DataFrame, conditions: list[Condition]) -> list[di
         }
         if r is not None:
             cell |= {
-                "score": _number(r.best),
-                "low": _number(r.best_low),
-                "high": _number(r.best_high),
+                "score": _number(r.score),
+                "low": _number(r.score_low),
+                "high": _number(r.score_high),
             }
             cell |= {"retained": int(r.retained), "attempted": int(r.attempted)}
         cells.append(cell)

@@ -16,20 +16,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from heatproof.axes import arrange
 from heatproof.evaluation import FLIPPED as PAIR_FLIPPED
 from heatproof.evaluation import Condition
 from heatproof.report.comparison.common import Common, Evaluated, Names, Side, shown
-from heatproof.statistics import groups_of
-from heatproof.statistics.cubes import Array, Cube
-from heatproof.statistics.estimates import (
-    Estimate,
-    calibrated,
-    chance_column,
-    column,
-    sample_totals,
-    stacked,
-)
+from heatproof.results.arrays import ScoreArrays, groups_of
+from heatproof.results.score_estimates import chance_estimates, raw_estimates
+from heatproof.runs.results import arrays_of_run
+from heatproof.statistics.arrays import Array
+from heatproof.statistics.estimates import Estimate, calibrated, sample_totals, stacked
 from heatproof.statistics.sign_flips import simultaneous_tests
 
 OVERALL = "overall"
@@ -109,15 +103,15 @@ def _rows(
     for frame in read:
         lost |= np.isin(universe, frame.index[frame["error"].fillna("").astype(str) != ""])
     for evaluated in common.evaluations:
-        cubes = []
+        every_arrays = []
         for side, place, d, m in zip(pair, places, data, nets, strict=True):
             names = {explainer[place]: shown(explainer) for explainer in common.explainers}
-            cube = _cube(side, d, m, evaluated.names[place], names, universe)
-            if cube is None:
+            arrays = _cube(side, d, m, evaluated.names[place], names, universe)
+            if arrays is None:
                 break
             known = pd.concat(read).reset_index().assign(dataset=d)
-            cubes.append(replace(cube, groups=groups_of(cube, known)))
-        if len(cubes) == 2:
+            every_arrays.append(replace(arrays, groups=groups_of(arrays, known)))
+        if len(every_arrays) == 2:
             key = {
                 "dataset": shown(dataset),
                 "model": shown(model),
@@ -126,10 +120,10 @@ def _rows(
             key |= {"kind": evaluated.axis.name, "a": pair[0].label, "b": pair[1].label}
             for explainer in common.explainers:
                 label, earlier, later = shown(explainer), explainer[places[0]], explainer[places[1]]
-                if all(label in cube.explainers for cube in cubes):
+                if all(label in arrays.explainers for arrays in every_arrays):
                     about = key | {"explainer": label, "explainer_a": earlier, "explainer_b": later}
                     yield from _explainer_rows(
-                        about, evaluated, (cubes[0], cubes[1]), lost, common.same_seed
+                        about, evaluated, (every_arrays[0], every_arrays[1]), lost, common.same_seed
                     )
 
 
@@ -145,7 +139,7 @@ def _cube(
     evaluation: str,
     names: dict[str, str],
     universe: Sequence[str],
-) -> Cube | None:
+) -> ScoreArrays | None:
     """The scores of one run for the explainers in common, under their common names, with all samples in order."""
     table = side.table
     here = (
@@ -157,34 +151,34 @@ def _cube(
     if rows.empty:
         return None
     references = side.references.assign(explainer=side.references["explainer"].map(names))
-    (cube,) = arrange(
+    (arrays,) = arrays_of_run(
         rows.assign(explainer=rows["explainer"].map(names)),
         side.manifest,
         references=references,
     )
-    place = np.searchsorted(universe, cube.samples)
-    size = (*cube.status.shape[:2], len(universe))
+    place = np.searchsorted(universe, arrays.samples)
+    size = (*arrays.status.shape[:2], len(universe))
     status = np.full(size, -1, dtype=np.int8)
-    status[..., place] = cube.status
+    status[..., place] = arrays.status
 
     def over_universe(scores: Array) -> Array:
         spread = np.full(size, np.nan)
         spread[..., place] = scores
         return spread
 
-    values = {measure: over_universe(scores) for measure, scores in cube.values.items()}
-    chance = {measure: over_universe(scores) for measure, scores in cube.chance.items()}
-    return replace(cube, samples=list(universe), values=values, chance=chance, status=status)
+    values = {measure: over_universe(scores) for measure, scores in arrays.values.items()}
+    chance = {measure: over_universe(scores) for measure, scores in arrays.chance.items()}
+    return replace(arrays, samples=list(universe), values=values, chance=chance, status=status)
 
 
 def _explainer_rows(
     key: dict[str, Any],
     evaluated: Evaluated,
-    cubes: tuple[Cube, Cube],
+    every_arrays: tuple[ScoreArrays, ScoreArrays],
     lost: NDArray[np.bool_],
     calibrated: bool,
 ) -> Iterator[Row]:
-    a, b = cubes
+    a, b = every_arrays
     conditions = [c for c in a.conditions if c in b.conditions]
     if evaluated.conditions is not None:
         conditions = [c for c in conditions if c in evaluated.conditions]
@@ -197,7 +191,7 @@ def _explainer_rows(
         rows = []
         for c in conditions:
             about = {**key, "measure": measure, "condition": c[0], "level": c[1]}
-            row = _condition_row(about, cubes, c, lost, calibrated)
+            row = _condition_row(about, every_arrays, c, lost, calibrated)
             if row is not None:
                 rows.append(row)
         if measure in leading and rows:
@@ -212,7 +206,7 @@ def _explainer_rows(
 
 def _condition_row(
     key: dict[str, Any],
-    cubes: tuple[Cube, Cube],
+    every_arrays: tuple[ScoreArrays, ScoreArrays],
     condition: Condition,
     lost: NDArray[np.bool_],
     is_calibrated: bool,
@@ -220,21 +214,26 @@ def _condition_row(
     """The scores of one explainer under one condition on the samples that both runs scored; None where one has none."""
     explainer, measure = key["explainer"], key["measure"]
     sides = [
-        (cube, cube.explainers.index(explainer), cube.conditions.index(condition)) for cube in cubes
+        (arrays, arrays.explainers.index(explainer), arrays.conditions.index(condition))
+        for arrays in every_arrays
     ]
-    if not all(cube.asked[measure][e, c] for cube, e, c in sides):
+    if not all(arrays.has_rows[measure][e, c] for arrays, e, c in sides):
         return None
-    values = np.stack([cube.values[measure][e, c] for cube, e, c in sides])
+    values = np.stack([arrays.values[measure][e, c] for arrays, e, c in sides])
     both = np.asarray(np.isfinite(values).all(0))
-    scores = [column(cube, measure, both, (e, c)) for cube, e, c in sides]
+    scores = [raw_estimates(arrays, measure, both, (e, c)) for arrays, e, c in sides]
     form = "raw"
-    if is_calibrated and both.any() and all(cube.is_calibrated(measure) for cube in cubes):
-        chances = [chance_column(cube, measure, both, (e, c)) for cube, e, c in sides]
+    if (
+        is_calibrated
+        and both.any()
+        and all(arrays.is_calibrated(measure) for arrays in every_arrays)
+    ):
+        chances = [chance_estimates(arrays, measure, both, (e, c)) for arrays, e, c in sides]
         above_chance = [calibrated(*pair) for pair in zip(scores, chances, strict=True)]
         if all(np.isfinite(score.value) for score in above_chance):
             scores, form = above_chance, "calibrated"
 
-    status = np.stack([cube.status[e, c] for cube, e, c in sides])
+    status = np.stack([arrays.status[e, c] for arrays, e, c in sides])
     fate = np.full(len(both), UNDEFINED, dtype=np.int8)
     fate[(status == PAIR_FLIPPED).any(0)] = FLIPPED
     fate[(status < 0).any(0)] = ABSENT

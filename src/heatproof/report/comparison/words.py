@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from heatproof.axes import Finding
-from heatproof.axes.contract import finding_template
 from heatproof.drawing.prose import digits_of, listing, number, p_value, records, with_interval
 from heatproof.report.comparison.common import Common, shown
 from heatproof.report.comparison.pairs import OVERALL
-from heatproof.statistics import FEW_SAMPLES, FEWEST
+from heatproof.results.findings import Finding, finding_template
+from heatproof.results.summary import FEW_SAMPLES
+from heatproof.statistics.intervals import FEWEST
 
 if TYPE_CHECKING:
     from heatproof.report.comparison.compare import Comparison

@@ -24,8 +24,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from heatproof import statistics
 from heatproof.errors import UserError, unknown
+from heatproof.results.ranking import ranking
 from heatproof.runs.atomic import scratch
 from heatproof.runs.differences import parameters_of
 from heatproof.runs.export.tables import fingerprint, write_study, write_tables
@@ -133,11 +133,11 @@ def _metrics(run: Run) -> Iterator[tuple[str, float]]:
     study = run.manifest.study
     several = len(study.models) * len(study.datasets) > 1
     for result in run.results():
-        cube = result.cube
-        for measure in result.axis.headlines(cube):
-            for row in statistics.ranking([cube], measure, better="neither").to_dict("records"):
-                name = f"{cube.evaluation}/{measure}/{row['explainer']}"
-                name += f"/{cube.model}/{cube.dataset}" if several else ""
+        arrays = result.arrays
+        for measure in result.axis.headlines(arrays):
+            for row in ranking(arrays, measure, better="neither").to_dict("records"):
+                name = f"{arrays.evaluation}/{measure}/{row['explainer']}"
+                name += f"/{arrays.model}/{arrays.dataset}" if several else ""
                 ends = {name: row["score"], f"{name}/low": row["low"], f"{name}/high": row["high"]}
                 for key, value in ends.items():
                     if math.isfinite(value):

@@ -13,7 +13,7 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, StrictBool, ValidationInfo
 from pydantic.dataclasses import dataclass
 
-from heatproof.axes import USUAL
+from heatproof.axes import DEFAULT_EVALUATION
 from heatproof.data import open_data
 from heatproof.data.code import load_object
 from heatproof.data.hub import hub_name
@@ -214,7 +214,7 @@ def parse(
         specs = _with_code(content["explainers"], folder, allow_code)
         parts["explainers"] = registry.explainers(_with_files(specs, folder, allow_code))
     with inside("evaluations"):
-        specs = _with_code(content.get("evaluations", USUAL), folder, allow_code)
+        specs = _with_code(content.get("evaluations", DEFAULT_EVALUATION), folder, allow_code)
         named_evaluations = registry.evaluations(specs)
         check_data_names(named_evaluations, data)
     study: Study = make(Study, "", {**parts, "evaluations": named_evaluations, **settings})

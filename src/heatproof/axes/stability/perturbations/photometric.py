@@ -181,7 +181,7 @@ class Jpeg(Usual):
 class OccludingPatch(Usual):
     """A square of `fraction` of the area, at least one pixel, filled with `value` at a place drawn from (seed, id).
 
-    Its side is round(√(fraction · H · W)); in volumes it is a cube, of side round(∛(fraction · D · H · W)).
+    Its side is round(√(fraction · H · W)); in volumes it is a arrays, of side round(∛(fraction · D · H · W)).
 
     >>> batch = Batch(ids=("a",), x=torch.ones(1, 1, 10, 10))
     >>> int((OccludingPatch(fraction=0.09)(batch, seed=0) == 0.5).sum())
@@ -197,12 +197,12 @@ class OccludingPatch(Usual):
     value: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)] = 0.5
 
     def side(self, *sizes: int) -> int:
-        """The side of the square or cube in pixels."""
+        """The side of the square or arrays in pixels."""
         content = self.fraction * math.prod(sizes)
         return max(1, round(math.sqrt(content) if len(sizes) == 2 else content ** (1 / len(sizes))))
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse a sample shape (C, H, W) or (C, D, H, W) that the square or cube does not fit into."""
+        """Refuse a sample shape (C, H, W) or (C, D, H, W) that the square or arrays does not fit into."""
         sizes = shape[1:]
         side, least = self.side(*sizes), min(sizes)
         if side > least:

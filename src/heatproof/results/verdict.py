@@ -28,8 +28,8 @@ from heatproof.drawing.prose import (
     with_interval,
 )
 from heatproof.evaluation import Measure
-from heatproof.statistics import FEWEST
 from heatproof.statistics.few import smallest_p
+from heatproof.statistics.intervals import FEWEST
 
 RANDOM = "random"
 """The control that defines 0. It is at chance by definition, so it is never called as random."""

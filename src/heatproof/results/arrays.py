@@ -1,7 +1,8 @@
-"""The long table as dense arrays, one cube per dataset, model and evaluation, for statistics and charts.
+"""The rows of one test as arrays: explainers × conditions × samples.
 
-Everything that is computed here is paired: two methods on one sample, all conditions of one sample. In a cube the scores
-of a sample stand at one index for every explainer and condition, so a difference of methods is a subtraction of arrays.
+All statistics are paired: two methods are compared on the same samples, and the conditions of one sample belong together.
+In these arrays a sample has the same index for every explainer and condition, so the difference of two methods is a
+subtraction.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from heatproof.evaluation import FLIPPED, OK, OPEN, STATUS, UNDEFINED, Condition, Measure, Span
-
-Array = NDArray[np.float64]
+from heatproof.statistics.arrays import Array
 
 CONTROL = "control"
 """The role of an explainer that does not look at the model."""
@@ -25,8 +25,8 @@ NOT_ATTEMPTED = -1
 
 
 @dataclass(frozen=True)
-class Makeup:
-    """What a condition is made of, as its rows say: imputer, order of removal, and share of features kept."""
+class ConditionSettings:
+    """The settings of a condition, from the columns of its rows: imputer, order of removal, share of features kept."""
 
     imputer: str = ""
     order: str = ""
@@ -34,23 +34,23 @@ class Makeup:
 
 
 @dataclass(frozen=True)
-class Cube:
-    """One dataset, model and evaluation of the table as dense arrays, with E explainers, C conditions and N samples.
+class ScoreArrays:
+    """The scores of one test of one dataset and model, with E explainers, C conditions and N samples.
 
-    values        by measure: scores (E, C, N), NaN where there is none, the mean over repeats where there are several
-    repeats       by measure with several repeats: scores (E, C, N, repeats)
-    chance        by measure with a chance level: its values (E, C, N)
-    status        of every pair (E, C, N): 0 ok, 1 flipped, 2 undefined, 3 open, −1 not attempted; it is the status of
-                  the measure that decides about a pair
-    reasons       how often each reason was given why a map is undefined
-    asked         by measure: whether (E, C) the table has rows of it
-    controls      the explainers that do not look at the model
-    makeup        by the name of a condition: what it is made of
-    declared      by measure: what is known of it
-    spans         by measure: the ends of scales that depend on the settings
-    groups        the number of the group of each sample (N,), where samples are not independent
-    references    the samples that chance was taken from
-    by_reference  by measure: what each reference scored above chance on average (E, C, references)
+    values        by measure: scores (E, C, N), NaN where there is none; the mean over repeats if there are several
+    repeats       by measure that has repeats: scores (E, C, N, repeats)
+    chance        by measure that has a chance level: chance (E, C, N)
+    status        of every pair (E, C, N), that of the deciding measure (see `rows_to_arrays`): 0 ok, 1 flipped,
+                  2 undefined, 3 open, −1 not attempted
+    undefined_reasons   how often each reason was given, by explainer, condition and level
+    has_rows      by measure: for which explainers and conditions (E, C) the table has rows
+    controls      the explainers that ignore the model
+    settings      by the name of a condition: its settings
+    declared      by measure: its declaration
+    spans         by measure whose scale depends on the settings of the test: the ends of the scale
+    groups        the number of the group of each sample (N,); None if samples are independent
+    references    the ids of the samples that chance was computed from
+    by_reference  by measure: the mean score against each reference (E, C, references)
     """
 
     dataset: str
@@ -61,12 +61,12 @@ class Cube:
     samples: list[str]
     values: dict[str, Array]
     status: NDArray[np.int8]
-    reasons: pd.DataFrame
-    asked: dict[str, NDArray[np.bool_]]
+    undefined_reasons: pd.DataFrame
+    has_rows: dict[str, NDArray[np.bool_]]
     repeats: Mapping[str, Array] = field(default_factory=dict)
     chance: dict[str, Array] = field(default_factory=dict)
     controls: frozenset[str] = frozenset()
-    makeup: Mapping[str, Makeup] = field(default_factory=dict)
+    settings: Mapping[str, ConditionSettings] = field(default_factory=dict)
     declared: Mapping[str, Measure] = field(default_factory=dict)
     spans: Mapping[str, Span] = field(default_factory=dict)
     groups: NDArray[np.int64] | None = None
@@ -110,13 +110,13 @@ class Cube:
         mean = np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
         return np.asarray(mean)
 
-    def made_of(self, condition: str) -> Makeup:
-        """What a condition is made of; empty where its rows do not say."""
-        return self.makeup.get(condition, Makeup())
+    def settings_of(self, condition: str) -> ConditionSettings:
+        """The settings of a condition; empty where its rows have none."""
+        return self.settings.get(condition, ConditionSettings())
 
-    def conditions_of(self, measure: str) -> Cube:
-        """The cube with the conditions that a measure has rows of."""
-        numbers = np.flatnonzero(self.asked[measure].any(0))
+    def for_measure(self, measure: str) -> ScoreArrays:
+        """The arrays with the conditions under which a measure has rows."""
+        numbers = np.flatnonzero(self.has_rows[measure].any(0))
         return self.select(conditions=[self.conditions[i] for i in numbers])
 
     def select(
@@ -124,11 +124,11 @@ class Cube:
         explainers: Collection[str] | None = None,
         conditions: Collection[Condition] | None = None,
         measures: Collection[str] | None = None,
-    ) -> Cube:
-        """Return the cube with these explainers, conditions and measures only, in its own order.
+    ) -> ScoreArrays:
+        """The arrays of these explainers, conditions and measures only, in their present order; None takes all.
 
-        With `measures` a pair without a score by any of them is flipped, open or not attempted as before, and else
-        undefined.
+        With `measures`, a pair that has no score by any of them becomes undefined, unless it is flipped, open or was not
+        attempted.
         """
         rows = [
             e for e, name in enumerate(self.explainers) if explainers is None or name in explainers
@@ -149,7 +149,7 @@ class Cube:
             explainers=[self.explainers[e] for e in rows],
             conditions=[self.conditions[c] for c in columns],
             values=part_of(self.values),
-            asked=part_of(self.asked),
+            has_rows=part_of(self.has_rows),
             status=self.status[cell],
             repeats=part_of(self.repeats),
             chance=part_of(self.chance),
@@ -160,47 +160,47 @@ class Cube:
     def _status_by_scores(self) -> NDArray[np.int8]:
         """Return the status of every pair where only the scores of these measures count."""
         has_score = np.zeros(self.status.shape, dtype=bool)
-        was_asked = np.zeros(self.status.shape[:2], dtype=bool)
+        has_row = np.zeros(self.status.shape[:2], dtype=bool)
         for measure, values in self.values.items():
             has_score |= np.isfinite(values)
-            was_asked |= self.asked[measure]
+            has_row |= self.has_rows[measure]
 
-        is_attempted = was_asked[..., None] & (self.status >= 0)
+        is_attempted = has_row[..., None] & (self.status >= 0)
         keeps_status = (self.status == FLIPPED) | (self.status == OPEN)
         without_score = np.where(keeps_status, self.status, UNDEFINED)
         status = np.where(is_attempted, without_score, NOT_ATTEMPTED)
         return np.where(has_score, OK, status).astype(np.int8)
 
 
-def arrange(
-    table: pd.DataFrame | Sequence[Cube],
+def rows_to_arrays(
+    table: pd.DataFrame,
     measures: Mapping[str, Sequence[Measure]] | None = None,
     references: pd.DataFrame | None = None,
-) -> list[Cube]:
-    """The table as one `Cube` per dataset, model and evaluation, in order of first appearance.
+) -> list[ScoreArrays]:
+    """Return the arrays of each dataset, model and evaluation of a table, in order of first appearance.
 
-    `measures` has what is known of those of each evaluation; the status of a pair is that of the first headline among
-    them that it has, else of the last measure that is no diagnostic. `references` is the side table of what each
-    reference adds to chance. Cubes stay as they are. `heatproof.axes.arrange` knows the measures of every test.
+    `measures` has the declared measures of each evaluation. The status of a pair is that of its first headline that has
+    rows, else that of the last measure that is no diagnostic. `references` is the side table of what each reference adds
+    to chance (see `Run.references`). `heatproof.runs.results.arrays_of_run` knows the measures of every test.
 
     >>> row = dict(dataset="d", model="m", explainer="e", evaluation="stability", sample="s", measure="fass",
     ...            condition="jpeg", level=40.0, value=0.5, chance=0.2, status="ok", reason="")
-    >>> cube, = arrange(pd.DataFrame([row]))
-    >>> cube.values["fass"].shape, cube.conditions
+    >>> arrays, = rows_to_arrays(pd.DataFrame([row]))
+    >>> arrays.values["fass"].shape, arrays.conditions
     ((1, 1, 1), [('jpeg', 40.0)])
     """
-    if not isinstance(table, pd.DataFrame):
-        return list(table)
     if table.empty:
         return []
-    cubes = []
-    group, groups = _numbered_evaluations(table)
+    every_arrays = []
+    group_of_row, groups = _numbered_evaluations(table)
     for number in groups:
-        rows = table if len(groups) == 1 else table[group == number]
-        of_evaluation = (measures or {}).get(str(rows["evaluation"].iloc[0]), ())
-        cube = _cube(rows, {measure.name: measure for measure in of_evaluation})
-        cubes.append(cube if references is None else _with_references(cube, references))
-    return cubes
+        rows = table if len(groups) == 1 else table[group_of_row == number]
+        declared = (measures or {}).get(str(rows["evaluation"].iloc[0]), ())
+        arrays = _arrays_of_rows(rows, {measure.name: measure for measure in declared})
+        if references is not None:
+            arrays = _with_references(arrays, references)
+        every_arrays.append(arrays)
+    return every_arrays
 
 
 def _numbered_evaluations(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -216,17 +216,17 @@ def _numbered_evaluations(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArr
     return group, present[present >= 0]
 
 
-def _with_references(cube: Cube, references: pd.DataFrame) -> Cube:
-    """The cube with what each reference sample scored above chance, its sum over samples by their number."""
-    is_of_cube = np.ones(len(references), dtype=bool)
-    for name, value in cube.key.items():
-        is_of_cube &= (references[name] == value).to_numpy()
-    rows = references[is_of_cube]
+def _with_references(arrays: ScoreArrays, references: pd.DataFrame) -> ScoreArrays:
+    """The arrays with the mean score against each reference: the sum in the side table by the number of samples."""
+    is_of_test = np.ones(len(references), dtype=bool)
+    for name, value in arrays.key.items():
+        is_of_test &= (references[name] == value).to_numpy()
+    rows = references[is_of_test]
     if rows.empty:
-        return cube
-    explainer_number = {name: i for i, name in enumerate(cube.explainers)}
-    condition_number = {condition: i for i, condition in enumerate(cube.conditions)}
-    names = list(cube.references) or sorted(rows["reference"].unique())
+        return arrays
+    explainer_number = {name: i for i, name in enumerate(arrays.explainers)}
+    condition_number = {condition: i for i, condition in enumerate(arrays.conditions)}
+    names = list(arrays.references) or sorted(rows["reference"].unique())
     reference_number = {name: i for i, name in enumerate(names)}
     conditions = zip(rows["condition"], rows["level"], strict=True)
     rows = rows.assign(
@@ -236,30 +236,30 @@ def _with_references(cube: Cube, references: pd.DataFrame) -> Cube:
     )
     rows = rows.dropna(
         subset=["e", "c", "r"]
-    )  # those of explainers and conditions in the cube are left
+    )  # explainers and conditions that are not in the arrays
 
     by_reference = {}
-    shape = (len(cube.explainers), len(cube.conditions), len(names))
+    shape = (len(arrays.explainers), len(arrays.conditions), len(names))
     for measure, of_measure in rows.groupby("measure", sort=False, observed=True):
         sums, counts = np.zeros(shape), np.zeros(shape)
         cell = tuple(of_measure[axis].to_numpy(dtype=np.int64) for axis in ("e", "c", "r"))
         np.add.at(sums, cell, of_measure["sum"].to_numpy(dtype=np.float64))
         np.add.at(counts, cell, of_measure["count"].to_numpy(dtype=np.float64))
         by_reference[str(measure)] = sums / np.maximum(counts, 1)
-    return replace(cube, references=tuple(names), by_reference=by_reference)
+    return replace(arrays, references=tuple(names), by_reference=by_reference)
 
 
-def groups_of(cube: Cube, samples: pd.DataFrame | None) -> NDArray[np.int64] | None:
-    """The number of the group of every sample of a cube, by the column `group` of the samples; None where it has none.
+def groups_of(arrays: ScoreArrays, samples: pd.DataFrame | None) -> NDArray[np.int64] | None:
+    """The number of the group of every sample, by the column `group` of the samples; None if no sample has a group.
 
-    >>> cube = Cube("d", "m", "e", [], [], ["a", "b", "c"], {}, np.empty((0, 0, 3), np.int8), {}, pd.DataFrame(), {})
-    >>> groups_of(cube, pd.DataFrame({"dataset": "d", "sample": ["a", "b", "c"], "group": ["p", "", "p"]})).tolist()
+    >>> arrays = ScoreArrays("d", "m", "e", [], [], ["a", "b", "c"], {}, np.empty((0, 0, 3), np.int8), pd.DataFrame(), {})
+    >>> groups_of(arrays, pd.DataFrame({"dataset": "d", "sample": ["a", "b", "c"], "group": ["p", "", "p"]})).tolist()
     [0, 1, 0]
     """
     if samples is None or "group" not in samples:
         return None
     named = samples.loc[
-        (samples["dataset"] == cube.dataset) & samples["group"].fillna("").ne(""),
+        (samples["dataset"] == arrays.dataset) & samples["group"].fillna("").ne(""),
         ["sample", "group"],
     ]
     if named.empty:
@@ -267,7 +267,7 @@ def groups_of(cube: Cube, samples: pd.DataFrame | None) -> NDArray[np.int64] | N
     group_of = dict(zip(named["sample"].astype(str), named["group"].astype(str), strict=True))
     number_of: dict[tuple[str, str], int] = {}
     numbers = []
-    for sample in cube.samples:
+    for sample in arrays.samples:
         is_grouped = sample in group_of
         # A sample without a group is one by itself.
         key = ("group", group_of[sample]) if is_grouped else ("sample", sample)
@@ -302,8 +302,8 @@ def numbered(column: pd.Series, by_name: bool = False) -> tuple[NDArray[np.int32
     return number_of_code[codes], [texts[i] for i in order]
 
 
-def _cube(rows: pd.DataFrame, known: Mapping[str, Measure]) -> Cube:
-    """Return the cube of the rows of one dataset, model and evaluation; `known` has the declared measures."""
+def _arrays_of_rows(rows: pd.DataFrame, declared: Mapping[str, Measure]) -> ScoreArrays:
+    """Return the arrays of the rows of one dataset, model and evaluation; `declared` has its measures by name."""
     explainer, explainers = numbered(rows["explainer"])
     sample, samples = numbered(rows["sample"], by_name=True)  # draws must not depend on row order
     measure, measures = numbered(rows["measure"])
@@ -317,7 +317,7 @@ def _cube(rows: pd.DataFrame, known: Mapping[str, Measure]) -> Cube:
     values: dict[str, Array] = {}
     repeats: dict[str, Array] = {}
     chance: dict[str, Array] = {}
-    asked: dict[str, NDArray[np.bool_]] = {}
+    has_rows: dict[str, NDArray[np.bool_]] = {}
     for number, name in enumerate(measures):
         is_own = measure == number
         cell = (explainer[is_own], condition[is_own], sample[is_own])
@@ -328,18 +328,18 @@ def _cube(rows: pd.DataFrame, known: Mapping[str, Measure]) -> Cube:
             repeats[name][*cell, repeat[is_own]] = value[is_own]
         if np.isfinite(chance_level[is_own]).any():
             chance[name] = _mean_over_repeats(shape, cell, chance_level[is_own])
-        asked[name] = np.zeros(shape[:2], dtype=bool)
-        asked[name][explainer[is_own], condition[is_own]] = True
+        has_rows[name] = np.zeros(shape[:2], dtype=bool)
+        has_rows[name][explainer[is_own], condition[is_own]] = True
 
     status = np.full(shape, NOT_ATTEMPTED, dtype=np.int8)
-    deciding = _deciding_measures(measures, known)
+    deciding = _deciding_measures(measures, declared)
     for name in reversed(deciding):  # the first decides, so it is written last
         is_own = measure == measures.index(name)
         status[explainer[is_own], condition[is_own], sample[is_own]] = status_code[is_own]
     decides = measure == (measures.index(deciding[0]) if deciding else -1)
 
     is_control = rows["role"] == CONTROL if "role" in rows else np.zeros(len(rows), dtype=bool)
-    return Cube(
+    return ScoreArrays(
         dataset=str(rows["dataset"].iloc[0]),
         model=str(rows["model"].iloc[0]),
         evaluation=str(rows["evaluation"].iloc[0]),
@@ -348,13 +348,13 @@ def _cube(rows: pd.DataFrame, known: Mapping[str, Measure]) -> Cube:
         samples=samples,
         values=values,
         status=status,
-        reasons=_counted_reasons(rows[(status_code == UNDEFINED) & decides]),
-        asked=asked,
+        undefined_reasons=_counted_reasons(rows[(status_code == UNDEFINED) & decides]),
+        has_rows=has_rows,
         repeats=repeats,
         chance=chance,
         controls=frozenset(map(str, rows.loc[is_control, "explainer"].unique())),
-        makeup=_makeup(rows),
-        declared={name: known[name] for name in measures if name in known},
+        settings=_condition_settings(rows),
+        declared={name: declared[name] for name in measures if name in declared},
     )
 
 
@@ -400,18 +400,21 @@ def _numbered_repeats(rows: pd.DataFrame) -> NDArray[np.int64]:
     return np.asarray(pd.factorize(rows["repeat"], sort=True)[0], dtype=np.int64)
 
 
-def _deciding_measures(measures: Sequence[str], known: Mapping[str, Measure]) -> list[str]:
-    """The measures whose status is that of the pair, the first of them where several have rows.
+def _deciding_measures(measures: Sequence[str], declared: Mapping[str, Measure]) -> list[str]:
+    """Return the measures that may give a pair its status; where several have a row, the first decides.
 
-    Headlines come first, in the order in which they are declared, then the others, the last one first. A diagnostic
-    decides about nothing.
+    Headlines come first, in the order in which they are declared, then the other measures, the last one first. A
+    diagnostic never decides.
     """
-    headlines = [name for name, m in known.items() if m.role == "headline" and name in measures]
-    others = [
-        name
-        for name in measures
-        if name not in headlines and (name not in known or known[name].role != "diagnostic")
-    ]
+    headlines = []
+    for name, measure in declared.items():
+        if measure.role == "headline" and name in measures:
+            headlines.append(name)
+    others = []
+    for name in measures:
+        is_diagnostic = name in declared and declared[name].role == "diagnostic"
+        if name not in headlines and not is_diagnostic:
+            others.append(name)
     return headlines + others[::-1]
 
 
@@ -427,16 +430,16 @@ def _mean_over_repeats(
     return np.asarray(np.divide(total, count, out=np.full(shape, np.nan), where=count > 0))
 
 
-def _makeup(rows: pd.DataFrame) -> dict[str, Makeup]:
-    """Return what each condition is made of; empty where the table does not say."""
+def _condition_settings(rows: pd.DataFrame) -> dict[str, ConditionSettings]:
+    """Return the settings of each condition; empty if the table has no columns of them."""
     columns = [name for name in ("imputer", "order", "share") if name in rows]
     if not columns:
         return {}
     one_row_each = _spelled_out(rows[["condition", *columns]].drop_duplicates("condition"))
-    makeup = {}
+    settings = {}
     for row in one_row_each.to_dict("records"):
-        makeup[str(row["condition"])] = Makeup(**{name: row[name] for name in columns})
-    return makeup
+        settings[str(row["condition"])] = ConditionSettings(**{name: row[name] for name in columns})
+    return settings
 
 
 def _spelled_out(rows: pd.DataFrame) -> pd.DataFrame:
