@@ -104,7 +104,7 @@ class Subject:
     def logits(self) -> Tensor:
         """What the task reads off the model's outputs, (B, K) on the CPU: logits of classes, or numbers."""
         if self._logits is None:
-            self._logits = self.predict(self.batch)
+            self._logits = self.runner.predict(self.batch)
         return self._logits
 
     @cached_property
@@ -121,7 +121,9 @@ class Subject:
         return at(probabilities, self.target)
 
     def predict(self, batch: Batch) -> Tensor:
-        """Return the outputs (B, K) of other inputs on the CPU."""
+        """Return the outputs (B, K) of inputs on the CPU; those of the subject's own batch are computed once."""
+        if batch is self.batch:
+            return self.logits
         return self.runner.predict(batch)
 
     def draw_samples(self, count: int) -> Batch:
