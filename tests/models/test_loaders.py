@@ -283,3 +283,34 @@ def test_without_its_package_the_demo_has_photographs_but_no_model(
     assert len(open_data("bundled:photographs", size=32))
     with pytest.raises(UserError, match=r"heatproof\[demo\]"):
         load_model("bundled:efficientnet-lite0")
+
+
+@pytest.mark.parametrize("outputs", [2, 80])
+def test_a_new_head_changes_nothing_but_the_last_layer(outputs: int) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 600), nn.ReLU(), nn.Linear(600, 5))
+    x = torch.rand(3, 3, 2, 2)
+    made = load_model(net, new_head=outputs, classes=[f"c{i}" for i in range(outputs)])
+    again = load_model(net, new_head=outputs)
+    assert made.logits(x).shape == (3, outputs)
+    assert torch.equal(made.logits(x), again.logits(x))
+    hidden = net[:3](x)
+    head = [m for m in made.module.modules() if isinstance(m, nn.Linear)][-1]
+    assert torch.allclose(made.logits(x), head(hidden))
+    assert net[3].out_features == 5, "the network that was given stays as it is"
+
+
+def test_a_new_head_is_known_to_be_untrained() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 600), nn.ReLU(), nn.Linear(600, 5))
+    for layer in net[1], net[3]:
+        nn.init.normal_(layer.weight, std=3.0)
+        nn.init.normal_(layer.bias)
+    assert untrained_head(net) is None
+    assert untrained_head(load_model(net, new_head=80).module) is not None
+
+
+def test_a_new_head_is_refused_where_there_is_no_linear_layer_to_replace() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 5, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(UserError, match="Conv2d"):
+        load_model(net, new_head=80)
+    with pytest.raises(UserError, match="1"):
+        load_model(nn.Linear(3, 2), new_head=1)

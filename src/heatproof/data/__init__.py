@@ -31,6 +31,7 @@ from heatproof.data.images import Resize
 from heatproof.data.paths import Texts, open_path
 from heatproof.data.regions import with_regions
 from heatproof.data.sequences import Tokeniser, Vocabulary, lines_of, open_texts
+from heatproof.data.subsets import Subset, as_subset, order_by_hash
 from heatproof.data.tables import Lines
 from heatproof.errors import UserError
 from heatproof.types import Batch
@@ -40,10 +41,12 @@ __all__ = [
     "Loaded",
     "Sample",
     "Size",
+    "Subset",
     "Vocabulary",
     "check_hub_name",
     "existing",
     "open_data",
+    "order_by_hash",
 ]
 
 
@@ -57,6 +60,7 @@ def open_data(
     labels: Sequence[int] | Mapping[str, int] | None = None,
     groups: Sequence[str] | Mapping[str, str] | str | int | None = None,
     limit: int | None = None,
+    sample: int | Mapping[str, Any] | Subset | None = None,
     length: int | None = None,
     vocabulary: Tokeniser | None = None,
     split: str | None = None,
@@ -71,7 +75,8 @@ def open_data(
 
     `size` squashes pictures to size × size, or with `resize="crop"` scales the short side to size / 0.875 and takes
     the central square; None keeps them; "auto" is 224 for encoded pictures and None for tensors and arrays. `shape`
-    says what each row of an array is. `split` and `label` choose where there are several. `labels` go by position or by
+    says what each row of an array is. `limit` takes the first samples, `sample` random ones: a number of them, or a
+    mapping of `n`, `per_class` and `seed`. `split` and `label` choose where there are several. `labels` go by position or by
     id, and so do `groups` of samples that are not independent, by the level of their folder, 0 the outermost, or by
     the name of a column of a table.
     Samples of sets (n_i, F), graphs and texts are padded to `length`, by default that of the largest; longer texts are
@@ -129,7 +134,21 @@ def open_data(
     data = replace(
         data, prepared=prepared | ({"columns": ", ".join(data.columns)} if data.columns else {})
     )
+    if sample is not None:
+        return _random_part(data, as_subset(sample), limit)
     return data if limit is None else data.limit(limit)
+
+
+def _random_part(data: Data, subset: Subset, limit: int | None) -> Data:
+    """The samples of a subset, and how they were chosen for the manifest."""
+    if limit is not None:
+        data.limit(limit)  # refuses what is no number of samples
+    chosen = {key: getattr(subset, key) for key in ("n", "per_class", "seed")}
+    if limit is not None:
+        chosen["limit"] = limit
+    said = ", ".join(f"{key}: {value}" for key, value in chosen.items() if value is not None)
+    part = data.only(subset.positions(data, limit))
+    return replace(part, prepared={**part.prepared, "sample": said})
 
 
 def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:

@@ -153,12 +153,14 @@ def _row(x: Tensor, aux: Mapping[str, Tensor], position: int) -> Sample:
     return Sample(x[position], None, {key: value[position] for key, value in aux.items()})
 
 
-def _array_content(x: Tensor, aux: Mapping[str, Tensor], how: How, n: int) -> Iterator[bytes]:
+def _array_content(
+    x: Tensor, aux: Mapping[str, Tensor], how: How, positions: Sequence[int]
+) -> Iterator[bytes]:
     yield repr(how).encode()
     for key, tensor in {"": x, **aux}.items():
         yield f"{key}|{tensor.dtype}|{tuple(tensor.shape[1:])}".encode()
-        for start in range(0, n, 256):
-            rows = tensor[start : min(start + 256, n)].contiguous()
+        for start in range(0, len(positions), 256):
+            rows = tensor[torch.tensor(positions[start : start + 256])].contiguous()
             yield rows.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -195,9 +197,10 @@ def _made(items: Sequence[Any], make: Callable[[Any], Sample], position: int) ->
     return make(item)
 
 
-def _parts(items: Sequence[Any], prepared: str, n: int) -> Iterator[bytes]:
+def _parts(items: Sequence[Any], prepared: str, positions: Sequence[int]) -> Iterator[bytes]:
     yield prepared.encode()
-    for item in items[:n]:
+    for position in positions:
+        item = items[position]
         for part in (str(item),) if isinstance(item, Exception) else item:
             if isinstance(part, Tensor):
                 yield f"{part.dtype}|{tuple(part.shape)}".encode()
@@ -253,11 +256,11 @@ def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
     return item, None
 
 
-def _item_content(dataset: Any, how: How, n: int) -> Iterator[bytes]:
+def _item_content(dataset: Any, how: How, positions: Sequence[int]) -> Iterator[bytes]:
+    n = len(positions)
     yield repr((how, n)).encode()
-    for position in sorted(
-        {round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)}
-    ):
+    places = sorted({round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)})
+    for position in (positions[place] for place in places):
         sample = attempt(partial(_item, dataset, how, position))
         if isinstance(sample, Sample):
             yield f"{position}|{sample.label}|{tuple(sample.x.shape)}".encode()

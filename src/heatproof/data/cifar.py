@@ -131,11 +131,11 @@ def _picture(pixels: Pixels, how: How, position: int) -> Sample:
     )
 
 
-def _pixel_content(pixels: Pixels, how: How, n: int) -> Iterator[bytes]:
+def _pixel_content(pixels: Pixels, how: How, positions: Sequence[int]) -> Iterator[bytes]:
     yield repr(how).encode()
     yield f"{pixels.shape[1:]}".encode()
-    for start in range(0, n, 1024):
-        yield pixels[start : min(start + 1024, n)].tobytes()
+    for start in range(0, len(positions), 1024):
+        yield pixels[list(positions[start : start + 1024])].tobytes()
 
 
 def _record_file(path: Path, which: str, label_bytes: int) -> tuple[Pixels, list[int]]:

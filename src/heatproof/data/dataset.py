@@ -64,7 +64,7 @@ class Data:
     [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
     `groups` name what samples belong together and are not independent, such as the patient of a beat. `prepared` says
     what was opened and how, for the manifest. `columns` name those of a DataFrame, `tokenizer` made texts token ids.
-    `readers(positions)` gives one function per sample; `content(n)` yields bytes that identify the first n samples.
+    `readers(positions)` gives one function per sample; `content(positions)` yields bytes that identify those samples.
 
     >>> from heatproof.data import open_data
     >>> data = open_data(torch.rand(5, 3, 8, 8), name="noise")
@@ -77,7 +77,7 @@ class Data:
     name: str
     ids: tuple[str, ...]
     readers: Callable[[Sequence[int]], Sequence[Reader]]
-    content: Callable[[int], Iterable[bytes]]
+    content: Callable[[Sequence[int]], Iterable[bytes]]
     kind: Literal["image", "array"]
     shape: tuple[int, ...] | None = None
     class_names: tuple[str, ...] | None = None
@@ -161,7 +161,7 @@ class Data:
         return replace(
             self._with(chosen),
             readers=partial(_readers_of, self.readers, chosen),
-            content=partial(_content_of, self.content, len(self)),
+            content=partial(_content_of, self.content, chosen),
         )
 
     def load(self, positions: Sequence[int]) -> Loaded:
@@ -210,7 +210,7 @@ class Data:
             (self.ids, self.labels) if self.groups is None else (self.ids, self.labels, self.groups)
         )
         digest = hashlib.sha256(repr(known).encode())
-        for part in self.content(len(self)):
+        for part in self.content(range(len(self))):
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
@@ -261,10 +261,12 @@ def _readers_of(
     return readers([chosen[i] for i in positions])
 
 
-def _content_of(content: Callable[[int], Iterable[bytes]], whole: int, n: int) -> Iterable[bytes]:
-    return content(
-        whole
-    )  # the ids, which are in the fingerprint too, say which samples of it were chosen
+def _content_of(
+    content: Callable[[Sequence[int]], Iterable[bytes]],
+    chosen: Sequence[int],
+    positions: Sequence[int],
+) -> Iterable[bytes]:
+    return content([chosen[i] for i in positions])
 
 
 @contextmanager

@@ -206,11 +206,11 @@ def _pick(paths: Sequence[Path], positions: Sequence[int]) -> list[Path | bytes 
     return [paths[i] for i in positions]
 
 
-def _content(fetch: Fetch, how: How, n: int) -> Iterator[bytes]:
+def _content(fetch: Fetch, how: How, positions: Sequence[int]) -> Iterator[bytes]:
     """A digest of every byte of each picture; of one that is no picture, why, as reading it will fail too."""
     yield repr(how).encode()
-    for start in range(0, n, _AT_ONCE):
-        for source in fetch(range(start, min(start + _AT_ONCE, n))):
+    for start in range(0, len(positions), _AT_ONCE):
+        for source in fetch(positions[start : start + _AT_ONCE]):
             try:
                 yield hashlib.sha256(patiently(partial(_bytes, source))).digest()
             except images.READ_ERRORS as error:

@@ -176,9 +176,11 @@ def _read(reader: Reader, region: Region, how: How) -> Sample:
 
 
 def _content(
-    content: Callable[[int], Iterable[bytes]], every: Sequence[Region], n: int
+    content: Callable[[Sequence[int]], Iterable[bytes]],
+    every: Sequence[Region],
+    positions: Sequence[int],
 ) -> Iterator[bytes]:
-    yield from content(n)
-    for region in every[:n]:
+    yield from content(positions)
+    for region in (every[position] for position in positions):
         file = region.read_bytes() if isinstance(region, Path) else repr(region).encode()
         yield region.numpy().tobytes() if isinstance(region, Tensor) else file

@@ -17,6 +17,7 @@ from heatproof.data.hub import hub_name
 from heatproof.errors import UserError, unknown
 from heatproof.models import Model
 from heatproof.models.loaders.files import load_file
+from heatproof.models.loaders.heads import with_new_head
 from heatproof.models.loaders.hubs import from_decoder, from_hf, from_timm, from_torchvision
 from heatproof.models.loaders.onnx import PROBABILITIES, load_onnx
 from heatproof.models.loaders.sklearn import from_sklearn, is_estimator
@@ -43,6 +44,7 @@ def load_model(
     embedding: str | None = None,
     task: Any = None,
     architecture: str | None = None,
+    new_head: int | None = None,
     allow_code: bool = False,
 ) -> Model:
     """A `Model` from a name, a torch module, a scikit-learn classifier, or a Model (the same one, moved to `device`).
@@ -53,6 +55,7 @@ def load_model(
     `file:weights.safetensors` with an `architecture` such as torchvision:resnet50; `onnx:model.onnx`;
     `python:module:factory` and `python:path/to/file.py:factory`, which run code and so need `allow_code`. What is given
     here replaces what the source says of mean, std, classes, `embedding` and `task`, which are those of `Model`.
+    `new_head` puts an untrained linear layer of that many outputs in place of the last one.
 
     >>> load_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), name="tiny").name
     'tiny'
@@ -82,14 +85,17 @@ def load_model(
             f"architecture {architecture!r} is for weights in a file: file:weights.safetensors"
         )
     if isinstance(made, Model):
-        if any(value is not None for value in (channels_last, mean, std, classes, embedding, task)):
-            what = "mean, std, classes, channels_last, embedding, task"
+        given = (channels_last, mean, std, classes, embedding, task, new_head)
+        if any(value is not None for value in given):
+            what = "mean, std, classes, channels_last, embedding, task, new_head"
             raise UserError(f"{made.name} is a heatproof.Model: give {what} where it is made")
         return made if device is None else made.to(device)
     if not isinstance(made, Parts):
         raise UserError(
             f"a model is a name, a torch.nn.Module or a heatproof.Model; got {type(made).__name__}"
         )
+    if new_head is not None:
+        made = with_new_head(made, new_head)
     return Model(
         made.module,
         mean=made.mean if mean is None else mean,

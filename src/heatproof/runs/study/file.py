@@ -18,6 +18,7 @@ from heatproof.data import open_data
 from heatproof.data.code import load_object
 from heatproof.data.hub import hub_name
 from heatproof.data.sources import check_data_name
+from heatproof.data.subsets import as_subset
 from heatproof.errors import BadParameter, UserError, inside, make, nearest, only_known, unknown
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.concepts.concepts import concepts
@@ -56,6 +57,7 @@ MODEL_KEYS = (
     "embedding",
     "task",
     "architecture",
+    "new_head",
 )
 DATA_KEYS = (
     "source",
@@ -64,6 +66,7 @@ DATA_KEYS = (
     "resize",
     "shape",
     "limit",
+    "sample",
     "length",
     "vocabulary",
     "split",
@@ -237,6 +240,10 @@ def _sources(
         source = options["source"]
         with inside(*place):
             only_known(options, keys, f"an entry of {section}")
+        sample: Any = options.get("sample")
+        if section == "data" and sample is not None:
+            with inside(*place, "sample"):
+                as_subset(sample)
         with inside(*place, *(() if isinstance(entry, str) else ("source",))):
             checked = {**options, "source": check(source)}
         name = str(checked.pop("name", None) or _short_name(source))
