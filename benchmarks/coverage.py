@@ -909,7 +909,7 @@ def seconds_of_a_large_study(methods: int, conditions: int, samples: int) -> flo
     scores = generator_of("large").random((methods, conditions, samples))
     arrays = arrays_of({"score": scores}, [f"s{i}" for i in range(samples)])
     begun = time.process_time()
-    paired_tests([arrays], "score")
+    paired_tests(arrays, "score")
     return time.process_time() - begun
 
 

@@ -38,7 +38,7 @@ from support.whole import BASE
 
 def test_a_fingerprint_covers_every_picture() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2050, 1, 2, 2), dtype=np.uint8)
-    assert b"".join(_pixel_content(pixels, how_to("auto", "crop"), 2049)).endswith(
+    assert b"".join(_pixel_content(pixels, how_to("auto", "crop"), range(2049))).endswith(
         pixels[:2049].tobytes()
     )
 

@@ -29,9 +29,8 @@ def headline_scores(run: Run) -> pd.DataFrame:
     axes = {name: axis_of(name, run.manifest) for name in study.evaluations}
     rows = rows[[r.measure in axes[r.evaluation].of_role("headline") for r in records(rows)]]
     rows = rows.assign(
-        score=rows["best"],
-        low=rows["best_low"],
-        high=rows["best_high"],
+        low=rows["score_low"],
+        high=rows["score_high"],
         level=rows["level"].round(6),
     )
     named = [axes[e].name for e in rows["evaluation"]]

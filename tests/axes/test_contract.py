@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from heatproof.axes.contract import axis_of_own_evaluation
 from torch import nn
 
 import heatproof
@@ -18,6 +17,7 @@ from heatproof import Batch, Model, UserError
 from heatproof.axes import AXES, axis_of
 from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
+from heatproof.axis import axis_of_own_evaluation
 from heatproof.drawing.pieces import Skipped
 from heatproof.evaluation import GalleryItem, Measure, Scores, wrap_evaluation
 from heatproof.report.sections import leads

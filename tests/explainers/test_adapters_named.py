@@ -44,11 +44,12 @@ def maps(spec, net=None, samples=None) -> torch.Tensor:
     """The maps of one explainer as a study would make them."""
     data = pictures(3)[0] if samples is None else samples
     plan = make_plan(net or model(), data, [spec], "stability")
-    (explainer,), (source,), (network,) = (
-        plan.explainers.values(),
+    (configured,), (source,), (network,) = (
+        plan.configured.values(),
         plan.data.values(),
         plan.models.values(),
     )
+    (explainer,) = configured.explainers.values()
     batch = source.load(range(3)).batch
     explainer.check(network, batch.x.shape[1:])
     return explainer(network, batch, network.logits(network.inputs(batch)).argmax(1), 0)

@@ -612,9 +612,16 @@ class TestExpectedGradients:
     def test_in_a_study_baselines_are_its_references_and_elsewhere_an_error_says_so(self):
         kinds = ["expected_gradients", {"gradient_shap": {"baseline": "references"}}]
         plan = make_plan(Model(self.net), self.batch, kinds, "stability")
-        for explainer in plan.explainers.values():
+        (configured,) = plan.configured.values()
+        for explainer in configured.explainers.values():
             assert sorted(explainer.baseline.batch.ids) == ["a", "b"]
         with pytest.raises(UserError, match=r"expected_gradients.*references"):
             ExpectedGradients()(Model(self.net), self.batch, self.target, 0)
-        with pytest.raises(UserError, match="2"):
-            make_plan(Model(self.net), {"one": self.batch, "two": self.batch}, kinds, "stability")
+
+    def test_each_data_set_brings_its_own_references(self):
+        other = Batch(("p", "q"), self.batch.x + 1)
+        data = {"one": self.batch, "two": other}
+        plan = make_plan(Model(self.net), data, ["expected_gradients"], "stability")
+        for (dataset, _), study in plan.configured.items():
+            (explainer,) = study.explainers.values()
+            assert set(explainer.baseline.batch.ids) <= set(data[dataset].ids)

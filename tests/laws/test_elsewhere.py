@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 import heatproof
 from heatproof import Stability
-from heatproof.axes.stability import evaluation
 from heatproof.runs.tables import KEY
 from support.elsewhere import THERE, Elsewhere, from_numpy
 from support.laws import ALL, AXES, EVERY_KIND, OTHERWISE, PATCHES, run_axis, run_otherwise
@@ -34,13 +32,7 @@ OF_KINDS = {
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """Modes are of one thread, so what is done beside a device is done before it here."""
-
-    @contextmanager
-    def before(device, calls):
-        yield calls
-
-    monkeypatch.setattr(evaluation, "beside", before)
+    """Return a device that refuses what a GPU refuses."""
     monkeypatch.setattr(torch, "from_numpy", from_numpy)
     return Elsewhere()
 

@@ -14,7 +14,7 @@ import heatproof
 RECORD = '''
 """Depth: how far below its peak is the mean of a map?"""
 
-from heatproof.axes.contract import Axis
+from heatproof.axis import Axis
 from heatproof.evaluation import Measure
 from heatproof.axes.depth.evaluation import Depth
 

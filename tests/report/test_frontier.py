@@ -65,7 +65,7 @@ def test_dominance_by_brute_force(seed: int) -> None:
 def test_points_are_the_two_rankings() -> None:
     held, true = stability(), faithfulness()
     points = frontier_points(held, true, ZERO).set_index("explainer")
-    scores = ranking([held.arrays], "fass").set_index("explainer")
+    scores = ranking(held.arrays, "fass").set_index("explainer")
     table = made_up()
     road = (
         table[(table.measure == "road") & (table.condition == "zero")]

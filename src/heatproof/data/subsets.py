@@ -71,7 +71,7 @@ def as_subset(sample: int | Mapping[str, Any] | Subset) -> Subset:
     (Subset(n=200, per_class=None, seed=0), Subset(n=None, per_class=2, seed=0))
     >>> as_subset({"perclass": 2})
     Traceback (most recent call last):
-    heatproof.errors.BadParameter: unknown key 'perclass' in sample; did you mean 'per_class'? ...
+    heatproof.errors.BadParameter: sample has no parameter 'perclass'; did you mean 'per_class'? ...
     """
     if isinstance(sample, Subset):
         return sample

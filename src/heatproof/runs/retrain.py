@@ -74,7 +74,9 @@ def retrain(
     share, uniform on [0, 1), is removed at random; it should go on from the weights of the model, and is tested on the
     images of every cell. With trainer=None nothing else is trained.
 
+    >>> import torch
     >>> from tempfile import mkdtemp
+    >>> from torch import nn
     >>> x, y = torch.rand(16, 1, 4, 4), torch.arange(16) % 2
     >>> def train(dataset, seed):
     ...     return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
