@@ -763,10 +763,13 @@ def own(tmp_path_factory) -> heatproof.Run:
 @pytest.fixture
 def there(own, study) -> pd.DataFrame:
     """The scores of an atlas of networks whose scores are the run's own, moved up and down."""
-    rows = (
-        study.beside.headline_scores(own)
-        .drop(columns="score")
-        .rename(columns={"level": "severity"})
+    rows = study.beside.headline_scores(own).rename(
+        columns={
+            "level": "severity",
+            "score": "best",
+            "score_low": "best_low",
+            "score_high": "best_high",
+        }
     )
     scores, moved = ["mean", "low", "high", "best", "best_low", "best_high"], []
     for i, distance in enumerate((-5.0, 0.0, 0.001, 7.0)):

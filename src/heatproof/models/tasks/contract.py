@@ -146,7 +146,9 @@ def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Ba
         raise UserError(
             f"regions move with samples of their own size, {tuple(places)}, got {tuple(region.shape[1:])}"
         )
-    return replace(batch, x=x, aux={**batch.aux, REGION: move(region.to(x.device).float()) > 0.5})
+    moved = move(region.to(x.device).float()) > 0.5
+    # Auxiliary tensors stay on one device, so that moved and unmoved batches can be joined.
+    return replace(batch, x=x, aux={**batch.aux, REGION: moved.to(region.device)})
 
 
 def everywhere(task: str, column: Any, table: Tensor) -> Tensor:
