@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from heatproof.evaluation import Evaluation, Measure, Role, Span
 
 if TYPE_CHECKING:
     from heatproof.results.arrays import ScoreArrays
+
+Purpose = Literal["rank", "check", "describe"]
 
 
 def plain_title(condition: str, level: float) -> str:
@@ -31,7 +33,11 @@ class Axis:
 
     name, title        its name in a study, and as a heading
     question           what it asks
-    verb, best         how a sentence compares two methods ("is more stable than"), and what it says of the best one
+    heading            the question in a few words, for the head of a column: "Stays the same?"
+    purpose            "rank": it compares methods; "check": methods pass or fail it; "describe": it has no better and worse
+    fakeable           whether an edge filter, which ignores the model, can score high on it
+    verb, best         how a sentence compares two methods ("is more stable than"), and what it says of the best one; of a
+                       check, what it says of the methods that pass
     evaluation         what makes its rows; None if they are rows of another evaluation
     measures           its measures; the first headline that was measured gives the ranking
     report             the module with its sentences, charts and findings (see `results.reports`), imported by name when
@@ -42,7 +48,8 @@ class Axis:
                        certificate do: they share their draws.
     spans              returns the ends of the scales that depend on the settings, from the settings and the measures
     explainers         explainers that only this axis can make
-    marks              a module with `marks(arrays)`: explainers that every axis should mark, and the word for it
+    marks              a module with `marks(arrays)`: explainers that every axis should mark, and the word for it; that of
+                       a check also has `passed(arrays)`: explainer -> whether it passes, None if that is unclear
     shown_on           the axis in whose section this one is shown, if both were run
     frontier_partner   the axis to draw this one against in a scatter plot
     trial              settings with which `heatproof validate` tries the axis, by the tag of a model of known truth
@@ -55,6 +62,9 @@ class Axis:
     verb: str
     evaluation: type[Evaluation] | None
     measures: tuple[Measure, ...]
+    heading: str = ""
+    purpose: Purpose = "rank"
+    fakeable: bool = True
     separable: str = ""
     report: str = ""
     page: str = ""

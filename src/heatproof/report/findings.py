@@ -281,7 +281,9 @@ def _small_budget(here: Sequence[AxisResult], manifest: Manifest) -> Iterator[Fi
                 defaults.append({registered: {budget.name: budget.default}})
     if small:
         words = {"budgets": each(small.items())}
-        yield SMALL_BUDGET.filled(words, small, change={"explainers": defaults})
+        items = tuple(f"{name} ({budget})" for name, budget in small.items())
+        change = {"explainers": defaults}
+        yield SMALL_BUDGET.filled(words, small, items=items, change=change)
 
 
 def _tie(result: AxisResult) -> str:

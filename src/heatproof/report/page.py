@@ -65,7 +65,9 @@ def build_report(
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
         "across": parts.across(sections),
         "payload": embed(payload),
-        "style": Markup(shared_style() + template(PACKAGE, "style.css")),
+        "style": Markup(
+            shared_style() + template(PACKAGE, "style.css") + template(PACKAGE, "verdict.css")
+        ),
         "script": Markup(shared_script() + template(PACKAGE, "report.js")),
     }
     return page(PACKAGE, "report.html").render(context)
@@ -77,7 +79,8 @@ def _stops(sections: Sequence[Section]) -> list[tuple[str, str]]:
     stops = [("matrix", "Matrix")] if len(sections) > 1 else []
     if first is not None:
         stops += [
-            ("sheet", "Proof sheet"),
+            ("verdict", "Verdict"),
+            ("sheet", "All maps"),
             *([("scorecard", "Scorecard")] if first.proof.columns else []),
         ]
         stops += [("findings", "Findings")] if first.findings else []

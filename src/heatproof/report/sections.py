@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -21,10 +22,20 @@ from heatproof.drawing.tables import Row
 from heatproof.kinds import KINDS, DataKind
 from heatproof.report.components import Component
 from heatproof.report.draw import Looks, plots_of
+from heatproof.report.example_maps import ExampleMaps, example_maps
 from heatproof.report.findings import findings_here, unreadable
 from heatproof.report.frontier import frontier_components
+from heatproof.report.overview import Overview
 from heatproof.report.page_parts import part_of
 from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
+from heatproof.report.verdict_screen import (
+    ScreenColumn,
+    ScreenRow,
+    verdict_columns,
+    verdict_latex,
+    verdict_note,
+    verdict_rows,
+)
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
 from heatproof.results.reports import components_across, components_of, page_of, report_of
@@ -68,6 +79,34 @@ class Section:
     pictured: list[dict[str, Any]]
     findings: list[Finding]
     axes: list[AxisSection]
+    overview: Overview
+    anchor_prefix: str = ""
+
+    @cached_property
+    def example(self) -> ExampleMaps | None:
+        """The few maps beside the verdict; None where the run kept none."""
+        return example_maps(self.overview, self.proof) if self.pictured else None
+
+    @cached_property
+    def verdict_columns(self) -> list[ScreenColumn]:
+        """The tests of the verdict, each with the anchor of its section."""
+        anchors = {axis.result: self.anchor_prefix + axis.key for axis in self.axes}
+        return verdict_columns(self.overview, anchors)
+
+    @cached_property
+    def verdict_rows(self) -> list[ScreenRow]:
+        """The explainers of the verdict."""
+        return verdict_rows(self.overview)
+
+    @property
+    def verdict_note(self) -> str:
+        """How to read the verdict."""
+        return verdict_note(self.overview)
+
+    @property
+    def verdict_latex(self) -> str:
+        """The verdict as a table for a paper."""
+        return verdict_latex(self.overview)
 
     @property
     def words(self) -> DataKind:
@@ -144,6 +183,7 @@ def sections_of(
         key, here = f"s{number_}", by_place.get((dataset, model), [])
         own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
         proof = ProofSheet(here, own)
+        findings = findings_here(str(dataset), str(model), here, own, manifest, missing)
         sections.append(
             Section(
                 key=key,
@@ -155,8 +195,10 @@ def sections_of(
                 ),
                 proof=proof,
                 pictured=proof.pictured(album, BUDGET // max(len(asked), 1)),
-                findings=findings_here(str(dataset), str(model), here, own, manifest, missing),
+                findings=findings,
                 axes=_drawn(here),
+                overview=Overview(str(dataset), str(model), here, own, findings),
+                anchor_prefix="" if number_ == 0 else f"{key}-",
             )
         )
     return sections

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from heatproof.axis import Axis
 from heatproof.drawing.methods import Look, looks
-from heatproof.evaluation import Condition, GalleryItem, Measure
+from heatproof.evaluation import FLIPPED, Condition, GalleryItem, Measure
 from heatproof.kinds import KINDS, DataKind
 from heatproof.results.arrays import ScoreArrays, groups_of, rows_to_arrays
 from heatproof.results.comparisons import TEST_COLUMNS, paired_tests
@@ -32,6 +33,14 @@ from heatproof.results.verdict import (
 if TYPE_CHECKING:
     # Runs are built on results, which only need the types of a manifest.
     from heatproof.runs.manifest import Manifest, TaskEntry
+
+
+class Retention(NamedTuple):
+    """How many of the attempted samples keep their prediction under a condition, which has a title in words."""
+
+    title: str
+    retained: int
+    attempted: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,6 +293,27 @@ class AxisResult:
             self, axis=axis, arrays=arrays, rows=rows, gallery=(), settings=settings, cache={}
         )
 
+    def least_retained(self) -> Retention | None:
+        """Return the condition that changes most predictions; None where no prediction was changed.
+
+        A sample counts as retained only if it is for every explainer.
+        """
+        status = (
+            self.arrays.status
+        )  # explainers × conditions × samples, negative where nothing was attempted
+        if not self.axis.separable or not (status == FLIPPED).any():
+            return None
+        retentions = []
+        for i, condition in enumerate(self.conditions):
+            was_attempted = (status[:, i] >= 0).any(0)
+            was_flipped = (status[:, i] == FLIPPED).any(0)
+            attempted = int(was_attempted.sum())
+            retained = int((was_attempted & ~was_flipped).sum())
+            if attempted:
+                title = self.axis.condition(*condition)
+                retentions.append(Retention(title, retained, attempted))
+        return min(retentions, key=lambda r: r.retained / r.attempted)
+
     # ---- decisions ---------------------------------------------------------------------------------------------------
 
     def verdict(self, measure: Measure) -> Verdict:
@@ -292,6 +322,15 @@ class AxisResult:
         random = next((c for c in self.controls if self.registered_name(c) == RANDOM), None)
         has_chance = measure.name in self.arrays.chance
         return verdict_of(ranking, tests, measure, random, self.groups, has_chance)
+
+    def checked(self) -> dict[str, bool | None]:
+        """Return whether each explainer passes, where the axis is a check; None if that is unclear."""
+        if self.axis.purpose != "check":
+            return {}
+        passed: dict[str, bool | None] = importlib.import_module(self.axis.marks).passed(
+            self.arrays
+        )
+        return passed
 
     def decided(self) -> list[str]:
         """What the tests of each headline support, in words."""

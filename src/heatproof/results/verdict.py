@@ -130,6 +130,19 @@ class Verdict:
     def _labelled(self, label: Label) -> tuple[str, ...]:
         return tuple(name for name in self.methods if self._label(name) == label)
 
+    @property
+    def unbeaten_controls(self) -> tuple[str, ...]:
+        """The controls that no method significantly beats although they score above chance; `random` defines 0."""
+        if not (self.can_decide and self.measure.sign and self.methods):
+            return ()
+        return tuple(
+            control
+            for control in self.controls
+            if control != self.random
+            and self.above_chance.get(control) is not False
+            and len(self.not_above(control)) == len(self.methods)
+        )
+
     def not_above(self, control: str) -> tuple[str, ...]:
         """The methods that do not significantly beat a control."""
         return tuple(name for name in self.methods if not self.beats(name, control))

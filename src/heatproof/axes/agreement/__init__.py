@@ -7,6 +7,7 @@ AXIS = Axis(
     name="agreement",
     title="Agreement",
     question="do methods say the same of the same sample?",
+    purpose="describe",
     verb="agrees more with the others than",
     best="agrees most with the others",
     evaluation=Agreement,

@@ -46,3 +46,13 @@ def marks(arrays: ScoreArrays) -> dict[str, str]:
     table = verdicts(arrays)
     blind = table.loc[table["verdict"] == BLIND, "explainer"]
     return {str(explainer): BLIND for explainer in blind}
+
+
+def passed(arrays: ScoreArrays) -> dict[str, bool | None]:
+    """Return whether the maps of each explainer depend on the model; None where the bounds leave it open."""
+    table = verdicts(arrays)
+    answers = {DEPENDS: True, BLIND: False, UNDECIDED: None}
+    return {
+        str(explainer): answers[said]
+        for explainer, said in zip(table["explainer"], table["verdict"], strict=True)
+    }

@@ -8,6 +8,7 @@ AXIS = Axis(
     name="stability",
     title="Stability",
     question="does the map survive a perturbation that leaves the prediction unchanged?",
+    heading="Stays the same?",
     verb="is more stable than",
     evaluation=Stability,
     measures=MEASURES,

@@ -24,6 +24,7 @@ AXIS = Axis(
     name="symmetry",
     title="Symmetry",
     question="does the explanation respect the symmetries of the model?",
+    heading="Follows the symmetry?",
     verb="respects the symmetry better than",
     best="respects the symmetry best",
     describe_change=lambda *_: "moved, at its worst",

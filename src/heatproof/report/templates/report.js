@@ -7,8 +7,8 @@
   // the proof sheet
   const chosen = new Map(); // sheet -> number of the sample that is shown
   const samples = (sheet) => payload.sheets[sheet.dataset.sheet] || [];
-  const nameOf = (cell) => cell.closest("tr").dataset.method;
-  const headOf = (sheet, column) => all(".change", sheet)[column].textContent;
+  const nameOf = (cell) => cell.closest("[data-method]").dataset.method;
+  const headOf = (sheet, column) => (sheet.querySelector(`.change[data-column="${column}"]`) || all(".change", sheet)[column]).textContent;
   const input = (sample, column, alt) => {
     const [key, now] = sample.inputs[column];
     return within(make("div", key || now ? "tile input" : ""), [key && image(key, "", alt), now && make("span", "why", now)]);
@@ -58,7 +58,8 @@
     }
     for (const button of all("[data-pick]", sheet)) button.setAttribute("aria-pressed", String(Number(button.dataset.pick) === at));
     const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of those drawn for it`;
-    sheet.querySelector("[data-said]").textContent = `${sample.said ? `The model says ${sample.said}. ` : ""}${sample.id}${nearest}`;
+    const words = sheet.querySelector("[data-said]");
+    if (words) words.textContent = `${sample.said ? `The model says ${sample.said}. ` : ""}${sample.id}${nearest}`;
     outline(sheet);
   };
   const prepare = (root) => {
@@ -85,7 +86,10 @@
     stage.style.setProperty("--ratio", parseFloat(size.getPropertyValue("--wide")) / parseFloat(size.getPropertyValue("--tile")));
     if (!dialog.open) dialog.showModal();
   };
-  const step = (by) => show(at.sheet, (at.column + by + all(".change", at.sheet).length) % all(".change", at.sheet).length);
+  const step = (by) => {
+    const columns = all(".change", at.sheet).map((change, i) => Number(change.dataset.column ?? i));
+    show(at.sheet, columns[(columns.indexOf(at.column) + by + columns.length) % columns.length]);
+  };
   dialog.querySelector("[data-zoom]").addEventListener("input", (event) => stage.style.setProperty("--z", event.target.value));
   stage.addEventListener("pointermove", (event) => {
     const over = event.target.closest(".tile");
@@ -94,18 +98,44 @@
     stage.style.setProperty("--px", `${(100 * (event.clientX - box.left)) / box.width}%`);
     stage.style.setProperty("--py", `${(100 * (event.clientY - box.top)) / box.height}%`);
   });
-  const picture = async (sheet) => { // the sheet as it is seen, drawn by the browser itself
-    const place = within(make("div", "saved"), [sheet.closest(".first").querySelector(".sentence").cloneNode(true), sheet.cloneNode(true)]);
-    all(".actions, .pick > div", place).forEach((part) => part.remove());
-    const [width, height] = [sheet.offsetWidth + 32, sheet.offsetHeight + 90];
-    const style = document.querySelector("style").textContent.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-    const inside = `<style>${style}</style>${document.querySelector("svg.unseen").outerHTML}${new XMLSerializer().serializeToString(place)}`;
-    const text = `<svg xmlns="http://www.w3.org/2000/svg" width="${2 * width}" height="${2 * height}" viewBox="0 0 ${width} ${height}"><foreignObject width="100%" height="100%"><div xmlns="http://www.w3.org/1999/xhtml">${inside}</div></foreignObject></svg>`;
+  // a part of the page as it is on the screen, drawn by the browser itself at twice its size
+  const imageOf = async (part) => {
+    const frame = make("div", "saved");
+    frame.append(part.cloneNode(true));
+    all(".actions, .pick > div, .foot .actions", frame).forEach((control) => control.remove());
+    const [width, height] = [document.documentElement.clientWidth, Math.ceil(part.getBoundingClientRect().height) + 40];
+    frame.style.cssText = `box-sizing:border-box;width:${part.offsetWidth + 40}px;font:${getComputedStyle(document.body).font};color:${getComputedStyle(document.body).color};background:${getComputedStyle(document.body).backgroundColor}`;
+    const write = (element) => new XMLSerializer().serializeToString(element); // unlike outerHTML it names the namespace of the filters
+    const style = make("style", "", document.querySelector("style").textContent);
+    const inside = write(style) + write(document.querySelector("svg.unseen")) + write(frame);
+    // As wide as the window, so that its rules for phones apply here as well.
+    const text = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"><foreignObject width="100%" height="100%"><div xmlns="http://www.w3.org/1999/xhtml">${inside}</div></foreignObject></svg>`;
     const drawn = make("img", "", "", { src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}` });
     await drawn.decode();
-    const canvas = make("canvas", "", "", { width: 2 * width, height: 2 * height });
-    canvas.getContext("2d").drawImage(drawn, 0, 0);
-    canvas.toBlob((blob) => save("proof-sheet.png", blob));
+    const shown = Math.min(width, part.offsetWidth + 40);
+    const canvas = make("canvas", "", "", { width: 2 * shown, height: 2 * height });
+    const pen = canvas.getContext("2d");
+    for (const _ of [1, 2]) { // pictures inside may only be ready the second time
+      pen.drawImage(drawn, 0, 0, shown, height, 0, 0, 2 * shown, 2 * height);
+      await new Promise((ready) => setTimeout(ready, 60));
+    }
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  };
+  const picture = async (sheet) => save("proof-sheet.png", await imageOf(sheet));
+  const say = (button, text) => {
+    const words = button.textContent;
+    button.textContent = text;
+    setTimeout(() => { button.textContent = words; }, 1800);
+  };
+  const copyPicture = async (button) => { // a file may have no right to the clipboard: then the picture is saved
+    const blob = await imageOf(button.closest(".verdict"));
+    try {
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
+      say(button, "Copied");
+    } catch {
+      save("verdict.png", blob);
+      say(button, "Saved as verdict.png");
+    }
   };
 
   // tables: sorted, copied, written when they are opened
@@ -182,6 +212,7 @@
     pick: (button, sheet) => { chosen.set(sheet, Number(button.dataset.pick)); draw(sheet); },
     outline: (button, sheet) => { button.ariaPressed = String(button.ariaPressed !== "true"); outline(sheet); },
     save: (button, sheet) => picture(sheet),
+    picture: (button) => copyPicture(button),
     by: (button) => sort(button.closest("th")),
     table: (button) => copy(button, tabled[button.dataset.table](cells(button.closest("section").querySelector("table.score"))).join("\n")),
     copy: (button) => copy(button, button.previousElementSibling.textContent),
@@ -197,7 +228,7 @@
     const button = event.target.closest("button");
     if (!button) return;
     const sheet = button.closest("[data-sheet]");
-    if (button.matches(".enlarge")) show(sheet, button.closest("td").dataset.cell.split(",")[1]);
+    if (button.matches(".enlarge")) show(sheet, button.closest("[data-cell]").dataset.cell.split(",")[1]);
     for (const [name, press] of Object.entries(presses)) if (name in button.dataset) press(button, sheet);
   });
   addEventListener("keydown", (event) => {

@@ -1,0 +1,93 @@
+"""A few maps that show what the verdict means: one typical sample, the original and two changes, three explainers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heatproof.evaluation import CLEAN
+from heatproof.report.overview import Column, Overview
+from heatproof.report.proof_sheet import ProofSheet
+
+SHOWN_CHANGES = 2
+
+
+@dataclass(frozen=True)
+class ExampleRow:
+    """An explainer beside its maps: its index in the proof sheet, and its score over all samples in words."""
+
+    index: int
+    explainer: str
+    note: str
+
+
+@dataclass(frozen=True)
+class ExampleMaps:
+    """Rows and columns of the proof sheet that stand beside the verdict, as indices into the proof sheet."""
+
+    title: str
+    text: str
+    columns: list[tuple[int, str]]
+    rows: list[ExampleRow]
+
+
+def example_maps(overview: Overview, proof: ProofSheet) -> ExampleMaps | None:
+    """Return the maps beside the verdict; None where the run kept no maps of changed inputs."""
+    tiles, result = proof.tiles, proof.pictured_result
+    if tiles is None or result is None or not tiles.samples:
+        return None
+    test = next((column for column in overview.columns if column.result is result), None)
+    if test is None or not test.scores:
+        return None
+    sample = tiles.samples[0]  # the typical one
+    explainers = [name for name in _shown_explainers(overview, test) if name in proof.rows]
+
+    changes = []
+    for number, (condition, title) in enumerate(tiles.columns):
+        pairs = [tiles.scores.get((name, condition, sample), (math.nan, "")) for name in explainers]
+        if condition != CLEAN:
+            changes.append((number, title, all(math.isfinite(score) for score, _ in pairs)))
+    scored = [(number, title) for number, title, is_scored in changes if is_scored]
+    chosen = _first_and_last(scored or [(number, title) for number, title, _ in changes])
+
+    kind = overview.kind
+    unchanged = "each time " if scored else ""
+    prediction = proof.said_of(sample).rpartition(", ")[0]
+    says = f"The model says {prediction} {unchanged}" if prediction else ""
+    counted = f"(one {kind.sample} of {overview.sample_count}). "
+    scale = f"1 = the same map, 0 = as similar as maps of unrelated {kind.samples}."
+    return ExampleMaps(
+        title="Same prediction. Same explanation?" if scored else "Same explanation?",
+        text=(says + counted if says else "") + scale,
+        columns=[(0, tiles.columns[0][1]), *chosen],
+        rows=[ExampleRow(proof.rows.index(name), name, _note(test, name)) for name in explainers],
+    )
+
+
+def _shown_explainers(overview: Overview, test: Column) -> list[str]:
+    """Return the leading method, the method that scores lowest on the pictured test, and the highest-scoring control."""
+    methods = [name for name in overview.methods if name in test.scores]
+    controls = [name for name in overview.rows if name in overview.controls and name in test.scores]
+
+    def score(name: str) -> float:
+        return float(test.measure.sign * test.scores[name].score)
+
+    shown = methods[:1]
+    if len(methods) > 1:
+        shown.append(min(methods[1:], key=score))
+    if controls:
+        shown.append(max(controls, key=score))
+    return shown
+
+
+def _first_and_last(changes: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return two changes that differ as much as possible, for studies list similar ones beside each other."""
+    if len(changes) <= SHOWN_CHANGES:
+        return list(changes)
+    return [changes[0], changes[-1]]
+
+
+def _note(test: Column, explainer: str) -> str:
+    score = f"all: {test.cell(explainer).text}"
+    return f"control; {score}" if explainer in test.result.controls else score

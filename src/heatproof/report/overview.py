@@ -1,0 +1,434 @@
+"""The verdict on one model and data set as data: one sentence, one table, one caveat.
+
+The first screen of the page, the end of a run in the terminal and the notebook draw it. What it says follows from
+`AxisResult.verdict` and from the findings; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from heatproof.drawing.methods import Look, settings_of
+from heatproof.drawing.prose import listing, number, records
+from heatproof.evaluation import Measure
+from heatproof.kinds import KINDS, DataKind
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding
+from heatproof.results.verdict import Label, Verdict
+from heatproof.statistics.intervals import FEWEST
+
+MOST_CAVEAT_RULES = ("probability-outputs", "low-retention", "no-faithfulness", "few-samples")
+"""Warnings that may be the main caveat if there is no problem and every control is beaten, most important first."""
+NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+NOTHING = "Nothing can be concluded: the run has no scores."
+PASSED = {True: "yes", False: "no", None: "unclear"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the table says of one explainer on one test.
+
+    `text` is the score, or yes, no or unclear for a check; `label` is what the tests say of it, `interval` its 95 %
+    interval in words. All are empty where there is none.
+    """
+
+    text: str
+    label: Label = Label.NONE
+    interval: str = ""
+    passed: bool | None = None
+
+
+NO_CELL = Cell("–")
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One test in the table: its result, and the measure that speaks for it."""
+
+    result: AxisResult
+    measure: Measure
+
+    @property
+    def title(self) -> str:
+        """The name of the test."""
+        return self.result.title
+
+    @property
+    def question(self) -> str:
+        """The question that the test answers, in a few words."""
+        return self.result.axis.heading or self.title
+
+    @property
+    def is_check(self) -> bool:
+        """Whether methods pass or fail it, and none is best."""
+        return self.result.axis.purpose == "check"
+
+    @property
+    def note(self) -> str:
+        """How to read scores that are not on the common scale, where 0 is a random map and 1 is perfect."""
+        if self.is_check:
+            return ""
+        notes = []
+        if not self.result.zero_is_chance(self.measure):
+            notes.append(self.measure.title)
+        if self.measure.better == "lower":
+            notes.append("lower is better")
+        return ", ".join(notes)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the tests allow us to say."""
+        return self.result.verdict(self.measure)
+
+    @cached_property
+    def passed(self) -> dict[str, bool | None]:
+        """explainer -> whether it passes, where the test is a check; None if that is unclear."""
+        return self.result.checked() if self.is_check else {}
+
+    @cached_property
+    def scores(self) -> dict[str, Any]:
+        """explainer -> its row of the ranking."""
+        rows = records(self.result.ranking_by(self.measure.name))
+        return {row.explainer: row for row in rows if math.isfinite(row.score)}
+
+    def cell(self, explainer: str) -> Cell:
+        """Return what the table says of an explainer."""
+        if self.is_check:
+            if explainer not in self.passed:
+                return NO_CELL
+            passed = self.passed[explainer]
+            return Cell(PASSED[passed], passed=passed)
+        row = self.scores.get(explainer)
+        if row is None:
+            return NO_CELL
+        # "undecided" would sound as if so few samples had been enough to compare methods.
+        decided = self.verdict.can_decide
+        label = self.verdict.labels.get(explainer, Label.NONE) if decided else Label.NONE
+        return Cell(number(row.score), label, _interval(row.low, row.high))
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """The one thing that matters most for reading the table: a claim, and what it rests on."""
+
+    claim: str
+    reason: str
+    rule: str
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """One model and data set: the results of its tests, the findings, and the samples that were read."""
+
+    dataset: str
+    model: str
+    results: Sequence[AxisResult]
+    samples: pd.DataFrame
+    findings: Sequence[Finding]
+
+    # ---- table -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """The tests: checks first, then what an edge filter cannot score high on, then the others."""
+        columns = []
+        for result in self.results:
+            if result.axis.purpose == "describe" or not result.headlines:
+                continue
+            columns += [Column(result, measure) for measure in result.headlines]
+        return sorted(
+            columns, key=lambda column: (not column.is_check, column.result.axis.fakeable)
+        )
+
+    @property
+    def ranked(self) -> list[Column]:
+        """The tests by which methods are compared."""
+        return [column for column in self.columns if not column.is_check and column.measure.sign]
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """The name and colour of every explainer."""
+        return {name: look for result in self.results for name, look in result.looks.items()}
+
+    @cached_property
+    def controls(self) -> frozenset[str]:
+        """The explainers that ignore the model."""
+        return frozenset(name for result in self.results for name in result.controls)
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """All other explainers: those that are best most often come first, then by their scores on the first test."""
+        names = dict.fromkeys(name for result in self.results for name in result.explainers)
+        methods = [name for name in names if name not in self.controls]
+        return sorted(methods, key=self._standing)
+
+    def _standing(self, method: str) -> tuple[float, ...]:
+        labels = [column.verdict.labels.get(method) for column in self.ranked]
+        first = self.ranked[0] if self.ranked else None
+        row = first.scores.get(method) if first is not None else None
+        # Sorting is ascending: much comes first where its sign is turned.
+        score = math.inf if first is None or row is None else -first.measure.sign * row.score
+        return (-labels.count(Label.BEST), -labels.count(Label.UNDECIDED), score)
+
+    @property
+    def rows(self) -> list[str]:
+        """The explainers of the table: methods, then controls."""
+        names = dict.fromkeys(name for result in self.results for name in result.explainers)
+        random = {name for column in self.columns if (name := column.verdict.random) is not None}
+        controls = sorted(
+            (name for name in names if name in self.controls), key=random.__contains__
+        )
+        return [*self.methods, *controls]
+
+    def settings(self, explainer: str) -> str:
+        """Return the settings of an explainer in words, where its name does not have them."""
+        if explainer in self.controls:
+            return "control"
+        settings = settings_of(explainer)
+        return "" if settings in self.looks[explainer].name else settings
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels that occur in the table."""
+        cells = [column.cell(name) for column in self.columns for name in self.rows]
+        return [
+            label
+            for label in (Label.BEST, Label.UNDECIDED, Label.AS_RANDOM)
+            if any(cell.label == label for cell in cells)
+        ]
+
+    # ---- sentences ---------------------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> DataKind:
+        """What samples of this kind of data are called."""
+        return self.results[0].words if self.results else KINDS["image"]
+
+    @property
+    def sample_count(self) -> int:
+        """The number of samples that were attempted."""
+        return max((len(result.sample_ids) for result in self.results), default=0)
+
+    @property
+    def groups(self) -> int:
+        """The number of groups that the samples form; 0 where they are independent."""
+        return max((result.groups for result in self.results), default=0)
+
+    @property
+    def counted_samples(self) -> str:
+        """The samples in words."""
+        noun = self.kind.sample if self.sample_count == 1 else self.kind.samples
+        groups = f" in {self.groups} groups" if self.groups else ""
+        return f"{self.sample_count} {noun}{groups}"
+
+    @cached_property
+    def headline(self) -> str:
+        """What the paired tests support, in one sentence."""
+        if not self.results:
+            return NOTHING
+        if not self.methods:
+            return "Only controls were tested: there is no method to judge."
+        scored = [
+            name for name in self.methods if any(name in column.scores for column in self.columns)
+        ]
+        if not scored:
+            return "No method has a score."
+        if not self.ranked:
+            return self._headline_of_checks()
+        decidable = [column for column in self.ranked if column.verdict.can_decide]
+        if not decidable:
+            return f"Too few {self.kind.samples} to compare methods: {self._independent} (at least {FEWEST} are needed)."
+        if len(scored) == 1:
+            return self._headline_of_one(scored[0], decidable)
+        return self._headline_of_many(scored, decidable)
+
+    @property
+    def _independent(self) -> int:
+        return self.groups or self.sample_count
+
+    def _headline_of_checks(self) -> str:
+        """Say how many methods pass the only tests that were run, where these are checks."""
+        sentences = []
+        for column in (column for column in self.columns if column.is_check):
+            verdicts = [column.passed.get(name) for name in self.methods]
+            passed = verdicts.count(True)
+            sentences.append(f"{_counted(passed, len(self.methods))} {column.result.axis.best}.")
+        return " ".join(sentences) or "The tests of this run do not rank methods."
+
+    def _headline_of_one(self, method: str, columns: Sequence[Column]) -> str:
+        """Say on how many tests the only method is better than a random map."""
+        name = self.looks[method].name
+        tested = [column for column in columns if column.verdict.has_chance]
+        if not tested:
+            return f"{name} was tested alone: there is no other method to compare it with."
+        above = sum(column.verdict.above_chance.get(method) is True for column in tested)
+        if len(tested) == 1:
+            is_above = "is" if above else "is not shown to be"
+            return f"{name} {is_above} better than a random map on {tested[0].title.lower()}."
+        tests = f"{word(above)} of {word(len(tested))} tests"
+        return f"{name} is better than a random map on {tests}. No other method was tested."
+
+    def _headline_of_many(self, methods: Sequence[str], columns: Sequence[Column]) -> str:
+        if len(columns) == 1:
+            return self._headline_of_one_test(methods, columns[0])
+        wins = {name: [c for c in columns if c.verdict.best == name] for name in methods}
+        winners = [name for name in methods if wins[name]]
+        tests = f"{word(len(columns))} tests"
+        if not winners:
+            if all(set(c.verdict.as_random) == set(c.verdict.methods) for c in columns):
+                return f"No method is significantly better than a random map on any of {tests}."
+            return f"No method is significantly better than all others on any of {tests}."
+        leader = winners[0]
+        is_beaten = any(c.verdict.beats(other, leader) for c in columns for other in methods)
+        if len(winners) > 1 or is_beaten:
+            single = [f"{self.looks[name].name} on {_titles(wins[name])}" for name in winners]
+            return f"No method leads on all tests. Best on single tests: {'; '.join(single)}."
+        labels = [c.verdict.labels.get(leader) for c in columns]
+        parts = [f"best on {word(len(wins[leader]))} of {tests}"]
+        undecided, as_random = labels.count(Label.UNDECIDED), labels.count(Label.AS_RANDOM)
+        if undecided:
+            parts.append(f"undecided on {word(undecided)}")
+        if as_random:
+            parts.append(f"no better than random on {word(as_random)}")
+        of_all = f"these {word(len(methods))} methods"
+        return f"{self.looks[leader].name} leads {of_all}: {', '.join(parts)}."
+
+    def _headline_of_one_test(self, methods: Sequence[str], column: Column) -> str:
+        verdict, test = column.verdict, column.title.lower()
+        if verdict.best is not None:
+            return f"{self.looks[verdict.best].name} {column.result.axis.best} of these {word(len(methods))} methods."
+        if set(verdict.as_random) == set(verdict.methods):
+            return f"No method is significantly better than a random map on {test}."
+        undecided = [self.looks[name].name for name in verdict.undecided]
+        if 1 < len(undecided) < len(verdict.methods):
+            return f"Undecided on {test} between {listing(undecided)}."
+        return f"No method is significantly better than all others on {test}."
+
+    @cached_property
+    def pilot(self) -> str:
+        """What limits the run: few samples, small budgets, predictions that changed; empty where nothing does."""
+        rules = {finding.rule for finding in self.findings}
+        limits = []
+        is_pilot = bool(rules & {"few-samples", "too-few-samples"})
+        if is_pilot:
+            limits.append(self.counted_samples)
+        for finding in self.findings:
+            if finding.rule == "small-budget":
+                budgets = listing(finding.items) if finding.items else finding.seen.rstrip(".")
+                limits.append(f"small budgets for {budgets}")
+        limits += self._least_retained()
+        if not limits:
+            return ""
+        text = "; ".join(limits)
+        return f"A pilot: {text}." if is_pilot else f"{text[:1].upper()}{text[1:]}."
+
+    def _least_retained(self) -> list[str]:
+        """Say for the condition that changes most predictions how many stay, if more than a tenth change."""
+        for column in self.columns:
+            worst = column.result.least_retained()
+            if worst is not None and worst.retained < 0.9 * worst.attempted:
+                stay = "prediction stays" if worst.retained == 1 else "predictions stay"
+                return [
+                    f"under {worst.title} {worst.retained} of {worst.attempted} {stay} the same, and only those count"
+                ]
+        return []
+
+    @cached_property
+    def caveat(self) -> Caveat | None:
+        """The one thing that matters most for reading the table; None where nothing is amiss."""
+        problems = [finding for finding in self.findings if finding.severity == "problem"]
+        if problems:
+            return _of_finding(problems[0])
+        unbeaten = self._unbeaten_controls()
+        if unbeaten is not None:
+            return unbeaten
+        for rule in MOST_CAVEAT_RULES:
+            for finding in self.findings:
+                if finding.rule == rule:
+                    return _of_finding(finding)
+        return None
+
+    def _unbeaten_controls(self) -> Caveat | None:
+        """Name the tests on which a control that ignores the model scores above chance and no method beats it."""
+        columns: dict[str, list[Column]] = {}
+        for column in self.ranked:
+            for control in column.verdict.unbeaten_controls:
+                columns.setdefault(control, []).append(column)
+        if not columns:
+            return None
+        control = max(columns, key=lambda name: len(columns[name]))
+        unbeaten = columns[control]
+        tests = _titles(unbeaten)
+        name = self.looks[control].name
+        several = len(unbeaten) > 1
+        claim = f"{tests[:1].upper()}{tests[1:]} alone {'do' if several else 'does'} not show that a map explains the model."
+        reason = f"No method significantly beats the control {name}, which ignores the model."
+        others = [
+            column for column in self.ranked if column not in unbeaten and control in column.scores
+        ]
+        if others and all(
+            column.verdict.labels.get(control) == Label.AS_RANDOM for column in others
+        ):
+            on = "the other test" if len(others) == 1 else f"the other {word(len(others))} tests"
+            reason += f" On {on} it is no better than a random map."
+        return Caveat(claim, reason, "control-not-beaten")
+
+    def warnings(self) -> list[tuple[str, str]]:
+        """Return (rule, message) of all findings that are more than a note, one for each rule, most serious first."""
+        by_rule: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            if finding.severity != "note":
+                by_rule.setdefault(finding.rule, []).append(finding)
+        return [(rule, _message(of_rule, self.results)) for rule, of_rule in by_rule.items()]
+
+
+def word(count: int) -> str:
+    """Return a small number in words.
+
+    >>> word(3), word(12)
+    ('three', '12')
+    """
+    return NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
+
+
+def _counted(passed: int, total: int) -> str:
+    if passed == total:
+        return "The only method" if total == 1 else f"All {word(total)} methods"
+    counted = "No" if passed == 0 else word(passed).capitalize()
+    return f"{counted} of {word(total)} methods"
+
+
+def _titles(columns: Iterable[Column]) -> str:
+    """Return the names of tests as they stand within a sentence."""
+    return listing(column.title[:1].lower() + column.title[1:] for column in columns)
+
+
+def _interval(low: float, high: float) -> str:
+    """Return an interval in words; empty where there is none."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    return f"{number(low)} to {number(high)}"
+
+
+def _of_finding(finding: Finding) -> Caveat:
+    return Caveat(f"{finding.title}.", f"{finding.seen} {finding.means}".strip(), finding.rule)
+
+
+def _message(findings: Sequence[Finding], results: Sequence[AxisResult]) -> str:
+    """Return one line for all findings of a rule: what was seen, and in which tests if there are several."""
+    first = findings[0]
+    titles = {result.axis.name: result.axis.title.lower() for result in results}
+    tests = list(dict.fromkeys(titles[f.axis] for f in findings if f.axis in titles))
+    if len(findings) == 1:
+        return first.seen or f"{first.title}."
+    seen = list(dict.fromkeys(finding.seen for finding in findings))
+    if len(seen) == 1:
+        return seen[0]
+    where = f" ({listing(tests)})" if tests else ""
+    return f"{first.title}{where}."
