@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,8 +43,10 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Where the HTML file goes; by default DIR/report.html."),
     ] = None,
-    text: Annotated[
-        bool, typer.Option("--text", help="Print the verdict and the main table; write nothing.")
+    text: Annotated[bool, typer.Option("--text", help="Print the verdict; write nothing.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="With --text: print the results of every test as well."),
     ] = False,
 ) -> None:
     """Draw the report again, or print what it says."""
@@ -56,7 +58,7 @@ def report(
     check_file("--out", out, "report.html")
     run = read(directory)
     if text:
-        print_summary(run)
+        print_summary(run, verbose)
     else:
         say(run.report(out))
     say_gaps(missing(run.path))
@@ -147,12 +149,19 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
         say(line)
 
 
-def print_summary(run: Run) -> None:
-    """The verdict and the ranking, as wide as the terminal, and which samples could not be read."""
+def print_summary(run: Run, verbose: bool = False) -> None:
+    """Print the verdict, as wide as the terminal, and which samples could not be read.
+
+    With `verbose`, print what every test says and its whole ranking as well.
+    """
+    from heatproof.report.overview_text import run_lines
     from heatproof.report.terminal import styled_summary
 
     samples, width = run.samples(), terminal_width() or PIPED
-    paint(styled_summary(run.results(), samples, run.manifest, width))
+    results = run.results()
+    if verbose:
+        paint([*styled_summary(results, samples, run.manifest, width), ("", "")])
+    paint_segments(run_lines(results, samples, run.manifest, width))
     failed = samples[samples["error"].fillna("") != ""].drop_duplicates(["dataset", "sample"])
     if len(failed) == 0:
         return
@@ -209,13 +218,19 @@ def say(text: object, err: bool = False) -> None:
 
 def paint(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines, each with its style of rich, on a terminal; without colours where NO_COLOR is set or it is none."""
+    paint_segments([line] for line in lines)
+
+
+def paint_segments(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
+    """Print lines of segments, each segment with its style of rich."""
     if not sys.stdout.isatty():
-        for line, _ in lines:
-            say(line)
+        for line in lines:
+            say("".join(text for text, _ in line).rstrip())
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
-    for line, style in lines:
-        console.print(Text(printable(line), style), soft_wrap=True)
+    for line in lines:
+        segments = [(printable(text), style) for text, style in line]
+        console.print(Text.assemble(*segments), soft_wrap=True)

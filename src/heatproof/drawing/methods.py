@@ -33,7 +33,7 @@ INKS = {
 TITLES = {
     "grad_cam": "Grad-CAM",
     "lime": "LIME",
-    "integrated_gradients": "Integrated gradients",
+    "integrated_gradients": "Integrated Gradients",
     "gradient_shap": "Gradient SHAP",
     "saliency": "Saliency",
     "occlusion": "Occlusion",
@@ -67,8 +67,8 @@ TITLES = {
     "pytorch_grad_cam": "pytorch-grad-cam",
     "zennit": "Zennit",
     "precomputed": "Stored maps",
-    "random": "Random",
-    "sobel": "Sobel",
+    "random": "Random map",
+    "sobel": "Edge filter",
     "weight_noise": "Weight noise",
 }
 """What each registered method is called; those of the first nine have a colour of their own."""

@@ -266,7 +266,8 @@ def _small_budget(here: Sequence[AxisResult], manifest: Manifest) -> Iterator[Fi
     """Methods with fewer samples, draws or steps than their default."""
     methods = {name for result in here for name in result.explainers}
     methods -= {name for result in here for name in result.controls}
-    small, defaults = {}, []
+    small: dict[str, str] = {}
+    short, defaults = [], []
     for name, entry in manifest.study.explainers.items():
         registered = entry.name or name
         explainer = EXPLAINERS.get(registered)
@@ -278,12 +279,12 @@ def _small_budget(here: Sequence[AxisResult], manifest: Manifest) -> Iterator[Fi
                 continue
             if isinstance(asked, int) and asked < budget.default:
                 small[name] = f"{asked} {budget.name} (default {budget.default})"
+                short.append(f"{name} ({asked} {budget.name})")
                 defaults.append({registered: {budget.name: budget.default}})
     if small:
         words = {"budgets": each(small.items())}
-        items = tuple(f"{name} ({budget})" for name, budget in small.items())
         change = {"explainers": defaults}
-        yield SMALL_BUDGET.filled(words, small, items=items, change=change)
+        yield SMALL_BUDGET.filled(words, small, items=tuple(short), change=change)
 
 
 def _tie(result: AxisResult) -> str:

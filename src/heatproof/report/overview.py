@@ -18,15 +18,19 @@ from heatproof.drawing.methods import Look, settings_of
 from heatproof.drawing.prose import listing, number, records
 from heatproof.evaluation import Measure
 from heatproof.kinds import KINDS, DataKind
+from heatproof.report.findings import findings_here
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
 from heatproof.results.verdict import Label, Verdict
+from heatproof.runs.manifest import Manifest
 from heatproof.statistics.intervals import FEWEST
 
 MOST_CAVEAT_RULES = ("probability-outputs", "low-retention", "no-faithfulness", "few-samples")
 """Warnings that may be the main caveat if there is no problem and every control is beaten, most important first."""
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 NOTHING = "Nothing can be concluded: the run has no scores."
+LONGEST_MESSAGE = 110
+"""Characters of a warning that is shown as it is; of longer ones, the title is."""
 PASSED = {True: "yes", False: "no", None: "unclear"}
 
 
@@ -153,8 +157,10 @@ class Overview:
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """The name and colour of every explainer."""
-        return {name: look for result in self.results for name, look in result.looks.items()}
+        """The name and colour of every explainer, without the marks that a column of the table stands for."""
+        return {
+            name: look for result in self.results for name, look in result.unmarked_looks.items()
+        }
 
     @cached_property
     def controls(self) -> frozenset[str]:
@@ -320,8 +326,7 @@ class Overview:
             limits.append(self.counted_samples)
         for finding in self.findings:
             if finding.rule == "small-budget":
-                budgets = listing(finding.items) if finding.items else finding.seen.rstrip(".")
-                limits.append(f"small budgets for {budgets}")
+                limits.append(f"small budgets for {listing(finding.items)}")
         limits += self._least_retained()
         if not limits:
             return ""
@@ -335,7 +340,7 @@ class Overview:
             if worst is not None and worst.retained < 0.9 * worst.attempted:
                 stay = "prediction stays" if worst.retained == 1 else "predictions stay"
                 return [
-                    f"under {worst.title} {worst.retained} of {worst.attempted} {stay} the same, and only those count"
+                    f"under {worst.title}, {worst.retained} of {worst.attempted} {stay} the same, and only those count"
                 ]
         return []
 
@@ -368,7 +373,10 @@ class Overview:
         name = self.looks[control].name
         several = len(unbeaten) > 1
         claim = f"{tests[:1].upper()}{tests[1:]} alone {'do' if several else 'does'} not show that a map explains the model."
-        reason = f"No method significantly beats the control {name}, which ignores the model."
+        checks = [column.passed for column in self.columns if column.is_check]
+        ignores_model = any(passed.get(control) is False for passed in checks)
+        what = "ignores the model" if ignores_model else "explains nothing"
+        reason = f"No method significantly beats the control “{name}”, which {what}."
         others = [
             column for column in self.ranked if column not in unbeaten and control in column.scores
         ]
@@ -380,12 +388,32 @@ class Overview:
         return Caveat(claim, reason, "control-not-beaten")
 
     def warnings(self) -> list[tuple[str, str]]:
-        """Return (rule, message) of all findings that are more than a note, one for each rule, most serious first."""
+        """Return (rule, message) of all findings that are more than a note, one for each rule; the main caveat is first."""
         by_rule: dict[str, list[Finding]] = {}
         for finding in self.findings:
             if finding.severity != "note":
                 by_rule.setdefault(finding.rule, []).append(finding)
-        return [(rule, _message(of_rule, self.results)) for rule, of_rule in by_rule.items()]
+        messages = {rule: _message(of_rule, self.results) for rule, of_rule in by_rule.items()}
+        caveat = self.caveat
+        if caveat is None:
+            return list(messages.items())
+        messages.pop(caveat.rule, None)
+        return [(caveat.rule, f"{caveat.claim} {caveat.reason}"), *messages.items()]
+
+
+def overviews(
+    results: Sequence[AxisResult], samples: pd.DataFrame, manifest: Manifest
+) -> list[Overview]:
+    """Return the overview of every model and data set with results, in reading order."""
+    by_pair: dict[tuple[str, str], list[AxisResult]] = {}
+    for result in results:
+        by_pair.setdefault((result.dataset, result.model), []).append(result)
+    made = []
+    for (dataset, model), of_pair in by_pair.items():
+        is_here = (samples["dataset"] == dataset) & (samples["model"] == model)
+        findings = findings_here(dataset, model, of_pair, samples[is_here], manifest)
+        made.append(Overview(dataset, model, of_pair, samples[is_here], findings))
+    return made
 
 
 def word(count: int) -> str:
@@ -423,12 +451,9 @@ def _of_finding(finding: Finding) -> Caveat:
 def _message(findings: Sequence[Finding], results: Sequence[AxisResult]) -> str:
     """Return one line for all findings of a rule: what was seen, and in which tests if there are several."""
     first = findings[0]
+    if len(findings) == 1 and first.seen and len(first.seen) <= LONGEST_MESSAGE:
+        return first.seen
     titles = {result.axis.name: result.axis.title.lower() for result in results}
     tests = list(dict.fromkeys(titles[f.axis] for f in findings if f.axis in titles))
-    if len(findings) == 1:
-        return first.seen or f"{first.title}."
-    seen = list(dict.fromkeys(finding.seen for finding in findings))
-    if len(seen) == 1:
-        return seen[0]
     where = f" ({listing(tests)})" if tests else ""
     return f"{first.title}{where}."

@@ -5,8 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from heatproof.report.overview import NO_CELL, Cell, Column, Overview
+import pandas as pd
+
+from heatproof.report.overview import NO_CELL, NOTHING, Cell, Column, Overview, overviews
+from heatproof.results.axis_result import AxisResult
 from heatproof.results.verdict import Label
+from heatproof.runs.manifest import Manifest
+
+WIDTH = 110
+"""Columns of text that goes to no terminal."""
 
 MOST_WARNINGS = 5
 NARROWEST = 40
@@ -40,7 +47,6 @@ def overview_lines(overview: Overview, width: int, intervals: bool = False) -> l
         *_tables(overview, width, intervals),
         _legend(overview, width),
         _wrapped(overview.headline, width, "bold"),
-        _caveat(overview, width),
         _warnings(overview, width),
     ]
     lines: list[Line] = []
@@ -51,6 +57,21 @@ def overview_lines(overview: Overview, width: int, intervals: bool = False) -> l
     return lines
 
 
+def run_lines(
+    results: Sequence[AxisResult], samples: pd.DataFrame, manifest: Manifest, width: int
+) -> list[Line]:
+    """Return the verdict on every model and data set of a run, one after another."""
+    lines: list[Line] = []
+    for overview in overviews(results, samples, manifest):
+        lines += [[], []] if lines else []
+        lines += overview_lines(overview, width)
+    if not lines:
+        return _wrapped(NOTHING, width, "yellow")
+    if manifest.ignore:
+        lines += [[], *_wrapped(f"Ignored rules: {', '.join(manifest.ignore)}.", width, "dim")]
+    return lines
+
+
 def plain(lines: Iterable[Line]) -> str:
     """Return lines without styles."""
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
@@ -58,7 +79,7 @@ def plain(lines: Iterable[Line]) -> str:
 
 def _title(overview: Overview) -> str:
     methods, controls = len(overview.methods), len(overview.controls)
-    parts = [overview.model, f"{overview.counted_samples} ({overview.dataset})"]
+    parts = [f"{overview.model} on {overview.dataset}", overview.counted_samples]
     tested = [_count(methods, "method")] if methods else []
     tested += [_count(controls, "control")] if controls else []
     return " · ".join([*parts, ", ".join(tested)])
@@ -169,13 +190,6 @@ def _legend(overview: Overview, width: int) -> list[Line]:
 
 
 # ---- sentences -------------------------------------------------------------------------------------------------------
-
-
-def _caveat(overview: Overview, width: int) -> list[Line]:
-    caveat = overview.caveat
-    if caveat is None:
-        return []
-    return _wrapped(f"{caveat.claim} {caveat.reason}", width, "yellow")
 
 
 def _warnings(overview: Overview, width: int) -> list[Line]:

@@ -354,14 +354,18 @@ class AxisResult:
     # ---- names -------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def looks(self) -> dict[str, Look]:
-        """The name, with its mark, and the colour of every explainer of the study, the same on all axes."""
+    def unmarked_looks(self) -> dict[str, Look]:
+        """The name and the colour of every explainer of the study, the same on all axes."""
         explainers = list(dict.fromkeys([*self.manifest.study.explainers, *self.explainers]))
         entries = self.manifest.study.explainers.items()
         registered = {explainer: entry.name for explainer, entry in entries if entry.name}
-        unmarked = looks(explainers, self.controls, registered)
+        return looks(explainers, self.controls, registered)
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """The name, with its mark, and the colour of every explainer of the study."""
         marked = {}
-        for explainer, look in unmarked.items():
+        for explainer, look in self.unmarked_looks.items():
             mark = self.marks.get(explainer)
             marked[explainer] = replace(look, name=f"{look.name} ({mark})") if mark else look
         return marked

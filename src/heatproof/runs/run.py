@@ -157,8 +157,10 @@ class Run:
         return target
 
     def text(self) -> str:
-        """The verdict and the ranking for a terminal."""
-        text: str = _report("terminal").text_summary(self.results(), self.samples(), self.manifest)
+        """Return the verdict as a terminal shows it: one table, one conclusion, at most five warnings."""
+        view = _report("overview_text")
+        lines = view.run_lines(self.results(), self.samples(), self.manifest, view.WIDTH)
+        text: str = view.plain(lines)
         return text
 
     def proof_sheet(
@@ -244,8 +246,11 @@ class Run:
             rows.append(tables.Row([str(r[column]) for column in columns]))
         state = f"So far: {len(gaps)} parts are not computed yet." if gaps else "Complete."
         return Markup("<p>{}<br>{}</p>{}").format(
-            self, state, tables.grid(columns, rows, "Ranking")
+            repr(self), state, tables.grid(columns, rows, "Ranking")
         )
+
+    def __str__(self) -> str:
+        return self.text()
 
     def __repr__(self) -> str:
         study = self.manifest.study
