@@ -103,8 +103,12 @@
     const frame = make("div", "saved");
     frame.append(part.cloneNode(true));
     all(".actions, .pick > div, .foot .actions", frame).forEach((control) => control.remove());
-    const [width, height] = [document.documentElement.clientWidth, Math.ceil(part.getBoundingClientRect().height) + 40];
-    frame.style.cssText = `box-sizing:border-box;width:${part.offsetWidth + 40}px;font:${getComputedStyle(document.body).font};color:${getComputedStyle(document.body).color};background:${getComputedStyle(document.body).backgroundColor}`;
+    const body = getComputedStyle(document.body);
+    for (const name of ["font-family", "font-size", "line-height", "color", "background-color"]) frame.style.setProperty(name, body.getPropertyValue(name));
+    Object.assign(frame.style, { boxSizing: "border-box", width: `${part.offsetWidth + 32}px` });
+    document.body.append(frame); // for a moment, to measure it without its buttons
+    const [width, height] = [document.documentElement.clientWidth, Math.ceil(frame.getBoundingClientRect().height)];
+    frame.remove();
     const write = (element) => new XMLSerializer().serializeToString(element); // unlike outerHTML it names the namespace of the filters
     const style = make("style", "", document.querySelector("style").textContent);
     const inside = write(style) + write(document.querySelector("svg.unseen")) + write(frame);
@@ -112,7 +116,7 @@
     const text = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"><foreignObject width="100%" height="100%"><div xmlns="http://www.w3.org/1999/xhtml">${inside}</div></foreignObject></svg>`;
     const drawn = make("img", "", "", { src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}` });
     await drawn.decode();
-    const shown = Math.min(width, part.offsetWidth + 40);
+    const shown = Math.min(width, part.offsetWidth + 32);
     const canvas = make("canvas", "", "", { width: 2 * shown, height: 2 * height });
     const pen = canvas.getContext("2d");
     for (const _ of [1, 2]) { // pictures inside may only be ready the second time
