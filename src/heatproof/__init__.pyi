@@ -1,6 +1,7 @@
 from heatproof import boolean as boolean
 from heatproof import explainers as explainers
 from heatproof import features as features
+from heatproof import metrics as metrics
 from heatproof import removal as removal
 from heatproof import statistics as statistics
 from heatproof import testing as testing

@@ -25,6 +25,7 @@ TIERS = (
     {"explainers", "drawing"},
     {"results"},
     {"axes"},
+    {"metrics"},
     {"runs"},
     {"report"},
     {"testing"},
@@ -205,7 +206,10 @@ DECLARED = {axis.name for axis in AXES} | {
     measure.name for axis in AXES for measure in axis.measures
 } - PLAIN
 ELSEWHERE = [
-    p for p in modules() if not name_of(p).startswith("axes") and name_of(p) != "runs.study.demo"
+    p
+    for p in modules()
+    # The public functions of arrays are called like the measures that they compute.
+    if not name_of(p).startswith("axes") and name_of(p) not in ("runs.study.demo", "metrics")
 ]
 
 
