@@ -233,7 +233,9 @@ def road_curve(
             f"maps must have the samples, height and width of x, {tuple(x.shape)}; got {tuple(values.shape)}"
         )
     height, width = x.shape[-2:]
-    ids = tuple(f"{i:04d}" for i in range(len(x)))  # as `open_data` numbers samples: ids settle ties
+    ids = tuple(
+        f"{i:04d}" for i in range(len(x))
+    )  # as `open_data` numbers samples: ids settle ties
     batch = Batch(ids, x)
     labels = torch.arange(height * width).reshape(1, height, width).expand(len(x), -1, -1)
     counts = torch.full((len(x),), height * width)

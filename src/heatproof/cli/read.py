@@ -48,17 +48,23 @@ def report(
         bool,
         typer.Option("--verbose", help="With --text: print the results of every test as well."),
     ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the verdict as Markdown; write nothing.")
+    ] = False,
 ) -> None:
     """Draw the report again, or print what it says."""
     from heatproof.runs.run import read
     from heatproof.runs.verify import missing
 
-    if text and out is not None:
-        raise UserError("--text prints and --out writes; give one of them")
+    if (text or markdown) and out is not None:
+        option = "--text" if text else "--markdown"
+        raise UserError(f"{option} prints and --out writes; give one of them")
     check_file("--out", out, "report.html")
     run = read(directory)
     if text:
         print_summary(run, verbose)
+    elif markdown:
+        typer.echo(run.markdown())
     else:
         say(run.report(out))
     say_gaps(missing(run.path))

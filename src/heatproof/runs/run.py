@@ -163,6 +163,12 @@ class Run:
         text: str = view.plain(lines)
         return text
 
+    def markdown(self) -> str:
+        """Return the verdict as Markdown, such as for the summary of a job in CI."""
+        made = _report("overview").overviews(self.results(), self.samples(), self.manifest)
+        text: str = _report("overview_markdown").markdown(made)
+        return text
+
     def proof_sheet(
         self, sample: str | None = None, dataset: str | None = None, model: str | None = None
     ) -> Any:
