@@ -70,7 +70,7 @@ def run_steps(tmp_path: Path, **inputs: str) -> tuple[list[int], str, str]:
 
 
 def test_a_requirement_that_holds_passes_and_the_summary_has_the_verdict(run_directory, tmp_path):
-    requirement = "stability.fass{explainer=saliency} >= 0"
+    requirement = "stability.undefined{explainer=saliency} <= 0.9"
     codes, printed, summary = run_steps(
         tmp_path, out=str(run_directory), require=f"{requirement}\n\n"
     )
