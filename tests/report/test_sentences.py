@@ -16,7 +16,7 @@ from heatproof.axes import BY_NAME
 from heatproof.axes.certificate.smoothing_report import FURTHER
 from heatproof.axes.faithfulness.report import lead as faithful_lead
 from heatproof.axes.stability.report import findings, lead
-from heatproof.axes.symmetry.words import lead as symmetry_lead
+from heatproof.axes.symmetry.report import lead as symmetry_lead
 from heatproof.drawing.latex import Cell, digits_for
 from heatproof.drawing.methods import looks, settings_of, spoken
 from heatproof.drawing.prose import above, ahead_of, at_least, digits_of, number, with_interval

@@ -522,15 +522,14 @@ def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
 
 
 def _scatter_limits(chart: Scatter, rows: pd.DataFrame) -> tuple[Limits, Limits]:
-    """Return the ends of both axes, from worse to better; with a diagonal both have the same limits."""
+    """Return the ends of both axes, from worse to better."""
     x_numbers = rows[["x", "x_low", "x_high"]].to_numpy(dtype=np.float64).ravel().tolist()
     y_numbers = rows[["y", "y_low", "y_high"]].to_numpy(dtype=np.float64).ravel().tolist()
     if not chart.is_sample:
         # Scores of methods are read from zero, and their names need room.
         x_numbers, y_numbers = [*x_numbers, 0.0], [*y_numbers, 0.0]
     room = ROOM if chart.is_sample else ROOM_FOR_NAMES
-    limits_of_x = chart.limits if chart.diagonal else None
-    x_limits = axis_limits(x_numbers, limits_of_x, chart.log_x, room)
+    x_limits = axis_limits(x_numbers, None, chart.log_x, room)
     y_limits = axis_limits(y_numbers, chart.limits, False, room)
     if chart.reverse_x:
         x_limits = x_limits[::-1]
