@@ -23,11 +23,12 @@ from torch import Tensor, nn
 import heatproof
 from heatproof import Batch, Model
 from heatproof.axes import judge
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import TITLES
-from heatproof.drawing.pictures import Album, is_signed, laid, photo
-from heatproof.drawing.sheet import flowed
+from heatproof.maps.overlay import laid
+from heatproof.report.canvas import flowed
+from heatproof.report.images import Album, is_signed, photo
+from heatproof.report.page_parts import Chart
 from heatproof.report.sections import sections_of
+from heatproof.results.names import TITLES
 from heatproof.runs.study.registry import EXPLAINERS, build
 
 FIGURES = Path(__file__).parent / "figures"

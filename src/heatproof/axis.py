@@ -57,9 +57,6 @@ class Axis:
     measures: tuple[Measure, ...]
     separable: str = ""
     report: str = ""
-    page: str = ""
-    findings: str = ""
-    figures: str = ""
     explainers: tuple[Any, ...] = ()
     marks: str = ""
     shown_on: str = ""

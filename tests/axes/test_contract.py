@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from heatproof.axes.material import Material
 from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError
 from heatproof.axes import AXES, axis_of
-from heatproof.axes.material import Material
 from heatproof.axes.tiles import tiles_of, worst_panel
 from heatproof.axis import axis_of_own_evaluation
-from heatproof.drawing.pieces import Skipped
 from heatproof.evaluation import GalleryItem, Measure, Scores, wrap_evaluation
 from heatproof.report.sections import leads
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import Skipped
 from heatproof.results.reports import figures_of, findings_of
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.results import axis_results

@@ -12,24 +12,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from heatproof.drawing import forms, latex, methods, pictures, plots, prose, tables
 from PIL import Image, ImageColor
 
-from heatproof.drawing import forms, latex, methods, pictures, plots, prose, tables
-from heatproof.drawing.plots import (
-    Curve,
-    Mark,
-    Scale,
-    by_method,
-    cells,
-    curves,
-    dots,
-    log_ticks,
-    mark,
-    spot,
-    wrapped,
-)
-from heatproof.drawing.scatter import points
-from heatproof.drawing.sheet import (
+from heatproof.evaluation import GalleryItem
+from heatproof.report.canvas import (
     GAP,
     PIXELS,
     TALLEST,
@@ -42,7 +29,20 @@ from heatproof.drawing.sheet import (
     Words,
     flowed,
 )
-from heatproof.evaluation import GalleryItem
+from heatproof.report.plots import (
+    Curve,
+    Mark,
+    Scale,
+    by_method,
+    cells,
+    curves,
+    dots,
+    log_ticks,
+    mark,
+    spot,
+    wrapped,
+)
+from heatproof.report.scatter import points
 from support.pages import marks as marks_of
 
 ENDS = (-0.2, 1.1)

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 import heatproof
 from heatproof.cli.export import figures
-from heatproof.drawing.latex import Cell, Tabular, escape, render, unbeaten
-from heatproof.drawing.methods import looks
 from heatproof.errors import UserError
 from heatproof.report.figures import _free, items, write, write_all
+from heatproof.report.latex import Cell, Tabular, escape, render, unbeaten
+from heatproof.results.names import looks
 from heatproof.runs import tables
 from heatproof.runs.directory import write_part
 from heatproof.runs.manifest import write_manifest

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from heatproof import Stability, Symmetry, evaluate
 from heatproof.data import Vocabulary, open_data
-from heatproof.drawing.forms import ground, layout, over
-from heatproof.drawing.sheet import Box, Dot, Words
 from heatproof.evaluation import CLEAN, GalleryImage, GalleryItem
 from heatproof.models import Model
+from heatproof.report.canvas import Box, Dot, Words
+from heatproof.report.map_drawings import ground, layout, over
 from heatproof.runs.gallery import gallery_rows, read_gallery
 from heatproof.runs.run import Run
 from heatproof.types import Batch

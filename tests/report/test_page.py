@@ -16,27 +16,27 @@ from PIL import Image
 
 from heatproof.axes.stability.report import lead
 from heatproof.axes.tiles import tiles_of, worst_pair_tiles
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
-from heatproof.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
-from heatproof.drawing.prose import number, with_interval
-from heatproof.drawing.sheet import Dot, Plot, Words
-from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
 from heatproof.evaluation import GalleryItem
 from heatproof.explainers import EXPLAINERS
+from heatproof.maps.overlay import STRENGTH, laid
+from heatproof.report.canvas import Dot, Plot, Words
 from heatproof.report.findings import PILOT, findings
+from heatproof.report.images import Album, draw_map, photo
 from heatproof.report.page import build_report
-from heatproof.report.page_parts import part_of
+from heatproof.report.page_parts import Chart, part_of
 from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
 from heatproof.report.sections import number_rows
+from heatproof.report.styles import COLOURS
 from heatproof.report.terminal import text_summary
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import FIXED, SHARED, TITLES, colour_of, looks
 from heatproof.results.reports import components_of
 from heatproof.results.score_estimates import pair_scores
 from heatproof.runs.engine import gallery_ids
 from heatproof.runs.results import arrays_of_run, axis_results
+from heatproof.text import number, to_csv, with_interval
 from support import synthetic
 from support.manifests import manifest_of
 from support.pages import NASTY, Page, is_sound, marks

@@ -17,16 +17,16 @@ from heatproof.axes.certificate.smoothing_report import FURTHER
 from heatproof.axes.faithfulness.report import lead as faithful_lead
 from heatproof.axes.stability.report import findings, lead
 from heatproof.axes.symmetry.report import lead as symmetry_lead
-from heatproof.drawing.latex import Cell, digits_for
-from heatproof.drawing.methods import looks, settings_of, spoken
-from heatproof.drawing.prose import above, ahead_of, at_least, digits_of, number, with_interval
 from heatproof.report.comparison.common import Common, Evaluated, Side
 from heatproof.report.comparison.compare import Comparison
 from heatproof.report.comparison.pairs import paired_differences
+from heatproof.report.latex import Cell, digits_for
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import looks, settings_of, spoken
 from heatproof.results.reports import components_of
 from heatproof.runs.results import axis_results
 from heatproof.runs.tables import REFERENCES
+from heatproof.text import above, ahead_of, at_least, digits_of, number, with_interval
 from support import row_statistics as st
 from support import synthetic
 from support.manifests import manifest_of

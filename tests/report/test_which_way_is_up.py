@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import heatproof
-from heatproof.drawing.pictures import draw_map, laid, photo
-from heatproof.drawing.sheet import Picture, Plot, Sheet, flowed
+from heatproof.maps.overlay import laid
+from heatproof.report.canvas import Picture, Plot, Sheet, flowed
 from heatproof.report.figures import WIDTHS, write
+from heatproof.report.images import draw_map, photo
 from heatproof.runs.run import Run
 from support import small
 from support.chromium import BROWSER, Chromium

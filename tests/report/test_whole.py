@@ -13,11 +13,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from heatproof.axes.material import Material
 from PIL import Image
 
 import heatproof
-from heatproof.axes.material import Material
-from heatproof.drawing.pieces import Item
 from heatproof.report import comparison as room
 from heatproof.report.figures import File, items, paper_components, write_all, write_figures
 from heatproof.report.page import build_report
@@ -25,6 +24,7 @@ from heatproof.report.proof_sheet import proof_sheets
 from heatproof.report.show import overview
 from heatproof.report.story import story
 from heatproof.report.terminal import styled_summary
+from heatproof.results.names import Item
 from heatproof.results.reports import findings_of
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest

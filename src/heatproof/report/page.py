@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.drawing.pages import page, shared_script, shared_style, template
-from heatproof.drawing.pictures import Album, filters
 from heatproof.report import sections as parts
 from heatproof.report.findings import unreadable
+from heatproof.report.html import page, shared_script, shared_style, template
+from heatproof.report.images import Album, filters
 from heatproof.report.provenance import cited, made
 from heatproof.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
 from heatproof.results.axis_result import AxisResult

@@ -13,18 +13,17 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes import AXES
-from heatproof.axes.tiles import tiles_of
-from heatproof.drawing import pictures
-from heatproof.drawing.charts import Tiles
-from heatproof.drawing.forms import ground, is_drawn, is_wide, uri
-from heatproof.drawing.methods import Look, settings_of
-from heatproof.drawing.plots import Mark, mark, of_marks
-from heatproof.drawing.prose import number, records
+from heatproof.axes.tiles import Tiles, tiles_of
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.kinds import KINDS
+from heatproof.report import images
 from heatproof.report.findings import PILOT, unreadable
+from heatproof.report.map_drawings import ground, is_drawn, is_wide, uri
+from heatproof.report.plots import Mark, mark, of_marks
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import Look, settings_of
 from heatproof.results.verdict import Verdict, sentences
+from heatproof.text import number, records
 
 MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
@@ -191,13 +190,13 @@ class ProofSheet:
     def signed(self) -> set[str]:
         """Explainers whose maps have a sign."""
         shown = self.tiles.shown.values() if self.tiles else ()
-        return {s.explainer for s in shown if s.map is not None and pictures.is_signed(s.map)}
+        return {s.explainer for s in shown if s.map is not None and images.is_signed(s.map)}
 
     def said_of(self, sample: str) -> str:
         """What the model says of a sample, and whether the label agrees."""
         known = self.samples.drop_duplicates("sample").set_index("sample")
-        said = pictures.prediction(known, sample)
-        return f"{said}, {pictures.label_words(known, sample)}" if said else ""
+        said = images.prediction(known, sample)
+        return f"{said}, {images.label_words(known, sample)}" if said else ""
 
     def seen(self, tiles: Tiles, condition: Condition, sample: str) -> GalleryItem | None:
         """The input under a condition, which all explainers share; None where each has its own."""
@@ -205,7 +204,7 @@ class ProofSheet:
         same = items and all(np.array_equal(items[0].image, other.image) for other in items[1:])
         return items[0] if same else None
 
-    def pictured(self, album: pictures.Album, budget: int) -> list[dict[str, Any]]:
+    def pictured(self, album: images.Album, budget: int) -> list[dict[str, Any]]:
         """For each sample its inputs and cells, [picture, score, why there is none], as the page fills them in."""
         tiles, found = self.tiles, list[dict[str, Any]]()
         if tiles is None:
@@ -228,7 +227,7 @@ class ProofSheet:
         return found
 
     def _input(
-        self, album: pictures.Album, tiles: Tiles, sample: str, condition: Condition
+        self, album: images.Album, tiles: Tiles, sample: str, condition: Condition
     ) -> list[str]:
         """The picture of an input, where methods share it, and what the model says of it now."""
         item = self.seen(tiles, condition, sample)
@@ -236,7 +235,7 @@ class ProofSheet:
         now = said.pop() if len(said) == 1 else ""
         if item is None or item.kind != "table":
             return [
-                "" if item is None else album.add(pictures.draw_ground(item, self.wide, self.size)),
+                "" if item is None else album.add(images.draw_ground(item, self.wide, self.size)),
                 now,
             ]
         return [album.add(uri(ground(item, self.wide, self.size, values=True))), now]
@@ -244,11 +243,11 @@ class ProofSheet:
     def _map(self, item: GalleryItem, side: int) -> str:
         """A map for the page; those of controls are half as wide, for they are noise and cost as much as all others."""
         side = side // 2 if self.looks[item.explainer].control else side
-        return pictures.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)
+        return images.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)
 
     def _cell(
         self,
-        album: pictures.Album,
+        album: images.Album,
         tiles: Tiles,
         key: tuple[str, Condition, str],
         side: int,
@@ -259,7 +258,7 @@ class ProofSheet:
         if item is None or item.map is None:
             return ["", "", why or "no map", ""]
         own = not above or item.kind == "table"
-        under = album.add(pictures.draw_ground(item, self.wide, self.size)) if own else ""
+        under = album.add(images.draw_ground(item, self.wide, self.size)) if own else ""
         return [
             album.add(self._map(item, side)),
             number(score) if math.isfinite(score) else "",
@@ -272,7 +271,7 @@ class ProofSheet:
         n, cost = len(tiles.samples), dict[int, int]()
         for most, side in SIZES:
             for wide, sample in (
-                (pictures.LARGEST_MAP, tiles.samples[0]),
+                (images.LARGEST_MAP, tiles.samples[0]),
                 (side, tiles.samples[-1]),
             ):
                 if wide not in cost:
@@ -281,8 +280,8 @@ class ProofSheet:
                         6000 + sum(len(self._map(item, wide)) for item in own)
                     )
             large = min(most, n)
-            if large * cost[pictures.LARGEST_MAP] + (n - large) * cost[side] <= budget:
-                return [pictures.LARGEST_MAP] * large + [side] * (n - large)
+            if large * cost[images.LARGEST_MAP] + (n - large) * cost[side] <= budget:
+                return [images.LARGEST_MAP] * large + [side] * (n - large)
         return [side] * max(1, int(budget / cost[side]))
 
     @cached_property

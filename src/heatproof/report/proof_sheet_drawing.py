@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
-from heatproof.axes.material import Material
-from heatproof.drawing.charts import Tiles
-from heatproof.drawing.forms import ground
-from heatproof.drawing.pictures import placed
-from heatproof.drawing.pieces import Drawing, Item, Piece, Skipped, about, subjects
-from heatproof.drawing.plots import spot, wrapped
-from heatproof.drawing.prose import number
-from heatproof.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words, width_of
+from heatproof.axes.tiles import Tiles
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition
+from heatproof.report.canvas import Box, Picture, Sheet, Stroke, Words, width_of
+from heatproof.report.images import place_map
+from heatproof.report.map_drawings import ground
+from heatproof.report.plots import spot, wrapped
 from heatproof.report.proof_sheet import TILE, ProofSheet, proof_sheets
 from heatproof.results.axis_result import AxisResult
+from heatproof.text import number
 
 LEFT, WIDE, TOP = 168.0, 128.0, 74.0
 
@@ -91,7 +89,7 @@ def _tile(
             Words(x + wide / 2, y + TILE / 2, "not scored", "third", "middle", 11),
         )
         return
-    placed(sheet, item, key[0] in proof.signed, x, y, wide, TILE)
+    place_map(sheet, item, key[0] in proof.signed, x, y, wide, TILE)
     if math.isfinite(score):
         corner = (x + wide - 36, y + TILE - 20, 33, 17)
         sheet.add(Box(*corner, "card"), Box(*corner, "heat", 0.45 * min(max(score, 0), 1)))
@@ -117,18 +115,3 @@ def proof_sheet(
         ):
             return drawn(proof, sample)
     raise UserError("the run has no scores to show")
-
-
-def sheets(material: Material, width: float) -> Iterator[Piece]:
-    """The proof sheet of every data set and model."""
-    held = proof_sheets(material.results, material.samples)
-    yield from () if held else [Skipped("", "the run has no scores")]
-    for proof, subject in zip(
-        held, subjects([proof.here[0].arrays for proof in held]), strict=True
-    ):
-        yield Drawing(
-            subject, f"{proof.sentence} {about(proof.here[0].arrays)}.", [Plot("", drawn(proof))]
-        )
-
-
-ITEM = Item("proof-sheet", "the maps behind the scores", "figure", sheets)

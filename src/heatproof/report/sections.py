@@ -12,23 +12,21 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.pictures import Album
-from heatproof.drawing.pieces import file_part
-from heatproof.drawing.plots import Mark, of_marks, spot
-from heatproof.drawing.prose import listing, number, records, with_interval
-from heatproof.drawing.tables import Row
 from heatproof.kinds import KINDS, DataKind
 from heatproof.report.components import Component
 from heatproof.report.draw import Looks, plots_of
 from heatproof.report.findings import findings_here, unreadable
 from heatproof.report.frontier import frontier_components
-from heatproof.report.page_parts import part_of
+from heatproof.report.images import Album
+from heatproof.report.page_parts import Chart, Panel, part_of
+from heatproof.report.plots import Mark, of_marks, spot
 from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
+from heatproof.report.table_rows import Row
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
-from heatproof.results.reports import components_across, components_of, page_of, report_of
+from heatproof.results.reports import components_across, components_of, report_of
 from heatproof.runs.manifest import Manifest
+from heatproof.text import file_part, listing, number, records, with_interval
 
 PACKAGE = "heatproof.report"
 UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `heatproof validate`)."
@@ -164,16 +162,8 @@ def sections_of(
 
 def leads(result: AxisResult) -> list[str]:
     """Return what an axis says of its results; of a user's own evaluation, what its tests decide."""
-    report = report_of(result.axis) or page_of(result.axis)
+    report = report_of(result.axis)
     return result.decided() if report is None else report.lead(result)
-
-
-def _parts_of(result: AxisResult) -> list[Chart | Panel]:
-    """Return what the page shows of one result, in reading order."""
-    page = page_of(result.axis)
-    if page is not None:
-        return page.parts(result)
-    return _parts(components_of(result), result.looks)
 
 
 def _parts(components: Iterable[Component], looks: Looks) -> list[Chart | Panel]:
@@ -196,7 +186,7 @@ def _frontiers(here: Sequence[AxisResult]) -> list[Chart | Panel]:
 def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
     sections: list[AxisSection] = []
     for result in here:
-        parts = _parts_of(result)
+        parts = _parts(components_of(result), result.looks)
         key, again = file_part(result.label) or "axis", 1
         while any(key == other.key for other in sections):
             again += 1
@@ -262,12 +252,8 @@ def across(sections: Iterable[Section]) -> list[Chart | Panel]:
     for results in by_axis.values():
         if len(results) < 2:
             continue
-        page = page_of(results[0].axis)
         looks = {name: look for result in results for name, look in result.looks.items()}
-        if page is not None:
-            drawn += page.across(results)
-        else:
-            drawn += _parts(components_across(results), looks)
+        drawn += _parts(components_across(results), looks)
     return [replace(part, key=f"across-{i}") for i, part in enumerate(drawn)]
 
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import pandas as pd
 
 from heatproof.axes import AXES, Axis, Measure, axis_of
-from heatproof.drawing.prose import number, records
 from heatproof.errors import unknown
 from heatproof.report.terminal import Line, shortened
 from heatproof.results.arrays import CONTROL
 from heatproof.runs.run import Run
 from heatproof.runs.tables import read_scores_by_explainer
 from heatproof.runs.verify import missing
+from heatproof.text import number, records
 from heatproof.types import matches
 
 COUNTED = ("value", "scored", "flipped", "pairs")

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes import Axis, Measure, axis_of
-from heatproof.drawing.prose import number, records, with_interval
 from heatproof.errors import UserError, nearest, unknown
 from heatproof.report.terminal import Line, shortened
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place
 from heatproof.runs.tables import read_scores_by_explainer
+from heatproof.text import number, records, with_interval
 from heatproof.types import matches
 
 BLOCKS = "▁▂▃▄▅▆▇█"

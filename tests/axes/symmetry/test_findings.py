@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,11 @@ from heatproof.axes.symmetry.summaries import (
     curve_points,
     summarise,
 )
-from heatproof.drawing.prose import records
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
 from heatproof.results.reports import components_of, findings_of
 from heatproof.runs.results import axis_results
+from heatproof.text import records
 from support import synthetic
 from support.manifests import manifest_of
 

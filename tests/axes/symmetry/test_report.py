@@ -22,19 +22,18 @@ from heatproof.axes.symmetry.summaries import (
     layer_verdicts,
     summarise,
 )
-from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.methods import colour_of
-from heatproof.drawing.prose import number, with_interval
-from heatproof.drawing.sheet import Dot, Plot
 from heatproof.evaluation import GalleryItem
+from heatproof.report.canvas import Dot, Plot
 from heatproof.report.components import Component, Table
 from heatproof.report.draw import MOST_SAMPLES, plots_of
 from heatproof.report.findings import findings
 from heatproof.report.page import build_report
-from heatproof.report.page_parts import part_of
+from heatproof.report.page_parts import Chart, Panel, part_of
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import colour_of
 from heatproof.results.reports import components_of
 from heatproof.runs.results import axis_results
+from heatproof.text import number, with_interval
 from support.manifests import manifest_of
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures

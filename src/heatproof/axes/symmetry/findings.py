@@ -13,11 +13,11 @@ import pandas as pd
 from heatproof.axes.symmetry.evaluation import Symmetry
 from heatproof.axes.symmetry.guidelines import GUIDELINES, remedies
 from heatproof.axes.symmetry.summaries import CLOSE_TO_ONE, SymmetrySummary, summarise
-from heatproof.drawing.prose import each, number, plural, records, with_interval
 from heatproof.explainers import EXPLAINERS
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.estimates import interval
+from heatproof.text import each, number, plural, records, with_interval
 
 TOO_ROUGH = 0.05
 """The uncertainty of one sample's score from which more elements are worth their cost."""
@@ -174,7 +174,7 @@ def _model_not_invariant(summary: SymmetrySummary, low: pd.DataFrame) -> Finding
 
 def _not_above_chance(summary: SymmetrySummary) -> Iterator[Finding]:
     """Yield the methods whose score is not significantly above chance."""
-    at_chance = []
+    at_chance: list[str] = []
     for measure in summary.result.headlines:
         at_chance += summary.result.verdict(measure).as_random
     methods = summary.methods[summary.methods["explainer"].isin(at_chance)]

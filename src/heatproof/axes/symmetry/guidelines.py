@@ -16,7 +16,7 @@ from heatproof.axes.symmetry.summaries import (
     invariant_layers,
     layer_verdicts,
 )
-from heatproof.drawing.prose import listing, number, records
+from heatproof.text import listing, number, records
 
 LOSS_BASED = ("influence", "tracin")
 

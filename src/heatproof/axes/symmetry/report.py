@@ -23,8 +23,6 @@ from heatproof.axes.symmetry.summaries import (
     symmetrised_points,
 )
 from heatproof.axes.tiles import worst_pair_tiles
-from heatproof.drawing.pieces import file_part
-from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.report.components import (
     Component,
     CurveChart,
@@ -39,6 +37,7 @@ from heatproof.report.components import (
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.comparisons import paired_tests
 from heatproof.results.verdict import best_methods
+from heatproof.text import file_part, listing, number, records, with_interval
 
 __all__ = ["across", "components", "findings", "lead"]
 

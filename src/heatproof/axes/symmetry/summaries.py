@@ -13,7 +13,6 @@ import pandas as pd
 
 from heatproof.axes.symmetry.groups import build
 from heatproof.axes.symmetry.scores import layer_verdict
-from heatproof.drawing.prose import records
 from heatproof.errors import UserError
 from heatproof.explainers import EXPLAINERS
 from heatproof.report.components import Estimate
@@ -21,6 +20,7 @@ from heatproof.results.axis_result import AxisResult
 from heatproof.statistics.arrays import Array, mean_of_finite
 from heatproof.statistics.estimates import interval
 from heatproof.statistics.ranks import spearman
+from heatproof.text import records
 
 INVARIANT = 0.999
 """A model is invariant if the intervals of its invariance and of its agreement lie above this …"""
@@ -229,7 +229,7 @@ def _explainer_scores(result: AxisResult, samples: pd.DataFrame) -> pd.DataFrame
     )
 
 
-def _calibrated(result: AxisResult, overall: pd.Series) -> dict[str, Any]:
+def _calibrated(result: AxisResult, overall: Any) -> dict[str, Any]:
     """Return the calibrated score of an explainer with its verdict, from a row of `AxisResult.overall`."""
     if result.arrays.is_calibrated(overall["measure"]):
         score, low, high = overall["score"], overall["low"], overall["high"]

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heatproof.drawing.methods import Look
-from heatproof.drawing.prose import digits_of, number
-from heatproof.drawing.sheet import Anchor, Box, Dot, Plot, Sheet, Stroke, Words, width_of
+from heatproof.report.canvas import Anchor, Box, Dot, Plot, Sheet, Stroke, Words, width_of
+from heatproof.results.names import Look
+from heatproof.text import digits_of, number
 
 WIDE, ROW, EDGE = 236.0, 20.0, 8.0
 NAMES = 108.0

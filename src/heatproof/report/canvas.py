@@ -18,8 +18,8 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from heatproof.drawing.methods import COLOURS, css
 from heatproof.errors import UserError
+from heatproof.report.styles import COLOURS, css
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from heatproof.drawing.plots import WIDE, Mark, Scale, tick_text, x_axis
-from heatproof.drawing.sheet import Dot, Plot, Sheet, Stroke, Words, width_of
+from heatproof.report.canvas import Dot, Plot, Sheet, Stroke, Words, width_of
+from heatproof.report.plots import WIDE, Mark, Scale, tick_text, x_axis
 
 
 def points(
