@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import heatproof
 from heatproof import Batch, Model
 from heatproof.axes import judge
-from heatproof.maps.overlay import laid
+from heatproof.maps.overlay import overlaid
 from heatproof.report.canvas import flowed
 from heatproof.report.images import Album, is_signed, photo
 from heatproof.report.page_parts import Chart
@@ -122,7 +122,7 @@ def row_of_maps(model: Model, batch: Batch, specs: list[Any]) -> str:
         tiles.append(
             (
                 TITLES[explainer.name] + extra.replace("_", " "),
-                photo(laid(picture, maps, is_signed(maps)), SIDE),
+                photo(overlaid(picture, maps, is_signed(maps)), SIDE),
             )
         )
     width = len(tiles) * (SIDE + GAP)

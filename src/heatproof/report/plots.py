@@ -373,23 +373,6 @@ def _line(sheet: Sheet, line: Curve, across: Scale, up: Scale) -> None:
             sheet.add(Dot(across(m.x), up(m.value), 3.2, line.colour, m.kind))  # type: ignore[arg-type]
 
 
-def by_method(
-    lines: Sequence[tuple[Look, Sequence[Curve]]],
-    ends: tuple[float, float],
-    x: str,
-    y: str = "",
-    **more: bool | Sequence[float] | tuple[float, float],
-) -> list[Plot]:
-    """A plot for each method with its curves, those of the others faint behind it, on common scales."""
-    at = [m.x for _, own in lines for line in own for m in line.marks]
-    made = []
-    for look, own in lines:
-        others = [c for other, theirs in lines[:12] if other is not look for c in theirs[:1]]
-        faint = [Curve("", c.marks, faint=True) for c in others if c.colour != "control"]
-        made.append(curves(look.name, [*faint, *own], ends, x, y, at=at, **more))  # type: ignore[arg-type]
-    return made
-
-
 MOST_NAME = 150.0
 """How wide the names of rows of a table are at most."""
 LINE, SMALL_LINE = 13.0, 18.0

@@ -23,7 +23,7 @@ def node_layout(edges: NDArray[np.float32], steps: int = 60) -> NDArray[np.float
 
     # The leaves of one node would fall together, so each starts a little off, on a circle.
     angles = 2 * np.pi * np.arange(n) / max(n, 1)
-    positions += 0.1 * np.stack([np.cos(angles), np.sin(angles)], 1)
+    positions = positions + 0.1 * np.stack([np.cos(angles), np.sin(angles)], 1)
     for _ in range(steps):
         lengths = np.linalg.norm(positions[:, None] - positions, axis=2)
         weights = -np.divide(distances, lengths, out=np.zeros_like(distances), where=lengths > 0)
