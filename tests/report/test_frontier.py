@@ -22,7 +22,7 @@ from heatproof.report.frontier import (
 )
 from heatproof.report.images import Album
 from heatproof.report.page_parts import Chart, part_of
-from heatproof.report.scatter import _free_places
+from heatproof.report.scatter import free_positions
 from heatproof.report.sections import sections_of
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.names import colour_of, looks
@@ -170,8 +170,8 @@ def test_names_do_not_lie_on_each_other() -> None:
 
 def test_a_name_keeps_clear_of_a_bar_under_its_letters() -> None:
     free, beside = ([[(100.0, y), (160.0, y)]] for y in (60.0, 95.0))
-    assert _free_places(["saliency"], [(100.0, 100.0)], free, 400) == [(106, 92)]
-    ((x, y),) = _free_places(["saliency"], [(100.0, 100.0)], beside, 400)
+    assert free_positions(["saliency"], [(100.0, 100.0)], free, 400) == [(106, 92)]
+    ((x, y),) = free_positions(["saliency"], [(100.0, 100.0)], beside, 400)
     clear = y + 2 <= 93 or y - 10 >= 97 or x + width_of("saliency", 11) <= 100
     assert clear, "with what hangs below the line"
 

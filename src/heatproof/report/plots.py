@@ -6,6 +6,7 @@ Each gives a `Plot` from marks with their numbers; layout is by rule, so that a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,17 +14,30 @@ from heatproof.report.canvas import Anchor, Box, Dot, Plot, Sheet, Stroke, Words
 from heatproof.results.names import Look
 from heatproof.text import digits_of, number
 
-WIDE, ROW, EDGE = 236.0, 20.0, 8.0
+WIDE = 236.0
+"""How wide a plot is unless it says otherwise."""
+ROW, TALL_ROW = 20.0, 28.0
+"""How high a row of dots is, with a name of one line and of two."""
+EDGE = 8.0
+"""What is left free around a plot."""
 NAMES = 108.0
 """How wide the names of rows are at most; longer ones take a second line."""
+LEFT = 34.0
+"""The room for the numbers of a vertical axis."""
 BAND = 0.28
+"""The opacity of the band of an interval."""
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 3), (1.5, 2.5), (7, 3, 1.5, 3))
 """Of several curves of one method, in their order."""
+DOTTED = (1.5, 3.0)
+MOST_LEVELS = 12
+"""So many levels of a curve all have a tick."""
+ROOM = 0.04
+"""How much of a scale is left free at either end."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A number with its interval, what it is of, and how it is drawn; `x` is its place on the other axis.
+    """A number with its interval, what it is of, and how it is drawn; `x` is its position on the other axis.
 
     `said` is what a reader is told beside the number, `cloud` the scores of single samples, `chance` what an
     uninformative map scores, where that is drawn in the row. `bold` is the number in a cell.
@@ -47,9 +61,17 @@ class Mark:
     @property
     def data(self) -> dict[str, str | float]:
         """What the mark carries on the page."""
-        told: dict[str, str | float] = {"name": self.name, "method": self.method or self.name}
-        told |= {"x": self.x, "x_low": self.x_low, "x_high": self.x_high}
-        return told | {"value": self.value, "low": self.low, "high": self.high, "said": self.said}
+        return {
+            "name": self.name,
+            "method": self.method or self.name,
+            "x": self.x,
+            "x_low": self.x_low,
+            "x_high": self.x_high,
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "said": self.said,
+        }
 
 
 def mark(
@@ -61,7 +83,7 @@ def mark(
     said: str = "",
     above_chance: bool | None = None,
 ) -> Mark:
-    """The mark of a method in its colour, open for a second setting.
+    """Return the mark of a method in its colour, open for a second setting.
 
     It is hollow where nothing shows that it differs from chance: without an interval, or where the interval reaches
     chance. A test of `above_chance` decides where one was made.
@@ -76,6 +98,9 @@ def mark(
     return Mark(look.name, value, low, high, look.colour, kind, said, method=look.name)
 
 
+# ---- scales ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Scale:
     """Numbers to pixels."""
@@ -87,11 +112,17 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
-        return self.start + (at - low) / (high - low) * (self.end - self.start)
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log10(low), math.log10(high), math.log10(value)
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+    def inside(self, value: float) -> float:
+        """Return the nearest number between the ends."""
+        return min(max(value, self.low), self.high)
 
     def ticks(self, most: int = 4) -> list[float]:
-        """Round numbers between the ends, about `most` of them.
+        """Return round numbers between the ends, about `most` of them.
 
         >>> Scale(0, 1, 0, 100).ticks(3), Scale(-0.2, 0.34, 0, 100).ticks()
         ([0.0, 0.5, 1.0], [-0.2, 0.0, 0.2])
@@ -108,74 +139,121 @@ class Scale:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Ticks at powers of ten, with 2 and 5 between them where the span is short.
+    """Return ticks at powers of ten, with 2 and 5 between them where the span is short.
 
     >>> log_ticks(0.02, 0.9), log_ticks(0.001, 3.0)
     ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0])
     """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = (
-        float(f"{step}e{power}")
-        for power in powers
-        for step in ((1, 2, 5) if high < 100 * low else (1,))
-    )
-    return [t for t in every if 0.99 * low <= t <= 1.01 * high] or [low, high]
+    is_short = high < 100 * low
+    factors = (1, 2, 5) if is_short else (1,)
+    ticks = []
+    for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
+        ticks += [float(f"{factor}e{power}") for factor in factors]
+    between = [tick for tick in ticks if 0.99 * low <= tick <= 1.01 * high]
+    return between or [low, high]
 
 
-def span(values: Iterable[float], *with_: float) -> tuple[float, float]:
-    """The ends of a scale that holds these numbers and some others, with a little room.
+def span(values: Iterable[float], *others: float) -> tuple[float, float]:
+    """Return the ends of a scale that holds these numbers and some others, with a little room.
 
     >>> span([0.2, float("nan")], 0.0, 1.0)
     (-0.04, 1.04)
     """
-    known = [v for v in (*values, *with_) if math.isfinite(v)] or [0.0, 1.0]
-    low, high = min(known), max(known)
-    return low - 0.04 * ((high - low) or 1), high + 0.04 * ((high - low) or 1)
+    numbers = [value for value in (*values, *others) if math.isfinite(value)] or [0.0, 1.0]
+    low, high = min(numbers), max(numbers)
+    room = ROOM * ((high - low) or 1)
+    return low - room, high + room
 
 
-def of_marks(marks: Iterable[Mark], *with_: float) -> tuple[float, float]:
-    """`span` of the numbers of marks, their intervals and their samples."""
-    return span((v for m in marks for v in (m.value, m.low, m.high, *m.cloud)), *with_)
+def of_marks(marks: Iterable[Mark], *others: float) -> tuple[float, float]:
+    """Return the `span` of the numbers of marks, their intervals and their samples."""
+    numbers: list[float] = []
+    for m in marks:
+        numbers += [m.value, m.low, m.high, *m.cloud]
+    return span(numbers, *others)
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
 
 
 def wrapped(text: str, most: float, lines: int = 2) -> list[str]:
-    """A name in at most so many lines of so many pixels, broken at spaces, underscores and brackets, then cut.
+    """Return a name in at most so many lines of so many pixels, broken at spaces, underscores and brackets, then cut.
 
     >>> wrapped("integrated_gradients(steps=16)", 140), wrapped("Saliency", 100)
     (['integrated_gradients', '(steps=16)'], ['Saliency'])
     """
-    pieces = (
-        text.replace("(", "\0(")
-        .replace("_", "_\0")
-        .replace(", ", ", \0")
-        .replace(" ", " \0")
-        .split("\0")
-    )
-    found = [""]
+    pieces = re.split(r"(?<=_)|(?<= )|(?=\()", text)
+    rows = [""]
     for piece in pieces:
-        if found[-1] and width_of(found[-1] + piece.rstrip()) > most:
-            found.append("")
-        found[-1] += piece
-    rows = [row.strip() for row in found if row.strip()]
-    if len(rows) > lines:
-        rows = [*rows[: lines - 1], "".join(found[lines - 1 :]).strip()]
-    room = max(4, int(most / width_of("n")) + 1)
-    return [
-        row if len(row) <= room else f"{row[: room // 2]}…{row[-(room - room // 2 - 1) :]}"
-        for row in rows
-    ]
+        if rows[-1] and width_of(rows[-1] + piece.rstrip()) > most:
+            rows.append("")
+        rows[-1] += piece
+    shown = [row.strip() for row in rows if row.strip()]
+    if len(shown) > lines:
+        last_line = "".join(rows[lines - 1 :]).strip()
+        shown = [*shown[: lines - 1], last_line]
+    most_letters = max(4, int(most / width_of("n")) + 1)
+    return [_cut(row, most_letters) for row in shown]
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text of at most so many letters, cut in the middle."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    tail = most - head - 1
+    return f"{text[:head]}…{text[-tail:]}"
 
 
 def _names(sheet: Sheet, x: float, y: float, text: str, most: float, colour: str = "soft") -> None:
-    """A name of one or two lines to the left of x, about the height y."""
+    """Draw a name of one or two lines to the left of x, about the height y."""
     rows = wrapped(text, most)
     for i, row in enumerate(rows):
-        sheet.add(Words(x, y + 4 + 12 * (i - (len(rows) - 1) / 2), row, colour, "end"))
+        baseline = y + 4 + 12 * (i - (len(rows) - 1) / 2)
+        sheet.add(Words(x, baseline, row, colour, "end"))
 
 
 def tick_text(value: float, percent: bool) -> str:
-    """A number beside an axis."""
+    """Return a number beside an axis."""
     return f"{100 * value:g} %" if percent else f"{value:g}".replace("-", "−")
+
+
+# ---- axes ------------------------------------------------------------------------------------------------------------
+
+
+def x_axis(
+    sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, percent: bool, most: int = 3
+) -> None:
+    """Draw lines and numbers of a horizontal axis, with its name below."""
+    for tick in scale.ticks(most):
+        x = scale(tick)
+        is_zero = tick == 0 and not scale.log
+        colour, thickness = ("strong", 1.4) if is_zero else ("grid", 1)
+        sheet.add(Stroke([(x, top), (x, bottom)], colour, thickness))
+        sheet.add(Words(x, bottom + 14, tick_text(tick, percent), "third", "middle"))
+    if axis:
+        half_width = width_of(axis) / 2
+        middle = max((scale.start + scale.end) / 2, half_width)
+        middle = min(middle, sheet.width - half_width)
+        sheet.add(Words(middle, bottom + 29, axis, "third", "middle"))
+
+
+def y_axis(sheet: Sheet, scale: Scale, right: float, percent: bool) -> None:
+    """Draw lines and numbers of a vertical axis at the left edge."""
+    for tick in scale.ticks(3):
+        y = scale(tick)
+        sheet.add(Stroke([(LEFT, y), (right, y)], "strong" if tick == 0 else "grid"))
+        sheet.add(Words(LEFT - 6, y + 4, tick_text(tick, percent), "third", "end"))
+
+
+def draw_diagonal(sheet: Sheet, across: Scale, up: Scale) -> None:
+    """Draw the line y = x between two axes."""
+    low, high = max(across.low, up.low), min(across.high, up.high)
+    points = [(across(value), up(value)) for value in (low, high)]
+    sheet.add(Stroke(points, "third", 1, DOTTED))
+
+
+# ---- dots ------------------------------------------------------------------------------------------------------------
 
 
 def dots(
@@ -189,92 +267,69 @@ def dots(
     log: bool = False,
     width: float = WIDE,
 ) -> Plot:
-    """A row for each mark: its name, a band for its interval and a dot; `guides` are dotted lines through all rows."""
-    names = min(
-        NAMES, max((width_of(line) for m in marks for line in wrapped(m.name, NAMES)), default=0.0)
-    )
-    tall = 28.0 if any(len(wrapped(m.name, NAMES)) > 1 for m in marks) else ROW
+    """Return a row for each mark: its name, a band for its interval and a dot; `guides` are dotted lines through all rows."""
+    lines = [wrapped(m.name, NAMES) for m in marks]
+    widths = [width_of(line) for of_mark in lines for line in of_mark]
+    names = min(NAMES, max(widths, default=0.0))
+    tall = TALL_ROW if any(len(of_mark) > 1 for of_mark in lines) else ROW
     bottom = EDGE + tall * len(marks)
-    sheet = Sheet(width, bottom + 18 + 15 * bool(axis))
-    scale = Scale(*ends, names + 12, width - (18 if percent else EDGE), log)
+    sheet = Sheet(width, bottom + (33 if axis else 18))
+    right = 18 if percent else EDGE
+    scale = Scale(*ends, names + 12, width - right, log)
     x_axis(sheet, scale, EDGE - 4, bottom, axis, percent)
     for name, value in guides:
         if ends[0] <= value <= ends[1]:
+            x = scale(value)
             with sheet.mark(name=name, value=value):
-                sheet.add(
-                    Stroke([(scale(value), EDGE - 4), (scale(value), bottom)], "third", 1.4, (2, 2))
-                )
+                sheet.add(Stroke([(x, EDGE - 4), (x, bottom)], "third", 1.4, (2, 2)))
     for i, m in enumerate(marks):
-        y = EDGE + tall * (i + 0.5)
-        # the row of a method is one group, so that the page can move it
-        with sheet.mark(**m.data, y=y):
-            sheet.add(Box(0, y - tall / 2, width, tall, "card", 0))
-            _names(sheet, names, y, m.name, NAMES, "third" if m.colour == "control" else "soft")
-            for value in m.cloud:
-                sheet.add(Dot(scale(value), y, 2, m.colour, opacity=0.22))
-            if ends[0] <= m.chance <= ends[1]:
-                x = scale(m.chance)
-                sheet.add(Stroke([(x, y - tall / 2 + 2), (x, y + tall / 2 - 2)], "third", 1.4))
-            _banded(sheet, m, scale, y, 5)
-            if not math.isfinite(m.value):
-                sheet.add(Words(scale(max(ends[0], 0)) + 6, y + 4, "no score", "third"))
+        _dot_row(sheet, m, scale, EDGE + tall * (i + 0.5), tall, names)
     return Plot(title, sheet, note)
 
 
+def _dot_row(sheet: Sheet, m: Mark, scale: Scale, y: float, tall: float, names: float) -> None:
+    # The row of a method is one group, so that the page can move it.
+    with sheet.mark(**m.data, y=y):
+        sheet.add(Box(0, y - tall / 2, sheet.width, tall, "card", 0))
+        _names(sheet, names, y, m.name, NAMES, "third" if m.colour == "control" else "soft")
+        for value in m.cloud:
+            sheet.add(Dot(scale(value), y, 2, m.colour, opacity=0.22))
+        if scale.low <= m.chance <= scale.high:
+            x = scale(m.chance)
+            sheet.add(Stroke([(x, y - tall / 2 + 2), (x, y + tall / 2 - 2)], "third", 1.4))
+        _banded(sheet, m, scale, y, 5)
+        if not math.isfinite(m.value):
+            sheet.add(Words(scale(max(scale.low, 0)) + 6, y + 4, "no score", "third"))
+
+
 def _banded(sheet: Sheet, m: Mark, scale: Scale, y: float, half: float) -> None:
-    """A band for the interval, as high as twice `half`, and a dot."""
+    """Draw a band for the interval, as high as twice `half`, and a dot."""
     if m.low < m.high:
         left, right = scale(max(m.low, scale.low)), scale(min(m.high, scale.high))
         sheet.add(Box(left, y - half, max(right - left, 1), 2 * half, m.colour, BAND))
     if math.isfinite(m.value):
-        sheet.add(Dot(scale(m.value), y, 4.2, m.colour, m.kind))  # type: ignore[arg-type]
+        sheet.add(Dot(scale(m.value), y, 4.2, m.colour, m.kind))
 
 
 def spot(
     m: Mark, ends: tuple[float, float], height: float, width: float = 112, bold: bool = True
 ) -> Sheet:
-    """One row of `dots` alone, with its number beside it, for a cell of a table whose rows share a scale."""
+    """Return one row of `dots` alone, with its number beside it, for a cell of a table whose rows share a scale."""
     sheet, y = Sheet(width, height), height / 2
     scale = Scale(*ends, 6, width - 40)
     for tick in scale.ticks(2):
-        sheet.add(
-            Stroke(
-                [(scale(tick), 0), (scale(tick), height)], "strong" if tick == 0 else "grid", 1.2
-            )
-        )
+        x = scale(tick)
+        sheet.add(Stroke([(x, 0), (x, height)], "strong" if tick == 0 else "grid", 1.2))
+    is_control = m.colour == "control"
+    ink = "third" if is_control else "ink"
     with sheet.mark(**m.data):
         sheet.add(Box(0, 0, width, height, "card", 0))
         _banded(sheet, m, scale, y, 7)
-        control = m.colour == "control"
-        sheet.add(
-            Words(
-                width,
-                y + 5,
-                number(m.value),
-                "third" if control else "ink",
-                "end",
-                14,
-                bold and not control,
-            )
-        )
+        sheet.add(Words(width, y + 5, number(m.value), ink, "end", 14, bold and not is_control))
     return sheet
 
 
-def x_axis(
-    sheet: Sheet, scale: Scale, top: float, bottom: float, axis: str, percent: bool, most: int = 3
-) -> None:
-    """Lines and numbers of a horizontal axis, with its name below."""
-    for tick in scale.ticks(most):
-        x, zero = scale(tick), tick == 0 and not scale.log
-        sheet.add(Stroke([(x, top), (x, bottom)], "strong" if zero else "grid", 1.4 if zero else 1))
-        sheet.add(Words(x, bottom + 14, tick_text(tick, percent), "third", "middle"))
-    if axis:
-        middle = max((scale.start + scale.end) / 2, width_of(axis) / 2)
-        sheet.add(
-            Words(
-                min(middle, sheet.width - width_of(axis) / 2), bottom + 29, axis, "third", "middle"
-            )
-        )
+# ---- curves ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -302,75 +357,93 @@ def curves(
     guides: Sequence[tuple[str, float]] = (),
     width: float = WIDE,
 ) -> Plot:
-    """Lines with thin bars for their intervals, named at their ends; ticks stand at the levels `at` that were run.
+    """Return lines with thin bars for their intervals, named at their ends; ticks stand at the levels `at` that were run.
 
     `guides` are dotted lines at some heights.
     """
-    every = [m for line in lines for m in line.marks]
-    levels = sorted({m.x for m in every}) if at is None else sorted(set(at))
+    if at is None:
+        at = [m.x for line in lines for m in line.marks]
+    levels = sorted(set(at))
     named = [line for line in lines if line.name and not line.faint and line.marks]
-    right = max((width_of(line.name, 11) for line in named), default=0.0) + (8 if named else 0)
-    head = 14.0 * bool(y)
+    longest = max((width_of(line.name, 11) for line in named), default=0.0)
+    right = longest + 8 if named else 0.0
+    head = 14.0 if y else 0.0
     tall = 150.0 + head
     sheet = Sheet(width, tall + 34)
-    low, high = (min(levels), max(levels)) if levels else (0.0, 1.0)
-    edge = 0 if log else 0.03 * ((high - low) or 1)
-    last = high + edge if high > low else low * 2 if log else low + 1
-    across = Scale(low - edge, last, 34, width - 8 - right, log)
+    across = Scale(*_ends_of_levels(levels, log), LEFT, width - 8 - right, log)
     up = Scale(*ends, tall - 4, 8 + head)
     if y:
         sheet.add(Words(0, 11, y, "third"))
-    for tick in up.ticks(3):
-        sheet.add(
-            Stroke([(34, up(tick)), (across.end, up(tick))], "strong" if tick == 0 else "grid")
-        )
-        sheet.add(Words(28, up(tick) + 4, tick_text(tick, percent), "third", "end"))
-    last = -math.inf
-    for level in levels if len(levels) <= 12 else across.ticks():
-        text = f"{level:g}"
-        if across(level) - width_of(text) / 2 > last + 3:
-            sheet.add(Words(across(level), tall + 12, text, "third", "middle"))
-            last = across(level) + width_of(text) / 2
-    sheet.add(Words((34 + across.end) / 2, tall + 28, x, "third", "middle"))
+    y_axis(sheet, up, across.end, percent)
+    _level_ticks(sheet, across, levels, tall + 12)
+    sheet.add(Words((LEFT + across.end) / 2, tall + 28, x, "third", "middle"))
     if diagonal:
-        a, b = max(across.low, ends[0]), min(across.high, ends[1])
-        sheet.add(Stroke([(across(a), up(a)), (across(b), up(b))], "third", 1, (1.5, 3)))
+        draw_diagonal(sheet, across, up)
     for name, value in guides:
         if ends[0] <= value <= ends[1]:
+            height = up(value)
             with sheet.mark(name=name, value=value):
-                height = up(value)
-                sheet.add(Stroke([(34, height), (across.end, height)], "third", 1.4, (2, 2)))
+                sheet.add(Stroke([(LEFT, height), (across.end, height)], "third", 1.4, (2, 2)))
     for line in lines:
-        _line(sheet, line, across, up)
-    taken: list[float] = []
-    for line in sorted(named, key=lambda one: up(one.marks[-1].value)):
-        place = max([up(line.marks[-1].value) + 4, *(y_ + 11 for y_ in taken)])
-        taken.append(place)
-        sheet.add(Words(across(line.marks[-1].x) + 8, place, line.name, line.colour, size=11))
+        _draw_curve(sheet, line, across, up)
+    _curve_names(sheet, named, across, up)
     return Plot(title, sheet, note)
 
 
-def _line(sheet: Sheet, line: Curve, across: Scale, up: Scale) -> None:
-    known = sorted((m for m in line.marks if math.isfinite(m.value)), key=lambda m: m.x)
-    if len(known) > 1:
-        width, opacity = (1.0, 0.55) if line.faint else (1.8, 1.0)
-        where = [(across(m.x), up(m.value)) for m in known]
-        sheet.add(Stroke(where, "strong" if line.faint else line.colour, width, line.dash, opacity))
-    for m in [] if line.faint else known:
+def _ends_of_levels(levels: Sequence[float], log: bool) -> tuple[float, float]:
+    """Return the ends of the horizontal axis of curves."""
+    low, high = (levels[0], levels[-1]) if levels else (0.0, 1.0)
+    if high == low:
+        # A single level stands at the left.
+        return (low, low * 2) if log else (low - 0.03, low + 1)
+    room = 0 if log else 0.03 * (high - low)
+    return low - room, high + room
+
+
+def _level_ticks(sheet: Sheet, across: Scale, levels: Sequence[float], baseline: float) -> None:
+    """Write the levels below their marks, but those that would overlap."""
+    end_of_last = -math.inf
+    for level in levels if len(levels) <= MOST_LEVELS else across.ticks():
+        text = f"{level:g}"
+        half_width = width_of(text) / 2
+        if across(level) - half_width > end_of_last + 3:
+            sheet.add(Words(across(level), baseline, text, "third", "middle"))
+            end_of_last = across(level) + half_width
+
+
+def _draw_curve(sheet: Sheet, line: Curve, across: Scale, up: Scale) -> None:
+    scored = [m for m in line.marks if math.isfinite(m.value)]
+    in_order = sorted(scored, key=lambda m: m.x)
+    points = [(across(m.x), up(m.value)) for m in in_order]
+    if len(points) > 1 and line.faint:
+        sheet.add(Stroke(points, "strong", 1.0, line.dash, 0.55))
+    elif len(points) > 1:
+        sheet.add(Stroke(points, line.colour, 1.8, line.dash, 1.0))
+    if line.faint:
+        return
+    for m in in_order:
+        x, y = across(m.x), up(m.value)
         with sheet.mark(**m.data):
             if m.low < m.high:
-                ends = [
-                    (across(m.x), up(max(m.low, up.low))),
-                    (across(m.x), up(min(m.high, up.high))),
-                ]
+                ends = [(x, up(max(m.low, up.low))), (x, up(min(m.high, up.high)))]
                 sheet.add(Stroke(ends, line.colour, 1.2, (), 0.75))
             if m.x_low < m.x_high:
-                sides = [
-                    (across(min(max(v, across.low), across.high)), up(m.value))
-                    for v in (m.x_low, m.x_high)
-                ]
+                sides = [(across(across.inside(value)), y) for value in (m.x_low, m.x_high)]
                 sheet.add(Stroke(sides, line.colour, 1.2, (), 0.75))
-            sheet.add(Dot(across(m.x), up(m.value), 3.2, line.colour, m.kind))  # type: ignore[arg-type]
+            sheet.add(Dot(x, y, 3.2, line.colour, m.kind))
+
+
+def _curve_names(sheet: Sheet, named: Sequence[Curve], across: Scale, up: Scale) -> None:
+    """Write the name of each curve at its end, and under the one above it if they would overlap."""
+    lowest = -math.inf
+    for line in sorted(named, key=lambda line: up(line.marks[-1].value)):
+        last = line.marks[-1]
+        baseline = max(up(last.value) + 4, lowest + 11)
+        lowest = baseline
+        sheet.add(Words(across(last.x) + 8, baseline, line.name, line.colour, size=11))
+
+
+# ---- cells -----------------------------------------------------------------------------------------------------------
 
 
 MOST_NAME = 150.0
@@ -388,7 +461,7 @@ def cells(
     spans: Sequence[tuple[str, int]] = (),
     percent: bool = False,
 ) -> Plot:
-    """A table of numbers, the stronger the further they are from 0, which is white; empty where there is none.
+    """Return a table of numbers, the stronger the further they are from 0, which is white; empty where there is none.
 
     `row_heads` are headings that stand before the rows of these numbers, `spans` a first line of headings over so many
     columns each.
@@ -451,7 +524,7 @@ def cells(
 
 
 def _cell_text(m: Mark, percent: bool) -> str:
-    """The number of a cell, with as many decimals as its interval allows, at most two."""
+    """Return the number of a cell, with as many decimals as its interval allows, at most two."""
     if percent:
         return number(100 * m.value, 0)
     return number(m.value, min(2, digits_of(m.value, m.low, m.high)))

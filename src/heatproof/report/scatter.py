@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 
 from heatproof.report.canvas import Dot, Plot, Sheet, Stroke, Words, width_of
-from heatproof.report.plots import WIDE, Mark, Scale, tick_text, x_axis
+from heatproof.report.plots import LEFT, WIDE, Mark, Scale, draw_diagonal, x_axis, y_axis
+
+NAME_SIZE = 11
+"""The size of the letters of a name."""
+OUTSIDE = 60
+"""What a pixel of a name outside the plot costs, in pixels that it covers."""
+
+Point = tuple[float, float]
+Rectangle = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
 
 
 def points(
@@ -25,82 +34,93 @@ def points(
     width: float = WIDE,
     height: float = 170.0,
 ) -> Plot:
-    """Points with bars both ways, named beside them; `steps` is a dashed line; `small` points are single samples."""
+    """Return points with bars both ways, named beside them; `steps` is a dashed line; `small` points are single samples."""
     sheet = Sheet(width, height + 48)
-    across, up = Scale(*x_ends, 34, width - 10, log), Scale(*ends, height + 14 - 4, 20)
+    across = Scale(*x_ends, LEFT, width - 10, log)
+    up = Scale(*ends, height + 10, 20)
     sheet.add(Words(0, 11, y, "third"))
-    for tick in up.ticks(3):
-        sheet.add(
-            Stroke([(34, up(tick)), (across.end, up(tick))], "strong" if tick == 0 else "grid")
-        )
-        sheet.add(Words(28, up(tick) + 4, tick_text(tick, False), "third", "end"))
-    x_axis(sheet, across, 20, height + 14, x, False)
+    y_axis(sheet, up, across.end, percent=False)
+    x_axis(sheet, across, 20, height + 14, x, percent=False)
     if diagonal:
-        a, b = max(x_ends[0], ends[0]), min(x_ends[1], ends[1])
-        sheet.add(Stroke([(across(a), up(a)), (across(b), up(b))], "third", 1, (1.5, 3)))
+        draw_diagonal(sheet, across, up)
     if len(steps) > 1:
-        sheet.add(Stroke([(across(a), up(b)) for a, b in steps], "third", 1.4, (5, 3)))
+        corners = [(across(a), up(b)) for a, b in steps]
+        sheet.add(Stroke(corners, "third", 1.4, (5, 3)))
     drawn = [m for m in marks if math.isfinite(m.x) and math.isfinite(m.value)]
     for m in drawn:
-        with sheet.mark(**m.data):
-            for low, high, way in ((m.x_low, m.x_high, 0), (m.low, m.high, 1)):
-                if low < high:
-                    bar = [
-                        (across(m.x), up(v)) if way else (across(v), up(m.value))
-                        for v in (low, high)
-                    ]
-                    sheet.add(Stroke(bar, m.colour, 1.4, (), 0.6))
-            sheet.add(
-                Dot(
-                    across(m.x),
-                    up(m.value),
-                    2.4 if small else 4.4,
-                    m.colour,
-                    m.kind,  # type: ignore[arg-type]
-                    0.5 if small else 1,
-                )
-            )
+        _draw_point(sheet, m, across, up, small)
     if named:
-        places = [(across(m.x), up(m.value)) for m in drawn]
-        bars = [
-            [(across(v), up(m.value)) for v in (m.x_low, m.x_high) if math.isfinite(v)]
-            for m in drawn
-        ]
-        for m, place in zip(
-            drawn, _free_places([m.name for m in drawn], places, bars, width), strict=True
-        ):
-            sheet.add(Words(*place, m.name, m.colour, size=11))
+        positions = _free_positions(drawn, across, up, width)
+        for m, (left, baseline) in zip(drawn, positions, strict=True):
+            sheet.add(Words(left, baseline, m.name, m.colour, size=NAME_SIZE))
     return Plot(title, sheet, note)
 
 
-def _free_places(
+def _draw_point(sheet: Sheet, m: Mark, across: Scale, up: Scale, small: bool) -> None:
+    x, y = across(m.x), up(m.value)
+    with sheet.mark(**m.data):
+        if m.x_low < m.x_high:
+            bar = [(across(m.x_low), y), (across(m.x_high), y)]
+            sheet.add(Stroke(bar, m.colour, 1.4, (), 0.6))
+        if m.low < m.high:
+            bar = [(x, up(m.low)), (x, up(m.high))]
+            sheet.add(Stroke(bar, m.colour, 1.4, (), 0.6))
+        if small:
+            sheet.add(Dot(x, y, 2.4, m.colour, m.kind, 0.5))
+        else:
+            sheet.add(Dot(x, y, 4.4, m.colour, m.kind))
+
+
+def _free_positions(marks: Sequence[Mark], across: Scale, up: Scale, width: float) -> list[Point]:
+    """Return where the name of each point begins."""
+    spots = [(across(m.x), up(m.value)) for m in marks]
+    bars = []
+    for m in marks:
+        ends = [value for value in (m.x_low, m.x_high) if math.isfinite(value)]
+        bars.append([(across(value), up(m.value)) for value in ends])
+    return free_positions([m.name for m in marks], spots, bars, width)
+
+
+def free_positions(
     names: Sequence[str],
-    spots: Sequence[tuple[float, float]],
-    bars: Sequence[Sequence[tuple[float, float]]],
+    spots: Sequence[Point],
+    bars: Sequence[Sequence[Point]],
     width: float,
-) -> list[tuple[float, float]]:
-    """Where each name begins so that it covers as little as possible of points, bars and other names."""
-    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
-    taken += [(a[0], a[1] - 2, b[0], b[1] + 2) for a, b in (bar for bar in bars if len(bar) == 2)]
-    found = []
+) -> list[Point]:
+    """Return where each name begins so that it covers as little as possible of points, bars and other names."""
+    taken: list[Rectangle] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
+    for bar in bars:
+        if len(bar) == 2:
+            (left, y), (right, _) = bar
+            taken.append((left, y - 2, right, y + 2))
+
+    positions = []
     for name, (x, y) in zip(names, spots, strict=True):
-        wide = width_of(name, 11)
-        places = [
+        wide = width_of(name, NAME_SIZE)
+        candidates = [
             (x + dx, y + dy)
             for dy in (-8, 15, 4, -20, 27, -32, 39, -44, 51)
             for dx in (6, -wide - 6, -wide / 2)
         ]
+        costs = [_cost(_box_of_name(at, wide), taken, width) for at in candidates]
+        best = candidates[costs.index(min(costs))]
+        taken.append(_box_of_name(best, wide))
+        positions.append(best)
+    return positions
 
-        def cost(at: tuple[float, float], wide: float = wide) -> float:
-            box = (at[0], at[1] - 10, at[0] + wide, at[1] + 2)
-            over = sum(
-                max(min(box[2], o[2]) - max(box[0], o[0]), 0)
-                * max(min(box[3], o[3]) - max(box[1], o[1]), 0)
-                for o in taken
-            )
-            return over + 60 * (max(34 - box[0], 0) + max(box[2] - width, 0) + max(14 - box[1], 0))
 
-        best = min(places, key=cost)
-        taken.append((best[0], best[1] - 10, best[0] + wide, best[1] + 2))
-        found.append(best)
-    return found
+def _box_of_name(at: Point, wide: float) -> Rectangle:
+    left, baseline = at
+    return left, baseline - 10, left + wide, baseline + 2
+
+
+def _cost(box: Rectangle, taken: Sequence[Rectangle], width: float) -> float:
+    """Return the area of what a name would cover, with a penalty for what lies outside the plot."""
+    left, top, right, bottom = box
+    covered = 0.0
+    for other_left, other_top, other_right, other_bottom in taken:
+        overlap_x = max(min(right, other_right) - max(left, other_left), 0)
+        overlap_y = max(min(bottom, other_bottom) - max(top, other_top), 0)
+        covered += overlap_x * overlap_y
+    outside = max(LEFT - left, 0) + max(right - width, 0) + max(14 - top, 0)
+    return covered + OUTSIDE * outside
