@@ -20,8 +20,8 @@ from heatproof.report import comparison as room
 from heatproof.report.figures import File, figures_of_run, write_all, write_figures
 from heatproof.report.page import build_report
 from heatproof.report.proof_sheet import proof_sheets
+from heatproof.report.sample import sample_text
 from heatproof.report.show import overview
-from heatproof.report.story import story
 from heatproof.report.terminal import styled_summary
 from heatproof.results.reports import findings_of
 from heatproof.runs.gallery import read_gallery
@@ -137,7 +137,7 @@ def test_the_overview_lists_the_worst_samples_of_the_methods_asked_for() -> None
 
 
 def test_the_story_of_a_sample_has_its_prediction_and_every_method_asked_for() -> None:
-    lines = [line for line, _ in story(run(MOVED), "set/07.png", "*i*", 70)]
+    lines = [line for line, _ in sample_text(run(MOVED), "set/07.png", "*i*", 70)]
     facts = run(MOVED).samples().set_index("sample").loc["set/07.png"]
     text = "\n".join(lines)
     assert facts.predicted_name in text and f"{facts.probability:.2f}" in text

@@ -102,7 +102,7 @@ def _remedy(summary: SymmetrySummary, method: Any, symmetrised: str) -> Remedy:
     if method.within_noise:
         return Remedy("keep", "as close as interpolation allows", KEEP, symmetrised)
     if not summary.is_model_invariant:
-        return Remedy("weigh", "no", WEIGH, symmetrised)
+        return Remedy("weigh", "no", WEIGH)
     return Remedy("repair", "no", _repair(summary, method), symmetrised)
 
 
