@@ -18,8 +18,8 @@ from pathlib import Path
 NEEDED = {
     "heatproof/py.typed",
     "heatproof/__init__.pyi",
-    "heatproof/drawing/templates/charts.js",
-    "heatproof/drawing/templates/head.html",
+    "heatproof/report/templates/charts.js",
+    "heatproof/report/templates/head.html",
     "heatproof/report/templates/report.html",
     "heatproof/report/comparison/templates/comparison.html",
     "heatproof/data/photographs/credits.json",

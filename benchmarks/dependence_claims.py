@@ -24,10 +24,10 @@ import heatproof
 from heatproof import Model
 from heatproof.axes.agreement.clusters import matrix
 from heatproof.axes.dependence.overview import overview
-from heatproof.drawing.prose import with_interval
 from heatproof.runs.results import axis_results
 from heatproof.statistics.arrays import mean_of_finite
 from heatproof.statistics.estimates import interval
+from heatproof.text import with_interval
 
 NETWORKS = 3  # with which the tables of docs/dependence.md were made
 GRID = {"patches": {"size": 32}}

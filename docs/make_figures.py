@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 import heatproof
 from heatproof import Batch, Model
-from heatproof.axes import judge
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import TITLES
-from heatproof.drawing.pictures import Album, is_signed, laid, photo
-from heatproof.drawing.sheet import flowed
+from heatproof.maps.overlay import overlaid
+from heatproof.report.canvas import flowed
+from heatproof.report.images import Album, is_signed, photo
+from heatproof.report.page_parts import Chart
 from heatproof.report.sections import sections_of
+from heatproof.results.names import TITLES
 from heatproof.runs.study.registry import EXPLAINERS, build
 
 FIGURES = Path(__file__).parent / "figures"
@@ -82,12 +82,7 @@ def main() -> None:
 
 def charts(path: Path, out: Path) -> None:
     run = heatproof.read(path)
-    section = sections_of(
-        judge(run.in_study_order(), run.samples(), (), run.manifest),
-        run.samples(),
-        run.manifest,
-        Album(),
-    )[0]
+    section = sections_of(run.results(), run.samples(), run.manifest, Album())[0]
     picture = Image.open(io.BytesIO(run.proof_sheet().encoded("png", "Proof sheet", INCHES)))
     picture.convert("RGB").resize((WIDE, picture.height * WIDE // picture.width)).save(
         out.parent / "proof-sheet.jpg", quality=88
@@ -96,7 +91,7 @@ def charts(path: Path, out: Path) -> None:
     for axis in section.axes:
         for part in axis.parts:
             if isinstance(part, Chart):
-                target = out / f"{axis.judged.title.lower()}-{part.key}.svg"
+                target = out / f"{axis.result.title.lower()}-{part.key}.svg"
                 target.write_bytes(flowed(part.shown, INCHES)[0].encoded("svg", part.alt, INCHES))
                 print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
 
@@ -121,7 +116,7 @@ def row_of_maps(model: Model, batch: Batch, specs: list[Any]) -> str:
         tiles.append(
             (
                 TITLES[explainer.name] + extra.replace("_", " "),
-                photo(laid(picture, maps, is_signed(maps)), SIDE),
+                photo(overlaid(picture, maps, is_signed(maps)), SIDE),
             )
         )
     width = len(tiles) * (SIDE + GAP)

@@ -67,9 +67,6 @@ class Axis:
     fakeable: bool = True
     separable: str = ""
     report: str = ""
-    page: str = ""
-    findings: str = ""
-    figures: str = ""
     explainers: tuple[Any, ...] = ()
     marks: str = ""
     shown_on: str = ""

@@ -14,9 +14,9 @@ import pandas as pd
 from reading import HEADLINES, TABLES, Tables, load
 
 from heatproof.axes import axis_of
-from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.results.score_estimates import calibrated_if_possible
 from heatproof.runs.run import Run, read
+from heatproof.text import listing, number, records, with_interval
 
 KEY = ["modality", "axis", "settings", "measure", "condition", "level", "explainer"]
 """What has to agree; `settings` are the parameters of the evaluation but the one whose entries are the conditions."""

@@ -18,7 +18,7 @@ import pandas as pd
 from reading import Tables
 from scipy.stats import norm
 
-from heatproof.drawing.prose import number, with_interval
+from heatproof.text import number, with_interval
 
 HOLDS, DOES_NOT, MIXED, UNDECIDED, NOT_RUN = (
     "holds",

@@ -15,10 +15,10 @@ from reading import CONTROLS, SIGNS, Tables, averaged, base
 from spread import Split
 
 from heatproof.axes import BY_NAME
-from heatproof.drawing.methods import TITLES, colour_of
-from heatproof.drawing.plots import Curve, Mark, Scale, curves, dots, of_marks, wrapped
-from heatproof.drawing.scatter import points
-from heatproof.drawing.sheet import Box, Dot, Sheet, Stroke, Words, width_of
+from heatproof.report.canvas import Box, Dot, Sheet, Stroke, Words, width_of
+from heatproof.report.plots import Curve, Mark, Scale, curves, dots, of_marks, wrapped
+from heatproof.report.scatter import points
+from heatproof.results.names import TITLES, colour_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PURPOSES = ("stability", "faithfulness", "certificate", "symmetry", "dependence", "localisation")

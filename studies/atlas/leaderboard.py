@@ -10,7 +10,7 @@ from figures import DATA, PURPOSES, titled
 from reading import CONTROLS, Tables
 
 from heatproof.axes import BY_NAME
-from heatproof.drawing.methods import TITLES
+from heatproof.results.names import TITLES
 
 HEAD = Path(__file__).with_name("leaderboard.md")
 

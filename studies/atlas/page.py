@@ -41,9 +41,9 @@ from reading import HEADLINES, TABLES, Tables, load
 from spread import Split
 from whole import whole
 
-from heatproof.drawing.methods import TITLES
-from heatproof.drawing.prose import number, with_interval
-from heatproof.drawing.sheet import Sheet
+from heatproof.report.canvas import Sheet
+from heatproof.results.names import TITLES
+from heatproof.text import number, with_interval
 
 PAPERS = {
     "FASS": "FASS",

@@ -15,14 +15,12 @@ from torch import nn
 import heatproof
 from heatproof import Batch, Model, UserError
 from heatproof.axes import AXES, axis_of
-from heatproof.axes.material import Material
-from heatproof.axes.tiles import tiles_of, worst_panel
+from heatproof.axes.tiles import tiles_of, worst_pair_tiles
 from heatproof.axis import axis_of_own_evaluation
-from heatproof.drawing.pieces import Skipped
 from heatproof.evaluation import GalleryItem, Measure, Scores, wrap_evaluation
 from heatproof.report.sections import leads
 from heatproof.results.axis_result import AxisResult
-from heatproof.results.reports import figures_of, findings_of
+from heatproof.results.reports import components_across, findings_of
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.results import axis_results
 from support.fixed import batch_of, row_model, with_weights
@@ -147,12 +145,8 @@ def test_an_evaluation_with_a_name_of_its_own_is_of_the_axis_that_it_names() -> 
     assert axis_of("mild", manifest).name == "stability"
 
 
-@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
-def test_figures_of_no_results_are_skipped(axis: Any) -> None:
-    for item in figures_of(axis):
-        pieces = list(item.make(Material([], manifest_of()), 3.25))
-        assert pieces
-        assert all(isinstance(piece, Skipped) and piece.reason for piece in pieces)
+def test_no_results_have_no_components_across_models() -> None:
+    assert components_across([]) == []
 
 
 def test_measures_are_found_by_their_names_and_noise_floors_are_declared() -> None:
@@ -236,15 +230,12 @@ def test_tiles_leave_out_what_the_measure_has_no_rows_of() -> None:
     assert [condition for condition, _ in tiles.columns] == [("clean", 0.0), *CONDITIONS]
 
 
-def test_the_worst_panel_has_the_lowest_score_of_each_method_and_no_control() -> None:
+def test_the_worst_pairs_have_the_lowest_score_of_each_method_and_no_control() -> None:
     rows = stability_rows()
     samples = rows.drop_duplicates("sample")[["dataset", "model", "sample"]].assign(error="")
-    (judged,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), manifest_of())
-    tiles = tiles_of(judged)
+    (result,) = axis_results(rows, samples, exhibits_of(("a", "b", "sobel")), manifest_of())
+    tiles = tiles_of(result)
     assert tiles is not None
-    panel = worst_panel(judged, tiles, "worst", "Worst", "Bad cases.")
-    assert panel is not None
-    html = str(panel.html)
     lowest = {}
     for name in ("a", "b"):
         finite = [
@@ -253,12 +244,13 @@ def test_the_worst_panel_has_the_lowest_score_of_each_method_and_no_control() ->
             if explainer == name and np.isfinite(score)
         ]
         lowest[name] = min(finite)
-    cards = html.split("<figure")[1:]
-    assert len(cards) == 2
-    for card, name in zip(cards, sorted(lowest, key=lambda name: lowest[name]), strict=True):
-        score, sample = lowest[name]
-        assert f"{score:.2f}" in card
-        assert sample in card
+    worst_first = sorted(lowest, key=lambda name: lowest[name])
+    pairs = worst_pair_tiles(result)
+    originals, changed = pairs[::2], pairs[1::2]
+    assert [tile.item.explainer for tile in originals] == worst_first
+    assert [(tile.score, tile.item.sample) for tile in changed] == [
+        (pytest.approx(lowest[name][0], abs=1e-6), lowest[name][1]) for name in worst_first
+    ]
 
 
 def test_without_pictures_or_the_measure_there_are_no_tiles() -> None:
@@ -269,7 +261,7 @@ def test_without_pictures_or_the_measure_there_are_no_tiles() -> None:
     assert tiles_of(bare) is None
     unpictured = replace(judged, axis=replace(judged.axis, describe_change=None))
     assert tiles_of(judged) is not None and tiles_of(unpictured) is None
-    assert worst_panel(bare, None, "", "", "") is None
+    assert worst_pair_tiles(bare) == []
 
 
 @pytest.mark.parametrize(("channels", "shown"), [(1, True), (2, False), (3, True)])

@@ -19,11 +19,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import COLOURS
 from heatproof.report import sections as report_sections
 from heatproof.report.page import build_report
-from heatproof.report.page_parts import part_of
+from heatproof.report.page_parts import Chart, part_of
+from heatproof.report.styles import COLOURS
 from heatproof.results.findings import Finding
 from heatproof.results.reports import components_of
 from heatproof.runs.results import axis_results

@@ -12,11 +12,10 @@ from torch import nn
 
 import heatproof
 from heatproof.axes import AXES, BY_NAME, Axis
-from heatproof.axes.material import Material
 from heatproof.report.figures import paper_components, write_figures
 from heatproof.report.page import build_report
-from heatproof.report.terminal import text_summary
-from heatproof.results.reports import figures_of
+from heatproof.report.terminal import component_text, text_summary
+from heatproof.results.reports import components_of
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.results import arrays_of_run, axis_results
 from heatproof.runs.run import Run
@@ -93,11 +92,12 @@ def draw(table: pd.DataFrame, run: Run, axis: Axis, folder: Path) -> None:
     assert (axis.title in text) == bool(len(table))
     results = axis_results(table, samples, gallery, run.manifest)
     of_papers = paper_components(results)
-    written = write_figures(
-        Material(results, run.manifest), figures_of(axis), of_papers, folder, ["png"], 5.0
-    )
+    written = write_figures(of_papers, run.manifest, folder, ["png"], 5.0)
     assert written.index.is_file()
-    assert len(written.files) + len(written.skipped) >= len(figures_of(axis))
+    assert {file.item for file in written.files} <= {figure.name for figure in of_papers}
+    for result in results:
+        for component in components_of(result):
+            assert "nan" not in component_text(component, result.looks)
 
 
 @pytest.mark.parametrize("name", EVALUATED)

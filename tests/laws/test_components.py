@@ -12,11 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.latex import render
-from heatproof.drawing.methods import looks
-from heatproof.drawing.sheet import flowed
 from heatproof.evaluation import GalleryItem
+from heatproof.report.canvas import flowed
 from heatproof.report.components import (
     Component,
     CurveChart,
@@ -29,10 +26,11 @@ from heatproof.report.components import (
     Tile,
 )
 from heatproof.report.draw import plots_of
-from heatproof.report.latex import tabular_of
+from heatproof.report.latex import render, tabular_of
 from heatproof.report.notebook import ShownComponent
-from heatproof.report.page_parts import part_of
+from heatproof.report.page_parts import Chart, Panel, part_of
 from heatproof.report.terminal import component_text
+from heatproof.results.names import looks
 
 METHODS = ("lime", "grad_cam", "random")
 LOOKS = looks(METHODS, {"random"}, {})

@@ -22,7 +22,7 @@ TIERS = (
     {"models"},
     {"batching"},
     {"subject"},
-    {"explainers", "drawing"},
+    {"explainers", "text"},
     {"results"},
     {"axes"},
     {"metrics"},
@@ -266,7 +266,7 @@ def test_the_root_holds_rooms_and_little_else():
 @pytest.mark.parametrize("axis", [axis for axis in AXES if axis.evaluation], ids=lambda a: a.name)
 def test_importing_an_evaluation_loads_nothing_that_reports(axis):
     """Followed all the way, in a new process: tables, drawings and reports are loaded by name when they are needed."""
-    reporting = ("pandas", "matplotlib", "jinja2", "heatproof.drawing", "heatproof.results")
+    reporting = ("pandas", "matplotlib", "jinja2", "heatproof.text", "heatproof.results")
     reporting += ("heatproof.report", "heatproof.runs")
     code = f"import sys, {axis.evaluation.__module__}; print(*sys.modules)"
     done = subprocess.run(

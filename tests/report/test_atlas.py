@@ -21,7 +21,7 @@ import torch
 from scipy import stats
 
 import heatproof
-from heatproof.drawing.sheet import Box, Words
+from heatproof.report.canvas import Box, Words
 from support import small
 from support.paths import ROOT
 

@@ -14,22 +14,11 @@ import pandas as pd
 import pytest
 from PIL import Image, ImageColor
 
-from heatproof.drawing import forms, latex, methods, pictures, plots, prose, tables
-from heatproof.drawing.plots import (
-    Curve,
-    Mark,
-    Scale,
-    by_method,
-    cells,
-    curves,
-    dots,
-    log_ticks,
-    mark,
-    spot,
-    wrapped,
-)
-from heatproof.drawing.scatter import points
-from heatproof.drawing.sheet import (
+from heatproof import text
+from heatproof.evaluation import GalleryItem
+from heatproof.maps.overlay import overlaid
+from heatproof.report import html, images, latex, map_drawings, plots
+from heatproof.report.canvas import (
     GAP,
     PIXELS,
     TALLEST,
@@ -42,7 +31,25 @@ from heatproof.drawing.sheet import (
     Words,
     flowed,
 )
-from heatproof.evaluation import GalleryItem
+from heatproof.report.components import CurveChart
+from heatproof.report.draw import plots_of
+from heatproof.report.plots import (
+    Curve,
+    Mark,
+    Scale,
+    cells,
+    curves,
+    dots,
+    log_ticks,
+    mark,
+    spot,
+    wrapped,
+)
+from heatproof.report.scatter import points
+from heatproof.report.styles import COLOURS
+from heatproof.report.table_rows import Row
+from heatproof.results import names as names_of
+from heatproof.runs.graph_layout import node_layout
 from support.pages import marks as marks_of
 
 ENDS = (-0.2, 1.1)
@@ -169,14 +176,16 @@ def test_cells_are_stronger_the_further_they_are_from_zero_and_tell_the_sign() -
 
 
 def test_every_method_has_a_plot_in_which_the_others_are_faint() -> None:
-    looks = methods.looks(["lime", "grad_cam", "saliency"])
-    lines = [(look, [Curve(look.name, KNOWN, look.colour)]) for look in looks.values()]
-    made = by_method(lines, ENDS, "x", "y")
-    assert [plot.title for plot in made] == [look.name for look in looks.values()]
-    for plot in made:
+    looks = names_of.looks(["lime", "grad_cam", "saliency"])
+    scores = pd.DataFrame({"x": [1.0, 2.0, 8.0], "score": [0.31, 0.64, -0.05]})
+    points = pd.concat([scores.assign(explainer=name) for name in looks])
+    chart = CurveChart(key="", title="", caption="", points=points, x_label="x", y_label="y")
+    drawn = plots_of(chart, looks)
+    assert [plot.title for plot in drawn] == [look.name for look in looks.values()]
+    for plot in drawn:
         strokes = [p for p in plot.sheet.pieces if isinstance(p, Stroke) and len(p.points) > 2]
         assert len(strokes) == 3 and sum(p.opacity < 1 for p in strokes) == 2
-        assert len(dots_of(plot)) == len(KNOWN), "only its own curve has dots"
+        assert len(dots_of(plot)) == len(scores), "only its own curve has dots"
 
 
 @pytest.mark.parametrize("inches", [3.25, 6.75])
@@ -206,7 +215,7 @@ def test_a_long_name_is_broken_into_lines_that_lose_nothing_or_is_cut_with_an_el
 def test_a_mark_is_hollow_where_its_interval_reaches_chance(
     interval: tuple[float, float, float], kind: str
 ) -> None:
-    look = methods.looks(["lime"])["lime"]
+    look = names_of.looks(["lime"])["lime"]
     assert mark(look, 0.4, *interval).kind == kind
 
 
@@ -223,7 +232,7 @@ def test_a_file_of_pixels_shows_what_the_drawing_says() -> None:
         return pixels[int(3 * y), int(3 * x)]
 
     def colour(name: str) -> tuple[int, ...]:
-        return ImageColor.getrgb(methods.COLOURS[name][0])
+        return ImageColor.getrgb(COLOURS[name][0])
 
     np.testing.assert_allclose(at(15, 10), colour("for"), atol=3)
     np.testing.assert_allclose(at(45, 10), (200, 30, 90), atol=3)
@@ -239,9 +248,9 @@ def test_a_file_of_pixels_shows_what_the_drawing_says() -> None:
 def test_an_svg_of_its_own_keeps_the_size_and_weight_of_every_text() -> None:
     sheet = Sheet(100, 50)
     sheet.add(Words(0, 20, "title", size=19, bold=True), Words(0, 40, "note"))
-    text = sheet.encoded("svg", "t", 1.0).decode()
-    assert not re.search(r"text\s*\{[^}]*font", text), "a rule would win over the attributes"
-    title = next(e for e in ElementTree.fromstring(text).iter() if e.text == "title")
+    svg = sheet.encoded("svg", "t", 1.0).decode()
+    assert not re.search(r"text\s*\{[^}]*font", svg), "a rule would win over the attributes"
+    title = next(e for e in ElementTree.fromstring(svg).iter() if e.text == "title")
     assert title.get("font-size") == "19" and title.get("font-weight")
 
 
@@ -250,28 +259,28 @@ def test_rows_up_to_twenty_four_columns_have_bars() -> None:
         values = np.arange(columns, dtype=np.float32)[None]
         return GalleryItem("d", "m", "e", "c", 0.0, "s", values, None, kind="table")
 
-    assert [forms.is_drawn(row(n)) for n in (1, 24, 25)] == [True, True, False]
+    assert [map_drawings.is_drawn(row(n)) for n in (1, 24, 25)] == [True, True, False]
 
 
 def test_neighbours_of_a_graph_lie_closer_than_strangers() -> None:
     star = np.zeros((5, 5), np.float32)
     star[0, 1:4] = 1  # three leaves, and one node apart
-    spots = forms.layout(star)
-    np.testing.assert_array_equal(spots, forms.layout(star))
+    spots = node_layout(star)
+    np.testing.assert_array_equal(spots, node_layout(star))
     apart = np.linalg.norm(spots[:, None] - spots, axis=2)
     neighbours = apart[0, 1:4]
     leaves = [apart[i, j] for i, j in combinations((1, 2, 3), 2)]
     assert neighbours.max() < min(leaves)
     assert neighbours.max() < apart[4, :4].min(), "what has no edge lies furthest away"
-    assert forms.layout(np.zeros((1, 1), np.float32)).shape == (1, 2)
+    assert node_layout(np.zeros((1, 1), np.float32)).shape == (1, 2)
 
 
 def test_nodes_are_drawn_inside_their_tile() -> None:
     edges = np.diag(np.ones(6, np.float32), 1)
-    image = np.concatenate([forms.layout(edges), edges], axis=1)
+    image = np.concatenate([node_layout(edges), edges], axis=1)
     item = GalleryItem("d", "m", "e", "c", 0.0, "s", image, None, kind="graph")
     for width, height in ((120, 80), (60, 200)):
-        nodes = [p for p in forms.ground(item, width, height).pieces if isinstance(p, Dot)]
+        nodes = [p for p in map_drawings.ground(item, width, height).pieces if isinstance(p, Dot)]
         assert len(nodes) == 7
         assert all(p.radius <= p.x <= width - p.radius for p in nodes)
         assert all(p.radius <= p.y <= height - p.radius for p in nodes)
@@ -279,8 +288,8 @@ def test_nodes_are_drawn_inside_their_tile() -> None:
 
 def test_a_map_is_signed_where_it_has_negative_values_to_speak_of() -> None:
     values = np.random.default_rng(0).normal(size=(10, 15))
-    assert pictures.is_signed(values) and pictures.is_signed(-np.abs(values))
-    assert not pictures.is_signed(np.abs(values)) and not pictures.is_signed(np.zeros((2, 2)))
+    assert images.is_signed(values) and images.is_signed(-np.abs(values))
+    assert not images.is_signed(np.abs(values)) and not images.is_signed(np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -290,12 +299,12 @@ def test_a_map_covers_its_photograph_where_it_is_strong_and_shows_it_where_it_is
     image = np.full((8, 8, 3), 128, np.uint8)
     values = np.zeros((8, 8))
     values[:4] = 1.0
-    laid = pictures.laid(image, values, signed).astype(int)
+    laid = overlaid(image, values, signed).astype(int)
     assert laid.shape == (8, 8, 3)
     assert np.ptp(laid[:4], axis=2).min() > 60, "a strong map has a colour"
     assert np.ptp(laid[4:], axis=2).max() == 0, "the photograph under it is grey"
     if signed:
-        turned = pictures.laid(image, -values, signed).astype(int)
+        turned = overlaid(image, -values, signed).astype(int)
         assert np.abs(turned[0, 0] - laid[0, 0]).max() > 60, "the sign has a colour"
 
 
@@ -309,49 +318,49 @@ def test_a_prediction_has_its_class_and_probability_and_says_whether_the_label_a
         },
         index=["a", "b", "c"],
     )
-    said = [pictures.prediction(known, sample) for sample in "abcz"]
+    said = [images.prediction(known, sample) for sample in "abcz"]
     assert "cat" in said[0] and "91" in said[0]
     assert "7" in said[1] and "50" in said[1], "a class without a name is told by its number"
     assert said[3] == ""
-    labels = [pictures.label_words(known, sample) for sample in "abc"]
+    labels = [images.label_words(known, sample) for sample in "abc"]
     assert len(set(labels)) == 3 and "2" in labels[1]
     unsure = known.assign(probability=math.nan)
-    assert pictures.prediction(unsure, "a") == "cat"
+    assert images.prediction(unsure, "a") == "cat"
 
 
 def test_an_album_holds_every_picture_once() -> None:
-    album = pictures.Album()
+    album = images.Album()
     first, second, again = (album.add(uri) for uri in ("data:a", "data:b", "data:a"))
     assert first == again != second and len(album.pictures) == 2
 
 
 def test_numbers_are_rounded_without_a_negative_zero() -> None:
-    assert [prose.number(v) for v in (0.0, -0.004, 0.614, -7.0)] == [
+    assert [text.number(v) for v in (0.0, -0.004, 0.614, -7.0)] == [
         "0.00",
         "0.00",
         "0.61",
         "−7.00",
     ]
-    assert prose.number(math.nan) == prose.number(math.inf)
+    assert text.number(math.nan) == text.number(math.inf)
     for bound in np.linspace(-1, 1, 401):
-        told = float(prose.at_least(bound).replace("−", "-"))
+        told = float(text.at_least(bound).replace("−", "-"))
         assert bound - 0.01 - 1e-9 < told <= bound + 1e-6, "a lower bound is never rounded up"
 
 
 def test_p_values_below_a_thousandth_are_told_as_such() -> None:
-    assert "< 0.001" in prose.p_value(0.00099) and "0.001" in prose.p_value(0.001)
-    assert "0.05" in prose.p_value(0.05)
+    assert "< 0.001" in text.p_value(0.00099) and "0.001" in text.p_value(0.001)
+    assert "0.05" in text.p_value(0.05)
 
 
 def test_an_interval_without_width_is_told_as_identical_scores() -> None:
-    assert "identical" in prose.with_interval(1.0, 1.0, 1.0, n=14)
-    assert "14" in prose.with_interval(1.0, 1.0, 1.0, n=14)
-    assert "identical" not in prose.with_interval(0.5, 0.4, 0.6, n=14)
-    assert "identical" not in prose.with_interval(0.5, math.nan, math.nan, n=3)
+    assert "identical" in text.with_interval(1.0, 1.0, 1.0, n=14)
+    assert "14" in text.with_interval(1.0, 1.0, 1.0, n=14)
+    assert "identical" not in text.with_interval(0.5, 0.4, 0.6, n=14)
+    assert "identical" not in text.with_interval(0.5, math.nan, math.nan, n=3)
 
 
 def test_a_dot_is_filled_only_where_its_interval_is_clear_of_chance() -> None:
-    look = methods.looks(["saliency"])["saliency"]
+    look = names_of.looks(["saliency"])["saliency"]
     assert plots.mark(look, 0.5, 0.4, 0.6, chance=0.0).kind == "filled"
     assert plots.mark(look, 0.5, -0.1, 1.1, chance=0.0).kind == "hollow"
     assert plots.mark(look, 0.5, chance=0.0).kind == "hollow", "three samples have no interval"
@@ -361,7 +370,7 @@ def test_a_dot_is_filled_only_where_its_interval_is_clear_of_chance() -> None:
 def test_a_list_names_the_first_and_counts_the_rest() -> None:
     for n in range(1, 12):
         names = list("abcdefghijkl"[:n])
-        told = prose.some(names, most=3)
+        told = text.some(names, most=3)
         assert all(name in told.replace("and", "").replace("more", "") for name in names[:3])
         assert (str(n - 3) in told) == (n > 3)
 
@@ -370,34 +379,33 @@ def test_a_difference_turns_its_sign_with_its_order() -> None:
     test = {"a": "x", "b": "y", "difference": 0.2, "low": 0.1, "high": 0.3, "n": 9}
     test |= {"score_a": 0.5, "score_b": 0.3, "p": 0.01, "significant": True}
     tests = pd.DataFrame([test])
-    there, back = prose.difference(tests, "x", "y"), prose.difference(tests, "y", "x")
+    there, back = text.difference(tests, "x", "y"), text.difference(tests, "y", "x")
     assert there is not None and back is not None
     assert back["difference"] == -there["difference"]
     assert (back["low"], back["high"]) == (-there["high"], -there["low"])
     assert (back["score_a"], back["score_b"]) == (there["score_b"], there["score_a"])
-    assert prose.above(tests, "x", "y") and not prose.above(tests, "y", "x")
-    assert prose.difference(tests, "x", "z") is None and not prose.above(tests, "x", "z")
-    told = prose.ahead_of(tests, "x", "y")
+    assert text.difference(tests, "x", "z") is None
+    told = text.ahead_of(tests, "x", "y")
     assert all(fact in told for fact in ("9", "0.50", "0.30", "0.20", "0.10", "0.01"))
 
 
 def test_methods_have_names_that_differ_and_controls_have_a_colour_of_their_own() -> None:
     every = ["lime(samples=8)", "lime(samples=32)", "grad_cam", "sobel", "shap(method=tree)"]
-    looks = methods.looks(every, {"sobel"})
+    looks = names_of.looks(every, {"sobel"})
     assert len({look.name for look in looks.values()}) == len(every)
     assert "8" in looks[every[0]].name and "32" in looks[every[1]].name
     assert looks[every[0]].colour == looks[every[1]].colour, "settings of one method share a colour"
     assert looks[every[1]].open and not looks[every[0]].open
     controls = {e for e, look in looks.items() if look.colour == "control"}
     assert controls == {"sobel"}
-    assert methods.looks(["mine(k=1)"], (), {"mine(k=1)": "lime"})["mine(k=1)"].colour == (
-        methods.looks(["lime"])["lime"].colour
+    assert names_of.looks(["mine(k=1)"], (), {"mine(k=1)": "lime"})["mine(k=1)"].colour == (
+        names_of.looks(["lime"])["lime"].colour
     )
 
 
 def test_a_sentence_has_human_names_and_study_files_keep_theirs() -> None:
-    looks = methods.looks(["lime(samples=8)", "grad_cam"])
-    told = methods.spoken("lime(samples=8) beats grad_cam; write lime: {samples: 3}", looks)
+    looks = names_of.looks(["lime(samples=8)", "grad_cam"])
+    told = names_of.spoken("lime(samples=8) beats grad_cam; write lime: {samples: 3}", looks)
     assert "LIME" in told and "Grad-CAM" in told and "lime: {samples: 3}" in told
 
 
@@ -408,12 +416,12 @@ def test_text_is_escaped_for_latex() -> None:
 
 def test_a_table_for_latex_has_every_row_with_its_best_in_bold() -> None:
     rows: list[list[Any]] = [["one", latex.Cell(0.5, 0.4, 0.6, True)], ["two", latex.Cell(0.25)]]
-    text = latex.render(latex.Tabular(["", "x"], rows), "A caption", "tab:x", ["a note"], 6.75)
-    lines = {line.split(" & ")[0]: line for line in text.splitlines() if " & " in line}
+    rendered = latex.render(latex.Tabular(["", "x"], rows), "A caption", "tab:x", ["a note"], 6.75)
+    lines = {line.split(" & ")[0]: line for line in rendered.splitlines() if " & " in line}
     assert re.search(r"(textbf|bfseries).*0\.50", lines["one"])
     assert "0.25" in lines["two"] and "bf" not in lines["two"]
-    assert "A caption" in text and "tab:x" in text and "a note" in text
-    assert text.count("{") == text.count("}")
+    assert "A caption" in rendered and "tab:x" in rendered and "a note" in rendered
+    assert rendered.count("{") == rendered.count("}")
 
 
 def test_a_wide_table_is_cut_into_blocks_that_repeat_its_first_column() -> None:
@@ -425,32 +433,16 @@ def test_a_wide_table_is_cut_into_blocks_that_repeat_its_first_column() -> None:
         assert [head for block in blocks for head in block.heads[1:]] == list("abcdefghij")
 
 
-def test_bold_are_methods_that_none_beats_significantly() -> None:
-    tests = pd.DataFrame(
-        {
-            "a": ["x", "x", "y"],
-            "b": ["y", "z", "z"],
-            "difference": [0.2, 0.3, 0.0],
-            "low": [0.1, -0.1, -0.1],
-            "high": [0.3, 0.5, 0.1],
-            "significant": [True, False, False],
-        }
-    )
-    tests = tests.assign(score_a=0.5, score_b=0.3, n=9, p=0.01)
-    means = pd.Series({"x": 0.6, "y": 0.4, "z": 0.4, "control": 0.9})
-    assert set(latex.unbeaten(means, tests, {"control"}, 1)) == {"x", "z"}
-
-
 def test_a_spreadsheet_gets_no_formula_and_every_number() -> None:
     frame = pd.DataFrame({"=a": ["=1", "+x", "b"], "n": [1.0, math.nan, 1e-9]})
-    read = pd.read_csv(io.StringIO(tables.to_csv(frame)))
+    read = pd.read_csv(io.StringIO(text.to_csv(frame)))
     assert read.columns.tolist() == ["'=a", "n"]
     assert read["'=a"].tolist() == ["'=1", "'+x", "b"]
     np.testing.assert_allclose(read["n"], frame["n"])
 
 
 def test_a_table_of_a_page_leaves_out_empty_columns_and_escapes_text() -> None:
-    rows = [tables.Row(["1", "–", "<x>"]), tables.Row(["2", "–", "3"], control=True)]
-    grid = str(tables.grid(["a", "b", "c"], rows, "Numbers"))
+    rows = [Row(["1", "–", "<x>"]), Row(["2", "–", "3"], control=True)]
+    grid = str(html.grid(["a", "b", "c"], rows, "Numbers"))
     assert "&lt;x&gt;" in grid and "<x>" not in grid
     assert ">a<" in grid and ">c<" in grid and ">b<" not in grid

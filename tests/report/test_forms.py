@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from heatproof import Stability, Symmetry, evaluate
 from heatproof.data import Vocabulary, open_data
-from heatproof.drawing.forms import ground, layout, over
-from heatproof.drawing.sheet import Box, Dot, Words
 from heatproof.evaluation import CLEAN, GalleryImage, GalleryItem
 from heatproof.models import Model
+from heatproof.report.canvas import Box, Dot, Words
+from heatproof.report.map_drawings import ground, over
 from heatproof.runs.gallery import gallery_rows, read_gallery
+from heatproof.runs.graph_layout import node_layout
 from heatproof.runs.run import Run
 from heatproof.types import Batch
 from support.modalities import Gnn, graphs, seeded, sets
@@ -186,13 +187,13 @@ def test_distances_of_a_layout_follow_the_edges() -> None:
     for i in range(6):
         ring[i, (i + 1) % 6] = 1
     ring[0, 6] = ring[6, 7] = ring[6, 8] = 1  # a tail that forks
-    spots = layout(ring)
+    spots = node_layout(ring)
     near = np.linalg.norm(spots[:, None] - spots, axis=2)
     steps = shortest_path(ring, directed=False)
     assert np.corrcoef(near[np.triu_indices(9, 1)], steps[np.triu_indices(9, 1)])[0, 1] > 0.95
     assert near[np.triu_indices(9, 1)].min() > 0.4, "leaves of one node do not fall together"
     for n in (1, 3):
-        assert np.isfinite(layout(np.zeros((n, n), np.float32))).all(), "nodes without edges"
+        assert np.isfinite(node_layout(np.zeros((n, n), np.float32))).all(), "nodes without edges"
 
 
 def test_marks_have_the_sign_and_the_strength_of_the_map() -> None:

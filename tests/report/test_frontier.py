@@ -9,12 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import colour_of, looks
-from heatproof.drawing.pictures import Album
-from heatproof.drawing.prose import with_interval
-from heatproof.drawing.scatter import _free_places
-from heatproof.drawing.sheet import Dot, Plot, Stroke, Words, width_of
+from heatproof.report.canvas import Dot, Plot, Stroke, Words, width_of
 from heatproof.report.components import Scatter
 from heatproof.report.draw import plots_of
 from heatproof.report.frontier import (
@@ -25,11 +20,15 @@ from heatproof.report.frontier import (
     frontier_points,
     on_frontier,
 )
-from heatproof.report.page_parts import part_of
+from heatproof.report.images import Album
+from heatproof.report.page_parts import Chart, part_of
+from heatproof.report.scatter import free_positions
 from heatproof.report.sections import sections_of
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import colour_of, looks
 from heatproof.results.ranking import ranking
 from heatproof.runs.results import axis_results
+from heatproof.text import with_interval
 from support import synthetic
 from support.faithfulness import axis_of, made_up
 from support.manifests import manifest_of
@@ -171,8 +170,8 @@ def test_names_do_not_lie_on_each_other() -> None:
 
 def test_a_name_keeps_clear_of_a_bar_under_its_letters() -> None:
     free, beside = ([[(100.0, y), (160.0, y)]] for y in (60.0, 95.0))
-    assert _free_places(["saliency"], [(100.0, 100.0)], free, 400) == [(106, 92)]
-    ((x, y),) = _free_places(["saliency"], [(100.0, 100.0)], beside, 400)
+    assert free_positions(["saliency"], [(100.0, 100.0)], free, 400) == [(106, 92)]
+    ((x, y),) = free_positions(["saliency"], [(100.0, 100.0)], beside, 400)
     clear = y + 2 <= 93 or y - 10 >= 97 or x + width_of("saliency", 11) <= 100
     assert clear, "with what hangs below the line"
 

@@ -16,27 +16,27 @@ from PIL import Image
 
 from heatproof.axes.stability.report import lead
 from heatproof.axes.tiles import tiles_of, worst_pair_tiles
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import COLOURS, FIXED, SHARED, TITLES, colour_of, looks
-from heatproof.drawing.pictures import STRENGTH, Album, draw_map, laid, photo
-from heatproof.drawing.prose import number, with_interval
-from heatproof.drawing.sheet import Dot, Plot, Words
-from heatproof.drawing.tables import to_csv
 from heatproof.errors import UserError
 from heatproof.evaluation import GalleryItem
 from heatproof.explainers import EXPLAINERS
+from heatproof.maps.overlay import COVER, overlaid
+from heatproof.report.canvas import Dot, Plot, Words
 from heatproof.report.findings import PILOT, findings
+from heatproof.report.images import Album, draw_map, photo
 from heatproof.report.page import build_report
-from heatproof.report.page_parts import part_of
+from heatproof.report.page_parts import Chart, part_of
 from heatproof.report.proof_sheet import ProofSheet, proof_sheets
 from heatproof.report.proof_sheet_drawing import drawn, proof_sheet
 from heatproof.report.sections import number_rows
+from heatproof.report.styles import COLOURS
 from heatproof.report.terminal import text_summary
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import OWN_COLOURS, SHARED_COLOURS, TITLES, colour_of, looks
 from heatproof.results.reports import components_of
 from heatproof.results.score_estimates import pair_scores
 from heatproof.runs.engine import gallery_ids
 from heatproof.runs.results import arrays_of_run, axis_results
+from heatproof.text import number, to_csv, with_interval
 from support import synthetic
 from support.manifests import manifest_of
 from support.pages import NASTY, Page, is_sound, marks
@@ -369,15 +369,15 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
     grey = np.asarray(decode(draw_map(ramp, signed=True)).convert("L")).astype(int)[50]
     assert grey.shape == (101,) and abs(grey[50] - 128) < 6 and grey[5] < 20 and grey[95] > 235
     ground = np.full((101, 101, 3), 80, np.uint8)
-    left, middle, right = laid(ground, ramp, signed=True)[50, [3, 50, 97]].astype(int)
+    left, middle, right = overlaid(ground, ramp, signed=True)[50, [3, 50, 97]].astype(int)
     assert left[2] > left[0] + 80 and right[0] > right[2] + 80, "blue below zero, red above"
     washed = 255 - 0.46 * (255 - 80)
     np.testing.assert_allclose(middle, washed, atol=4)  # zero shows the photograph
-    dark = laid(np.full_like(ground, 255), ramp, signed=False)[50].astype(int).sum(1)
+    dark = overlaid(np.full_like(ground, 255), ramp, signed=False)[50].astype(int).sum(1)
     assert (dark[:50] == dark[0]).all() and (np.diff(dark[51:]) <= 0).all(), (
         "what has no sign shows strength alone"
     )
-    assert list(STRENGTH) == sorted(STRENGTH) and STRENGTH[0] == 0
+    assert list(COVER) == sorted(COVER) and COVER[0] == 0
 
 
 def test_verdict_names_the_winner_with_its_interval() -> None:
@@ -619,7 +619,7 @@ def test_colours_can_be_read_on_the_card(mode: int) -> None:
 
     card = luminance(COLOURS["card"][mode])
     for name in [
-        *(f"m{i}" for i in range(len(FIXED + SHARED))),
+        *(f"m{i}" for i in range(len(OWN_COLOURS + SHARED_COLOURS))),
         "ink",
         "soft",
         "third",

@@ -16,17 +16,18 @@ from heatproof.axes import BY_NAME
 from heatproof.axes.certificate.smoothing_report import FURTHER
 from heatproof.axes.faithfulness.report import lead as faithful_lead
 from heatproof.axes.stability.report import findings, lead
-from heatproof.axes.symmetry.words import lead as symmetry_lead
-from heatproof.drawing.latex import Cell, digits_for
-from heatproof.drawing.methods import looks, settings_of, spoken
-from heatproof.drawing.prose import above, ahead_of, at_least, digits_of, number, with_interval
+from heatproof.axes.symmetry.report import lead as symmetry_lead
 from heatproof.report.comparison.common import Common, Evaluated, Side
 from heatproof.report.comparison.compare import Comparison
 from heatproof.report.comparison.pairs import paired_differences
+from heatproof.report.latex import Cell, digits_for
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import looks, settings_of, spoken
 from heatproof.results.reports import components_of
+from heatproof.results.verdict import best_methods
 from heatproof.runs.results import axis_results
 from heatproof.runs.tables import REFERENCES
+from heatproof.text import ahead_of, at_least, digits_of, number, with_interval
 from support import row_statistics as st
 from support import synthetic
 from support.manifests import manifest_of
@@ -179,14 +180,16 @@ def test_nothing_is_best_by_nothing() -> None:
     base = spread(0.7)
     small = {"a": base + 3e-4 + spread(0, width=1e-5, seed=2), "b": base}
     unending = st.paired_tests(scores(small, "infidelity", "mine"), "infidelity")
-    assert above(unending, "a", "b")
+    means = pd.DataFrame({"explainer": ["a", "b"], "control": False, "score": [0.7003, 0.7]})
+    assert best_methods(means, unending) == {"a"}
     _, own, other, gap, low, _ = told_apart(ahead_of(unending, "a", "b"), "a", "b")
     assert gap > 0 and low > 0 and own > other, (
         "a small difference that is shown is written so that it is seen"
     )
     tiny = {"a": base + 2e-7 + spread(0, width=1e-9, seed=2), "b": base}
     written_as_nothing = st.paired_tests(scores(tiny, "infidelity", "mine"), "infidelity")
-    assert written_as_nothing["significant"].all() and not above(written_as_nothing, "a", "b")
+    assert written_as_nothing["significant"].all()
+    assert best_methods(means, written_as_nothing) == {"a", "b"}
 
 
 def test_what_is_guaranteed_names_its_delta() -> None:

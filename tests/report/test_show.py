@@ -19,7 +19,7 @@ import heatproof
 from heatproof.cli.read import MOST_UNREADABLE, Listing, list_names, report, show
 from heatproof.errors import UserError
 from heatproof.report.figures import write
-from heatproof.report.story import _standing, sparkline
+from heatproof.report.sample import _standing, sparkline
 from support import small
 
 AXES = {

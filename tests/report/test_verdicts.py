@@ -13,7 +13,7 @@ import pytest
 from heatproof.evaluation import Measure
 from heatproof.report.findings import findings
 from heatproof.report.proof_sheet import Column, ProofSheet, proof_sheets
-from heatproof.report.story import tail_colour
+from heatproof.report.sample import tail_colour
 from heatproof.report.terminal import styled_summary
 from heatproof.results.axis_result import AxisResult
 from heatproof.runs.results import axis_results

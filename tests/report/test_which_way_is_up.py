@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import heatproof
-from heatproof.drawing.pictures import draw_map, laid, photo
-from heatproof.drawing.sheet import Picture, Plot, Sheet, flowed
+from heatproof.maps.overlay import overlaid
+from heatproof.report.canvas import Picture, Plot, Sheet, flowed
 from heatproof.report.figures import WIDTHS, write
+from heatproof.report.images import draw_map, photo
 from heatproof.runs.run import Run
 from support import small
 from support.chromium import BROWSER, Chromium
@@ -233,5 +234,5 @@ def test_pictures_of_the_page_and_maps_on_paper_are_upright() -> None:
     shows_the_quarters(look_at(decoded(photo(quarters(64))), 0, 0, 64, 64))
     grey = decoded(draw_map(hot_corner(), signed=False)).mean(axis=2)
     assert grey[2:6, 2:6].min() > 200 and grey[:, 12:].max() < 50 and grey[12:].max() < 50
-    paper = laid(quarters(), hot_corner(), signed=False)
+    paper = overlaid(quarters(), hot_corner(), signed=False)
     shows_the_map_on_the_quarters(look_at(paper, 0, 0, SIDE, SIDE))

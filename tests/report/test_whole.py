@@ -16,14 +16,12 @@ import pytest
 from PIL import Image
 
 import heatproof
-from heatproof.axes.material import Material
-from heatproof.drawing.pieces import Item
 from heatproof.report import comparison as room
-from heatproof.report.figures import File, items, paper_components, write_all, write_figures
+from heatproof.report.figures import File, figures_of_run, write_all, write_figures
 from heatproof.report.page import build_report
 from heatproof.report.proof_sheet import proof_sheets
+from heatproof.report.sample import sample_text
 from heatproof.report.show import overview
-from heatproof.report.story import story
 from heatproof.report.terminal import styled_summary
 from heatproof.results.reports import findings_of
 from heatproof.runs.gallery import read_gallery
@@ -139,35 +137,18 @@ def test_the_overview_lists_the_worst_samples_of_the_methods_asked_for() -> None
 
 
 def test_the_story_of_a_sample_has_its_prediction_and_every_method_asked_for() -> None:
-    lines = [line for line, _ in story(run(MOVED), "set/07.png", "*i*", 70)]
+    lines = [line for line, _ in sample_text(run(MOVED), "set/07.png", "*i*", 70)]
     facts = run(MOVED).samples().set_index("sample").loc["set/07.png"]
     text = "\n".join(lines)
     assert facts.predicted_name in text and f"{facts.probability:.2f}" in text
     assert "integrated_gradients" in text and "lime" in text and "grad_cam" not in text
 
 
-@lru_cache(maxsize=1)
-def material() -> Material:
-    judged = axis_results(rows(), run().samples(), pictures(), run().manifest)
-    return Material(judged, run().manifest, run().samples())
-
-
-@pytest.mark.parametrize("item", items(), ids=lambda item: item.name)
-def test_a_figure_or_table_of_the_papers_is_written_or_says_why_not(
-    item: Item, tmp_path: Path
-) -> None:
-    written = write_figures(material(), [item], [], tmp_path, ["svg"], 3.25)
-    assert written.files or written.skipped
-    assert all(reason for _, _, reason in written.skipped)
-    for file in written.files:
-        assert_is_sound(file)
-
-
-def test_components_of_the_papers_are_written(tmp_path: Path) -> None:
-    of_papers = paper_components(material().results)
-    written = write_figures(material(), [], of_papers, tmp_path, ["svg"], 3.25)
-    drawn = {file.item for file in written.files}
-    assert drawn == {component.name for component in of_papers}
+def test_figures_and_tables_of_the_papers_are_written(tmp_path: Path) -> None:
+    figures = figures_of_run(run())
+    written = write_figures(figures, run().manifest, tmp_path, ["svg"], 3.25)
+    assert {file.item for file in written.files} == {figure.name for figure in figures}
+    assert {"proof-sheet", "symmetry-boxes", "symmetry-scores"} <= {f.name for f in figures}
     for file in written.files:
         assert_is_sound(file)
 

@@ -11,11 +11,11 @@ from collections import Counter
 import pytest
 
 import heatproof
-from heatproof.drawing.prose import with_interval
 from heatproof.runs import progress as progressing
 from heatproof.runs.evaluate import execute
 from heatproof.runs.plan import make_plan
 from heatproof.runs.progress import Clock, progress
+from heatproof.text import with_interval
 from support.small import model, pictures
 
 COSTS = {"lime": 20.0, "saliency": 0.1, "rise": 7.0}

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.sheet import Plot
+from heatproof.report.canvas import Plot
+from heatproof.report.page_parts import Chart
 
 FIELDS = ["name", "method", "row", "column", "said"]
 NUMBERS = ["x", "x_low", "x_high", "value", "low", "high"]

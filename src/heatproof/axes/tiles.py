@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
-from heatproof.drawing.charts import Panel, Tiles
-from heatproof.drawing.pictures import pair_card
-from heatproof.drawing.prose import number, records
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.report.components import Tile
 from heatproof.results.arrays import ScoreArrays
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.score_estimates import pair_scores
 from heatproof.statistics.arrays import Array, mean_of_finite
+from heatproof.text import records
 
-MOST_CARDS = 12
+
+@dataclass(frozen=True)
+class Tiles:
+    """The maps of some samples under some conditions, for the proof sheet.
+
+    `columns` are conditions in words, the original input first, `samples` in the order in which they are offered.
+    `scores` has for each explainer, condition and sample the calibrated score, or NaN and why there is none.
+    """
+
+    columns: Sequence[tuple[Condition, str]]
+    samples: Sequence[str]
+    shown: Mapping[tuple[str, Condition, str], GalleryItem]
+    scores: Mapping[tuple[str, Condition, str], tuple[float, str]]
 
 
 def tiles_of(result: AxisResult) -> Tiles | None:
@@ -131,23 +141,3 @@ def _worst_pairs(result: AxisResult, tiles: Tiles) -> list[tuple[float, GalleryI
         after = tiles.shown[explainer, condition, sample]
         pairs.append((score, before, after))
     return pairs
-
-
-def worst_panel(
-    result: AxisResult, tiles: Tiles | None, key: str, title: str, caption: str
-) -> Panel | None:
-    """Return for each method the pair with the lowest score of those whose maps were kept, the worst method first."""
-    pairs = _worst_pairs(result, tiles) if tiles is not None else []
-    if not pairs or tiles is None:
-        return None
-    cards = []
-    condition_words = dict(tiles.columns)
-    for score, before, after in pairs[:MOST_CARDS]:
-        change = after.note.replace(" -", " −") or condition_words[after.condition, after.level]
-        words = f"{change}, {after.sample}"
-        cards.append(pair_card(result.looks[after.explainer], before, after, number(score), words))
-    left_out = len(pairs) - len(cards)
-    if left_out:
-        caption += f" {left_out} better methods were left out."
-    html = Markup('<div class="pairs">{}</div>').format(Markup("").join(cards))
-    return Panel(key, title, caption, html, strip=True)

@@ -78,20 +78,14 @@ def _say(written: Written) -> None:
     by_item: dict[tuple[str, str], list[str]] = {}
     for file in written.files:
         by_item.setdefault((file.item, file.paper), []).append(file.path.name)
-    wide = max(
-        (len(item) for item in [*(k for k, _ in by_item), *(s[0] for s in written.skipped)]),
-        default=0,
-    )
-    if by_item:
-        say(f"{_count(len(written.files))} in {written.index.parent.resolve()}")
+    if not by_item:
+        say("Nothing was written: the run has no scores.")
+        return
+    widest = max(len(item) for item, _ in by_item)
+    say(f"{_count(len(written.files))} in {written.index.parent.resolve()}")
     for (item, paper), files in by_item.items():
-        say(f"  {item:<{wide}}  {_count(len(files)):>8}  {paper}")
-    if written.skipped:
-        say("left out" if by_item else "nothing was written")
-    for item, subject, reason in written.skipped:
-        say(f"  {item:<{wide}}  {f'{subject}: ' if subject else ''}{reason}")
-    if by_item:
-        say(f"{written.index.name} lists the files with their captions")
+        say(f"  {item:<{widest}}  {_count(len(files)):>8}  {paper}")
+    say(f"{written.index.name} lists the files with their captions")
 
 
 def export(

@@ -83,8 +83,8 @@ def show(
     worst: Annotated[int, typer.Option(min=1, metavar="N", help="How many samples to list.")] = 10,
 ) -> None:
     """What a run holds and its worst samples, or one sample's story."""
+    from heatproof.report.sample import sample_text
     from heatproof.report.show import overview
-    from heatproof.report.story import story
     from heatproof.runs.run import read
 
     run = read(directory)
@@ -92,7 +92,7 @@ def show(
     if sample is None:
         paint(overview(run, explainer, worst, width))
     else:
-        paint(story(run, sample, explainer, width))
+        paint(sample_text(run, sample, explainer, width))
 
 
 def verify(directory: Directory) -> None:

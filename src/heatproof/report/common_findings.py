@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from heatproof.drawing.prose import each, number, plural, records
 from heatproof.evaluation import Measure
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.few import FEW_REFERENCES
 from heatproof.statistics.intervals import ALIKE
+from heatproof.text import each, number, plural, records
 
 LARGE_SHARE = 1 / 3
 """The share of the variance above which the choice of the references is a large part of it."""

@@ -134,8 +134,8 @@ class Scatter(Component):
 
     With `is_sample` each point is one sample: small, unnamed, and thinned out where there are many. Otherwise points are
     named. Points `on_frontier` are joined by steps. `panel_estimates` are written beside the titles of the panels, after
-    `estimate_name`. `limits` are those of y, and with a `diagonal` those of x too. An axis on which lower is better is
-    reversed, so that better is always up and to the right.
+    `estimate_name`. `limits` are numbers that the scale of y must hold, `diagonal` draws the line y = x. An axis on which
+    lower is better is reversed, so that better is always up and to the right.
     """
 
     points: pd.DataFrame

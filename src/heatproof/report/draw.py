@@ -13,13 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.drawing import forms, pictures
-from heatproof.drawing.methods import Look
-from heatproof.drawing.plots import DASHES, WIDE, Curve, Mark, cells, curves, dots
-from heatproof.drawing.prose import number, records, with_interval
-from heatproof.drawing.scatter import points as points_plot
-from heatproof.drawing.sheet import Plot, Sheet, Words
 from heatproof.evaluation import GalleryItem
+from heatproof.report import images, map_drawings
+from heatproof.report.canvas import Plot, Sheet, Words
 from heatproof.report.components import (
     Component,
     CurveChart,
@@ -30,6 +26,10 @@ from heatproof.report.components import (
     ScoreChart,
     Tile,
 )
+from heatproof.report.plots import DASHES, WIDE, Curve, Mark, cells, curves, dots
+from heatproof.report.scatter import points as points_plot
+from heatproof.results.names import Look
+from heatproof.text import number, records, with_interval
 
 Looks = Mapping[str, Look]
 
@@ -522,15 +522,14 @@ def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
 
 
 def _scatter_limits(chart: Scatter, rows: pd.DataFrame) -> tuple[Limits, Limits]:
-    """Return the ends of both axes, from worse to better; with a diagonal both have the same limits."""
+    """Return the ends of both axes, from worse to better."""
     x_numbers = rows[["x", "x_low", "x_high"]].to_numpy(dtype=np.float64).ravel().tolist()
     y_numbers = rows[["y", "y_low", "y_high"]].to_numpy(dtype=np.float64).ravel().tolist()
     if not chart.is_sample:
         # Scores of methods are read from zero, and their names need room.
         x_numbers, y_numbers = [*x_numbers, 0.0], [*y_numbers, 0.0]
     room = ROOM if chart.is_sample else ROOM_FOR_NAMES
-    limits_of_x = chart.limits if chart.diagonal else None
-    x_limits = axis_limits(x_numbers, limits_of_x, chart.log_x, room)
+    x_limits = axis_limits(x_numbers, None, chart.log_x, room)
     y_limits = axis_limits(y_numbers, chart.limits, False, room)
     if chart.reverse_x:
         x_limits = x_limits[::-1]
@@ -602,7 +601,7 @@ def _gallery_plots(gallery: Gallery, looks: Looks) -> list[Plot]:
     for row in gallery_rows(gallery):
         sheet, x = Sheet(0, TILE + CAPTION), 0.0
         is_signed = any(
-            pictures.is_signed(tile.item.map) for tile in row if tile.item.map is not None
+            images.is_signed(tile.item.map) for tile in row if tile.item.map is not None
         )
         for tile in row:
             x = _place_tile(sheet, tile, is_signed, x)
@@ -614,10 +613,10 @@ def _gallery_plots(gallery: Gallery, looks: Looks) -> list[Plot]:
 
 def _place_tile(sheet: Sheet, tile: Tile, is_signed: bool, x: float) -> float:
     """Draw one tile with its captions, and return where the next one begins."""
-    wide = 2 * TILE if forms.is_wide(tile.item) else TILE
+    wide = 2 * TILE if map_drawings.is_wide(tile.item) else TILE
     start = x
     for item in items_shown(tile):
-        pictures.placed(sheet, item, is_signed, x, 0, wide, TILE)
+        images.place_map(sheet, item, is_signed, x, 0, wide, TILE)
         x += wide + 4
     score = "" if tile.score is None else number(tile.score)
     sheet.add(Words(start, TILE + 12, ", ".join(filter(None, (tile.title, score))), "ink", size=10))
@@ -632,7 +631,7 @@ def items_shown(tile: Tile) -> list[GalleryItem]:
     if tile.view == "map":
         return [item]
     if tile.view == "region" and item.map is not None:
-        return [replace(item, image=pictures.highlighted(item.image, item.map > 0.5), map=None)]
+        return [replace(item, image=images.highlighted(item.image, item.map > 0.5), map=None)]
     shown = [replace(item, map=None)]
     if tile.view == "input_and_mask" and item.map is not None:
         grey = np.where(item.map > 0.5, 255, 0).astype(np.uint8)

@@ -1,45 +1,109 @@
-"""`write`: every figure and table that a run has the rows for, and an index of what was written and what was not."""
+"""`write`: every figure and table of the papers that a run has the rows for, and an index of them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from heatproof.axes import AXES
-from heatproof.axes.material import Material
-from heatproof.drawing.latex import Tabular, escape, render
-from heatproof.drawing.pieces import Drawing, Item, Skipped, about, file_part, subjects
-from heatproof.drawing.sheet import Plot, flowed, need_matplotlib
 from heatproof.errors import UserError, unknown
 from heatproof.report import components
+from heatproof.report.canvas import Plot, flowed, need_matplotlib
 from heatproof.report.components import Component, Matrix
 from heatproof.report.draw import Looks, plots_of
-from heatproof.report.latex import tabular_of
-from heatproof.report.proof_sheet_drawing import ITEM
+from heatproof.report.latex import Tabular, escape, render, tabular_of
+from heatproof.report.proof_sheet import ProofSheet, proof_sheets
+from heatproof.report.proof_sheet_drawing import drawn
 from heatproof.results.axis_result import AxisResult
-from heatproof.results.reports import components_across, components_of, figures_of
+from heatproof.results.names import about, subjects
+from heatproof.results.reports import components_across, components_of
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.digests import as_json
+from heatproof.runs.manifest import Manifest
 from heatproof.runs.run import Run, read
+from heatproof.text import file_part
 
 INDEX = "index.json"
+PROOF_SHEET = "proof-sheet"
 WIDTHS = {"column": 3.25, "text": 6.75}
 """Inches: one column of a two-column paper, and both."""
 NARROWEST, WIDEST = 2.0, 20.0
 FORMATS = ("pdf", "png", "svg")
 
 
-@lru_cache(maxsize=1)
-def items() -> tuple[Item, ...]:
-    """Everything that can be written, axis by axis, in the order of the papers."""
-    return (ITEM, *(item for axis in AXES for item in figures_of(axis)))
+@dataclass(frozen=True)
+class PaperComponent:
+    """A component that reproduces a figure or table of a paper: what it is called, and of which model and data it is.
+
+    `subject` tells it from others of the same name and is empty if there is only one; `about` is the subject in full.
+    """
+
+    name: str
+    subject: str
+    about: str
+    component: Component
+    looks: Looks
+
+    @property
+    def paper(self) -> str:
+        """The figure or table that it reproduces."""
+        return self.component.paper
+
+    @property
+    def has_plots(self) -> bool:
+        """Whether it is a figure and not only a table."""
+        is_plain_matrix = isinstance(self.component, Matrix) and not self.component.shaded
+        return not is_plain_matrix and not isinstance(self.component, components.Table)
+
+    @property
+    def caption(self) -> str:
+        """The caption of its file."""
+        title = self.component.title
+        head = f"{title}: {self.about}" if self.about else title
+        return f"{head}. {self.component.caption}".strip()
+
+    def plots(self) -> list[Plot]:
+        """Return its plots; a table has none."""
+        return plots_of(self.component, self.looks)
+
+    def table(self) -> Tabular | None:
+        """Return it as a LaTeX table; None for charts and galleries."""
+        return tabular_of(self.component, self.looks)
+
+
+@dataclass(frozen=True)
+class PaperProofSheet:
+    """The proof sheet of one model and data set, as a figure."""
+
+    proof: ProofSheet
+    subject: str
+    name: str = PROOF_SHEET
+    paper: str = "the maps behind the scores"
+    has_plots: bool = True
+
+    @property
+    def caption(self) -> str:
+        """The caption of its file."""
+        return f"{self.proof.sentence} {about(self.proof.here[0].arrays)}."
+
+    def plots(self) -> list[Plot]:
+        """Return the sheet of the sample that the page opens."""
+        return [Plot("", drawn(self.proof))]
+
+    def table(self) -> Tabular | None:
+        """Return None: it is no table."""
+        return None
+
+
+Figure = PaperComponent | PaperProofSheet
 
 
 @dataclass(frozen=True)
 class File:
-    """One file that was written."""
+    """One file that was written; `item` is the name of the figure."""
 
     path: Path
     item: str
@@ -50,57 +114,46 @@ class File:
 
 @dataclass(frozen=True)
 class Written:
-    """What `write_all` did: the files, and (item, subject, reason) of what it left out."""
+    """The files that `write_all` wrote, and their index."""
 
     files: list[File]
-    skipped: list[tuple[str, str, str]]
     index: Path
 
 
-@dataclass(frozen=True)
-class PaperComponent:
-    """A component that reproduces a figure or table of a paper: what it is called, and of which model and data it is.
+# ---- what can be written ---------------------------------------------------------------------------------------------
 
-    `subject` tells it from others of the same name and is empty where there is one only; `about` is the subject in full.
-    """
 
-    name: str
-    subject: str
-    about: str
-    component: Component
-    looks: Looks
-
-    @property
-    def has_plots(self) -> bool:
-        """Whether it is a figure and not only a table."""
-        is_plain_table = isinstance(self.component, Matrix) and not self.component.shaded
-        return not is_plain_table and not isinstance(self.component, components.Table)
-
-    @property
-    def caption(self) -> str:
-        """The caption of its file."""
-        title = self.component.title
-        head = f"{title}: {self.about}" if self.about else title
-        return f"{head}. {self.component.caption}".strip()
+def figures_of_run(run: Run) -> list[Figure]:
+    """Return every figure and table that a run has the rows for: the proof sheets, then axis by axis."""
+    results = run.results(gallery=True)
+    proofs = proof_sheets(results, run.samples())
+    arrays_of_proofs = [proof.here[0].arrays for proof in proofs]
+    figures: list[Figure] = []
+    for proof, subject in zip(proofs, subjects(arrays_of_proofs), strict=True):
+        figures.append(PaperProofSheet(proof, subject))
+    return [*figures, *paper_components(results)]
 
 
 def paper_components(results: Sequence[AxisResult]) -> list[PaperComponent]:
     """Return the components of some results that reproduce a figure or table of a paper, axis by axis."""
-    found: list[PaperComponent] = []
+    figures: list[PaperComponent] = []
     for axis in AXES:
         of_axis = [result for result in results if result.axis.name == axis.name]
         every_arrays = [result.arrays for result in of_axis]
         for result, subject in zip(of_axis, subjects(every_arrays), strict=True):
+            whole_subject = about(result.arrays)
             for component in components_of(result):
                 name = component.figure or f"{axis.name}-{component.key}"
-                found.append(
-                    PaperComponent(name, subject, about(result.arrays), component, result.looks)
-                )
+                figure = PaperComponent(name, subject, whole_subject, component, result.looks)
+                figures.append(figure)
         looks = {name: look for result in of_axis for name, look in result.looks.items()}
         for component in components_across(of_axis):
             name = component.figure or f"{axis.name}-{component.key}"
-            found.append(PaperComponent(name, "", "", component, looks))
-    return [component for component in found if component.component.paper]
+            figures.append(PaperComponent(name, "", "", component, looks))
+    return [figure for figure in figures if figure.paper]
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 def write(
@@ -132,9 +185,9 @@ def write_all(
     only: Sequence[str] | None = None,
     width: float | str = "text",
 ) -> Written:
-    """`write`, with what was left out and why."""
+    """Do what `write` does, and return what each file shows."""
     if only is not None and (isinstance(only, str) or not only):
-        raise UserError(f"only takes a list of names, such as {ITEM.name}; got {only!r}")
+        raise UserError(f"only takes a list of names, such as {PROOF_SHEET}; got {only!r}")
     inches = as_width(width)
     if not formats:
         raise UserError(f"no format is given; name at least one of {', '.join(FORMATS)}")
@@ -150,19 +203,13 @@ def write_all(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; figures need a directory")
 
-    results = run.results(gallery=True)
-    of_papers = paper_components(results)
-    known = dict.fromkeys([*(item.name for item in items()), *(c.name for c in of_papers)])
-    names = choose(only, list(known))
-    chosen_items = [item for item in items() if item.name in names]
-    chosen = [component for component in of_papers if component.name in names]
-    are_figures = [c.has_plots for c in chosen] + [item.kind == "figure" for item in chosen_items]
-    if any(are_figures) and {*formats} - {"svg"}:
+    figures = figures_of_run(run)
+    names = choose(only, list(dict.fromkeys(figure.name for figure in figures)))
+    chosen = [figure for figure in figures if figure.name in names]
+    needs_drawing = any(figure.has_plots for figure in chosen)
+    if needs_drawing and set(formats) - {"svg"}:
         need_matplotlib()
-    material = Material(results, run.manifest, run.samples())
-    return write_figures(
-        material, chosen_items, chosen, folder, list(dict.fromkeys(formats)), inches
-    )
+    return write_figures(chosen, run.manifest, folder, list(dict.fromkeys(formats)), inches)
 
 
 def choose(only: Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -184,87 +231,53 @@ def choose(only: Sequence[str] | None, known: Sequence[str]) -> list[str]:
 
 
 def write_figures(
-    material: Material,
-    chosen_items: Sequence[Item],
-    chosen: Sequence[PaperComponent],
+    figures: Sequence[Figure],
+    manifest: Manifest,
     folder: Path,
     formats: Sequence[str],
     width: float,
 ) -> Written:
     """Draw and write figures one by one, so that a run of many methods does not hold all of them in memory."""
-    writer = _Writer(material, folder, formats, width)
-    for item in chosen_items:
-        for piece in item.make(material, width):
-            if isinstance(piece, Skipped):
-                writer.skipped.append((item.name, piece.subject, piece.reason))
-            elif isinstance(piece, Drawing):
-                writer.write_plots(piece.plots, item.name, item.paper, piece.subject, piece.caption)
-            else:
-                writer.write_table(
-                    piece.content, item.name, item.paper, piece.subject, piece.caption
-                )
-    for named in chosen:
-        facts = (named.name, named.component.paper, named.subject, named.caption)
-        plots = plots_of(named.component, named.looks)
-        if plots:
-            writer.write_plots(plots, *facts)
-        content = tabular_of(named.component, named.looks)
-        if content is not None:
-            writer.write_table(content, *facts)
+    files: list[File] = []
+    stems: set[str] = set()
+    for figure in figures:
+        sheets = flowed(figure.plots(), width)
+        for number, sheet in enumerate(sheets, 1):
+            part = f"part {number}" if len(sheets) > 1 else ""
+            subject = ", ".join(filter(None, (figure.subject, part)))
+            stem = _unused_stem(figure.name, subject, stems)
+            for file_format in formats:
+                path = folder / f"{stem}.{file_format}"
+                write_atomically(path, sheet.encoded(file_format, figure.caption, width))
+                files.append(File(path, figure.name, figure.paper, subject, figure.caption))
+        table = figure.table()
+        if table is not None:
+            stem = _unused_stem(figure.name, figure.subject, stems, "tex")
+            path = folder / f"{stem}.tex"
+            write_atomically(path, _latex(table, figure.caption, stem, manifest, width))
+            files.append(File(path, figure.name, figure.paper, figure.subject, figure.caption))
     index = folder / INDEX
-    write_atomically(index, as_json(_index(material, writer.files, writer.skipped, width)))
-    return Written(writer.files, writer.skipped, index)
+    write_atomically(index, as_json(_index(manifest, files, width)))
+    return Written(files, index)
 
 
-class _Writer:
-    """Writes plots and tables under names of their own, and remembers what it wrote."""
-
-    def __init__(
-        self, material: Material, folder: Path, formats: Sequence[str], width: float
-    ) -> None:
-        self.material = material
-        self.folder = folder
-        self.formats = formats
-        self.width = width
-        self.files: list[File] = []
-        self.skipped: list[tuple[str, str, str]] = []
-        self.taken: set[str] = set()
-
-    def write_plots(
-        self, plots: Sequence[Plot], name: str, paper: str, subject: str, caption: str
-    ) -> None:
-        """Write plots on as many sheets as they need, each in every format."""
-        sheets = flowed(plots, self.width)
-        for i, sheet in enumerate(sheets):
-            part = f"part {i + 1}" if len(sheets) > 1 else ""
-            of_sheet = ", ".join(filter(None, (subject, part)))
-            stem = _free(name, of_sheet, self.taken)
-            for kind in self.formats:
-                path = self.folder / f"{stem}.{kind}"
-                write_atomically(path, sheet.encoded(kind, caption, self.width))
-                self.files.append(File(path, name, paper, of_sheet, caption))
-
-    def write_table(
-        self, content: Tabular, name: str, paper: str, subject: str, caption: str
-    ) -> None:
-        """Write a table as LaTeX."""
-        stem = _free(name, subject, self.taken, "tex")
-        path = self.folder / f"{stem}.tex"
-        write_atomically(path, _latex(content, caption, stem, self.material, self.width))
-        self.files.append(File(path, name, paper, subject, caption))
-
-
-def _latex(content: Tabular, caption: str, stem: str, material: Material, width: float) -> bytes:
-    manifest = material.manifest
+def _latex(table: Tabular, caption: str, stem: str, manifest: Manifest, width: float) -> bytes:
     notes = [
         f"from: {manifest.command or 'unknown'}",
-        f"run {material.fingerprint}, heatproof {manifest.heatproof}; written by `heatproof figures`",
+        f"run {_fingerprint(manifest)}, heatproof {manifest.heatproof}; written by `heatproof figures`",
     ]
-    return render(content, escape(caption), f"tab:{stem}", notes, width).encode()
+    return render(table, escape(caption), f"tab:{stem}", notes, width).encode()
+
+
+def _fingerprint(manifest: Manifest) -> str:
+    """Return twelve digits that stand for the study with the hashes of its models and data, and for the version."""
+    study = {"heatproof": manifest.heatproof, "study": manifest.study.as_mapping()}
+    text = json.dumps(study, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def as_width(width: float | str) -> float:
-    """A width in inches from "column", "text" or a number.
+    """Return a width in inches from "column", "text" or a number.
 
     >>> as_width("column"), as_width("5.5")
     (3.25, 5.5)
@@ -284,41 +297,36 @@ def as_width(width: float | str) -> float:
     return inches
 
 
-def _free(name: str, subject: str, taken: set[str], kind: str = "") -> str:
+def _unused_stem(name: str, subject: str, stems: set[str], kind: str = "") -> str:
     """Return a file name that no other figure has; names that only differ in odd characters get a number.
 
     A figure and a table of the same name differ by their `kind`.
     """
     base = "-".join(filter(None, (name, file_part(subject))))
-    stem, again = base, 1
-    while f"{stem}.{kind}" in taken:
-        again += 1
-        stem = f"{base}-{again}"
-    taken.add(f"{stem}.{kind}")
+    stem, number = base, 1
+    while f"{stem}.{kind}" in stems:
+        number += 1
+        stem = f"{base}-{number}"
+    stems.add(f"{stem}.{kind}")
     return stem
 
 
-def _index(
-    material: Material, files: Sequence[File], skipped: Sequence[tuple[str, str, str]], width: float
-) -> dict[str, object]:
-    """What was written and what was not, as plain data without dates, so that the same run gives the same file."""
+def _index(manifest: Manifest, files: Sequence[File], width: float) -> dict[str, object]:
+    """Return what was written as plain data without dates, so that the same run gives the same file."""
+    written = [
+        {
+            "file": file.path.name,
+            "item": file.item,
+            "paper": file.paper,
+            "subject": file.subject,
+            "caption": file.caption,
+        }
+        for file in files
+    ]
     return {
-        "run": material.fingerprint,
-        "command": material.manifest.command,
-        "heatproof": material.manifest.heatproof,
+        "run": _fingerprint(manifest),
+        "command": manifest.command,
+        "heatproof": manifest.heatproof,
         "width": width,
-        "written": [
-            {
-                "file": f.path.name,
-                "item": f.item,
-                "paper": f.paper,
-                "subject": f.subject,
-                "caption": f.caption,
-            }
-            for f in files
-        ],
-        "skipped": [
-            {"item": item, "subject": subject, "reason": reason}
-            for item, subject, reason in skipped
-        ],
+        "written": written,
     }

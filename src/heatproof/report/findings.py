@@ -12,8 +12,19 @@ from dataclasses import fields, is_dataclass, replace
 import pandas as pd
 
 from heatproof.axes import AXES
-from heatproof.drawing.methods import Look, spoken
-from heatproof.drawing.prose import (
+from heatproof.explainers import EXPLAINERS
+from heatproof.report.common_findings import common_findings, undefined_maps
+from heatproof.report.frontier import frontier_findings, weighed
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.findings import Finding, finding_template
+from heatproof.results.names import Look, spoken
+from heatproof.results.reports import findings_of
+from heatproof.results.summary import FEW_SAMPLES
+from heatproof.rules import SEVERITIES
+from heatproof.runs.manifest import Manifest
+from heatproof.statistics.intervals import FEWEST, unseen_share
+from heatproof.statistics.power import power_sentence
+from heatproof.text import (
     difference,
     digits_of,
     each,
@@ -23,17 +34,6 @@ from heatproof.drawing.prose import (
     records,
     with_interval,
 )
-from heatproof.explainers import EXPLAINERS
-from heatproof.report.common_findings import common_findings, undefined_maps
-from heatproof.report.frontier import frontier_findings, weighed
-from heatproof.results.axis_result import AxisResult
-from heatproof.results.findings import Finding, finding_template
-from heatproof.results.reports import findings_of
-from heatproof.results.summary import FEW_SAMPLES
-from heatproof.rules import SEVERITIES
-from heatproof.runs.manifest import Manifest
-from heatproof.statistics.intervals import FEWEST, unseen_share
-from heatproof.statistics.power import power_sentence
 
 BUDGETS = ("samples", "draws", "steps")
 """The parameters of explainers that say how many passes a map gets."""

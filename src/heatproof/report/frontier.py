@@ -7,20 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from heatproof.drawing.pieces import file_part
-from heatproof.drawing.prose import (
-    difference,
-    each,
-    listing,
-    plural,
-    with_interval,
-)
 from heatproof.evaluation import Condition
 from heatproof.report.components import Scatter
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.results.ranking import ranking
 from heatproof.statistics.arrays import Array
+from heatproof.text import difference, each, file_part, listing, plural, with_interval
 
 MOST_PANELS = 4
 DOMINATED = finding_template(

@@ -1,22 +1,28 @@
-"""Components of a run in a notebook: drawn as on the page, or as text."""
+"""A run and its components in a notebook: drawn as on the page, or as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 from markupsafe import Markup
 
-from heatproof.drawing.charts import Panel
-from heatproof.drawing.methods import css
-from heatproof.drawing.pictures import filters
-from heatproof.drawing.sheet import Plot
+from heatproof.report.canvas import Plot
 from heatproof.report.components import Component
 from heatproof.report.draw import Looks
-from heatproof.report.page_parts import part_of
+from heatproof.report.html import grid
+from heatproof.report.images import filters
+from heatproof.report.page_parts import Panel, part_of
+from heatproof.report.styles import css
+from heatproof.report.table_rows import Row
 from heatproof.report.terminal import component_text
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import looks
 from heatproof.results.reports import components_of
+from heatproof.runs.run import Run
+from heatproof.runs.verify import missing
+from heatproof.text import with_interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,3 +62,20 @@ def shown_components(results: Sequence[AxisResult]) -> list[ShownComponent]:
             if part_of(component, result.looks) is not None:
                 shown.append(ShownComponent(component, result.looks))
     return shown
+
+
+def run_html(run: Run) -> str:
+    """Return what was run, whether all of it, and the ranking of every axis as HTML."""
+    gaps = missing(run.path)
+    state = f"So far: {len(gaps)} parts are not computed yet." if gaps else "Complete."
+    names = looks(run.manifest.study.explainers)
+    columns = ["explainer", "rank", "score", "dataset", "model", "evaluation", "measure"]
+    rows = []
+    for row in run.ranking().to_dict("records"):
+        cells = {column: str(row[column]) for column in columns}
+        cells["explainer"] = names[row["explainer"]].name
+        cells["rank"] = "–" if pd.isna(row["rank"]) else f"{row['rank']:.0f}"
+        cells["score"] = with_interval(row["score"], row["low"], row["high"], row["samples"])
+        rows.append(Row(list(cells.values())))
+    table = grid(columns, rows, "Ranking")
+    return str(Markup("<p>{}<br>{}</p>{}").format(run, state, table))

@@ -14,16 +14,16 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.drawing.methods import Look, settings_of
-from heatproof.drawing.prose import listing, number, records
 from heatproof.evaluation import Measure
 from heatproof.kinds import KINDS, DataKind
 from heatproof.report.findings import findings_here
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
+from heatproof.results.names import Look, settings_of
 from heatproof.results.verdict import Label, Verdict
 from heatproof.runs.manifest import Manifest
 from heatproof.statistics.intervals import FEWEST
+from heatproof.text import listing, number, records
 
 MOST_CAVEAT_RULES = ("probability-outputs", "low-retention", "no-faithfulness", "few-samples")
 """Warnings that may be the main caveat if there is no problem and every control is beaten, most important first."""

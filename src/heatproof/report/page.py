@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from heatproof.drawing.pages import page, shared_script, shared_style, template
-from heatproof.drawing.pictures import Album, filters
 from heatproof.report import sections as parts
 from heatproof.report.findings import unreadable
+from heatproof.report.html import page, shared_script, shared_style, template
+from heatproof.report.images import Album, filters
 from heatproof.report.provenance import cited, made
 from heatproof.report.sections import NUMBER_COLUMNS, PACKAGE, Section, sections_of
 from heatproof.results.axis_result import AxisResult
@@ -74,35 +74,40 @@ def build_report(
 
 
 def _stops(sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """The parts of the page that its head leads to."""
-    first = sections[0] if sections else None
+    """Return the anchors and names of the parts of the page that its head leads to."""
     stops = [("matrix", "Matrix")] if len(sections) > 1 else []
-    if first is not None:
-        stops += [
-            ("verdict", "Verdict"),
-            ("sheet", "All maps"),
-            *([("scorecard", "Scorecard")] if first.proof.columns else []),
-        ]
-        stops += [("findings", "Findings")] if first.findings else []
+    if sections:
+        first = sections[0]
+        stops += [("verdict", "Verdict"), ("sheet", "All maps")]
+        if first.proof.columns:
+            stops.append(("scorecard", "Scorecard"))
+        if first.findings:
+            stops.append(("findings", "Findings"))
         stops += [(axis.key, axis.result.title) for axis in first.axes]
     return [*stops, ("details", "Details")]
 
 
 def _about(sections: Sequence[Section], manifest: Manifest) -> str:
-    """What the page is of, in a few words."""
+    """Return what the page is of, in a few words."""
     day = _date(manifest.created).partition(",")[0]
-    models, data = ({getattr(s, name) for s in sections} for name in ("model", "dataset"))
+    if not sections:
+        return day
     if len(sections) == 1:
-        told = [sections[0].model, f"{sections[0].samples} {sections[0].words.samples}"]
+        (section,) = sections
+        facts = [section.model, f"{section.samples} {section.words.samples}", day]
     else:
-        told = [
-            f"{len(models)} model{'s' * (len(models) != 1)} × {len(data)} data set{'s' * (len(data) != 1)}"
-        ]
-    return " · ".join(filter(None, (*told, day))) if sections else day
+        models = len({section.model for section in sections})
+        datasets = len({section.dataset for section in sections})
+        facts = [f"{_counted(models, 'model')} × {_counted(datasets, 'data set')}", day]
+    return " · ".join(filter(None, facts))
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def embed(data: Any) -> Markup:
-    r"""JSON that is safe inside a script element: no text in it can end the element or start a comment.
+    r"""Return JSON that is safe inside a script element: no text in it can end the element or start a comment.
 
     >>> print(embed({"name": "</script><b>"}))
     {"name":"\u003c/script\u003e\u003cb\u003e"}
@@ -114,7 +119,7 @@ def embed(data: Any) -> Markup:
 
 
 def _date(text: Any) -> str:
-    """An ISO date and time as it is written in a sentence; anything else as it stands."""
+    """Return an ISO date and time as it is written in a sentence, anything else unchanged."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -123,15 +128,22 @@ def _date(text: Any) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
 
 
-def _facts(sections: list[Section], manifest: Manifest) -> list[tuple[str, list[str]]]:
-    run = ", ".join(filter(None, (_date(manifest.created), f"heatproof {manifest.heatproof}")))
-    models = dict.fromkeys(s.model for s in sections)
-    lost = {s.key: len(unreadable(s.proof.samples)) for s in sections}
-    told = {s.key: f", {lost[s.key]} unreadable" if lost[s.key] else "" for s in sections}
-    data = {s.dataset: f"{s.dataset}: {s.samples} samples{told[s.key]}" for s in sections}
-    results = [axis.result for section in sections for axis in section.axes]
-    attempted = sum(int((result.arrays.status >= 0).sum()) for result in results)
-    facts = [("Model" if len(models) == 1 else "Models", list(models))]
-    facts += [("Data", list(data.values())), ("Run", [run])]
-    facts += [("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")])]
-    return [(name, values) for name, values in facts if values]
+def _facts(sections: Sequence[Section], manifest: Manifest) -> list[tuple[str, list[str]]]:
+    """Return titled lists of facts about the run: models, data, date and version, pairs."""
+    models = list(dict.fromkeys(section.model for section in sections))
+    data = {}
+    attempted = 0
+    for section in sections:
+        lost = len(unreadable(section.proof.samples))
+        unread = f", {lost} unreadable" if lost else ""
+        data[section.dataset] = f"{section.dataset}: {section.samples} samples{unread}"
+        for axis in section.axes:
+            attempted += int((axis.result.arrays.status >= 0).sum())
+    version = f"heatproof {manifest.heatproof}"
+    facts = [
+        ("Model" if len(models) == 1 else "Models", models),
+        ("Data", list(data.values())),
+        ("Run", [", ".join(filter(None, (_date(manifest.created), version)))]),
+        ("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")]),
+    ]
+    return [(title, values) for title, values in facts if values]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from heatproof.drawing import forms, pictures
-from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.prose import listing, number, records, some
-from heatproof.drawing.tables import Row, grid
 from heatproof.evaluation import GalleryItem
+from heatproof.report import images, map_drawings
+from heatproof.report.canvas import Plot
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Scatter, Table, Tile
 from heatproof.report.draw import (
     Looks,
@@ -22,24 +21,76 @@ from heatproof.report.draw import (
     plots_of,
     shown_name,
 )
-from heatproof.report.table_rows import cell_text, table_rows
+from heatproof.report.html import grid
+from heatproof.report.table_rows import Row, cell_text, prose_columns, table_rows
+from heatproof.text import listing, number, records, some
 
+AT_ONCE = 12
+"""How many plots of a chart are shown before the rest is folded."""
 MOST_OPEN, MOST_FOLDED = 12, 24
 """How many rows of a gallery are seen at once, and how many more can be opened; the rest is left out."""
 PAIR, STRIP = 112, 96
 """Pixels of a picture in a gallery of pairs, and in one of strips."""
 
 
+@dataclass(frozen=True)
+class Chart:
+    """Plots with a title, a caption and a sentence for those who cannot see them.
+
+    `folded` are further plots under the words that open them.
+    """
+
+    key: str
+    title: str
+    caption: str
+    alt: str
+    plots: Sequence[Plot]
+    folded: Mapping[str, Sequence[Plot]] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> Sequence[Plot]:
+        """The plots that are seen at once."""
+        return self.plots[:AT_ONCE]
+
+    @property
+    def hidden(self) -> dict[str, Sequence[Plot]]:
+        """The plots that a reader can open, by the words that open them."""
+        rest = self.plots[AT_ONCE:]
+        if not rest:
+            return dict(self.folded)
+        return {f"{len(rest)} more": rest, **self.folded}
+
+    @property
+    def every(self) -> list[Plot]:
+        """All plots."""
+        plots = list(self.plots)
+        for folded in self.folded.values():
+            plots += folded
+        return plots
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A table or pictures, as HTML that is safe to embed.
+
+    A `strip` of pictures is open under the first chart of its axis; other panels are folded.
+    """
+
+    key: str
+    title: str
+    caption: str
+    html: Markup
+    strip: bool = False
+
+
 def part_of(component: Component, looks: Looks) -> Chart | Panel | None:
     """Return what a page shows of a component; None of an empty one."""
     if isinstance(component, Table):
-        rows = [
-            Row([row.heading] if row.heading else row.cells, row.is_control, bool(row.heading))
-            for row in table_rows(component, looks)
-        ]
+        rows = table_rows(component, looks)
         if not rows:
             return None
-        table = grid(list(component.columns.values()), rows, component.title)
+        heads = list(component.columns.values())
+        table = grid(heads, rows, component.title, prose=prose_columns(rows))
         return Panel(component.key, component.title, component.caption, table)
     if isinstance(component, Matrix) and not component.shaded:
         return _matrix_panel(component, looks)
@@ -149,7 +200,7 @@ def _pair(row: Sequence[Tile], looks: Looks) -> Markup:
     """Return the maps of a row over what the model saw, with their scores in the corner."""
     name, colour = _name_and_colour(row[0].item, looks)
     is_signed = _is_signed(row)
-    wide = 2 * PAIR if forms.is_wide(row[0].item) else PAIR
+    wide = 2 * PAIR if map_drawings.is_wide(row[0].item) else PAIR
     tiles = Markup("").join(_map_tile(tile, name, is_signed, wide) for tile in row)
     words = [tile.title for tile in row[1:]] or [row[0].title]
     notes = [tile.note for tile in row]
@@ -163,9 +214,9 @@ def _map_tile(tile: Tile, name: str, is_signed: bool, wide: int, tall: int = PAI
     """Return one map over its input."""
     item = tile.item
     line = "" if item.image.ndim == 3 else " line"
-    kind = "drawn" if forms.is_drawn(item) else "signed" if is_signed else "unsigned"
-    ground = pictures.draw_ground(item, wide - 8, tall - 8, tall)
-    over = pictures.draw_over(item, is_signed, wide - 8, tall - 8, tall)
+    kind = "drawn" if map_drawings.is_drawn(item) else "signed" if is_signed else "unsigned"
+    ground = images.draw_ground(item, wide - 8, tall - 8, tall)
+    over = images.draw_over(item, is_signed, wide - 8, tall - 8, tall)
     badge = Markup("")
     if tile.score is not None:
         badge = Markup('<span class="badge">{}</span>').format(number(tile.score))
@@ -200,7 +251,7 @@ def _picture(tile: Tile, item: GalleryItem, is_signed: bool) -> Markup:
     """Return one picture of a strip: an input alone, or a map over its input."""
     if item.map is not None:
         return _map_tile(tile, item.explainer, is_signed, STRIP + 8, STRIP + 8)
-    uri = pictures.draw_ground(item, STRIP, STRIP, 160)
+    uri = images.draw_ground(item, STRIP, STRIP, 160)
     alt = ", ".join(filter(None, (tile.title, item.explainer, tile.note)))
     return Markup('<img src="{}" alt="{}" loading="lazy">').format(uri, alt)
 
@@ -212,4 +263,4 @@ def _name_and_colour(item: GalleryItem, looks: Looks) -> tuple[str, str]:
 
 def _is_signed(row: Sequence[Tile]) -> bool:
     """Whether some map of a row has a sign; then all of them are drawn with one."""
-    return any(pictures.is_signed(tile.item.map) for tile in row if tile.item.map is not None)
+    return any(images.is_signed(tile.item.map) for tile in row if tile.item.map is not None)

@@ -13,30 +13,30 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes import AXES
-from heatproof.axes.tiles import tiles_of
-from heatproof.drawing import pictures
-from heatproof.drawing.charts import Tiles
-from heatproof.drawing.forms import ground, is_drawn, is_wide, uri
-from heatproof.drawing.methods import Look, settings_of
-from heatproof.drawing.plots import Mark, mark, of_marks
-from heatproof.drawing.prose import number, records
+from heatproof.axes.tiles import Tiles, tiles_of
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.kinds import KINDS
+from heatproof.report import images
 from heatproof.report.findings import PILOT, unreadable
+from heatproof.report.map_drawings import ground, is_drawn, is_wide, uri
+from heatproof.report.plots import Mark, mark, of_marks
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import Look, settings_of
 from heatproof.results.verdict import Verdict, sentences
+from heatproof.text import number, records
 
 MOST_ROWS = 12
 """Methods of the sheet; the others are in the scorecard."""
-TILE, SMALLEST, TALLEST = 94, 66, 600
-"""Pixels of a tile, and how tall the rows are together before tiles become smaller."""
-BUDGET, SIZES = (
-    1_650_000,
-    ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48)),
-)
-"""Bytes of all pictures of the sheets of a page; how many samples have large maps and how wide others are, as tried."""
-FRACTIONS = {0.1: "a tenth", 0.25: "a quarter", 1 / 3: "a third", 0.5: "half", 2 / 3: "two thirds"}
-COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TILE, SMALLEST = 94, 66
+"""Pixels of a tile, and of the smallest."""
+TALLEST = 600
+"""How tall the rows are together before tiles become smaller."""
+BUDGET = 1_650_000
+"""Bytes of all pictures of the sheets of a page."""
+SIZES = ((6, 128), (4, 128), (2, 128), (1, 128), (1, 112), (1, 96), (0, 80), (0, 64), (0, 48))
+"""How many samples have large maps, and how wide the maps of the others are, in the order in which this is tried."""
+BYTES_OF_INPUT = 6000
+"""What an input costs, about."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,13 @@ class Column:
 
     @cached_property
     def rows(self) -> dict[str, Any]:
-        """explainer -> its row of the ranking by the first measure that speaks for it."""
-        return (
-            {r.explainer: r for r in reversed(records(self.result.ranking))}
-            if self.result.headlines
-            else {}
-        )
+        """explainer -> its row of the ranking by the first headline that it was measured by."""
+        if not self.result.headlines:
+            return {}
+        rows: dict[str, Any] = {}
+        for row in records(self.result.ranking):
+            rows.setdefault(row.explainer, row)
+        return rows
 
     @cached_property
     def chance(self) -> float:
@@ -64,9 +65,10 @@ class Column:
     def note(self) -> str:
         """What the numbers are."""
         measure = self.result.headlines[0]
-        way = {"higher": "", "lower": "lower is better", "neither": ""}[measure.better]
         name = "" if measure.title == self.result.axis.title else measure.title
-        return ", ".join(filter(None, (name, "0 is chance" if self.chance == 0 else "", way)))
+        chance = "0 is chance" if self.chance == 0 else ""
+        direction = "lower is better" if measure.better == "lower" else ""
+        return ", ".join(filter(None, (name, chance, direction)))
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
@@ -89,10 +91,11 @@ class Column:
     @cached_property
     def ends(self) -> tuple[float, float]:
         """The ends of the scale that all rows share."""
-        known = [m.value for m in self.marks.values() if math.isfinite(m.value)]
-        return of_marks(
-            self.marks.values(), 0.0, *([1.0] if known and 0.45 < max(known) <= 1 else [])
-        )
+        scores = [m.value for m in self.marks.values() if math.isfinite(m.value)]
+        # A scale that is nearly full ends at 1, so that one sees how near that is.
+        is_nearly_full = bool(scores) and 0.45 < max(scores) <= 1
+        others = [0.0, 1.0] if is_nearly_full else [0.0]
+        return of_marks(self.marks.values(), *others)
 
     @cached_property
     def decided(self) -> Verdict | None:
@@ -117,34 +120,40 @@ class ProofSheet:
     @cached_property
     def columns(self) -> list[Column]:
         """The axes that have numbers."""
-        return [column for j in self.here if j.headlines and (column := Column(j)).rows]
+        columns = [Column(result) for result in self.here if result.headlines]
+        return [column for column in columns if column.rows]
 
     @property
     def lead(self) -> Column | None:
         """The axis whose order the rows have: the first in which one direction is better."""
-        ranked = [c for c in self.columns if c.result.headlines[0].sign]
-        return next(iter(ranked or self.columns), None)
+        directed = [column for column in self.columns if column.result.headlines[0].sign]
+        return next(iter(directed or self.columns), None)
 
     @cached_property
     def order(self) -> list[str]:
         """Explainers: methods by rank, then those without one, then controls."""
-        first = self.lead
-        every = dict.fromkeys(
-            [*(first.rows if first else ()), *(e for c in self.columns for e in c.rows)]
-        )
-        controls = {e for c in self.columns for e in c.result.controls}
-        rank = (
-            {e: r.rank if math.isfinite(r.rank) else math.inf for e, r in first.rows.items()}
-            if first
-            else {}
-        )
-        return sorted(every, key=lambda e: (e in controls, rank.get(e, math.inf)))
+        rank_of: dict[str, float] = {}
+        explainers: dict[str, None] = {}
+        if self.lead is not None:
+            explainers |= dict.fromkeys(self.lead.rows)
+            for explainer, row in self.lead.rows.items():
+                rank_of[explainer] = row.rank if math.isfinite(row.rank) else math.inf
+        controls: set[str] = set()
+        for column in self.columns:
+            explainers |= dict.fromkeys(column.rows)
+            controls |= column.result.controls
+
+        def position(explainer: str) -> tuple[bool, float]:
+            return explainer in controls, rank_of.get(explainer, math.inf)
+
+        return sorted(explainers, key=position)
 
     @cached_property
     def rows(self) -> list[str]:
         """Those that the sheet has room for; controls always."""
-        methods = [e for e in self.order if not self.looks[e].control]
-        return [*methods[:MOST_ROWS], *(e for e in self.order if self.looks[e].control)]
+        methods = [explainer for explainer in self.order if not self.looks[explainer].control]
+        controls = [explainer for explainer in self.order if self.looks[explainer].control]
+        return methods[:MOST_ROWS] + controls
 
     @cached_property
     def looks(self) -> dict[str, Look]:
@@ -152,9 +161,12 @@ class ProofSheet:
         return {e: look for result in self.here for e, look in result.looks.items()}
 
     def settings(self, explainer: str) -> str:
-        """The settings of a method, where its name does not say them."""
-        look, told = self.looks[explainer], settings_of(explainer)
-        return "control, no rank" if look.control else "" if told in look.name else told
+        """Return the settings of a method, where its name does not say them."""
+        look = self.looks[explainer]
+        if look.control:
+            return "control, no rank"
+        settings = settings_of(explainer)
+        return "" if settings in look.name else settings
 
     @cached_property
     def pictured_result(self) -> AxisResult | None:
@@ -169,121 +181,146 @@ class ProofSheet:
     @cached_property
     def size(self) -> int:
         """Pixels of a tile, so that a sheet of usual height fits on a screen."""
-        return max(SMALLEST, min(TILE, TALLEST // (len(self.rows) + 1) - 8)) if self.tiles else 32
+        if self.tiles is None:
+            return 32
+        fitting = TALLEST // (len(self.rows) + 1) - 8
+        return max(SMALLEST, min(TILE, fitting))
 
     @cached_property
     def wide(self) -> int:
         """How wide a tile is: curves, rows and texts are wider than high."""
-        wide = self.tiles is not None and any(map(is_wide, self.tiles.shown.values()))
-        return (
-            max(self.size, min(260, 800 // len(self.tiles.columns) - 8))
-            if wide and self.tiles
-            else self.size
-        )
+        if self.tiles is None or not any(map(is_wide, self._items)):
+            return self.size
+        fitting = 800 // len(self.tiles.columns) - 8
+        return max(self.size, min(260, fitting))
+
+    @property
+    def _items(self) -> list[GalleryItem]:
+        """All stored maps of the sheet."""
+        return [] if self.tiles is None else list(self.tiles.shown.values())
 
     @property
     def kinds(self) -> set[str]:
         """The kinds of what is shown; those whose maps are marks are followed by a star."""
-        shown = self.tiles.shown.values() if self.tiles else ()
-        return {s.kind + "*" * is_drawn(s) for s in shown}
+        return {item.kind + ("*" if is_drawn(item) else "") for item in self._items}
 
     @cached_property
     def signed(self) -> set[str]:
         """Explainers whose maps have a sign."""
-        shown = self.tiles.shown.values() if self.tiles else ()
-        return {s.explainer for s in shown if s.map is not None and pictures.is_signed(s.map)}
+        signed = set()
+        for item in self._items:
+            if item.map is not None and images.is_signed(item.map):
+                signed.add(item.explainer)
+        return signed
 
     def said_of(self, sample: str) -> str:
-        """What the model says of a sample, and whether the label agrees."""
-        known = self.samples.drop_duplicates("sample").set_index("sample")
-        said = pictures.prediction(known, sample)
-        return f"{said}, {pictures.label_words(known, sample)}" if said else ""
+        """Return what the model says of a sample, and whether the label agrees."""
+        by_sample = self.samples.drop_duplicates("sample").set_index("sample")
+        prediction = images.prediction(by_sample, sample)
+        return f"{prediction}, {images.label_words(by_sample, sample)}" if prediction else ""
 
     def seen(self, tiles: Tiles, condition: Condition, sample: str) -> GalleryItem | None:
-        """The input under a condition, which all explainers share; None where each has its own."""
-        items = [s for e in self.rows if (s := tiles.shown.get((e, condition, sample))) is not None]
-        same = items and all(np.array_equal(items[0].image, other.image) for other in items[1:])
-        return items[0] if same else None
+        """Return the input under a condition, which all explainers share; None where each has its own."""
+        items = [tiles.shown.get((explainer, condition, sample)) for explainer in self.rows]
+        stored = [item for item in items if item is not None]
+        if not stored:
+            return None
+        first = stored[0]
+        is_shared = all(np.array_equal(first.image, other.image) for other in stored[1:])
+        return first if is_shared else None
 
-    def pictured(self, album: pictures.Album, budget: int) -> list[dict[str, Any]]:
-        """For each sample its inputs and cells, [picture, score, why there is none], as the page fills them in."""
-        tiles, found = self.tiles, list[dict[str, Any]]()
+    def pictured(self, album: images.Album, budget: int) -> list[dict[str, Any]]:
+        """Return for each sample its inputs and cells as the page fills them in; see `_input` and `_cell`."""
+        tiles = self.tiles
         if tiles is None:
-            return found
-        sides = self._fit(tiles, budget)
-        for sample, side in zip(tiles.samples, sides, strict=False):
-            inputs = {c: self._input(album, tiles, sample, c) for c, _ in tiles.columns}
-            cells = [
-                [self._cell(album, tiles, (e, c, sample), side, inputs[c][0]) for c in inputs]
-                for e in self.rows
-            ]
-            found.append(
+            return []
+        sheets = []
+        for sample, side in zip(tiles.samples, self._sides(tiles, budget), strict=False):
+            inputs = {}
+            for condition, _ in tiles.columns:
+                inputs[condition] = self._input(album, tiles, sample, condition)
+            cells = []
+            for explainer in self.rows:
+                row = []
+                for condition, (picture, _) in inputs.items():
+                    key = (explainer, condition, sample)
+                    row.append(self._cell(album, tiles, key, side, picture))
+                cells.append(row)
+            sheets.append(
                 {
                     "id": sample,
                     "said": self.said_of(sample),
-                    "inputs": [*inputs.values()],
+                    "inputs": list(inputs.values()),
                     "cells": cells,
                 }
             )
-        return found
+        return sheets
 
     def _input(
-        self, album: pictures.Album, tiles: Tiles, sample: str, condition: Condition
-    ) -> list[str]:
-        """The picture of an input, where methods share it, and what the model says of it now."""
+        self, album: images.Album, tiles: Tiles, sample: str, condition: Condition
+    ) -> tuple[str, str]:
+        """Return the picture of an input, where methods share it, and why no method has a score on it."""
+        no_score = (0.0, "")
+        reasons = {
+            tiles.scores.get((explainer, condition, sample), no_score)[1] for explainer in self.rows
+        }
+        reason = reasons.pop() if len(reasons) == 1 else ""
         item = self.seen(tiles, condition, sample)
-        said = {tiles.scores.get((e, condition, sample), (0.0, ""))[1] for e in self.rows}
-        now = said.pop() if len(said) == 1 else ""
-        if item is None or item.kind != "table":
-            return [
-                "" if item is None else album.add(pictures.draw_ground(item, self.wide, self.size)),
-                now,
-            ]
-        return [album.add(uri(ground(item, self.wide, self.size, values=True))), now]
+        if item is None:
+            return "", reason
+        if item.kind == "table":
+            drawing = ground(item, self.wide, self.size, values=True)
+            return album.add(uri(drawing)), reason
+        return album.add(images.draw_ground(item, self.wide, self.size)), reason
 
     def _map(self, item: GalleryItem, side: int) -> str:
-        """A map for the page; those of controls are half as wide, for they are noise and cost as much as all others."""
-        side = side // 2 if self.looks[item.explainer].control else side
-        return pictures.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)
+        """Return a map for the page; those of controls are half as wide, for they are noise and cost as much as others."""
+        if self.looks[item.explainer].control:
+            side //= 2
+        return images.draw_over(item, item.explainer in self.signed, self.wide, self.size, side)
 
     def _cell(
         self,
-        album: pictures.Album,
+        album: images.Album,
         tiles: Tiles,
         key: tuple[str, Condition, str],
         side: int,
         above: str,
     ) -> list[str]:
-        """A map, its score, why there is none, and what lies under it where that is not the input above."""
-        item, (score, why) = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))
+        """Return a map, its score, why there is none, and what lies under it if that is not the input `above`."""
+        item = tiles.shown.get(key)
+        score, reason = tiles.scores.get(key, (math.nan, ""))
         if item is None or item.map is None:
-            return ["", "", why or "no map", ""]
-        own = not above or item.kind == "table"
-        under = album.add(pictures.draw_ground(item, self.wide, self.size)) if own else ""
-        return [
-            album.add(self._map(item, side)),
-            number(score) if math.isfinite(score) else "",
-            "",
-            under,
-        ]
+            return ["", "", reason or "no map", ""]
+        under = ""
+        if not above or item.kind == "table":
+            under = album.add(images.draw_ground(item, self.wide, self.size))
+        text = number(score) if math.isfinite(score) else ""
+        return [album.add(self._map(item, side)), text, "", under]
 
-    def _fit(self, tiles: Tiles, budget: int) -> list[int]:
-        """How wide the maps of each sample are, so that all keep within the budget, from what some cost."""
-        n, cost = len(tiles.samples), dict[int, int]()
-        for most, side in SIZES:
-            for wide, sample in (
-                (pictures.LARGEST_MAP, tiles.samples[0]),
-                (side, tiles.samples[-1]),
-            ):
-                if wide not in cost:
-                    own = [item for e in self.rows if (item := tiles.shown.get((e, CLEAN, sample)))]
-                    cost[wide] = len(tiles.columns) * (
-                        6000 + sum(len(self._map(item, wide)) for item in own)
-                    )
-            large = min(most, n)
-            if large * cost[pictures.LARGEST_MAP] + (n - large) * cost[side] <= budget:
-                return [pictures.LARGEST_MAP] * large + [side] * (n - large)
-        return [side] * max(1, int(budget / cost[side]))
+    def _sides(self, tiles: Tiles, budget: int) -> list[int]:
+        """Return how wide the maps of each sample are, so that all keep within the budget, judged by two samples."""
+        n = len(tiles.samples)
+        cost_of_large = self._cost(tiles, tiles.samples[0], images.LARGEST_MAP)
+        costs: dict[int, int] = {images.LARGEST_MAP: cost_of_large}
+        for most_large, side in SIZES:
+            if side not in costs:
+                costs[side] = self._cost(tiles, tiles.samples[-1], side)
+            large = min(most_large, n)
+            if large * cost_of_large + (n - large) * costs[side] <= budget:
+                return [images.LARGEST_MAP] * large + [side] * (n - large)
+        # Not even the smallest maps of all samples fit, so some samples are left out.
+        fitting = int(budget / costs[side])
+        return [side] * max(1, fitting)
+
+    def _cost(self, tiles: Tiles, sample: str, side: int) -> int:
+        """Return the bytes of the pictures of one sample, if all its columns cost as much as the first."""
+        cost = BYTES_OF_INPUT
+        for explainer in self.rows:
+            item = tiles.shown.get((explainer, CLEAN, sample))
+            if item is not None:
+                cost += len(self._map(item, side))
+        return len(tiles.columns) * cost
 
     @cached_property
     def sentence(self) -> str:
@@ -297,44 +334,64 @@ class ProofSheet:
     @property
     def chips(self) -> list[tuple[str, str]]:
         """What limits the sentence, each with its class: few samples, lost predictions, other axes, axes not run."""
+        chips = [*self._sample_chips()]
+        if self.here:
+            chips += _least_kept(self.here[0])
+        for column in self.columns:
+            if column is not self.lead and column.verdict.startswith("no"):
+                chips.append(f"{column.result.title}: {column.verdict}")
+        were_run = {result.axis.name for result in self.here}
+        missing = [axis.title for axis in AXES if axis.marks and axis.name not in were_run]
+        absent = [f"{title}: not in this run" for title in missing if self.here]
+        return [*((chip, "") for chip in chips), *((chip, "absent") for chip in absent)]
+
+    def _sample_chips(self) -> list[str]:
+        """Return how many samples were tested, and how many could not be read."""
         words = self.here[0].words if self.here else KINDS["image"]
-        n = max((len(j.sample_ids) for j in self.here), default=0)
-        groups = max((j.groups for j in self.here), default=0)
-        said = f"{n} {words.sample if n == 1 else words.samples}" + (
-            f" of {groups} groups" if groups else ""
-        )
-        chips = [(said + (": a trial" if (groups or n) < PILOT else ""), "")] if n else []
-        chips += [(f"{len(lost)} unreadable", "")] if len(lost := unreadable(self.samples)) else []
-        chips += [(chip, "") for j in self.here[:1] for chip in _least_kept(j)]
-        chips += [
-            (f"{c.result.title}: {c.verdict}", "")
-            for c in self.columns
-            if c is not self.lead and c.verdict[:2] == "no"
-        ]
-        ran = {j.axis.name for j in self.here}
-        missing = [a.title for a in AXES if a.marks and a.name not in ran]
-        return chips + [(f"{title}: not in this run", "absent") for title in missing if self.here]
+        n = max((len(result.sample_ids) for result in self.here), default=0)
+        groups = max((result.groups for result in self.here), default=0)
+        chips = []
+        if n:
+            chip = f"{n} {words.sample if n == 1 else words.samples}"
+            if groups:
+                chip += f" of {groups} groups"
+            if (groups or n) < PILOT:
+                chip += ": a trial"
+            chips.append(chip)
+        unread = len(unreadable(self.samples))
+        if unread:
+            chips.append(f"{unread} unreadable")
+        return chips
 
 
 def _least_kept(result: AxisResult) -> list[str]:
-    """The condition that changes most predictions, where it changes more than a tenth."""
-    status = result.arrays.status
+    """Return the condition that changes most predictions, if it changes more than a tenth; empty if none does."""
+    status = (
+        result.arrays.status
+    )  # explainers × conditions × samples: 1 is flipped, −1 was not attempted
     if not result.axis.separable or not (status == 1).any():
         return []
-    kept = [(status[:, i] != 1).all(0) & (status[:, i] >= 0).any(0) for i in range(status.shape[1])]
-    asked = [(status[:, i] >= 0).any(0).sum() for i in range(status.shape[1])]
-    worst = min((i for i, n in enumerate(asked) if n), key=lambda i: kept[i].sum() / asked[i])
-    if kept[worst].sum() > 0.9 * asked[worst]:
-        return []
-    name = result.axis.condition(*result.conditions[worst])
-    return [f"{name[:1].upper()}{name[1:]}: {kept[worst].sum()} of {asked[worst]} predictions stay"]
+    share_kept: dict[int, float] = {}
+    texts: dict[int, str] = {}
+    for i, condition in enumerate(result.conditions):
+        of_condition = status[:, i]
+        is_attempted = (of_condition >= 0).any(0)
+        if not is_attempted.any():
+            continue
+        kept = int(((of_condition != 1).all(0) & is_attempted).sum())
+        attempted = int(is_attempted.sum())
+        name = result.axis.condition(*condition)
+        share_kept[i] = kept / attempted
+        texts[i] = f"{name[:1].upper()}{name[1:]}: {kept} of {attempted} predictions stay"
+    worst = min(share_kept, key=lambda i: share_kept[i])
+    return [texts[worst]] if share_kept[worst] <= 0.9 else []
 
 
-def proof_sheets(every: Sequence[AxisResult], samples: pd.DataFrame) -> list[ProofSheet]:
-    """The sheet of every dataset and model."""
-    return [
-        ProofSheet(
-            list(here), samples[(samples["dataset"] == place[0]) & (samples["model"] == place[1])]
-        )
-        for place, here in groupby(every, lambda j: (j.dataset, j.model))
-    ]
+def proof_sheets(results: Sequence[AxisResult], samples: pd.DataFrame) -> list[ProofSheet]:
+    """Return the sheet of every data set and model."""
+    sheets = []
+    by_subject = groupby(results, lambda result: (result.dataset, result.model))
+    for (dataset, model), of_subject in by_subject:
+        is_here = (samples["dataset"] == dataset) & (samples["model"] == model)
+        sheets.append(ProofSheet(list(of_subject), samples[is_here]))
+    return sheets

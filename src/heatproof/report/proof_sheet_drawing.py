@@ -3,76 +3,104 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
-from heatproof.axes.material import Material
-from heatproof.drawing.charts import Tiles
-from heatproof.drawing.forms import ground
-from heatproof.drawing.pictures import placed
-from heatproof.drawing.pieces import Drawing, Item, Piece, Skipped, about, subjects
-from heatproof.drawing.plots import spot, wrapped
-from heatproof.drawing.prose import number
-from heatproof.drawing.sheet import Box, Picture, Plot, Sheet, Stroke, Words, width_of
+from heatproof.axes.tiles import Tiles
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition
-from heatproof.report.proof_sheet import TILE, ProofSheet, proof_sheets
+from heatproof.report.canvas import Box, Picture, Sheet, Stroke, Words, width_of
+from heatproof.report.images import place_map
+from heatproof.report.map_drawings import ground
+from heatproof.report.plots import spot, wrapped
+from heatproof.report.proof_sheet import TILE, Column, ProofSheet, proof_sheets
 from heatproof.results.axis_result import AxisResult
+from heatproof.text import number
 
-LEFT, WIDE, TOP = 168.0, 128.0, 74.0
+NAMES = 168.0
+"""The room for the names of methods."""
+SPOT = 128.0
+"""How wide the column of an axis is."""
+TOP = 74.0
+"""What the sentence, the sample and the heads of the columns take."""
 
 
 def drawn(proof: ProofSheet, sample: str | None = None) -> Sheet:
-    """The sheet of one sample, or of the one that is opened, as a drawing for paper and notebooks."""
+    """Return the sheet of one sample, or of the one that the page opens, as a drawing for paper and notebooks."""
     tiles = proof.tiles or Tiles([], [""], {}, {})
     chosen = sample or tiles.samples[0]
     if chosen not in tiles.samples:
         raise unknown("sample with maps", chosen, tiles.samples)
     wide = max(TILE, proof.wide)
-    step, start = wide + 8, LEFT + (wide + 8) * len(tiles.columns)
-    high, tall = (TOP + TILE + 8, TILE + 8.0) if tiles.columns else (TOP + 34, 40.0)
-    across = max(start + WIDE * len(proof.columns) + 8, 1.1 * width_of(proof.sentence, 19))
-    sheet = Sheet(across, high + tall * len(proof.rows) + 8)
-    limits = "; ".join(text for text, _ in proof.chips)
-    told = "; ".join(filter(None, (chosen, proof.said_of(chosen), limits)))
-    sheet.add(Words(0, 22, proof.sentence, "ink", size=19, bold=True), Words(0, 42, told, "third"))
-    for j, (condition, words) in enumerate(tiles.columns):
-        sheet.add(Words(LEFT + step * j + wide / 2, TOP - 8, words, "soft", "middle"))
-        item = proof.seen(tiles, condition, chosen)
-        if item is not None and item.image.ndim == 3:
-            sheet.add(Picture(LEFT + step * j, TOP, wide, TILE, item.image))
-        elif item is not None:
-            sheet.place(ground(item, wide, TILE, values=True), LEFT + step * j, TOP)
+    first_spot = NAMES + (wide + 8) * len(tiles.columns)
+    # Without maps, rows are lower and no input stands above them.
+    top, tall = (TOP + TILE + 8, TILE + 8.0) if tiles.columns else (TOP + 34, 40.0)
+    columns_end = first_spot + SPOT * len(proof.columns) + 8
+    sheet = Sheet(
+        width=max(columns_end, 1.1 * width_of(proof.sentence, 19)),
+        height=top + tall * len(proof.rows) + 8,
+    )
+    _draw_title(sheet, proof, chosen)
+    _draw_inputs(sheet, proof, tiles, chosen, wide)
     for j, column in enumerate(proof.columns):
-        small = [*wrapped(column.note, WIDE - 12), *([column.verdict] if column.verdict else [])]
-        x, y = start + WIDE * j + 12, high - 6 - 14 * len(small)
-        sheet.add(Words(x, y, column.result.title, "ink", bold=True))
-        sheet.add(
-            *(Words(x, y + 14 * (k + 1), text, "third", size=11) for k, text in enumerate(small))
-        )
+        _draw_axis_head(sheet, column, first_spot + SPOT * j + 12, top)
     for i, explainer in enumerate(proof.rows):
-        look, y = proof.looks[explainer], high + tall * i
-        if look.control and (i == 0 or not proof.looks[proof.rows[i - 1]].control):
+        y = top + tall * i
+        is_first_control = proof.looks[explainer].control and (
+            i == 0 or not proof.looks[proof.rows[i - 1]].control
+        )
+        if is_first_control:
             sheet.add(Stroke([(0, y - 4), (sheet.width, y - 4)], "strong", 1, (4, 3)))
-        rank = (
-            proof.lead.rows[explainer].rank
-            if proof.lead and explainer in proof.lead.rows
-            else math.nan
-        )
-        sheet.add(
-            Words(0, y + tall / 2, f"{rank:.0f}" if math.isfinite(rank) else "", "soft", size=15)
-        )
-        ink = "third" if look.control else look.colour
-        sheet.add(Words(22, y + tall / 2, look.name[:24], ink, bold=not look.control))
-        sheet.add(Words(22, y + tall / 2 + 15, proof.settings(explainer), "third", size=11))
+        _draw_name(sheet, proof, explainer, y + tall / 2)
         for j, (condition, _) in enumerate(tiles.columns):
-            _tile(sheet, proof, tiles, (explainer, condition, chosen), LEFT + step * j, y, wide)
+            x = NAMES + (wide + 8) * j
+            _tile(sheet, proof, tiles, (explainer, condition, chosen), x, y, wide)
         for j, column in enumerate(proof.columns):
             if explainer in column.marks:
-                row = spot(column.marks[explainer], column.ends, tall, WIDE - 16)
-                sheet.place(row, start + WIDE * j + 8, y - 4)
+                dot = spot(column.marks[explainer], column.ends, tall, SPOT - 16)
+                sheet.place(dot, first_spot + SPOT * j + 8, y - 4)
     return sheet
+
+
+def _draw_title(sheet: Sheet, proof: ProofSheet, sample: str) -> None:
+    limits = "; ".join(text for text, _ in proof.chips)
+    facts = "; ".join(filter(None, (sample, proof.said_of(sample), limits)))
+    sheet.add(Words(0, 22, proof.sentence, "ink", size=19, bold=True))
+    sheet.add(Words(0, 42, facts, "third"))
+
+
+def _draw_inputs(sheet: Sheet, proof: ProofSheet, tiles: Tiles, sample: str, wide: float) -> None:
+    """Draw what the model saw under every condition, with the condition above it."""
+    for j, (condition, words) in enumerate(tiles.columns):
+        x = NAMES + (wide + 8) * j
+        sheet.add(Words(x + wide / 2, TOP - 8, words, "soft", "middle"))
+        item = proof.seen(tiles, condition, sample)
+        if item is not None and item.image.ndim == 3:
+            sheet.add(Picture(x, TOP, wide, TILE, item.image))
+        elif item is not None:
+            sheet.place(ground(item, wide, TILE, values=True), x, TOP)
+
+
+def _draw_axis_head(sheet: Sheet, column: Column, x: float, bottom: float) -> None:
+    """Draw the title of an axis above what its numbers are and whether it has a winner."""
+    small_print = [*wrapped(column.note, SPOT - 12), *filter(None, [column.verdict])]
+    y = bottom - 6 - 14 * len(small_print)
+    sheet.add(Words(x, y, column.result.title, "ink", bold=True))
+    for k, text in enumerate(small_print, 1):
+        sheet.add(Words(x, y + 14 * k, text, "third", size=11))
+
+
+def _draw_name(sheet: Sheet, proof: ProofSheet, explainer: str, y: float) -> None:
+    """Draw rank, name and settings of a method."""
+    look = proof.looks[explainer]
+    rank = math.nan
+    if proof.lead is not None and explainer in proof.lead.rows:
+        rank = proof.lead.rows[explainer].rank
+    sheet.add(Words(0, y, f"{rank:.0f}" if math.isfinite(rank) else "", "soft", size=15))
+    colour = "third" if look.control else look.colour
+    sheet.add(Words(22, y, look.name[:24], colour, bold=not look.control))
+    sheet.add(Words(22, y + 15, proof.settings(explainer), "third", size=11))
 
 
 def _tile(
@@ -84,14 +112,13 @@ def _tile(
     y: float,
     wide: float,
 ) -> None:
-    item, score = tiles.shown.get(key), tiles.scores.get(key, (math.nan, ""))[0]
+    item = tiles.shown.get(key)
+    score, _ = tiles.scores.get(key, (math.nan, ""))
     if item is None or item.map is None:
-        sheet.add(
-            Box(x, y, wide, TILE, "grid"),
-            Words(x + wide / 2, y + TILE / 2, "not scored", "third", "middle", 11),
-        )
+        sheet.add(Box(x, y, wide, TILE, "grid"))
+        sheet.add(Words(x + wide / 2, y + TILE / 2, "not scored", "third", "middle", 11))
         return
-    placed(sheet, item, key[0] in proof.signed, x, y, wide, TILE)
+    place_map(sheet, item, key[0] in proof.signed, x, y, wide, TILE)
     if math.isfinite(score):
         corner = (x + wide - 36, y + TILE - 20, 33, 17)
         sheet.add(Box(*corner, "card"), Box(*corner, "heat", 0.45 * min(max(score, 0), 1)))
@@ -105,30 +132,15 @@ def proof_sheet(
     dataset: str | None = None,
     model: str | None = None,
 ) -> Sheet:
-    """The sheet of one data set and model of a run, the first where none is named; see `Run.proof_sheet`."""
+    """Return the sheet of one data set and model of a run, the first where none is named; see `Run.proof_sheet`."""
     for kind, name in (("dataset", dataset), ("model", model)):
-        known = {result.arrays.key[kind] for result in results}
-        if name is not None and name not in known:
-            raise unknown(kind, name, sorted(known))
+        names = {result.arrays.key[kind] for result in results}
+        if name is not None and name not in names:
+            raise unknown(kind, name, sorted(names))
     for proof in proof_sheets(results, samples):
         arrays = proof.here[0].arrays
-        if arrays.dataset == (dataset or arrays.dataset) and arrays.model == (
-            model or arrays.model
-        ):
+        is_dataset = dataset is None or arrays.dataset == dataset
+        is_model = model is None or arrays.model == model
+        if is_dataset and is_model:
             return drawn(proof, sample)
     raise UserError("the run has no scores to show")
-
-
-def sheets(material: Material, width: float) -> Iterator[Piece]:
-    """The proof sheet of every data set and model."""
-    held = proof_sheets(material.results, material.samples)
-    yield from () if held else [Skipped("", "the run has no scores")]
-    for proof, subject in zip(
-        held, subjects([proof.here[0].arrays for proof in held]), strict=True
-    ):
-        yield Drawing(
-            subject, f"{proof.sentence} {about(proof.here[0].arrays)}.", [Plot("", drawn(proof))]
-        )
-
-
-ITEM = Item("proof-sheet", "the maps behind the scores", "figure", sheets)

@@ -1,10 +1,10 @@
-"""Sections of the page: every dataset and model with its sheet, what was found, its axes, and its first inputs."""
+"""Sections of the page: every data set and model with its proof sheet, its findings and its axes."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,21 +13,18 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.pictures import Album
-from heatproof.drawing.pieces import file_part
-from heatproof.drawing.plots import Mark, of_marks, spot
-from heatproof.drawing.prose import listing, number, records, with_interval
-from heatproof.drawing.tables import Row
 from heatproof.kinds import KINDS, DataKind
 from heatproof.report.components import Component
 from heatproof.report.draw import Looks, plots_of
 from heatproof.report.example_maps import ExampleMaps, example_maps
 from heatproof.report.findings import findings_here, unreadable
 from heatproof.report.frontier import frontier_components
+from heatproof.report.images import Album
 from heatproof.report.overview import Overview
-from heatproof.report.page_parts import part_of
+from heatproof.report.page_parts import Chart, Panel, part_of
+from heatproof.report.plots import Mark, of_marks, spot
 from heatproof.report.proof_sheet import BUDGET, Column, ProofSheet
+from heatproof.report.table_rows import Row
 from heatproof.report.verdict_screen import (
     ScreenColumn,
     ScreenRow,
@@ -38,11 +35,16 @@ from heatproof.report.verdict_screen import (
 )
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
-from heatproof.results.reports import components_across, components_of, page_of, report_of
+from heatproof.results.names import Look
+from heatproof.results.reports import components_across, components_of, report_of
 from heatproof.runs.manifest import Manifest
+from heatproof.text import file_part, listing, number, records, with_interval
 
 PACKAGE = "heatproof.report"
-UNABLE = "On models whose right map is known, {} does not prefer it to these: {} (see `heatproof validate`)."
+BLIND_SPOTS = (
+    "On models whose true map is known, {measure} does not notice these corruptions of it: {corruptions} "
+    "(see `heatproof validate`)."
+)
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,15 @@ class AxisSection:
     @property
     def open(self) -> list[Chart | Panel]:
         """What is seen at once: the first chart and the first strip of pictures."""
-        first = next((part for part in self.parts if isinstance(part, Chart)), None)
-        strip = next((part for part in self.parts if isinstance(part, Panel) and part.strip), None)
-        return [part for part in (first, strip) if part is not None]
+        charts = [part for part in self.parts if isinstance(part, Chart)]
+        strips = [part for part in self.parts if isinstance(part, Panel) and part.strip]
+        return [*charts[:1], *strips[:1]]
 
     @property
     def closed(self) -> list[Chart | Panel]:
-        """What is opened by whoever wants it."""
-        return [part for part in self.parts if not any(part is other for other in self.open)]
+        """The parts that are collapsed by default."""
+        shown = {id(part) for part in self.open}
+        return [part for part in self.parts if id(part) not in shown]
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class Section:
 
     @property
     def words(self) -> DataKind:
-        """How the data are spoken of."""
+        """The vocabulary for this kind of data: sample, feature and the like."""
         return self.proof.here[0].words if self.proof.here else KINDS["image"]
 
     @property
@@ -167,55 +170,49 @@ def change_yaml(change: Mapping[str, Any]) -> str:
 
 
 def sections_of(
-    every: Iterable[AxisResult],
+    results: Iterable[AxisResult],
     samples: pd.DataFrame,
     manifest: Manifest,
     album: Album,
     missing: Sequence[str] = (),
 ) -> list[Section]:
-    """Every dataset and model that was asked for, those with scores first; pictures go into the album."""
-    by_place: dict[tuple[str, str], list[AxisResult]] = {}
-    for result in every:
-        by_place.setdefault((result.dataset, result.model), []).append(result)
-    asked = dict.fromkeys([*by_place, *zip(samples["dataset"], samples["model"], strict=True)])
+    """Return a section for every data set and model of the study, those with scores first; pictures go into the album."""
+    results_of: dict[tuple[str, str], list[AxisResult]] = {}
+    for result in results:
+        results_of.setdefault((result.dataset, result.model), []).append(result)
+    in_samples = zip(samples["dataset"], samples["model"], strict=True)
+    subjects = dict.fromkeys([*results_of, *in_samples])
+    budget = BUDGET // max(len(subjects), 1)
     sections = []
-    for number_, (dataset, model) in enumerate(asked):
-        key, here = f"s{number_}", by_place.get((dataset, model), [])
-        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        proof = ProofSheet(here, own)
-        findings = findings_here(str(dataset), str(model), here, own, manifest, missing)
-        sections.append(
-            Section(
-                key=key,
-                dataset=str(dataset),
-                model=str(model),
-                samples=max(
-                    (len(result.sample_ids) for result in here),
-                    default=len(own) - len(unreadable(own)),
-                ),
-                proof=proof,
-                pictured=proof.pictured(album, BUDGET // max(len(asked), 1)),
-                findings=findings,
-                axes=_drawn(here),
-                overview=Overview(str(dataset), str(model), here, own, findings),
-                anchor_prefix="" if number_ == 0 else f"{key}-",
-            )
+    for number_of_section, (dataset, model) in enumerate(subjects):
+        of_subject = results_of.get((dataset, model), [])
+        is_here = (samples["dataset"] == dataset) & (samples["model"] == model)
+        own_samples = samples[is_here]
+        read = len(own_samples) - len(unreadable(own_samples))
+        proof = ProofSheet(of_subject, own_samples)
+        findings = findings_here(
+            str(dataset), str(model), of_subject, own_samples, manifest, missing
         )
+        section = Section(
+            key=f"s{number_of_section}",
+            dataset=str(dataset),
+            model=str(model),
+            samples=max((len(result.sample_ids) for result in of_subject), default=read),
+            proof=proof,
+            pictured=proof.pictured(album, budget),
+            findings=findings,
+            axes=_axis_sections(of_subject),
+            overview=Overview(str(dataset), str(model), of_subject, own_samples, findings),
+            anchor_prefix="" if number_of_section == 0 else f"s{number_of_section}-",
+        )
+        sections.append(section)
     return sections
 
 
 def leads(result: AxisResult) -> list[str]:
     """Return what an axis says of its results; of a user's own evaluation, what its tests decide."""
-    report = report_of(result.axis) or page_of(result.axis)
+    report = report_of(result.axis)
     return result.decided() if report is None else report.lead(result)
-
-
-def _parts_of(result: AxisResult) -> list[Chart | Panel]:
-    """Return what the page shows of one result, in reading order."""
-    page = page_of(result.axis)
-    if page is not None:
-        return page.parts(result)
-    return _parts(components_of(result), result.looks)
 
 
 def _parts(components: Iterable[Component], looks: Looks) -> list[Chart | Panel]:
@@ -224,10 +221,10 @@ def _parts(components: Iterable[Component], looks: Looks) -> list[Chart | Panel]
     return [part for part in parts if part is not None]
 
 
-def _frontiers(here: Sequence[AxisResult]) -> list[Chart | Panel]:
+def _frontiers(results: Sequence[AxisResult]) -> list[Chart | Panel]:
     """Return the charts of axes that are weighed, with those of any other two axes folded under the last."""
-    looks = {name: look for result in here for name, look in result.looks.items()}
-    weighed, others = frontier_components(here)
+    looks = {name: look for result in results for name, look in result.looks.items()}
+    weighed, others = frontier_components(results)
     parts = _parts(weighed, looks)
     if parts and isinstance(parts[-1], Chart):
         folded = {other.title: plots_of(other, looks)[:1] for other in others}
@@ -235,82 +232,123 @@ def _frontiers(here: Sequence[AxisResult]) -> list[Chart | Panel]:
     return parts
 
 
-def _drawn(here: Sequence[AxisResult]) -> list[AxisSection]:
+def _axis_sections(results: Sequence[AxisResult]) -> list[AxisSection]:
+    """Return the sections of all axes of one data set and model; the last one has the frontiers as well."""
     sections: list[AxisSection] = []
-    for result in here:
-        parts = _parts_of(result)
-        key, again = file_part(result.label) or "axis", 1
-        while any(key == other.key for other in sections):
-            again += 1
-            key = f"{key}-{again}"
-        unable = result.axis.blind_spots
-        tried = [
-            UNABLE.format(m.title, listing(unable[m.name]))
-            for m in result.headlines
-            if m.name in unable
-        ]
-        sections.append(AxisSection(key, result, [*leads(result), *tried], parts))
+    for result in results:
+        keys = [section.key for section in sections]
+        sentences = [*leads(result), *_blind_spots(result)]
+        parts = _parts(components_of(result), result.looks)
+        sections.append(AxisSection(_unused_key(result.label, keys), result, sentences, parts))
     if sections:
         last = sections[-1]
-        sections[-1] = replace(last, parts=[*last.parts, *_frontiers(here)])
+        sections[-1] = replace(last, parts=[*last.parts, *_frontiers(results)])
     return sections
 
 
-def matrix_of(sections: Sequence[Section]) -> dict[str, Any] | None:
-    """Methods by pairs of model and data on the axis that leads; None where there is one pair."""
-    led = [s for s in sorted(sections, key=lambda s: s.dataset) if s.proof.lead is not None]
-    if len(sections) < 2 or not led:
+def _unused_key(label: str, keys: Collection[str]) -> str:
+    """Return the anchor of an axis; labels that only differ in odd characters get a number."""
+    base = file_part(label) or "axis"
+    key, number_of_key = base, 1
+    while key in keys:
+        number_of_key += 1
+        key = f"{base}-{number_of_key}"
+    return key
+
+
+def _blind_spots(result: AxisResult) -> list[str]:
+    """Name the corruptions of a map that the headlines do not notice."""
+    blind_spots = result.axis.blind_spots
+    return [
+        BLIND_SPOTS.format(measure=headline.title, corruptions=listing(blind_spots[headline.name]))
+        for headline in result.headlines
+        if headline.name in blind_spots
+    ]
+
+
+# ---- several models and data sets ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelMatrix:
+    """Methods by pairs of model and data set, on the axis that leads in each.
+
+    `rows` have the name and look of a method, and for each section its score as a drawing, or nothing.
+    """
+
+    sections: list[Section]
+    rows: list[tuple[str, Look, list[Markup]]]
+    sentence: str
+    about: str
+
+
+def matrix_of(sections: Sequence[Section]) -> ModelMatrix | None:
+    """Return the matrix of methods and models; None where there is one model and data set only."""
+    by_dataset = sorted(sections, key=lambda section: section.dataset)
+    columns: dict[str, Column] = {}
+    for section in by_dataset:
+        if section.proof.lead is not None:
+            columns[section.key] = section.proof.lead
+    scored = [section for section in by_dataset if section.key in columns]
+    if len(sections) < 2 or not scored:
         return None
-    columns = {s.key: lead for s in led if (lead := s.proof.lead) is not None}
-    first = columns[led[0].key]
-    ends = of_marks([m for c in columns.values() for m in c.marks.values()], 0.0)
-    looks = {look.name: look for s in led for look in (s.proof.looks[e] for e in s.proof.order)}
-    marks = {s.key: {m.name: m for m in columns[s.key].marks.values()} for s in led}
-    best = {
-        s.key: s.proof.looks[verdict.best].name
-        for s in led
-        if (verdict := columns[s.key].decided) is not None and verdict.best is not None
-    }
+
+    best: dict[str, str] = {}
+    looks: dict[str, Look] = {}
+    for section in scored:
+        for explainer in section.proof.order:
+            look = section.proof.looks[explainer]
+            looks[look.name] = look
+        verdict = columns[section.key].decided
+        if verdict is not None and verdict.best is not None:
+            best[section.key] = section.proof.looks[verdict.best].name
+
+    all_marks = [m for column in columns.values() for m in column.marks.values()]
+    ends = of_marks(all_marks, 0.0)
+    width = max(72.0, min(112.0, 1130 / len(scored) - 17))
     rows = []
     for name, look in sorted(looks.items(), key=lambda item: item[1].control):
-        found = [(s, marks[s.key].get(name)) for s in led]
-        drawn = [
-            spot(
-                m, ends, 34, max(72.0, min(112.0, 1130 / len(led) - 17)), best.get(s.key) == name
-            ).svg(f"{name}, {s.model}")
-            if m
-            else ""
-            for s, m in found
-        ]
-        rows.append((name, look, drawn))
-    wins = Counter(best.values()).most_common(1)
-    said = "No method is best on any"
-    if wins:
-        said = f"{wins[0][0]} is significantly better than all others on {wins[0][1]}"
-    told = {
-        "sentence": f"{said} of {len(led)} pairs of model and data.",
-        "about": f"{first.result.title}: {first.note}.",
-    }
-    return {"sections": led, "rows": rows, **told}
+        cells = []
+        for section in scored:
+            marks = {m.name: m for m in columns[section.key].marks.values()}
+            if name not in marks:
+                cells.append(Markup(""))
+                continue
+            is_best = best.get(section.key) == name
+            drawing = spot(marks[name], ends, 34, width, is_best)
+            cells.append(drawing.svg(f"{name}, {section.model}"))
+        rows.append((name, look, cells))
+
+    first = columns[scored[0].key]
+    return ModelMatrix(
+        sections=scored,
+        rows=rows,
+        sentence=_matrix_sentence(best, len(scored)),
+        about=f"{first.result.title}: {first.note}.",
+    )
+
+
+def _matrix_sentence(best: Mapping[str, str], pairs: int) -> str:
+    """Say which method is most often the best; `best` has the best one of each section that has one."""
+    of_pairs = f"of {pairs} pairs of model and data"
+    if not best:
+        return f"No method is best on any {of_pairs}."
+    ((name, wins),) = Counter(best.values()).most_common(1)
+    return f"{name} is significantly better than all others on {wins} {of_pairs}."
 
 
 def across(sections: Iterable[Section]) -> list[Chart | Panel]:
-    """What only several models show: the parts of every axis over all of its results."""
+    """Return what only several models show: the components of every axis over all of its results."""
     by_axis: dict[str, list[AxisResult]] = {}
     for section in sections:
         for axis in section.axes:
             by_axis.setdefault(axis.result.axis.name, []).append(axis.result)
-    drawn: list[Chart | Panel] = []
+    parts: list[Chart | Panel] = []
     for results in by_axis.values():
-        if len(results) < 2:
-            continue
-        page = page_of(results[0].axis)
-        looks = {name: look for result in results for name, look in result.looks.items()}
-        if page is not None:
-            drawn += page.across(results)
-        else:
-            drawn += _parts(components_across(results), looks)
-    return [replace(part, key=f"across-{i}") for i, part in enumerate(drawn)]
+        if len(results) > 1:
+            looks = {name: look for result in results for name, look in result.looks.items()}
+            parts += _parts(components_across(results), looks)
+    return [replace(part, key=f"across-{i}") for i, part in enumerate(parts)]
 
 
 NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Value", "Chance", "Calibrated"]
@@ -320,22 +358,25 @@ NUMBER_COLUMNS += ["Noise floor", "Retained", "Flipped", "Undefined"]
 def number_rows(result: AxisResult) -> list[Row]:
     """Return the cells under `NUMBER_COLUMNS` of every row of the summary."""
     rows = []
-    for r in records(result.summary):
-        measure = result.axis.measure(r.measure)
-        calibrated = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
-        share = with_interval(100 * r.retention, 100 * r.retention_low, 100 * r.retention_high)
-        is_pair = r.attempted > 0  # diagnostics belong to no pair
+    for row in records(result.summary):
+        measure = result.axis.measure(row.measure)
+        calibrated = with_interval(row.calibrated, row.calibrated_low, row.calibrated_high)
+        is_pair = row.attempted > 0  # diagnostics belong to no pair
+        percent = with_interval(
+            100 * row.retention, 100 * row.retention_low, 100 * row.retention_high
+        )
+        retained = f"{row.retained}/{row.attempted}, {percent} %"
         cells = [
-            result.looks[r.explainer].name,
-            r.measure.replace("_", " ") if measure is None else measure.title,
-            result.axis.condition(r.condition, r.level),
-            with_interval(r.mean, r.low, r.high),
-            number(r.chance),
-            calibrated if r.calibrated == r.calibrated else "–",
-            number(r.noise_floor),
-            f"{r.retained}/{r.attempted}, {share} %" if is_pair else "–",
-            str(r.flipped) if is_pair else "–",
-            str(r.undefined) if is_pair else "–",
+            result.looks[row.explainer].name,
+            row.measure.replace("_", " ") if measure is None else measure.title,
+            result.axis.condition(row.condition, row.level),
+            with_interval(row.mean, row.low, row.high),
+            number(row.chance),
+            "–" if math.isnan(row.calibrated) else calibrated,
+            number(row.noise_floor),
+            retained if is_pair else "–",
+            str(row.flipped) if is_pair else "–",
+            str(row.undefined) if is_pair else "–",
         ]
-        rows.append(Row(cells, bool(r.control)))
+        rows.append(Row(cells, bool(row.control)))
     return rows

@@ -9,23 +9,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.drawing.prose import digits_of, number, with_interval
 from heatproof.report.components import Table
 from heatproof.report.draw import Looks, is_true, shown_name
+from heatproof.text import digits_of, number, with_interval
 
 MISSING = "–"
+LONG_TEXT = 44
+"""The letters from which on the text of a cell is folded."""
 
 
 @dataclass(frozen=True)
-class TextRow:
-    """A row of a table as text, or a heading over the rows below it."""
+class Row:
+    """One line of a table: its cells as text, and whether it belongs to a control.
+
+    A `heading` has one cell, which stands over the rows below it.
+    """
 
     cells: Sequence[str]
-    is_control: bool = False
-    heading: str = ""
+    control: bool = False
+    heading: bool = False
 
 
-def table_rows(table: Table, looks: Looks) -> list[TextRow]:
+def table_rows(table: Table, looks: Looks) -> list[Row]:
     """Return the rows of a table in order, each group under its heading.
 
     >>> frame = pd.DataFrame({"a": ["x"], "score": [0.5], "low": [0.4], "high": [0.6]})
@@ -33,17 +38,31 @@ def table_rows(table: Table, looks: Looks) -> list[TextRow]:
     >>> table_rows(table, {})[0].cells
     ['x', '0.50 [0.40, 0.60]']
     """
-    rows: list[TextRow] = []
+    rows: list[Row] = []
     group: Any = None
     for row in table.rows.to_dict("records"):
         if table.group is not None and row[table.group] != group:
             group = row[table.group]
-            rows.append(TextRow((), heading=shown_name(group, looks)))
+            rows.append(Row([shown_name(group, looks)], heading=True))
         cells = [_table_cell(row, column, looks) for column in table.columns]
         look = looks.get(str(row.get("explainer")))
         is_control = is_true(row.get("is_control", False)) if look is None else look.control
-        rows.append(TextRow(cells, is_control))
+        rows.append(Row(cells, is_control))
     return rows
+
+
+def prose_columns(rows: Sequence[Row]) -> set[int]:
+    """Return the numbers of the columns with sentences, which are folded and aligned to the left.
+
+    >>> sorted(prose_columns([Row(["LIME", "Draw more random samples: two draws agree to 0.66 only."])]))
+    [1]
+    """
+    return {
+        column
+        for row in rows
+        for column, text in enumerate(row.cells)
+        if not row.heading and len(text) > LONG_TEXT
+    }
 
 
 def _table_cell(row: dict[Any, Any], column: str, looks: Looks) -> str:

@@ -9,7 +9,6 @@ from itertools import groupby
 
 import pandas as pd
 
-from heatproof.drawing.prose import digits_of, number, records, with_interval
 from heatproof.report.components import Component, Matrix, ScoreChart, Table
 from heatproof.report.draw import Looks, MatrixGrid, is_true, shown_name, with_columns
 from heatproof.report.findings import findings_here
@@ -19,6 +18,7 @@ from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
 from heatproof.results.verdict import Label
 from heatproof.runs.manifest import Manifest
+from heatproof.text import digits_of, number, records, with_interval
 
 WIDTH = 110
 NOTHING = "Nothing can be concluded: the table has no scores."
@@ -158,7 +158,7 @@ def _text_grid(component: Component, looks: Looks) -> list[list[str]]:
     if isinstance(component, Table):
         rows = table_rows(component, looks)
         heads = list(component.columns.values())
-        return [heads, *([row.heading] if row.heading else list(row.cells) for row in rows)]
+        return [heads, *(list(row.cells) for row in rows)]
     return []
 
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heatproof.drawing import latex
-from heatproof.drawing.methods import Look
+from heatproof.report import latex
 from heatproof.report.overview import Cell, Overview, word
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import Look
 from heatproof.results.verdict import Label
 
 STYLES = {Label.BEST: "best", Label.AS_RANDOM: "random", Label.UNDECIDED: "tie", Label.NONE: ""}

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axis import Axis
-from heatproof.drawing.methods import Look, looks
 from heatproof.evaluation import FLIPPED, Condition, GalleryItem, Measure
 from heatproof.kinds import KINDS, DataKind
 from heatproof.results.arrays import ScoreArrays, groups_of, rows_to_arrays
 from heatproof.results.comparisons import TEST_COLUMNS, paired_tests
+from heatproof.results.names import Look, looks
 from heatproof.results.ranking import RANKING_COLUMNS, ranking
 from heatproof.results.score_estimates import calibrated_if_possible
 from heatproof.results.summary import mean_chance, summary

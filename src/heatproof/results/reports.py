@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from heatproof.axis import Axis
@@ -12,8 +11,6 @@ from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
 
 if TYPE_CHECKING:
-    from heatproof.drawing.charts import Chart, Panel
-    from heatproof.drawing.pieces import Item
     from heatproof.report.components import Component
 
 
@@ -54,29 +51,7 @@ def components_across(results: Sequence[AxisResult]) -> list[Component]:
     return [] if across is None else list(across(results))
 
 
-@dataclass(frozen=True)
-class Page:
-    """What an axis puts on the page: its sentences, its charts and panels, and charts of several models at once."""
-
-    lead: Callable[[AxisResult], list[str]]
-    parts: Callable[[AxisResult], list[Chart | Panel]]
-    across: Callable[[Sequence[AxisResult]], list[Chart]] = lambda results: []
-
-
-def page_of(axis: Axis) -> Page | None:
-    """What an axis draws; None for one that draws nothing of its own."""
-    return importlib.import_module(axis.page).PAGE if axis.page else None
-
-
 def findings_of(result: AxisResult) -> list[Finding]:
-    """What an axis finds in its results."""
+    """Return what an axis finds in its results."""
     report = report_of(result.axis)
-    if report is not None:
-        return list(report.findings(result))
-    module = result.axis.findings
-    return list(importlib.import_module(module).findings(result)) if module else []
-
-
-def figures_of(axis: Axis) -> tuple[Item, ...]:
-    """The figures and tables for papers that an axis can make."""
-    return tuple(importlib.import_module(axis.figures).ITEMS) if axis.figures else ()
+    return [] if report is None else list(report.findings(result))

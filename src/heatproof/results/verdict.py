@@ -18,18 +18,10 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.drawing.prose import (
-    MOST_DIGITS,
-    ahead_of,
-    listing,
-    number,
-    records,
-    some,
-    with_interval,
-)
 from heatproof.evaluation import Measure
 from heatproof.statistics.few import smallest_p
 from heatproof.statistics.intervals import FEWEST
+from heatproof.text import MOST_DIGITS, ahead_of, listing, number, records, some, with_interval
 
 RANDOM = "random"
 """The control that defines 0. It is at chance by definition, so it is never called as random."""

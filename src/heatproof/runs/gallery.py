@@ -17,12 +17,12 @@ from torch.nn import functional as F
 from heatproof.data import Data
 from heatproof.data.graphs import NODES
 from heatproof.data.sequences import spelled
-from heatproof.drawing.forms import layout
 from heatproof.errors import Damaged
 from heatproof.evaluation import GalleryImage, GalleryItem
 from heatproof.kinds import IMAGE, kind_of_shape
 from heatproof.runs import digests
 from heatproof.runs.directory import RunDirectory
+from heatproof.runs.graph_layout import node_layout
 from heatproof.runs.storage import Place
 
 GALLERY = pa.schema(
@@ -180,7 +180,7 @@ def _node_positions(edges: Tensor, node_numbers: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def _cached_layout(edges: bytes, n: int) -> Tensor:
     """Return the layout of a graph, which all explainers share."""
-    return torch.from_numpy(layout(np.frombuffer(edges, np.float32).reshape(n, n)))
+    return torch.from_numpy(node_layout(np.frombuffer(edges, np.float32).reshape(n, n)))
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

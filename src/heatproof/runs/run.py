@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from heatproof.errors import UserError, unknown
 from heatproof.results.axis_result import AxisResult
@@ -238,22 +237,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """How a notebook shows a run: what was run, whether all of it, and the ranking of every axis."""
-        from heatproof.drawing import methods, prose, tables
-
-        gaps, named = missing(self.path), methods.looks(self.manifest.study.explainers)
-        columns = ["explainer", "rank", "score", "dataset", "model", "evaluation", "measure"]
-        rows = []
-        for r in self.ranking().to_dict("records"):
-            r |= {
-                "explainer": named[r["explainer"]].name,
-                "score": prose.with_interval(r["score"], r["low"], r["high"], r["samples"]),
-            }
-            r["rank"] = "–" if pd.isna(r["rank"]) else f"{r['rank']:.0f}"
-            rows.append(tables.Row([str(r[column]) for column in columns]))
-        state = f"So far: {len(gaps)} parts are not computed yet." if gaps else "Complete."
-        return Markup("<p>{}<br>{}</p>{}").format(
-            repr(self), state, tables.grid(columns, rows, "Ranking")
-        )
+        html: str = _report("notebook").run_html(self)
+        return html
 
     def __str__(self) -> str:
         return self.text()

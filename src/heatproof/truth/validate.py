@@ -11,13 +11,13 @@ import pandas as pd
 from scipy import stats
 
 from heatproof.axes import AXES
-from heatproof.drawing.prose import listing, number, records, with_interval
 from heatproof.errors import unknown
 from heatproof.results.score_estimates import sample_scores
 from heatproof.runs.evaluate import evaluate
 from heatproof.runs.results import arrays_of_run
 from heatproof.statistics.arrays import mean_of_finite
 from heatproof.statistics.intervals import rate_interval
+from heatproof.text import listing, number, records, with_interval
 from heatproof.truth.corruptions import CONSTANT, GRADES, MINOR, RANDOM, RIGHT, corrupted
 from heatproof.truth.models import Truth, truths
 from heatproof.types import CallableExplainer

@@ -15,18 +15,17 @@ from heatproof.axes.certificate import report, smoothing_report
 from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
 from heatproof.axes.certificate.smoothing import Smoothing
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.prose import at_least
 from heatproof.evaluation import GalleryItem
 from heatproof.features import Patches
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix
-from heatproof.report.page_parts import part_of
+from heatproof.report.page_parts import Chart, part_of
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.reports import components_of, findings_of
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.results import arrays_of_run, axis_results
 from heatproof.statistics.bounds import clopper_pearson_low
 from heatproof.statistics.intervals import rate_interval
+from heatproof.text import at_least
 from support.manifests import manifest_of
 from support.pages import is_sound
 from support.small import model, pictures

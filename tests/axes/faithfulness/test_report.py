@@ -15,9 +15,9 @@ import heatproof
 from heatproof.axes.faithfulness import AXIS, report, summaries
 from heatproof.axes.faithfulness.consistency import consistency
 from heatproof.axes.faithfulness.retraining.leakage import leakage_summary
-from heatproof.drawing.pictures import Album
 from heatproof.evaluation import GalleryItem
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix
+from heatproof.report.images import Album
 from heatproof.report.page import build_report
 from heatproof.report.sections import sections_of
 from heatproof.results.axis_result import AxisResult

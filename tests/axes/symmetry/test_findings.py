@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,20 @@ import pandas as pd
 import pytest
 
 import heatproof
-from heatproof.axes.symmetry import AXIS
-from heatproof.axes.symmetry.findings import remedies
-from heatproof.axes.symmetry.frames import INVARIANT, convergence_curves, symmetries
 from heatproof.axes.symmetry.groups import build
-from heatproof.axes.symmetry.page import convergence_chart
-from heatproof.axes.symmetry.panels import flow_chart
-from heatproof.axes.symmetry.words import lead
-from heatproof.drawing.prose import records
+from heatproof.axes.symmetry.guidelines import Remedy, remedies
+from heatproof.axes.symmetry.report import lead
+from heatproof.axes.symmetry.summaries import (
+    INVARIANT,
+    SymmetrySummary,
+    curve_points,
+    summarise,
+)
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
-from heatproof.results.reports import figures_of, findings_of
+from heatproof.results.reports import components_of, findings_of
 from heatproof.runs.results import axis_results
+from heatproof.text import records
 from support import synthetic
 from support.manifests import manifest_of
 
@@ -60,6 +61,18 @@ def result_of(
     return result
 
 
+def summary_of(result: AxisResult) -> SymmetrySummary:
+    summary = summarise(result)
+    assert summary is not None
+    return summary
+
+
+def remedy_of(result: AxisResult) -> Remedy:
+    """What the guidelines say of the only method."""
+    (remedy,) = remedies(summary_of(result)).values()
+    return remedy
+
+
 def by_rule(result: AxisResult, rule: str) -> list[Finding]:
     """The findings of this rule."""
     return [finding for finding in findings_of(result) if finding.rule == rule]
@@ -89,10 +102,8 @@ def test_guidelines_one_to_four_where_the_model_is_invariant():
 
 def test_the_remedy_is_what_the_finding_says_to_do():
     result = result_of(near(0.6), explainer={"name": "lime"})
-    measured = symmetries(result)
-    assert measured is not None
-    remedy = remedies(measured)["m"]
-    assert remedy.way == "repair" and broken(result)[0].do.startswith(remedy.do)
+    remedy = remedy_of(result)
+    assert remedy.way == "repair" and broken(result)[0].do.startswith(remedy.advice)
 
 
 def test_guideline_five_and_no_word_where_the_model_is_open():
@@ -107,15 +118,13 @@ def test_page_and_findings_judge_the_model_alike():
     """By the intervals: a mean above the threshold does not make a model invariant where its interval reaches below."""
     mostly = np.where(np.arange(N) < 1, 0.97, 1.0)
     assert mostly.mean() > INVARIANT
-    cases = [(1.0, True, "yes"), (mostly, None, None), (near(0.95), False, "no")]
-    for model, invariant, answer in cases:
-        measured = symmetries(result_of(near(0.6), model))
-        assert measured.invariant is invariant
-        ways = {remedy.way for remedy in remedies(measured).values()}
-        assert ways == ({"repair"} if invariant else {"weigh"})
-        first_question = str(flow_chart(measured).html).split("</ul></li>")[0]
-        lit = re.findall(r'class="lit"[^>]*><b>([^<]+)', first_question)
-        assert lit == ([answer] if answer else [])
+    cases = [(1.0, True, "Yes"), (mostly, None, "Undecided"), (near(0.95), False, "No")]
+    for model, is_invariant, answer in cases:
+        result = result_of(near(0.6), model)
+        assert summary_of(result).is_model_invariant is is_invariant
+        assert remedy_of(result).way == ("repair" if is_invariant else "weigh")
+        table = next(part for part in components_of(result) if part.key == "guidelines")
+        assert f"? {answer} (" in table.rows["model"].iloc[0]
     undecided = " ".join(lead(result_of(near(0.6), mostly)))
     assert "undecided" in undecided and "is not invariant" not in undecided
 
@@ -151,17 +160,13 @@ def test_chance_draws_and_the_group_are_told():
     assert turned.change == {"evaluations": [{"symmetry": {"group": {"dihedral": {"n": 4}}}}]}
 
 
-def test_figures_are_named_after_the_axis():
-    assert all(item.name.startswith("symmetry-") for item in figures_of(AXIS))
-
-
 def test_a_method_at_its_floor_is_not_accused():
     """Sampling noise is no asymmetry: below 1, but not below what two draws on one input agree to."""
     score, noisy = near(0.93), near(0.931, 0.01)
     floor = ("m", "noise_floor", "redraw", 0.0, noisy)
-    found = result_of(score, explainer={"name": "kernel_shap"}, extra=(floor,))
-    assert not broken(found)
-    assert any("draws" in s and "m 0.93" in s for s in lead(found))
+    at_floor = result_of(score, explainer={"name": "kernel_shap"}, extra=(floor,))
+    assert not broken(at_floor)
+    assert remedy_of(at_floor).way == "keep" and "0.931" in remedy_of(at_floor).advice
     above = ("m", "noise_floor", "redraw", 0.0, near(0.99))
     assert broken(result_of(score, explainer={"name": "kernel_shap"}, extra=(above,)))
     back = ("m", "there_and_back", "there_and_back", 8.0, near(0.94, 0.02))
@@ -225,12 +230,10 @@ def test_the_curve_of_convergence_holds_the_means_over_the_first_elements():
     curve = tuple(
         ("m", "convergence", "convergence", float(n), near(1 - 0.2 / n)) for n in (1, 2, 8)
     )
-    measured = symmetries(result_of(near(0.6), extra=curve))
-    assert measured is not None
-    rows = convergence_curves(measured)
-    assert rows["level"].tolist() == [1, 2, 8] and rows["mean"].tolist() == pytest.approx(
-        [0.8, 0.9, 0.975]
-    )
-    chart = convergence_chart(measured)
-    assert chart is not None
-    assert convergence_chart(symmetries(result_of(near(0.6)))) is None
+    result = result_of(near(0.6), extra=curve)
+    points = curve_points(summary_of(result), "convergence")
+    assert points["x"].tolist() == [1, 2, 8]
+    assert points["score"].tolist() == pytest.approx([0.8, 0.9, 0.975])
+    assert "convergence" in {component.key for component in components_of(result)}
+    without = result_of(near(0.6))
+    assert "convergence" not in {component.key for component in components_of(without)}

@@ -10,10 +10,10 @@ import numpy as np
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from heatproof.drawing.prose import records, with_interval
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.summary import summary
 from heatproof.statistics.arrays import Array
+from heatproof.text import records, with_interval
 
 LEVEL = 0.95
 """The level of intervals that are shown."""

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes.agreement.clusters import ALIKE, AgreementMatrix, Pair, matrix
-from heatproof.drawing.prose import listing, some, with_interval
 from heatproof.report.components import Component, Matrix
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.intervals import ERROR
+from heatproof.text import listing, some, with_interval
 
 NOTHING = "Nothing can be concluded: no two methods have a map of the same sample."
 NO_CHANCE = "Nothing can be concluded: agreement by chance takes the maps of other samples, and there are none."

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from heatproof.axes.certificate.shares import delta, gaps_to, one_fraction
-from heatproof.drawing.prose import each, records, with_interval
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
+from heatproof.text import each, records, with_interval
 
 FRAGILE = finding_template(
     "insufficient-features",

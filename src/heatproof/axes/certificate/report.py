@@ -18,10 +18,10 @@ from heatproof.axes.certificate.shares import (
     least_rate,
     one_fraction,
 )
-from heatproof.drawing.prose import at_least, number, records, with_interval
 from heatproof.evaluation import GalleryItem
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Tile
 from heatproof.results.axis_result import AxisResult
+from heatproof.text import at_least, number, records, with_interval
 
 __all__ = ["components", "findings", "lead"]
 

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from heatproof.drawing.prose import difference
 from heatproof.evaluation import Condition
 from heatproof.results.arrays import ScoreArrays
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.comparisons import paired_tests
 from heatproof.statistics.bounds import mean_rate_low
 from heatproof.statistics.intervals import rate_interval
+from heatproof.text import difference
 
 RULES = {"hard": "hard_radius", "MuS": "hard_radius_lipschitz", "MuS*": "hard_radius_bernoulli"}
 """The rules that promise τ = 1, and the measures that hold their radii."""

@@ -18,11 +18,11 @@ from heatproof.axes.certificate.report import (
     rate_chart,
 )
 from heatproof.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
-from heatproof.drawing.prose import records, some, with_interval
 from heatproof.report.components import Component, CurveChart
 from heatproof.results.arrays import ScoreArrays
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
+from heatproof.text import records, some, with_interval
 
 AXIS = "smoothing"
 

@@ -10,12 +10,12 @@ import pandas as pd
 from heatproof.axes.dependence.evaluation import CASCADE_DEPENDENCE, CASCADES
 from heatproof.axes.dependence.overview import number_of_networks, overview
 from heatproof.axes.dependence.verdicts import BLIND, DEPENDS, NEGLIGIBLE, UNDECIDED
-from heatproof.drawing.prose import each, listing, number, records, with_interval
 from heatproof.report.components import Component, CurveChart, ScoreChart, Table
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.few import FEW_NETWORKS
 from heatproof.statistics.intervals import FEWEST
+from heatproof.text import each, listing, number, records, with_interval
 
 NOTHING = "Nothing can be concluded: no map was compared under random weights."
 SCALE = (

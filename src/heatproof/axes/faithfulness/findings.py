@@ -18,21 +18,12 @@ from heatproof.axes.faithfulness.summaries import (
     readings,
     readout,
 )
-from heatproof.drawing.prose import (
-    at_least,
-    each,
-    listing,
-    number,
-    plural,
-    records,
-    some,
-    with_interval,
-)
 from heatproof.evaluation import Measure
 from heatproof.kinds import IMAGE
 from heatproof.removal.imputers import NoisyLinear
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
+from heatproof.text import at_least, each, listing, number, plural, records, some, with_interval
 from heatproof.types import matches
 
 AGREE = 0.5

@@ -31,7 +31,6 @@ from heatproof.axes.faithfulness.summaries import (
     strategy_correlations,
     untouched_readout,
 )
-from heatproof.drawing.prose import listing, records, with_interval
 from heatproof.evaluation import GalleryItem, Measure
 from heatproof.removal.names import removal_words
 from heatproof.report.components import (
@@ -45,6 +44,7 @@ from heatproof.report.components import (
     spans_decades,
 )
 from heatproof.results.axis_result import AxisResult
+from heatproof.text import listing, records, with_interval
 
 __all__ = ["across", "components", "findings", "lead"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes.localisation.evaluation import MOSAICS
-from heatproof.drawing.prose import each
 from heatproof.report.components import Component, Matrix, ScoreChart
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
+from heatproof.text import each
 
 NOTHING = "Nothing can be concluded: no map of a sample with a region has a score."
 CONTEXT = (

@@ -17,7 +17,6 @@ import pandas as pd
 from heatproof.axes.stability.evaluation import FASS
 from heatproof.axes.stability.perturbations import known, milder
 from heatproof.axes.stability.published import moving_conditions, retention
-from heatproof.drawing.prose import each, listing, number, plural, records, some, with_interval
 from heatproof.explainers import EXPLAINERS
 from heatproof.maps.similarity import COMPONENTS
 from heatproof.results import summary
@@ -26,6 +25,7 @@ from heatproof.results.findings import Finding, finding_template
 from heatproof.statistics.arrays import mean_of_finite
 from heatproof.statistics.estimates import interval
 from heatproof.statistics.intervals import rate_interval
+from heatproof.text import each, listing, number, plural, records, some, with_interval
 
 AXIS = "stability"
 NEGLIGIBLE = 0.1

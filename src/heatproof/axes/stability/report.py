@@ -17,8 +17,6 @@ from heatproof.axes.stability.published import (
     retention,
 )
 from heatproof.axes.tiles import worst_pair_tiles
-from heatproof.drawing.pieces import file_part, subjects
-from heatproof.drawing.prose import listing, p_value, records
 from heatproof.maps.similarity import COMPONENTS
 from heatproof.report.components import (
     Component,
@@ -30,6 +28,8 @@ from heatproof.report.components import (
 )
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.comparisons import disagreement
+from heatproof.results.names import subjects
+from heatproof.text import file_part, listing, p_value, records
 
 __all__ = ["across", "components", "findings", "lead"]
 

@@ -30,9 +30,7 @@ AXIS = Axis(
     describe_change=lambda *_: "moved, at its worst",
     evaluation=Symmetry,
     measures=MEASURES,
-    page="heatproof.axes.symmetry.page",
-    findings="heatproof.axes.symmetry.findings",
-    figures="heatproof.axes.symmetry.figures",
+    report="heatproof.axes.symmetry.report",
     explainers=(Symmetrised,),
     trial={
         "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},

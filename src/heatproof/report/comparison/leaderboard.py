@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes import AXES, Measure, axis_of
-from heatproof.drawing.prose import records
 from heatproof.errors import UserError
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition
 from heatproof.report.comparison.common import Side
@@ -26,6 +25,7 @@ from heatproof.results.summary import summary
 from heatproof.runs.differences import parameters_of, plain
 from heatproof.runs.results import arrays_of_run, marked_explainers
 from heatproof.runs.run import Run
+from heatproof.text import records
 
 SCHEMA = "heatproof-leaderboard/1"
 SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")

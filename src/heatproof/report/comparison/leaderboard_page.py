@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from heatproof.axes import axis_of
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import looks
-from heatproof.drawing.pages import page
-from heatproof.drawing.plots import Mark, cells, dots, of_marks
-from heatproof.drawing.prose import with_interval
 from heatproof.errors import UserError
 from heatproof.report.comparison.common import numbered
 from heatproof.report.comparison.leaderboard import SCHEMA, leaderboard
 from heatproof.report.comparison.page import PACKAGE, look
+from heatproof.report.html import page
+from heatproof.report.page_parts import Chart
+from heatproof.report.plots import Mark, cells, dots, of_marks
+from heatproof.results.names import looks
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.differences import ABSENT, brief, call, plain, presets, told_apart
 from heatproof.runs.run import Run
+from heatproof.text import with_interval
 
 HEADS = ("Rank", "Explainer", "Score", "Model", "Run", "Retention", "Samples")
 MISSING = "–"

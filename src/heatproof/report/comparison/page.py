@@ -10,13 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from heatproof.axes import Measure
-from heatproof.drawing.charts import Chart
-from heatproof.drawing.methods import Look, looks
-from heatproof.drawing.pages import page, shared_script, shared_style, template
-from heatproof.drawing.plots import Mark, dots
-from heatproof.drawing.prose import digits_of, number, p_value, records, with_interval
-from heatproof.drawing.sheet import Plot
-from heatproof.drawing.tables import Row, to_csv
+from heatproof.report.canvas import Plot
 from heatproof.report.comparison.common import Common
 from heatproof.report.comparison.compare import Comparison
 from heatproof.report.comparison.leaderboard import run_facts
@@ -28,7 +22,13 @@ from heatproof.report.comparison.words import (
     legend,
     outcome,
 )
+from heatproof.report.html import page, shared_script, shared_style, template
 from heatproof.report.page import embed
+from heatproof.report.page_parts import Chart
+from heatproof.report.plots import Mark, dots
+from heatproof.report.table_rows import Row
+from heatproof.results.names import Look, looks
+from heatproof.text import digits_of, number, p_value, records, to_csv, with_interval
 
 COLUMNS = [
     "Explainer",

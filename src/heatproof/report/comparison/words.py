@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from heatproof.drawing.prose import digits_of, listing, number, p_value, records, with_interval
 from heatproof.report.comparison.common import Common, shown
 from heatproof.report.comparison.pairs import OVERALL
 from heatproof.results.findings import Finding, finding_template
 from heatproof.results.summary import FEW_SAMPLES
 from heatproof.statistics.intervals import FEWEST
+from heatproof.text import digits_of, listing, number, p_value, records, with_interval
 
 if TYPE_CHECKING:
     from heatproof.report.comparison.compare import Comparison

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from heatproof.drawing.pictures import laid
 from heatproof.errors import UserError, unknown
+from heatproof.maps.overlay import overlaid
 from heatproof.runs.atomic import sync, this_host
 from heatproof.runs.directory import slug
 from heatproof.runs.export.archive import unpacked, write_zip
@@ -110,7 +110,7 @@ def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
                 white = np.full((*values.shape[1:], 3), 255, dtype=np.uint8)
                 (folder / stem).mkdir(exist_ok=True)
                 picture = Image.fromarray(
-                    laid(white, values.sum(0), signed=bool((values < 0).any()))
+                    overlaid(white, values.sum(0), signed=bool((values < 0).any()))
                 )
                 picture.save(folder / stem / f"{slug(sample)}.png")
     if not written:

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heatproof.drawing.tables import inert
 from heatproof.runs.digests import as_json
 from heatproof.runs.run import Run
 from heatproof.runs.tables import SAMPLES, SCORES
+from heatproof.text import inert
 
 
 def tables(run: Run) -> dict[str, pa.Table]:

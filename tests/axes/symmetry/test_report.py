@@ -1,7 +1,8 @@
-"""Symmetry on the page: numbers of the charts are those of the table, words say no more, and odd data is drawn too."""
+"""Symmetry in the report: numbers of the components are those of the table, and odd data is drawn too."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -13,16 +14,26 @@ from scipy import stats
 
 import heatproof
 from heatproof.axes.symmetry.evaluation import Symmetry
-from heatproof.axes.symmetry.frames import Symmetries, group_words, layer_verdicts, symmetries
-from heatproof.axes.symmetry.page import MOST_DOTS, PAGE, correlation
-from heatproof.axes.symmetry.panels import failures, flow_chart, layer_table
-from heatproof.drawing.charts import Chart, Panel
-from heatproof.drawing.methods import colour_of
-from heatproof.drawing.prose import number, with_interval
-from heatproof.drawing.sheet import Dot
+from heatproof.axes.symmetry.report import across, lead
+from heatproof.axes.symmetry.summaries import (
+    SymmetrySummary,
+    correlation,
+    group_words,
+    layer_verdicts,
+    summarise,
+)
 from heatproof.evaluation import GalleryItem
+from heatproof.report.canvas import Dot, Plot
+from heatproof.report.components import Component, Table
+from heatproof.report.draw import MOST_SAMPLES, plots_of
+from heatproof.report.findings import findings
+from heatproof.report.page import build_report
+from heatproof.report.page_parts import Chart, Panel, part_of
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.names import colour_of
+from heatproof.results.reports import components_of
 from heatproof.runs.results import axis_results
+from heatproof.text import number, with_interval
 from support.manifests import manifest_of
 from support.pages import curve, is_sound, marks
 from support.small import model, pictures
@@ -87,26 +98,49 @@ def result_of(
     return result
 
 
-def measured_in(result: AxisResult) -> Symmetries:
-    measured = symmetries(result)
-    assert measured is not None
-    return measured
+def summary_of(result: AxisResult) -> SymmetrySummary:
+    summary = summarise(result)
+    assert summary is not None
+    return summary
 
 
-def by_key(result: AxisResult) -> dict[str, Any]:
-    return {part.key: part for part in PAGE.parts(result)}
+def by_key(result: AxisResult) -> dict[str, Component]:
+    """The components of a result; all of them can be drawn."""
+    keyed = {component.key: component for component in components_of(result)}
+    for component in keyed.values():
+        part = part_of(component, result.looks)
+        assert part is not None
+        if isinstance(part, Chart):
+            is_sound(part)
+    return keyed
+
+
+def drawn(result: AxisResult, key: str) -> list[Plot]:
+    return plots_of(by_key(result)[key], result.looks)
+
+
+def html_of(result: AxisResult, key: str) -> str:
+    part = part_of(by_key(result)[key], result.looks)
+    assert isinstance(part, Panel)
+    return str(part.html)
+
+
+def rows_of_table(result: AxisResult, key: str) -> dict[str, Any]:
+    """The rows of a table by their first column."""
+    table = by_key(result)[key]
+    assert isinstance(table, Table)
+    first = next(iter(table.columns))
+    return {row[first]: row for row in table.rows.to_dict("records")}
 
 
 def test_the_boxes_hold_the_numbers_of_the_table():
     ig, lime = spread(0.7), spread(0.3, seed=1)
     rows = rows_of({"lime": lime, "ig": ig, "random": spread(0.12)}, floors={"lime": 0.25})
     result = result_of(rows)
-    chart = by_key(result)["boxes"]
-    is_sound(chart)
-    (plot,) = chart.plots
+    (plot,) = drawn(result, "boxes")
     shown = marks([plot])
     methods = shown[shown["method"].notna()]
-    assert methods["name"].tolist() == ["ig", "LIME", "Random"], "best on top, by mean"
+    assert methods["name"].tolist() == ["ig", "LIME", "Random"], "best on top"
     faint = [piece for piece in plot.sheet.pieces if isinstance(piece, Dot) and piece.opacity < 1]
     assert len(faint) == 3 * N, "every sample is a faint dot"
     assert {dot.colour for dot in faint} == {colour_of("ig"), colour_of("lime"), "control"}, (
@@ -116,14 +150,12 @@ def test_the_boxes_hold_the_numbers_of_the_table():
     summary = summary[
         (summary.measure == "equivariance") & (summary.condition == "dihedral")
     ].set_index("explainer")
-    for row in measured_in(result).means.itertuples():
-        wanted = summary.loc[row.explainer, ["mean", "low", "high", "chance"]].tolist()
-        assert [row.mean, row.mean_low, row.mean_high, row.chance] == pytest.approx(
-            wanted, abs=1e-6
-        )
-    drawn = methods.set_index("name")[["value", "low", "high"]]
+    for row in summary_of(result).explainers.itertuples():
+        expected = summary.loc[row.explainer, ["mean", "low", "high", "chance"]].tolist()
+        assert [row.score, row.low, row.high, row.chance] == pytest.approx(expected, abs=1e-6)
+    of_plot = methods.set_index("name")[["value", "low", "high"]]
     for name, explainer in (("ig", "ig"), ("LIME", "lime")):
-        assert drawn.loc[name].tolist() == pytest.approx(
+        assert of_plot.loc[name].tolist() == pytest.approx(
             summary.loc[explainer, ["mean", "low", "high"]].tolist(), abs=1e-5
         )
     assert "0.25" in methods.set_index("name").loc["LIME", "said"]
@@ -132,12 +164,11 @@ def test_the_boxes_hold_the_numbers_of_the_table():
 
 def test_the_error_of_drawn_elements_is_told():
     exact = result_of(rows_of({"ig": spread(0.7)}))
-    drawn = result_of(rows_of({"ig": spread(0.7)}, half=0.21))
-    whole = by_key(exact)["boxes"].caption
-    assert "D4" in whole and "±" not in whole
-    assert "±0.21" in by_key(drawn)["boxes"].caption
-    assert any("8 elements" in s and "±0.21" in s and "95 %" in s for s in PAGE.lead(drawn))
-    assert not any("±" in s for s in PAGE.lead(exact))
+    sampled = result_of(rows_of({"ig": spread(0.7)}, half=0.21))
+    caption_of_all = by_key(exact)["boxes"].caption
+    assert "D4" in caption_of_all and "±" not in caption_of_all
+    caption = by_key(sampled)["boxes"].caption
+    assert "8 elements" in caption and "±0.21" in caption and "95 %" in caption
 
 
 def test_kinds_are_kept_apart():
@@ -146,18 +177,18 @@ def test_kinds_are_kept_apart():
         measures={"tracin": "invariance", "cav(layer=1)": "invariance", "mine": "invariance"},
     )
     known = {"tracin": {"name": "tracin"}, "cav(layer=1)": {"name": "cav", "layer": "1"}}
-    means = measured_in(result_of(rows, explainers=known)).means
-    assert means.kind.tolist() == ["feature", "example", "concept", "example or concept"]
-    titles = [plot.title for plot in by_key(result_of(rows, explainers=known))["boxes"].plots]
-    for title, kind in zip(titles, means.kind, strict=True):
+    explainers = summary_of(result_of(rows, explainers=known)).explainers
+    assert explainers.kind.tolist() == ["feature", "example", "concept", "example or concept"]
+    titles = [plot.title for plot in drawn(result_of(rows, explainers=known), "boxes")]
+    for title, kind in zip(titles, explainers.kind, strict=True):
         assert title.startswith(kind.capitalize())
     named = result_of(
         rows, explainers={**known, "mine": {"name": "symmetrised", "of": {"name": "cav"}}}
     )
-    assert measured_in(named).means.kind.tolist().count("concept") == 2, (
+    assert summary_of(named).explainers.kind.tolist().count("concept") == 2, (
         "the manifest knows what a name stands for"
     )
-    said = PAGE.lead(named)
+    said = lead(named)
     by_measure = {
         word: s for s in said for word in ("equivariance", "invariance") if f"By {word}:" in s
     }
@@ -169,68 +200,82 @@ def test_kinds_are_kept_apart():
 def test_relaxed_invariance_is_drawn_where_something_is_relaxed():
     invariance = np.linspace(0.8, 1, N)
     result = result_of(rows_of({"ig": spread(0.7), "sobel": 1.0}, model_invariance=invariance))
-    chart = by_key(result)["relaxed"]
-    is_sound(chart)
-    plot = next(plot for plot in chart.plots if plot.title == "ig")
+    plot = next(plot for plot in drawn(result, "model-invariance") if plot.title == "ig")
     cloud = marks([plot])
     assert cloud["x"].tolist() == pytest.approx(invariance, abs=1e-5)
     assert cloud["value"].tolist() == pytest.approx(spread(0.7), abs=1e-5)
-    assert (
-        plot.note.startswith(f"{spread(0.7).mean():.3f} [")
-        and f"{invariance.mean():.2f}" in chart.caption
-    )
-    assert "relaxed" not in by_key(result_of(rows_of({"ig": spread(0.7)})))
+    assert f"{spread(0.7).mean():.3f} [" in plot.note
+    assert f"{invariance.mean():.2f}" in by_key(result)["model-invariance"].caption
+    assert "model-invariance" not in by_key(result_of(rows_of({"ig": spread(0.7)})))
 
 
 def test_clouds_are_thinned_the_same_way_every_time():
-    n = 3 * MOST_DOTS
-    rows = rows_of({"ig": spread(0.7, n)}, model_invariance=np.linspace(0.8, 1, n), n=n)
-    clouds = [marks(by_key(result_of(rows))["relaxed"].plots)["value"].tolist() for _ in range(2)]
-    assert len(clouds[0]) == MOST_DOTS and clouds[0] == clouds[1]
-    (plot,) = by_key(result_of(rows))["boxes"].plots
-    assert sum(isinstance(p, Dot) and p.opacity < 1 for p in plot.sheet.pieces) == MOST_DOTS
+    n = 3 * MOST_SAMPLES
+    result = result_of(
+        rows_of({"ig": spread(0.7, n)}, model_invariance=np.linspace(0.8, 1, n), n=n)
+    )
+    clouds = [marks(drawn(result, "model-invariance"))["value"].tolist() for _ in range(2)]
+    assert len(clouds[0]) == MOST_SAMPLES and clouds[0] == clouds[1]
+    (plot,) = drawn(result, "boxes")
+    faint = [piece for piece in plot.sheet.pieces if isinstance(piece, Dot) and piece.opacity < 1]
+    assert len(faint) == MOST_SAMPLES
     assert marks([plot])["value"].iloc[-1] == pytest.approx(spread(0.7, n).mean(), abs=1e-5)
 
 
-def test_the_curve_of_repair_starts_at_the_plain_score():
+def test_the_curve_of_symmetrised_methods_starts_at_the_plain_score():
     repair = tuple(
         ("ig", "symmetrised", "symmetrised", level, v) for level, v in ((4.0, 0.9), (8.0, 1.0))
     )
     result = result_of(rows_of({"ig": spread(0.7), "sobel": 1.0}, extra=repair))
-    chart = by_key(result)["repair"]
-    found = curve(chart.plots, "ig")
-    assert found["x"].tolist() == [1, 4, 8]
-    assert found["value"].tolist() == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
-    with_one = result_of(
-        rows_of(
-            {"ig": spread(0.7)}, extra=(("ig", "symmetrised", "symmetrised", 1.0, 0.71), *repair)
-        )
-    )
-    assert curve(by_key(with_one)["repair"].plots, "ig")["value"].tolist() == pytest.approx(
-        [0.71, 0.9, 1.0]
-    )
-    assert "repair" not in by_key(result_of(rows_of({"ig": spread(0.7)})))
-    not_invariant = result_of(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
-    assert by_key(not_invariant)["repair"].caption != chart.caption
+    points = curve(drawn(result, "symmetrised"), "ig")
+    assert points["x"].tolist() == [1, 4, 8]
+    assert points["value"].tolist() == pytest.approx([spread(0.7).mean(), 0.9, 1.0], abs=1e-5)
+    one = ("ig", "symmetrised", "symmetrised", 1.0, 0.71)
+    with_one = result_of(rows_of({"ig": spread(0.7)}, extra=(one, *repair)))
+    measured = curve(drawn(with_one, "symmetrised"), "ig")["value"].tolist()
+    assert measured == pytest.approx([0.71, 0.9, 1.0])
+    assert "symmetrised" not in by_key(result_of(rows_of({"ig": spread(0.7)})))
+    loose = result_of(rows_of({"ig": spread(0.7)}, model_invariance=0.9, extra=repair))
+    captions = [by_key(of_model)["symmetrised"].caption for of_model in (result, loose)]
+    assert captions[0] != captions[1], "averaging hides what a model that is not invariant does"
 
 
 def test_sensitivity_is_set_against_the_score_with_spearman():
     changes = np.random.default_rng(3).random(N)
-    result = result_of(
-        rows_of(
-            {"ig": spread(0.7)}, extra=(("ig", "max_sensitivity", "sensitivity", 0.02, changes),)
-        )
-    )
-    (plot,) = by_key(result)["sensitivity"].plots
+    sensitivity = ("ig", "max_sensitivity", "sensitivity", 0.02, changes)
+    (plot,) = drawn(result_of(rows_of({"ig": spread(0.7)}, extra=(sensitivity,))), "sensitivity")
     dots = marks([plot])
     rho = stats.spearmanr(changes, spread(0.7)).statistic
     assert f"ρ {number(rho, 1)} [" in plot.note, "24 samples leave one digit"
     assert dots["x"].tolist() == pytest.approx(changes, abs=1e-5)
     assert dots["value"].tolist() == pytest.approx(spread(0.7), abs=1e-5)
-    ties = np.array([1.0, 1.0, 2.0, 3.0, 3.0])
-    other = np.array([2.0, 1.0, 4.0, 3.0, 9.0])
-    assert correlation(ties, other).startswith(f"{stats.spearmanr(ties, other).statistic:.2f}")
-    assert not re.search(r"\d", correlation(np.ones(9), np.arange(9.0)))
+
+
+def test_a_correlation_needs_spread_and_eight_samples_for_an_interval():
+    ties, other = np.array([1.0, 1.0, 2.0, 3.0, 3.0]), np.array([2.0, 1.0, 4.0, 3.0, 9.0])
+    few = correlation(ties, other)
+    assert few is not None and math.isnan(few.low)
+    assert few.score == pytest.approx(stats.spearmanr(ties, other).statistic)
+    generator = np.random.default_rng(0)
+    many = correlation(generator.random(12), generator.random(12))
+    assert many is not None and many.low < many.score < many.high
+    assert correlation(np.ones(9), np.arange(9.0)) is None
+
+
+def test_the_table_has_score_chance_and_noise_floor_and_the_best_method_in_bold():
+    values = {"ig": spread(0.8), "lime": np.r_[np.nan, spread(0.3, N - 1)], "random": spread(0.12)}
+    result = result_of(rows_of(values, floors={"lime": 0.25}))
+    table = by_key(result)["scores"]
+    cells = table.scores.set_index(["row", "column"])
+    assert cells.loc[("ig", "Score"), "score"] == pytest.approx(spread(0.8).mean())
+    assert cells.loc[("ig", "Chance"), "score"] == pytest.approx(0.1)
+    assert cells.loc[("lime", "Noise floor"), "score"] == pytest.approx(0.25)
+    ranked = result.ranking.set_index("explainer")["score"]
+    for explainer in values:
+        calibrated = cells.loc[(explainer, "Calibrated"), "score"]
+        assert calibrated == pytest.approx(ranked[explainer])
+    assert cells.index[cells["best"].eq(True)].tolist() == [("ig", "Calibrated")]
+    assert f"LIME {N - 1} of {N}" in table.caption
 
 
 def layer_rows() -> tuple[tuple[str, str, str, float, Any], ...]:
@@ -247,7 +292,7 @@ def layer_rows() -> tuple[tuple[str, str, str, float, Any], ...]:
     return tuple(found)
 
 
-def test_layers_are_result_by_their_largest_error():
+def test_layers_are_judged_by_their_largest_error():
     result = result_of(
         rows_of({"ig": 0.9, "sobel": 1.0}, extra=layer_rows()),
         settings={**D4, "layers": ["conv", "pool"]},
@@ -260,9 +305,10 @@ def test_layers_are_result_by_their_largest_error():
         "dead": "unknown",
     }
     assert verdicts.index[:2].tolist() == ["conv", "pool"], "in the order of the study"
-    panel = layer_table(result)
-    assert "0.80" in panel.html and "2e−06" in panel.html and "24" in panel.caption
-    assert layer_table(result_of(rows_of({"ig": 0.9}))) is None
+    html = html_of(result, "layers")
+    assert "0.80" in html and "2e−06" in html
+    assert "24" in by_key(result)["layers"].caption, "outputs without an error"
+    assert "layers" not in by_key(result_of(rows_of({"ig": 0.9})))
 
 
 def gallery(
@@ -296,8 +342,7 @@ def gallery(
 def test_the_gallery_shows_the_worst_sample_of_each_method():
     values = {"ig": np.r_[0.2, 0.1, [0.5] * (N - 2)], "lime": np.r_[-0.3, np.nan, [0.5] * (N - 2)]}
     result = result_of(rows_of(values), gallery())
-    html = failures(result).html
-    cards = html.split("<figure")[1:]
+    cards = html_of(result, "worst").split("<figure")[1:]
     assert [("LIME" in card, "s000" in card) for card in cards] == [(True, True), (False, False)], (
         "worst method first"
     )
@@ -316,10 +361,8 @@ def test_the_gallery_shows_the_worst_sample_of_each_method():
         assert [kind for kind, _ in sources] == ["photo", "map signed"] * 2 and len(
             {alt for _, alt in sources}
         ) == 3
-    assert (
-        failures(result_of(rows_of(values))) is None
-        and failures(result_of(rows_of(values), gallery()[:1])) is None
-    )
+    assert "worst" not in by_key(result_of(rows_of(values)))
+    assert "worst" not in by_key(result_of(rows_of(values), gallery()[:1]))
 
 
 def test_a_large_gallery_stays_small():
@@ -328,34 +371,36 @@ def test_a_large_gallery_stays_small():
         rows_of({name: 0.01 * i for i, name in enumerate(names)}),
         gallery(names, ("s000",), side=224),
     )
-    panel = failures(result)
-    assert len(panel.html) < 1_500_000 and panel.html.count("<figure") == 12
-    assert "18" in panel.caption
+    html = html_of(result, "worst")
+    assert len(html) < 3_000_000
+    assert html.split("<details>")[0].count("<figure") == 12 and html.count("<figure") == 30
 
 
-def lit(result: AxisResult) -> list[list[str]]:
-    """The framed answers of every step."""
-    html = str(flow_chart(measured_in(result)).html).split("</ol>")[0]
-    return [
-        re.findall(r'<li class="lit" aria-current="step"><b>([^<]+)</b>', s)
-        for s in re.split(r"</ul></li>", html)
-    ]
+def answers(result: AxisResult) -> dict[str, list[str]]:
+    """The answers of the table of guidelines: of the model, and of every method."""
+    rows = rows_of_table(result, "guidelines")
+    return {name: [row["model"], row["kind"], row["is_close"]] for name, row in rows.items()}
 
 
-def test_the_flow_lights_the_way_of_the_run():
+def test_the_guidelines_are_answered_for_every_method():
     good = result_of(rows_of({"ig": 1.0, "sobel": 1.0}))
-    assert lit(good)[:5] == [["yes"], ["feature"], ["yes"], [], []]
-    bad = result_of(rows_of({"ig": 0.5, "grad": 0.995}))
-    assert lit(bad)[:5] == [["yes"], ["feature"], ["yes", "no"], ["feature"], ["symmetrise"]]
+    ((model_answer, *of_method),) = answers(good).values()
+    assert "Yes" in model_answer and of_method == ["feature", "yes"], "controls have no place there"
+    mixed = result_of(rows_of({"ig": 0.5, "grad": 0.995}))
+    assert {name: close for name, (_, _, close) in answers(mixed).items()} == {
+        "ig": "no",
+        "grad": "yes",
+    }
     loose = result_of(rows_of({"ig": 0.5}, model_invariance=0.95))
-    assert lit(loose)[:5] == [["no"], ["feature"], ["no"], [], ["leave it"]]
-    assert lit(result_of(rows_of({"ig": 0.5}, model_invariance=np.nan)))[0] == []
-    assert flow_chart(measured_in(result_of(rows_of({"sobel": 1.0})))) is None
-    caption = flow_chart(measured_in(good)).caption
+    assert "No" in answers(loose)["ig"][0] and answers(loose)["ig"][2] == "no"
+    unknown = result_of(rows_of({"ig": 0.5}, model_invariance=np.nan))
+    assert not re.search("Yes|No ", answers(unknown)["ig"][0])
+    assert "guidelines" not in by_key(result_of(rows_of({"sobel": 1.0})))
+    caption = by_key(good)["guidelines"].caption
     assert "0.999" in caption and "0.99" in caption
 
 
-def test_the_flow_says_what_to_do():
+def test_the_guidelines_say_what_to_do():
     extra = (
         *layer_rows(),
         ("cav", "symmetrised", "symmetrised", 4.0, 0.8),
@@ -371,14 +416,14 @@ def test_the_flow_says_what_to_do():
     named = {"cav": {"name": "cav", "layer": "conv"}, "cars": {"name": "car", "layer": "other"}}
     named["tracin"] = {"name": "tracin"}
     result = result_of(rows, explainers=named)
-    advice = str(flow_chart(measured_in(result)).html).split('class="advice">')[1].split("</li>")
-    words = {re.search("<b>([^<]+)", line)[1]: line for line in advice if "<b>" in line}
-    assert "0.66" in words["ig"]
-    assert "layer conv" in words["cav"] and "equivariant" in words["cav"]
-    assert "pool" in words["cav"], "an invariant layer"
-    assert re.search(r"8 elements.*1\.000", words["cav"])
-    assert "layer other" in words["cars"] and "4 elements" in words["cars"]
-    assert "loss" in words["tracin"] and "repair: [4, 8]" in words["tracin"]
+    table = rows_of_table(result, "guidelines")
+    advice = {name: row["advice"] for name, row in table.items()}
+    assert "0.66" in advice["ig"]
+    assert "layer conv" in advice["cav"] and "equivariant" in advice["cav"]
+    assert "pool" in advice["cav"], "an invariant layer"
+    assert re.search(r"8 elements.*1\.000", table["cav"]["symmetrised"])
+    assert "layer other" in advice["cars"] and "4 elements" in table["cars"]["symmetrised"]
+    assert "loss" in advice["tracin"] and table["tracin"]["symmetrised"] == ""
 
 
 def test_the_lead_names_the_best_method_with_its_interval():
@@ -386,17 +431,17 @@ def test_the_lead_names_the_best_method_with_its_interval():
         rows_of({"lime": spread(0.3), "ig": spread(0.8, seed=1), "random": spread(0.1)})
     )
     row = result.ranking.set_index("explainer").loc["ig"]
-    first = PAGE.lead(result)[0]
+    first = lead(result)[0]
     assert first.startswith("ig ")
     assert with_interval(row["score"], row["low"], row["high"]) in first
     tied = result_of(rows_of({"lime": spread(0.8), "ig": spread(0.8, seed=1)}))
-    assert re.search(r"[Uu]ndecided.*\b(LIME.* and ig|ig.* and LIME)\b", PAGE.lead(tied)[0])
+    assert re.search(r"[Uu]ndecided.*\b(LIME.* and ig|ig.* and LIME)\b", lead(tied)[0])
     exact = result_of(
         rows_of(
             {"a": 1 - spread(1e-7, width=1e-8), "b": 1 - spread(2e-7, width=1e-8), "c": spread(0.4)}
         )
     )
-    said = PAGE.lead(exact)[0]
+    said = lead(exact)[0]
     assert re.search(r"[Uu]ndecided between a .* and b ", said), "1e-7 is no difference"
 
 
@@ -407,29 +452,21 @@ def test_the_lead_is_honest_about_model_chance_controls_and_floor():
             floors={"shap": 0.6},
         )
     )
-    said = " ".join(PAGE.lead(result))
-    assert "D4" in said
-    assert re.search(r"[Nn]o method .*Sobel.*1\.00", said)
-    assert f"{result.name_of('shap')} 0.60" in said
-    assert f"{N} samples" in said
-    loose = " ".join(
-        PAGE.lead(result_of(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8))))
-    )
-    assert "not invariant" in loose and "0.999" in loose
-    d8 = {**D4, "group": {"name": "dihedral", "n": 8}}
-    assert any(
-        "interpolates" in s for s in PAGE.lead(result_of(rows_of({"ig": spread(0.9)}), settings=d8))
-    )
+    sentences = " ".join(lead(result))
+    assert "D4" in sentences
+    assert re.search(r"[Nn]o method .*Sobel.*1\.00", sentences)
+    loose = result_of(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8)))
+    assert "not invariant" in " ".join(lead(loose))
 
 
-def test_undefined_scores_are_counted_with_their_reasons():
+def test_undefined_scores_are_findings_with_their_reasons():
     values = np.r_[[np.nan] * 4, spread(0.5, N - 4)]
     result = result_of(rows_of({"ig": spread(0.9), "lime": values}))
-    (undefined,) = [s for s in PAGE.lead(result) if "the explanation is zero" in s]
-    assert f"4 of {2 * N}" in undefined and "LIME" in undefined
+    found = findings([result], result.samples, result.manifest)
+    (undefined,) = [finding for finding in found if finding.rule == "undefined-maps"]
+    assert undefined.items == ("LIME: 4 × the explanation is zero",)
     nothing = result_of(rows_of({"ig": np.nan}))
-    assert f"{N} of {N}" in " ".join(PAGE.lead(nothing))
-    assert PAGE.parts(nothing) == []
+    assert components_of(nothing) == [] and lead(nothing)
 
 
 def test_one_sample_has_no_interval():
@@ -438,32 +475,27 @@ def test_one_sample_has_no_interval():
         ("ig", "symmetrised", "symmetrised", 4.0, 0.9),
     )
     result = result_of(rows_of({"ig": 0.7, "lime": 0.4}, model_invariance=0.9, n=1, extra=extra))
-    parts = by_key(result)
-    assert set(parts) == {"boxes", "flow", "relaxed", "repair", "sensitivity"}
+    expected = {"boxes", "guidelines", "model-invariance", "symmetrised", "sensitivity", "scores"}
+    assert set(by_key(result)) == expected
     score = result.ranking.set_index("explainer").loc["ig", "score"]
-    assert f"{score:.2f}" in PAGE.lead(result)[0] and "[" not in PAGE.lead(result)[0]
-    assert "1 sample" in PAGE.lead(result)[-1]
-    assert "ρ" in parts["sensitivity"].plots[0].note
+    assert f"{score:.2f}" in lead(result)[0] and "[" not in lead(result)[0]
 
 
 def test_missing_measures_leave_out_their_parts():
     rows = rows_of({"ig": spread(0.7)}, model_invariance=0.9)
     only = rows[rows.measure == "equivariance"]
-    assert set(by_key(result_of(only, settings={}))) == {"boxes", "flow"}
-    assert PAGE.lead(result_of(only, settings={}))
+    assert set(by_key(result_of(only, settings={}))) == {"boxes", "guidelines", "scores"}
+    assert lead(result_of(only, settings={}))
     bare = result_of(rows[rows.measure == "model_invariance"])
-    assert PAGE.parts(bare) == [] and PAGE.lead(bare)
+    assert components_of(bare) == [] and lead(bare)
     foreign = result_of(rows, settings={"group": {"name": "of_another_version", "n": 3}})
     assert "of_another_version" in by_key(foreign)["boxes"].caption
-    own = result_of(
-        rows,
-        settings={"group": {"name": "own", "title": "change of <sign>", "interpolating": True}},
-    )
-    assert measured_in(own).title == "change of <sign>" and measured_in(own).interpolates
+    own = {"name": "own", "title": "change of <sign>", "interpolating": True}
+    summary = summary_of(result_of(rows, settings={"group": own}))
+    assert summary.group_title == "change of <sign>" and summary.interpolates
     both = [{"name": "cyclic", "dim": -1}, {"name": "dihedral", "n": 8}]
-    assert measured_in(
-        result_of(rows, settings={"group": {"name": "product", "factors": both}})
-    ).interpolates
+    product = {"group": {"name": "product", "factors": both}}
+    assert summary_of(result_of(rows, settings=product)).interpolates
 
 
 def nasty() -> AxisResult:
@@ -487,29 +519,25 @@ def nasty() -> AxisResult:
 
 def test_names_are_inert():
     result = nasty()
-    panels = "".join(str(part.html) for part in PAGE.parts(result) if isinstance(part, Panel))
-    drawn = "".join(
-        plot.sheet.svg() for p in PAGE.parts(result) if isinstance(p, Chart) for plot in p.every
-    )
-    assert (
-        "<script" not in panels and "<img src=x" not in panels and "onerror=alert(2)&gt;" in panels
-    )
-    assert "<script" not in drawn and "<img" not in drawn
-    assert {"layers", "failures", "flow"} <= set(by_key(result))
+    components = by_key(result)
+    assert {"layers", "worst", "guidelines", "model-invariance"} <= set(components)
+    for component in components.values():
+        part = part_of(component, result.looks)
+        if isinstance(part, Panel):
+            html = str(part.html)
+            assert "<script" not in html and "<img src=x" not in html
+            assert "onerror=alert(2)&gt;" in html
+        for plot in plots_of(component, result.looks):
+            drawing = str(plot.sheet.svg())
+            assert "<script" not in drawing and "<img" not in drawing
 
 
 def test_names_are_inert_on_the_page():
-    from heatproof.report.page import build_report
-
     result = nasty()
     page = build_report([result], result.samples, result.manifest)
     assert len(re.findall("<script", page)) == 2 and "<img src=x" not in page
-    assert {key.split("-")[-1] for key in re.findall('class="chart" id="([^"]+)"', page)} == {
-        "boxes",
-        "relaxed",
-        "repair",
-        "sensitivity",
-    }
+    charts = re.findall('class="chart" id="symmetry-([^"]+)"', page)
+    assert set(charts) == {"boxes", "model-invariance", "symmetrised", "sensitivity"}
 
 
 def test_models_are_set_side_by_side():
@@ -517,17 +545,16 @@ def test_models_are_set_side_by_side():
         model="plain <b>"
     )
     tight = rows_of({"ig": spread(0.9)}, model_invariance=1.0)
-    (chart,) = PAGE.across([result_of(tight), result_of(loose)])
-    found = curve(chart.plots, "ig")
-    assert found["x"].tolist() == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
-    assert found["value"].tolist() == pytest.approx(
-        [spread(0.4).mean(), spread(0.9).mean()], abs=1e-5
-    )
-    assert "plain <b> (0.79" in chart.caption and not any(
-        "<b>" in plot.sheet.svg() for plot in chart.plots
-    )
-    assert "photos" in chart.title
-    assert PAGE.across([result_of(tight)]) == []
+    results = [result_of(tight), result_of(loose)]
+    (chart,) = across(results)
+    plots = plots_of(chart, results[1].looks)
+    points = curve(plots, "ig")
+    assert points["x"].tolist() == pytest.approx([spread(0.8).mean(), 1.0], abs=1e-5)
+    means = [spread(0.4).mean(), spread(0.9).mean()]
+    assert points["value"].tolist() == pytest.approx(means, abs=1e-5)
+    assert "plain <b> (0.79" in chart.caption and "photos" in chart.title
+    assert not any("<b>" in plot.sheet.svg() for plot in plots)
+    assert list(across([result_of(tight)])) == []
 
 
 def test_a_real_run_is_drawn():
@@ -538,38 +565,28 @@ def test_a_real_run_is_drawn():
         sensitivity_draws=2,
         layers=("10",),
     )
-    done = heatproof.evaluate(
+    run = heatproof.evaluate(
         model(), pictures(4), ["saliency", "gradient_shap", "random"], evaluation
     )
-    rows = done.table()
-    (result,) = done.results(gallery=True)
-    parts = PAGE.parts(result)
-    assert [p.key for p in parts] == [
+    rows = run.table()
+    (result,) = run.results(gallery=True)
+    assert list(by_key(result)) == [
         "boxes",
-        "flow",
-        "relaxed",
-        "repair",
+        "guidelines",
+        "model-invariance",
+        "symmetrised",
         "sensitivity",
+        "scores",
         "layers",
-        "failures",
+        "worst",
     ]
-    measured = measured_in(result)
-    assert measured.whole and measured.elements == 4 and "D2" in measured.title
-    wanted = rows[
-        (rows.measure == "equivariance")
-        & (rows.condition == "dihedral")
-        & (rows.explainer == "saliency")
-    ]
-    assert float(measured.means.set_index("explainer").loc["saliency", "mean"]) == pytest.approx(
-        wanted.value.mean()
-    )
-    assert (
-        measured.means.set_index("explainer")
-        .loc[["gradient_shap", "random"], "noise_floor"]
-        .notna()
-        .all()
-    )
-    assert parts[-1].html.count("<img") == 8, "controls have no place there"
+    summary = summary_of(result)
+    assert summary.is_exhaustive and summary.elements == 4 and "D2" in summary.group_title
+    of_saliency = rows[(rows.measure == "equivariance") & (rows.explainer == "saliency")]
+    explainers = summary.explainers.set_index("explainer")
+    assert explainers.loc["saliency", "score"] == pytest.approx(of_saliency.value.mean())
+    assert explainers.loc[["gradient_shap", "random"], "noise_floor"].notna().all()
+    assert html_of(result, "worst").count("<img") == 8, "controls have no place there"
 
 
 def test_a_group_of_another_version_keeps_its_name():

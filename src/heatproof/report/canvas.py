@@ -18,8 +18,8 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from heatproof.drawing.methods import COLOURS, css
 from heatproof.errors import UserError
+from heatproof.report.styles import COLOURS, css
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -125,13 +125,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Dot:
-    """A dot: filled, hollow, or open, which is a ring about a point."""
+    """A dot of a `kind`: filled, hollow, or open, which is a ring about a point."""
 
     x: float
     y: float
     radius: float
     colour: str
-    kind: Literal["filled", "hollow", "open"] = "filled"
+    kind: str = "filled"
     opacity: float = 1.0
 
     def svg(self) -> str:

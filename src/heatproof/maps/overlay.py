@@ -1,0 +1,61 @@
+"""A map in colours over its photograph, as pixels; `report.images` does the same with SVG filters on a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+AGAINST, FOR = "#0b4a94", "#a81322"
+"""The colours of a signed map below and above zero."""
+STRENGTH = "#420673"
+"""The colour of the strongest values of a map without sign."""
+SIGNED = (AGAINST, FOR)
+UNSIGNED = ("#cda9ea", "#8f55c4", STRENGTH)
+"""From weak to strong; violet says that a map has no sign."""
+COVER = (0.0, 0.34, 0.6, 0.78, 0.92)
+"""How much a map covers what it lies on, from zero to its strongest value: zero shows what is behind."""
+WASHED = 0.46
+"""How much of a photograph shows under a map, in grey over white."""
+TOP_PERCENTILE = 99.5
+"""The percentile of its strength at which the scale of a map ends."""
+
+
+def overlaid(
+    photograph: NDArray[np.uint8], values: NDArray[Any], signed: bool
+) -> NDArray[np.uint8]:
+    """Return a map (H, W) over its photograph (H', W', 3), (H, W, 3): what the filters of a page do, for paper."""
+    unit = unit_map(values)
+    grey = Image.fromarray(photograph).convert("L")
+    grey = grey.resize(unit.shape[::-1], Image.Resampling.LANCZOS)
+    ground = 1 - WASHED * (1 - np.asarray(grey)[..., None] / 255)
+
+    strength = np.abs(unit) if signed else np.clip(unit, 0, 1)
+    cover = np.interp(strength, np.linspace(0, 1, len(COVER)), COVER)[..., None]
+    colours = colours_of_maps(signed)
+    position = (unit > 0).astype(float) if signed else strength * (len(colours) - 1)
+    numbers = np.arange(len(colours))
+    channels = [np.interp(position, numbers, colours[:, channel]) for channel in range(3)]
+    ink = np.stack(channels, -1)
+    return np.asarray(np.round(255 * (ink * cover + ground * (1 - cover))), dtype=np.uint8)
+
+
+def unit_map(values: NDArray[Any], side: int | None = None) -> NDArray[np.float32]:
+    """Return a map (H, W) on a scale from −1 to 1 about its true zero, at most `side` pixels wide and high."""
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    picture = Image.fromarray(np.atleast_2d(numbers))
+    if side is not None and max(picture.size) > side:
+        scale = side / max(picture.size)
+        size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+        picture = picture.resize(size, Image.Resampling.BOX)
+    scaled = np.asarray(picture)
+    strongest = float(np.percentile(np.abs(scaled), TOP_PERCENTILE))
+    return np.clip(scaled / max(strongest, 1e-30), -1, 1)
+
+
+def colours_of_maps(signed: bool) -> NDArray[np.float64]:
+    """Return the colours of a scale, (2 or 3, RGB) from 0 to 1."""
+    scale = SIGNED if signed else UNSIGNED
+    return np.array([tuple(bytes.fromhex(colour[1:])) for colour in scale]) / 255
