@@ -1,4 +1,4 @@
-"""Commands that judge runs: check, compare and leaderboard."""
+"""Commands that judge runs or measures: check, compare, leaderboard and validate."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def check(
         bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")
     ] = False,
 ) -> None:
-    """Hold a run's confidence bounds against requirements, for CI.
+    """Check a run against requirements, for CI.
 
-    Exit status: 0 all passed, 1 one fell short or a forbidden rule found something, 2 a mistake, such as a requirement
-    about nothing in the run. `heatproof rule` lists the rules.
+    Exit status: 0 all passed, 1 a requirement failed or a forbidden rule found something, 2 a mistake, such as a
+    requirement about nothing in the run. `heatproof rule` lists the rules.
     """
     from heatproof.runs.atomic import write_atomically
     from heatproof.runs.run import read
@@ -157,16 +157,17 @@ def validate(
     from heatproof.runs.atomic import write_atomically
     from heatproof.truth.validate import FULL, MARK, QUICK, sentences
     from heatproof.truth.validate import markdown as table
-    from heatproof.truth.validate import validate as tried
+    from heatproof.truth.validate import validate as validate_measures
 
     samples = QUICK if quick else FULL
-    found = tried(samples, seed, only)
-    for name, text in sentences(found):
+    results = validate_measures(samples, seed, only)
+    for name, text in sentences(results):
         say(f"{name}: {text}")
     if markdown is not None:
-        kept = markdown.read_text("utf-8").partition(MARK)[0] if markdown.exists() else ""
-        how = " --quick" * quick + f" --seed {seed}" * bool(seed)
-        write_atomically(markdown, (kept + MARK + table(found, samples, how)).encode())
+        # The text above the mark is the user's own, and stays.
+        head = markdown.read_text("utf-8").partition(MARK)[0] if markdown.exists() else ""
+        options = " --quick" * quick + f" --seed {seed}" * bool(seed)
+        write_atomically(markdown, (head + MARK + table(results, samples, options)).encode())
         say(markdown)
 
 

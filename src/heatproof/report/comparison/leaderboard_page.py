@@ -235,7 +235,7 @@ def _board(board: Board, title: str, names: EntryNames) -> dict[str, Any]:
         "title": title,
         "measure": _measure_text(board),
         "verdict": board.get("verdict", []),
-        "chart": _chart(board, key, title, names),
+        "chart": _chart(board, f"{key}-chart", title, names),
         "conditions": _condition_table(board, names),
         "facts": facts,
         "rows": rows,
