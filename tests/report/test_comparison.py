@@ -506,6 +506,20 @@ def test_a_terminal_shows_the_result_first_and_no_line_is_cut(runs, width):
     assert max(map(len, board)) <= width
 
 
+def test_too_few_samples_have_no_result(runs, tmp_path):
+    few = {"few": small.pictures(4)[0], "shapes": small.pictures(16)[0]}
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path, net in zip(paths, (small.model(), moved_model()), strict=True):
+        heatproof.evaluate(net, few, ["saliency", "lrp"], AXES, path, show_progress=False)
+    found = compare(*paths)
+    assert "2 comparisons (2 more have too few samples)" in found.text()
+    labels = {}
+    for board in leaderboard(*paths)["boards"]:
+        labels[board["dataset"]] = {row["label"] for row in board["rows"]}
+    assert labels["few"] == {""}
+    assert labels["shapes"] != {""}
+
+
 def test_no_label_of_a_leaderboard_is_turned(runs):
     held = leaderboard(runs["base"], runs["other data"])
     for board in held["boards"]:

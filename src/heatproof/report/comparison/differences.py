@@ -144,10 +144,7 @@ def _better_runs(table: pd.DataFrame, matched: Matched) -> list[str]:
 def joined_scores(
     runs: Sequence[ComparedRun], test: SharedTest, pair: tuple[int, int], calibrate: bool
 ) -> Iterator[JoinedScores]:
-    """Yield the joined scores of a test in two of the runs, by explainer, measure and condition.
-
-    The first row of a headline is the mean over its conditions. Headlines come before the other measures.
-    """
+    """Yield the scores of a test in two of the runs, for each explainer and measure, headlines first."""
     joined = _aligned_arrays(runs, test, pair)
     if joined is None:
         return
@@ -161,34 +158,36 @@ def joined_scores(
         "a": runs[i].label,
         "b": runs[j].label,
     }
-    explainer_of = {shown(names): names for names in test.explainers}
     measures = [name for name in earlier.measures if name in later.measures]
-    for explainer in earlier.explainers:
-        names = explainer_of[explainer]
+    for names in test.explainers:
+        explainer = shown(names)
+        if explainer not in earlier.explainers:
+            continue
         of_explainer = earlier.select(explainers=[explainer], measures=measures)
         headlines = test.axis.headlines(of_explainer)
         is_control = explainer in earlier.controls
         for measure in headlines + [name for name in measures if name not in headlines]:
-            about = {
-                **key,
-                "explainer": explainer,
-                "explainer_a": names[i],
-                "explainer_b": names[j],
-                "measure": measure,
-            }
+            about = {"explainer": explainer, "explainer_a": names[i], "explainer_b": names[j]}
+            about |= {**key, "measure": measure}
             scores = _joined(about, earlier, later, is_lost, calibrate)
-            if scores is None:
-                continue
-            if measure in headlines:
-                family = "controls" if is_control else OVERALL
-                about_all = {"condition": OVERALL, "level": 0.0, "family": family}
-                yield replace(scores, key={**about, **about_all})
-                if len(scores.conditions) == 1:
-                    continue  # the condition would repeat the mean
-            family = "controls" if is_control else "conditions"
-            scores.key["family"] = family if measure in headlines else "measures"
-            for c in range(len(scores.conditions)):
-                yield scores.under(c)
+            if scores is not None:
+                yield from _by_family(scores, measure in headlines, is_control)
+
+
+def _by_family(scores: JoinedScores, is_headline: bool, is_control: bool) -> Iterator[JoinedScores]:
+    """Yield the scores as they are tested: those of a headline over all conditions, then those of each condition."""
+    if is_headline:
+        family = "controls" if is_control else OVERALL
+        about_all = {"condition": OVERALL, "level": 0.0, "family": family}
+        yield replace(scores, key={**scores.key, **about_all})
+        if len(scores.conditions) == 1:
+            return  # the condition would repeat the mean
+    family = "measures"
+    if is_headline:
+        family = "controls" if is_control else "conditions"
+    in_family = replace(scores, key={**scores.key, "family": family})
+    for c in range(len(scores.conditions)):
+        yield in_family.under(c)
 
 
 def _aligned_arrays(

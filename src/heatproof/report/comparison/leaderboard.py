@@ -129,7 +129,7 @@ def _board(key: str, about: Mapping[str, Any], entries: Sequence[Entry]) -> dict
     samples = sorted({sample for entry in entries for sample in entry.arrays.samples})
     entries = [_with_reason(entry, conditions, len(samples)) for entry in entries]
     verdict, ranks = _ranked(entries, conditions, samples)
-    labels = verdict.labels if verdict is not None else {}
+    labels = {} if verdict is None or not verdict.can_decide else verdict.labels
     rows = []
     for i, entry in enumerate(entries):
         row = _row(entry, conditions)

@@ -79,15 +79,18 @@ def _result_of_pair(a: str, b: str, rows: pd.DataFrame) -> str:
         joined = counted(int(overall["joined"].max()), "sample")
         return f"Too few samples to compare {a} and {b}: {joined}; at least {FEWEST} are needed."
 
-    comparisons = counted(len(overall), "comparison")
-    is_visible = overall["difference"].abs() > 10**-MOST_DIGITS
-    differs = overall["significant"] & (overall["better"] == "") & is_visible
-    counts = {f"{run} better": int((overall["better"] == run).sum()) for run in (b, a)}
+    tested = overall[overall["low"].notna()]
+    comparisons = counted(len(tested), "comparison")
+    untested = len(overall) - len(tested)
+    rest = f" ({untested} more have too few samples)" if untested else ""
+    is_visible = tested["difference"].abs() > 10**-MOST_DIGITS
+    differs = tested["significant"] & (tested["better"] == "") & is_visible
+    counts = {f"{run} better": int((tested["better"] == run).sum()) for run in (b, a)}
     counts["different"] = int(differs.sum())
     parts = [f"{what} in {count}" for what, count in counts.items() if count]
     if not parts:
-        return f"No significant difference between {a} and {b} in {comparisons}."
-    return f"{b} against {a}: {listing(parts)} of {comparisons}."
+        return f"No significant difference between {a} and {b} in {comparisons}{rest}."
+    return f"{b} against {a}: {listing(parts)} of {comparisons}{rest}."
 
 
 def _identical_sentence(a: str, b: str, rows: pd.DataFrame) -> str:
