@@ -26,7 +26,7 @@ from heatproof.data.dataset import how_to
 from heatproof.data.images import _unit
 from heatproof.evaluation import Measure
 from heatproof.models.tasks import Regression
-from heatproof.report.comparison.common import Common, _tell_versions
+from heatproof.report.comparison.match import Matched, add_versions
 from heatproof.runs.results import arrays_of_run
 from heatproof.statistics.bounds import sample_size
 from heatproof.testing.check import Case, _strict_bet
@@ -97,9 +97,8 @@ def test_versions_and_devices_are_told() -> None:
             manifest=manifest_of(versions={"torch": torch_version}, sessions=sessions)
         )
 
-    matched = Common.__new__(Common)
-    matched.subject, matched.labels = [], ["A", "B"]
-    _tell_versions(matched, [side("2.1", "cpu"), side("2.2", "cuda")])
+    matched = Matched(["A", "B"])
+    add_versions(matched, [side("2.1", "cpu"), side("2.2", "cuda")])
     told = "\n".join(matched.subject)
     assert all(part in told for part in ("versions", "2.1", "2.2", "devices", "cpu", "cuda"))
 

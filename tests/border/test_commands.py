@@ -143,7 +143,8 @@ def test_a_run_compared_with_its_copy_differs_in_nothing(whole, copied):
     found = heatproof.compare(whole, copied).differences
     assert set(found["explainer"]) == {"saliency", "random"}
     assert found["difference"].abs().max() == 0
-    assert not found["separated"].any()
+    assert not found["significant"].any()
+    assert "identical" in done.out
 
 
 def test_leaderboard_writes_a_page_and_its_numbers(whole, tmp_path):

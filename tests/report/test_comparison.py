@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import html
+import itertools
 import json
 import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -20,20 +22,21 @@ from typer.testing import CliRunner
 import heatproof
 from heatproof import perturbations
 from heatproof.axes import AXES as RECORDS
-from heatproof.axes import BY_NAME
 from heatproof.cli.compare import compare as compare_command
 from heatproof.cli.compare import leaderboard as leaderboard_command
 from heatproof.errors import UserError
 from heatproof.evaluation import Scores
 from heatproof.report.comparison import compare, leaderboard, leaderboard_page, write_leaderboard
-from heatproof.report.comparison.common import Common, Evaluated, Side, common, shared_conditions
-from heatproof.report.comparison.page import forests
-from heatproof.report.comparison.pairs import paired_differences
-from heatproof.report.comparison.words import SENTENCES, cautions, main_rows
+from heatproof.report.comparison.cautions import cautions
+from heatproof.report.comparison.leaderboard_page import leaderboard_text
+from heatproof.report.comparison.match import match_runs, shared_conditions
+from heatproof.report.comparison.runs import ComparedRun
+from heatproof.report.comparison.tables import forest_charts, main_tables
+from heatproof.report.comparison.words import MOST_SENTENCES
 from heatproof.runs.manifest import FORMAT
-from heatproof.runs.tables import REFERENCES
 from heatproof.types import name_of, parameters
-from support import small
+from support import small, synthetic
+from support.compared import compared_run, comparison_of
 from support.edits import edit_json, edit_study
 from support.manifests import manifest_of
 from support.pages import Page
@@ -120,7 +123,7 @@ def test_differences_are_those_of_the_joined_samples(runs):
     assert (row["joined"], row["form"]) == (len(both), "calibrated")
     assert row["difference"] == pytest.approx((b - a).mean(), abs=1e-12)
     excludes_zero = (found.differences["low"] > 0) | (found.differences["high"] < 0)
-    assert (found.differences["separated"] == excludes_zero).all()
+    assert (found.differences["significant"] == excludes_zero).all()
     rows = found.differences
     fell = rows[["joined", "flipped", "undefined", "absent", "unreadable"]].sum(axis=1)
     assert (fell == rows["samples"]).all()
@@ -142,17 +145,40 @@ def test_order_of_the_runs_turns_the_sign(runs):
     assert (ahead["better"].map({"base": "base", "moved": "moved", "": ""}) == back["better"]).all()
 
 
-def test_a_repeated_run_agrees_exactly(runs):
+def test_a_repeated_run_is_identical(runs, tmp_path):
     found = compare(runs["base"], runs["again"])
     assert found.subject == []
     assert (found.differences["difference"].dropna() == 0).all()
-    assert "base" in found.verdict()[0] and "again" in found.verdict()[0]
+    assert found.differences.query("joined > 0")["identical"].all()
+    (sentence,) = found.verdict()
+    assert "identical" in sentence and "base" in sentence and "again" in sentence
+    page = " ".join(Page(found.page(tmp_path / "page.html").read_text()).words)
+    for text in (found.text(), page.partition("All numbers")[0]):
+        assert "identical" in text
+        assert "[" not in text, "identical scores have no interval"
+        assert "lost-samples" not in text, "nothing is missed where all is identical"
     three = compare(runs["base"], runs["again"], runs["moved"])
     assert set(zip(three.differences["a"], three.differences["b"], strict=True)) == {
         ("base", "again"),
         ("base", "moved"),
         ("again", "moved"),
     }
+    assert [("base against moved" in t.title) for t in main_tables(three)] == [False, False]
+    assert len(main_tables(three)) == 2, "no table of the two identical runs"
+
+
+def test_another_score_of_one_sample_is_not_identical():
+    scores = {f"s{i}": (0.1 * i, "ok") for i in range(9)}
+    other = scores | {"s3": (0.31, "ok")}
+    flipped = scores | {"s3": (float("nan"), "flipped")}
+    first = made_up("A", scores)
+    for changed in (other, flipped):
+        rows = comparison_of(first, made_up("B", changed)).differences
+        assert not rows["identical"].any()
+    assert comparison_of(first, made_up("B", scores)).differences["identical"].all()
+    fewer = {name: score for name, score in scores.items() if name != "s3"}
+    found = comparison_of(first, made_up("B", fewer))
+    assert "8 samples that both" in found.verdict()[0]
 
 
 def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
@@ -214,22 +240,31 @@ def test_what_is_not_comparable_is_refused_by_name(runs, tmp_path):
 
 def test_the_verdict_counts_what_it_leaves_to_the_table_and_concludes_nothing_from_nothing(runs):
     found = compare(runs["base"], runs["moved"], evaluations="stability")
-    rows = main_rows(found).iloc[[0]]
-    apart = [
-        rows.assign(explainer=f"m{i}", separated=True, p=0.001, better="moved")
-        for i in range(SENTENCES + 2)
-    ]
-    many = dataclasses.replace(found, differences=pd.concat(apart))
-    assert many.verdict()[-1].startswith("2 more") and len(many.verdict()) == SENTENCES + 1
+    row = found.overall.iloc[[0]].assign(
+        significant=True, p=0.001, better="moved", difference=0.3, low=0.1, high=0.5
+    )
+    several = [row.assign(explainer=f"m{i}") for i in range(MOST_SENTENCES + 2)]
+    many = dataclasses.replace(found, differences=pd.concat(several))
+    first, *_, last = many.verdict()
+    assert "moved better in 8 of 8" in first
+    assert last.startswith("2 more") and len(many.verdict()) == MOST_SENTENCES + 2
     none = dataclasses.replace(found, differences=found.differences.assign(joined=0))
     (sentence,) = none.verdict()
     assert "no sample" in sentence and "base" in sentence and "moved" in sentence
-    assert forests(found) and forests(none) == []
-    few = dataclasses.replace(
-        found, differences=found.differences.assign(joined=3, separated=False, p=0.25)
-    )
-    (sentence,) = few.verdict()
+    assert list(forest_charts(found)) and list(forest_charts(none)) == []
+    few = found.differences.assign(joined=3, significant=False, p=0.25, low=math.nan)
+    (sentence,) = dataclasses.replace(found, differences=few).verdict()
     assert "3 samples" in sentence and "at least 8" in sentence
+
+
+def test_a_significant_difference_that_no_digit_shows_is_no_win():
+    scores = {f"s{i}": (0.1 * i, "ok") for i in range(9)}
+    rounded = {name: (value + 1e-9, status) for name, (value, status) in scores.items()}
+    found = comparison_of(made_up("A", scores), made_up("B", rounded))
+    (row,) = found.differences.itertuples()
+    assert row.significant and row.better == "" and not row.identical
+    assert "No significant difference" in found.verdict()[0]
+    assert "equal" in found.text()
 
 
 def test_only_shared_compares_what_both_have(runs, tmp_path):
@@ -288,18 +323,19 @@ def test_a_part_that_is_missing_leaves_its_samples_absent(runs, tmp_path):
     assert set(rows["absent"]) == {8}
 
 
-def side(
+def made_up(
     label: str, values: dict[str, tuple[float, str]], unreadable: tuple[str, ...] = ()
-) -> Side:
+) -> ComparedRun:
+    """A run of one explainer under one condition, with the value and the status of each sample."""
     rows = [
         {"dataset": "d", "model": "m", "explainer": "e", "evaluation": "stability", "sample": sample, "measure": "fass",
          "condition": "jpeg", "level": 40.0, "value": value, "low": None, "high": None, "status": status, "reason": ""}
         for sample, (value, status) in values.items()
     ]  # fmt: skip
-    known = pd.DataFrame({"dataset": "d", "model": "m", "sample": [*values, *unreadable]})
-    known["error"] = ["broken" if sample in unreadable else "" for sample in known["sample"]]
-    references = pd.DataFrame(columns=REFERENCES.names)
-    return Side(label, label, manifest_of(), pd.DataFrame(rows), known, references)
+    samples = pd.DataFrame({"dataset": "d", "model": "m", "sample": [*values, *unreadable]})
+    samples["error"] = ["broken" if name in unreadable else "" for name in samples["sample"]]
+    samples["predicted"], samples["predicted_name"] = 0, "cat"
+    return compared_run(label, pd.DataFrame(rows), samples)
 
 
 def test_every_sample_that_falls_out_is_counted_once():
@@ -313,13 +349,8 @@ def test_every_sample_that_falls_out_is_counted_once():
         "f": (0.5, "ok"),
         "u": (nan, "undefined"),
     }
-    found = Common(
-        [("d", "d")],
-        [("m", "m")],
-        [("e", "e")],
-        [Evaluated(("stability",) * 2, BY_NAME["stability"])],
-    )
-    rows = paired_differences([side("A", a, ("broken",)), side("B", b, ("broken", "worse"))], found)
+    runs = made_up("A", a, ("broken",)), made_up("B", b, ("broken", "worse"))
+    rows = comparison_of(*runs).differences
     assert len(rows) == 1  # one condition is the overall one
     row = rows.iloc[0]
     assert row[["samples", "joined", "flipped", "undefined", "absent", "unreadable"]].tolist() == [
@@ -333,16 +364,63 @@ def test_every_sample_that_falls_out_is_counted_once():
     assert row["difference"] == pytest.approx(0.2)
     assert math.isnan(row["low"]) and math.isnan(row["high"]), "five samples have no interval"
     assert row["p"] == 2 ** (1 - 5), "the smallest p that five samples can give"
-    assert not row["separated"]
+    assert not row["significant"]
+
+
+def test_the_test_of_the_mean_over_conditions_is_that_of_swapping_the_runs():
+    """By brute force: a mean over levels, then conditions, and every way to swap the two runs on a sample."""
+    generator = np.random.default_rng(0)
+    conditions = [("rotation", 5.0), ("rotation", 10.0), ("jpeg", 40.0)]
+    scores = generator.uniform(0, 1, (2, len(conditions), 9)).round(3)
+    scores[0, 0, :2] = scores[1, 2, 8] = np.nan  # samples that only one of the runs scored
+    runs = []
+    for label, of_run in zip("AB", scores, strict=True):
+        entries = [("e", "fass", *c, values) for c, values in zip(conditions, of_run, strict=True)]
+        table = synthetic.rows_of(entries, "stability").assign(dataset="d", model="m")
+        samples = pd.DataFrame({"dataset": "d", "model": "m", "sample": table["sample"].unique()})
+        samples = samples.assign(error="", predicted=0, predicted_name="cat")
+        runs.append(compared_run(label, table, samples))
+    rows = comparison_of(*runs).differences
+    row = rows[rows["family"] == "overall"].iloc[0]
+
+    gaps = scores[1] - scores[0]  # missing where a run has no score
+    means = np.nanmean(gaps, axis=1)
+    assert row["difference"] == pytest.approx((means[:2].mean() + means[2]) / 2, abs=1e-12)
+    weights = np.array([0.25, 0.25, 0.5]) / np.isfinite(gaps).sum(1)
+    of_sample = np.nansum(gaps * weights[:, None], axis=0)
+    signs = np.array(list(itertools.product((1, -1), repeat=9)))
+    swapped = np.abs(signs @ of_sample)
+    assert row["p"] == pytest.approx((swapped >= swapped[0] - 1e-12).mean(), abs=1e-12)
+    assert row["low"] < row["difference"] < row["high"]
+
+
+def test_dependence_is_compared_where_a_run_lacks_samples(tmp_path):
+    """The random networks of the samples that both runs have."""
+    tests = {"dependence": {"dependence": {"draws": 2, "k": 50}}}
+    images = {"shapes": small.pictures(12)[0]}
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    options = {"shard_size": 8, "show_progress": False}
+    heatproof.evaluate(small.model(), images, ["saliency"], tests, whole, **options)
+    heatproof.evaluate(moved_model(), images, ["saliency"], tests, part, **options)
+    for file in part.glob("parts/**/00001.*.parquet"):
+        file.unlink()
+    rows = compare(whole, part).differences.query("measure == 'dependence'")
+    assert set(rows["joined"]) == {8} and set(rows["absent"]) == {4}
+    tables = [heatproof.read(path).table() for path in (whole, part)]
+    first, second = (
+        t[t["measure"] == "dependence"].groupby("sample")["value"].mean() for t in tables
+    )
+    expected = (second - first).dropna().mean()
+    assert rows["difference"].iloc[0] == pytest.approx(expected, abs=1e-12)
 
 
 def test_every_caution_has_its_rule(runs):
     found = compare(runs["base"], runs["moved"])
     assert {"few-samples", "other-predictions"} <= {caution.rule for caution in cautions(found)}
-    whole = found.differences.assign(joined=found.differences["samples"], separated=False)
+    whole = found.differences.assign(joined=found.differences["samples"], significant=False)
     fine = {caution.rule for caution in cautions(replace(found, differences=whole))}
     assert not {"lost-samples", "controls-differ"} & fine
-    rows = found.differences.assign(joined=1, separated=True)
+    rows = found.differences.assign(joined=1, significant=True, identical=False)
     lost = {caution.rule for caution in cautions(replace(found, differences=rows))}
     assert {"lost-samples", "controls-differ"} <= lost
 
@@ -351,8 +429,8 @@ def test_pages_and_text_hold_the_verdict(runs, tmp_path):
     found = compare(runs["base"], runs["moved"])
     page = found.page(tmp_path / "page.html").read_text()
     told = [html.unescape(" ".join(Page(page).words)), " ".join(found.text().split())]
-    for sentence in found.verdict():
-        assert all(" ".join(sentence.split()) in " ".join(text.split()) for text in told)
+    for text in told:
+        assert " ".join(text.split()).index(found.verdict()[0]) < 300, "the result comes first"
     assert "default-src 'none'" in page
     assert heatproof.read(runs["base"]).manifest.study.model("shapes").fingerprint[:12] in page
 
@@ -401,6 +479,58 @@ def test_the_leaderboard_keeps_apart_what_does_not_compare(runs, tmp_path):
         leaderboard_page({**held, "schema": "heatproof-leaderboard/9"})
 
 
+def test_the_leaderboard_of_one_run_says_what_the_run_says(runs):
+    run = heatproof.read(runs["base"])
+    (board,) = leaderboard(run)["boards"]
+    ranking = run.ranking("stability").set_index("explainer")
+    for row in board["rows"]:
+        for end in ("score", "low", "high", "rank", "rank_low", "rank_high"):
+            known = ranking.loc[row["explainer"], end]
+            expected = None if math.isnan(known) else pytest.approx(known, abs=1e-6)
+            assert row[end] == expected, (row["explainer"], end)
+    (result,) = run.results()
+    verdict = result.verdict(result.headlines[0])
+    labels = {row["explainer"]: row["label"] for row in board["rows"]}
+    assert labels == {name: str(label) for name, label in verdict.labels.items()}
+    assert board["verdict"] == result.decided()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_shows_the_result_first_and_no_line_is_cut(runs, width):
+    lines = compare(runs["base"], runs["moved"]).text(width).splitlines()
+    assert "base" in lines[0] and "moved" in lines[0] and "comparisons" in lines[0]
+    assert max(map(len, lines)) <= width
+    standings = leaderboard(*(runs[name] for name in ("base", "moved", "other data")))
+    board = [line for line, _ in leaderboard_text(standings, width)]
+    assert "Stability" in board[0]
+    assert max(map(len, board)) <= width
+
+
+def test_too_few_samples_have_no_result(runs, tmp_path):
+    few = {"few": small.pictures(4)[0], "shapes": small.pictures(16)[0]}
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path, net in zip(paths, (small.model(), moved_model()), strict=True):
+        heatproof.evaluate(net, few, ["saliency", "lrp"], AXES, path, show_progress=False)
+    found = compare(*paths)
+    assert "2 comparisons (2 more have too few samples)" in found.text()
+    labels = {}
+    for board in leaderboard(*paths)["boards"]:
+        labels[board["dataset"]] = {row["label"] for row in board["rows"]}
+    assert labels["few"] == {""}
+    assert labels["shapes"] != {""}
+
+
+def test_no_label_of_a_leaderboard_is_turned(runs):
+    held = leaderboard(runs["base"], runs["other data"])
+    for board in held["boards"]:
+        for row in board["rows"]:
+            cell = row["conditions"][0]
+            row["conditions"] = [
+                {**cell, "condition": f"an_extraordinarily_long_name_{i}"} for i in range(20)
+            ]
+    assert "rotate(" not in leaderboard_page(held)
+
+
 def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     partial = edited(runs["moved"], tmp_path / "partial", lambda manifest: None)
     next(partial.glob("parts/**/saliency/00001.*.parquet")).unlink()
@@ -415,7 +545,7 @@ def test_an_unfinished_row_has_no_rank(runs, tmp_path):
     assert set(others) <= set(range(1, 6))
     page = leaderboard_page(held)
     assert "8 of 16" in page
-    assert len(held["boards"]) == 1 and "matrix-title" not in page, "one board is no matrix"
+    assert len(held["boards"]) == 1 and "scores-title" not in page, "one board is its own table"
 
 
 def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
@@ -434,7 +564,7 @@ def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
     )  # the heads of the means, where there is one pair
     held = leaderboard(runs["base"], runs["moved"], other)
     board = leaderboard_page(held)
-    assert len(held["boards"]) > 1 and "matrix-title" in board
+    assert len(held["boards"]) > 1 and "scores-title" in board
     prints = [
         p for run in held["runs"] for kind in ("models", "datasets") for p in run[kind].values()
     ]
@@ -443,7 +573,7 @@ def test_runs_go_by_their_names_and_no_page_shows_a_hash(runs, tmp_path):
             : text.index('aria-labelledby="made"')
         ]  # how the runs were made is folded away, with everything
         assert not any(p.removeprefix("sha256:")[:12] in seen for p in prints)
-    # the matrix is drawn from the numbers of the boards
+    # the charts are drawn from the numbers of the boards
     for row in held["boards"][0]["rows"]:
         assert f'data-value="{row["score"]:g}"' in board or f"{row['score']:.4g}" in board
 
@@ -537,9 +667,9 @@ def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
         )
     compared = compare(*paths)
     page = compared.page(tmp_path / "page.html").read_text()
-    assert "sobel (blind)" in page and "Sobel (blind)" in page and "saliency (blind)" not in page
+    assert "Sobel (blind)" in page and "Saliency (blind)" not in page
     rows = compared.differences[compared.differences["measure"] == "fass"]
-    assert {compared.named(row) for row in rows.itertuples()} == {"saliency", "sobel (blind)"}
+    assert {compared.named(row) for row in rows.itertuples()} == {"Saliency", "Sobel (blind)"}
     boards = leaderboard(*paths)["boards"]
     marks = {(row["explainer"], row["mark"]) for board in boards for row in board["rows"]}
     assert marks == {("saliency", ""), ("sobel", "blind")} and {b["axis"] for b in boards} == {
@@ -550,33 +680,33 @@ def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
     assert "Sobel (blind)" in shown and "Saliency (blind)" not in shown
 
 
-def made(
-    label: str, models: dict[str, str], datasets: dict[str, str], **evaluations: object
-) -> Side:
+def planned(
+    label: str, models: dict[str, str], datasets: dict[str, str], **study: object
+) -> ComparedRun:
     """A run of which only the study is known: names with their fingerprints."""
-    study = {
+    test = {"name": "stability", "conditions": [["jpeg", 40.0]]}
+    entries = {
         "seed": 0,
         "models": {name: {"fingerprint": print_} for name, print_ in models.items()},
         "datasets": {
             name: {"fingerprint": print_, "samples": 2} for name, print_ in datasets.items()
         },
         "explainers": {"e": {"name": "e"}},
-        "evaluations": evaluations
-        or {"stability": {"name": "stability", "conditions": [["jpeg", 40.0]]}},
+        "evaluations": {"stability": test},
     }
-    blank = side(label, {"s": (0.5, "ok")})
-    return Side(label, label, manifest_of(study), blank.table, blank.samples, blank.references)
+    samples = made_up(label, {"s": (0.5, "ok")}).samples
+    return ComparedRun(label, label, manifest_of({**entries, **study}), [], samples)
 
 
 def test_other_versions_and_devices_are_told():
-    sides = [made(label, {"m": "1"}, {"d": "x"}) for label in "AB"]
+    sides = [planned(label, {"m": "1"}, {"d": "x"}) for label in "AB"]
     for i, one in enumerate(sides):
         versions = {"torch": f"2.{i}", "numpy": "1"}
         sessions = [{"devices": [f"cuda:{i}", "cpu"]}, {}]
         study = one.manifest.study.as_mapping()
         manifest = manifest_of(study, versions=versions, sessions=sessions)
         sides[i] = dataclasses.replace(one, manifest=manifest)
-    told = [line for line in common(sides).subject if "torch" in line or "cuda" in line]
+    told = [line for line in match_runs(sides).subject if "torch" in line or "cuda" in line]
     assert (
         len(told) == 2
         and "2.0 in A, 2.1 in B" in told[0]
@@ -585,39 +715,68 @@ def test_other_versions_and_devices_are_told():
 
 
 def test_several_models_are_matched_by_their_names():
-    one = made("A", {"shared": "1" * 20, "old": "2" * 20}, {"d": "x"})
-    other = made("B", {"new": "3" * 20, "shared": "4" * 20}, {"d": "x"})
-    found = common([one, other])
+    one = planned("A", {"shared": "1" * 20, "old": "2" * 20}, {"d": "x"})
+    other = planned("B", {"new": "3" * 20, "shared": "4" * 20}, {"d": "x"})
+    found = match_runs([one, other])
     assert found.models == [("shared", "shared")]
     assert [line for line in found.left_out if line.startswith("model")] == [
         "model old: only in A",
         "model new: only in B",
     ]
     assert "weights: no. 1 in A, no. 2 in B" in found.subject
-    renamed = common(
-        [made("A", {"old": "1" * 20}, {"d": "x"}), made("B", {"new": "1" * 20}, {"d": "x"})]
+    renamed = match_runs(
+        [planned("A", {"old": "1" * 20}, {"d": "x"}), planned("B", {"new": "1" * 20}, {"d": "x"})]
     )
     assert renamed.models == [("old", "new")], (
         "where each run has one model, that is what is compared"
     )
     with pytest.raises(UserError, match="no models in common"):
-        common(
+        match_runs(
             [
-                made("A", {"a": "1", "b": "2"}, {"d": "x"}),
-                made("B", {"c": "1", "e": "2"}, {"d": "x"}),
+                planned("A", {"a": "1", "b": "2"}, {"d": "x"}),
+                planned("B", {"c": "1", "e": "2"}, {"d": "x"}),
             ]
         )
 
 
 def test_data_are_matched_by_content_and_by_name_among_equals():
-    one = made("A", {"m": "1"}, {"d": "x", "twin": "x", "only": "y"})
-    other = made("B", {"m": "1"}, {"other": "x", "twin": "x"})
-    found = common([one, other])
+    one = planned("A", {"m": "1"}, {"d": "x", "twin": "x", "only": "y"})
+    other = planned("B", {"m": "1"}, {"other": "x", "twin": "x"})
+    found = match_runs([one, other])
     assert found.datasets == [("d", "other"), ("twin", "twin")]
     assert found.left_out == ["data only: only in A"]
-    assert "data: d / other is the same data under several names" in found.subject
+    assert any("d / other" in line and "same data" in line for line in found.subject)
     with pytest.raises(UserError, match=r"datasets\.d\b"):
-        common([made("A", {"m": "1"}, {"d": "x"}), made("B", {"m": "1"}, {"d": "z"})])
+        match_runs([planned("A", {"m": "1"}, {"d": "x"}), planned("B", {"m": "1"}, {"d": "z"})])
+
+
+def configured(k: int) -> dict[str, object]:
+    """A study of two data sets in which stability has another k for the second one."""
+    other = {"name": "stability", "conditions": [["jpeg", 40.0]], "k": k}
+    return {"configured": {"y": {"m": {"evaluations": {"stability": other}}}}}
+
+
+def test_settings_are_compared_for_each_data_set_and_model():
+    data = {"x": "1", "y": "2"}
+    first = planned("A", {"m": "1"}, data, **configured(7))
+    second = planned("B", {"m": "1"}, data, **configured(9))
+    with pytest.raises(UserError, match=r"stability\.k: 7 in A, 9 in B \(for y, m\)"):
+        match_runs([first, second])
+    found = match_runs([first, second], only_shared=True)
+    assert [test.datasets for test in found.tests] == [("x", "x")]
+    assert any("stability.k" in line for line in found.left_out)
+    again = planned("B", {"m": "1"}, data, **configured(7))
+    assert len(match_runs([first, again]).tests) == 2
+
+
+def test_runs_that_explain_another_number_are_refused():
+    def explaining(label: str, readout: str) -> ComparedRun:
+        tasks = {"d": {"m": {"readout": readout, "unchanged": "the class stays"}}}
+        return planned(label, {"m": "1"}, {"d": "x"}, tasks=tasks)
+
+    with pytest.raises(UserError, match=r"readout: logit in A, probability in B"):
+        match_runs([explaining("A", "logit"), explaining("B", "probability")])
+    assert match_runs([explaining("A", "logit"), explaining("B", "logit")]).tests
 
 
 def test_a_condition_is_shared_where_the_same_entry_made_it():
@@ -631,20 +790,20 @@ def test_a_condition_is_shared_where_the_same_entry_made_it():
 
     one, other = asked(("jpeg", 40.0), ("noise", 0.1)), asked(("blur", 2.0), ("jpeg", 40.0))
     sides = [
-        made(label, {"m": "1"}, {"d": "x"}, stability=each)
+        planned(label, {"m": "1"}, {"d": "x"}, evaluations={"stability": each})
         for label, each in (("A", one), ("B", other))
     ]
     with pytest.raises(UserError, match="perturbations"):
-        common(sides)
-    (evaluated,) = common(sides, only_shared=True).evaluations
-    assert evaluated.conditions == {("jpeg", 40.0)} and evaluated.order == ("jpeg", "noise")
+        match_runs(sides)
+    (evaluated,) = match_runs(sides, only_shared=True).tests
+    assert evaluated.conditions == {("jpeg", 40.0)}
     other["perturbations"][1]["strength"] = 41.0
     sides = [
-        made(label, {"m": "1"}, {"d": "x"}, stability=each)
+        planned(label, {"m": "1"}, {"d": "x"}, evaluations={"stability": each})
         for label, each in (("A", one), ("B", other))
     ]
     with pytest.raises(UserError, match="no evaluations in common"):
-        common(sides, only_shared=True)
+        match_runs(sides, only_shared=True)
 
 
 def test_a_run_with_nothing_that_counts_is_on_no_board(tmp_path):

@@ -12,24 +12,20 @@ import pytest
 
 import heatproof
 from heatproof import Stability
-from heatproof.axes import BY_NAME
 from heatproof.axes.certificate.smoothing_report import FURTHER
 from heatproof.axes.faithfulness.report import lead as faithful_lead
 from heatproof.axes.stability.report import findings, lead
 from heatproof.axes.symmetry.report import lead as symmetry_lead
-from heatproof.report.comparison.common import Common, Evaluated, Side
-from heatproof.report.comparison.compare import Comparison
-from heatproof.report.comparison.pairs import paired_differences
 from heatproof.report.latex import Cell, digits_for
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.names import looks, settings_of, spoken
 from heatproof.results.reports import components_of
 from heatproof.results.verdict import best_methods
 from heatproof.runs.results import axis_results
-from heatproof.runs.tables import REFERENCES
-from heatproof.text import ahead_of, at_least, digits_of, number, with_interval
+from heatproof.text import ahead_of, at_least, digits_of, with_interval
 from support import row_statistics as st
 from support import synthetic
+from support.compared import compared_run, comparison_of
 from support.manifests import manifest_of
 from support.small import model, pictures
 
@@ -212,9 +208,7 @@ def test_two_evaluations_of_one_kind_are_told_apart_in_words_and_in_comparisons(
     run = heatproof.evaluate(model(), pictures(6)[0], ["saliency", "random"], asked)
     text = run.text()
     assert "Stability: first" in text and "Stability: second" in text
-    common = Common([("d", "d")], [("m", "m")], [("e", "e")], [])
-    common.evaluations = [Evaluated((label,) * 2, BY_NAME["stability"]) for label in asked]
-    sides = []
+    runs = []
     for label, lift in (("A", 0.0), ("B", 0.2)):
         parts = [
             synthetic.rows_of(
@@ -227,39 +221,29 @@ def test_two_evaluations_of_one_kind_are_told_apart_in_words_and_in_comparisons(
             {"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""}
         )
         known["predicted"], known["predicted_name"] = 0, "cat"
-        sides.append(
-            Side(label, label, manifest_of(), table, known, pd.DataFrame(columns=REFERENCES.names))
-        )
-    found = Comparison(tuple(sides), paired_differences(sides, common), common)
-    said = found.verdict()
+        study = {"evaluations": {name: {"name": "stability"} for name in asked}}
+        runs.append(compared_run(label, table, known, manifest_of(study)))
+    said = comparison_of(*runs, evaluations=tuple(asked)).verdict()
     assert any("first" in sentence for sentence in said)
     assert any("second" in sentence for sentence in said)
 
 
 def test_compare_shows_the_two_scores_that_give_the_difference() -> None:
-    common = Common(
-        [("d", "d")],
-        [("m", "m")],
-        [("e", "e")],
-        [Evaluated(("stability",) * 2, BY_NAME["stability"])],
-    )
-    sides = []
+    runs = []
     for label, values in (("A", spread(0.4)), ("B", spread(0.63, seed=1))):
         table = scores({"e": values}).assign(dataset="d", model="m")
         known = pd.DataFrame(
             {"dataset": "d", "model": "m", "sample": table["sample"].unique(), "error": ""}
         )
         known["predicted"], known["predicted_name"] = 0, "cat"
-        sides.append(
-            Side(label, label, manifest_of(), table, known, pd.DataFrame(columns=REFERENCES.names))
-        )
-    found = Comparison(tuple(sides), paired_differences(sides, common), common)
-    gap, _, _, later, earlier = numbers(found.verdict()[0].partition("by ")[2])[:5]
+        runs.append(compared_run(label, table, known))
+    found = comparison_of(*runs)
+    gap, _, _, later, earlier = numbers(found.verdict()[1].partition("by ")[2])[:5]
     assert gap == pytest.approx(later - earlier, abs=0.0011) and gap == pytest.approx(
         0.23, abs=1e-3
     )
-    (line,) = [line for line in found.text().splitlines() if "B − A" in line]
-    assert f"{number(later, 3)} − {number(earlier, 3)}" in line
+    (line,) = [line for line in found.text().splitlines() if line.startswith("  e ")]
+    assert numbers(line)[:2] == [earlier, later]
 
 
 def test_methods_of_other_libraries_and_imputers_have_human_names() -> None:

@@ -1,4 +1,4 @@
-"""Commands that judge runs: check, compare and leaderboard."""
+"""Commands that judge runs or measures: check, compare, leaderboard and validate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heatproof.cli.read import Directory, check_file, paint, say, terminal_width
+from heatproof.cli.read import PIPED, Directory, check_file, paint, say, terminal_width
 
 if TYPE_CHECKING:
     from heatproof.testing.check import Outcome
@@ -53,10 +53,10 @@ def check(
         bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")
     ] = False,
 ) -> None:
-    """Hold a run's confidence bounds against requirements, for CI.
+    """Check a run against requirements, for CI.
 
-    Exit status: 0 all passed, 1 one fell short or a forbidden rule found something, 2 a mistake, such as a requirement
-    about nothing in the run. `heatproof rule` lists the rules.
+    Exit status: 0 all passed, 1 a requirement failed or a forbidden rule found something, 2 a mistake, such as a
+    requirement about nothing in the run. `heatproof rule` lists the rules.
     """
     from heatproof.runs.atomic import write_atomically
     from heatproof.runs.run import read
@@ -104,7 +104,7 @@ def compare(
     only_shared: Annotated[
         bool,
         typer.Option(
-            "--only-shared", help="Leave out what differs where the rest does not depend on it."
+            "--only-shared", help="Leave out what was measured differently, and compare the rest."
         ),
     ] = False,
     across_seeds: Annotated[
@@ -114,22 +114,24 @@ def compare(
         ),
     ] = False,
 ) -> None:
-    """Compare runs on the same samples, pair by pair.
+    """Compare runs on the same samples: which run has the better explanations?
 
-    Which explanations hold better, and is the difference real? What was measured differently is refused.
+    Runs measured differently can't be compared; the error names every setting that differs.
     """
     check_file("--out", out, "comparison.html")
-    from heatproof.report import comparison as room
+    from heatproof.report.comparison import compare as compare_runs
+    from heatproof.report.comparison.text import styled_text
+    from heatproof.report.comparison.words import results_of_pairs
 
-    comparison = room.compare(
+    comparison = compare_runs(
         *runs, only_shared=only_shared, across_seeds=across_seeds, evaluations=evaluation or None
     )
     if out is None or text:
-        say(comparison.text())
+        paint(styled_text(comparison, terminal_width() or PIPED))
     else:
-        say(comparison.verdict()[0])
+        say("\n".join(results_of_pairs(comparison)))
     if out is None:
-        say("\nThe same as a page with figures: add --out comparison.html")
+        say("\nFor a page with charts: --out comparison.html")
     else:
         say(comparison.page(out))
 
@@ -155,16 +157,17 @@ def validate(
     from heatproof.runs.atomic import write_atomically
     from heatproof.truth.validate import FULL, MARK, QUICK, sentences
     from heatproof.truth.validate import markdown as table
-    from heatproof.truth.validate import validate as tried
+    from heatproof.truth.validate import validate as validate_measures
 
     samples = QUICK if quick else FULL
-    found = tried(samples, seed, only)
-    for name, text in sentences(found):
+    results = validate_measures(samples, seed, only)
+    for name, text in sentences(results):
         say(f"{name}: {text}")
     if markdown is not None:
-        kept = markdown.read_text("utf-8").partition(MARK)[0] if markdown.exists() else ""
-        how = " --quick" * quick + f" --seed {seed}" * bool(seed)
-        write_atomically(markdown, (kept + MARK + table(found, samples, how)).encode())
+        # The text above the mark is the user's own, and stays.
+        head = markdown.read_text("utf-8").partition(MARK)[0] if markdown.exists() else ""
+        options = " --quick" * quick + f" --seed {seed}" * bool(seed)
+        write_atomically(markdown, (head + MARK + table(results, samples, options)).encode())
         say(markdown)
 
 
@@ -177,11 +180,16 @@ def leaderboard(
         ),
     ] = Path("."),
 ) -> None:
-    """Rank the explainers of many runs on one page.
+    """Rank the explainers of several runs, here and on a page.
 
-    One board for what was measured in the same way: data, evaluation, seed and measure.
+    Each board has the scores that were measured in the same way: same data, settings, seed and measure.
     """
-    from heatproof.report.comparison import write_leaderboard
+    from heatproof.report.comparison import leaderboard as standings_of
+    from heatproof.report.comparison.leaderboard_page import leaderboard_text, write_standings
 
-    for path in write_leaderboard(runs, out):
+    standings = standings_of(*runs)
+    paths = write_standings(standings, out)
+    paint(leaderboard_text(standings, terminal_width() or PIPED))
+    say("")
+    for path in paths:
         say(path)

@@ -1,56 +1,65 @@
-"""Many runs as a leaderboard: plain data, one board for what was measured on the same data in the same way."""
+"""Many runs as a leaderboard: plain data, with one board for what was measured on the same data in the same way."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from heatproof.axes import AXES, Measure, axis_of
+from heatproof.axes import AXES
 from heatproof.errors import UserError
-from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition
-from heatproof.report.comparison.common import Side
-from heatproof.report.comparison.compare import open_sides
+from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition, Measure
+from heatproof.report.comparison.aligned import aligned, stacked_scores
+from heatproof.report.comparison.match import reference_count
+from heatproof.report.comparison.runs import ComparedRun, open_runs, run_facts, unreadable
 from heatproof.results.arrays import ScoreArrays, groups_of
+from heatproof.results.axis_result import AxisResult
+from heatproof.results.comparisons import paired_tests
+from heatproof.results.names import looks
 from heatproof.results.ranking import ranking
-from heatproof.results.score_estimates import calibrated_if_possible
-from heatproof.results.summary import summary
+from heatproof.results.verdict import RANDOM, Label, Verdict, sentences, verdict_of
 from heatproof.runs.differences import parameters_of, plain
-from heatproof.runs.results import arrays_of_run, marked_explainers
 from heatproof.runs.run import Run
 from heatproof.text import records
 
 SCHEMA = "heatproof-leaderboard/1"
 SAME = ("axis", "measure", "dataset_fingerprint", "seed", "references", "parameters")
-"""What the rows of one board have in common; data may go by several names."""
+"""What the rows of one board have in common; the data may have several names."""
+NO_DIRECTION = "not declared which way is better"
+"""Why no row of a board has a rank."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
-    """One row to be: the scores of one explainer by one measure, how many samples there should be, and its mark."""
+    """An explainer of a run on a board: the result that it is from, its scores, and why it can have no rank."""
 
-    side: Side
+    run: ComparedRun
+    result: AxisResult
     measure: Measure
+    explainer: str
     arrays: ScoreArrays
-    expected: int
-    mark: str = ""
+    unranked: str
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the explainer ignores the model."""
+        return self.explainer in self.result.controls
 
 
 def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
-    """The standings of all runs as plain data that JSON can hold.
+    """Return the standings of all runs as plain data that JSON can hold.
 
-    `boards` has one entry for every measure that was taken on the same data (by fingerprint), with the same parameters
-    of the evaluation and the same seed; what differs in any of these is never on one board. A row has its score with a
-    95 % interval, its rank with those that the tests leave open, its retention, and which of `runs`, with command and
-    fingerprints, it comes from. A row that lacks samples or conditions is shown without a rank, and says why. Numbers
-    that do not exist are None.
+    `boards` has an entry for every measure that was taken on the same data (by fingerprint), with the same parameters of
+    the evaluation and the same seed; what differs in any of these is never on one board. A row has the score of its run
+    with a 95 % interval, its rank with those that the paired tests of the board leave open, its `label` (best,
+    undecided, as random), its retention, and which of `runs`, with command and fingerprints, it comes from. A row that
+    lacks samples or conditions is shown without a rank, and says why. Numbers that do not exist are None.
 
     >>> leaderboard()
     Traceback (most recent call last):
@@ -58,218 +67,250 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
     """
     if not runs:
         raise UserError("a leaderboard needs at least one run")
-    sides = open_sides(runs)
-    boards: dict[str, tuple[dict[str, Any], list[Entry]]] = {}
-    for side in sides:
-        for about, entry in _entries(side):
-            key = plain({name: about[name] for name in SAME})
-            boards.setdefault(key, (about, []))[1].append(entry)
-    place = {axis.name: i for i, axis in enumerate(AXES)}
-    chosen = sorted(boards.items(), key=lambda item: place.get(item[1][0]["axis"], len(place)))
-    made = {
+    opened = open_runs(runs)
+    abouts: dict[str, dict[str, Any]] = {}
+    entries: dict[str, list[Entry]] = {}
+    for run in opened:
+        for result in run.results:
+            for measure in result.headlines:
+                about = _about(run, result, measure)
+                if about is None:
+                    continue
+                key = plain({name: about[name] for name in SAME})
+                abouts.setdefault(key, about)
+                entries.setdefault(key, []).extend(_entries(run, result, measure))
+    position = {axis.name: i for i, axis in enumerate(AXES)}
+    keys = sorted(abouts, key=lambda key: position.get(abouts[key]["axis"], len(position)))
+    boards = [_board(key, abouts[key], entries[key]) for key in keys if entries[key]]
+    return {
         "schema": SCHEMA,
         "heatproof": metadata.version("heatproof"),
-        "runs": [run_facts(side) for side in sides],
+        "runs": [run_facts(run) for run in opened],
+        "boards": boards,
     }
-    return {**made, "boards": [_board(key, about, entries) for key, (about, entries) in chosen]}
 
 
-def _entries(side: Side) -> list[tuple[dict[str, Any], Entry]]:
-    """Every (what a board is about, row) of one run."""
-    rows = []
-    manifest = side.manifest
-    every_arrays = arrays_of_run(side.table, manifest, side.samples, side.references)
-    words = marked_explainers(every_arrays, manifest)
-    for arrays in every_arrays:
-        evaluation = side.study("evaluations").get(arrays.evaluation)
-        data = side.study("datasets").get(arrays.dataset)
-        if evaluation is None or data is None or arrays.model not in side.study("models"):
-            continue
-        axis = axis_of(arrays.evaluation, manifest, arrays.values)
-        here = (side.samples["dataset"] == arrays.dataset) & (side.samples["model"] == arrays.model)
-        unreadable = int((side.samples[here]["error"].fillna("").astype(str) != "").sum())
-        expected = int(data.get("samples") or 0) - unreadable
-        for headline in axis.headlines(arrays):
-            measure = axis.measure(headline)
-            assert measure is not None  # headlines are declared
-            board = {
-                "axis": str(evaluation.get("name") or arrays.evaluation),
-                "measure": headline,
-                "lower_is_better": measure.better == "lower",
-                "dataset": arrays.dataset,
-                "samples": data.get("samples"),
-                "dataset_fingerprint": data.get("fingerprint"),
-                "seed": side.manifest.study.seed,
-                "references": side.reference_count,
-                "parameters": parameters_of(evaluation),
-                "conditions": list(
-                    dict.fromkeys(str(name) for name, _ in evaluation.get("conditions") or ())
-                ),
-            }
-            for explainer in arrays.explainers:
-                part = arrays.select(explainers=[explainer], measures=[headline])
-                asked_by = zip(part.conditions, part.has_rows[headline][0], strict=True)
-                part = part.select(conditions=[condition for condition, asked in asked_by if asked])
-                if part.conditions:
-                    mark = words[arrays.dataset, arrays.model].get(explainer, "")
-                    rows.append((board, Entry(side, measure, part, expected, mark)))
-    return rows
+def _about(run: ComparedRun, result: AxisResult, measure: Measure) -> dict[str, Any] | None:
+    """Return what a board is about; None for rows of what the study does not name."""
+    evaluation = run.manifest.study.evaluation(result.label, result.dataset, result.model)
+    data = run.entries("datasets").get(result.dataset)
+    is_known = result.label in run.entries("evaluations") and result.model in run.entries("models")
+    if data is None or not is_known:
+        return None
+    return {
+        "axis": evaluation.name or result.label,
+        "measure": measure.name,
+        "lower_is_better": measure.better == "lower",
+        "dataset": result.dataset,
+        "samples": data.get("samples"),
+        "dataset_fingerprint": data.get("fingerprint"),
+        "seed": run.manifest.study.seed,
+        "references": reference_count(run),
+        "parameters": parameters_of(evaluation.as_mapping()),
+    }
 
 
-def _board(key: str, about: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+def _entries(run: ComparedRun, result: AxisResult, measure: Measure) -> list[Entry]:
+    """Return an entry for each explainer that has rows of a measure."""
+    entries = []
+    for explainer in result.explainers:
+        arrays = result.arrays.select(explainers=[explainer], measures=[measure.name])
+        has_rows = arrays.has_rows[measure.name][0]
+        conditions = [c for c, has in zip(arrays.conditions, has_rows, strict=True) if has]
+        arrays = arrays.select(conditions=conditions)
+        if conditions:
+            entries.append(Entry(run, result, measure, explainer, arrays, ""))
+    return entries
+
+
+def _board(key: str, about: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
     measure = entries[0].measure
-    places = {name: i for i, name in enumerate(about["conditions"])}
-    present = dict.fromkeys(c for entry in entries for c in entry.arrays.conditions)
-    conditions = sorted(present, key=lambda c: (places.get(c[0], len(places)), c))
-    arrays = _stacked(entries, conditions)
-    scores = ranking(arrays, measure.name, better="neither").set_index("explainer")
-    why = [_why_unranked(entry, i, arrays) for i, entry in enumerate(entries)]
-    comparable = arrays.select(explainers=[str(i) for i, reason in enumerate(why) if not reason])
-    ranks = ranking(comparable, measure.name, better=measure.better)
-    ranks = ranks.set_index("explainer")
-    cells = calibrated_if_possible(summary(arrays))
+    conditions = _conditions(entries)
+    samples = sorted({sample for entry in entries for sample in entry.arrays.samples})
+    entries = [_with_reason(entry, conditions, len(samples)) for entry in entries]
+    verdict, ranks = _ranked(entries, conditions, samples)
+    labels = {} if verdict is None or not verdict.can_decide else verdict.labels
     rows = []
     for i, entry in enumerate(entries):
-        name, (explainer,) = str(i), entry.arrays.explainers
-        score: dict[str, Any] = dict(scores.loc[name])
-        model = entry.side.study("models")[entry.arrays.model]
-        row: dict[str, Any] = {
-            "run": entry.side.label,
-            "model": entry.arrays.model,
-            "explainer": explainer,
-            "control": explainer in entry.arrays.controls,
-            "mark": entry.mark,
-            "parameters": dict(entry.side.study("explainers").get(explainer) or {}),
-            "model_fingerprint": model.get("fingerprint"),
-            "precision": model.get("precision"),
-            **{end: _number(score[end]) for end in ("score", "low", "high")},
-            **{end: _number(ranks[end].get(name)) for end in ("rank", "rank_low", "rank_high")},
-            "unranked": why[i],
-            "samples": int(score["samples"]),
-            "attempted": int((arrays.status[i] >= 0).sum()),
-            "retained": int((arrays.status[i] == OK).sum()),
-            "flipped": int((arrays.status[i] == FLIPPED).sum()),
-            "undefined": int((arrays.status[i] == UNDEFINED).sum()),
-        }
-        row["retention"] = row["retained"] / row["attempted"] if row["attempted"] else None
-        row["conditions"] = _by_condition(cells[cells["explainer"] == name], conditions)
+        row = _row(entry, conditions)
+        # An entry that is not ranked has no row in the ranking.
+        for end in ("rank", "rank_low", "rank_high"):
+            row[end] = _number(ranks[end].get(str(i)))
+        row["label"] = str(labels.get(str(i), Label.NONE))
         rows.append(row)
     sign = measure.sign or 1
     rows.sort(
-        key=lambda r: (r["rank"] is None, r["rank"] or 0, -sign * (r["score"] or 0), r["run"])
+        key=lambda row: (
+            row["rank"] is None,
+            row["rank"] or 0,
+            -sign * (row["score"] or 0),
+            row["run"],
+        )
     )
-    name = hashlib.sha256(key.encode()).hexdigest()[:12]
-    return {"id": name, **{k: v for k, v in about.items() if k != "conditions"}, "rows": rows}
+    board_id = hashlib.sha256(key.encode()).hexdigest()[:12]
+    return {"id": board_id, **about, "verdict": _sentences(verdict, entries), "rows": rows}
 
 
-def _stacked(entries: Sequence[Entry], conditions: list[Condition]) -> ScoreArrays:
-    """All rows of a board as arrays whose explainers are numbers; samples that a row lacks are not attempted."""
-    samples = sorted({sample for entry in entries for sample in entry.arrays.samples})
-    measures = list(dict.fromkeys(m for entry in entries for m in entry.arrays.values))
-    size = (len(entries), len(conditions), len(samples))
-    values = {m: np.full(size, np.nan) for m in measures}
-    chance: dict[str, Any] = {}
-    repeats: dict[str, Any] = {}
-    by_reference: dict[str, Any] = {}
-    has_rows = {m: np.zeros(size[:2], dtype=bool) for m in measures}
-    status = np.full(size, -1, dtype=np.int8)
-    for i, entry in enumerate(entries):
-        arrays = entry.arrays
-        rows = np.array([conditions.index(c) for c in arrays.conditions])
-        at = np.ix_(rows, np.searchsorted(samples, arrays.samples))
-        status[i][at] = arrays.status[0]
-        for m in arrays.values:
-            values[m][i][at] = arrays.values[m][0]
-            has_rows[m][i, rows] = arrays.has_rows[m][0]
-            if m in arrays.chance:
-                chance.setdefault(m, np.full(size, np.nan))[i][at] = arrays.chance[m][0]
-            if m in arrays.repeats:
-                own = arrays.repeats[m][0]
-                number = max(
-                    e.arrays.repeats[m].shape[-1] for e in entries if m in e.arrays.repeats
-                )
-                of_measure = repeats.setdefault(m, np.full((*size, number), np.nan))
-                of_measure[i][..., : own.shape[-1]][at] = own
-            if m in arrays.by_reference:  # rows of a board share their references
-                own = arrays.by_reference[m]
-                sums = by_reference.setdefault(m, np.zeros((*size[:2], own.shape[-1])))
-                sums[i, rows] = own[0]
-    whole = replace(
-        entries[0].arrays,
-        explainers=[str(i) for i in range(len(entries))],
-        conditions=conditions,
-        samples=samples,
-        values=values,
-        chance=chance,
-        repeats=repeats,
-        by_reference=by_reference,
-        status=status,
-        has_rows=has_rows,
-    )
-    known = pd.concat([entry.side.samples.assign(dataset=whole.dataset) for entry in entries])
-    return replace(whole, groups=groups_of(whole, known))
+def _conditions(entries: Sequence[Entry]) -> list[Condition]:
+    """Return the conditions of all rows of a board in the order of the studies, levels rising."""
+    names: dict[str, None] = {}
+    conditions: dict[Condition, None] = {}
+    for entry in entries:
+        names |= dict.fromkeys(name for name, _ in entry.arrays.conditions)
+        conditions |= dict.fromkeys(entry.arrays.conditions)
+    position = {name: i for i, name in enumerate(names)}
+    return sorted(conditions, key=lambda condition: (position[condition[0]], condition[1]))
 
 
-def _why_unranked(entry: Entry, i: int, arrays: ScoreArrays) -> str:
-    """Why a row has no rank: nobody knows what a good score is, or its mean is over other samples or conditions."""
+def _with_reason(entry: Entry, conditions: Sequence[Condition], samples: int) -> Entry:
+    """Return an entry with the reason why it has no rank: its mean would be over other samples or conditions."""
+    attempted = int((entry.arrays.status >= 0).any((0, 1)).sum())
+    expected = max(_readable_samples(entry), samples)
+    scored = entry.arrays.values[entry.measure.name][0]
+    has_score = {
+        c: bool(pd.notna(s).any()) for c, s in zip(entry.arrays.conditions, scored, strict=True)
+    }
+    lost = [f"{name} {level:g}" for name, level in conditions if not has_score.get((name, level))]
     if entry.measure.better == "neither":
-        return "not declared which way is better"
-    if set(entry.arrays.explainers) <= entry.arrays.controls:
-        return "a control"
-    seen, all_samples = (
-        int((arrays.status[i] >= 0).any(0).sum()),
-        max(entry.expected, len(arrays.samples)),
+        reason = NO_DIRECTION
+    elif attempted < expected:
+        reason = f"unfinished: {attempted} of {expected} samples attempted"
+    elif lost:
+        reason = f"no score under {', '.join(lost)}"
+    else:
+        reason = ""
+    return replace(entry, unranked=reason)
+
+
+def _readable_samples(entry: Entry) -> int:
+    """Return how many samples of its data set could be read."""
+    data = entry.run.manifest.study.dataset(entry.result.dataset)
+    samples = entry.run.samples_of(entry.result.dataset, entry.result.model)
+    return data.samples - int(unreadable(samples).sum())
+
+
+def _ranked(
+    entries: Sequence[Entry], conditions: Sequence[Condition], samples: Sequence[str]
+) -> tuple[Verdict | None, pd.DataFrame]:
+    """Return the verdict and the ranking of the rows that can be ranked, whose explainers are numbers of entries.
+
+    The tests are those of a single run, between all rows of the board; of one run they give the same ranks.
+    """
+    comparable = {str(i): entry for i, entry in enumerate(entries) if not entry.unranked}
+    if not comparable:
+        return None, pd.DataFrame(columns=["rank", "rank_low", "rank_high"])
+    first = next(iter(comparable.values()))
+    measure, dataset = first.measure, first.result.dataset
+    parts = []
+    for name, entry in comparable.items():
+        parts.append(aligned(entry.arrays, {entry.explainer: name}, conditions, samples))
+    known_samples = [entry.run.samples.assign(dataset=dataset) for entry in comparable.values()]
+    stacked = replace(stacked_scores(parts, measure.name), dataset=dataset)
+    groups = groups_of(stacked, pd.concat(known_samples))
+    stacked = replace(stacked, groups=groups)
+    tests = paired_tests(stacked, measure.name)
+    ranked = ranking(stacked, measure.name, measure.better, tests=tests)
+    random = [name for name, entry in comparable.items() if _registered(entry) == RANDOM]
+    verdict = verdict_of(
+        ranked,
+        tests,
+        measure,
+        random[0] if random else None,
+        0 if groups is None else len(set(groups.tolist())),
+        measure.name in stacked.chance,
     )
-    if seen < all_samples:
-        return f"unfinished: {seen} of {all_samples} samples attempted"
-    scored = np.isfinite(arrays.values[entry.measure.name][i]).any(-1)
-    lost = [
-        f"{name} {level:g}"
-        for (name, level), ok in zip(arrays.conditions, scored, strict=True)
-        if not ok
-    ]
-    return f"no score under {', '.join(lost)}" if lost else ""
+    return verdict, ranked.set_index("explainer")
 
 
-def _by_condition(summary: pd.DataFrame, conditions: list[Condition]) -> list[dict[str, Any]]:
-    rows = {(str(r.condition), float(r.level)): r for r in records(summary)}
-    cells = []
-    for name, level in conditions:
-        r = rows.get((name, level))
-        cell: dict[str, Any] = {
-            "condition": name,
-            "level": level,
-            "score": None,
-            "low": None,
-            "high": None,
-        }
-        if r is not None:
-            cell |= {
-                "score": _number(r.score),
-                "low": _number(r.score_low),
-                "high": _number(r.score_high),
-            }
-            cell |= {"retained": int(r.retained), "attempted": int(r.attempted)}
-        cells.append(cell)
-    return cells
+def _registered(entry: Entry) -> str:
+    return entry.result.registered_name(entry.explainer)
 
 
-def run_facts(side: Side) -> dict[str, Any]:
-    """How a run was made, as plain data."""
-    manifest = side.manifest
+def _sentences(verdict: Verdict | None, entries: Sequence[Entry]) -> list[str]:
+    """Return what the tests of a board support, in words."""
+    if verdict is None:
+        is_undirected = all(entry.unranked == NO_DIRECTION for entry in entries)
+        return ["Not ranked: neither high nor low scores are better."] if is_undirected else []
+    names = _display_names(entries)
+    # Of a control that several runs have, only the row with the best score is mentioned.
+    controls: dict[str, str] = {}
+    for name in verdict.controls:
+        controls.setdefault(_registered(entries[int(name)]), name)
+    verdict = replace(verdict, controls=tuple(controls.values()))
+    return sentences(verdict, entries[0].result.axis.best, names)
+
+
+def _display_names(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return the display name of each entry by its number, with its run or model where there are several."""
+    all_looks = looks(entry.explainer for entry in entries)
+    runs = {entry.run.label for entry in entries}
+    models = {(entry.run.label, entry.result.model) for entry in entries}
+    names = {}
+    for i, entry in enumerate(entries):
+        where = []
+        if len(runs) > 1:
+            where.append(entry.run.label)
+        if len(models) > len(runs):
+            where.append(entry.result.model)
+        name = all_looks[entry.explainer].name
+        mark = entry.result.marks.get(entry.explainer)
+        name = f"{name} ({mark})" if mark else name
+        names[str(i)] = f"{name} of {', '.join(where)}" if where else name
+    return names
+
+
+def _row(entry: Entry, conditions: Sequence[Condition]) -> dict[str, Any]:
+    """Return the row of an entry without its rank: its score, its pairs, and what it was made of."""
+    result, explainer = entry.result, entry.explainer
+    ranked = result.ranking_by(entry.measure.name).set_index("explainer")
+    score: dict[str, Any] = dict(ranked.loc[explainer])
+    above_chance = score["above_chance"]
+    model = entry.run.manifest.study.model(result.model)
+    status = entry.arrays.status
+    counts = {
+        "attempted": int((status >= 0).sum()),
+        "retained": int((status == OK).sum()),
+        "flipped": int((status == FLIPPED).sum()),
+        "undefined": int((status == UNDEFINED).sum()),
+    }
+    retention = counts["retained"] / counts["attempted"] if counts["attempted"] else None
     return {
-        "run": side.label,
-        "path": side.path,
-        "command": manifest.command,
-        "created": manifest.created,
-        "heatproof": manifest.heatproof,
-        "versions": manifest.versions,
-        "models": {name: entry.get("fingerprint") for name, entry in side.study("models").items()},
-        "datasets": {
-            name: entry.get("fingerprint") for name, entry in side.study("datasets").items()
-        },
+        "run": entry.run.label,
+        "model": result.model,
+        "explainer": explainer,
+        "control": entry.is_control,
+        "mark": result.marks.get(explainer, ""),
+        "parameters": dict(result.settings_of(explainer)),
+        "model_fingerprint": model.fingerprint or None,
+        "precision": model.precision or None,
+        **{end: _number(score[end]) for end in ("score", "low", "high")},
+        "above_chance": None if pd.isna(above_chance) else bool(above_chance),
+        "has_chance": entry.measure.name in result.arrays.chance,
+        "unranked": "a control" if entry.is_control and not entry.unranked else entry.unranked,
+        "samples": int(score["samples"]),
+        **counts,
+        "retention": retention,
+        "conditions": _by_condition(entry, conditions),
     }
 
 
+def _by_condition(entry: Entry, conditions: Sequence[Condition]) -> list[dict[str, Any]]:
+    """Return the score of an entry under each condition of the board; None where it has none."""
+    cells = entry.result.cells(entry.measure.name)
+    of_explainer = cells[cells["explainer"] == entry.explainer]
+    by_condition = {(row.condition, float(row.level)): row for row in records(of_explainer)}
+    scores = []
+    for name, level in conditions:
+        cell: dict[str, Any] = {"condition": name, "level": level}
+        cell |= {"score": None, "low": None, "high": None}
+        row = by_condition.get((name, level))
+        if row is not None:
+            cell |= {end: _number(getattr(row, end)) for end in ("score", "low", "high")}
+            cell |= {"retained": int(row.retained), "attempted": int(row.attempted)}
+        scores.append(cell)
+    return scores
+
+
 def _number(value: Any) -> float | None:
+    """Return a number as JSON holds it."""
     return None if value is None or not math.isfinite(value) else round(float(value), 6)

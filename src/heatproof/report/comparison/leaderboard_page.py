@@ -1,4 +1,4 @@
-"""The leaderboard as one HTML page: a pure function of its JSON."""
+"""The leaderboard as one HTML page and as text: functions of its JSON alone."""
 
 from __future__ import annotations
 
@@ -9,36 +9,50 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from markupsafe import Markup
+
 from heatproof.axes import axis_of
 from heatproof.errors import UserError
-from heatproof.report.comparison.common import numbered
-from heatproof.report.comparison.leaderboard import SCHEMA, leaderboard
-from heatproof.report.comparison.page import PACKAGE, look
+from heatproof.report.comparison.leaderboard import NO_DIRECTION, SCHEMA, leaderboard
+from heatproof.report.comparison.match import numbered
+from heatproof.report.comparison.page import PACKAGE, style_and_script
+from heatproof.report.comparison.text import Line, table_lines, wrapped
+from heatproof.report.components import Matrix, ScoreChart, Table
 from heatproof.report.html import page
-from heatproof.report.page_parts import Chart
-from heatproof.report.plots import Mark, cells, dots, of_marks
-from heatproof.results.names import looks
+from heatproof.report.page_parts import Chart, Panel, part_of
+from heatproof.results.names import Look, looks
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.differences import ABSENT, brief, call, plain, presets, told_apart
 from heatproof.runs.run import Run
-from heatproof.text import with_interval
+from heatproof.text import number, with_interval
 
-HEADS = ("Rank", "Explainer", "Score", "Model", "Run", "Retention", "Samples")
+HEADS = ("Rank", "Explainer", "Score", "Result", "Model", "Run", "Retention", "Samples")
+NUMERIC = ("Rank", "Score", "Retention", "Samples")
+"""Columns that are sorted by their numbers."""
 MISSING = "–"
+MOST_METHODS = 12
+"""How many methods of a board a terminal shows."""
+Row = Mapping[str, Any]
+Board = Mapping[str, Any]
 
 
 def write_leaderboard(runs: Sequence[Run | str | Path], out: str | Path) -> tuple[Path, Path]:
-    """Write leaderboard.json and leaderboard.html into a directory and return where they are."""
-    data, page = Path(out) / "leaderboard.json", Path(out) / "leaderboard.html"
-    standings = leaderboard(*runs)
+    """Write leaderboard.json and leaderboard.html into a directory and return their paths."""
+    return write_standings(leaderboard(*runs), out)
+
+
+def write_standings(standings: Mapping[str, Any], out: str | Path) -> tuple[Path, Path]:
+    """Write what `leaderboard` returned into a directory and return the paths of the two files."""
+    data, html = Path(out) / "leaderboard.json", Path(out) / "leaderboard.html"
     text = json.dumps(standings, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomically(data, text.encode())
-    write_atomically(page, leaderboard_page(json.loads(text)).encode())
-    return data, page
+    write_atomically(html, leaderboard_page(json.loads(text)).encode())
+    return data, html
 
 
 def leaderboard_page(data: Mapping[str, Any]) -> str:
-    """One HTML page from what `leaderboard` gives or its JSON holds; it needs no network.
+    """Return one HTML page from what `leaderboard` returns or its JSON holds; it needs no network.
 
     >>> "No scores" in leaderboard_page({"schema": "heatproof-leaderboard/1", "runs": [], "boards": []})
     True
@@ -46,168 +60,306 @@ def leaderboard_page(data: Mapping[str, Any]) -> str:
     Traceback (most recent call last):
     heatproof.errors.UserError: this is no leaderboard of schema heatproof-leaderboard/1: schema is 'other/2'
     """
-    if data.get("schema") != SCHEMA:
-        raise UserError(
-            f"this is no leaderboard of schema {SCHEMA}: schema is {data.get('schema')!r}"
-        )
-    boards = [{**board, "rows": [dict(row) for row in board["rows"]]} for board in data["boards"]]
-    runs = {run["run"]: run for run in data["runs"]}
-    several = any(len(run["models"]) > 1 for run in runs.values())
-    every = {row["explainer"]: row["control"] for board in boards for row in board["rows"]}
-    named = looks(every, {name for name, control in every.items() if control})
-    for row in (row for board in boards for row in board["rows"]):
-        known, word = named[row["explainer"]], row.get("mark")
-        row["look"] = replace(known, name=f"{known.name} ({word})") if word else known
-        row["where"] = f"{row['model']}, {row['run']}" if several else row["run"]
-        row["name"] = (
-            f"{row['look'].name}, {row['where']}" if len(runs) > 1 or several else row["look"].name
-        )
-    titles = _titles(boards)
-    shown = [_board(board, title) for board, title in zip(boards, titles, strict=True)]
-    matrix = _matrix(boards, titles) if len(boards) > 1 else None
+    _check_schema(data)
+    names = EntryNames(data)
+    boards = data["boards"]
+    titles = board_titles(boards)
     context = {
-        "boards": shown,
-        "matrix": matrix,
-        "runs": [*runs.values()],
-        **look("leaderboard.js"),
+        "boards": [_board(b, title, names) for b, title in zip(boards, titles, strict=True)],
+        "scores": _score_matrix(boards, titles, names) if len(boards) > 1 else None,
+        "runs": data["runs"],
+        "columns": [(head, head in NUMERIC) for head in HEADS],
+        **style_and_script("leaderboard.js"),
     }
     return page(PACKAGE, "leaderboard.html").render(context)
 
 
-def _matrix(boards: Sequence[Any], titles: Sequence[str]) -> Chart:
-    """All boards as one picture: a row for each method of a run, a column for each board."""
-    every = sorted(
-        (row for board in boards for row in board["rows"]), key=lambda row: bool(row["control"])
-    )
-    rows = list(dict.fromkeys(row["name"] for row in every))
-    columns = [{row["name"]: _mark(row, row["name"]) for row in board["rows"]} for board in boards]
-    less = [title for board, title in zip(boards, titles, strict=True) if board["lower_is_better"]]
-    caption = "Scores of different columns do not compare; point at one for its interval."
-    caption += f" Less is better: {', '.join(less)}." if less else ""
-    picture = cells(rows, titles, [[column.get(row) for column in columns] for row in rows])
-    return Chart(
-        "matrix",
-        "All boards",
-        caption,
-        f"Scores of {len(rows)} methods on {len(boards)} boards.",
-        [picture],
-    )
+def leaderboard_text(data: Mapping[str, Any], width: int) -> list[Line]:
+    """Return the verdict and the first rows of every board for a terminal."""
+    _check_schema(data)
+    names = EntryNames(data)
+    if not data["boards"]:
+        return [("No scores: the runs hold no results yet.", "yellow")]
+    lines: list[Line] = []
+    boards = data["boards"]
+    for board, title in zip(boards, board_titles(boards), strict=True):
+        lines += [("", "")] if lines else []
+        lines.append((title, "bold"))
+        for sentence in board.get("verdict", []):
+            lines += wrapped(f"  {sentence}", width)
+        lines += table_lines(_text_table(board, names), names.looks, width)[1:]
+        hidden = len(board["rows"]) - len(_first_rows(board))
+        if hidden > 0:
+            lines.append((f"  and {hidden} more in leaderboard.html", ""))
+    return lines
 
 
-def _mark(row: Mapping[str, Any], name: str) -> Mark:
-    score, low, high = (
-        math.nan if row[end] is None else row[end] for end in ("score", "low", "high")
-    )
-    return Mark(
-        name, score, low, high, row["look"].colour, said=_rank(row), method=row["look"].name
-    )
+def _check_schema(data: Mapping[str, Any]) -> None:
+    schema = data.get("schema")
+    if schema != SCHEMA:
+        raise UserError(f"this is no leaderboard of schema {SCHEMA}: schema is {schema!r}")
 
 
-def _rank(row: Mapping[str, Any]) -> str:
-    return (
-        f"rank {row['rank_low']:.0f} to {row['rank_high']:.0f}"
-        if row["rank"]
-        else str(row["unranked"])
-    )
+class EntryNames:
+    """What the rows of all boards are called: the explainer, and its run and model where there are several."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        rows = [row for board in data["boards"] for row in board["rows"]]
+        controls = {row["explainer"] for row in rows if row["control"]}
+        self.looks: dict[str, Look] = looks([row["explainer"] for row in rows], controls)
+        self.has_runs = len(data["runs"]) > 1
+        self.has_models = any(len(run["models"]) > 1 for run in data["runs"])
+
+    def look(self, row: Row) -> Look:
+        """Return the display name of the explainer of a row, with its mark, and its colour."""
+        look, mark = self.looks[row["explainer"]], row.get("mark")
+        return replace(look, name=f"{look.name} ({mark})") if mark else look
+
+    def where(self, row: Row) -> str:
+        """Return the run of a row, with its model if some run has several."""
+        return f"{row['model']}, {row['run']}" if self.has_models else str(row["run"])
+
+    def entry(self, row: Row) -> str:
+        """Return the explainer of a row, with its run where there are several."""
+        name = self.look(row).name
+        return f"{name}, {self.where(row)}" if self.has_runs or self.has_models else name
 
 
-def _titles(boards: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each board is called; boards of one axis and data set also say in what they differ."""
-    names = [f"{str(board['axis']).capitalize()} on {board['dataset']}" for board in boards]
-    for name in set(names):
-        alike = [i for i, other in enumerate(names) if other == name]
-        entries = []
-        for board in (boards[i] for i in alike):
-            draws = {key: board.get(key, ABSENT) for key in ("seed", "references")}
-            entries.append({**board["parameters"], **draws, "data": board["dataset_fingerprint"]})
-        for key in dict.fromkeys(key for entry in entries for key in entry):
-            values = [entry.get(key, ABSENT) for entry in entries]
+def board_titles(boards: Sequence[Board]) -> list[str]:
+    """Return the title of each board; boards of one axis and data set also say in what they differ."""
+    titles = [f"{str(board['axis']).capitalize()} on {board['dataset']}" for board in boards]
+    for title in set(titles):
+        alike = [i for i, other in enumerate(titles) if other == title]
+        settings = [_settings(boards[i]) for i in alike]
+        for key in dict.fromkeys(key for entry in settings for key in entry):
+            values = [entry.get(key, ABSENT) for entry in settings]
             values = numbered(values) if key == "data" else values
             if len({plain(value) for value in values}) > 1:
                 for i, text in zip(alike, told_apart(values), strict=True):
-                    names[i] += f", {key} {text}"
-    return names
+                    titles[i] += f", {key} {text}"
+    return titles
 
 
-def _board(board: Mapping[str, Any], title: str) -> dict[str, Any]:
-    label, rows = str(board["axis"]), board["rows"]
-    axis = axis_of(label, None, [board["measure"]])
+def _settings(board: Board) -> dict[str, Any]:
+    """Return everything in which two boards of one axis may differ."""
+    draws = {key: board.get(key, ABSENT) for key in ("seed", "references")}
+    data = {"data": board["dataset_fingerprint"], "measure": board["measure"]}
+    return {**board["parameters"], **draws, **data}
+
+
+def _measure_title(board: Board) -> str:
+    """Return the title of the measure of a board."""
+    axis = axis_of(str(board["axis"]), None, [board["measure"]])
     measure = axis.measure(board["measure"])
-    said = measure.title if measure else board["measure"]
-    way = (
-        {"higher": ", more is better", "lower": ", less is better"}.get(measure.better, "")
-        if measure
-        else ""
-    )
-    by_run: dict[str, list[Mark]] = {
-        row["where"]: [] for row in sorted(rows, key=lambda row: str(row["run"]))
+    return measure.title if measure else str(board["measure"])
+
+
+def _measure_text(board: Board) -> str:
+    """Return the measure of a board, and which way is better."""
+    axis = axis_of(str(board["axis"]), None, [board["measure"]])
+    measure = axis.measure(board["measure"])
+    if measure is None or measure.better == "neither":
+        return _measure_title(board)
+    return f"{measure.title}, {measure.better} is better"
+
+
+# ---- the cells of a row ----------------------------------------------------------------------------------------------
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _score(row: Row) -> str:
+    """Return the score of a row with its interval."""
+    score, low, high = (_float(row[end]) for end in ("score", "low", "high"))
+    return with_interval(score, low, high, row["samples"])
+
+
+def _rank(row: Row) -> str:
+    """Return the rank of a row, with the ranks that the tests leave open."""
+    if row["rank"] is None:
+        return MISSING
+    rank = f"{row['rank']:.0f}"
+    if row["rank_low"] == row["rank_high"]:
+        return rank
+    return f"{rank} ({row['rank_low']:.0f}–{row['rank_high']:.0f})"
+
+
+def _result(row: Row) -> str:
+    """Return what the tests say of a row, or why they say nothing."""
+    if row["control"]:
+        return "control"
+    if row["unranked"] == NO_DIRECTION:
+        return ""  # said once for the whole board
+    return str(row["unranked"] or row.get("label") or "")
+
+
+def _cells(row: Row, names: EntryNames) -> list[dict[str, Any]]:
+    """Return the text of each cell, and what the column is sorted by; one without a number goes last."""
+    retention = row["retention"]
+    share = MISSING if retention is None else f"{100 * retention:.0f} %"
+    name = names.look(row).name
+    values = {
+        "Rank": (_rank(row), row["rank"]),
+        "Explainer": (name, name),
+        "Score": (_score(row), row["score"]),
+        "Result": (_result(row), _result(row)),
+        "Model": (str(row["model"]), str(row["model"])),
+        "Run": (str(row["run"]), str(row["run"])),
+        "Retention": (share, retention),
+        "Samples": (str(row["samples"]), row["samples"]),
     }
-    for row in rows:
-        by_run[row["where"]].append(_mark(row, row["look"].name))
-    ends = of_marks((mark for marks in by_run.values() for mark in marks), 0.0)
-    conditions = [
-        axis.condition(cell["condition"], cell["level"]) for cell in rows[0]["conditions"]
-    ]
-    within = [[_mark({**row, **cell}, row["name"]) for cell in row["conditions"]] for row in rows]
-    folded = (
-        {"By condition": [cells([row["name"] for row in rows], conditions, within)]}
-        if len(conditions) > 1
-        else {}
-    )
-    alt = f"Scores with intervals of {len(rows)} methods; the numbers are in the table."
-    caption = f"{said}{way}. Bands are 95 % intervals; under a rank are those that the paired tests leave open."
-    pictures = [dots(where, marks, ends, said) for where, marks in by_run.items()]
-    facts = [
-        (key.capitalize(), str(board[key]))
-        for key in ("samples", "seed", "references")
-        if key in board
-    ]
+    cells = []
+    for head in HEADS:
+        text, by = values[head]
+        cells.append({"text": text, "by": "" if by is None else by})
+    return cells
+
+
+# ---- boards ----------------------------------------------------------------------------------------------------------
+
+
+def _board(board: Board, title: str, names: EntryNames) -> dict[str, Any]:
+    """Return what the template shows of a board."""
+    key = f"board-{board['id']}"
+    facts = []
+    for fact in ("samples", "seed", "references"):
+        if fact in board:
+            facts.append((fact.capitalize(), str(board[fact])))
+    facts.append(("Parameters", _parameters(board["parameters"])))
+    rows = [{"cells": _cells(row, names), "control": row["control"]} for row in board["rows"]]
     return {
-        "id": f"board-{board['id']}",
+        "id": key,
         "title": title,
-        "measure": f"{said}{way}",
-        "chart": Chart(f"board-{board['id']}", title, caption, alt, pictures, folded),
-        "facts": [*facts, ("Parameters", _parameters(board["parameters"]))],
-        "columns": [(head, head not in ("Explainer", "Model", "Run")) for head in HEADS],
-        "rows": [{"cells": _cells(row), "control": bool(row["control"])} for row in rows],
+        "measure": _measure_text(board),
+        "verdict": board.get("verdict", []),
+        "chart": _chart(board, f"{key}-chart", title, names),
+        "conditions": _condition_table(board, names),
+        "facts": facts,
+        "rows": rows,
     }
 
 
-def _cells(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each cell shows, a line below it, and what it is sorted by; one without a number goes last."""
-    mark, share = _mark(row, ""), row["retention"]
-    said: list[tuple[str, str, Any]] = [
-        (
-            MISSING if row["rank"] is None else f"{row['rank']:.0f}",
-            _rank(row).removeprefix("rank "),
-            row["rank"],
-        ),
-        (row["look"].name, "", row["look"].name),
-        (with_interval(mark.value, mark.low, mark.high), "", row["score"]),
-        (str(row["model"]), str(row["precision"] or ""), str(row["model"])),
-        (str(row["run"]), "", str(row["run"])),
-        (
-            MISSING if share is None else f"{100 * share:.0f} %",
-            f"{row['retained']} of {row['attempted']} pairs",
-            share,
-        ),
-        (str(row["samples"]), "", row["samples"]),
-    ]
-    return [{"text": text, "more": more, "by": "" if by is None else by} for text, more, by in said]
+def _chart(board: Board, key: str, title: str, names: EntryNames) -> Chart | None:
+    """Return the scores with their intervals, a plot for each run."""
+    scores = []
+    for row in board["rows"]:
+        score = {end: _float(row[end]) for end in ("score", "low", "high")}
+        facts = {
+            "row": names.look(row).name,
+            "explainer": row["explainer"],
+            "panel": names.where(row),
+            "note": _result(row),
+        }
+        if row.get("has_chance"):
+            facts["above_chance"] = row["above_chance"]
+        scores.append({**score, **facts})
+    frame = pd.DataFrame(scores).sort_values("panel", kind="stable")
+    caption = f"{_measure_text(board)}. Bands are 95 % intervals."
+    if "above_chance" in frame:
+        caption += " Hollow: not above chance."
+    component = ScoreChart(
+        key=key,
+        title=f"{title}: scores",
+        caption=caption,
+        scores=frame,
+        row="row",
+        x_label=_measure_title(board),
+        limits=(0.0, 0.0),
+    )
+    chart = part_of(component, names.looks)
+    return chart if isinstance(chart, Chart) else None
+
+
+def _condition_table(board: Board, names: EntryNames) -> Markup | None:
+    """Return a table of the scores of a board under each condition; None if there is only one."""
+    if len(board["rows"][0]["conditions"]) < 2:
+        return None
+    axis = axis_of(str(board["axis"]), None, [board["measure"]])
+    cells = []
+    for row in board["rows"]:
+        for cell in row["conditions"]:
+            scores = {end: _float(cell[end]) for end in ("score", "low", "high")}
+            column = axis.condition(cell["condition"], cell["level"])
+            cells.append({"row": names.entry(row), "column": column, **scores})
+    matrix = Matrix(
+        key="conditions",
+        title="By condition",
+        caption="",
+        scores=pd.DataFrame(cells),
+        shaded=False,
+    )
+    panel = part_of(matrix, names.looks)
+    return panel.html if isinstance(panel, Panel) else None
+
+
+def _score_matrix(
+    boards: Sequence[Board], titles: Sequence[str], names: EntryNames
+) -> dict[str, Any]:
+    """Return the scores of all boards as one table: a row for each method of a run, a column for each board."""
+    rows: dict[str, bool] = {}
+    texts: dict[tuple[str, int], tuple[str, str]] = {}
+    for column, board in enumerate(boards):
+        for row in board["rows"]:
+            name = names.entry(row)
+            rows.setdefault(name, bool(row["control"]))
+            label = "" if row["control"] else str(row.get("label") or "")
+            texts[name, column] = (number(_float(row["score"])), label)
+    in_order = sorted(rows, key=lambda name: rows[name])  # controls last
+    table = []
+    for name in in_order:
+        cells = [texts.get((name, column), (MISSING, "")) for column in range(len(boards))]
+        table.append({"name": name, "control": rows[name], "cells": cells})
+    heads = []
+    for board, title in zip(boards, titles, strict=True):
+        heads.append((f"board-{board['id']}", title, _measure_text(board)))
+    return {"heads": heads, "rows": table}
+
+
+def _first_rows(board: Board) -> list[Row]:
+    """Return the rows of a board that a terminal shows: the first methods, and the best row of each control."""
+    methods = [row for row in board["rows"] if not row["control"]]
+    controls: dict[str, Row] = {}
+    for row in board["rows"]:
+        if row["control"]:
+            controls.setdefault(row["explainer"], row)
+    return [*methods[:MOST_METHODS], *controls.values()]
+
+
+def _text_table(board: Board, names: EntryNames) -> Table:
+    """Return the first rows of a board for a terminal, which has no room for the reasons why a row has no rank."""
+    cells = []
+    for row in _first_rows(board):
+        is_unranked = row["unranked"] not in ("", NO_DIRECTION) and not row["control"]
+        facts = {
+            "rank": _rank(row),
+            "explainer": names.look(row).name,
+            "score": _score(row),
+            "result": "no rank" if is_unranked else _result(row) or " ",
+            "where": names.where(row),
+        }
+        cells.append(facts)
+    columns = {"explainer": "Explainer", "rank": "Rank"}
+    columns |= {"score": _measure_title(board), "result": "Result"}
+    if names.has_runs or names.has_models:
+        columns["where"] = "Run"
+    return Table(key="board", title="", caption="", rows=pd.DataFrame(cells), columns=columns)
 
 
 def _parameters(parameters: Mapping[str, Any]) -> str:
-    """Parameters as one would write them, presets by their name."""
+    """Return parameters as one would write them, presets by their names."""
+    texts = []
+    for key, value in parameters.items():
+        if key != "name":
+            texts.append(f"{key}={_parameter(value)}")
+    return "; ".join(texts)
 
-    def written(value: Any) -> str:
-        if (
-            isinstance(value, list)
-            and value
-            and all(isinstance(v, Mapping) and "name" in v for v in value)
-        ):
-            return presets().get(plain(value)) or ", ".join(map(call, value))
-        return call(value) if isinstance(value, Mapping) and "name" in value else brief(value)
 
-    return "; ".join(
-        f"{key}={written(value)}" for key, value in parameters.items() if key != "name"
-    )
+def _parameter(value: Any) -> str:
+    def is_object(entry: Any) -> bool:
+        return isinstance(entry, Mapping) and "name" in entry
+
+    if isinstance(value, list) and value and all(is_object(entry) for entry in value):
+        return presets().get(plain(value)) or ", ".join(call(entry) for entry in value)
+    return call(value) if is_object(value) else brief(value)
