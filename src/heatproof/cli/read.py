@@ -130,7 +130,7 @@ def rule(
 
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
     """List what a study file may name, with parameters and defaults."""
-    from heatproof.runs.study.registry import catalogue
+    from heatproof.runs.study.catalogue import catalogue
 
     rows = catalogue(what.value)
     width, columns = max(len(name) for name, _ in rows), terminal_width()

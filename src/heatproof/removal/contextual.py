@@ -136,11 +136,3 @@ class OwnBaseline:
         return DatasetMean(
             mean=tuple(round(value * s + m, 7) for m, s in zip(shift, scale, strict=True))
         )
-
-
-CONTEXTUAL: dict[str, Any] = {
-    "reference_mean": ReferenceMean,
-    "hidden": Hidden,
-    "own_baseline": OwnBaseline,
-}
-"""Imputers of an evaluation, beside `heatproof.removal.IMPUTERS`, by their names in a study file."""

@@ -220,20 +220,6 @@ class PublishedNoisyLinear(NoisyLinear):
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
 
 
-_KINDS: Any = (
-    Zero,
-    Value,
-    DatasetMean,
-    ImageMean,
-    Blur,
-    UniformNoise,
-    NoisyLinear,
-    PublishedNoisyLinear,
-)
-IMPUTERS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
-"""Every imputer by its name in a study file."""
-
-
 def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
     """Refuse what no imputer can use; gives the ids."""
     row = x.ndim == 2 and tuple(keep.shape) == tuple(x.shape)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from heatproof.axes import AXES
+from heatproof.axes import BY_NAME
 from heatproof.axes.material import Material
 from heatproof.drawing.latex import Tabular, escape, render
 from heatproof.drawing.pieces import Drawing, Item, Skipped, about, file_part, subjects
@@ -34,7 +34,7 @@ FORMATS = ("pdf", "png", "svg")
 @lru_cache(maxsize=1)
 def items() -> tuple[Item, ...]:
     """Everything that can be written, axis by axis, in the order of the papers."""
-    return (ITEM, *(item for axis in AXES for item in figures_of(axis)))
+    return (ITEM, *(item for axis in BY_NAME.values() for item in figures_of(axis)))
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,18 @@ class PaperComponent:
 def paper_components(results: Sequence[AxisResult]) -> list[PaperComponent]:
     """Return the components of some results that reproduce a figure or table of a paper, axis by axis."""
     found: list[PaperComponent] = []
-    for axis in AXES:
-        of_axis = [result for result in results if result.axis.name == axis.name]
+    for axis in BY_NAME:
+        of_axis = [result for result in results if result.axis.name == axis]
         every_arrays = [result.arrays for result in of_axis]
         for result, subject in zip(of_axis, subjects(every_arrays), strict=True):
             for component in components_of(result):
-                name = component.figure or f"{axis.name}-{component.key}"
+                name = component.figure or f"{axis}-{component.key}"
                 found.append(
                     PaperComponent(name, subject, about(result.arrays), component, result.looks)
                 )
         looks = {name: look for result in of_axis for name, look in result.looks.items()}
         for component in components_across(of_axis):
-            name = component.figure or f"{axis.name}-{component.key}"
+            name = component.figure or f"{axis}-{component.key}"
             found.append(PaperComponent(name, "", "", component, looks))
     return [component for component in found if component.component.paper]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AXES
+from heatproof.axes import BY_NAME, MARKING
 from heatproof.axes.tiles import tiles_of
 from heatproof.drawing import pictures
 from heatproof.drawing.charts import Tiles
@@ -312,7 +312,7 @@ class ProofSheet:
             if c is not self.lead and c.verdict[:2] == "no"
         ]
         ran = {j.axis.name for j in self.here}
-        missing = [a.title for a in AXES if a.marks and a.name not in ran]
+        missing = [BY_NAME[name].title for name in MARKING if name not in ran]
         return chips + [(f"{title}: not in this run", "absent") for title in missing if self.here]
 
 

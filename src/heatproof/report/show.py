@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from heatproof.axes import AXES, Axis, Measure, axis_of
+from heatproof.axes import BY_NAME, Axis, Measure, axis_of
 from heatproof.drawing.prose import number, records
 from heatproof.errors import unknown
 from heatproof.report.terminal import Line, shortened
@@ -70,7 +70,7 @@ def _worst(
 ) -> list[Line]:
     keys = ["dataset", "model", "sample"]
     sums: dict[tuple[int, Measure], list[pd.DataFrame]] = {}
-    order = [axis.name for axis in AXES]
+    order = list(BY_NAME)
     for part in read_scores_by_explainer(run.path):
         if part.empty:
             continue

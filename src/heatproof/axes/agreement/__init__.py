@@ -15,4 +15,3 @@ AXIS = Axis(
     trial={"any": {"k": 0.1}},
     condition=lambda other, level: f"with {other}",
 )
-AXES = (AXIS,)

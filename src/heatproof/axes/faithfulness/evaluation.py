@@ -194,7 +194,7 @@ OF_PROBABILITY = ("deletion_auc", "insertion_auc", "irof")
 PER_CURVE = ("road", "deletion_auc", "insertion_auc", "pixel_flipping", "aopc")
 """Metrics that say a whole curve in one number."""
 
-KNOWN = {**IMPUTERS, **CONTEXTUAL}
+KNOWN = IMPUTERS | CONTEXTUAL
 IMAGE = (3, 2, 2)
 """The shape of an image, whatever its size."""
 

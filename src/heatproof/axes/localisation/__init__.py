@@ -17,4 +17,3 @@ AXIS = Axis(
     trial={"region": {"any_class": True}},
     condition=lambda condition, level: f"by {condition}",
 )
-AXES = (AXIS,)

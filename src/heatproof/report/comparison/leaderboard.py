@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AXES, Measure, axis_of
+from heatproof.axes import BY_NAME, Measure, axis_of
 from heatproof.drawing.prose import records
 from heatproof.errors import UserError
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition
@@ -64,7 +64,7 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
         for about, entry in _entries(side):
             key = plain({name: about[name] for name in SAME})
             boards.setdefault(key, (about, []))[1].append(entry)
-    place = {axis.name: i for i, axis in enumerate(AXES)}
+    place = {axis: i for i, axis in enumerate(BY_NAME)}
     chosen = sorted(boards.items(), key=lambda item: place.get(item[1][0]["axis"], len(place)))
     made = {
         "schema": SCHEMA,
