@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import wraps
 from typing import Any, TypeVar
+
+from heatproof.lazy import LazyRegistry
 
 T = TypeVar("T")
 _COMMANDS = re.compile(
@@ -73,7 +74,9 @@ def inside(*keys: str | int) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise BadParameter(str(error), (*keys, *getattr(error, "keys", ()))) from error
+        inner_keys = error.keys if isinstance(error, BadParameter) else ()
+        # Without the error itself as the cause: a traceback would show its message twice.
+        raise BadParameter(str(error), (*keys, *inner_keys)) from error.__cause__
 
 
 def printable(text: object) -> str:
@@ -135,26 +138,31 @@ def no_exit() -> Iterator[None]:
 
 
 def nearest(value: str, choices: Iterable[str], n: int = 1) -> list[str]:
-    """The choices most like `value`, best first; empty when none is close.
+    """Return the choices most like `value`, best first; empty when none is close.
+
+    A registry knows other names of its entries, such as "IG".
 
     >>> nearest("sailency", ["saliency", "random"])
     ['saliency']
     """
+    if isinstance(choices, LazyRegistry):
+        meant = choices.name_of_alias(value)
+        if meant is not None:
+            return [meant]
     folded = {option.lower().replace("-", "_"): option for option in choices}
     close = difflib.get_close_matches(value.lower().replace("-", "_"), folded, n=n, cutoff=0.5)
     return [folded[key] for key in close]
 
 
 def unknown(what: str, value: object, choices: Iterable[str]) -> UserError:
-    """The error for a name that is not one of `choices`.
+    """Return the error for a name that is not one of `choices`.
 
     >>> print(unknown("explainer", "sailency", ["saliency", "random"]))
     unknown explainer 'sailency'; did you mean 'saliency'? Allowed: random, saliency
     """
-    options = sorted(choices)
-    return UserError(
-        f"unknown {what} {str(value)!r}{_hint(value, options)} Allowed: {', '.join(options)}"
-    )
+    options = choices if isinstance(choices, LazyRegistry) else list(choices)
+    allowed = ", ".join(sorted(options))
+    return UserError(f"unknown {what} {str(value)!r}{_hint(value, options)} Allowed: {allowed}")
 
 
 def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> None:
@@ -179,7 +187,7 @@ def _hint(value: object, choices: Iterable[str]) -> str:
 
 
 def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
-    """Construct a parameter object, one `BadParameter` for the first thing that is wrong with it.
+    """Return a parameter object; raise one `BadParameter` for the first thing that is wrong with it.
 
     >>> from heatproof.axes.stability.perturbations import Jpeg
     >>> make(Jpeg, "jpeg", {"quality": 400})
@@ -192,55 +200,53 @@ def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
     try:
         return kind(**values)
     except ValidationError as error:
-        raise _mistake(error, name) from error
+        raise wrong_parameter(error, name) from error
 
 
-def _mistake(error: Any, name: str) -> BadParameter:
-    """The first thing that pydantic found wrong with a parameter object."""
-    first = error.errors()[0]
-    field = str(first["loc"][0]) if first["loc"] else ""
-    place = f"{name}.{field}" if name else field
-    if first["type"] == "missing":
-        return BadParameter(
-            f"{place} is needed" + (f": {{{name}: {{{field}: …}}}}" if name else ""), (field,)
-        )
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(
-        cause, ValueError
-    ):  # of a validator, which may have resolved names inside the value
-        keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
-        return BadParameter(f"{place}: {cause}" if name else str(cause), keys)
-    said = [
-        e["msg"]
-        for e in error.errors()
-        if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)
-    ]
-    every = [
-        msg.removeprefix("Input should be ") for msg in said if msg.startswith("Input should be ")
-    ]
-    message = f"must be {' or '.join(dict.fromkeys(every))}" if every else first["msg"]
-    message = message.replace("a valid boolean", "true or false")
-    return BadParameter(f"{place} {message}, got {first['input']!r}", (field,))
+def wrong_parameter(error: Any, name: str, parameters: Sequence[str] = ()) -> BadParameter:
+    """Return what to say of the first thing that pydantic found wrong with a parameter object.
 
-
-def speak_plainly(kind: Any) -> None:
-    """Let a parameter object that is made in Python refuse what is wrong as one in a study file does.
-
-    >>> from heatproof import Stability
-    >>> Stability(perturbations=["noise"])
-    Traceback (most recent call last):
-    heatproof.errors.BadParameter: stability.perturbations: unknown perturbation or preset 'noise'; did you ...
+    `name` is that of the object, and is left out of the message where it is empty. `parameters` are those of the object
+    in their order, for values that were passed without a name.
     """
-    from pydantic import ValidationError
+    problems = error.errors()
+    first = problems[0]
+    field = _field_of(first, parameters)
+    where = f"{name}.{field}" if name and field else name or field
+    if any(problem["type"] == "unexpected_positional_argument" for problem in problems):
+        return BadParameter(f"{name} has {len(parameters)} parameters: {', '.join(parameters)}")
+    if first["type"] == "missing":
+        example = f": {{{name}: {{{field}: …}}}}" if name else ""
+        return BadParameter(f"{where} is needed{example}", (field,))
 
-    @wraps(made := kind.__init__)
-    def init(self: Any, *given: Any, **named: Any) -> None:
-        try:
-            made(self, *given, **named)
-        except ValidationError as error:
-            raise _mistake(error, kind.name) from error
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ValueError):  # raised by a validator of ours, which says all itself
+        keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
+        return BadParameter(f"{where}: {cause}" if name else str(cause), keys)
 
-    kind.__init__ = init
+    # Where a field has one of several types, pydantic has a problem for each of them.
+    prefix = "Input should be "
+    expected = []
+    for problem in problems:
+        # A number after the field is the position in a list, whose problem is that of another value.
+        is_in_a_list = len(problem["loc"]) > 1 and isinstance(problem["loc"][-1], int)
+        if _field_of(problem, parameters) != field or is_in_a_list:
+            continue
+        if problem["msg"].startswith(prefix):
+            expected.append(problem["msg"].removeprefix(prefix))
+    message = f"must be {' or '.join(dict.fromkeys(expected))}" if expected else first["msg"]
+    message = message.replace("a valid boolean", "true or false")
+    return BadParameter(f"{where} {message}, got {first['input']!r}", (field,))
+
+
+def _field_of(problem: Mapping[str, Any], parameters: Sequence[str]) -> str:
+    """Return the field that a problem of pydantic is about; empty if it is about the object."""
+    if not problem["loc"]:
+        return ""
+    field = problem["loc"][0]
+    if isinstance(field, int) and field < len(parameters):
+        return parameters[field]
+    return str(field)
 
 
 def resolve(

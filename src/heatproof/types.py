@@ -6,13 +6,25 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from functools import wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    runtime_checkable,
+)
 
+import pydantic
 import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
-from heatproof.errors import UserError
+from heatproof.errors import UserError, only_known, wrong_parameter
 from heatproof.kinds import KIND_NAMES, kind_of
 
 if TYPE_CHECKING:
@@ -20,6 +32,41 @@ if TYPE_CHECKING:
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 """Configuration of every parameter object: an unknown parameter is an error."""
+Class = TypeVar("Class")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, pydantic.Field))
+def parameter_class(cls: type[Class]) -> type[Class]:
+    """Make a class a frozen pydantic dataclass, whose fields are the parameters of a method.
+
+    A mistake in Python gets the message that the same mistake in a study file gets, and not pydantic's.
+
+    >>> from heatproof.explainers import IntegratedGradients
+    >>> IntegratedGradients(n_steps=20)
+    Traceback (most recent call last):
+    heatproof.errors.BadParameter: integrated_gradients has no parameter 'n_steps'; did you mean 'steps'? ...
+    """
+    made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
+    label = getattr(cls, "name", cls.__name__)
+    names = [parameter.name for parameter in fields(made)]
+    construct = made.__init__
+
+    @wraps(construct)
+    def init(self: Any, *values: Any, **named: Any) -> None:
+        only_known(named, names, label)
+        try:
+            construct(self, *values, **named)
+        except pydantic.ValidationError as error:
+            mistake = wrong_parameter(error, label, names)
+        else:
+            return
+        # Outside of the handler, so that a traceback does not show pydantic's message too.
+        raise mistake
+
+    made.__init__ = init
+    decorated: type[Class] = made
+    return decorated
+
 
 ExplanationKind = Literal["feature", "example", "concept"]
 

@@ -131,19 +131,16 @@ def _by_label(what: str, registered: Mapping[str, Any], specs: Any) -> dict[str,
         specs = [specs]
     has_labels = isinstance(specs, Mapping)
     items: dict[str, Any] = {}
-    for key, spec in specs.items() if has_labels else enumerate(specs):
-        label = key if has_labels else None
-        if _is_parameters_of(key, spec, registered):
-            spec = {key: spec}
+    for key, entry in specs.items() if has_labels else enumerate(specs):
+        spec = {key: entry} if _is_parameters_of(key, entry, registered) else entry
         with inside(key):
-            if isinstance(spec, Mapping) and "as" in spec:
-                label = str(spec["as"])
-                spec = {name: value for name, value in spec.items() if name != "as"}
+            spec, label = _without_label(spec)
             item = build(what, registered, spec)
             _check_role(what, registered, item)
+            if label is None and has_labels:
+                label = str(key)
             if label is None:
                 label = name_of(item) if what == "evaluation" else label_of(item)
-            label = str(label)
             if label in items:
                 raise BadParameter(
                     f"{what} {label!r} is given twice; give one of them another label with `as`"
@@ -152,6 +149,13 @@ def _by_label(what: str, registered: Mapping[str, Any], specs: Any) -> dict[str,
     if not items:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(registered))}")
     return items
+
+
+def _without_label(spec: Any) -> tuple[Any, str | None]:
+    """Return a specification without its entry `as`, and the label that this entry gives."""
+    if not isinstance(spec, Mapping) or "as" not in spec:
+        return spec, None
+    return {name: value for name, value in spec.items() if name != "as"}, str(spec["as"])
 
 
 def _is_parameters_of(key: Any, spec: Any, registered: Mapping[str, Any]) -> bool:
