@@ -267,8 +267,8 @@ def test_without_pictures_or_the_measure_there_are_no_tiles() -> None:
     (bare,) = axis_results(rows, samples, [], manifest_of())
     (judged,) = axis_results(rows, samples, exhibits_of(("a",)), manifest_of())
     assert tiles_of(bare) is None
-    unpictured = replace(judged, axis=replace(judged.axis, pictured=None))
-    assert tiles_of(judged) is not None and tiles_of(unpictured) is None
+    without_words = replace(judged, axis=replace(judged.axis, describe_change=None))
+    assert tiles_of(judged) is not None and tiles_of(without_words) is None
     assert worst_panel(bare, None, "", "", "") is None
 
 
