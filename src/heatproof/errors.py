@@ -137,6 +137,15 @@ def no_exit() -> Iterator[None]:
         ) from error
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "sample"), counted(0, "sample"), counted(1200, "entry", "entries")
+    ('1 sample', '0 samples', '1,200 entries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def nearest(value: str, choices: Iterable[str], n: int = 1) -> list[str]:
     """Return the choices most like `value`, best first; empty when none is close.
 

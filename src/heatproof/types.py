@@ -24,7 +24,7 @@ import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
-from heatproof.errors import UserError, only_known, wrong_parameter
+from heatproof.errors import UserError, counted, only_known, wrong_parameter
 from heatproof.kinds import KIND_NAMES, kind_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Batch:
         for name, tensor in {"x": self.x, "label": self.label, **self.aux}.items():
             if tensor is not None and len(tensor) != len(self.ids):
                 raise UserError(
-                    f"Batch has {len(self.ids)} ids but {name} holds {len(tensor)} samples"
+                    f"Batch has {counted(len(self.ids), 'id')} but {name} holds {counted(len(tensor), 'sample')}"
                 )
 
     def __len__(self) -> int:

@@ -294,6 +294,7 @@ def test_another_study_is_refused_by_a_directory_that_has_one(study, copied):
     done = command("run", study, "--allow-code", "--out", copied, "--seed", 5)
     assert done.code == 2
     assert "seed" in done.err and "5" in done.err
+    assert "saliency" not in done.out, "nothing is announced that is not going to run"
     assert_same(before, heatproof.read(copied).table())
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heatproof.errors import UserError, printable
+from heatproof.errors import UserError, counted, printable
 
 if TYPE_CHECKING:
     from heatproof.runs.run import Run
@@ -100,7 +100,7 @@ def verify(directory: Directory) -> None:
         paint([(f"{verdict.state:<9} {verdict.name}", "yellow")])
         if verdict.reason:
             paint([(f"{'':<9} {verdict.reason}", "")])
-    intact = f"{len(verdicts) - len(problems)} files OK"
+    intact = f"{counted(len(verdicts) - len(problems), 'file')} OK"
     if not problems:
         paint([(f"{intact} in {directory}", "")])
         return
@@ -180,13 +180,11 @@ def print_summary(run: Run) -> None:
 
 
 def say_gaps(gaps: list[str]) -> None:
-    """On standard error, how many parts a run lacks; nothing where it is complete."""
+    """Say on standard error how many parts a run lacks; nothing where it is complete."""
     if gaps:
-        parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        say(
-            f"heatproof: this is so far; the run is unfinished: {parts} missing, the first is {gaps[0]}",
-            err=True,
-        )
+        from heatproof.runs.verify import missing_in_words
+
+        say(f"heatproof: the run is unfinished: {missing_in_words(gaps)}", err=True)
 
 
 def check_file(option: str, path: Path | None, example: str) -> None:

@@ -130,6 +130,14 @@ class Plan:
             return samples * self.configured_for(job).condition_count(key.evaluation)
         return samples if key.kind == "maps" else 0
 
+    def total_work(self, jobs: Iterable[Job]) -> Counter[str]:
+        """Return the work that these jobs take if nothing of them is finished, by step of the progress bar."""
+        work: Counter[str] = Counter()
+        for job in jobs:
+            for key in self.expected_parts(job):
+                work[key.step] += self.amount_of_work(key)
+        return +work
+
     def work(self, run_directory: RunDirectory, jobs: Iterable[Job]) -> Counter[str]:
         """Return the work that these jobs still take, by step of the progress bar."""
         work: Counter[str] = Counter()

@@ -24,7 +24,7 @@ from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest
 from heatproof.runs.results import every_axis_result, shown_results
 from heatproof.runs.storage import Place, place
-from heatproof.runs.verify import missing
+from heatproof.runs.verify import missing, missing_in_words
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Run:
             }
             r["rank"] = "–" if pd.isna(r["rank"]) else f"{r['rank']:.0f}"
             rows.append(tables.Row([str(r[column]) for column in columns]))
-        state = f"So far: {len(gaps)} parts are not computed yet." if gaps else "Complete."
+        state = f"Unfinished: {missing_in_words(gaps)}." if gaps else "Complete."
         return Markup("<p>{}<br>{}</p>{}").format(
             self, state, tables.grid(columns, rows, "Ranking")
         )
