@@ -458,7 +458,7 @@ MISTAKES = {
     "not a number": ({"data": torch.full((2, 3, 32, 32), torch.nan)}, "finite"),
     "no samples": ({"data": torch.zeros(0, 3, 32, 32)}, "empty"),
     "one channel": ({"data": pictures(2)[0][:, :1]}, r"3 channels.*\(1, 32, 32\)"),
-    "not images": ({"data": torch.rand(4, 20)}, "jpeg.*images"),
+    "not images": ({"data": torch.rand(4, 20)}, r"3 channels.*\(20,\)"),
     "no path": ({"data": "no/such/folder"}, "'no'"),
     "no data": ({"data": {}}, "no data"),
     "a function of two": (
