@@ -393,11 +393,11 @@ def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.Monke
             raise error
         return len(calls)
 
-    assert errors.patiently(lambda: act(0, OSError())) == 1 and slept == []
+    assert errors.retry(lambda: act(0, OSError())) == 1 and slept == []
     calls.clear()
-    assert errors.patiently(lambda: act(2, OSError(errno.EIO, ""))) == 3 and slept == [0.1, 0.5]
+    assert errors.retry(lambda: act(2, OSError(errno.EIO, ""))) == 3 and slept == [0.1, 0.5]
     calls.clear(), slept.clear()
-    assert errors.patiently(lambda: act(4, OSError(errno.EIO, "")), (5.0, 10.0)) == 5 and slept == [
+    assert errors.retry(lambda: act(4, OSError(errno.EIO, "")), (5.0, 10.0)) == 5 and slept == [
         0.1,
         0.5,
         2.0,
@@ -405,9 +405,9 @@ def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.Monke
     ]
     calls.clear(), slept.clear()
     with pytest.raises(OSError, match="lasting"):
-        errors.patiently(lambda: act(9, OSError(errno.EIO, "lasting")))
+        errors.retry(lambda: act(9, OSError(errno.EIO, "lasting")))
     assert slept == [0.1, 0.5, 2.0] and len(calls) == 4
     calls.clear(), slept.clear()
     with pytest.raises(OSError, match="full"):
-        errors.patiently(lambda: act(9, OSError(errno.ENOSPC, "full")))
+        errors.retry(lambda: act(9, OSError(errno.ENOSPC, "full")))
     assert slept == [] and len(calls) == 1

@@ -1,5 +1,4 @@
-"""One exception for every mistake a user can make, and parameter objects from plain data, with messages that say how
-to mend it."""
+"""Exceptions for users' mistakes, whose messages name the nearest valid choice, and parameter objects from plain data."""
 
 from __future__ import annotations
 
@@ -15,34 +14,32 @@ from typing import Any, TypeVar
 from heatproof.lazy import LazyRegistry
 
 T = TypeVar("T")
-_COMMANDS = re.compile(
+CONTROL_CHARACTERS = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"
 )
+"""What moves a terminal's cursor or colours it, and what turns the direction of text; tab and line end are allowed."""
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds before each further try of what failed for a reason that may pass."""
-_LOST = {
-    "ConnectionError",
-    "HTTPClientError",
-    "TimeoutError",
-}  # by their names, since botocore has its own
-_PASSING = frozenset(
-    getattr(errno, name)
-    for name in (
-        *(
-            "EIO",
-            "EAGAIN",
-            "EINTR",
-            "EBUSY",
-            "ESTALE",
-            "ETIMEDOUT",
-            "ENETDOWN",
-            "ENETUNREACH",
-            "ENETRESET",
-        ),
-        *("EHOSTDOWN", "EHOSTUNREACH", "ECONNABORTED", "ECONNRESET", "ECONNREFUSED", "EREMOTEIO"),
-    )
-    if hasattr(errno, name)
+CONNECTION_ERRORS = {"ConnectionError", "HTTPClientError", "TimeoutError"}
+"""Exceptions that may pass, by name, since botocore has its own."""
+TRANSIENT_CODES = (
+    "EIO",
+    "EAGAIN",
+    "EINTR",
+    "EBUSY",
+    "ESTALE",
+    "ETIMEDOUT",
+    "ENETDOWN",
+    "ENETUNREACH",
+    "ENETRESET",
+    "EHOSTDOWN",
+    "EHOSTUNREACH",
+    "ECONNABORTED",
+    "ECONNRESET",
+    "ECONNREFUSED",
+    "EREMOTEIO",
 )
+"""Codes of the operating system that may pass; not every system has all of them."""
 
 
 class UserError(ValueError):
@@ -64,7 +61,7 @@ class BadParameter(UserError):
 
 @contextmanager
 def inside(*keys: str | int) -> Iterator[None]:
-    """A mistake in here is one at this place of a specification.
+    """Add the place in a specification to the mistakes that are found inside the context.
 
     >>> with inside("explainers", 0):
     ...     raise UserError("no such file")
@@ -80,12 +77,16 @@ def inside(*keys: str | int) -> Iterator[None]:
 
 
 def printable(text: object) -> str:
-    """Text for a terminal: what would move its cursor, colour it or turn the order of its letters is spelled out.
+    """Return a text for a terminal, with control characters spelled out.
 
     >>> print(printable("a\\x1b[2Jb\\u202ec"))
     a\\u001b[2Jb\\u202ec
     """
-    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+
+    def spelled_out(match: re.Match[str]) -> str:
+        return f"\\u{ord(match[0]):04x}"
+
+    return CONTROL_CHARACTERS.sub(spelled_out, str(text))
 
 
 class Damaged(UserError):
@@ -97,19 +98,20 @@ class Foreign(UserError):
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether trying again may help, as with network file systems and object stores.
+    """Return whether trying again may help, as with network file systems and object stores.
 
     >>> is_passing(OSError(errno.ESTALE, "stale file handle")), is_passing(OSError(errno.ENOSPC, "disk full"))
     (True, False)
     """
-    return (
-        bool(_LOST & {kind.__name__ for kind in type(error).__mro__})
-        or getattr(error, "errno", None) in _PASSING
-    )
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & CONNECTION_ERRORS:
+        return True
+    code = getattr(error, "errno", None)
+    return errno.errorcode.get(code, "") in TRANSIENT_CODES if code is not None else False
 
 
-def patiently(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
-    """What `act` gives, tried again after each of `PAUSES` and `longer` while it fails for a reason that may pass."""
+def retry(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
+    """Return what `act` returns, tried again after each of `PAUSES` and `longer` while it fails for a passing reason."""
     for pause in PAUSES + longer:
         try:
             return act()
@@ -122,7 +124,7 @@ def patiently(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """What a study's own code, such as a model, does with `sys.exit` is an error: a run is not finished by it.
+    """Turn `sys.exit` in a study's own code, such as a model, into an error: the run is not finished by it.
 
     >>> with no_exit():
     ...     raise SystemExit(0)
@@ -175,7 +177,7 @@ def unknown(what: str, value: object, choices: Iterable[str]) -> UserError:
 
 
 def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> None:
-    """Refuse a key that is not known, naming the nearest one that is.
+    """Raise `BadParameter` for a key that is not known, with the nearest one that is.
 
     >>> only_known({"stepz": 1}, ["steps"], "saliency")
     Traceback (most recent call last):
@@ -191,6 +193,7 @@ def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> No
 
 
 def _hint(value: object, choices: Iterable[str]) -> str:
+    """Return the end of a sentence about a wrong name, with the nearest choice if one is close."""
     close = nearest(str(value), choices)
     return f"; did you mean {close[0]!r}?" if close else "."
 
@@ -259,9 +262,12 @@ def _field_of(problem: Mapping[str, Any], parameters: Sequence[str]) -> str:
 
 
 def resolve(
-    what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any], bool] = callable
+    what: str,
+    registered: Mapping[str, Any],
+    spec: Any,
+    fits: Callable[[Any], bool] = callable,
 ) -> Any:
-    """A parameter object from its name or from {name: parameters}; an object that `fits` stays itself.
+    """Return a parameter object from its name or from {name: parameters}; an object that `fits` stays itself.
 
     >>> from heatproof.explainers import EXPLAINERS
     >>> resolve("explainer", EXPLAINERS, {"integrated_gradients": {"steps": 20}}).steps
@@ -270,27 +276,38 @@ def resolve(
     Traceback (most recent call last):
     heatproof.errors.BadParameter: unknown explainer 'integrated_gradient'; did you mean 'integrated_gradients'? ...
     """
-    if not isinstance(spec, str | Mapping):
-        if isinstance(spec, type) or not fits(spec):
-            hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
-            raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}{hint}")
+    if isinstance(spec, str):
+        if spec not in registered:
+            raise BadParameter(str(unknown(what, spec, registered)))
+        return make(registered[spec], spec, {})
+    if isinstance(spec, type):
+        raise BadParameter(
+            f"{what}s are given by name or as objects, got {spec!r}; make one: {spec.__name__}()"
+        )
+    if not isinstance(spec, Mapping):
+        if not fits(spec):
+            raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}")
         return spec
-    if isinstance(spec, Mapping) and len(spec) != 1:
+
+    if len(spec) != 1:
         raise BadParameter(
             f"{what}: expected one name with its parameters, got the keys {', '.join(map(str, spec))}"
         )
-    name, values = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
-    if name not in known:
+    ((name, values),) = spec.items()
+    if name not in registered:
+        raise BadParameter(str(unknown(what, name, registered)), (name,))
+    kind = registered[name]
+    if values is not None and not isinstance(values, Mapping):
         raise BadParameter(
-            str(unknown(what, name, known)), (name,) if isinstance(spec, Mapping) else ()
+            f"{name}: parameters are a mapping{_example(kind)}, got {values!r}", (name,)
         )
-    if not isinstance(values, Mapping | None):
-        defaults = [
-            f"{f.name}: {f.default}"
-            for f in fields(known[name])
-            if isinstance(f.default, int | float | str)
-        ]
-        example = f" such as {{{defaults[0]}}}" if defaults else ""
-        raise BadParameter(f"{name}: parameters are a mapping{example}, got {values!r}", (name,))
     with inside(name):
-        return make(known[name], name, values or {})
+        return make(kind, name, values or {})
+
+
+def _example(kind: Any) -> str:
+    """Return the first parameter of a class with its default, as an example of a mapping; empty without one."""
+    for field in fields(kind):
+        if isinstance(field.default, int | float | str):
+            return f" such as {{{field.name}: {field.default}}}"
+    return ""
