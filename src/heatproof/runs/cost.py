@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -60,7 +60,7 @@ def estimate_cost(plan: Plan) -> Estimate:
     explainer makes one map; noise stands for the others, which are charged at its price.
     """
     passes = 0.0
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     # One sample a shard, so that each is a job. References are those of the study: comparing with them takes time.
     one_by_one = replace(plan, shard_size=1)
     with scratch() as folder:
