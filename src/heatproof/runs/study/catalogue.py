@@ -81,7 +81,7 @@ def summary(cls: Any) -> str:
 
     >>> from heatproof.explainers import Rise
     >>> summary(Rise)
-    'Mean of random smooth masks, ... (masks=4000, ...)'
+    "RISE: the mean of random smooth masks, ... (samples=1000, grid=7, ...)"
     """
     first_line = (inspect.getdoc(cls) or "").split("\n", 1)[0].rstrip(".")
     parameters = ", ".join(_parameter(field) for field in fields(cls))
