@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -11,9 +12,22 @@ import pytest
 import torch
 
 from heatproof import errors
+from heatproof.axes import EVALUATIONS
+from heatproof.axes.stability.perturbations import KNOWN
+from heatproof.axes.symmetry.groups import GROUPS
 from heatproof.errors import BadParameter, UserError
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, GalleryImage, Scores
-from heatproof.explainers import EXPLAINERS, Lime, Saliency, SmoothGrad
+from heatproof.explainers import (
+    ALIASES,
+    EXPLAINERS,
+    IntegratedGradients,
+    Lime,
+    Saliency,
+    SmoothGrad,
+)
+from heatproof.features import GROUPINGS
+from heatproof.lazy import fold
+from heatproof.removal import CONTEXTUAL, IMPUTERS
 from heatproof.types import (
     Batch,
     CallableExplainer,
@@ -241,6 +255,60 @@ def test_an_unknown_name_is_told_with_the_nearest_and_all_choices() -> None:
     assert all(name in told for name in ("'lyme'", "'lime'", *CHOICES))
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("IG", "integrated_gradients"),
+        ("GradCAM", "grad_cam"),
+        ("Grad-CAM++", "grad_cam_plus_plus"),
+        ("SHAP", "kernel_shap"),
+        ("vanilla gradient", "saliency"),
+    ],
+)
+def test_an_explainer_is_suggested_for_the_name_that_papers_use(typed: str, meant: str) -> None:
+    with pytest.raises(BadParameter, match=f"{re.escape(repr(typed))}.* {meant!r}"):
+        errors.resolve("explainer", EXPLAINERS, typed)
+
+
+def test_every_alias_is_written_as_it_is_looked_up_and_leads_to_a_name() -> None:
+    for alias, name in ALIASES.items():
+        assert fold(alias) == alias
+        assert name in EXPLAINERS
+        assert alias not in EXPLAINERS
+
+
+@pytest.mark.parametrize(
+    ("registry", "name"),
+    [
+        (registry, name)
+        for registry in (EXPLAINERS, EVALUATIONS, KNOWN, GROUPS, IMPUTERS, CONTEXTUAL, GROUPINGS)
+        for name in registry
+    ],
+    ids=str,
+)
+def test_a_registered_class_has_its_name_and_refuses_an_unknown_parameter_in_one_sentence(
+    registry: Any, name: str
+) -> None:
+    kind = registry[name]
+    assert kind.name == name
+    parameters = [field.name for field in fields(kind)]
+    typed = f"n_{parameters[0]}" if parameters else "n_steps"
+    with pytest.raises(BadParameter, match=f"{name} has no parameter '{typed}'") as told:
+        kind(**{typed: 1})
+    assert "http" not in str(told.value)
+    assert not parameters or f"'{parameters[0]}'" in str(told.value)
+    assert told.value.__cause__ is None and told.value.__context__ is None
+
+
+def test_a_wrong_value_in_python_is_told_with_its_parameter_and_the_range() -> None:
+    for make in (lambda: IntegratedGradients(steps=0), lambda: IntegratedGradients(0)):
+        with pytest.raises(BadParameter, match=r"integrated_gradients\.steps .* 1, got 0$") as told:
+            make()
+        assert told.value.__context__ is None
+    with pytest.raises(BadParameter, match="steps, baseline, method, error"):
+        IntegratedGradients(*range(9))
+
+
 def test_only_known_parameters_pass() -> None:
     errors.only_known({"a": 1}, ["a"], "it")
     with pytest.raises(BadParameter, match=r"stepz.*'steps'") as told:
@@ -325,11 +393,11 @@ def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.Monke
             raise error
         return len(calls)
 
-    assert errors.patiently(lambda: act(0, OSError())) == 1 and slept == []
+    assert errors.retry(lambda: act(0, OSError())) == 1 and slept == []
     calls.clear()
-    assert errors.patiently(lambda: act(2, OSError(errno.EIO, ""))) == 3 and slept == [0.1, 0.5]
+    assert errors.retry(lambda: act(2, OSError(errno.EIO, ""))) == 3 and slept == [0.1, 0.5]
     calls.clear(), slept.clear()
-    assert errors.patiently(lambda: act(4, OSError(errno.EIO, "")), (5.0, 10.0)) == 5 and slept == [
+    assert errors.retry(lambda: act(4, OSError(errno.EIO, "")), (5.0, 10.0)) == 5 and slept == [
         0.1,
         0.5,
         2.0,
@@ -337,9 +405,9 @@ def test_what_may_pass_is_tried_again_after_each_pause(monkeypatch: pytest.Monke
     ]
     calls.clear(), slept.clear()
     with pytest.raises(OSError, match="lasting"):
-        errors.patiently(lambda: act(9, OSError(errno.EIO, "lasting")))
+        errors.retry(lambda: act(9, OSError(errno.EIO, "lasting")))
     assert slept == [0.1, 0.5, 2.0] and len(calls) == 4
     calls.clear(), slept.clear()
     with pytest.raises(OSError, match="full"):
-        errors.patiently(lambda: act(9, OSError(errno.ENOSPC, "full")))
+        errors.retry(lambda: act(9, OSError(errno.ENOSPC, "full")))
     assert slept == [] and len(calls) == 1

@@ -1,6 +1,6 @@
 """The record of an axis: one test of the bench with its question, its evaluation, its measures and its report.
 
-An axis is one folder under `axes/` and one name in `axes.ROOMS`. Page, terminal, gate, comparison, figures, trackers and
+An axis is one folder under `axes/` and its names in `axes/__init__.py`. Page, terminal, gate, comparison, figures, trackers and
 `heatproof ls` read what they know about a measure from here.
 """
 
@@ -47,7 +47,6 @@ class Axis:
     separable          the parameter whose entries are conditions that do not depend on one another. Radii of a
                        certificate do: they share their draws.
     spans              returns the ends of the scales that depend on the settings, from the settings and the measures
-    explainers         explainers that only this axis can make
     marks              a module with `marks(arrays)`: explainers that every axis should mark, and the word for it; that of
                        a check also has `passed(arrays)`: explainer -> whether it passes, None if that is unclear
     shown_on           the axis in whose section this one is shown, if both were run
@@ -67,7 +66,6 @@ class Axis:
     fakeable: bool = True
     separable: str = ""
     report: str = ""
-    explainers: tuple[Any, ...] = ()
     marks: str = ""
     shown_on: str = ""
     frontier_partner: str = ""

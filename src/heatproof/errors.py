@@ -1,5 +1,4 @@
-"""One exception for every mistake a user can make, and parameter objects from plain data, with messages that say how
-to mend it."""
+"""Exceptions for users' mistakes, whose messages name the nearest valid choice, and parameter objects from plain data."""
 
 from __future__ import annotations
 
@@ -10,38 +9,37 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import wraps
 from typing import Any, TypeVar
 
+from heatproof.lazy import LazyRegistry
+
 T = TypeVar("T")
-_COMMANDS = re.compile(
+CONTROL_CHARACTERS = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"
 )
+"""What moves a terminal's cursor or colours it, and what turns the direction of text; tab and line end are allowed."""
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds before each further try of what failed for a reason that may pass."""
-_LOST = {
-    "ConnectionError",
-    "HTTPClientError",
-    "TimeoutError",
-}  # by their names, since botocore has its own
-_PASSING = frozenset(
-    getattr(errno, name)
-    for name in (
-        *(
-            "EIO",
-            "EAGAIN",
-            "EINTR",
-            "EBUSY",
-            "ESTALE",
-            "ETIMEDOUT",
-            "ENETDOWN",
-            "ENETUNREACH",
-            "ENETRESET",
-        ),
-        *("EHOSTDOWN", "EHOSTUNREACH", "ECONNABORTED", "ECONNRESET", "ECONNREFUSED", "EREMOTEIO"),
-    )
-    if hasattr(errno, name)
+CONNECTION_ERRORS = {"ConnectionError", "HTTPClientError", "TimeoutError"}
+"""Exceptions that may pass, by name, since botocore has its own."""
+TRANSIENT_CODES = (
+    "EIO",
+    "EAGAIN",
+    "EINTR",
+    "EBUSY",
+    "ESTALE",
+    "ETIMEDOUT",
+    "ENETDOWN",
+    "ENETUNREACH",
+    "ENETRESET",
+    "EHOSTDOWN",
+    "EHOSTUNREACH",
+    "ECONNABORTED",
+    "ECONNRESET",
+    "ECONNREFUSED",
+    "EREMOTEIO",
 )
+"""Codes of the operating system that may pass; not every system has all of them."""
 
 
 class UserError(ValueError):
@@ -63,7 +61,7 @@ class BadParameter(UserError):
 
 @contextmanager
 def inside(*keys: str | int) -> Iterator[None]:
-    """A mistake in here is one at this place of a specification.
+    """Add the place in a specification to the mistakes that are found inside the context.
 
     >>> with inside("explainers", 0):
     ...     raise UserError("no such file")
@@ -73,16 +71,22 @@ def inside(*keys: str | int) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise BadParameter(str(error), (*keys, *getattr(error, "keys", ()))) from error
+        inner_keys = error.keys if isinstance(error, BadParameter) else ()
+        # Without the error itself as the cause: a traceback would show its message twice.
+        raise BadParameter(str(error), (*keys, *inner_keys)) from error.__cause__
 
 
 def printable(text: object) -> str:
-    """Text for a terminal: what would move its cursor, colour it or turn the order of its letters is spelled out.
+    """Return a text for a terminal, with control characters spelled out.
 
     >>> print(printable("a\\x1b[2Jb\\u202ec"))
     a\\u001b[2Jb\\u202ec
     """
-    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+
+    def spelled_out(match: re.Match[str]) -> str:
+        return f"\\u{ord(match[0]):04x}"
+
+    return CONTROL_CHARACTERS.sub(spelled_out, str(text))
 
 
 class Damaged(UserError):
@@ -94,19 +98,20 @@ class Foreign(UserError):
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether trying again may help, as with network file systems and object stores.
+    """Return whether trying again may help, as with network file systems and object stores.
 
     >>> is_passing(OSError(errno.ESTALE, "stale file handle")), is_passing(OSError(errno.ENOSPC, "disk full"))
     (True, False)
     """
-    return (
-        bool(_LOST & {kind.__name__ for kind in type(error).__mro__})
-        or getattr(error, "errno", None) in _PASSING
-    )
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & CONNECTION_ERRORS:
+        return True
+    code = getattr(error, "errno", None)
+    return errno.errorcode.get(code, "") in TRANSIENT_CODES if code is not None else False
 
 
-def patiently(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
-    """What `act` gives, tried again after each of `PAUSES` and `longer` while it fails for a reason that may pass."""
+def retry(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
+    """Return what `act` returns, tried again after each of `PAUSES` and `longer` while it fails for a passing reason."""
     for pause in PAUSES + longer:
         try:
             return act()
@@ -119,7 +124,7 @@ def patiently(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """What a study's own code, such as a model, does with `sys.exit` is an error: a run is not finished by it.
+    """Turn `sys.exit` in a study's own code, such as a model, into an error: the run is not finished by it.
 
     >>> with no_exit():
     ...     raise SystemExit(0)
@@ -134,31 +139,45 @@ def no_exit() -> Iterator[None]:
         ) from error
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "sample"), counted(0, "sample"), counted(1200, "entry", "entries")
+    ('1 sample', '0 samples', '1,200 entries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def nearest(value: str, choices: Iterable[str], n: int = 1) -> list[str]:
-    """The choices most like `value`, best first; empty when none is close.
+    """Return the choices most like `value`, best first; empty when none is close.
+
+    A registry knows other names of its entries, such as "IG".
 
     >>> nearest("sailency", ["saliency", "random"])
     ['saliency']
     """
+    if isinstance(choices, LazyRegistry):
+        meant = choices.name_of_alias(value)
+        if meant is not None:
+            return [meant]
     folded = {option.lower().replace("-", "_"): option for option in choices}
     close = difflib.get_close_matches(value.lower().replace("-", "_"), folded, n=n, cutoff=0.5)
     return [folded[key] for key in close]
 
 
 def unknown(what: str, value: object, choices: Iterable[str]) -> UserError:
-    """The error for a name that is not one of `choices`.
+    """Return the error for a name that is not one of `choices`.
 
     >>> print(unknown("explainer", "sailency", ["saliency", "random"]))
     unknown explainer 'sailency'; did you mean 'saliency'? Allowed: random, saliency
     """
-    options = sorted(choices)
-    return UserError(
-        f"unknown {what} {str(value)!r}{_hint(value, options)} Allowed: {', '.join(options)}"
-    )
+    options = choices if isinstance(choices, LazyRegistry) else list(choices)
+    allowed = ", ".join(sorted(options))
+    return UserError(f"unknown {what} {str(value)!r}{_hint(value, options)} Allowed: {allowed}")
 
 
 def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> None:
-    """Refuse a key that is not known, naming the nearest one that is.
+    """Raise `BadParameter` for a key that is not known, with the nearest one that is.
 
     >>> only_known({"stepz": 1}, ["steps"], "saliency")
     Traceback (most recent call last):
@@ -174,12 +193,13 @@ def only_known(values: Mapping[Any, Any], known: Sequence[str], what: str) -> No
 
 
 def _hint(value: object, choices: Iterable[str]) -> str:
+    """Return the end of a sentence about a wrong name, with the nearest choice if one is close."""
     close = nearest(str(value), choices)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
-    """Construct a parameter object, one `BadParameter` for the first thing that is wrong with it.
+    """Return a parameter object; raise one `BadParameter` for the first thing that is wrong with it.
 
     >>> from heatproof.axes.stability.perturbations import Jpeg
     >>> make(Jpeg, "jpeg", {"quality": 400})
@@ -192,61 +212,62 @@ def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
     try:
         return kind(**values)
     except ValidationError as error:
-        raise _mistake(error, name) from error
+        raise wrong_parameter(error, name) from error
 
 
-def _mistake(error: Any, name: str) -> BadParameter:
-    """The first thing that pydantic found wrong with a parameter object."""
-    first = error.errors()[0]
-    field = str(first["loc"][0]) if first["loc"] else ""
-    place = f"{name}.{field}" if name else field
-    if first["type"] == "missing":
-        return BadParameter(
-            f"{place} is needed" + (f": {{{name}: {{{field}: …}}}}" if name else ""), (field,)
-        )
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(
-        cause, ValueError
-    ):  # of a validator, which may have resolved names inside the value
-        keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
-        return BadParameter(f"{place}: {cause}" if name else str(cause), keys)
-    said = [
-        e["msg"]
-        for e in error.errors()
-        if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)
-    ]
-    every = [
-        msg.removeprefix("Input should be ") for msg in said if msg.startswith("Input should be ")
-    ]
-    message = f"must be {' or '.join(dict.fromkeys(every))}" if every else first["msg"]
-    message = message.replace("a valid boolean", "true or false")
-    return BadParameter(f"{place} {message}, got {first['input']!r}", (field,))
+def wrong_parameter(error: Any, name: str, parameters: Sequence[str] = ()) -> BadParameter:
+    """Return what to say of the first thing that pydantic found wrong with a parameter object.
 
-
-def speak_plainly(kind: Any) -> None:
-    """Let a parameter object that is made in Python refuse what is wrong as one in a study file does.
-
-    >>> from heatproof import Stability
-    >>> Stability(perturbations=["noise"])
-    Traceback (most recent call last):
-    heatproof.errors.BadParameter: stability.perturbations: unknown perturbation or preset 'noise'; did you ...
+    `name` is that of the object, and is left out of the message where it is empty. `parameters` are those of the object
+    in their order, for values that were passed without a name.
     """
-    from pydantic import ValidationError
+    problems = error.errors()
+    first = problems[0]
+    field = _field_of(first, parameters)
+    where = f"{name}.{field}" if name and field else name or field
+    if any(problem["type"] == "unexpected_positional_argument" for problem in problems):
+        return BadParameter(f"{name} has {len(parameters)} parameters: {', '.join(parameters)}")
+    if first["type"] == "missing":
+        example = f": {{{name}: {{{field}: …}}}}" if name else ""
+        return BadParameter(f"{where} is needed{example}", (field,))
 
-    @wraps(made := kind.__init__)
-    def init(self: Any, *given: Any, **named: Any) -> None:
-        try:
-            made(self, *given, **named)
-        except ValidationError as error:
-            raise _mistake(error, kind.name) from error
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ValueError):  # raised by a validator of ours, which says all itself
+        keys = (field, *cause.keys) if isinstance(cause, BadParameter) else (field,)
+        return BadParameter(f"{where}: {cause}" if name else str(cause), keys)
 
-    kind.__init__ = init
+    # Where a field has one of several types, pydantic has a problem for each of them.
+    prefix = "Input should be "
+    expected = []
+    for problem in problems:
+        # A number after the field is the position in a list, whose problem is that of another value.
+        is_in_a_list = len(problem["loc"]) > 1 and isinstance(problem["loc"][-1], int)
+        if _field_of(problem, parameters) != field or is_in_a_list:
+            continue
+        if problem["msg"].startswith(prefix):
+            expected.append(problem["msg"].removeprefix(prefix))
+    message = f"must be {' or '.join(dict.fromkeys(expected))}" if expected else first["msg"]
+    message = message.replace("a valid boolean", "true or false")
+    return BadParameter(f"{where} {message}, got {first['input']!r}", (field,))
+
+
+def _field_of(problem: Mapping[str, Any], parameters: Sequence[str]) -> str:
+    """Return the field that a problem of pydantic is about; empty if it is about the object."""
+    if not problem["loc"]:
+        return ""
+    field = problem["loc"][0]
+    if isinstance(field, int) and field < len(parameters):
+        return parameters[field]
+    return str(field)
 
 
 def resolve(
-    what: str, known: Mapping[str, Any], spec: Any, fits: Callable[[Any], bool] = callable
+    what: str,
+    registered: Mapping[str, Any],
+    spec: Any,
+    fits: Callable[[Any], bool] = callable,
 ) -> Any:
-    """A parameter object from its name or from {name: parameters}; an object that `fits` stays itself.
+    """Return a parameter object from its name or from {name: parameters}; an object that `fits` stays itself.
 
     >>> from heatproof.explainers import EXPLAINERS
     >>> resolve("explainer", EXPLAINERS, {"integrated_gradients": {"steps": 20}}).steps
@@ -255,27 +276,38 @@ def resolve(
     Traceback (most recent call last):
     heatproof.errors.BadParameter: unknown explainer 'integrated_gradient'; did you mean 'integrated_gradients'? ...
     """
-    if not isinstance(spec, str | Mapping):
-        if isinstance(spec, type) or not fits(spec):
-            hint = f"; make one: {spec.__name__}()" if isinstance(spec, type) else ""
-            raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}{hint}")
+    if isinstance(spec, str):
+        if spec not in registered:
+            raise BadParameter(str(unknown(what, spec, registered)))
+        return make(registered[spec], spec, {})
+    if isinstance(spec, type):
+        raise BadParameter(
+            f"{what}s are given by name or as objects, got {spec!r}; make one: {spec.__name__}()"
+        )
+    if not isinstance(spec, Mapping):
+        if not fits(spec):
+            raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}")
         return spec
-    if isinstance(spec, Mapping) and len(spec) != 1:
+
+    if len(spec) != 1:
         raise BadParameter(
             f"{what}: expected one name with its parameters, got the keys {', '.join(map(str, spec))}"
         )
-    name, values = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
-    if name not in known:
+    ((name, values),) = spec.items()
+    if name not in registered:
+        raise BadParameter(str(unknown(what, name, registered)), (name,))
+    kind = registered[name]
+    if values is not None and not isinstance(values, Mapping):
         raise BadParameter(
-            str(unknown(what, name, known)), (name,) if isinstance(spec, Mapping) else ()
+            f"{name}: parameters are a mapping{_example(kind)}, got {values!r}", (name,)
         )
-    if not isinstance(values, Mapping | None):
-        defaults = [
-            f"{f.name}: {f.default}"
-            for f in fields(known[name])
-            if isinstance(f.default, int | float | str)
-        ]
-        example = f" such as {{{defaults[0]}}}" if defaults else ""
-        raise BadParameter(f"{name}: parameters are a mapping{example}, got {values!r}", (name,))
     with inside(name):
-        return make(known[name], name, values or {})
+        return make(kind, name, values or {})
+
+
+def _example(kind: Any) -> str:
+    """Return the first parameter of a class with its default, as an example of a mapping; empty without one."""
+    for field in fields(kind):
+        if isinstance(field.default, int | float | str):
+            return f" such as {{{field.name}: {field.default}}}"
+    return ""

@@ -1,4 +1,4 @@
-"""Results: what an evaluation may ask of a run, and the columns of scores and the pictures that it gives."""
+"""Evaluations, and what they yield: columns of scores, and images for the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OK, FLIPPED, UNDEFINED, OPEN = 0, 1, 2, 3
 STATUS = ("ok", "flipped", "undefined", "open")
-"""Scored; the prediction changed; no score exists, for a reason; a test stopped before it could decide."""
+"""Scored; the prediction changed; there is no score, for a reason; a test stopped before it could decide."""
 ALONE = "no other sample to compare with"
 """Why a scored sample has no chance level: it is the only reference sample itself."""
 Condition = tuple[str, float]
@@ -37,7 +37,7 @@ Role = Literal["headline", "component", "curve", "model", "cost", "diagnostic"]
 
 @dataclass(frozen=True)
 class Measure:
-    """What is known of a measure.
+    """The declaration of a measure.
 
     role        "headline": may speak for its test (the first that was measured does); "component": stands behind a
                 headline; "curve": a point of a curve; "model": concerns the model alone; "cost"; "diagnostic": a check
@@ -66,7 +66,7 @@ class Measure:
 
     @property
     def sign(self) -> int:
-        """1 where more is better, −1 where less is, 0 where neither can be said."""
+        """1 where more is better, −1 where less is, 0 where it has no better direction."""
         return {"higher": 1, "lower": -1, "neither": 0}[self.better]
 
 
@@ -138,41 +138,58 @@ class Scores:
         ('', 'nothing to compare', 'flat')
         """
         if status is None:
-            status = torch.tensor([UNDEFINED if why else OK for why in reason], dtype=torch.int64)
+            codes = [UNDEFINED if text else OK for text in reason]
+            status = torch.tensor(codes, dtype=torch.int64)
         rows = torch.arange(len(status)) if rows is None else rows.cpu()
-        measured = chance if isinstance(chance, Chance) or chance is None else Chance(chance)
-        level = None if measured is None else measured.level
+        if isinstance(chance, Tensor):
+            chance = Chance(chance)
 
-        full = torch.full((4, len(status)), torch.nan, dtype=torch.float64)
-        for line, some in zip(full, (value, *bounds, level), strict=True):
-            if some is not None:
-                line[rows] = some.detach().double().cpu()
+        def in_full(values: Tensor | None) -> Tensor:
+            """Return numbers of the `rows` as a column of all samples (B,), NaN elsewhere."""
+            column = torch.full((len(reason),), torch.nan, dtype=torch.float64)
+            if values is not None:
+                column[rows] = values.detach().double().cpu()
+            return column
 
+        full_value = in_full(value)
         reasons = list(reason)
-        is_lost = (status[rows] == OK) & ~torch.isfinite(full[0, rows])
-        lost = is_lost.nonzero().flatten()
-        if len(lost):
-            status = status.index_fill(0, rows[lost], UNDEFINED)
-            for at in lost.tolist():
-                reasons[int(rows[at])] = missing if isinstance(missing, str) else missing[at]
+        has_no_value = (status[rows] == OK) & ~torch.isfinite(full_value[rows])
+        undefined = has_no_value.nonzero().flatten()
+        if len(undefined):
+            status = status.index_fill(0, rows[undefined], UNDEFINED)
+            for position in undefined.tolist():
+                text = missing if isinstance(missing, str) else missing[position]
+                reasons[int(rows[position])] = text
 
-        scored = status == OK
-        filled, low, high, chances = full.masked_fill(~scored, torch.nan)
-        has_no_chance = scored & ~torch.isfinite(chances)
-        why_no_chance = tuple(ALONE if none else "" for none in has_no_chance.tolist())
-        return cls(
+        is_scored = status == OK
+
+        def where_scored(values: Tensor | None) -> Tensor | None:
+            """Return a column with NaN where there is no score; None if there is no column."""
+            if values is None:
+                return None
+            return in_full(values).masked_fill(~is_scored, torch.nan)
+
+        low, high = bounds
+        column = cls(
             explainer,
             measure,
             *where,
-            filled,
+            full_value.masked_fill(~is_scored, torch.nan),
             status,
             tuple(reasons),
-            low=None if bounds[0] is None else low,
-            high=None if bounds[1] is None else high,
-            chance=None if measured is None else chances,
-            chance_reason=() if measured is None else why_no_chance,
-            reference_sums=None if measured is None else measured.sums,
-            reference_counts=None if measured is None else measured.counts,
+            low=where_scored(low),
+            high=where_scored(high),
+        )
+        if chance is None:
+            return column
+        full_chance = in_full(chance.level).masked_fill(~is_scored, torch.nan)
+        has_no_chance = is_scored & ~torch.isfinite(full_chance)
+        return replace(
+            column,
+            chance=full_chance,
+            chance_reason=tuple(ALONE if none else "" for none in has_no_chance.tolist()),
+            reference_sums=chance.sums,
+            reference_counts=chance.counts,
         )
 
 
@@ -196,7 +213,7 @@ class GalleryImage:
     def of(
         cls, name: str, where: Condition, batch: Batch, row: int, map: Tensor | None, note: str = ""
     ) -> GalleryImage:
-        """A row of a batch with the map of an explainer."""
+        """Return a row of a batch with the map of an explainer."""
         aux = {key: tensor[row] for key, tensor in batch.aux.items()}
         return cls(name, *where, batch.ids[row], batch.x[row], map, note, aux)
 
@@ -224,6 +241,7 @@ class GalleryItem:
 
 
 def _as_names(value: Any) -> Any:
+    """Return one name as a list of names; anything else as it is."""
     return (value,) if isinstance(value, str) else value
 
 

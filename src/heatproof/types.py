@@ -1,4 +1,4 @@
-"""The contracts of data and explainers: batches of samples, what makes their maps, and how both are named."""
+"""Batches of samples, explainers, and how both are named."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from functools import wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    runtime_checkable,
+)
 
+import pydantic
 import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
-from heatproof.errors import UserError
+from heatproof.errors import UserError, counted, only_known, wrong_parameter
 from heatproof.kinds import KIND_NAMES, kind_of
 
 if TYPE_CHECKING:
@@ -20,6 +32,41 @@ if TYPE_CHECKING:
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 """Configuration of every parameter object: an unknown parameter is an error."""
+Class = TypeVar("Class")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, pydantic.Field))
+def parameter_class(cls: type[Class]) -> type[Class]:
+    """Make a class a frozen pydantic dataclass, whose fields are the parameters of a method.
+
+    A mistake in Python gets the message that the same mistake in a study file gets, and not pydantic's.
+
+    >>> from heatproof.explainers import IntegratedGradients
+    >>> IntegratedGradients(n_steps=20)
+    Traceback (most recent call last):
+    heatproof.errors.BadParameter: integrated_gradients has no parameter 'n_steps'; did you mean 'steps'? ...
+    """
+    made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
+    label = getattr(cls, "name", cls.__name__)
+    names = [parameter.name for parameter in fields(made)]
+    construct = made.__init__
+
+    @wraps(construct)
+    def init(self: Any, *values: Any, **named: Any) -> None:
+        only_known(named, names, label)
+        try:
+            construct(self, *values, **named)
+        except pydantic.ValidationError as error:
+            mistake = wrong_parameter(error, label, names)
+        else:
+            return
+        # Outside of the handler, so that a traceback does not show pydantic's message too.
+        raise mistake
+
+    made.__init__ = init
+    decorated: type[Class] = made
+    return decorated
+
 
 ExplanationKind = Literal["feature", "example", "concept"]
 
@@ -59,48 +106,55 @@ class Batch:
         for name, tensor in {"x": self.x, "label": self.label, **self.aux}.items():
             if tensor is not None and len(tensor) != len(self.ids):
                 raise UserError(
-                    f"Batch has {len(self.ids)} ids but {name} holds {len(tensor)} samples"
+                    f"Batch has {counted(len(self.ids), 'id')} but {name} holds {counted(len(tensor), 'sample')}"
                 )
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: slice | Sequence[int] | Tensor) -> Batch:
-        """The samples at a slice, a list of positions or a boolean mask, on whatever device."""
-        positions = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index]
-        return Batch(  # without waiting for the device
-            ids=tuple(self.ids[i] for i in positions.tolist()),
-            x=self.x[positions.to(self.x.device, non_blocking=True)],
-            aux={
-                name: tensor[positions.to(tensor.device, non_blocking=True)]
-                for name, tensor in self.aux.items()
-            },
-            label=None
-            if self.label is None
-            else self.label[positions.to(self.label.device, non_blocking=True)],
-            moved=self.moved
-            and Moved(self.moved.act, self.moved.g[positions.to(self.moved.g.device)]),
+        """Return the samples at a slice, a list of positions or a boolean mask, on whatever device."""
+        if isinstance(index, Tensor):
+            index = index.cpu()
+        positions = torch.arange(len(self))[index]
+
+        def select(tensor: Tensor) -> Tensor:
+            # Without waiting for the device.
+            return tensor[positions.to(tensor.device, non_blocking=True)]
+
+        moved = self.moved
+        if moved is not None:
+            moved = Moved(moved.act, select(moved.g))
+        return Batch(
+            ids=tuple(self.ids[position] for position in positions.tolist()),
+            x=select(self.x),
+            aux={name: select(tensor) for name, tensor in self.aux.items()},
+            label=None if self.label is None else select(self.label),
+            moved=moved,
             tokenizer=self.tokenizer,
         )
 
     @staticmethod
     def joined(batches: Sequence[Batch]) -> Batch:
-        """Batches of samples that no group moved, one after another and without labels.
+        """Return batches of samples that no group moved, one after another and without labels.
 
         >>> Batch.joined([Batch(("a",), torch.zeros(1, 2)), Batch(("b",), torch.ones(1, 2))]).ids
         ('a', 'b')
         """
-        aux = {name: torch.cat([b.aux[name] for b in batches]) for name in batches[0].aux}
-        return Batch(
-            tuple(i for b in batches for i in b.ids), torch.cat([b.x for b in batches]), aux
-        )
+        ids: list[str] = []
+        for batch in batches:
+            ids += batch.ids
+        aux = {}
+        for name in batches[0].aux:
+            aux[name] = torch.cat([batch.aux[name] for batch in batches])
+        return Batch(tuple(ids), torch.cat([batch.x for batch in batches]), aux)
 
     def with_x(self, x: Tensor) -> Batch:
-        """The same samples with other values, for instance after a perturbation."""
+        """Return the same samples with other values, for instance after a perturbation."""
         return replace(self, x=x)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same samples on another device."""
+        """Return the same samples on another device."""
         label = None if self.label is None else self.label.to(device)
         return replace(
             self,
@@ -110,7 +164,7 @@ class Batch:
         )
 
     def carried(self, drawn: Tensor) -> Tensor:
-        """Numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
+        """Return numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
 
         Noise z of x becomes that of g·x, so that g·x + carried(z) = g·(x + z); of samples that are as they were it
         stays. An action with an offset, such as 1 − x, moves differences without it.
@@ -319,28 +373,31 @@ def wrap_explainer(explainer: Any) -> Explainer:
 
 
 def parameters(item: Any) -> dict[str, Any]:
-    """The fields of a parameter object as plain data, nested objects included; what the manifest stores.
+    """Return the fields of a parameter object as plain data, nested objects included; what the manifest stores.
 
     Of a wrapper with `__wrapped__` they are those of what it wraps.
     """
-
-    def plain(value: Any) -> Any:
-        if is_dataclass(value):
-            return {"name": name_of(value), **parameters(value)}
-        if isinstance(value, Mapping):
-            return {str(k): plain(v) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(v) for v in value]
-        return value if isinstance(value, bool | int | float | str | type(None)) else repr(value)
-
     item = inspect.unwrap(item)
     if not is_dataclass(item):
         return {"object": name_of(item)}
-    return {f.name: plain(getattr(item, f.name)) for f in fields(item)}
+    return {field.name: _plain(getattr(item, field.name)) for field in fields(item)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can hold it; of an object that is no parameter object, its text."""
+    if is_dataclass(value):
+        return {"name": name_of(value), **parameters(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return repr(value)
 
 
 def role_of(explainer: Explainer) -> str:
-    """Whether an explainer is a method, or a control that does not look at the model.
+    """Return "control" for an explainer that does not look at the model, "method" for all others.
 
     >>> from heatproof.explainers import Saliency, SobelEdges
     >>> role_of(Saliency()), role_of(SobelEdges())
@@ -350,7 +407,7 @@ def role_of(explainer: Explainer) -> str:
 
 
 def name_of(item: Any) -> str:
-    """The registered name of a parameter object, or of what it wraps, else its class or function name.
+    """Return the registered name of a parameter object, or of what it wraps, else its class or function name.
 
     >>> from heatproof.explainers import Saliency
     >>> name_of(Saliency())
@@ -364,7 +421,9 @@ def name_of(item: Any) -> str:
 
 
 def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str:
-    """A short unique name: the registered one plus every parameter that differs from its default.
+    """Return a short unique name: the registered one plus every parameter that differs from its default.
+
+    Parameters for which `hide(name)` is true are left out.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> label_of(IntegratedGradients()), label_of(IntegratedGradients(steps=20))
@@ -373,28 +432,30 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
     item = inspect.unwrap(item)
     if not is_dataclass(item):
         return name_of(item)
-    parts = []
-    for f in fields(item):
-        value = getattr(item, f.name)
-        if (
-            hide(f.name)
-            or value == f.default
-            or (callable(f.default_factory) and value == f.default_factory())
-        ):
+    changed = []
+    for parameter in fields(item):
+        value = getattr(item, parameter.name)
+        default = parameter.default
+        if callable(parameter.default_factory):
+            default = parameter.default_factory()
+        if hide(parameter.name) or value == default:
             continue
         text = label_of(value) if is_dataclass(value) else str(value)
-        parts.append(f"{f.name}={text}")
-    return name_of(item) + (f"({', '.join(parts)})" if parts else "")
+        changed.append(f"{parameter.name}={text}")
+    return f"{name_of(item)}({', '.join(changed)})" if changed else name_of(item)
 
 
 def matches(pattern: str, label: str) -> bool:
-    """Whether a label is meant by a pattern: itself, its part before the parameters, a glob, or any of several by |.
+    """Return whether a pattern means a label: as it is, without its parameters, as a glob, or as one of several by |.
 
     >>> matches("lime", "lime(samples=32)"), matches("grad*", "gradient_shap"), matches("a|b", "c")
     (True, True, False)
     """
-    bare = label.split("(", maxsplit=1)[0]
-    return any(
-        option in (label, bare) or fnmatchcase(label, option) or fnmatchcase(bare, option)
-        for option in map(str.strip, pattern.split("|"))
-    )
+    without_parameters = label.split("(", maxsplit=1)[0]
+    for option in pattern.split("|"):
+        text = option.strip()
+        for name in (label, without_parameters):
+            # A label may hold characters that a glob has another meaning for, so equality comes first.
+            if text == name or fnmatchcase(name, text):
+                return True
+    return False

@@ -271,10 +271,11 @@ def pixel_net() -> nn.Module:
 
 
 def interrupted(model: Any, batch: heatproof.Batch, target: Tensor, seed: int) -> Tensor:
-    """The input itself, and Ctrl-C once the first part is written, where a file `interrupt` asks for it."""
+    """The input itself, and a signal once the first part is written, where a file `interrupt` names one."""
     if Path("interrupt").exists() and any(Path("run", "parts").rglob("*.parquet")):
+        chosen = signal.Signals[Path("interrupt").read_text()]
         Path("interrupt").unlink()
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(chosen)
     return batch.x.clone()
 
 

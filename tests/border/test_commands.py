@@ -295,6 +295,7 @@ def test_another_study_is_refused_by_a_directory_that_has_one(study, copied):
     done = command("run", study, "--allow-code", "--out", copied, "--seed", 5)
     assert done.code == 2
     assert "seed" in done.err and "5" in done.err
+    assert "saliency" not in done.out, "nothing is announced that is not going to run"
     assert_same(before, heatproof.read(copied).table())
 
 
@@ -451,15 +452,16 @@ def test_python_m_heatproof_answers_a_mistake_in_one_line(study, tmp_path):
     assert len(done.err.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_run_ends_with_code_130_and_goes_on_where_it_was(
-    study, tmp_path, monkeypatch
+    study, tmp_path, monkeypatch, sent
 ):
     interrupting = changed(
         study, tmp_path, "[saliency, random]", f"[random, 'python:{NETS}:interrupted']"
     )
     interrupting.write_text(interrupting.read_text().replace("shard_size: 4", "shard_size: 2"))
     words = ("run", interrupting, "--allow-code", "--out", "run")
-    (tmp_path / "interrupt").write_text("")
+    (tmp_path / "interrupt").write_text(sent)
     done = process(*words, cwd=tmp_path)
     assert done.code == 130, done.err
     assert "Traceback" not in done.err

@@ -103,7 +103,7 @@ def test_run_obeys_out_limit_and_seed(main, tmp_path):
 def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(
     main, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["heatproof.cli.run"], "WORTH_A_TRIAL", 6)
+    monkeypatch.setattr(sys.modules["heatproof.cli.run"], "WORTH_AN_ESTIMATE", 6)
     (tmp_path / "net.py").write_text(
         "import torch, heatproof\n"
         "def number():\n"
@@ -119,10 +119,10 @@ def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(
         "run", write(tmp_path, study), "--allow-code", "--out", tmp_path / "run"
     )
     assert code == 0, error
-    assert re.search(r"^about .*trial", text, re.M)
+    assert re.search(r"^about .*estimated", text, re.M)
     assert re.search("certificate.*regression", text)
     code, text, _ = main("run", tmp_path / "shapes.yaml", "--allow-code", "--out", tmp_path / "run")
-    assert code == 0 and "trial" not in text, "what is done already needs no estimate"
+    assert code == 0 and "estimated" not in text, "what is done already needs no estimate"
 
 
 def test_validate_says_and_writes_what_measures_tell(main, tmp_path):

@@ -86,6 +86,6 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(STUDY)
     assert end(study, tmp_path / "run", "60", "SIGINT") == 130, said(study)
-    assert "run the same command again" in said(study)
+    assert "rerun the command" in said(study)
     assert "Traceback" not in said(study)
     assert parts(tmp_path / "run") >= 2

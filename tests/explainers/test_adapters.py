@@ -8,7 +8,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 import heatproof
@@ -271,7 +270,7 @@ def test_a_study_of_precomputed_maps_alone_has_nothing_to_perturb(tmp_path, mode
             [adapters.precomputed(tmp_path / "maps.npz")],
             Stability(perturbations="jpeg"),
         )
-    with pytest.raises(ValidationError, match="moved"):
+    with pytest.raises(UserError, match="moved"):
         heatproof.Symmetrised(of=adapters.precomputed(tmp_path / "maps.npz"))
     assert model.passes == 0
 
@@ -296,7 +295,7 @@ def test_files_that_are_no_maps_are_refused(tmp_path):
         ("twice.npz", "twice"),
         ("texts.npz", r"'text\.npz'"),
     ):
-        with pytest.raises(ValidationError, match=message):
+        with pytest.raises(UserError, match=message):
             adapters.precomputed(tmp_path / name)
 
 

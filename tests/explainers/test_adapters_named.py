@@ -15,8 +15,9 @@ from heatproof import Batch, Model, Stability, UserError
 from heatproof.explainers.adapters import foreign
 from heatproof.explainers.adapters.named import EXTRAS, LIBRARIES, METHODS
 from heatproof.runs.plan import make_plan
+from heatproof.runs.study.catalogue import catalogue
 from heatproof.runs.study.file import read_study
-from heatproof.runs.study.registry import build, catalogue, explainers
+from heatproof.runs.study.registry import build, explainers
 from support.small import model, pictures
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # libraries warn of their own ways

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from heatproof.errors import BadParameter, UserError, make
@@ -473,7 +472,7 @@ def test_clear_errors(tmp_path: Any) -> None:
             "cav",
             {"concepts": {"c": {"positive": "python:os:path", "negative": y}}, "layer": "0"},
         )
-    with pytest.raises(ValidationError, match="output"):
+    with pytest.raises(UserError, match="output"):
         Cav(Concept("c", x, y), layer="0", output="sensitive")
     with pytest.raises(UserError, match=r"concepts.*3"):
         concepts(3)

@@ -16,7 +16,7 @@ from heatproof.axes import AXES
 
 PACKAGE = Path(heatproof.__file__).parent
 TIERS = (
-    {"errors", "kinds", "rand", "rules", "types", "evaluation", "axis"},
+    {"errors", "lazy", "kinds", "rand", "rules", "types", "evaluation", "axis"},
     {"statistics", "maps", "features", "removal", "kernels", "boolean"},
     {"data"},
     {"models"},
@@ -273,6 +273,30 @@ def test_importing_an_evaluation_loads_nothing_that_reports(axis):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     assert not set(done.stdout.split()) & set(reporting)
+
+
+RUN_TWO_EXPLAINERS_AND_ONE_TEST = """
+import sys, torch, heatproof
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
+heatproof.evaluate(net, torch.rand(3, 3, 16, 16), ["saliency", "random"], [{"stability": {"perturbations": "jpeg"}}])
+print(*sys.modules)
+"""
+
+
+def test_a_study_imports_the_explainers_and_axes_that_it_names_and_no_others():
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_TWO_EXPLAINERS_AND_ONE_TEST],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    loaded = set(done.stdout.split())
+    assert {"heatproof.axes.stability", "heatproof.explainers.controls"} <= loaded
+    other_axes = {f"heatproof.axes.{room}" for room in AXIS_ROOMS} - {"heatproof.axes.stability"}
+    others = {"sampling", "rules", "cam", "lrp", "masking", "attention", "adapters.named"}
+    assert not loaded & other_axes
+    assert not loaded & {f"heatproof.explainers.{module}" for module in others}
 
 
 def test_names_of_axes_and_measures_are_unique():

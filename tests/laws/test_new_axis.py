@@ -1,9 +1,8 @@
-"""The recipe "an axis": one folder and one name in `ROOMS`, and it appears wherever results are shown."""
+"""The recipe "an axis": one folder and two lines in `axes/__init__.py`, and it appears wherever results are shown."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,16 +17,14 @@ from heatproof.axis import Axis
 from heatproof.evaluation import Measure
 from heatproof.axes.depth.evaluation import Depth
 
-AXES = (
-    Axis(
-        name="depth",
-        title="Depth",
-        question="how far below its peak is the mean of a map?",
-        verb="is deeper than",
-        evaluation=Depth,
-        measures=(Measure("fathoms", "Fathoms", "1 − mean / peak of the map", "higher", "headline", (0.0, 1.0)),),
-        report="heatproof.axes.depth.report",
-    ),
+AXIS = Axis(
+    name="depth",
+    title="Depth",
+    question="how far below its peak is the mean of a map?",
+    verb="is deeper than",
+    evaluation=Depth,
+    measures=(Measure("fathoms", "Fathoms", "1 − mean / peak of the map", "higher", "headline", (0.0, 1.0)),),
+    report="heatproof.axes.depth.report",
 )
 '''
 EVALUATION = '''
@@ -35,13 +32,11 @@ EVALUATION = '''
 
 from typing import ClassVar
 
-from pydantic.dataclasses import dataclass
-
 from heatproof.evaluation import Scores
-from heatproof.types import STRICT
+from heatproof.types import parameter_class
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Depth:
     """How far the mean of a map lies below its peak."""
 
@@ -108,7 +103,7 @@ print("FIGURES", [p.name for p in figures.write(runs[0], only=["depth-scores"])]
 """
 
 
-def test_an_axis_is_one_folder_and_one_name(tmp_path):
+def test_an_axis_is_one_folder_and_two_lines(tmp_path):
     package = tmp_path / "heatproof"
     shutil.copytree(
         Path(heatproof.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
@@ -119,8 +114,14 @@ def test_an_axis_is_one_folder_and_one_name(tmp_path):
         (room / f"{name}.py").write_text(text.lstrip(), encoding="utf-8")
     listing = package / "axes" / "__init__.py"
     before = listing.read_text(encoding="utf-8")
-    after, changes = re.subn(r'"agreement",?\s*\)', '"agreement", "depth")', before)
-    assert changes == 1
+    lines = {
+        '"heatproof.axes.agreement:AXIS",': '"depth": "heatproof.axes.depth:AXIS",',
+        '"heatproof.axes.agreement.evaluation:Agreement",': '"depth": "heatproof.axes.depth.evaluation:Depth",',
+    }
+    after = before
+    for last_line, new_line in lines.items():
+        assert after.count(last_line) == 1
+        after = after.replace(last_line, f"{last_line} {new_line}")
     listing.write_text(after, encoding="utf-8")
 
     here = {**os.environ, "PYTHONPATH": str(tmp_path)}

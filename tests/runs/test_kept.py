@@ -88,7 +88,7 @@ def test_what_is_lost_or_damaged_comes_again_to_the_last_bit(
     hurt.write_bytes(hurt.read_bytes()[:-9])
     states = {verdict.state: verdict for verdict in verify(run.path)}
     assert set(states) == {"intact", "corrupt", "missing"} and "maps of" in states["missing"].name
-    assert "So far: 1 parts" in run._repr_html_()
+    assert "1 part is missing" in run._repr_html_()
     passes = run.manifest.sessions[-1].passes["shapes"]
     done = keep(tmp_path / "run")
     assert all(np.array_equal(maps, before[name]) for name, maps in every(done).items())

@@ -69,6 +69,34 @@ def test_within_a_step_time_goes_by_and_a_new_axis_is_guessed_by_explainer() -> 
     assert all(fact in words for fact in ("59", "70 s", "b of lime"))
 
 
+@pytest.mark.parametrize("slowness", [0.25, 1.0, 6.0])
+def test_with_an_estimate_the_time_left_is_right_within_a_factor_of_two(slowness: float) -> None:
+    """One shard, so each step is seen once: its estimate is off by half, and the machine by another factor."""
+    time_, draw = Time(), random.Random(0)
+    cost = {f"{axis} of {name}": draw.uniform(0.1, 20) for axis in "abcd" for name in COSTS}
+    estimated = {step: seconds * draw.uniform(0.67, 1.5) for step, seconds in cost.items()}
+    clock = Clock(dict.fromkeys(cost, 4), time_, seconds_per_amount=estimated)
+    assert clock.left() == pytest.approx(4 * sum(estimated.values()))
+    total = slowness * 4 * sum(cost.values())
+    for step, seconds in cost.items():
+        clock.tick(step, 0)
+        for _ in range(4):
+            time_.now += slowness * seconds
+            clock.tick(step, 1)
+            left = total - time_.now
+            assert left / 2 - 1e-6 < clock.left() < 2 * left + 1e-6
+
+
+def test_what_earlier_sessions_did_counts_as_done() -> None:
+    time_ = Time()
+    clock = Clock({"a of lime": 2, "b of lime": 4}, time_, finished={"a of lime": 6})
+    assert clock.share() == pytest.approx(0.5), "by amount, before anything is timed"
+    time_.now += 5
+    clock.tick("a of lime", 1)
+    assert clock.left() == pytest.approx(25)
+    assert clock.share() == pytest.approx(7 / 12)
+
+
 def test_a_run_ticks_exactly_what_it_planned() -> None:
     """The sum of all ticks is the work, step by step, whatever the axes."""
     axes = {

@@ -11,9 +11,9 @@ import heatproof
 from heatproof import Model
 from heatproof.explainers import EXPLAINERS
 from heatproof.runs.plan import make_plan
+from heatproof.runs.study.catalogue import catalogue
 from heatproof.runs.study.file import read_study
 from heatproof.runs.study.recommended import WHY
-from heatproof.runs.study.registry import catalogue
 from support.small import model, pictures
 from support.vit_shapes import seeded_vit
 

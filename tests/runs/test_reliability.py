@@ -387,7 +387,7 @@ def test_a_passing_fault_is_tried_again():
             raise OSError(errno.ESTALE, "Stale file handle")
         return "read"
 
-    assert errors.patiently(reader) == "read" and len(calls) == 3
+    assert errors.retry(reader) == "read" and len(calls) == 3
 
 
 def test_a_lasting_fault_is_tried_again_when_that_is_asked_for(tmp_path, monkeypatch):

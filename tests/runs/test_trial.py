@@ -1,4 +1,4 @@
-"""What a study will cost, reckoned in seconds: the passes that it counts, and those that it makes."""
+"""What a study will cost, estimated within seconds: the passes that it counts, and those that it makes."""
 
 from __future__ import annotations
 
@@ -55,9 +55,13 @@ def test_passes_are_counted_and_not_made(tmp_path: Path, monkeypatch: pytest.Mon
     seen: list[int] = model.module.seen
     plan = make_plan(model, small.pictures(3)[0], EXPLAINERS, AXES, batch_size=8, references=2)
     monkeypatch.setattr(trying, "_pace", lambda model, batch, gradient: 1000.0)
-    each, seconds = trying.trial(plan)
-    assert seen[0] < 0.05 * each, "a linear function stands in for the network"
-    assert 1000 * each < seconds < 1000 * each + 600, "each pass takes what it takes in the network"
+    estimate = trying.estimate_cost(plan)
+    passes, seconds = estimate.passes, estimate.total_seconds
+    assert seen[0] < 0.05 * passes, "a linear function stands in for the network"
+    assert 1000 * passes < seconds < 1000 * passes + 600, (
+        "each pass takes what it takes in the network"
+    )
+    assert set(estimate.seconds) == set(plan.total_work(plan.jobs())), "every step has its share"
     before = model.passes
     x = small.pictures(2)[0]
     torch.testing.assert_close(
@@ -66,7 +70,7 @@ def test_passes_are_counted_and_not_made(tmp_path: Path, monkeypatch: pytest.Mon
     heatproof.evaluate(
         model, small.pictures(3)[0], EXPLAINERS, AXES, tmp_path, batch_size=8, references=2
     )
-    assert 0.7 * 3 * each < model.passes - before < 1.3 * 3 * each
+    assert 0.7 * passes < model.passes - before < 1.3 * passes
 
 
 def test_the_time_of_passes_is_that_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +87,24 @@ def test_the_time_of_passes_is_that_of_the_network(monkeypatch: pytest.MonkeyPat
     batch = heatproof.Batch(("a", "b"), small.pictures(2)[0])
     assert trying._pace(model, batch, False) == pytest.approx(1.0)
     assert trying._pace(model, batch, True) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 30])
+def test_passes_are_those_of_the_run_for_few_and_for_many_samples(samples: int) -> None:
+    """References are explained once, whatever the number of samples, and take part as samples too."""
+    model = small.model()
+    tests = {
+        "stability": {"stability": {"perturbations": {"gaussian_noise": {"sigma": 1e-6}}, "k": 20}}
+    }
+    plan = make_plan(model, small.pictures(samples)[0], ["input_x_gradient", "random"], tests)
+    estimate = trying.estimate_cost(plan)
+    before = model.passes
+    heatproof.runs.evaluate.execute(plan, None, "test", False)
+    assert estimate.passes == pytest.approx(model.passes - before, rel=0.1, abs=2)
+
+
+def test_a_table_whose_perturbations_need_several_rows_is_estimated() -> None:
+    rows = torch.rand(20, 4, generator=torch.Generator().manual_seed(0))
+    plan = make_plan(nn.Linear(4, 2), rows, ["saliency", "random"], "stability")
+    estimate = trying.estimate_cost(plan)
+    assert estimate.passes > 20

@@ -35,7 +35,7 @@ class Tiles:
 def tiles_of(result: AxisResult) -> Tiles | None:
     """Return the kept maps of the samples on show, with their scores by the first headline; None without such maps.
 
-    Only axes whose record says in words what a condition did to an input (`Axis.pictured`) have some.
+    Only axes whose record says in words what a condition did to an input (`Axis.describe_change`) have some.
     """
     pictured = result.axis.describe_change
     explained = [item for item in result.gallery if item.explainer]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heatproof.cli.read import say, say_gaps
+from heatproof.errors import counted
 
 if TYPE_CHECKING:
     from heatproof.report.figures import Written
@@ -106,9 +107,9 @@ def export(
     tables = {name: rows for name, rows in done.files.items() if rows is not None}
     wide = max((len(name) for name in tables), default=0)
     for name, rows in tables.items():
-        say(f"  {name:<{wide}}  {rows:>9,} rows")
+        say(f"  {name:<{wide}}  {rows:>9,} {'row' if rows == 1 else 'rows'}")
     if to is Format.zip:
-        say(f"  {len(done.files)} files, {done.path.stat().st_size:,} bytes")
+        say(f"  {counted(len(done.files), 'file')}, {done.path.stat().st_size:,} bytes")
     say_gaps(done.missing)
     say(NEXT[to.value])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heatproof.errors import UserError, printable
+from heatproof.errors import UserError, counted, printable
 
 if TYPE_CHECKING:
     from heatproof.runs.run import Run
@@ -82,7 +82,7 @@ def show(
     ] = None,
     worst: Annotated[int, typer.Option(min=1, metavar="N", help="How many samples to list.")] = 10,
 ) -> None:
-    """What a run holds and its worst samples, or one sample's story."""
+    """Show what a run holds and its worst samples, or the story of one sample."""
     from heatproof.report.sample import sample_text
     from heatproof.report.show import overview
     from heatproof.runs.run import read
@@ -108,7 +108,7 @@ def verify(directory: Directory) -> None:
         paint([(f"{verdict.state:<9} {verdict.name}", "yellow")])
         if verdict.reason:
             paint([(f"{'':<9} {verdict.reason}", "")])
-    intact = f"{len(verdicts) - len(problems)} files OK"
+    intact = f"{counted(len(verdicts) - len(problems), 'file')} OK"
     if not problems:
         paint([(f"{intact} in {directory}", "")])
         return
@@ -138,7 +138,7 @@ def rule(
 
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
     """List what a study file may name, with parameters and defaults."""
-    from heatproof.runs.study.registry import catalogue
+    from heatproof.runs.study.catalogue import catalogue
 
     rows = catalogue(what.value)
     width, columns = max(len(name) for name, _ in rows), terminal_width()
@@ -168,44 +168,39 @@ def print_summary(run: Run, verbose: bool = False) -> None:
     if verbose:
         paint([*styled_summary(results, samples, run.manifest, width), ("", "")])
     paint_segments(run_lines(results, samples, run.manifest, width))
-    failed = samples[samples["error"].fillna("") != ""].drop_duplicates(["dataset", "sample"])
-    if len(failed) == 0:
+    unreadable = samples[samples["error"].fillna("") != ""]
+    unreadable = unreadable.drop_duplicates(["dataset", "sample"])
+    if len(unreadable) == 0:
         return
     total = len(samples.drop_duplicates(["dataset", "sample"]))
-    paint(
-        [
-            ("", ""),
-            (f"  {len(failed)} of {total} samples could not be read and took no part", "yellow"),
-        ]
-    )
-    shown = list(zip(failed["sample"], failed["error"], strict=True))[:MOST_UNREADABLE]
-    wide = max(len(sample) for sample, _ in shown)
-    paint((f"    {sample:<{wide}}  {' '.join(error.split())}", "yellow") for sample, error in shown)
-    if (passing := int(failed["transient"].fillna(False).sum())) > 0:
-        paint(
-            [
-                (
-                    f"    {passing} of them for want of their storage: --retry-errors reads them again",
-                    "yellow",
-                )
-            ]
+    lines = [
+        f"  {len(unreadable)} of {counted(total, 'sample')} could not be read and took no part"
+    ]
+
+    listed = unreadable.head(MOST_UNREADABLE)
+    width = listed["sample"].str.len().max()
+    for sample, error in zip(listed["sample"], listed["error"], strict=True):
+        lines.append(f"    {sample:<{width}}  {' '.join(error.split())}")
+    if len(unreadable) > len(listed):
+        lines.append(f"    and {len(unreadable) - len(listed)} more, which the report names")
+    transient = int(unreadable["transient"].fillna(False).sum())
+    if transient > 0:
+        lines.append(
+            f"    the storage did not deliver {transient} of them: --retry-errors reads them again"
         )
-    if len(failed) > len(shown):
-        paint([(f"    and {len(failed) - len(shown)} more, which the report names", "yellow")])
+    paint([("", ""), *((line, "yellow") for line in lines)])
 
 
 def say_gaps(gaps: list[str]) -> None:
-    """On standard error, how many parts a run lacks; nothing where it is complete."""
+    """Say on standard error how many parts a run lacks; nothing where it is complete."""
     if gaps:
-        parts = f"{len(gaps)} part{' is' if len(gaps) == 1 else 's are'}"
-        say(
-            f"heatproof: this is so far; the run is unfinished: {parts} missing, the first is {gaps[0]}",
-            err=True,
-        )
+        from heatproof.runs.verify import missing_in_words
+
+        say(f"heatproof: the run is unfinished: {missing_in_words(gaps)}", err=True)
 
 
 def check_file(option: str, path: Path | None, example: str) -> None:
-    """An option that names a file to write must not name a directory."""
+    """Raise if an option that names a file to write names a directory."""
     if path is not None and path.is_dir():
         raise UserError(
             f"{option} is the name of a file, such as {path / example}; {path} is a directory"
@@ -213,17 +208,17 @@ def check_file(option: str, path: Path | None, example: str) -> None:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal; None where the output goes elsewhere."""
+    """Return the columns of the terminal; None where the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def say(text: object, err: bool = False) -> None:
-    """Print a line, in which names that came from elsewhere cannot command the terminal."""
+    """Print a line, with control characters in names from elsewhere spelled out."""
     typer.echo(printable(text), err=err)
 
 
 def paint(lines: Iterable[tuple[str, str]]) -> None:
-    """Print lines, each with its style of rich, on a terminal; without colours where NO_COLOR is set or it is none."""
+    """Print lines, each with its style of rich; without colours off a terminal or where NO_COLOR is set."""
     paint_segments([line] for line in lines)
 
 

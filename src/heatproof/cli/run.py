@@ -1,9 +1,12 @@
-"""Commands that compute: demo, run and merge."""
+"""Commands that compute: demo, run, plan and merge."""
 
 from __future__ import annotations
 
 import shlex
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heatproof.cli.read import print_summary, say
-from heatproof.errors import UserError
+from heatproof.errors import UserError, counted
 
 if TYPE_CHECKING:
     from heatproof.models import Model
+    from heatproof.runs.cost import Estimate
+    from heatproof.runs.evaluate import OpenedRun
     from heatproof.runs.executors import Executor
     from heatproof.runs.plan import Plan
     from heatproof.runs.run import Run
@@ -29,8 +34,9 @@ AllowCode = Annotated[
 INTERRUPTED = 130
 """The exit code of a run that was interrupted, as shells have it for Ctrl-C."""
 LOCAL_RAY = "auto"
-WORTH_A_TRIAL = 200
-"""From how many samples on a run says before it starts how long it takes."""
+WORTH_AN_ESTIMATE = 24
+"""From how many samples on a run estimates before it starts how long it takes, which costs about what two samples cost."""
+ESTIMATED = "estimated from two samples"
 
 
 def demo(
@@ -139,7 +145,7 @@ def run(
         typer.Option("--retry-errors", help="Retry samples that failed to load."),
     ] = False,
 ) -> None:
-    """Run a study, or finish it; write its report.
+    """Run a study, or resume it; write its report.
 
     Rerun the command to resume. A study with more explainers, models or data computes only what is new.
     """
@@ -175,37 +181,38 @@ def plan(
         bool, typer.Option("--no-trial", help="Run nothing: no passes, no time.")
     ] = False,
 ) -> None:
-    """Say what a study would do: its conditions, passes and time, and what it could tell apart.
+    """Say what a study would do: its conditions, passes and time, and the differences that it could find.
 
-    Passes and time are those of one sample, times the number of samples, if every pair is retained.
+    Passes and time are estimated from two samples of each data set, as if every pair were retained.
     """
     _check_count("--limit", limit)
-    from heatproof.runs.cost import trial
+    from heatproof.runs.cost import estimate_cost
     from heatproof.runs.progress import duration
     from heatproof.runs.references import default_reference_count
     from heatproof.runs.study.file import read_study
     from heatproof.statistics.power import power_sentence
 
-    made = read_study(study, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
-    _announce(made)
-    for line in dict.fromkeys(_sizes(made)):
-        typer.echo(line)
-    methods = sum(not explainer.control for explainer in made.explainers.values())
-    for name, data in made.data.items():
+    planned = read_study(study, limit=limit, allow_code=allow_code).plan(allow_code=allow_code)
+    _announce(planned)
+    for line in dict.fromkeys(_sizes(planned)):
+        say(line)
+    methods = sum(not explainer.control for explainer in planned.explainers.values())
+    for name, data in planned.data.items():
+        samples = len(data.ids)
+        references = min(planned.references or default_reference_count(samples), samples)
+        say(f"{name}: chance is taken from {references} of {counted(samples, 'sample')}")
         groups = len(set(data.groups or data.ids))
-        references = made.references or default_reference_count(len(data.ids))
-        typer.echo(f"{name}: chance is taken from {min(references, len(data.ids))} of the samples")
-        what = "groups of samples" if groups < len(data.ids) else "samples"
-        typer.echo(
-            f"{name}: {power_sentence(groups, methods).replace('samples', what, 1)} This is for scores of usual spread."
-        )
+        power = power_sentence(groups, methods)
+        if groups < samples:
+            power = power.replace("sample", "group of samples" if groups == 1 else "group", 1)
+        say(f"{name}: {power} This is for scores of usual spread.")
     if no_trial:
         return
-    samples = sum(len(data.ids) for data in made.data.values())
-    passes_of_one, seconds_of_one = trial(made)
-    passes, seconds = samples * passes_of_one, samples * seconds_of_one
-    took = f"{duration(seconds)} in this process, by a trial of one sample"
-    typer.echo(f"about {passes:,.0f} passes through the models and {took}")
+    cost = estimate_cost(planned)
+    say(
+        f"about {cost.passes:,.0f} passes through the models and {duration(cost.total_seconds)} in this process, "
+        f"{ESTIMATED}"
+    )
 
 
 def merge(
@@ -227,15 +234,13 @@ def merge(
 ) -> None:
     """Join directories that hold shares of one study."""
     from heatproof.runs.merge import merge as join
-    from heatproof.runs.verify import missing
+    from heatproof.runs.verify import missing, missing_in_words
 
     joined = join(out, directories, mixed_versions)
     gaps = missing(out)
     if gaps:
-        say(f"heatproof: {len(gaps)} parts are missing in {out}, the first are", err=True)
-        for gap in gaps[:5]:
-            say(f"  {gap}", err=True)
-        say(f"heatproof run STUDY --out {out} finishes them", err=True)
+        say(f"heatproof: {missing_in_words(gaps)}", err=True)
+        say(f"heatproof run STUDY --out {out} computes what is missing", err=True)
         raise typer.Exit(1)
     _present(joined)
 
@@ -247,7 +252,7 @@ def _demo_model(
     std: str | None,
     allow_code: bool,
 ) -> Model | str:
-    """The model that the demo is asked to use, or the name of its own."""
+    """Return the model that the demo is to use, or the name of its own."""
     from heatproof.models.loaders import load_model
     from heatproof.runs.study.demo import MODEL
 
@@ -267,7 +272,7 @@ def _demo_model(
 
 
 def _numbers(option: str, text: str) -> list[float]:
-    """The numbers of an option such as 0.485,0.456,0.406."""
+    """Return the numbers of an option such as 0.485,0.456,0.406."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -281,41 +286,76 @@ def _carry_out(
     share: tuple[int, int] = (1, 1),
     retry_errors: bool = False,
 ) -> None:
+    """Run or resume a plan in a directory, and show the results."""
     from heatproof.batching import keep_freed_memory
-    from heatproof.runs.cost import trial
-    from heatproof.runs.evaluate import execute
+    from heatproof.runs.evaluate import finish_run, open_run
     from heatproof.runs.manifest import this_command
-    from heatproof.runs.progress import duration
     from heatproof.runs.storage import place
 
-    where = place(out)
-    _announce(plan)
+    # Before anything is announced: the directory may hold another study.
+    opened = open_run(plan, place(out), this_command())
+    _announce(opened.plan)
     keep_freed_memory()
-    samples = sum(len(data.ids) for data in plan.data.values())
-    if executor is None and samples >= WORTH_A_TRIAL and not (where / "manifest.json").exists():
-        say(f"about {duration(trial(plan)[1] * samples / share[1])}, by a trial of one sample")
     try:
-        done = execute(plan, where, this_command(), None, executor, share, retry_errors)
+        with _interrupted_by_sigterm():
+            estimate = _estimate(opened, share) if executor is None else None
+            done = finish_run(opened, None, executor, share, retry_errors, estimate)
     except KeyboardInterrupt as stop:
-        say("\nheatproof: interrupted; run the same command again to go on from here", err=True)
+        say("\nheatproof: interrupted; rerun the command to resume", err=True)
         raise typer.Exit(INTERRUPTED) from stop
-    if share[1] > 1:
-        from heatproof.runs.verify import missing
+    if share[1] == 1:
+        return _present(done)
 
-        gaps = missing(where)
-        say(f"share {share[0]}/{share[1]} is done in {where}")
-        if gaps:
-            say(
-                f"{len(gaps)} parts of the study are not here; the other shares, or `heatproof merge`, add them"
-            )
-            return
-    _present(done)
+    from heatproof.runs.verify import missing, missing_in_words
+
+    say(f"share {share[0]}/{share[1]} is done in {opened.directory}")
+    gaps = missing(opened.directory.root)
+    if not gaps:
+        return _present(done)
+    say(f"{missing_in_words(gaps)}; the other shares, or `heatproof merge`, add them")
+    return None
+
+
+def _estimate(opened: OpenedRun, share: tuple[int, int]) -> Estimate | None:
+    """Estimate what is left of a run and say how long it takes; None for a run so small that it is not worth it."""
+    from heatproof.runs.cost import estimate_cost
+    from heatproof.runs.progress import duration
+
+    first, step = share
+    jobs = []
+    for job in opened.plan.jobs()[first - 1 :: step]:
+        if opened.plan.missing_parts(opened.directory, job):
+            jobs.append(job)
+    samples = sum(len(opened.plan.positions(job)) for job in jobs)
+    if samples < WORTH_AN_ESTIMATE:
+        return None
+    estimate = estimate_cost(opened.plan)
+    seconds = 0.0
+    for part, amount in opened.plan.work(opened.directory, jobs).items():
+        seconds += amount * estimate.seconds_per_amount[part]
+    say(f"about {duration(seconds)}, {ESTIMATED}")
+    return estimate
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM, which batch systems send, interrupt as Ctrl-C does: parts that are being written are finished."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _announce(plan: Plan) -> None:
-    """What is about to be done, and what is not."""
-    sizes = ", ".join(f"{name} ({len(data.ids)} samples)" for name, data in plan.data.items())
-    say(f"{', '.join(plan.models)} on {sizes}: {', '.join(plan.explainers)}")
+    """Say what is about to be done, and what is left out."""
+    sizes = []
+    for name, data in plan.data.items():
+        sizes.append(f"{name} ({counted(len(data.ids), 'sample')})")
+    say(f"{', '.join(plan.models)} on {', '.join(sizes)}: {', '.join(plan.explainers)}")
     reasons: dict[str, None] = {}
     for study in plan.configured.values():
         for evaluation in study.evaluations:
@@ -331,12 +371,14 @@ def _announce(plan: Plan) -> None:
 def _sizes(plan: Plan) -> Iterator[str]:
     """Yield how many conditions and explainers each evaluation has, for every data set and model."""
     for study in plan.configured.values():
-        for name in study.evaluations:
-            conditions = len(study.evaluations[name].conditions())
-            yield f"{name}: {conditions} conditions, {len(study.judged(name))} explainers"
+        for name, evaluation in study.evaluations.items():
+            conditions = counted(len(evaluation.conditions()), "condition")
+            explainers = counted(len(study.judged(name)), "explainer")
+            yield f"{name}: {conditions}, {explainers}"
 
 
 def _present(done: Run) -> None:
+    """Print the results and where the report is."""
     say("")
     print_summary(done)
     say("")
@@ -351,6 +393,7 @@ def _check_count(option: str, value: int | None, most: int | None = None) -> Non
 
 
 def _share(text: str | None) -> tuple[int, int]:
+    """Return (i, n) of a text such as 3/8; (1, 1), which is everything, without one."""
     if text is None:
         return 1, 1
     first, slash, of = text.partition("/")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from heatproof.data import images
 from heatproof.data.images import Resize
-from heatproof.errors import UserError, patiently
+from heatproof.errors import UserError, retry
 from heatproof.types import Batch
 
 Size = int | Literal["auto"] | None
@@ -287,7 +287,7 @@ def decoding() -> Iterator[None]:
 def attempt(reader: Reader) -> Sample | Exception:
     """A sample, or why it cannot be read; a user's mistake concerns all samples and is raised."""
     try:
-        return patiently(reader)
+        return retry(reader)
     except UserError:
         raise
     except images.READ_ERRORS as error:

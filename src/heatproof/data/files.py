@@ -21,7 +21,7 @@ from heatproof.data.arrays import FLATTENED, aux_arrays, open_arrays, reshaped
 from heatproof.data.choices import NO_LABEL, SPLITS, expanded, one_split, ranked, whole_labels
 from heatproof.data.dataset import Data, How, Reader, Sample, numbered, unreadable
 from heatproof.data.imagenet import imagenet_classes
-from heatproof.errors import UserError, nearest, patiently, unknown
+from heatproof.errors import UserError, nearest, retry, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
 _AT_ONCE = 64
@@ -212,7 +212,7 @@ def _content(fetch: Fetch, how: How, positions: Sequence[int]) -> Iterator[bytes
     for start in range(0, len(positions), _AT_ONCE):
         for source in fetch(positions[start : start + _AT_ONCE]):
             try:
-                yield hashlib.sha256(patiently(partial(_bytes, source))).digest()
+                yield hashlib.sha256(retry(partial(_bytes, source))).digest()
             except images.READ_ERRORS as error:
                 yield unreadable(error, source)
 

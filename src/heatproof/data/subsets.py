@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from heatproof import rand
 from heatproof.data.dataset import Data
 from heatproof.errors import UserError, make
-from heatproof.types import STRICT
+from heatproof.types import parameter_class
 
 PURPOSE = "subset"
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -34,7 +33,7 @@ def order_by_hash(ids: Sequence[str], seed: int = 0, purpose: str = PURPOSE) -> 
     return sorted(range(len(ids)), key=lambda i: (keys[i], ids[i]))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Subset:
     """A random part of a data set: at most `n` samples, at most `per_class` of each label, chosen by the `seed`.
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import BeforeValidator, Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -26,13 +25,13 @@ from heatproof.explainers.over_features import OverFeatures
 from heatproof.features import GroupingField, Hiding, Pixels, count, spatial, spread
 from heatproof.features.fill import Fill, changeable, ground, labels, origins
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 ChangeFeature = Callable[[Tensor, Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
 """(owner, feature, draw), all (R,) → versions of the samples `owner` in which `feature` is changed, with or without aux."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class FeatureAblation(OverFeatures):
     """Feature ablation: f_t(x) − f_t(x without the feature), at every position of the feature.
 
@@ -94,7 +93,7 @@ class FeatureAblation(OverFeatures):
         )
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class FeaturePermutation(OverFeatures):
     """Feature permutation: the mean over `draws` of f_t(x) − f_t(x with the feature's values replaced).
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -24,7 +23,7 @@ from heatproof.explainers.cam_layer import find_layer, refuse_averages
 from heatproof.explainers.gradient import normalised, rows_of, slices
 from heatproof.explainers.undefined import NEEDS_TOKENS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 _SOFTMAX_FUNCTIONS = {torch.softmax, F.softmax, Tensor.softmax}
 
@@ -61,7 +60,7 @@ def _is_self_attention(weights: Tensor) -> bool:
     return weights.ndim == 4 and weights.shape[-2] == weights.shape[-1] > 1
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class _FromAttention(Explainer):
     """Base class of rollout and Chefer's relevance, which differ in how layers are joined (`_joint`)."""
 
@@ -154,7 +153,7 @@ def _identity(attention: Tensor) -> Tensor:
     return torch.eye(attention.shape[-1], dtype=attention.dtype, device=attention.device)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class AttentionRollout(_FromAttention):
     """Attention rollout: row of Π_l (½·mean over heads of A_l + ½·I) of the token that the output is read from.
 
@@ -178,7 +177,7 @@ class AttentionRollout(_FromAttention):
         return joint
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Chefer(_FromAttention):
     """Chefer's relevance: row of R − I of the token read, where R = I, then R ← R + mean_h (∂f_t/∂A_l ⊙ A_l)⁺·R.
 

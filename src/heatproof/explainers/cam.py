@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
@@ -16,13 +15,13 @@ from heatproof.explainers.cam_layer import Site, find_layer, first_tensor, refus
 from heatproof.explainers.gradient import normalised, rows_of, slices
 from heatproof.explainers.undefined import NEEDS_A_GRID
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 MODES = {2: "linear", 3: "bilinear", 4: "trilinear"}
 """Number of dimensions of a sample → the mode of `F.interpolate` that enlarges its map."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class _ClassActivation(Explainer):
     """Base class of Grad-CAM and relatives, which differ in the `_weights` that features are multiplied by."""
 
@@ -95,7 +94,7 @@ class _ClassActivation(Explainer):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class GradCAM(_ClassActivation):
     """ReLU(Σ_c w_c A_c) with w_c the mean over positions of ∂f_t/∂A_c, enlarged bilinearly; (B, C, H, W).
 
@@ -117,7 +116,7 @@ class GradCAM(_ClassActivation):
         return gradient.mean(tuple(range(2, gradient.ndim)), keepdim=True)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class GradCAMPlusPlus(_ClassActivation):
     """ReLU(Σ_c w_c A_c) with w_c = Σ_ij α_ij·ReLU(G_ij), α_ij = 1 / (2 + G_ij·Σ_ab A_ab) and G = ∂f_t/∂A; (B, C, H, W).
 
@@ -138,7 +137,7 @@ class GradCAMPlusPlus(_ClassActivation):
         return (positive / (2 + positive * activation_sum)).sum(positions, keepdim=True)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class LayerCAM(_ClassActivation):
     """ReLU(Σ_c ReLU(∂f_t/∂A_c) ⊙ A_c): every position is weighted by its own positive gradient; (B, C, H, W).
 
@@ -154,7 +153,7 @@ class LayerCAM(_ClassActivation):
         return gradient.relu()
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class HiResCAM(_ClassActivation):
     """ReLU(Σ_c ∂f_t/∂A_c ⊙ A_c): the gradient is not averaged over positions; (B, C, H, W).
 

@@ -7,17 +7,16 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
 from heatproof.errors import UserError
 from heatproof.explainers.undefined import except_on
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class RandomMap(Explainer):
     """Standard normal noise, independent between any two different inputs; (B, …) in the shape of the input.
 
@@ -40,7 +39,7 @@ class RandomMap(Explainer):
         return _noise(model, batch, seed, "random")
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class WeightNoise(Explainer):
     """Standard normal noise, independent between any two inputs and any two networks; (B, …) like the input.
 
@@ -93,7 +92,7 @@ def content_words(x: Tensor) -> Tensor:
     return torch.round(steps).to(torch.int64)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class SobelEdges(Explainer):
     """|∇ grey(x)| by Sobel's 3×3 filters, in data units per pixel, the same for all channels; (B, C, H, W).
 

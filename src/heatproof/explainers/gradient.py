@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -19,7 +18,7 @@ from heatproof.explainers.examples.training_set import Examples
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer, Requirement
+from heatproof.types import Batch, Explainer, Requirement, parameter_class
 
 Quadrature = Literal[
     "gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"
@@ -147,7 +146,7 @@ def rows_of(
     return rows
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Saliency(Explainer):
     """|∂f_t/∂x|, or the signed gradient with `absolute=False`; (B, …) in the shape of the input.
 
@@ -170,7 +169,7 @@ class Saliency(Explainer):
         return gradients.abs() if self.absolute else gradients
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class InputXGradient(Explainer):
     """x · ∂f_t/∂x with the normalised input x; (B, …) in the shape of the input.
 
@@ -193,7 +192,7 @@ class InputXGradient(Explainer):
         return inputs * gradients
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class IntegratedGradients(FromBaseline):
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
@@ -257,7 +256,7 @@ class IntegratedGradients(FromBaseline):
         return integral * difference
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class GradientShap(FromBaseline):
     """The mean over draws of (x̃ − b) · ∂f_t/∂x (b + α(x̃ − b)), α uniform on (0, 1), x̃ = x + σ·noise; (B, …).
 
@@ -326,7 +325,7 @@ class GradientShap(FromBaseline):
         return (draw // pool * pool + order[:, draw % pool]).argsort(1).argsort(1)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class ExpectedGradients(GradientShap):
     """The mean over baselines b of (x − b) · ∂f_t/∂x (b + α(x − b)), with one α in each of `samples` strata; (B, …).
 

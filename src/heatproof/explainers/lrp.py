@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
@@ -31,7 +30,7 @@ from heatproof.explainers.lrp_rules import (
 )
 from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 Composite = Literal[
     "epsilon",
@@ -44,7 +43,7 @@ Composite = Literal[
 ]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Lrp(Explainer):
     """Relevance R of every input, from R = f_t at the output and one rule per layer; (B, …) in the shape of the input.
 

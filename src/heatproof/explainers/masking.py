@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -18,7 +17,7 @@ from heatproof.explainers.undefined import HAS_NO_ORDER, NEEDS_VECTORS, on
 from heatproof.features import spatial
 from heatproof.features.fill import is_set, origins
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 Readout = Literal["probability", "logit"]
 _OCCLUSION_UNDEFINED_ON = {**HAS_NO_ORDER, **NEEDS_VECTORS}
@@ -33,7 +32,7 @@ _RISE_UNDEFINED_ON = {
 }
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Occlusion(Explainer):
     """Occlusion: how much the target's score drops when a window is covered.
 
@@ -123,7 +122,7 @@ class Occlusion(Explainer):
         return spread_out(totals / overlaps, inputs, batch)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Rise(Explainer):
     """RISE: the mean of random smooth masks, weighted by the target's score under each.
 

@@ -7,17 +7,16 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.explainers.gradient import normalised, per_row, rows_of, slices
 from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Mfaba(Explainer):
     """−Σ_j (x_{j+1} − x_j) · ∂p_t/∂x (x_j) along a descent of the target's probability p_t; (B, …) like the input.
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -30,7 +29,7 @@ from heatproof.explainers.gradient import (
 )
 from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 _PIECEWISE_LINEAR: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
@@ -156,7 +155,7 @@ class _WithPullback(torch.autograd.Function):
         return ctx.pullback(gradients[0]), None, None
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class DeepLift(FromBaseline):
     """(x − b) · m with the multipliers m of DeepLIFT's rescale rule; (B, …) in the shape of the input.
 
@@ -383,7 +382,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
     return pullback
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class GuidedBackprop(Explainer):
     """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
 

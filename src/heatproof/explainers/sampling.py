@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -29,7 +28,7 @@ from heatproof.features import (
 )
 from heatproof.features.fill import Fill, changeable, ground, kept_only, origins
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, name_of
+from heatproof.types import Batch, name_of, parameter_class
 
 _MAX_FEATURES = 4096
 _MAX_MASK_VALUES = 1 << 23
@@ -42,7 +41,7 @@ _PAIRS_WITHOUT_RIDGE = 6
 """Pairs of coalitions per feature from which on a penalty does harm (measured by benchmarks/bench_accuracy.py)."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Lime(OverFeatures):
     """LIME: a weighted ridge regression of the target's score on random subsets of features.
 
@@ -98,7 +97,7 @@ class Lime(OverFeatures):
         return _fit(self, model, batch, target, seed, draw, solve)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class KernelShap(OverFeatures):
     """KernelSHAP: Shapley values of the features by a constrained weighted regression.
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -18,7 +17,7 @@ from heatproof.explainers.gradient import Saliency, per_row, slices
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.explainers.undefined import CARRIES_NO_NOISE
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer, name_of, wrap_explainer
+from heatproof.types import Batch, Explainer, name_of, parameter_class, wrap_explainer
 
 _SIGNED_GRADIENT = Saliency(absolute=False)
 
@@ -82,7 +81,7 @@ def noisy_moments(
     return first + shift, (squares / samples - shift.square()).clamp_min_(0)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class _NoisyCopies(Explainer):
     """Parameters and computation that SmoothGrad, SmoothGradSquared and VarGrad share."""
 
@@ -140,7 +139,7 @@ class _NoisyCopies(Explainer):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class SmoothGrad(_NoisyCopies):
     """The mean of another explainer's maps over noisy copies of the input; (B, …).
 
@@ -158,7 +157,7 @@ class SmoothGrad(_NoisyCopies):
         return mean
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class SmoothGradSquared(_NoisyCopies):
     """The mean of another explainer's squared maps over noisy copies of the input; (B, …). Noise as in SmoothGrad.
 
@@ -173,7 +172,7 @@ class SmoothGradSquared(_NoisyCopies):
         return variance + mean.square()
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class VarGrad(_NoisyCopies):
     """The population variance of another explainer's maps over noisy copies of the input; (B, …).
 

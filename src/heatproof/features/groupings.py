@@ -14,17 +14,16 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkabl
 
 import torch
 from pydantic import BeforeValidator, Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError, resolve
 from heatproof.features.segments import COLUMNS, spatial
 from heatproof.features.superpixels import missing_skimage, quickshift, slic
 from heatproof.features.tokens import Passages, Tokens
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Pixels:
     """Every position is a feature of its own: a pixel, a time step or a column; columns of one category go together.
 
@@ -51,7 +50,7 @@ class Pixels:
         return labels.expand(len(batch), *size)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Patches:
     """Square patches of `size` pixels, in volumes cubes, row by row; the last are smaller where it does not divide.
 
@@ -76,7 +75,7 @@ class Patches:
         return _cells(self.size, _image(self.name, batch.x.shape), batch)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Windows:
     """Consecutive windows of `size` time steps of a series (B, C, T) or of columns (B, F); the last may be shorter.
 
@@ -101,7 +100,7 @@ class Windows:
         return _cells(self.size, (_line(self.name, batch.x.shape),), batch)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Superpixels:
     """Quickshift superpixels of the image itself, by default with the parameters of LIME.
 
@@ -134,7 +133,7 @@ class Superpixels:
         return quickshift(batch.x, self.kernel_size, self.max_dist, self.ratio)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Slic:
     """SLIC superpixels or supervoxels, about `n_segments` compact regions of similar colour; an extra, `superpixels`.
 
@@ -163,7 +162,7 @@ class Slic:
         return slic(batch.x, self.n_segments, self.compactness)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Elements:
     """Every element of a set, or node of a graph, (B, N, F), is a feature: all F values of it together.
 

@@ -7,17 +7,16 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 PASSAGES = "_passages"
 """The auxiliary tensor (B, L) that numbers the passage of every token from 1, and is 0 at those of none."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Tokens:
     """Every position of token ids (B, L) is a feature; those in `special` and padding are always kept.
 
@@ -94,7 +93,7 @@ class Tokens:
         return inputs, {**aux, self.attention: attended}
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Passages(Tokens):
     """Passages of a prompt (B, L) are the features, from 1 on; feature 0 is the rest, such as the question, and stays.
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass as plain_dataclass
 from typing import Any, ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.features.tokens import Tokens
 from heatproof.removal.imputers import DatasetMean, Zero
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
 @plain_dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Hiding:
         return Batch(batch.ids, x, aux, batch.label)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class ReferenceMean:
     """Removed values become the mean, at the same place, of the study's reference samples: for the columns of a table.
 
@@ -78,7 +77,7 @@ class ReferenceMean:
         )
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Hidden:
     """Removed tokens of a text are hidden the way the grouping `tokens` hides them; nothing else can be hidden.
 
@@ -98,7 +97,7 @@ class Hidden:
         return Hiding(features)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class OwnBaseline:
     """Removed values become those that an explainer itself measures against, so that mass and drop mean the same.
 
@@ -136,11 +135,3 @@ class OwnBaseline:
         return DatasetMean(
             mean=tuple(round(value * s + m, 7) for m, s in zip(shift, scale, strict=True))
         )
-
-
-CONTEXTUAL: dict[str, Any] = {
-    "reference_mean": ReferenceMean,
-    "hidden": Hidden,
-    "own_baseline": OwnBaseline,
-}
-"""Imputers of an evaluation, beside `heatproof.removal.IMPUTERS`, by their names in a study file."""

@@ -20,7 +20,6 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
@@ -28,14 +27,14 @@ from heatproof.features.fill import smoothed
 from heatproof.rand import keys, normal, uniform
 from heatproof.removal.harmonic.linear import interpolated
 from heatproof.removal.harmonic.volumes import interpolated_volumes
-from heatproof.types import STRICT
+from heatproof.types import parameter_class
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _TRUNCATE = 4.0
 _DRAWS_AT_ONCE = {True: 1 << 17, False: 1 << 24}  # on a CPU, what its cache holds
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Zero:
     """Removed pixels become 0, black.
 
@@ -52,7 +51,7 @@ class Zero:
         return _combined(x, keep, x.new_zeros(()))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Value:
     """Removed pixels become `value` in every channel, in the units of x.
 
@@ -70,7 +69,7 @@ class Value:
         return _combined(x, keep, x.new_tensor(self.value))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class DatasetMean:
     """Removed pixels become the data set's `mean`: one number per channel, of a table per column, or one for all.
 
@@ -95,7 +94,7 @@ class DatasetMean:
         return _combined(x, keep, x.new_tensor(self.mean).reshape(1, -1, *[1] * (x.ndim - 2)))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class ImageMean:
     """Removed pixels become the mean of the whole image, removed pixels included, in each channel.
 
@@ -113,7 +112,7 @@ class ImageMean:
         return _combined(x, keep, x.mean(tuple(range(2, x.ndim)), keepdim=True))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Blur:
     """Removed pixels become those of the whole image smoothed by a Gaussian of standard deviation `sigma` pixels.
 
@@ -138,7 +137,7 @@ class Blur:
         return _combined(x, keep, smooth)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class UniformNoise:
     """Removed pixels become random numbers, uniform on (0, 1) and independent in every channel.
 
@@ -160,7 +159,7 @@ class UniformNoise:
         return _combined(x, keep, draws)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class NoisyLinear:
     """Noisy linear imputation (ROAD): a removed pixel becomes the weighted mean of its neighbours plus N(0, σ²).
 
@@ -208,7 +207,7 @@ class NoisyLinear:
         return out
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class PublishedNoisyLinear(NoisyLinear):
     """`NoisyLinear` with the noise of the ROAD paper's text, σ = 0.1.
 
@@ -218,20 +217,6 @@ class PublishedNoisyLinear(NoisyLinear):
 
     name: ClassVar[str] = "noisy_linear_published"
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-
-
-_KINDS: Any = (
-    Zero,
-    Value,
-    DatasetMean,
-    ImageMean,
-    Blur,
-    UniformNoise,
-    NoisyLinear,
-    PublishedNoisyLinear,
-)
-IMPUTERS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
-"""Every imputer by its name in a study file."""
 
 
 def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:

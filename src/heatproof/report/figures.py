@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heatproof.axes import AXES
+from heatproof.axes import BY_NAME
 from heatproof.errors import UserError, unknown
 from heatproof.report import components
 from heatproof.report.canvas import Plot, flowed, need_matplotlib
@@ -137,18 +137,18 @@ def figures_of_run(run: Run) -> list[Figure]:
 def paper_components(results: Sequence[AxisResult]) -> list[PaperComponent]:
     """Return the components of some results that reproduce a figure or table of a paper, axis by axis."""
     figures: list[PaperComponent] = []
-    for axis in AXES:
-        of_axis = [result for result in results if result.axis.name == axis.name]
+    for axis in BY_NAME:
+        of_axis = [result for result in results if result.axis.name == axis]
         every_arrays = [result.arrays for result in of_axis]
         for result, subject in zip(of_axis, subjects(every_arrays), strict=True):
             whole_subject = about(result.arrays)
             for component in components_of(result):
-                name = component.figure or f"{axis.name}-{component.key}"
+                name = component.figure or f"{axis}-{component.key}"
                 figure = PaperComponent(name, subject, whole_subject, component, result.looks)
                 figures.append(figure)
         looks = {name: look for result in of_axis for name, look in result.looks.items()}
         for component in components_across(of_axis):
-            name = component.figure or f"{axis.name}-{component.key}"
+            name = component.figure or f"{axis}-{component.key}"
             figures.append(PaperComponent(name, "", "", component, looks))
     return [figure for figure in figures if figure.paper]
 

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 
 import pandas as pd
 
-from heatproof.axes import AXES
+from heatproof.axes import BY_NAME
 from heatproof.explainers import EXPLAINERS
 from heatproof.report.common_findings import common_findings, undefined_maps
 from heatproof.report.frontier import frontier_findings, weighed
@@ -166,7 +166,7 @@ def findings_here(
     listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
 
     listed = [finding for finding in listed if finding.rule not in manifest.ignore]
-    order = {"": -1, **{axis.name: i for i, axis in enumerate(AXES)}}
+    order = {"": -1, **{axis: position for position, axis in enumerate(BY_NAME)}}
 
     def urgency(finding: Finding) -> tuple[int, int, int]:
         severity = SEVERITIES.index(finding.severity)

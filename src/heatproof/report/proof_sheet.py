@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes import AXES
+from heatproof.axes import BY_NAME, MARKING
 from heatproof.axes.tiles import Tiles, tiles_of
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.kinds import KINDS
@@ -341,7 +341,7 @@ class ProofSheet:
             if column is not self.lead and column.verdict.startswith("no"):
                 chips.append(f"{column.result.title}: {column.verdict}")
         were_run = {result.axis.name for result in self.here}
-        missing = [axis.title for axis in AXES if axis.marks and axis.name not in were_run]
+        missing = [BY_NAME[name].title for name in MARKING if name not in were_run]
         absent = [f"{title}: not in this run" for title in missing if self.here]
         return [*((chip, "") for chip in chips), *((chip, "absent") for chip in absent)]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from heatproof.axes import AXES, Axis, Measure, axis_of
+from heatproof.axes import BY_NAME, Axis, Measure, axis_of
 from heatproof.errors import unknown
 from heatproof.report.terminal import Line, shortened
 from heatproof.results.arrays import CONTROL
@@ -107,7 +107,7 @@ def _worst(
 
 def _totals(run: Run, explainer: str | None) -> tuple[Measure | None, pd.DataFrame]:
     """Return the first headline that was measured, and the sums of `COUNTED` of every sample over explainers."""
-    order = [axis.name for axis in AXES]
+    order = list(BY_NAME)
     sums: dict[tuple[int, Measure], list[pd.DataFrame]] = {}
     for rows in read_scores_by_explainer(run.path):
         if rows.empty:

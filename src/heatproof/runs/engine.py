@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import groupby, pairwise
@@ -22,6 +22,7 @@ from heatproof.data import Loaded
 from heatproof.data.dataset import READING_AHEAD, decoding
 from heatproof.errors import UserError
 from heatproof.evaluation import GalleryImage, Scores
+from heatproof.models import Model
 from heatproof.runs import tables
 from heatproof.runs.differences import listed
 from heatproof.runs.directory import Job, PartKey, PartWriter, RunDirectory
@@ -74,7 +75,7 @@ class Engine:
         plan: Plan,
         directory: RunDirectory,
         advance: Advance = lambda step, amount: None,
-        runner_type: type[BatchRunner] = BatchRunner,
+        runner_type: Callable[[Model, int], BatchRunner] = BatchRunner,
     ) -> None:
         self.plan = plan
         self.directory = directory

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from heatproof.runs.atomic import scratch, sweep
 from heatproof.runs.differences import differences
 from heatproof.runs.directory import RunDirectory
 from heatproof.runs.engine import run_jobs
+from heatproof.runs.manifest import OpenSession
 from heatproof.runs.plan import Plan, check_whole, describe, make_plan
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
@@ -33,6 +34,7 @@ from heatproof.runs.verify import (
 )
 
 if TYPE_CHECKING:
+    from heatproof.runs.cost import Estimate
     from heatproof.runs.executors import Executor
 
 COMMAND = "heatproof.evaluate(...)"
@@ -59,17 +61,19 @@ def evaluate(
     keep_maps: bool | Sequence[str] = False,
     ignore: Sequence[str] = (),
 ) -> Run:
-    """Put explainers to the test on a model and data; the same call again finishes what is missing.
+    """Test explainers on a model and data, and return the run; the same call again computes only what is missing.
 
-    `model` is a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these;
-    `data` is a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these; `explainers` and
-    `evaluations` are names or objects. Without `out` the run lives in a new temporary directory. `references` is how
-    many other samples the chance level of a score is taken from, by default 8 to 32. `precision` and `compile` are
-    those of `Model.use`; without them a model computes as it was made.
-    `workers` above 1 do the shards in as many new processes, one per GPU where there are any; models, data and
-    explainers are sent to them by pickle. `retry_errors` reads samples again that the storage, not their content, kept
-    from being read. `keep_maps` keeps the maps of all samples, or of those named, in the run, for `Run.maps`; then
-    `evaluations` may be empty. `ignore` names rules of which the report shows no findings, see `heatproof rule`.
+    model        a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these
+    data         a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these
+    explainers, evaluations  names or objects
+    out          the run directory; by default a new temporary one
+    references   how many other samples the chance level of a score is taken from, by default 8 to 32
+    precision, compile  those of `Model.use`; by default a model computes as it was made
+    workers      how many new processes share the work, one per GPU where there are any; models, data and explainers are
+                 sent to them by pickle
+    retry_errors whether to retry samples that the storage did not deliver
+    keep_maps    whose maps the run keeps for `Run.maps`: all samples', or those named; then `evaluations` may be empty
+    ignore       rules of which the report shows no findings, see `heatproof rule`
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -77,20 +81,22 @@ def evaluate(
     >>> sorted(run.table().measure.unique())
     ['fass', 'jaccard', 'noise_floor', 'noise_floor_jaccard', 'noise_floor_spearman', 'noise_floor_ssim', 'spearman', 'ssim']
     """
-    given: dict[str, Any] = {
-        "seed": seed,
-        "limit": limit,
-        "shard_size": shard_size,
-        "batch_size": batch_size,
-    }
-    given |= {
-        "references": references,
-        "device": device,
-        "precision": precision,
-        "compile": compile,
-    }
-    given |= {"keep_maps": keep_maps, "ignore": ignore}
-    plan = make_plan(model, data, explainers, evaluations, **given)
+    plan = make_plan(
+        model,
+        data,
+        explainers,
+        evaluations,
+        seed=seed,
+        limit=limit,
+        shard_size=shard_size,
+        batch_size=batch_size,
+        references=references,
+        device=device,
+        precision=precision,
+        compile=compile,
+        keep_maps=keep_maps,
+        ignore=ignore,
+    )
     if workers == 1:
         return execute(plan, out, COMMAND, show_progress, retry_errors=retry_errors)
     from heatproof.runs.executors import Processes, pickled
@@ -109,9 +115,9 @@ def explain(
     limit: int | None = None,
     batch_size: int | None = None,
 ) -> NDArray[np.float32]:
-    """The maps (n, …) of one explainer for the classes that the model predicts, in the order of the data.
+    """Return the maps (n, …) of one explainer for the classes that the model predicts, in the order of the data.
 
-    Everything is as `evaluate` takes it, and the maps are those that it judges: float32, in the shape of the samples.
+    Arguments are those of `evaluate`, and the maps are those that it tests: float32, in the shape of the samples.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
     >>> maps = explain(net, torch.rand(5, 3, 8, 8), "saliency")
@@ -137,59 +143,97 @@ def execute(
     share: tuple[int, int] = (1, 1),
     retry_errors: bool = False,
 ) -> Run:
-    """Run or resume a plan in a directory; a directory that holds another study is refused.
+    """Run or resume a plan in a directory; see `open_run` and `finish_run`."""
+    opened = open_run(plan, out, command)
+    return finish_run(opened, show_progress, executor, share, retry_errors)
 
-    Parts that are damaged are said and computed anew. With `retry_errors`, so are the shards with samples that the
-    storage kept from being read.
 
-    `executor` does the shards elsewhere than in this process; `share` (i, n) is only every n-th shard from the i-th on.
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run directory that holds this study, and the session of this process in it."""
+
+    plan: Plan
+    directory: RunDirectory
+    session: OpenSession
+    command: str
+
+
+def open_run(plan: Plan, out: str | Place | None, command: str) -> OpenedRun:
+    """Begin a run in a new directory or resume the one that is there; raise if it holds another study.
+
+    Without `out` the run gets a temporary directory.
     """
     root = Path(tempfile.mkdtemp(prefix="heatproof-")) if out is None else place(out)
-    study = describe(plan)
-    prepared = {name: dict(data.prepared) for name, data in plan.data.items()}
     try:
-        open_session = manifest.begin(root, study, plan.shard_size, command)
+        session = manifest.begin(root, describe(plan), plan.shard_size, command)
     except manifest.AnotherStudy as error:
-        prepared_before = manifest.read_manifest(root).prepared
-        options = "".join(f"\n  {line}" for line in differences(prepared_before, prepared, "data"))
-        raise UserError(f"{error}{options}{changed_samples(plan, root)}") from error
-    plan = replace(plan, shard_size=open_session.manifest.shard_size)
-    run_directory = RunDirectory(root)
-    session: dict[str, Any] = {
+        before = manifest.read_manifest(root).prepared
+        options = "".join(f"\n  {line}" for line in differences(before, _prepared(plan), "data"))
+        raise UserError(f"{error}{options}{changed_samples(plan, root)}") from None
+    # A run keeps the size of its shards, since its parts are named by their numbers.
+    plan = replace(plan, shard_size=session.manifest.shard_size)
+    return OpenedRun(plan, RunDirectory(root), session, command)
+
+
+def _prepared(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return how each data set was prepared, such as the size to which its images were resized."""
+    return {name: dict(data.prepared) for name, data in plan.data.items()}
+
+
+def finish_run(
+    opened: OpenedRun,
+    show_progress: bool | None = None,
+    executor: Executor | None = None,
+    share: tuple[int, int] = (1, 1),
+    retry_errors: bool = False,
+    estimate: Estimate | None = None,
+) -> Run:
+    """Compute what is missing of a run.
+
+    Damaged parts are reported and computed again. With `retry_errors`, so are the shards with samples that the storage
+    did not deliver. `executor` runs the shards elsewhere than in this process; `share` (i, n) is every n-th shard from
+    the i-th on. The progress bar starts with the `estimate`.
+    """
+    plan, run_directory, session = opened.plan, opened.directory, opened.session
+    facts: dict[str, Any] = {
         "started": manifest.now(),
-        "command": command,
+        "command": opened.command,
         "versions": manifest.versions(),
+        "devices": sorted({str(model.device) for model in plan.models.values()}),
+        "prepared": _prepared(plan),
+        "ignore": list(plan.ignore),
     }
-    session["devices"] = sorted({str(model.device) for model in plan.models.values()})
-    session |= {"prepared": prepared} | ({"study_file": plan.study_file} if plan.study_file else {})
-    session["ignore"] = list(plan.ignore)
-    open_session.record(session)
-    begun = time.perf_counter()
+    if plan.study_file:
+        facts["study_file"] = plan.study_file
+    session.record(facts)
+    started = time.perf_counter()
+
     first, step = share
-    share_of = plan.jobs()[first - 1 :: step]
-    possible_parts = [key for job in share_of for key in plan.possible_parts(job)]
+    jobs_of_share = plan.jobs()[first - 1 :: step]
+    possible_parts = [key for job in jobs_of_share for key in plan.possible_parts(job)]
     remove_damaged_parts(run_directory, possible_parts)
     if retry_errors:
-        drop_failed_shards(plan, run_directory, share_of)
-    jobs = [job for job in share_of if plan.missing_parts(run_directory, job)]
-    with (
-        precisely(plan),
-        no_exit(),
-        progress(plan.work(run_directory, jobs), "explaining", show_progress) as advance,
-    ):
+        drop_failed_shards(plan, run_directory, jobs_of_share)
+    jobs = [job for job in jobs_of_share if plan.missing_parts(run_directory, job)]
+
+    work = plan.work(run_directory, jobs)
+    finished = plan.total_work(jobs_of_share) - work
+    seconds_per_amount = {} if estimate is None else estimate.seconds_per_amount
+    bar = progress(work, "explaining", show_progress, finished, seconds_per_amount)
+    with precisely(plan), no_exit(), bar as advance:
         if executor is not None and jobs:
-            session |= executor(plan, root, jobs, advance)
-            sweep(root)  # a worker that was lost may have been writing
+            facts |= executor(plan, run_directory.root, jobs, advance)
+            sweep(run_directory.root)  # a worker that was lost may have been writing
         else:
-            before = {name: model.passes for name, model in plan.models.items()}
-            session |= run_jobs(plan, run_directory, jobs, advance)
-            session["passes"] = {
-                name: model.passes - before[name] for name, model in plan.models.items()
+            passes_before = {name: model.passes for name, model in plan.models.items()}
+            facts |= run_jobs(plan, run_directory, jobs, advance)
+            facts["passes"] = {
+                name: model.passes - passes_before[name] for name, model in plan.models.items()
             }
-    session["seconds"] = round(time.perf_counter() - begun, 2)
-    open_session.record(session)
+    facts["seconds"] = round(time.perf_counter() - started, 2)
+    session.record(facts)
     deduplicate_parts(run_directory, possible_parts)
-    return Run(root)
+    return Run(run_directory.root)
 
 
 def precisely(plan: Plan) -> AbstractContextManager[None]:

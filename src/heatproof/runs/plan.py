@@ -1,4 +1,4 @@
-"""A checked study: what is done, in which shards, and what of it is still to do; and the checks that make it one."""
+"""The plan of a run: a checked study, its shards, and which of their parts are missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from heatproof.axes import DEFAULT_EVALUATION
 from heatproof.data import Data
-from heatproof.errors import UserError, unknown
+from heatproof.errors import UserError, nearest
 from heatproof.evaluation import Evaluation
 from heatproof.models import Model
 from heatproof.models.precision import Precision, check_precision
@@ -62,7 +62,7 @@ class Plan:
         return list(dict.fromkeys(notes))
 
     def shards(self, dataset: str) -> list[range]:
-        """The positions of each shard of a data set."""
+        """Return the positions of each shard of a data set."""
         n = len(self.data[dataset].ids)
         return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
 
@@ -103,15 +103,19 @@ class Plan:
             yield key
 
     def keeps(self, sample: str) -> bool:
-        """Whether the maps of a sample are kept."""
-        return self.keep_maps is True or (self.keep_maps is not False and sample in self.keep_maps)
+        """Return whether the maps of a sample are kept."""
+        if isinstance(self.keep_maps, bool):
+            return self.keep_maps
+        return sample in self.keep_maps
 
     def megabytes(self) -> float:
-        """How large the kept maps of features are before they are compressed, in 10⁶ bytes."""
+        """Return how large the kept maps of features are before they are compressed, in 10⁶ bytes."""
         values = 0
         for name, data in self.data.items():
-            values += self.map_values[name] * sum(map(self.keeps, data.ids))
-        return 4e-6 * values * len(self.models) * len(self.explainers)
+            kept_samples = sum(self.keeps(sample) for sample in data.ids)
+            values += self.map_values[name] * kept_samples
+        bytes_per_value = 4
+        return 1e-6 * bytes_per_value * values * len(self.models) * len(self.explainers)
 
     def jobs(self) -> list[Job]:
         """Return every job of the study, in the order in which they are done."""
@@ -129,6 +133,14 @@ class Plan:
         if key.kind == "scores":
             return samples * self.configured_for(job).condition_count(key.evaluation)
         return samples if key.kind == "maps" else 0
+
+    def total_work(self, jobs: Iterable[Job]) -> Counter[str]:
+        """Return the work that these jobs take if nothing of them is finished, by step of the progress bar."""
+        work: Counter[str] = Counter()
+        for job in jobs:
+            for key in self.expected_parts(job):
+                work[key.step] += self.amount_of_work(key)
+        return +work
 
     def work(self, run_directory: RunDirectory, jobs: Iterable[Job]) -> Counter[str]:
         """Return the work that these jobs still take, by step of the progress bar."""
@@ -157,24 +169,21 @@ def make_plan(
     ignore: Sequence[str] = (),
     study_file: str = "",
 ) -> Plan:
-    """The plan for what `heatproof.evaluate` takes, with everything checked that can be without a model pass.
+    """Return the plan for what `heatproof.evaluate` takes, with everything checked that can be without a model pass.
 
     Without a precision, the models compute as they were made. Where maps are kept, there may be no evaluation.
     """
-    methods = registry.explainers(explainers)
-    judges = {} if keep_maps and evaluations in ([], (), {}) else registry.evaluations(evaluations)
-    datasets, models = registry.datasets_of(data, limit), registry.models_of(model, device)
-    for what, named in (("model", models), ("data", datasets)):
-        if not named:
-            raise UserError(f"no {what} is given")
-    if not isinstance(compile, bool):
-        raise UserError(f"compile must be true or false, got {compile!r}")
-    if precision is not None or compile:
-        for network in models.values():
-            network.use(
-                network.precision if precision is None else check_precision(precision),
-                compile,
-            )
+    chosen_explainers = registry.explainers(explainers)
+    chosen_evaluations: dict[str, Evaluation] = {}
+    if not (keep_maps and evaluations in ([], (), {})):
+        chosen_evaluations = registry.evaluations(evaluations)
+    datasets = registry.datasets_of(data, limit)
+    models = registry.models_of(model, device)
+    if not models:
+        raise UserError("no model is given")
+    if not datasets:
+        raise UserError("no data is given")
+    _set_precision(models, precision, compile)
     check_whole("seed", seed)
     check_whole("shard_size", shard_size, 1)
     if references is not None:
@@ -182,15 +191,16 @@ def make_plan(
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
     models = {name: with_evident_task(network, datasets) for name, network in models.items()}
-    check_data_names(judges, datasets)
+    check_data_names(chosen_evaluations, datasets)
+
     samples = {name: _first_sample(source) for name, source in datasets.items()}
     reasons: dict[str, str] = {}
-    if RECOMMENDED in methods:
+    if RECOMMENDED in chosen_explainers:
         reasons = recommended(models, samples.values())
-        methods = {name: registry.EXPLAINERS[name]() for name in reasons}
+        chosen_explainers = {name: registry.EXPLAINERS[name]() for name in reasons}
     configured = {}
     for dataset, source in datasets.items():
-        with_baselines = with_references(methods, source, seed, references)
+        with_baselines = with_references(chosen_explainers, source, seed, references)
         for name, network in models.items():
             configured[dataset, name] = configure(
                 dataset,
@@ -198,41 +208,56 @@ def make_plan(
                 samples[dataset],
                 network,
                 with_baselines,
-                judges,
+                chosen_evaluations,
                 other_data=len(datasets) > 1,
             )
     return Plan(
         models,
         datasets,
-        methods,
-        judges,
+        chosen_explainers,
+        chosen_evaluations,
         configured,
         seed=seed,
         shard_size=shard_size,
         batch_size=batch_size,
         references=references,
         reasons=tuple(reasons.values()),
-        keep_maps=_kept(keep_maps, datasets),
+        keep_maps=_check_keep_maps(keep_maps, datasets),
         map_values={name: sample.x[0].numel() for name, sample in samples.items()},
         study_file=study_file,
         ignore=check_rules(ignore),
     )
 
 
-def _kept(keep_maps: bool | Sequence[str], datasets: Mapping[str, Data]) -> bool | tuple[str, ...]:
-    """Whose maps are kept: all samples', none's, or those of the samples that are named."""
-    if isinstance(keep_maps, str) or not isinstance(keep_maps, bool | Collection):
+def _set_precision(
+    models: Mapping[str, Model], precision: Precision | None, compiled: bool
+) -> None:
+    """Let all models compute in a precision and through `torch.compile`, where the study asks for it."""
+    if not isinstance(compiled, bool):
+        raise UserError(f"compile must be true or false, got {compiled!r}")
+    if precision is None and not compiled:
+        return
+    for model in models.values():
+        chosen = model.precision if precision is None else check_precision(precision)
+        model.use(chosen, compiled)
+
+
+def _check_keep_maps(
+    keep_maps: bool | Sequence[str], datasets: Mapping[str, Data]
+) -> bool | tuple[str, ...]:
+    """Return whose maps are kept: all samples', none's, or those of the samples named; raise for an unknown sample."""
+    if isinstance(keep_maps, bool):
+        return keep_maps
+    if isinstance(keep_maps, str) or not isinstance(keep_maps, Collection):
         raise UserError(
             f"keep_maps is True, False or a list of names of samples, got {keep_maps!r}"
         )
-    if isinstance(keep_maps, bool):
-        return keep_maps
-    known = {sample for source in datasets.values() for sample in source.ids}
+    samples = {sample for source in datasets.values() for sample in source.ids}
     for sample in keep_maps:
-        if sample not in known:
-            raise UserError(
-                str(unknown("sample in keep_maps", sample, known)).partition(" Allowed")[0]
-            )
+        if sample not in samples:
+            close = nearest(str(sample), samples)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UserError(f"unknown sample in keep_maps: {sample!r}{hint}")
     return tuple(keep_maps)
 
 
@@ -245,16 +270,18 @@ def check_whole(what: str, value: Any, least: int | None = None) -> None:
 
 
 def _first_sample(source: Data) -> Batch:
-    """The first sample that can be read, as a batch of one."""
-    why = ""
+    """Return the first sample that can be read, as a batch of one."""
+    first_error = ""
     for position in range(len(source.ids)):
         loaded = source.load([position])
         if len(loaded.batch):
             return loaded.batch
-        why = why or f"the first is {next(iter(loaded.errors.items()))}"
+        if not first_error:
+            sample, error = next(iter(loaded.errors.items()))
+            first_error = f"the first is {sample!r}: {error}"
         if loaded.transient:  # the storage, and waiting for it at every sample would take days
             break
-    raise UserError(f"no sample of {source.name} could be read; {why}")
+    raise UserError(f"no sample of {source.name} could be read; {first_error}")
 
 
 def describe(plan: Plan) -> Study:

@@ -35,7 +35,13 @@ def duration(seconds: float) -> str:
 class Clock:
     """Estimates how long the rest of `work` takes, from the pace of each step such as "stability of lime" so far.
 
-    A step that was not begun goes at the mean pace of the same explainer in other steps, else at that of all steps.
+    work                what is to be done in this session, by step
+    finished            what earlier sessions did of the same steps; it counts in what is shown as done
+    seconds_per_amount  an estimate made beforehand, for steps that were not begun. It is corrected by the ratio of
+                        measured to estimated seconds of the others: a machine is slower than in the trial for all alike.
+
+    Without an estimate a step that was not begun goes at the mean pace of the same explainer in other steps, else at
+    that of all steps.
 
     >>> at = iter([0.0, 9.0, 10.0, 10.0]).__next__
     >>> clock = Clock({"stability of lime": 3, "stability of saliency": 3}, at)
@@ -45,6 +51,8 @@ class Clock:
 
     work: Mapping[str, int]
     now: Callable[[], float] = time.monotonic
+    finished: Mapping[str, int] = field(default_factory=dict)
+    seconds_per_amount: Mapping[str, float] = field(default_factory=dict)
     running: str = "starting"
     done: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -61,24 +69,27 @@ class Clock:
         self.running, self.last = step, now
 
     def left(self) -> float | None:
-        """Return the seconds still to go; None before the first amount is done."""
-        pace_of_step = {}
-        for step, amount in list(self.done.items()):
-            if amount > 0:
-                pace_of_step[step] = self.seconds.get(step, 0.0) / amount
-        if not pace_of_step:
+        """Return the seconds still to go; None before anything is known."""
+        measured = self._measured_pace()
+        if not measured and not self.seconds_per_amount:
             return None
-        seconds = (
-            self.last - self.now()
-        )  # what the running step has taken since is not to go any more
+        seconds = 0.0
         for step, total in self.work.items():
-            seconds += max(total - self.done[step], 0) * _pace(step, pace_of_step)
-        return max(seconds, 0.0)
+            seconds += max(total - self.done[step], 0) * self._pace(step, measured)
+        time_in_running_step = self.now() - self.last
+        return max(seconds - time_in_running_step, 0.0)
 
     def share(self) -> float:
-        """Return which share of the time is over."""
-        left, over = self.left(), sum(list(self.seconds.values()))
-        return 0.0 if left is None else over / max(over + left, 1e-9)
+        """Return which share of the time is over, that of earlier sessions included."""
+        left = self.left()
+        if left is None:
+            finished, to_do = sum(self.finished.values()), sum(self.work.values())
+            return finished / max(finished + to_do, 1)
+        measured = self._measured_pace()
+        over = sum(list(self.seconds.values()))
+        for step, amount in self.finished.items():
+            over += amount * self._pace(step, measured)
+        return over / max(over + left, 1e-9)
 
     def text(self) -> str:
         """Return how far the work is, and what is running, in a line."""
@@ -88,20 +99,48 @@ class Clock:
         done = f"{100 * self.share():.0f} % done"
         return printable(f"{done}, about {duration(left)} left, {running}")
 
+    def _measured_pace(self) -> dict[str, float]:
+        """Return the seconds per amount of every step of which something is done."""
+        pace_of_step = {}
+        for step, amount in list(self.done.items()):  # a copy: another thread ticks
+            if amount > 0:
+                pace_of_step[step] = self.seconds.get(step, 0.0) / amount
+        return pace_of_step
 
-def _pace(step: str, pace_of_step: Mapping[str, float]) -> float:
-    """Return the seconds per amount of a step: its own, else that of its explainer elsewhere, else that of all."""
-    if step in pace_of_step:
-        return pace_of_step[step]
-    explainer = step.partition(" of ")[2]
-    paces = [p for other, p in pace_of_step.items() if other.partition(" of ")[2] == explainer]
-    paces = paces or list(pace_of_step.values())
-    return sum(paces) / len(paces)
+    def _pace(self, step: str, measured: Mapping[str, float]) -> float:
+        """Return the seconds per amount of a step: measured, else estimated, else those of similar steps."""
+        if step in measured:
+            return measured[step]
+        if step in self.seconds_per_amount:
+            return self.seconds_per_amount[step] * self._correction(measured)
+        if not measured:
+            return 0.0
+        explainer = step.partition(" of ")[2]
+        paces = [p for other, p in measured.items() if other.partition(" of ")[2] == explainer]
+        paces = paces or list(measured.values())
+        return sum(paces) / len(paces)
+
+    def _correction(self, measured: Mapping[str, float]) -> float:
+        """Return how many times longer steps took than was estimated; 1 before any is measured."""
+        took = estimated = 0.0
+        for step, pace in measured.items():
+            if step in self.seconds_per_amount:
+                took += self.done[step] * pace
+                estimated += self.done[step] * self.seconds_per_amount[step]
+        return took / estimated if took > 0 and estimated > 0 else 1.0
 
 
 @contextmanager
-def progress(work: Mapping[str, int], title: str, show: bool | None = None) -> Iterator[Advance]:
+def progress(
+    work: Mapping[str, int],
+    title: str,
+    show: bool | None = None,
+    finished: Mapping[str, int] | None = None,
+    seconds_per_amount: Mapping[str, float] | None = None,
+) -> Iterator[Advance]:
     """Yield the function that is told of each step of `work`; nothing is shown where `show` is False.
+
+    `finished` and `seconds_per_amount` are those of `Clock`.
 
     >>> with progress({"stability of saliency": 2}, "demo", show=False) as advance:
     ...     advance("stability of saliency", 2)
@@ -109,7 +148,8 @@ def progress(work: Mapping[str, int], title: str, show: bool | None = None) -> I
     if show is False or not sum(work.values()):
         yield lambda step, amount: None
         return
-    clock, is_over = Clock(work), threading.Event()
+    clock = Clock(work, finished=finished or {}, seconds_per_amount=seconds_per_amount or {})
+    is_over = threading.Event()
     with ExitStack() as stack:
         update, interval = _display(stack, clock, title, bool(show))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from heatproof.axes import AXES, axis_of, settings_of
+from heatproof.axes import BY_NAME, axis_of, settings_of
 from heatproof.evaluation import GalleryItem
 from heatproof.results.arrays import ScoreArrays, groups_of, rows_to_arrays
 from heatproof.results.axis_result import AxisResult
@@ -86,7 +86,7 @@ def every_axis_result(
     manifest: Manifest,
     references: pd.DataFrame | None = None,
 ) -> list[AxisResult]:
-    """Return all results: data sets and models in the order of the table, their axes in the order of `AXES`."""
+    """Return all results: data sets and models in the order of the table, their axes in the order of `BY_NAME`."""
     every_arrays = arrays_of_run(table, manifest, samples, references)
     marks = marked_explainers(every_arrays, manifest)
     results = []
@@ -109,10 +109,10 @@ def every_axis_result(
         results.append(result)
 
     places = list(dict.fromkeys((result.dataset, result.model) for result in results))
-    position = {axis.name: i for i, axis in enumerate(AXES)}
+    position = {axis: i for i, axis in enumerate(BY_NAME)}
 
     def reading_order(result: AxisResult) -> tuple[int, int]:
         place = places.index((result.dataset, result.model))
-        return place, position.get(result.axis.name, len(AXES))
+        return place, position.get(result.axis.name, len(position))
 
     return sorted(results, key=reading_order)

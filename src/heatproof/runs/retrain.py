@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Literal
@@ -20,17 +20,18 @@ from heatproof.axes.faithfulness import sweeps
 from heatproof.axes.faithfulness.retraining.cells import Cell, Retraining, all_cells
 from heatproof.axes.faithfulness.retraining.trainer import Trainer, described
 from heatproof.data import Data
-from heatproof.errors import UserError
+from heatproof.errors import UserError, counted
 from heatproof.evaluation import Scores
 from heatproof.models import Model
 from heatproof.runs import manifest, tables
 from heatproof.runs.directory import Job, PartKey, RunDirectory
+from heatproof.runs.manifest import OpenSession, Study
 from heatproof.runs.progress import Advance, progress
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place
 from heatproof.runs.study import registry
 from heatproof.runs.verify import remove_damaged_parts
-from heatproof.types import Batch, label_of, name_of, parameters, role_of
+from heatproof.types import Batch, Explainer, label_of, name_of, parameters, role_of
 
 RETRAINING = removal.RETRAINING.name
 LEAKAGE = removal.LEAKAGE.name
@@ -87,18 +88,21 @@ def retrain(
     """
     if not model.task.exclusive:
         raise UserError(
-            f"retrain counts right classes, and {model.task.name}, the task of {model.name}, has none"
+            f"retrain counts right classes, and {model.task.name}, the task of {model.name}, has no classes"
         )
+    _check_trainers(trainer, tuner)
+    probed_fractions = _check_cells(orders, fractions, repeats, leakage)
     methods = registry.explainers(explainers)
     fills = sweeps.resolve_imputers(imputers)
-    probed = _check_cells(orders, fractions, repeats, leakage)
-    _check_trainers(trainer, tuner)
     train_data, test_data = registry.as_data(train), registry.as_data(test)
-    run_directory = RunDirectory(out)
+    train_batch, test_batch = _load_labelled(train_data), _load_labelled(test_data)
+    _check_disjoint(train_batch, test_batch)
+    # Draws are keyed by id: with those of the test set, training would tell of its noise and its random masks.
+    train_batch = replace(train_batch, ids=tuple(f"train: {sample}" for sample in train_batch.ids))
     networks = Retraining(
         model,
-        _load_labelled(train_data),
-        _load_labelled(test_data),
+        train_batch,
+        test_batch,
         methods,
         trainer,
         tuner,
@@ -107,15 +111,11 @@ def retrain(
         seed,
         batch_size,
     )
-    _check_disjoint(networks.train, networks.test)
-    # Draws are keyed by id: with those of the test set, training would tell of its noise and its random masks.
-    train_ids = tuple(f"train: {sample}" for sample in networks.train.ids)
-    networks.train = replace(networks.train, ids=train_ids)
 
     trainers: dict[str, Trainer] = {}
     if trainer is not None:
         trainers[RETRAINING] = trainer
-        if probed:
+        if probed_fractions:
             trainers[LEAKAGE] = trainer
     if tuner is not None:
         trainers[FIDELITY] = tuner
@@ -128,54 +128,78 @@ def retrain(
         "against": against,
         "train": {"fingerprint": train_data.fingerprint, "samples": len(train_data.ids)},
     }
-    evaluations = {
-        name: {"name": name, **settings, "trainer": described(made_by)}
-        for name, made_by in trainers.items()
-    }
-    place = (test_data.name, model.name)
-    study = manifest.describe(
+    study = _describe(model, test_data, methods, trainers, settings, seed)
+    run_directory = RunDirectory(out)
+    session = manifest.begin(run_directory.root, study, SHARD_SIZE, COMMAND)
+
+    cells: dict[PartKey, Cell] = {}
+    for cell in all_cells(list(methods), orders, fills, fractions, repeats):
+        job = Job(test_data.name, model.name, cell.number)
+        for evaluation in trainers:
+            # Probes are trained in the first repeat only.
+            is_probed = cell.fraction in probed_fractions and cell.repeat == 0
+            if evaluation != LEAKAGE or is_probed:
+                cells[PartKey.scores(job, evaluation, cell.explainer)] = cell
+    remove_damaged_parts(run_directory, cells)
+    missing = {key: cell for key, cell in cells.items() if not run_directory.has(key)}
+    _run_session(session, networks, missing, run_directory, show_progress)
+    return Run(run_directory.root)
+
+
+def _describe(
+    model: Model,
+    test_data: Data,
+    explainers: Mapping[str, Explainer],
+    trainers: Mapping[str, Trainer],
+    settings: Mapping[str, Any],
+    seed: int,
+) -> Study:
+    """Return what the manifest says of these trainings; each evaluation has the settings and its own trainer."""
+    evaluations = {}
+    for name, trainer in trainers.items():
+        evaluations[name] = {"name": name, **settings, "trainer": described(trainer)}
+    data_and_model = (test_data.name, model.name)
+    return manifest.describe(
         {model.name: model},
         {test_data.name: test_data},
-        {place: methods},
-        {place: evaluations},
+        {data_and_model: explainers},
+        {data_and_model: evaluations},
         seed,
         samples={test_data.name: test_data.load([0]).batch},
     )
-    open_session = manifest.begin(run_directory.root, study, SHARD_SIZE, COMMAND)
-    session: dict[str, Any] = {
+
+
+def _run_session(
+    session: OpenSession,
+    networks: Retraining,
+    missing: Mapping[PartKey, Cell],
+    run_directory: RunDirectory,
+    show_progress: bool | None,
+) -> None:
+    """Run the missing cells, and record what they cost, even if they are interrupted."""
+    facts: dict[str, Any] = {
         "started": manifest.now(),
         "command": COMMAND,
         "versions": manifest.versions(),
     }
-    open_session.record(session)
-
-    expected: dict[PartKey, Cell] = {}
-    for cell in all_cells(list(methods), orders, fills, fractions, repeats):
-        job = Job(test_data.name, model.name, cell.number)
-        for name in trainers:
-            # Probes are trained in the first repeat only.
-            if name != LEAKAGE or (cell.fraction in probed and cell.repeat == 0):
-                expected[PartKey.scores(job, name, cell.explainer)] = cell
-    remove_damaged_parts(run_directory, expected)
-    missing = {key: cell for key, cell in expected.items() if not run_directory.has(key)}
-
+    session.record(facts)
+    model = networks.model
     started, passes_before = time.perf_counter(), model.passes
     seconds: dict[str, float] = defaultdict(float)
     try:
         work = Counter(key.step for key in missing)
         with progress(work, RETRAINING, show_progress) as advance:
             _run_cells(networks, missing, run_directory, advance, seconds)
-    finally:  # what a run that was stopped has cost is part of what it cost
-        session["seconds"] = round(time.perf_counter() - started, 2)
-        session["passes"] = {model.name: model.passes - passes_before}
-        session["durations"] = {name: round(spent, 2) for name, spent in seconds.items()}
-        open_session.record(session)
-    return Run(run_directory.root)
+    finally:
+        facts["seconds"] = round(time.perf_counter() - started, 2)
+        facts["passes"] = {model.name: model.passes - passes_before}
+        facts["durations"] = {name: round(spent, 2) for name, spent in seconds.items()}
+        session.record(facts)
 
 
 def _run_cells(
     networks: Retraining,
-    missing: dict[PartKey, Cell],
+    missing: Mapping[PartKey, Cell],
     run_directory: RunDirectory,
     advance: Advance,
     seconds: dict[str, float],
@@ -226,6 +250,7 @@ def _check_cells(
 
 
 def _check_trainers(trainer: Any, tuner: Any) -> None:
+    """Raise unless there is a trainer or a tuner, and each of them is a function."""
     for argument, value in (("trainer", trainer), ("tuner", tuner)):
         if value is not None and not callable(value):
             raise UserError(
@@ -243,7 +268,7 @@ def _load_labelled(data: Data) -> Batch:
     if loaded.errors:
         first = next(iter(loaded.errors.items()))
         raise UserError(
-            f"{len(loaded.errors)} images of {data.name} cannot be read, the first is {first}"
+            f"{counted(len(loaded.errors), 'image')} of {data.name} cannot be read, the first is {first}"
         )
     if loaded.batch.label is None or bool((loaded.batch.label < 0).any()):
         raise UserError(f"retraining needs a label for every image of {data.name}")
@@ -260,12 +285,13 @@ def _check_disjoint(train: Batch, test: Batch) -> None:
     if shared:
         test_id, train_id = shared[0]
         raise UserError(
-            f"{len(shared)} of the {len(test)} test images are training images too, the first is {test_id!r} "
-            f"(there {train_id!r}); a network is tested on images that it has not seen"
+            f"{counted(len(shared), 'image')} of the {len(test)} for testing found in the training set, the first is "
+            f"{test_id!r} (in training {train_id!r}); a network is tested on images that it has not seen"
         )
 
 
 def _ids_by_content(batch: Batch) -> dict[bytes, str]:
+    """Return digest of an image -> its id."""
     ids = {}
     for sample, x in zip(batch.ids, batch.x, strict=True):
         content = x.cpu().contiguous().numpy().tobytes()

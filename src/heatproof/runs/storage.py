@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from heatproof.errors import UserError, patiently, unknown
+from heatproof.errors import UserError, retry, unknown
 
 STORES = {
     "s3": "s3fs",
@@ -292,9 +292,7 @@ def tried(where: Place, act: Callable[[], T], doing: str = "read") -> T:
     if "botocore" in sys.modules:  # it has errors of its own for missing keys and the like
         failures += (importlib.import_module("botocore.exceptions").BotoCoreError,)
     try:
-        return patiently(
-            act, AWAY if isinstance(where, StorePath) and where.base in _answered else ()
-        )
+        return retry(act, AWAY if isinstance(where, StorePath) and where.base in _answered else ())
     except failures as error:
         if isinstance(error, FileExistsError) or (
             isinstance(error, FileNotFoundError) and doing != "written"

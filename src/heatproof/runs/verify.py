@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from heatproof.data import Data
-from heatproof.errors import Damaged, Foreign, UserError
+from heatproof.errors import Damaged, Foreign, UserError, counted
 from heatproof.runs import digests, storage, tables
 from heatproof.runs.differences import listed
 from heatproof.runs.directory import FOLDERS, Job, PartKey, RunDirectory, study_key_in
@@ -60,6 +60,19 @@ def verify(where: str | Place) -> list[Verdict]:
 def missing(where: str | Place) -> list[str]:
     """Return the parts that a run's manifest promises and that are not there, in words; none if it is complete."""
     return [str(key) for key in RunDirectory(where).missing()]
+
+
+def missing_in_words(gaps: Sequence[str]) -> str:
+    """Return how many parts are missing, and which one is the first.
+
+    >>> missing_in_words(["shard 0 of photos on net: stability of lime"])
+    '1 part is missing: shard 0 of photos on net: stability of lime'
+    >>> missing_in_words(["a", "b"])
+    '2 parts are missing, the first is a'
+    """
+    if len(gaps) == 1:
+        return f"1 part is missing: {gaps[0]}"
+    return f"{counted(len(gaps), 'part')} are missing, the first is {gaps[0]}"
 
 
 def refuse_damage(root: Place) -> None:
@@ -165,7 +178,9 @@ def drop_failed_shards(plan: Plan, run_directory: RunDirectory, jobs: Iterable[J
         failed = [row["sample"] for row in rows if row["transient"]]
         if failed:
             logging.getLogger("heatproof").warning(
-                "retrying %d samples that failed to load, the first is %r", len(failed), failed[0]
+                "retrying %s, the first is %r",
+                counted(len(failed), "sample that failed to load", "samples that failed to load"),
+                failed[0],
             )
             run_directory.remove(plan.possible_parts(job))
 

@@ -41,7 +41,7 @@ def power_sentence(n: int, methods: int, spread: float | None = None) -> str:
     '3 samples, 5 methods: too few samples to compare methods; 8 are needed.'
     """
     if methods < 2:
-        return f"{n} samples, one method: there is nothing to compare."
+        return f"{n} sample{'s' if n != 1 else ''}, one method: there is nothing to compare."
     least = smallest_difference(n, methods, USUAL_SPREAD if spread is None else spread)
     counted = f"{n} sample{'s' if n != 1 else ''}, {methods} methods"
     if n < FEWEST:

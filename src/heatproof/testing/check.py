@@ -21,7 +21,7 @@ from heatproof.runs.manifest import Manifest
 from heatproof.runs.results import arrays_of_run
 from heatproof.runs.run import Run
 from heatproof.runs.tables import read_places, read_scores
-from heatproof.runs.verify import missing
+from heatproof.runs.verify import missing, missing_in_words
 from heatproof.statistics.above_chance import order_of_bets
 from heatproof.statistics.arrays import Array, mean_of_finite
 from heatproof.statistics.bounds_of_means import (
@@ -152,9 +152,7 @@ def check(
     wishes = parse_all(requirements)
     gaps = missing(run.path)
     if gaps:
-        raise UserError(
-            f"{run.path} is not finished: {len(gaps)} parts are missing, the first is {gaps[0]}"
-        )
+        raise UserError(f"{run.path} is not finished: {missing_in_words(gaps)}")
 
     places = read_places(run.path)
     axes = {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from heatproof.axes import Axis
@@ -23,22 +23,13 @@ def choose(
     axes: Mapping[str, Axis],
     kinds: Mapping[str, str],
 ) -> pd.DataFrame:
-    """The places of the requirement's measure that it is about: every explainer but controls, unless it names some.
+    """Return the places that a requirement is about: of every explainer but controls, unless it names some.
 
-    `axes` has the axis of each evaluation, and `kinds` the name by which a study file asks for it. Nothing to be about
-    is an error.
+    `axes` has the axis of each evaluation, and `kinds` the name by which a study file asks for it. A requirement about
+    nothing in the run is an error.
     """
     chosen = _measured(_on_axis(places, requirement, kinds), requirement, axes)
-    patterns = dict(requirement.where)
-    for key in [key for key in patterns if key not in FIELDS]:
-        named = sorted(set(chosen["condition"]))
-        if key not in named:
-            raise UserError(f"{unknown('key', key, [*FIELDS, *named])}, in {requirement}")
-        if "condition" in patterns:
-            raise UserError(
-                f"{key}={patterns[key]} names a condition and its level, so leave out condition=, in {requirement}"
-            )
-        patterns |= {"condition": key, "level": patterns.pop(key)}
+    patterns = _patterns(requirement, sorted(set(chosen["condition"])))
     for key in ("dataset", "model", "condition", "explainer"):
         pattern = patterns.get(key)
         if pattern is not None and pattern != EACH:
@@ -55,13 +46,32 @@ def choose(
     return chosen
 
 
+def _patterns(requirement: Requirement, conditions: Sequence[str]) -> dict[str, str]:
+    """Return the patterns by the columns of `FIELDS`; `jpeg=40` is short for a condition and its level."""
+    patterns: dict[str, str] = {}
+    for key, pattern in requirement.where:
+        if key in FIELDS:
+            patterns[key] = pattern
+    for key, pattern in requirement.where:
+        if key in FIELDS:
+            continue
+        if key not in conditions:
+            raise UserError(f"{unknown('key', key, [*FIELDS, *conditions])}, in {requirement}")
+        if "condition" in patterns:
+            raise UserError(
+                f"{key}={pattern} names a condition and its level, so leave out condition=, in {requirement}"
+            )
+        patterns |= {"condition": key, "level": pattern}
+    return patterns
+
+
 def each(requirement: Requirement) -> bool:
-    """Whether every condition, or level, is judged by itself."""
+    """Return whether every condition, or level, is judged by itself."""
     return EACH in (requirement.chosen("condition"), requirement.chosen("level"))
 
 
 def no_readout(requirement: Requirement) -> UserError:
-    """The error for a readout that the table does not have."""
+    """Return the error for a readout that the table does not have."""
     what = f"{requirement.axis}.{requirement.measure} has no {requirement.readout.replace('_', ' ')} value in this run"
     return UserError(f"{what}; leave out the readout for the mean, in {requirement}")
 
@@ -69,23 +79,23 @@ def no_readout(requirement: Requirement) -> UserError:
 def _on_axis(
     places: pd.DataFrame, requirement: Requirement, kinds: Mapping[str, str]
 ) -> pd.DataFrame:
-    present = list(dict.fromkeys(places["evaluation"]))
-    if not present:
+    """Return the places of the evaluation that a requirement names by its label, else by its axis."""
+    evaluations = list(dict.fromkeys(places["evaluation"]))
+    if not evaluations:
         raise UserError("the run has no scores to check")
-    meant = [e for e in present if e == requirement.axis] or [
-        e for e in present if kinds.get(e) == requirement.axis
-    ]
-    if not meant:
-        raise UserError(
-            f"{unknown('axis', requirement.axis, {*present, *kinds.values()})}, in {requirement}"
-        )
-    return places[places["evaluation"].isin(meant)]
+    if requirement.axis in evaluations:
+        return places[places["evaluation"] == requirement.axis]
+    of_axis = [name for name in evaluations if kinds.get(name) == requirement.axis]
+    if not of_axis:
+        error = unknown("axis", requirement.axis, {*evaluations, *kinds.values()})
+        raise UserError(f"{error}, in {requirement}")
+    return places[places["evaluation"].isin(of_axis)]
 
 
 def _measured(
     places: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis]
 ) -> pd.DataFrame:
-    """The places of the measure that is asked for; shares are of every measure that is no diagnostic."""
+    """Return the places of the measure; shares are of every measure that is no diagnostic."""
     if requirement.measure in SHARES:
         diagnostics = {
             (evaluation, name)
@@ -117,18 +127,18 @@ def _filtered(
 
 
 def _at_level(chosen: pd.DataFrame, level: str, requirement: Requirement) -> pd.DataFrame:
+    """Return the places at a level, or at one of several by |."""
     try:
-        wanted = [float(part) for part in level.split("|")]
+        levels = [float(text) for text in level.split("|")]
     except ValueError as error:
         raise UserError(f"a level is a number, got {level!r} in {requirement}") from error
-    near = [
-        any(math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-12) for y in wanted)
-        for x in chosen["level"]
-    ]
-    if not any(near):
-        levels = ", ".join(f"{x:g}" for x in sorted(set(chosen["level"])))
-        raise UserError(f"there is no level {level}; there are {levels}, in {requirement}")
-    return chosen[near]
+    is_at_level = np.zeros(len(chosen), dtype=bool)
+    for number in levels:
+        is_at_level |= np.isclose(chosen["level"], number, rtol=1e-9, atol=1e-12)
+    if not is_at_level.any():
+        measured = ", ".join(f"{number:g}" for number in sorted(set(chosen["level"])))
+        raise UserError(f"there is no level {level}; there are {measured}, in {requirement}")
+    return chosen[is_at_level]
 
 
 def _refuse_opposites(

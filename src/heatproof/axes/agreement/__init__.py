@@ -16,4 +16,3 @@ AXIS = Axis(
     trial={"any": {"k": 0.1}},
     condition=lambda other, level: f"with {other}",
 )
-AXES = (AXIS,)

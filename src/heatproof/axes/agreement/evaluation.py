@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
@@ -18,7 +17,7 @@ from heatproof.maps.similarity import Profile, compare, compare_all
 from heatproof.maps.undefined import reasons
 from heatproof.models import Model
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 UNIT = (0.0, 1.0)
 MEASURES = (
@@ -53,7 +52,7 @@ class PreparedMaps:
         return cls(profile_of(maps, kind, k, windows=False), signs, reasons(maps, "the map"))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Agreement(Evaluation):
     """Compare the maps of every two explainers, sample by sample: a section of the report, without a winner.
 

@@ -42,4 +42,3 @@ SMOOTHING = Axis(
     blind_spots=UNABLE,
     trial={"image": {**PATCHES, "keeps": [0.5], "samples": 8}},
 )
-AXES = (CERTIFICATE, SMOOTHING)

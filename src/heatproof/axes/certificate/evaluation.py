@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.certificate.agreement import Agreement
@@ -34,7 +33,7 @@ from heatproof.maps.masks import select
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 SHARE = (0.0, 1.0)
 MEASURES = (
@@ -168,7 +167,7 @@ Threshold = Annotated[Share, AfterValidator(_is_asked)]
 ChanceDraws = Annotated[Annotated[int, Field(ge=0)] | None, AfterValidator(_only_for_rates)]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Certificate(Evaluation):
     """Keep the `fraction` of features that a map calls most important, add up to r others, and see what is predicted.
 

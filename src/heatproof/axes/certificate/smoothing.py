@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Self
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.certificate.evaluation import (
@@ -34,7 +33,7 @@ from heatproof.models import Model
 from heatproof.models.smoothed import Masks, Smoothed, check_quantised, refuse_changing
 from heatproof.statistics.radii import RadiusRule, largest_radius
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 SMOOTHED_MEASURES = (
     *MEASURES,
@@ -101,7 +100,7 @@ def _possible(masks: Masks, info: ValidationInfo) -> Masks:
     return masks
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Smoothing(Evaluation):
     """Certificates of the smoothed models M_λ f, which average over masks that keep each feature with probability λ.
 

@@ -38,4 +38,3 @@ AXIS = Axis(
     condition=title,
     trial={"any": {"k": 0.1, "draws": 2}},
 )
-AXES = (AXIS,)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import torch
 from pydantic import BeforeValidator, Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -50,7 +49,7 @@ from heatproof.models.randomised import (
 )
 from heatproof.models.tasks import Answer
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch, Complete, Explainer
+from heatproof.types import Batch, Complete, Explainer, parameter_class
 
 DEPENDENCE, CLASS_DEPENDENCE = "dependence", "class_dependence"
 CASCADE_DEPENDENCE = "cascade_dependence"
@@ -182,7 +181,7 @@ MEASURES = (
 """What is known of the measures of the axis, the first of which speaks for it."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Dependence(Evaluation):
     """Explain the predicted class again under random weights, and other classes under the model, and compare the maps.
 

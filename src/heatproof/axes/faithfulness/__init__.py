@@ -114,4 +114,3 @@ FIDELITY = replace(
     title="F-Fidelity",
     question="what does a network tuned to random removals still recognise?",
 )
-AXES = (AXIS, RETRAINING, FIDELITY, LEAKAGE)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
-from pydantic.dataclasses import dataclass
 
 from heatproof.axes.faithfulness import sweeps
 from heatproof.axes.faithfulness.curves import Readout
@@ -23,7 +22,7 @@ from heatproof.models import Model
 from heatproof.models.tasks import Task, has_probability
 from heatproof.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch, label_of
+from heatproof.types import Batch, label_of, parameter_class
 
 SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)
 ACCURACY = Measure(
@@ -194,7 +193,7 @@ OF_PROBABILITY = ("deletion_auc", "insertion_auc", "irof")
 PER_CURVE = ("road", "deletion_auc", "insertion_auc", "pixel_flipping", "aopc")
 """Metrics that say a whole curve in one number."""
 
-KNOWN = {**IMPUTERS, **CONTEXTUAL}
+KNOWN = IMPUTERS | CONTEXTUAL
 IMAGE = (3, 2, 2)
 """The shape of an image, whatever its size."""
 
@@ -207,7 +206,7 @@ def _open(resolve: Callable[..., Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else resolve(value, KNOWN)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Faithfulness(Evaluation):
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 

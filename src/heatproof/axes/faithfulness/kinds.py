@@ -13,8 +13,8 @@ from typing import Any
 from heatproof.errors import UserError
 from heatproof.features import Superpixels, Tokens, default_features
 from heatproof.kinds import TEXT, DataKind, kind_of_shape
-from heatproof.removal.contextual import CONTEXTUAL, Hidden, OwnBaseline
-from heatproof.removal.imputers import IMPUTERS
+from heatproof.removal import CONTEXTUAL, IMPUTERS
+from heatproof.removal.contextual import Hidden, OwnBaseline
 
 NO_TOKENS = "say which tokens always stay and what hides the others, features: {tokens: {special: [0, 2], mask_token: 4}} "
 NO_TOKENS += "with tokenizer.all_special_ids and tokenizer.mask_token_id; without mask_token the attention mask hides them"
@@ -73,6 +73,6 @@ def defaults(kind: DataKind, shape: Sequence[int], features: Any) -> dict[str, A
     """
     if kind.part == TEXT.part:
         return {"imputers": (Hidden(),), "segments": features, "baseline": Hidden()}
-    imputer = {**IMPUTERS, **CONTEXTUAL}[kind.imputer]()
+    imputer = (IMPUTERS | CONTEXTUAL)[kind.imputer]()
     segments = default_features(kind, shape) or Superpixels(kernel_size=1.0, max_dist=10.0)
     return {"imputers": (imputer,), "segments": segments, "baseline": OwnBaseline()}

@@ -19,4 +19,3 @@ AXIS = Axis(
     trial={"region": {"any_class": True}},
     condition=lambda condition, level: f"by {condition}",
 )
-AXES = (AXIS,)

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.localisation.measures import SPATIAL, Sign, region_scores, relevance
@@ -30,7 +29,7 @@ from heatproof.maps.undefined import reasons
 from heatproof.models import Model
 from heatproof.models.tasks import REGION
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 UNIT = (0.0, 1.0)
 MEASURES = (
@@ -85,7 +84,7 @@ OTHER = "the region is that of the label, and another class is predicted"
 NOTHING = "no relevance of that sign"
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Localisation(Evaluation):
     """Measure how much of every map lies where its class is: `by` regions of the data, or by mosaics.
 

@@ -27,4 +27,3 @@ AXIS = Axis(
     },
     blind_spots={"fass": ("blurred", "shifted", "sign turned")},
 )
-AXES = (AXIS,)

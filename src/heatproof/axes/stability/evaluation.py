@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from pydantic import Field, field_validator
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.stability import perturbations as perturbing
@@ -44,7 +43,7 @@ from heatproof.maps.undefined import reasons as undefined_reasons
 from heatproof.models import Model
 from heatproof.models.tasks import at, has_probability, with_region
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch, name_of
+from heatproof.types import Batch, name_of, parameter_class
 
 FASS = "fass"
 REDRAW: Condition = ("redraw", 0.0)
@@ -187,7 +186,7 @@ Similarities = dict[str, tuple[Tensor, Chance]]
 """The values (R,) of R pairs of maps by each measure, and what maps of other samples score instead."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Stability(Evaluation):
     """Perturb, keep the pairs whose prediction is unchanged, as the model's task says, and compare the maps.
 

@@ -8,11 +8,9 @@ from heatproof.axes.symmetry.scores import (
     max_sensitivity,
     model_invariance,
 )
-from heatproof.axes.symmetry.symmetrised import Symmetrised
 from heatproof.axis import Axis
 
 __all__ = [
-    "AXES",
     "equivariance",
     "invariance",
     "layer_symmetry",
@@ -31,11 +29,9 @@ AXIS = Axis(
     evaluation=Symmetry,
     measures=MEASURES,
     report="heatproof.axes.symmetry.report",
-    explainers=(Symmetrised,),
     trial={
         "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},
         "invariant set": {"group": "permutation", "elements": 4},
     },
     blind_spots={"equivariance": ("blurred", "wrong class", "sign turned", "Sobel")},
 )
-AXES = (AXIS,)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import BeforeValidator, Field, field_validator
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.symmetry.criterion import (
@@ -51,7 +50,7 @@ from heatproof.evaluation import (
 from heatproof.models import Model
 from heatproof.models.layers import activations
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch, Categorical, Explainer
+from heatproof.types import Batch, Categorical, Explainer, parameter_class
 
 _UP_TO_ONE: Span = (None, 1.0)
 MEASURES = (
@@ -170,7 +169,7 @@ GroupField = Annotated[Any, BeforeValidator(_named_group), Field(validate_defaul
 Similarity = Literal["auto", "cosine", "agreement", "spearman", "ssim", "jaccard"]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Symmetry(Evaluation):
     """Move the input by elements g of a group; compare e(g·x) with g·e(x), or with e(x) for examples and concepts.
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic.dataclasses import dataclass
 from scipy import stats
 from torch import Tensor
 
@@ -23,13 +22,13 @@ from heatproof.errors import UserError, make
 from heatproof.explainers.gradient import draws, per_row
 from heatproof.models import Model
 from heatproof.types import (
-    STRICT,
     Batch,
     Categorical,
     Explainer,
     ExplanationKind,
     Stored,
     name_of,
+    parameter_class,
     wrap_explainer,
 )
 
@@ -49,7 +48,7 @@ def _an_explainer(of: Any) -> Any:
     return wrap_explainer(of)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Symmetrised(Explainer):
     """Another explainer averaged over elements g₁ = id, g₂, …, g_n of a group.
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator, BeforeValidator
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError, unknown
@@ -25,7 +24,7 @@ from heatproof.explainers.baselines import Baseline
 from heatproof.explainers.cam_layer import find_layer
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 DRAWING = {
     "FeaturePermutation",
@@ -58,7 +57,7 @@ def _check_callable(function: Foreign) -> Foreign:
     return function
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Captum(Adapter):
     """A method of Captum, called as `method.attribute(model.inputs(batch), target=target, **arguments)`; (B, …).
 
@@ -138,7 +137,7 @@ class Captum(Adapter):
         return bound
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Quantus(Adapter):
     """A function `explain_func(model, inputs, targets, **arguments) -> array` as Quantus takes them; (B, …).
 
@@ -179,7 +178,7 @@ class Quantus(Adapter):
         return compute
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class PytorchGradCam(Adapter):
     """A class activation map of pytorch-grad-cam, repeated for every channel; (B, C, H, W).
 
@@ -245,7 +244,7 @@ class PytorchGradCam(Adapter):
         return compute
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Zennit(Adapter):
     """Layer-wise relevance propagation with a composite of zennit, from a relevance of 1 at the target; (B, …).
 

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BeforeValidator
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError, nearest
 from heatproof.explainers.adapters.foreign import fingerprint
 from heatproof.models import Model
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 Maps = Mapping[str, NDArray[Any]]
 
@@ -71,7 +70,7 @@ class MapSource:
         return hash(self.digest)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Precomputed(Explainer):
     """Maps that were computed elsewhere, by sample id; (B, …) in the shape of the input, or with one channel.
 

@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from heatproof.errors import resolve
 from heatproof.explainers.adapters.attributions import Attributor, Captum, PytorchGradCam, Zennit
@@ -15,7 +14,7 @@ from heatproof.explainers.adapters.foreign import library
 from heatproof.explainers.adapters.shapley import Shap
 from heatproof.explainers.baselines import REFERENCES, Baseline
 from heatproof.explainers.gradient import Quadrature
-from heatproof.types import STRICT
+from heatproof.types import parameter_class
 
 Count = Annotated[int, Field(ge=1)]
 Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -90,7 +89,7 @@ def _parameter_class(library_name: str, method: str, parameters: Mapping[str, An
         if default:
             body[name] = default[0]
     body["__annotations__"] = annotations
-    return dataclass(type(method, (), body), frozen=True, config=STRICT)
+    return parameter_class(type(method, (), body))
 
 
 LIBRARIES = {

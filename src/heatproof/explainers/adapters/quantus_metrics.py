@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.batching import repeat_channels
@@ -27,7 +26,7 @@ from heatproof.explainers.adapters.isolation import (
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
 from heatproof.subject import Subject
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 ON_CLEAN_MAPS = (
     "quantus.metrics.faithfulness",
@@ -37,7 +36,7 @@ ON_CLEAN_MAPS = (
 """The modules of Quantus' metrics that only read the given maps; all others ask for maps of other inputs."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class QuantusMetric:
     """A metric of Quantus as an evaluation: one number per sample, for the class that the model predicts.
 

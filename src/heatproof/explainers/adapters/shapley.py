@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import BeforeValidator
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
@@ -17,7 +16,7 @@ from heatproof.explainers.adapters.isolation import Adapter, Compute
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.models import Model
 from heatproof.models.loaders.sklearn import SklearnNetwork
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
 def _number_text_or_samples(value: Any) -> Any:
@@ -45,7 +44,7 @@ class ClassScore(nn.Module):
         return scores[:, self.target : self.target + 1]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Shap(Adapter):
     """SHAP values of the target's logit, one sample at a time; (B, …) in the shape of the input.
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
@@ -23,7 +22,7 @@ from heatproof.explainers.gradient import slices
 from heatproof.models import Model
 from heatproof.models.layers import activations
 from heatproof.statistics.intervals import rate_interval
-from heatproof.types import STRICT, Batch, Explainer
+from heatproof.types import Batch, Explainer, parameter_class
 
 Output = Literal["sensitivity", "decision", "presence"]
 HeldOutShare = Annotated[float, Field(gt=0, le=0.5)]
@@ -136,7 +135,7 @@ class _OfConcepts(Explainer, ABC):
         """Return the fitted classifier of one of the concepts."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Cav(_OfConcepts):
     """Concept activation vectors: a linear classifier of each concept on a layer's activations; (B, concepts).
 
@@ -180,7 +179,7 @@ class Cav(_OfConcepts):
         return _fitted(model, concept, self.layer, self.held_out, parameters, fit)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Car(_OfConcepts):
     """Concept activation regions: a support vector classifier of each concept on a layer's activations; (B, concepts).
 

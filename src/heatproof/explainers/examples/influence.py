@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
@@ -32,7 +31,7 @@ from heatproof.explainers.examples.training_set import KEPT_BYTES, ByExamples, E
 from heatproof.explainers.gradient import slices
 from heatproof.models import Model
 from heatproof.models.checkpoints import Checkpoint, Checkpoints
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 LARGEST_SOLUTION = 2**28
 """The most numbers, examples times weights, that the solved gradients of the training set may have (1 GiB)."""
@@ -40,7 +39,7 @@ _BLOCK = 2**25
 """The most numbers, examples times weights, that conjugate gradients solve for together."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Influence(ByExamples):
     """∇L(x, t)ᵀ H⁻¹ ∇L(xₙ, yₙ) for every training example n and the target class t; (B, n) float32.
 
@@ -161,7 +160,7 @@ def _check_rates(rates: tuple[float, ...], info: ValidationInfo) -> tuple[float,
 Rates = Annotated[tuple[Rate, ...], BeforeValidator(_as_rates), AfterValidator(_check_rates)]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class TracIn(ByExamples):
     """Σ_t η_t ⟨∇L_t(x, c), ∇L_t(xₙ, yₙ)⟩ over checkpoints t, for every training example n; (B, n) float32.
 

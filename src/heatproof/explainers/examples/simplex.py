@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from scipy.optimize import nnls
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,7 +17,7 @@ from heatproof.explainers.examples.training_set import ByExamples, Examples, Exa
 from heatproof.models import Model
 from heatproof.models.layers import activations
 from heatproof.models.smoothed import Smoothed
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 _STEPS_PER_EXAMPLE = 30
 
@@ -37,7 +36,7 @@ class _ByLayer(ByExamples):
         check_layer(model, self.train, self.layer, shape, self.name)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class SimplEx(_ByLayer):
     """argmin over w ≥ 0, Σw = 1 of ‖h(x) − Σₙ wₙ h(xₙ)‖²: a sample as a mixture of training examples; (B, n) float32.
 
@@ -71,7 +70,7 @@ class SimplEx(_ByLayer):
         return weights.float()
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class RepresentationSimilarity(_ByLayer):
     """The cosine between h(x) and h(xₙ), or with "dot" their product h(x)ᵀh(xₙ), per training example; (B, n) float32.
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
@@ -23,7 +22,7 @@ from heatproof.models.tasks.contract import (
     numbered,
     rows_in,
 )
-from heatproof.types import STRICT
+from heatproof.types import parameter_class
 
 Outputs = Literal["logits", "probabilities"]
 
@@ -55,7 +54,7 @@ class Exclusive(Usual):
         return named(target)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Classification(Exclusive):
     """One of K classes: the logit of the predicted one is explained.
 
@@ -79,7 +78,7 @@ class Classification(Exclusive):
         return scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Options(Exclusive):
     """The likeliest of several answers to a prompt: the logits are their log-probabilities; see `heatproof.decoder`.
 
@@ -101,7 +100,7 @@ class Options(Exclusive):
         return torch.as_tensor(output[ANSWER])
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Binary(Exclusive):
     """Yes or no by one output z, the log-odds of "yes": the logits are −z/2 and z/2, so that both answers have maps.
 
@@ -124,7 +123,7 @@ class Binary(Exclusive):
         return _two_sided(_log_odds(scores[:, 0], self.outputs))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class MultiLabel(Exclusive):
     """Whether one of several independent labels holds: `label`, the number or name of an output z, its log-odds.
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.errors import UserError
@@ -26,13 +25,13 @@ from heatproof.models.tasks.contract import (
     numbered,
     rows_in,
 )
-from heatproof.types import STRICT
+from heatproof.types import parameter_class
 
 SHARE_OF_SPREAD = 0.1
 """By how many standard deviations of the references' predictions one may move unless a tolerance is given."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Regression(Usual):
     """A number: that of `output`, the number or name of an output, is explained, in the network's own units.
 
@@ -104,7 +103,7 @@ class Regression(Usual):
         return replace(self, tolerance=SHARE_OF_SPREAD * spread)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Answer(Usual):
     """The log-probability Σ_t log p(a_t | prompt, a_<t) of an answer to a prompt; see `heatproof.decoder`.
 
@@ -139,7 +138,7 @@ class Answer(Usual):
         return f"greedy decoding gives {'another' if before[1] >= 0 else 'the'} answer; its log p is {after[0]:.3g}"
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Segmentation(Usual):
     """A class for every position: the mean logit of a class over the region where it was predicted is explained.
 
@@ -229,7 +228,7 @@ def _maps(output: Any) -> Tensor:
     return maps.flatten(2)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Readout(Usual):
     """A task made of two functions, for whatever a network returns.
 

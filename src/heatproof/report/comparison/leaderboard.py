@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from heatproof.axes import AXES
+from heatproof.axes import BY_NAME
 from heatproof.errors import UserError
 from heatproof.evaluation import FLIPPED, OK, UNDEFINED, Condition, Measure
 from heatproof.report.comparison.aligned import aligned, stacked_scores
@@ -79,7 +79,7 @@ def leaderboard(*runs: Run | str | Path) -> dict[str, Any]:
                 key = plain({name: about[name] for name in SAME})
                 abouts.setdefault(key, about)
                 entries.setdefault(key, []).extend(_entries(run, result, measure))
-    position = {axis.name: i for i, axis in enumerate(AXES)}
+    position = {name: i for i, name in enumerate(BY_NAME)}
     keys = sorted(abouts, key=lambda key: position.get(abouts[key]["axis"], len(position)))
     boards = [_board(key, abouts[key], entries[key]) for key in keys if entries[key]]
     return {

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from heatproof.errors import UserError
+from heatproof.errors import UserError, counted
 from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.executors.worker import Done, FromStudy, Tally, Worker, WorkerError
 from heatproof.runs.plan import Plan
@@ -210,7 +210,7 @@ def _must_be_there(plan: Plan, root: Place, jobs: list[Job]) -> None:
     while missing := [job for job in jobs if plan.missing_parts(run_directory, job)]:
         if time.monotonic() > until:
             raise UserError(
-                f"workers finished {len(missing)} shards that are not in {root}, first {missing[0]}; "
+                f"workers finished {counted(len(missing), 'shard')} not found in {root}, the first is {missing[0]}; "
                 "a run needs a path that all nodes share"
             )
         time.sleep(1)

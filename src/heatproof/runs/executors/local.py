@@ -49,7 +49,7 @@ class Processes:
     def __call__(
         self, plan: Plan, root: Place, jobs: list[Job], advance: Advance
     ) -> dict[str, Any]:
-        """Do `jobs`; what the session says of it."""
+        """Run `jobs` and return the session record."""
         must_be_shared(root)
         count = min(self.count, len(jobs))
         threads = max(1, min(torch.get_num_threads(), cores() // count))
@@ -69,12 +69,16 @@ class Processes:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass
 class _Member:
+    """A worker process: its shard, the work of that shard by step, and how much of it was reported."""
+
     number: int
     process: SpawnProcess
     ready: bool = False
@@ -85,6 +89,8 @@ class _Member:
 
 @dataclass
 class _Team:
+    """The worker processes of a session, by their pipes, and the shards that wait for one."""
+
     plan: Plan
     root: Place
     recipe: Recipe
@@ -96,6 +102,7 @@ class _Team:
     failed_starts: int = 0
 
     def start(self, number: int) -> None:
+        """Start a worker process; it says when it is ready."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         given = (theirs, self.recipe, self.root, self.plan.shard_size, number, self.threads)
@@ -108,6 +115,7 @@ class _Team:
         self.members[ours] = _Member(number, process)
 
     def hand_out(self) -> None:
+        """Give every idle worker the next shard."""
         for connection, member in self.members.items():
             if not self.waiting:
                 return
@@ -124,6 +132,7 @@ class _Team:
                     continue  # it is gone; listening will say so
 
     def listen(self) -> None:
+        """Wait until a worker has something to say, and act on it."""
         for connection in wait(list(self.members)):
             assert isinstance(connection, Connection)
             try:
@@ -134,6 +143,7 @@ class _Team:
             self._hear(self.members[connection], kind, content)
 
     def _hear(self, member: _Member, kind: str, content: Any) -> None:
+        """Act on one message of a worker: progress, ready, done, a user's mistake, or an error of ours."""
         if kind == "tick":
             member.ticked[content[0]] += content[1]
             self.advance(*content)
@@ -145,50 +155,56 @@ class _Team:
         elif kind == "mistake":
             raise UserError(content)
         else:
-            place = f" at {member.job}" if member.job else ""
+            where = f" at {member.job}" if member.job else ""
             raise WorkerError(
-                f"worker {member.number} failed{place}; what is finished is kept.\n{content}"
+                f"worker {member.number} failed{where}; what is finished is kept.\n{content}"
             )
 
     def _replace(self, connection: Connection) -> None:
-        """A worker's pipe ended: take back its shard and start another worker."""
+        """Take back the shard of a worker whose pipe ended, and start another worker."""
         member = self.members.pop(connection)
         connection.close()
         member.process.join(PATIENCE)
         code = member.process.exitcode
-        why = (
-            f"it was ended by signal {-code}"
-            if code is not None and code < 0
-            else f"it ended with exit code {code}"
-        )
+        was_killed = code is not None and code < 0
+        reason = f"it ended with exit code {code}"
+        if code is not None and was_killed:
+            reason = f"it was ended by signal {-code}"
         logging.getLogger("heatproof").warning(
-            "worker %d is lost: %s; another takes its place", member.number, why
+            "worker %d is lost: %s; another takes its place", member.number, reason
         )
         if not member.ready:
             self.failed_starts += 1
-            if (code is not None and code > 0) or self.failed_starts >= MOST_LOSSES:
+            has_failed = code is not None and code > 0
+            if has_failed or self.failed_starts >= MOST_LOSSES:
                 raise UserError(
-                    f"a worker process could not start: {why}, and what it said is above; a script that uses workers "
+                    f"a worker process could not start: {reason}, and its output is above; a script that uses workers "
                     'must do so under `if __name__ == "__main__":`'
                 )
         if member.job is not None:
-            self.tally.lose(member.job, why)
-            undone = self.plan.work(RunDirectory(self.root), [member.job])
-            for what, amount in member.due.items():
-                self.advance(what, amount - member.ticked[what] - undone[what])
+            self.tally.lose(member.job, reason)
+            self._take_back_progress(member, member.job)
             self.waiting.appendleft(member.job)
         self.start(member.number)
 
+    def _take_back_progress(self, member: _Member, job: Job) -> None:
+        """Set the progress bar to what of a lost worker's shard is on disk."""
+        undone = self.plan.work(RunDirectory(self.root), [job])
+        for step, amount in member.due.items():
+            self.advance(step, amount - member.ticked[step] - undone[step])
+
     def dismiss(self) -> None:
+        """Tell every worker that there is nothing more to do, and wait for it to end."""
         for connection, member in self.members.items():
             if member.ready:
                 try:
                     connection.send(None)
-                except OSError:
+                except OSError:  # it has ended already
                     continue
                 member.process.join(PATIENCE)
 
     def stop(self) -> None:
+        """End every worker, whatever it does."""
         for member in self.members.values():
             member.process.terminate()
         for connection, member in self.members.items():
@@ -200,7 +216,7 @@ class _Team:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started in here ignore Ctrl-C, which a terminal sends to all: the parent ends them instead."""
+    """Let processes that are started in the context ignore Ctrl-C, which a terminal sends to all: the parent ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -214,7 +230,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 def _serve(
     connection: Connection, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int
 ) -> None:
-    """What a worker process does."""
+    """Serve shards in a worker process until the parent has no more."""
 
     def say(kind: str, content: Any) -> None:
         try:
@@ -237,6 +253,7 @@ def _serve(
 
 
 def _next(connection: Connection) -> Job | None:
+    """Return the next shard; None if there is none, or if the parent is gone."""
     try:
         job: Job | None = connection.recv()
     except (EOFError, OSError):

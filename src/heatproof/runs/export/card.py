@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from heatproof.errors import counted
+
 ABOUT = {
     "scores": "one row per attempted pair and measure; `status` is ok, flipped or undefined, never a gap",
     "samples": "one row per sample: label, prediction and probability, or why it could not be read",
@@ -59,10 +61,9 @@ def _page(facts: Mapping[str, Any]) -> str:
     study, gaps = facts["study"], facts["missing"]
     lines = ["# How well explanations hold", "", f"Measured by heatproof {facts['heatproof']}.", ""]
     if gaps:
-        lines += [
-            f"**Unfinished**: {len(gaps)} parts are missing, the first is {_code(gaps[0])}.",
-            "",
-        ]
+        verb = "is" if len(gaps) == 1 else "are"
+        parts = counted(len(gaps), "part")
+        lines += [f"**Unfinished**: {parts} {verb} missing, the first is {_code(gaps[0])}.", ""]
     lines += ["| | |", "|---|---|"]
     for title, section in (
         ("models", "models"),

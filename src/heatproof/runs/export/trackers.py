@@ -32,7 +32,7 @@ from heatproof.runs.export.tables import fingerprint, write_study, write_tables
 from heatproof.runs.manifest import Manifest, Study
 from heatproof.runs.run import Run, read
 from heatproof.runs.storage import Place, tried
-from heatproof.runs.verify import missing
+from heatproof.runs.verify import missing, missing_in_words
 
 PROJECT = "heatproof"
 RUN_TAG = "heatproof.run"
@@ -104,7 +104,7 @@ def payload(run: Run) -> Payload:
     gaps = missing(run.path)
     manifest, study = run.manifest, run.manifest.study
     named = ", ".join([*study.models, *study.datasets])
-    state = f"unfinished: {len(gaps)} parts are missing" if gaps else "complete"
+    state = f"unfinished: {missing_in_words(gaps)}" if gaps else "complete"
     tags = {
         RUN_TAG: fingerprint(run),
         "heatproof.version": manifest.heatproof,

@@ -227,8 +227,8 @@ def parse(
 def _sources(
     given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]
 ) -> dict[str, dict[str, Any]]:
-    """Names to {source, options}, from a string, a mapping, or a list of these."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return name -> {source, options}, from a string, a mapping, or a list of these."""
+    sources: dict[str, dict[str, Any]] = {}
     entries = given if isinstance(given, list) else [given]
     for number, entry in enumerate(entries):
         place: tuple[str | int, ...] = (section, number) if isinstance(given, list) else (section,)
@@ -247,20 +247,20 @@ def _sources(
         with inside(*place, *(() if isinstance(entry, str) else ("source",))):
             checked = {**options, "source": check(source)}
         name = str(checked.pop("name", None) or _short_name(source))
-        if name in found:
+        if name in sources:
             raise BadParameter(
                 f"{section} has two entries named {name!r}; give one of them another name", place
             )
-        found[name] = checked
-    if not found:
+        sources[name] = checked
+    if not sources:
         raise BadParameter(f"{section} is empty", (section,))
-    return found
+    return sources
 
 
 def _checked_models(
     models: dict[str, dict[str, Any]], section: str, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """The models with tasks made and architectures checked; a Python file is relative to the study file."""
+    """Return the models with tasks made and architectures checked; a Python file is relative to the study file."""
     for options in models.values():
         if options.get("task") is not None:
             with inside(section, "task"):
@@ -272,7 +272,7 @@ def _checked_models(
 
 
 def _with_vocabularies(data: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """The data with paths of vocabularies and folders of masks relative to the study file."""
+    """Return the data, with paths of vocabularies and folders of masks relative to the study file."""
     for name, options in data.items():
         path, regions = options.get("vocabulary"), options.get("regions")
         if isinstance(regions, str) and (folder / regions).is_dir():
@@ -296,65 +296,61 @@ def _short_name(source: str) -> str:
 
 
 def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
-    """Explainers or evaluations with those of the form python:module:name made."""
+    """Return explainers or evaluations, with objects in place of names of the form python:module:name."""
     if isinstance(spec, str) and spec.startswith("python:"):
         return load_object(spec, folder, allow_code=allow_code)
-    entries = (
-        enumerate(spec)
-        if isinstance(spec, list)
-        else spec.items()
-        if isinstance(spec, Mapping)
-        else ()
-    )
-    found = {}
-    for place, item in entries:
-        with inside(place):
-            found[place] = _with_code(item, folder, allow_code)
-    return (
-        list(found.values())
-        if isinstance(spec, list)
-        else found
-        if isinstance(spec, Mapping)
-        else spec
-    )
+    return _with_each_entry(spec, lambda key, entry: _with_code(entry, folder, allow_code))
 
 
 def _with_files(spec: Any, folder: Path, allow_code: bool) -> Any:
-    """Explainers with the training data, concepts and checkpoints that they name opened, relative to the study file."""
-    entries = (
-        enumerate(spec)
-        if isinstance(spec, list)
-        else spec.items()
-        if isinstance(spec, Mapping)
-        else ()
-    )
-    found: dict[Any, Any] = {}
-    for key, value in entries:
-        samples = (isinstance(value, str) and value not in ("random", REFERENCES)) or (
-            isinstance(value, Mapping) and "source" in value
-        )
-        with inside(key):
-            try:
-                if (key in ("train", "pool") and isinstance(value, str | Mapping)) or (
-                    key == "baseline" and samples
-                ):
-                    found[key] = examples(value, folder=folder, allow_code=allow_code)
-                elif key == "path" and isinstance(value, str):
-                    found[key] = str(folder / value)
-                elif key == "concepts":
-                    found[key] = concepts(value, folder=folder, allow_code=allow_code)
-                elif key == "checkpoints" and isinstance(value, list):
-                    found[key] = [
-                        str(folder / path) if isinstance(path, str) else path for path in value
-                    ]
-                else:
-                    found[key] = _with_files(value, folder, allow_code)
-            except TypeError as error:  # an option that such samples do not have
-                raise UserError(str(error)) from error
-    return (
-        list(found.values())
-        if isinstance(spec, list)
-        else found
-        if isinstance(spec, Mapping)
-        else spec
-    )
+    """Return explainers with the training data, concepts and checkpoints that they name opened.
+
+    Their paths are relative to the study file.
+    """
+
+    def opened(key: Any, value: Any) -> Any:
+        try:
+            return _opened_parameter(key, value, folder, allow_code)
+        except TypeError as error:  # an option that such samples do not have
+            raise UserError(str(error)) from error
+
+    return _with_each_entry(spec, opened)
+
+
+def _opened_parameter(key: Any, value: Any, folder: Path, allow_code: bool) -> Any:
+    """Return what a parameter of an explainer is made of, by the name of the parameter."""
+    if key in ("train", "pool") and isinstance(value, str | Mapping):
+        return examples(value, folder=folder, allow_code=allow_code)
+    if key == "baseline" and _names_samples(value):
+        return examples(value, folder=folder, allow_code=allow_code)
+    if key == "path" and isinstance(value, str):
+        return str(folder / value)
+    if key == "concepts":
+        return concepts(value, folder=folder, allow_code=allow_code)
+    if key == "checkpoints" and isinstance(value, list):
+        return [str(folder / path) if isinstance(path, str) else path for path in value]
+    return _with_files(value, folder, allow_code)
+
+
+def _names_samples(baseline: Any) -> bool:
+    """Return whether a baseline is samples to be opened, and not a number or a word such as "random"."""
+    if isinstance(baseline, Mapping):
+        return "source" in baseline
+    return isinstance(baseline, str) and baseline not in ("random", REFERENCES)
+
+
+def _with_each_entry(spec: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """Return a list or a mapping with `change(key, entry)` in place of each entry; anything else as it is."""
+    if isinstance(spec, list):
+        entries: list[Any] = []
+        for number, entry in enumerate(spec):
+            with inside(number):
+                entries.append(change(number, entry))
+        return entries
+    if isinstance(spec, Mapping):
+        changed = {}
+        for key, entry in spec.items():
+            with inside(key):
+                changed[key] = change(key, entry)
+        return changed
+    return spec

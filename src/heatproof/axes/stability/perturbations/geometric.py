@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.stability.perturbations.contract import (
@@ -22,12 +21,12 @@ from heatproof.axes.stability.perturbations.contract import (
 from heatproof.errors import UserError
 from heatproof.maps.warping import elastic_offsets, resample, rotation_offsets, shift
 from heatproof.rand import keys
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 _ALONG = {"horizontal": (-1, "width"), "vertical": (-2, "height"), "depth": (-3, "depth")}
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Rotation(Usual):
     """Rotation about the centre by `degrees`, counter-clockwise when positive; bilinear, exposed regions zero.
 
@@ -53,7 +52,7 @@ class Rotation(Usual):
         return resample(maps, rotation_offsets(self.degrees, *maps.shape[-2:]))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Translation(Usual):
     """Shift by whole pixels, right or down when positive; exposed regions zero: out[i, j] = x[i, j − pixels].
 
@@ -92,7 +91,7 @@ class Translation(Usual):
         return shift(maps, self.pixels, _ALONG[self.axis][0])
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Elastic(Usual):
     """A smooth random displacement field; its longest vector is `amplitude` pixels, it varies over `smoothness` pixels.
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
@@ -28,13 +27,13 @@ from heatproof.axes.stability.perturbations.contract import (
 from heatproof.errors import UserError
 from heatproof.kinds import KindName
 from heatproof.rand import keys, normal, uniform
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 _LUMA = (0.299, 0.587, 0.114)
 _TRUNCATE = 4.0
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Identity(Usual):
     """The control: x itself, for data of any shape. Every stability measure must score it 1.
 
@@ -51,7 +50,7 @@ class Identity(Usual):
         return batch.x
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Brightness(Usual):
     """Every pixel times `factor`: min(1, factor · x).
 
@@ -68,7 +67,7 @@ class Brightness(Usual):
         return (values_of(self, batch) * self.factor).clamp(0, 1)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Contrast(Usual):
     """Distance from the image's own mean grey level m times `factor`: clamp(m + factor · (x − m), 0, 1).
 
@@ -92,7 +91,7 @@ class Contrast(Usual):
         return (grey + self.factor * (x - grey)).clamp(0, 1)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class GaussianNoise(Usual):
     """clamp(x + σ z, 0, 1) with z standard normal, a function of (seed, sample id) shared by all σ of a sweep.
 
@@ -113,7 +112,7 @@ class GaussianNoise(Usual):
         return (x + self.sigma * z).clamp(0, 1)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class GaussianBlur(Usual):
     """Convolution with a Gaussian of standard deviation `sigma` pixels, cut at 4σ, edge pixels repeated outwards.
 
@@ -134,7 +133,7 @@ class GaussianBlur(Usual):
         return x.clamp(0, 1)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Jpeg(Usual):
     """A round trip through a real JPEG codec (Pillow's, 4:2:0) at `quality` 1 to 100; images of 1 or 3 channels.
 
@@ -177,7 +176,7 @@ class Jpeg(Usual):
             return np.array(image).reshape(picture.shape)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class OccludingPatch(Usual):
     """A square of `fraction` of the area, at least one pixel, filled with `value` at a place drawn from (seed, id).
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.stability.perturbations.contract import (
@@ -21,10 +20,10 @@ from heatproof.errors import UserError
 from heatproof.kinds import KindName
 from heatproof.maps.warping import shift
 from heatproof.rand import keys, normal
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Jitter(Usual):
     """x + σ s z with z standard normal and s the standard deviation over time of each channel of the sample itself.
 
@@ -50,7 +49,7 @@ class Jitter(Usual):
         return x + self.sigma * x.std(2, correction=0, keepdim=True) * z
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Scaling(Usual):
     """Distance from the mean m over time of each channel times `factor`: m + factor · (x − m).
 
@@ -71,7 +70,7 @@ class Scaling(Usual):
         return mean + self.factor * (x - mean)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class TimeShift(Usual):
     """Shift by whole steps, later when positive, the value at the edge repeated: out[t] = x[clamp(t − steps)].
 

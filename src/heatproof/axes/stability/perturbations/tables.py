@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.stability.perturbations.contract import Family, NonNegative, Usual, values_of
@@ -18,10 +17,10 @@ from heatproof.features.segments import COLUMNS, pool, spread
 from heatproof.kinds import KindName
 from heatproof.maps.chance import itself
 from heatproof.rand import keys, normal, permutation, uniform
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class ColumnNoise(Usual):
     """x + σ s z with z standard normal and s the standard deviation of each column, `scale` or that of the references.
 
@@ -77,7 +76,7 @@ class ColumnNoise(Usual):
         return x + self.sigma * x.new_tensor(self.scale) * z
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class ColumnSwap(Usual):
     """In a `fraction` of the columns, at least one, the value becomes that of another row, one of the references.
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof.axes.stability.perturbations.contract import Family, Usual
@@ -28,7 +27,7 @@ from heatproof.features.segments import pool
 from heatproof.kinds import KindName
 from heatproof.models.tasks import ANSWER
 from heatproof.rand import integers, keys, permutation
-from heatproof.types import STRICT, Batch, name_of
+from heatproof.types import Batch, name_of, parameter_class
 
 Some = Annotated[list[str], Field(min_length=1)]
 Token = tuple[int, int, int]
@@ -85,7 +84,7 @@ class OfTexts(Usual):
             )
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Case(OfTexts):
     """Every letter in upper or lower case, or the first of every word in upper case (`capitalised`).
 
@@ -106,7 +105,7 @@ class Case(OfTexts):
         return _reworded(self, batch, self.change)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class WhiteSpace(OfTexts):
     """Every blank twice (`doubled`), line breaks for blanks (`lines`), or single blanks, none at the ends (`trimmed`).
 
@@ -146,7 +145,7 @@ def _listed(words: Any) -> Any:
     )
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Synonyms(OfTexts):
     """Each of `words`, {word: [synonym, …]} or a JSON file of them, becomes a synonym drawn from (seed, sample id).
 
@@ -175,7 +174,7 @@ class Synonyms(OfTexts):
         return _reworded(self, batch, partial(self.change, seed=seed))
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class PassageOrder(OfTexts):
     """The passages of a prompt, such as the options of a question, in another order, drawn from (seed, sample id).
 

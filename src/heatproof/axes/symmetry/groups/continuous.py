@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from heatproof.axes.symmetry.groups.contract import (
 )
 from heatproof.errors import UserError
 from heatproof.maps.warping import resample
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
 class _Sampled:
@@ -83,7 +82,7 @@ class _Planar(_Sampled, Moving, Additive):
         return moved.reshape(maps.shape), inside if maps.ndim == 4 else inside[:, 0]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Rotations(_Planar):
     """SO(2): images turned counter-clockwise about their centre by any angle, with bilinear interpolation.
 
@@ -107,7 +106,7 @@ class Rotations(_Planar):
         return torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Scalings(_Planar):
     """Images made larger or smaller about their centre, by factors from 1/most to most, with bilinear interpolation.
 
@@ -137,7 +136,7 @@ class Scalings(_Planar):
         return torch.eye(2, dtype=torch.float64) * torch.exp(-g.double())[:, None, None]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class SpaceRotations(_Sampled):
     """SO(3): points in space (B, N, F) turned about the origin; `columns` of F are their coordinates.
 

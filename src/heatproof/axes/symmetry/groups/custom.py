@@ -9,13 +9,12 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import AfterValidator
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
 from heatproof.axes.symmetry.groups.contract import Numbered, aligned, probe
 from heatproof.errors import UserError
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 _TRIED = 256
 """How many pairs of elements are checked with each other, all of them up to that number."""
@@ -34,7 +33,7 @@ def _checked(members: Any) -> Sequence[Any]:
     return members  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Own(Numbered):
     """A finite group given by how its elements act on inputs, how they move maps, and their list.
 

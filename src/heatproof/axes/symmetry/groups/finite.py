@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -31,10 +30,10 @@ from heatproof.axes.symmetry.groups.contract import (
 )
 from heatproof.errors import UserError
 from heatproof.models.tasks import with_region
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Cyclic(Numbered, Additive):
     """ℤ/nℤ by circular shifts along the dimension `dim` of size n: (ρ[g]x)[i] = x[(i − g) mod n].
 
@@ -88,7 +87,7 @@ def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
     return dims
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Torus(Moving, Additive):
     """ℤ/n₁ℤ × … × ℤ/n_kℤ by circular shifts along k dimensions; an element is (g₁, …, g_k).
 
@@ -162,7 +161,7 @@ def _source(g: Tensor, n: int) -> Tensor:
     return (torch.arange(n, device=g.device) - g[..., None]) % n
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Dihedral(Moving, Numbered):
     """D_n, the 2n rotations by multiples of 360°/n and reflections of images, about their centre.
 
@@ -291,7 +290,7 @@ def _products() -> Tensor:
     return (both[:, :, None] == corners).all(-1).int().argmax(-1)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Octahedral(Moving, Numbered):
     """The 48 quarter turns and reflections of cubic volumes (B, C, D, H, W); with `turns=False` the 8 reflections.
 

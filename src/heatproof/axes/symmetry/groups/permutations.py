@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -28,7 +27,7 @@ from heatproof.axes.symmetry.groups.contract import (
 from heatproof.errors import UserError
 from heatproof.features import PASSAGES, GroupingField, Passages
 from heatproof.models.tasks import REGION
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 
 class _Orders:
@@ -119,7 +118,7 @@ class _Orders:
         return take(maps, moved, g)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Permutation(_Orders):
     """Permutations of the positions along `dim`: (ρ[p]x)[i] = x[p[i]]; an element is the order p, (n,).
 
@@ -165,7 +164,7 @@ class Permutation(_Orders):
         )
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class PassagePermutation(_Orders):
     """S_m on the m passages of prompts (B, L), which `features` tells apart; an element is the order p (L,) of tokens.
 
@@ -235,7 +234,7 @@ class PassagePermutation(_Orders):
         return torch.where(numbers > 0, new, turn).argsort(dim=1, stable=True)
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class NodePermutation(_Orders):
     """S_m on the m real nodes of graphs: rows of x (B, N, F), rows and columns of the adjacency together.
 

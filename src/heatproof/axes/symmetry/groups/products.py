@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import AfterValidator
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from heatproof import rand
@@ -22,7 +21,7 @@ from heatproof.axes.symmetry.groups.contract import (
     probe,
 )
 from heatproof.errors import UserError
-from heatproof.types import STRICT, Batch
+from heatproof.types import Batch, parameter_class
 
 _TRIED = 8
 """How many elements of each factor are tried for commutation."""
@@ -42,7 +41,7 @@ def _built(factors: tuple[Any, ...]) -> tuple[Group, ...]:
     return groups
 
 
-@dataclass(frozen=True, config=STRICT)
+@parameter_class
 class Product:
     """G₁ × … × G_k acting by all factors in turn: ρ[(g₁, …, g_k)] = ρ₁[g₁] ⋯ ρ_k[g_k].
 
