@@ -101,18 +101,19 @@ def centred_ranks(keys: Tensor, order: Tensor, counts: Tensor, ties: Ties) -> Te
         rows = zip(keys.numpy(), order.numpy(), ranks.numpy(), counts.tolist(), strict=True)
         for row_keys, row_order, row_ranks, count in rows:
             if ties == "average":
-                place = _middles_of_row(row_keys)
+                falling_rank = _middles_of_row(row_keys)
             else:
-                place = np.arange(n, dtype=np.float32)
-            middle = (count - 1) / 2
-            place[count:] = middle
-            row_ranks[row_order] = middle - place
+                falling_rank = np.arange(n, dtype=np.float32)
+            mean_rank = (count - 1) / 2
+            falling_rank[count:] = mean_rank
+            row_ranks[row_order] = mean_rank - falling_rank
         return ranks
     position = torch.arange(n, device=keys.device)
-    place = _middles(keys) if ties == "average" else position.expand_as(keys).float()
-    middle = (counts[:, None] - 1).float() / 2
+    falling_ranks = _middles(keys) if ties == "average" else position.expand_as(keys).float()
+    mean_ranks = (counts[:, None] - 1).float() / 2
     is_beyond = position >= counts[:, None]
-    return ranks.scatter_(1, order, (middle - place).masked_fill_(is_beyond, 0))
+    centred = (mean_ranks - falling_ranks).masked_fill_(is_beyond, 0)
+    return ranks.scatter_(1, order, centred)
 
 
 def _middles(keys: Tensor) -> Tensor:
