@@ -29,6 +29,8 @@ LADDER = tuple(16 << k for k in range(10))
 """Draws or steps, from 16 to 8192."""
 _OTHER_DRAWS = 1 << 40
 """Added to the seed for a second map of independent draws."""
+"""Added to the seed for a second map of independent draws."""
+"""Added to the seed for a second map of independent draws."""
 
 
 def _check_error(value: Any) -> float | None:

@@ -283,9 +283,7 @@ def _rescaled(input_pass: int, references: Iterator[_Call], call: _Call) -> Tens
     if call.name in _MAX_POOLING:
         pullback = _pool_pullback(call, reference.x.expand_as(call.x))
     elif call.name in _SOFTMAX:
-        pullback = partial(
-            _averaged_pullback, call.compute, call.x.detach(), reference.x.expand_as(call.x)
-        )
+        pullback = partial(_averaged_pullback, call, reference.x.expand_as(call.x))
     else:
         pullback = partial(torch.mul, _multiplier(call, out, reference.x))
     return _WithPullback.apply(call.x, lambda x: out, pullback)  # type: ignore[no-any-return, no-untyped-call]
@@ -327,19 +325,26 @@ def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     return torch.where(divisible, quotient, derivative)
 
 
-def _averaged_pullback(
-    compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor
-) -> Tensor:
-    """Return the gradient pulled back through the Jacobian, averaged over the segment from the reference to x."""
+def _averaged_pullback(call: _Call, reference: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient pulled back through a softmax's Jacobian, averaged over the segment from reference to input.
+
+    A softmax does not change when all of its inputs grow by the same number, so its multipliers sum to 0. Where inputs
+    share a large part, such as 10⁵, a sum that is 0 up to rounding only would break completeness; so they are computed
+    in float64 and centred.
+    """
+    x = call.x.detach().double()
+    reference = reference.double()
+    gradient = gradient.double()
     delta = _difference(x, reference)
-    total = torch.zeros_like(x)
+    multipliers = torch.zeros_like(x)
     nodes, weights = quadrature("gausslegendre", 16)
     for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
         with torch.enable_grad():
             point = (reference + node * delta).requires_grad_()
-            (pulled,) = torch.autograd.grad(compute(point), point, gradient)
-        total += weight * pulled
-    return total
+            (pulled,) = torch.autograd.grad(call.compute(point), point, gradient)
+        multipliers += weight * pulled
+    multipliers -= multipliers.mean(_argument(call, 0, "dim"), keepdim=True)
+    return multipliers.to(call.x.dtype)
 
 
 def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]:

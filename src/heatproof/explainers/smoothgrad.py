@@ -51,7 +51,7 @@ def noisy_moments(
     key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
     scale = _noise_scale(batch.x, sigma, relative)
 
-    # Welford's idea: differences from each sample's first map are summed, and not the maps themselves, so that nothing
+    # The shifted formula of a variance: differences from the first map of each sample are summed, so that nothing
     # cancels where maps hardly vary.
     first = total = squares = torch.empty(0)
     # The noisy copies are numbered sample by sample: copy i is draw i % samples of sample i // samples.
