@@ -126,8 +126,11 @@ class _NoisyCopies(Explainer):
 
     def configured_for(self, model: Model, sample: Batch) -> Self:
         """Return a copy whose inner explainer is configured; raise `UserError` where either is undefined."""
-        configured = super().configured_for(model, sample)
-        return replace(configured, of=self.of.configured_for(model, sample))
+        if self.why_unmet(model):
+            return super().configured_for(model, sample)  # which raises in the name of this one
+        # The inner one first, because checking this one checks it.
+        with_inner = replace(self, of=self.of.configured_for(model, sample))
+        return Explainer.configured_for(with_inner, model, sample)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,40 +21,28 @@ if TYPE_CHECKING:
 Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Ground(NamedTuple):
-    """What explainers that remove features start from.
-
-    `inputs` (B, …) are the samples to remove features from, `segments` the labels of the features at every position,
-    and `fill` (B, …) the values that take the place of removed features. Features that hide themselves have no use for
-    a fill; theirs is the inputs.
-    """
-
-    inputs: Tensor
-    segments: Tensor
-    fill: Tensor
-
-
-def ground(name: str, features: Grouping, fill: Fill, model: Model, batch: Batch) -> Ground:
-    """Return what explainer `name` starts from.
+def labelled_inputs(
+    name: str, features: Grouping, model: Model, batch: Batch
+) -> tuple[Tensor, Tensor]:
+    """Return the inputs (B, …) that explainer `name` removes features from, and the feature of every position.
 
     Features that hide themselves, such as tokens, work on the raw samples; all others on the model's normalised inputs.
 
     >>> from heatproof.features import Pixels
     >>> from heatproof.models import Model
-    >>> start = ground("lime", Pixels(), "zero", Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.ones(1, 3)))
-    >>> start.segments.tolist(), start.fill.tolist()
-    ([[0, 1, 2]], [[0.0, 0.0, 0.0]])
+    >>> model, batch = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.ones(1, 3))
+    >>> labelled_inputs("lime", Pixels(), model, batch)[1].tolist()
+    [[0, 1, 2]]
     """
     if isinstance(features, Hiding):
-        return Ground(batch.x, labels(features, batch, batch.x), batch.x)
+        return batch.x, labels(features, batch, batch.x)
     inputs = model.inputs(batch)
     if not inputs.is_floating_point():
         raise UserError(
             f"{name} with {name_of(features)} sets vectors to a fill, and token ids have none: "
             "use features=Tokens(...), or give Model(..., embedding=the layer's path)"
         )
-    segments = labels(features, batch, inputs)
-    return Ground(inputs, segments, filled(fill, model, batch, inputs, segments))
+    return inputs, labels(features, batch, inputs)
 
 
 def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:

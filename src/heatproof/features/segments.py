@@ -83,7 +83,8 @@ def segment_means(x: Tensor, segments: Tensor) -> Tensor:
 def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
     """Return versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
 
-    x and fill are (C, *spatial) or (*spatial), kept (R, n) is boolean and segments (*spatial) the sample's labels.
+    x is (C, *spatial) or (*spatial), fill the same or with one for each version, kept (R, n) is boolean, and segments
+    (*spatial) are the sample's labels.
 
     >>> keep(torch.ones(3), torch.zeros(3), torch.tensor([[True, False]]), torch.tensor([0, 0, 1])).tolist()
     [[1.0, 1.0, 0.0]]

@@ -100,8 +100,9 @@ class Hidden:
 class OwnBaseline:
     """Removed values become those that an explainer itself measures against, so that mass and drop mean the same.
 
-    That is its `baseline`, or its `fill` where that is one value; what has neither, such as the product of input and
-    gradient, measures against 0. Zero is that of the normalised input: the model's mean colour.
+    That is the mean of its `background`, its `baseline`, or its `fill` where that is one value; what has none of these,
+    such as the product of input and gradient, measures against 0. Zero is that of the normalised input: the model's
+    mean colour.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> OwnBaseline().of(IntegratedGradients(baseline=1.0), [0.5, 0.4], [0.25])
@@ -115,6 +116,12 @@ class OwnBaseline:
     ) -> DatasetMean:
         """Return the constant in the data's own units, with the `mean` and `std` that a model normalises by."""
         explainer = _innermost(explainer)
+        for field in ("background", "fill"):
+            rows: Any = getattr(explainer, field, None)
+            if hasattr(rows, "mean"):
+                # One number per column, or per channel of images and series.
+                per_column = rows.mean().flatten(1).mean(1) if rows.mean().ndim > 1 else rows.mean()
+                return DatasetMean(mean=tuple(round(value, 7) for value in per_column.tolist()))
         value = getattr(explainer, "baseline", getattr(explainer, "fill", 0.0))
         is_number = isinstance(value, int | float)
         fills_features = hasattr(explainer, "fill") and hasattr(explainer, "features")

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -79,9 +79,20 @@ class Value:
         return with_fill(x, keep, x.new_tensor(self.value))
 
 
+def _column_means(value: Any) -> Any:
+    """Return the means of the columns of rows (n, F); any other value as it is."""
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy(dtype=float)
+    if getattr(value, "ndim", 0) != 2:
+        return value
+    return tuple(torch.as_tensor(value, dtype=torch.float64).mean(0).tolist())
+
+
 @dataclass(frozen=True, config=STRICT)
 class DatasetMean:
     """Removed pixels become the data set's `mean`: one number per channel, of a table per column, or one for all.
+
+    Rows of a table (n, F), as a frame, an array or a tensor, stand for the means of their columns.
 
     >>> x, keep = torch.ones(1, 2, 1, 2), torch.tensor([[[True, False]]])
     >>> DatasetMean(mean=(0.5, 0.25))(x, keep)[0, :, 0].tolist()
@@ -89,7 +100,7 @@ class DatasetMean:
     """
 
     name: ClassVar[str] = "dataset_mean"
-    mean: Annotated[tuple[Finite, ...], Field(min_length=1)]
+    mean: Annotated[tuple[Finite, ...], Field(min_length=1), BeforeValidator(_column_means)]
 
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0

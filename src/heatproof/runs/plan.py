@@ -190,14 +190,14 @@ def make_plan(
         methods = {name: registry.EXPLAINERS[name]() for name in reasons}
     configured = {}
     for dataset, source in datasets.items():
-        with_baselines = with_references(methods, source, seed, references)
         for name, network in models.items():
+            sample = samples[dataset]
             configured[dataset, name] = configure(
                 dataset,
                 source,
-                samples[dataset],
+                sample,
                 network,
-                with_baselines,
+                with_references(methods, dataset, source, network, sample, seed, references),
                 judges,
                 other_data=len(datasets) > 1,
             )

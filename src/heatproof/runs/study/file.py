@@ -20,6 +20,7 @@ from heatproof.data.hub import hub_name
 from heatproof.data.sources import check_data_name
 from heatproof.data.subsets import as_subset
 from heatproof.errors import BadParameter, UserError, inside, make, nearest, only_known, unknown
+from heatproof.explainers.background import background
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.concepts.concepts import concepts
 from heatproof.explainers.examples.training_set import examples
@@ -319,6 +320,16 @@ def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
     )
 
 
+def _names_rows(value: Any, folder: Path) -> bool:
+    """Return whether a background is a file, beside the study file, or a mapping with one as its source.
+
+    Any other text is for an adapter, such as the masker "blur(16,16)" of SHAP.
+    """
+    if isinstance(value, Mapping):
+        return "source" in value
+    return isinstance(value, str) and value != REFERENCES and (folder / value).exists()
+
+
 def _with_files(spec: Any, folder: Path, allow_code: bool) -> Any:
     """Explainers with the training data, concepts and checkpoints that they name opened, relative to the study file."""
     entries = (
@@ -339,6 +350,8 @@ def _with_files(spec: Any, folder: Path, allow_code: bool) -> Any:
                     key == "baseline" and samples
                 ):
                     found[key] = examples(value, folder=folder, allow_code=allow_code)
+                elif key == "background" and _names_rows(value, folder):
+                    found[key] = background(value, folder=folder, allow_code=allow_code)
                 elif key == "path" and isinstance(value, str):
                     found[key] = str(folder / value)
                 elif key == "concepts":
