@@ -228,7 +228,7 @@ RULES: dict[str, Any] = {
     "alpha2_beta1": lrp_rules.alpha_beta(2, 1),
     "gamma": lrp_rules.gamma_rule(0.25),
     "flat": lrp_rules.flat,
-    "box": lrp_rules.box(lambda x: (torch.full_like(x, -1), torch.full_like(x, 2))),
+    "box": lrp_rules.box(torch.full((3, 5), -1.0).double(), torch.full((3, 5), 2.0).double()),
 }
 
 
@@ -248,3 +248,77 @@ def test_every_rule_shares_the_relevance_of_a_unit_by_its_formula(rule: str) -> 
             shares = torch.tensor(share_by_share(rule, *given), dtype=torch.float64)
             wanted[sample] += shares * relevance[sample, unit]
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+
+
+BOXED = Lrp("epsilon_gamma_box")
+RGB = {"mean": (0.2, 0.5, 0.7), "std": (0.3, 0.2, 0.1)}
+
+
+class Before(nn.Module):
+    """A network that does something to its input before its first layer."""
+
+    def __init__(self, first: Any, net: nn.Module) -> None:
+        super().__init__()
+        self.first, self.net = first, net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.first(x))
+
+
+def convolutional(padding: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=padding),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 3),
+    )
+
+
+def boxed(net: nn.Module, x: Tensor, **options: Any) -> Tensor:
+    batch = Batch(tuple("abcd"[: len(x)]), x)
+    return BOXED(Model(net, **options), batch, torch.tensor([0, 1, 2])[: len(x)], 0)
+
+
+def test_the_box_of_the_first_layer_follows_what_comes_before_it() -> None:
+    x = images(3, 8).x.clamp(0, 1)
+    padded = Before(lambda x: F.pad(x, (1, 1, 1, 1)), convolutional(padding=0))
+    assert torch.allclose(boxed(padded, x, **RGB), boxed(convolutional(1), x, **RGB), atol=1e-6)
+
+    # BGR first, with the first layer's filters in that order: the same function of the pixels.
+    net, swapped = convolutional(1), convolutional(1)
+    swapped[0].weight.data = net[0].weight.data.flip(1)
+    swapped = Before(lambda x: x.flip(1), swapped)
+    assert torch.allclose(boxed(swapped, x, **RGB), boxed(net, x, **RGB), atol=1e-6)
+
+    # A change of sign swaps black and white.
+    negated = convolutional(1)
+    negated[0].weight.data = -net[0].weight.data
+    negated = Before(torch.neg, negated)
+    assert torch.allclose(boxed(negated, x, **RGB), boxed(net, x, **RGB), atol=1e-6)
+
+    # Flattened pixels: the rule by its formula, for a network of one layer.
+    flat, weight = nn.Sequential(nn.Flatten(), nn.Linear(192, 3, bias=False)), torch.randn(3, 192)
+    flat[1].weight.data = weight
+    limits = [((v - torch.tensor(RGB["mean"])) / torch.tensor(RGB["std"])) for v in (0.0, 1.0)]
+    low, high = (limit.repeat_interleave(64) for limit in limits)
+    row = (x[:1].flatten(2) - torch.tensor(RGB["mean"])[:, None]) / torch.tensor(RGB["std"])[
+        :, None
+    ]
+    row = row.flatten()
+    w = weight[0]
+    shares = row * w - low * w.clamp_min(0) - high * w.clamp_max(0)
+    expected = shares / shares.sum() * (row @ w)
+    assert torch.allclose(boxed(flat, x[:1], **RGB).flatten(), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_the_box_of_a_row_of_a_table_is_its_own_range_whatever_the_batch() -> None:
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    x = torch.randn(3, 6) * 10
+    together = boxed(net, x)
+    alone = torch.cat(
+        [BOXED(Model(net), Batch(("a",), x[[row]]), torch.tensor([row]), 0) for row in range(3)]
+    )
+    assert torch.allclose(together, alone, atol=1e-5)

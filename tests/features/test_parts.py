@@ -163,19 +163,20 @@ def test_only_what_is_kept_is_left_of_the_inputs() -> None:
     model, pictures = Model(nn.Flatten(), mean=0.5, std=0.25), batch(2, 2, 4, 6)
     inputs, segments = model.inputs(pictures), features.Patches(2).segments(pictures)
     kept = torch.as_tensor(np.arange(12).reshape(2, 6) % 5 < 2)
-    made = fill.ground("lime", features.Patches(2), 0.25, model, pictures)
-    assert torch.equal(made.inputs, inputs) and torch.equal(made.segments, segments)
+    labelled = fill.labelled_inputs("lime", features.Patches(2), model, pictures)
+    assert torch.equal(labelled[0], inputs) and torch.equal(labelled[1], segments)
+    constant = fill.filled(0.25, model, pictures, inputs, segments)
     found, aux = fill.kept_only(
-        features.Patches(2), inputs, made.fill, {"a": inputs}, kept, segments
+        features.Patches(2), inputs, constant, {"a": inputs}, kept, segments
     )
     there = kept.gather(1, segments.flatten(1)).reshape(2, 1, 4, 6)
-    assert torch.equal(found, torch.where(there, inputs, made.fill)) and list(aux) == ["a"]
+    assert torch.equal(found, torch.where(there, inputs, constant)) and list(aux) == ["a"]
 
 
 def test_token_ids_have_no_fill() -> None:
     ids = Batch(("a",), torch.tensor([[1, 2, 3]]))
     with pytest.raises(UserError, match=r"lime.*windows"):
-        fill.ground("lime", features.Windows(2), "zero", Model(nn.Flatten()), ids)
+        fill.labelled_inputs("lime", features.Windows(2), Model(nn.Flatten()), ids)
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 40), (1, 1, 32, 48), (1, 1, 16, 24, 20)])

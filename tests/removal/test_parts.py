@@ -55,7 +55,7 @@ def test_draws_some_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
         wanted[0][0][~keep[[0]] & ~keep[[2]]], wanted[0][2][~keep[[0]] & ~keep[[2]]]
     )  # of one id
     for size in (1, 24, 40):
-        monkeypatch.setattr(imputers, "_DRAWS_AT_ONCE", {True: size, False: size})
+        monkeypatch.setattr(imputers, "_DRAWS_AT_ONCE_CPU", size)
         found = [
             imputer(x, keep, ids, 1) for imputer in (removal.UniformNoise(), removal.NoisyLinear())
         ]
@@ -188,7 +188,7 @@ def test_which_solver_takes_which_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [("banded", (1, 160, 150)), (2, torch.float32, False), (1, torch.float32, True)]
     assert torch.equal(found[3], x[3]) and not torch.equal(found[1], x[1])
     asked.clear()
-    monkeypatch.setattr(linear, "_VALUES_AT_ONCE", {True: 160 * 150, False: 0})
+    monkeypatch.setattr(linear, "_VALUES_AT_ONCE_CPU", 160 * 150)
     assert torch.allclose(
         linear.interpolated(x[[0, 4]], keep[[0, 4]], 4e-6), found[[0, 4]], atol=1e-3
     )

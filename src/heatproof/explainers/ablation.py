@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heatproof import rand
 from heatproof.errors import UserError
+from heatproof.explainers.background import BackgroundField, FillField, fills_of
 from heatproof.explainers.baselines import Pick, pool_draws
 from heatproof.explainers.examples.training_set import Examples, examples
 from heatproof.explainers.masking import (
@@ -23,7 +24,7 @@ from heatproof.explainers.masking import (
 )
 from heatproof.explainers.over_features import OverFeatures
 from heatproof.features import GroupingField, Hiding, Pixels, count, spatial, spread
-from heatproof.features.fill import Fill, changeable, ground, labels, origins
+from heatproof.features.fill import changeable, labelled_inputs, labels, origins
 from heatproof.models import Model
 from heatproof.types import Batch, parameter_class
 
@@ -38,8 +39,9 @@ class FeatureAblation(OverFeatures):
     `features` groups the input. `Pixels()` are single positions of images and series, single columns and single
     tokens; sets and graphs need `Elements()`, because their (B, N, F) looks like a series (B, C, T). `fill` replaces an
     absent feature: "zero" in the normalised input or the token's vector, the feature's own "mean" in each channel, a
-    "blur", or a number in the data's units. `Tokens(...)` hide tokens in their own way. Padding is never changed and
-    has 0. `readout` selects the target's logit or its probability.
+    "blur", or a number or a sample in the data's units. With a `background`, the score without the feature is the mean
+    over its rows in its place; in a study of tables these are the reference samples. `Tokens(...)` hide tokens in their
+    own way. Padding is never changed and has 0. `readout` selects the target's logit or its probability.
 
     Maps are (B, …) in the shape of the input; for token ids, one value per token (B, L). Costs one pass per feature
     and sample, and one for the sample itself: on large images choose patches. If model and fill are invariant under a
@@ -57,8 +59,9 @@ class FeatureAblation(OverFeatures):
     cost = "1 pass per feature"
 
     features: GroupingField = Pixels()
-    fill: Fill = "zero"
+    fill: FillField = "zero"
     readout: Readout = "logit"
+    background: BackgroundField = None
 
     def __post_init__(self) -> None:
         if self.fill == "mean" and isinstance(self.features, Pixels):
@@ -74,7 +77,8 @@ class FeatureAblation(OverFeatures):
         """Maps for the classes `target` (B,); the seed plays no part."""
         batch = batch.to(model.device)
         features = self.features
-        inputs, segments, fill = ground(self.name, features, self.fill, model, batch)
+        inputs, segments = labelled_inputs(self.name, features, model, batch)
+        fills = fills_of(self, model, batch, inputs, segments)
         feature_numbers = torch.arange(int(count(segments).max()), device=inputs.device)
 
         def without_feature(
@@ -85,11 +89,13 @@ class FeatureAblation(OverFeatures):
                 kept = feature_numbers != feature[:, None]
                 return features.hide(inputs[owner], aux, kept)
             inside = _inside(segments[owner], feature)
-            return torch.where(beside_channels(inside, inputs, batch), fill[owner], inputs[owner])
+            is_removed = beside_channels(inside, inputs, batch)
+            return torch.where(is_removed, fills.at(owner, draw), inputs[owner])
 
-        draws = torch.ones(len(batch), dtype=torch.int64, device=inputs.device)
+        # A draw is a row of the background.
+        draws = torch.full((len(batch),), len(fills), device=inputs.device)
         return _mean_differences(
-            self, model, batch, target, inputs, segments, draws, without_feature
+            self, model, batch, target, inputs, segments, draws, without_feature, fills.weights
         )
 
 
@@ -146,7 +152,7 @@ class FeaturePermutation(OverFeatures):
         else:
             pool = self.pool.batch.to(model.device)
             pool_values = model.inputs(pool) if batch.x.is_floating_point() else pool.x
-            replacements = pool_draws(self.name, self.pool, batch, pool_values, seed)
+            replacements = pool_draws(self.name, batch, pool_values, seed)
             available = torch.full_like(key, len(pool))
 
         def with_replaced_feature(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
@@ -247,10 +253,12 @@ def _mean_differences(
     segments: Tensor,
     draws: Tensor,
     change_feature: ChangeFeature,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Return maps of the mean over `draws` (B,) of f_t(x) − f_t(x with the feature changed).
 
-    Features that may not change, such as padding, are not run and have 0.
+    The mean has `weights` (draws,), if they are not equal. Features that may not change, such as padding, are not run
+    and have 0.
     """
     readout: Any = explainer.readout
     feature_counts = count(segments)
@@ -272,6 +280,10 @@ def _mean_differences(
         versions = may_change.sum(1) * draws
         for owner, index, scores in readouts(model, batch, target, versions, readout, build):
             feature = ordered[owner, index // draws[owner]]
-            difference = (unchanged[owner] - scores) / draws[owner]
-            values.index_put_((owner, feature), difference, accumulate=True)
+            difference = unchanged[owner] - scores
+            if weights is None:
+                weighted = difference / draws[owner]
+            else:
+                weighted = difference * weights[index % draws[owner]]
+            values.index_put_((owner, feature), weighted, accumulate=True)
     return spread_out(spread(values, segments), inputs, batch)

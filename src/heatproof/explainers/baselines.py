@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal
 
+import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
@@ -15,7 +16,9 @@ from heatproof.models import Model
 from heatproof.types import Batch
 
 REFERENCES: Final = "references"
-"""The baseline that stands for the reference samples of the study's data, which the plan fills in."""
+"""The baseline or background that stands for the reference samples of the study's data, which the plan fills in."""
+TENSOR: Final = "a tensor"
+"""The name of samples that were given as a tensor."""
 Pick = Callable[[Tensor, Tensor], Tensor]
 """(sample number, draw number), (R,) each → values (R, …)."""
 
@@ -23,6 +26,8 @@ Pick = Callable[[Tensor, Tensor], Tensor]
 def _parse_baseline(value: Any) -> Any:
     if isinstance(value, str) and value in ("random", REFERENCES):
         return value
+    if isinstance(value, Tensor):
+        return float(value) if value.ndim == 0 else rows_of_tensor(value)
     return examples(value)
 
 
@@ -31,6 +36,22 @@ Baseline = Annotated[
     BeforeValidator(_parse_baseline),
 ]
 """A number, "random", "references" or samples: the type of the field `baseline`."""
+
+
+def rows_of_tensor(value: Tensor) -> Examples:
+    """Return the rows of a tensor (n, …) as examples with the ids 0, 1, …"""
+    if value.ndim == 0:
+        raise UserError("one number is no row of data; for one number use fill or baseline")
+    ids = tuple(str(number) for number in range(len(value)))
+    return Examples(Batch(ids, value), name=TENSOR)
+
+
+def in_shape_of(rows: Examples, shape: Sequence[int]) -> Examples:
+    """Return a sample that was given without a batch axis as one row of that `shape`; anything else as it is."""
+    x = rows.batch.x
+    if tuple(x.shape) != tuple(shape):
+        return rows
+    return Examples(Batch(("0",), x[None]), rows.name)
 
 
 def starting_points(
@@ -47,9 +68,10 @@ def starting_points(
     torch.Size([1, 3])
     """
     if isinstance(baseline, Examples):
+        baseline = in_shape_of(baseline, batch.x.shape[1:])
         baseline.check_shape(batch.x.shape[1:])
         values = model.inputs(baseline.batch.to(model.device)).detach()
-        return pool_draws(name, baseline, batch, values, seed)
+        return pool_draws(name, batch, values, seed)
     if not isinstance(baseline, str):
         return baseline
     if baseline == REFERENCES:
@@ -66,11 +88,14 @@ def starting_points(
     return random_baseline
 
 
-def pool_draws(name: str, pool: Examples, batch: Batch, values: Tensor, seed: int) -> Pick:
-    """Return a function that picks from the pool's `values` (n, …), in a random order of its own for each sample.
+def pool_draws(
+    name: str, batch: Batch, values: Tensor, seed: int, weights: Tensor | None = None
+) -> Pick:
+    """Return a function that picks from the `values` (n, …) of a pool, in a random order of its own for each sample.
 
-    >>> pool = Examples(Batch(("p", "q"), torch.tensor([[1.0], [2.0]])))
-    >>> pick = pool_draws("mine", pool, Batch(("a",), torch.zeros(1, 1)), pool.batch.x, seed=0)
+    Unequal `weights` (n,) are probabilities, and then rows are drawn with replacement.
+
+    >>> pick = pool_draws("mine", Batch(("a",), torch.zeros(1, 1)), torch.tensor([[1.0], [2.0]]), seed=0)
     >>> sorted(pick(torch.tensor([0, 0]), torch.tensor([0, 1])).flatten().tolist())
     [1.0, 2.0]
     """
@@ -80,5 +105,15 @@ def pool_draws(name: str, pool: Examples, batch: Batch, values: Tensor, seed: in
             f"{name} cannot take values from a pool for samples of different sizes (aux has {padded[0]!r}), for their "
             "places do not correspond; leave the pool out"
         )
-    order = rand.permutation(rand.keys(seed, batch.ids, name).to(values.device), len(pool))
-    return lambda row, draw: values[order[row, draw % len(pool)]]
+    key = rand.keys(seed, batch.ids, name).to(values.device)
+    n = len(values)
+    if weights is None or bool((weights == weights[0]).all()):
+        order = rand.permutation(key, n)
+        return lambda row, draw: values[order[row, draw % n]]
+    cumulative = weights.to(values.device).cumsum(0)
+
+    def by_weight(row: Tensor, draw: Tensor) -> Tensor:
+        uniform = rand.uniform(rand.fold(key[row], draw), (1,))[:, 0].double()
+        return values[torch.searchsorted(cumulative, uniform).clamp(max=n - 1)]
+
+    return by_weight

@@ -46,8 +46,9 @@ class WeightNoise(Explainer):
     The draws are keyed by the model's weights, seed, sample id and content. So a map changes completely with the
     weights although it explains nothing: the upper end of the scale of `Dependence`.
 
-    >>> one, other = Model(torch.nn.Linear(3, 2)), Model(torch.nn.Linear(3, 2))
-    >>> a, b = (WeightNoise()(m, Batch(("a",), torch.ones(1, 3)), torch.tensor([0]), seed=0) for m in (one, other))
+    >>> batch, target = Batch(("a",), torch.ones(1, 3)), torch.tensor([0])
+    >>> models = [Model(torch.nn.Linear(3, 2)) for _ in range(2)]
+    >>> a, b = (WeightNoise()(model, batch, target, seed=0) for model in models)
     >>> bool((a == b).any())
     False
     """

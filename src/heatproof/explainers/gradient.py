@@ -13,7 +13,14 @@ from torch import Tensor
 
 from heatproof import rand
 from heatproof.errors import UserError
-from heatproof.explainers.baselines import REFERENCES, Baseline, starting_points
+from heatproof.explainers.background import Background, BackgroundField, loaded
+from heatproof.explainers.baselines import (
+    REFERENCES,
+    Baseline,
+    Pick,
+    pool_draws,
+    starting_points,
+)
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.explainers.undefined import NEEDS_VECTORS
@@ -61,23 +68,50 @@ def input_gradient(
 
 
 class FromBaseline(Explainer):
-    """A method whose maps, in expectation, sum to f_t(x) − f_t(b) for its baseline b (completeness)."""
+    """A method whose maps, in expectation, sum to f_t(x) − f_t(b) for its baseline b (completeness).
+
+    With a `background` they sum to f_t(x) − Σ_r w_r f_t(b_r) over its rows b_r of weight w_r.
+    """
 
     requires: ClassVar[tuple[Requirement, ...]] = ("gradients",)
     undefined_on = NEEDS_VECTORS
 
+    name: ClassVar[str]
     baseline: Any
+    background: Any
 
     def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
         """Return f_t(x) − f_t(b) (B,), or NaN for a drawn baseline, with which single maps need not sum to anything."""
         batch = batch.to(model.device)
         inputs = normalised(model, batch)
-        if not isinstance(self.baseline, float):
+        rows = self.fixed_baselines(model, batch)
+        if rows is None:
             return torch.full((len(batch),), torch.nan, device=model.device)
         with torch.no_grad():
-            scores = model.logits(inputs, batch.aux)
-            baseline_scores = model.logits(torch.full_like(inputs, self.baseline), batch.aux)
-        return (scores - baseline_scores).gather(1, target.to(model.device)[:, None])[:, 0]
+            difference = model.logits(inputs, batch.aux)
+            for baseline, weight in rows:
+                scores = model.logits(baseline.expand_as(inputs).clone(), batch.aux)
+                difference = difference - weight * scores
+        return difference.gather(1, target.to(model.device)[:, None])[:, 0]
+
+    @property
+    def draws_baselines(self) -> bool:
+        """Whether baselines are drawn anew for each sample: noise, or samples of a pool of several."""
+        if self.background is not None or isinstance(self.baseline, float):
+            return False
+        return not (isinstance(self.baseline, Examples) and len(self.baseline) == 1)
+
+    def fixed_baselines(self, model: Model, batch: Batch) -> list[tuple[Tensor, float]] | None:
+        """Return the baselines (…) of all samples, as normalised inputs, with their weights; None if they are drawn."""
+        background = loaded(self.name, self.background)
+        if background is None and self.draws_baselines:
+            return None
+        if background is None and isinstance(self.baseline, Examples):
+            background = Background(self.baseline)
+        if background is None:
+            return [(normalised(model, batch).new_tensor(self.baseline), 1.0)]
+        values, weights = background.values(self.name, model, batch)
+        return list(zip(values, weights.tolist(), strict=True))
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
@@ -197,9 +231,10 @@ class IntegratedGradients(FromBaseline):
     """(x − b) · ∫₀¹ ∂f_t/∂x (b + α(x − b)) dα, the integral by a quadrature of `steps` points; (B, …).
 
     The method of Sundararajan, Taly and Yan (ICML 2017). `baseline` b is one value of the normalised input (0 is the
-    mean colour for a model that normalises), "random" numbers, or one of the samples of a pool, drawn for each sample
-    (see `Baseline`). The maps sum to f_t(x) − f_t(b) up to the quadrature's error; `error` bounds that gap, relative
-    to the sum, in place of `steps`. The quadrature rules have Captum's names and weights, although its
+    mean colour for a model that normalises), a sample, "random" numbers, or one of the samples of a pool, drawn for each
+    sample (see `Baseline`). With a `background` the map is the mean of those from each of its rows; in a study of tables
+    these are the reference samples. The maps sum to f_t(x) − f_t(b) up to the quadrature's error; `error` bounds that
+    gap, relative to the sum, in place of `steps`. The quadrature rules have Captum's names and weights, although its
     `riemann_trapezoid` weights sum to 1 − 1/steps instead of 1.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
@@ -216,6 +251,7 @@ class IntegratedGradients(FromBaseline):
     baseline: Baseline = 0.0
     method: Quadrature = "gausslegendre"
     error: RequestedError = None
+    background: BackgroundField = None
 
     def __post_init__(self) -> None:
         if self.error is not None and self.stochastic:
@@ -226,32 +262,44 @@ class IntegratedGradients(FromBaseline):
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
         """Whether the seed matters: only if the baseline is drawn."""
-        return not isinstance(self.baseline, float)
+        return self.draws_baselines
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         inputs = normalised(model, batch)
-        start = starting_points(self.name, self.baseline, model, batch, seed)
-        base: float | Tensor
-        if isinstance(start, float):
-            base = start
-        else:
+        target = target.to(inputs.device)
+        baselines = self.fixed_baselines(model, batch)
+        if baselines is None:
+            pick: Any = starting_points(self.name, self.baseline, model, batch, seed)
             all_rows = torch.arange(len(inputs), device=inputs.device)
-            base = start(all_rows, torch.zeros_like(all_rows)).to(inputs)
-        difference = inputs - base
+            drawn = pick(all_rows, torch.zeros_like(all_rows)).to(inputs)
+            return self._path_maps(model, inputs, drawn, batch.aux, target)
+        total: Tensor | None = None
+        for baseline, weight in baselines:
+            maps = self._path_maps(model, inputs, baseline.expand_as(inputs), batch.aux, target)
+            weighted = maps if weight == 1 else weight * maps
+            total = weighted if total is None else total + weighted
+        assert total is not None  # because a background has rows
+        return total
+
+    def _path_maps(
+        self,
+        model: Model,
+        inputs: Tensor,
+        baseline: Tensor,
+        aux: Mapping[str, Tensor],
+        target: Tensor,
+    ) -> Tensor:
+        """Return the maps (B, …) of straight paths from the baselines (B, …) to the inputs."""
+        difference = inputs - baseline
         nodes, weights = (values.to(inputs) for values in quadrature(self.method, self.steps))
         integral = torch.zeros_like(inputs)
-        target = target.to(inputs.device)
         for row, node in draws(len(inputs), self.steps, model.rows, inputs.device):
-            points = difference[row].mul_(per_row(nodes[node], inputs))
-            if isinstance(base, Tensor):
-                points += base[row]
-            elif base:
-                points += base
-            aux = rows_of(batch.aux, row, inputs.device)
-            gradients, _ = input_gradient(model, points, aux, target[row])
+            points = difference[row].mul_(per_row(nodes[node], inputs)).add_(baseline[row])
+            path_aux = rows_of(aux, row, inputs.device)
+            gradients, _ = input_gradient(model, points, path_aux, target[row])
             integral.index_add_(0, row, gradients.mul_(per_row(weights[node], inputs)))
         return integral * difference
 
@@ -262,6 +310,7 @@ class GradientShap(FromBaseline):
 
     `sigma` and `baseline` b are in units of the normalised input. b is a number, or drawn again for every draw: as
     "random" numbers, from the samples of a pool or, as in the paper (Lundberg and Lee), from the study's "references".
+    A `background` is a pool too, whose rows are drawn by their weights; in a study of tables the references are.
     All draws depend on the seed and the sample's id only, so two versions of a sample share them. `error` asks for a
     precision in place of `samples` (see `heatproof.explainers.requested_error`).
 
@@ -281,6 +330,7 @@ class GradientShap(FromBaseline):
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     baseline: Baseline = 0.0
     error: RequestedError = None
+    background: BackgroundField = None
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -289,7 +339,13 @@ class GradientShap(FromBaseline):
         inputs = normalised(model, batch)
         path_key = rand.keys(seed, batch.ids, self.name).to(inputs.device)
         noise_key = rand.keys(seed, batch.ids, f"{self.name} noise").to(inputs.device)
-        start = starting_points(self.name, self.baseline, model, batch, seed)
+        background = loaded(self.name, self.background)
+        start: Pick | float
+        if background is None:
+            start = starting_points(self.name, self.baseline, model, batch, seed)
+        else:
+            values, weights = background.values(self.name, model, batch)
+            start = pool_draws(self.name, batch, values, seed, weights)
         total = torch.zeros_like(inputs)
         target = target.to(inputs.device)
         strata = self._strata(path_key) if self.stratified else None
@@ -314,7 +370,10 @@ class GradientShap(FromBaseline):
         Draws k, k + pool, k + 2·pool, … have the same baseline of the pool. Their strata are `pool` apart, so that
         they cover the whole path; which baseline begins with which stratum is random.
         """
-        if isinstance(self.baseline, Examples):
+        background = loaded(self.name, self.background)
+        if background is not None:
+            pool = len(background)
+        elif isinstance(self.baseline, Examples):
             pool = len(self.baseline)
         elif self.baseline == "random":
             pool = self.samples

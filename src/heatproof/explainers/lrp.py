@@ -7,7 +7,7 @@ A batch normalisation that directly follows a convolution or linear layer is fol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -16,8 +16,14 @@ from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.explainers.cam_layer import refuse_averages
-from heatproof.explainers.gradient import input_gradient, normalised, per_row
-from heatproof.explainers.lrp_pass import Relevance
+from heatproof.explainers.gradient import (
+    input_gradient,
+    normalised,
+    per_row,
+    rows_of,
+    slices,
+)
+from heatproof.explainers.lrp_pass import Relevance, first_layer_input
 from heatproof.explainers.lrp_rules import (
     Affine,
     Rule,
@@ -54,7 +60,8 @@ class Lrp(Explainer):
     - α2β1: twice the positive part less the negative part
     - γ: x_j w_jk, with the part that has the sign of z_k times 1 + γ
     - flat: all equal
-    - box: x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for pixels between l and h
+    - box: x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between l and h: black and white of images, else the limits of the
+      sample, followed through whatever the network does to its input before its first linear layer
 
     `composite` chooses the rules by zennit's names: the first word is the rule of linear layers, the second of
     convolutions, and flat or box of the first layer; "epsilon" and "gamma" alone hold for all layers. Activations pass
@@ -87,24 +94,52 @@ class Lrp(Explainer):
         """Maps (B, …) for the classes `target` (B,)."""
         self.check(model, batch.x.shape[1:])
         inputs = normalised(model, batch)
-        relevance_pass = Relevance(self._rules(model, batch), self.epsilon, model.name)
+        low, high = _input_range(model, batch, inputs)
+        maps = []
+        for rows in slices(len(inputs), model.rows):
+            aux = rows_of(batch.aux, rows, inputs.device)
+            bounds = None
+            if self.composite.endswith("_box"):
+                bounds = self._first_layer_bounds(model, low[rows], high[rows], aux)
+            maps.append(self._pass_maps(model, inputs[rows], aux, target[rows], bounds))
+        return torch.cat(maps)
+
+    def _pass_maps(
+        self,
+        model: Model,
+        inputs: Tensor,
+        aux: Mapping[str, Tensor],
+        target: Tensor,
+        bounds: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Return the maps (B, …) of inputs that fit into one pass."""
+        relevance_pass = Relevance(self._rules(bounds), self.epsilon, model.name)
         # The backward pass gives the relevance of the inputs for a relevance of 1 at the output.
-        shares, score = input_gradient(model, inputs, batch.aux, target, relevance_pass)
+        shares, score = input_gradient(model, inputs, aux, target, relevance_pass)
         if not relevance_pass.layers:
             raise UserError(
                 f"lrp met no linear layer in {model.name}; a scripted model hides them: pass the original module"
             )
         return shares * per_row(score, inputs)
 
-    def _rules(self, model: Model, batch: Batch) -> Callable[[Affine, bool], Rule]:
+    def _first_layer_bounds(
+        self, model: Model, low: Tensor, high: Tensor, aux: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the bounds of the first linear layer's input, for model inputs between low and high (B, …).
+
+        A network may reshape, pad, reorder or rescale its input before that layer. So both limits go through these
+        steps; a step that falls, such as a change of sign, swaps them.
+        """
+        ends = []
+        for limit in (low, high):
+            end = first_layer_input(model, limit, aux, self.epsilon)
+            if end is None:
+                return low, high  # without a linear layer; the pass itself says so
+            ends.append(end)
+        return ends[0].minimum(ends[1]), ends[0].maximum(ends[1])
+
+    def _rules(self, bounds: tuple[Tensor, Tensor] | None) -> Callable[[Affine, bool], Rule]:
         """Return a function that chooses the rule of a layer; the first layer may have another rule than the rest."""
-
-        def pixel_range(x: Tensor) -> tuple[Tensor, Tensor]:
-            black = batch[:1].with_x(torch.full_like(batch.x[:1], 0.0))
-            white = batch[:1].with_x(torch.full_like(batch.x[:1], 1.0))
-            low, high = model.inputs(black).to(x), model.inputs(white).to(x)
-            return low.expand_as(x), high.expand_as(x)
-
         word = self.composite.removeprefix("epsilon_").removesuffix("_flat").removesuffix("_box")
         by_word: dict[str, Rule] = {
             "epsilon": epsilon_rule,
@@ -116,11 +151,25 @@ class Lrp(Explainer):
         def rule_of(layer: Affine, is_first: bool) -> Rule:
             if is_first and self.composite.endswith("_flat"):
                 return flat
-            if is_first and self.composite.endswith("_box"):
-                return box(pixel_range)
+            if is_first and bounds is not None:
+                return box(*bounds)
             for_all_layers = self.composite in ("epsilon", "gamma")
             if layer.convolves or for_all_layers:
                 return by_word[word]
             return epsilon_rule
 
         return rule_of
+
+
+def _input_range(model: Model, batch: Batch, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the largest value that inputs may have, (B, …) each.
+
+    Of images these are black and white after normalisation; of other data the limits of each sample itself.
+    """
+    if inputs.ndim == 4:
+        low = model.inputs(batch.with_x(torch.full_like(batch.x, 0.0))).detach()
+        high = model.inputs(batch.with_x(torch.full_like(batch.x, 1.0))).detach()
+        return low, high
+    values = inputs.flatten(1)
+    low, high = per_row(values.amin(1), inputs), per_row(values.amax(1), inputs)
+    return low.expand_as(inputs), high.expand_as(inputs)

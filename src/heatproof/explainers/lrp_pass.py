@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -14,8 +14,9 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from heatproof.errors import UserError
 from heatproof.explainers.attention_parts import attend, attend_heads
-from heatproof.explainers.lrp_rules import Affine, Rule, stabilised
+from heatproof.explainers.lrp_rules import Affine, Rule, epsilon_rule, stabilised
 from heatproof.explainers.rules import ELEMENTWISE
+from heatproof.models import Model
 
 ALTERNATIVE = "integrated_gradients, or write that part with functions of torch.nn"
 Pullback: TypeAlias = Callable[[Tensor], "tuple[Tensor | None, ...]"]
@@ -63,9 +64,9 @@ _CONVOLUTIONS = {
     F.conv_transpose3d,
 }
 _ONE_TO_ONE = _functions(
-    *ELEMENTWISE, "layer_norm", "group_norm", "rms_norm", "instance_norm", "div", "truediv"
+    *ELEMENTWISE, "layer_norm", "group_norm", "rms_norm", "instance_norm", "div", "truediv", "neg"
 )
-"""Functions that pass relevance on unchanged: activations, and normalisation as a fixed scaling."""
+"""Functions that pass relevance on unchanged: activations, and normalisation or a sign as a fixed scaling."""
 _AVERAGES = _functions(
     "mean",
     "sum",
@@ -144,7 +145,6 @@ _ROUTING = _functions(
     "requires_grad",
     "tensor_split",
     "split_with_sizes",
-    "neg",
 )
 """Functions that only move values: their derivative is right for relevance as it is."""
 
@@ -414,6 +414,32 @@ class Relevance(TorchFunctionMode):
             return (torch.where(torch.isfinite(fixed), fixed * shared, 0),)
 
         return _with_pullback(value, pullback, x)
+
+
+class _Reached(Exception):
+    """Ends a pass at the first linear layer, whose input it holds."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.x = x
+
+
+def first_layer_input(
+    model: Model, inputs: Tensor, aux: Mapping[str, Tensor], epsilon: float
+) -> Tensor | None:
+    """Return what the first linear layer of the network gets for these inputs; None if there is no such layer."""
+
+    def stop_at_first(layer: Affine, is_first: bool) -> Rule:
+        if is_first:
+            raise _Reached(layer.x.detach())
+        return epsilon_rule  # a batch normalisation before the first layer
+
+    try:
+        with torch.enable_grad(), Relevance(stop_at_first, epsilon, model.name):
+            model.logits(inputs.clone().requires_grad_().clone(), aux)
+    except _Reached as reached:
+        return reached.x
+    return None
 
 
 def _folded(layer: Affine, scale: Tensor, shift: Tensor) -> Affine:

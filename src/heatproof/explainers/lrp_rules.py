@@ -121,11 +121,10 @@ def flat(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
     return layer.back(ones, relevance / stabilised(z, epsilon))
 
 
-def box(bounds: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Rule:
-    """Return the rule with shares x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between the `bounds` l and h."""
+def box(low: Tensor, high: Tensor) -> Rule:
+    """Return the rule with shares x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between l = `low` and h = `high`."""
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-        low, high = bounds(layer.x)
         positive_weight, negative_weight = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
         z = layer.apply(layer.x, layer.weight, layer.bias)
         z = z - layer.apply(low, positive_weight, _signed_bias(layer.bias, True))

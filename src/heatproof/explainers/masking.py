@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +12,13 @@ from torch import Tensor
 
 from heatproof import rand
 from heatproof.errors import UserError
+from heatproof.explainers.background import (
+    BackgroundField,
+    Fills,
+    NumberOrSample,
+    background_fills,
+    background_of,
+)
 from heatproof.explainers.requested_error import RequestedError, explain_to_error
 from heatproof.explainers.undefined import HAS_NO_ORDER, NEEDS_VECTORS, on
 from heatproof.features import spatial
@@ -39,8 +46,9 @@ class Occlusion(Explainer):
     A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
     mean of f(x) − f(x covered) over the windows that contain p, in every channel. Windows are squares on images (B, C,
     H, W), cubes on volumes, intervals on series (B, C, T), on columns (B, F) and on the vectors of tokens (B, L, E),
-    where the map has one value per token (B, L). They are filled with `fill` after normalisation. Costs one pass per
-    window and sample, and one for the sample itself.
+    where the map has one value per token (B, L). They are filled with `fill`, a number after normalisation or a sample
+    in the data's own units. With a `background`, f(x covered) is the mean over its rows in the window; in a study of
+    tables these are the reference samples. Costs one pass per window, row and sample, and one for the sample itself.
 
     With `circular`, windows wrap around at the border. If the stride divides the length and the model is invariant
     under cyclic shifts by multiples of the stride, the maps then shift with the input.
@@ -59,9 +67,10 @@ class Occlusion(Explainer):
 
     window: Annotated[int, Field(ge=1)] = 16
     stride: Annotated[int, Field(ge=1)] = 8
-    fill: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    fill: NumberOrSample = 0.0
     readout: Readout = "logit"
     circular: bool = False
+    background: BackgroundField = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the windows do not fit or leave gaps; `shape` is that of a sample."""
@@ -96,8 +105,16 @@ class Occlusion(Explainer):
         counts = [len(axis) for axis in axes]
         windows = math.prod(counts)
 
-        def covered(owner: Tensor, index: Tensor) -> Tensor:
-            """Cover window number `index` (R,) of the samples `owner` (R,)."""
+        rows = background_of(self)
+        if rows is None:
+            constant: Any = self.fill
+            fills = Fills(torch.full_like(inputs, constant))
+        else:
+            fills = background_fills(self.name, rows, model, batch)
+
+        def covered(owner: Tensor, version: Tensor) -> Tensor:
+            """Cover window number `version` // fills of the samples `owner` by fill number `version` % fills, (R,) each."""
+            index, row = version // len(fills), version % len(fills)
             inside = index.new_ones((len(index), *[1] * len(axes)), dtype=torch.bool)
             for dim, axis in enumerate(axes):
                 # `index` counts the windows row by row, as a position in a grid of shape `counts`.
@@ -105,14 +122,20 @@ class Occlusion(Explainer):
                 shape = [len(index), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
                 inside = inside & axis[index_on_axis].reshape(shape)
-            return inputs[owner].masked_fill_(beside_channels(inside, inputs, batch), self.fill)
+            is_covered = beside_channels(inside, inputs, batch)
+            return torch.where(is_covered, fills.at(owner, row), inputs[owner])
 
         with torch.no_grad():
             original = readout_scores(
                 model, batch, target, 1, self.readout, lambda owner, index: inputs[owner]
             )
-            occluded = readout_scores(model, batch, target, windows, self.readout, covered)
-        drops = original[:, None] - occluded.reshape(len(batch), windows)
+            scores = readout_scores(
+                model, batch, target, windows * len(fills), self.readout, covered
+            )
+        per_fill = scores.reshape(len(batch), windows, len(fills))
+        every_fill = torch.arange(len(fills), device=inputs.device)
+        occluded = (per_fill * fills.weight_of(every_fill)).sum(2)
+        drops = original[:, None] - occluded
         # Windows are products of intervals, so the sum over the windows of a position goes one axis at a time.
         totals = drops.reshape(len(batch), *counts)
         overlaps = drops.new_ones(1, *counts)

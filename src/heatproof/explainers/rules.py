@@ -10,15 +10,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from heatproof.errors import UserError
+from heatproof.explainers.background import Background, BackgroundField, NumberOrSample
 from heatproof.explainers.gradient import (
     FromBaseline,
     input_gradient,
@@ -165,7 +165,8 @@ class DeepLift(FromBaseline):
     which generalises Δout/Δin to several variables. Everything else keeps its derivative. The maps sum to
     f_t(x) − f_t(b) for networks of linear layers (convolution, batch normalisation in eval mode, average pooling) and
     these functions; products of activations and layer normalisation break the sum. `baseline` b is one value of the
-    normalised input.
+    normalised input, or a sample in the data's own units. With a `background` the map is the mean of those with each of
+    its rows as the baseline, as in `shap.DeepExplainer`; in a study of tables these are the reference samples.
 
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -179,7 +180,17 @@ class DeepLift(FromBaseline):
     hooks_into_network = True
     cost = "2 passes and a gradient"
 
-    baseline: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    baseline: NumberOrSample = 0.0
+    background: BackgroundField = None
+
+    def fixed_baselines(self, model: Model, batch: Batch) -> list[tuple[Tensor, float]] | None:
+        """Return the baselines (…) of all samples, as normalised inputs, with their weights."""
+        if not isinstance(self.baseline, Background):
+            return super().fixed_baselines(model, batch)
+        if self.background is not None:
+            raise UserError(f"{self.name} takes a sample as baseline or a background, not both")
+        values, weights = self.baseline.values(self.name, model, batch)
+        return list(zip(values, weights.tolist(), strict=True))
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -187,11 +198,22 @@ class DeepLift(FromBaseline):
         maps = []
         for rows in slices(len(inputs), model.rows):
             aux = rows_of(batch.aux, rows, inputs.device)
-            maps.append(self._pass_maps(model, inputs[rows], aux, target[rows]))
+            total: Tensor | None = None
+            for baseline, weight in self.fixed_baselines(model, batch) or ():
+                one_map = self._pass_maps(model, inputs[rows], aux, target[rows], baseline)
+                weighted = one_map if weight == 1 else weight * one_map
+                total = weighted if total is None else total + weighted
+            assert total is not None  # because a background has rows
+            maps.append(total)
         return torch.cat(maps)
 
     def _pass_maps(
-        self, model: Model, inputs: Tensor, aux: dict[str, Tensor], target: Tensor
+        self,
+        model: Model,
+        inputs: Tensor,
+        aux: dict[str, Tensor],
+        target: Tensor,
+        baseline: Tensor,
     ) -> Tensor:
         """Return the maps (B, …) of inputs that fit into one pass.
 
@@ -201,11 +223,13 @@ class DeepLift(FromBaseline):
         """
         n = len(inputs)
         try:
-            return self._rescaled_maps(model, inputs, aux, target, baseline_rows=n if aux else 1)
+            return self._rescaled_maps(
+                model, inputs, aux, target, baseline, baseline_rows=n if aux else 1
+            )
         except _PassesDiffer:
             pass
         try:
-            return self._rescaled_maps(model, inputs, aux, target, baseline_rows=n)
+            return self._rescaled_maps(model, inputs, aux, target, baseline, baseline_rows=n)
         except _PassesDiffer:
             raise UserError(
                 f"{model.name} calls other functions for the baseline than for the input, so DeepLIFT cannot "
@@ -218,6 +242,7 @@ class DeepLift(FromBaseline):
         inputs: Tensor,
         aux: dict[str, Tensor],
         target: Tensor,
+        baseline: Tensor,
         baseline_rows: int,
     ) -> Tensor:
         """Return the maps (B, …) by a pass of the baseline and a pass of the input, matched call by call."""
@@ -233,9 +258,9 @@ class DeepLift(FromBaseline):
             references.append(dataclasses.replace(call, x=x.clone()))
             return call.compute(call.x)  # type: ignore[no-any-return]
 
-        baseline = torch.full_like(inputs[:baseline_rows], self.baseline)
+        baselines = baseline.expand_as(inputs[:baseline_rows])
         with torch.no_grad(), _Intercept(record):
-            logits = model.logits(baseline.clone(), aux).expand(len(inputs), -1)
+            logits = model.logits(baselines.clone(), aux).expand(len(inputs), -1)
         baseline_scores = logits.gather(1, target.to(logits.device)[:, None]).squeeze(1)
 
         remaining = iter(references)
@@ -243,7 +268,7 @@ class DeepLift(FromBaseline):
         multipliers, scores = input_gradient(model, inputs, aux, target, rescale)
         if next(remaining, None) is not None:
             raise _PassesDiffer
-        maps = (inputs - baseline) * multipliers
+        maps = (inputs - baselines) * multipliers
 
         # Without any intercepted call the maps are the plain gradient's, which are right for linear networks only.
         difference = scores - baseline_scores
@@ -282,9 +307,7 @@ def _rescaled(input_pass: int, references: Iterator[_Call], call: _Call) -> Tens
     if call.name in _MAX_POOLING:
         pullback = _pool_pullback(call, reference.x.expand_as(call.x))
     elif call.name in _SOFTMAX:
-        pullback = partial(
-            _averaged_pullback, call.compute, call.x.detach(), reference.x.expand_as(call.x)
-        )
+        pullback = partial(_averaged_pullback, call, reference.x.expand_as(call.x))
     else:
         pullback = partial(torch.mul, _multiplier(call, out, reference.x))
     return _WithPullback.apply(call.x, lambda x: out, pullback)  # type: ignore[no-any-return, no-untyped-call]
@@ -326,19 +349,26 @@ def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
     return torch.where(divisible, quotient, derivative)
 
 
-def _averaged_pullback(
-    compute: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, gradient: Tensor
-) -> Tensor:
-    """Return the gradient pulled back through the Jacobian, averaged over the segment from the reference to x."""
+def _averaged_pullback(call: _Call, reference: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient pulled back through a softmax's Jacobian, averaged over the segment from reference to input.
+
+    A softmax does not change when all of its inputs grow by the same number, so its multipliers sum to 0. Where inputs
+    share a large part, such as 10⁵, a sum that is 0 up to rounding only would break completeness; so they are computed
+    in float64 and centred.
+    """
+    x = call.x.detach().double()
+    reference = reference.double()
+    gradient = gradient.double()
     delta = _difference(x, reference)
-    total = torch.zeros_like(x)
+    multipliers = torch.zeros_like(x)
     nodes, weights = quadrature("gausslegendre", 16)
     for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
         with torch.enable_grad():
             point = (reference + node * delta).requires_grad_()
-            (pulled,) = torch.autograd.grad(compute(point), point, gradient)
-        total += weight * pulled
-    return total
+            (pulled,) = torch.autograd.grad(call.compute(point), point, gradient)
+        multipliers += weight * pulled
+    multipliers -= multipliers.mean(_argument(call, 0, "dim"), keepdim=True)
+    return multipliers.to(call.x.dtype)
 
 
 def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]:

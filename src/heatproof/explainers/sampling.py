@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heatproof import rand
 from heatproof.errors import UserError
+from heatproof.explainers.background import BackgroundField, FillField, Fills, fills_of
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import Readout, readouts, spread_out
 from heatproof.explainers.over_features import OverFeatures
@@ -26,7 +27,7 @@ from heatproof.features import (
     keep,
     spread,
 )
-from heatproof.features.fill import Fill, changeable, ground, kept_only, origins
+from heatproof.features.fill import changeable, kept_only, labelled_inputs, origins
 from heatproof.models import Model
 from heatproof.types import Batch, name_of, parameter_class
 
@@ -52,8 +53,10 @@ class Lime(OverFeatures):
     `alpha` and a free intercept.
 
     Features that are not kept are replaced by zero after normalisation (`fill="zero"`), by the feature's mean colour
-    (`"mean"`, the authors' choice for images), by a blur, or by a number in the data's units. `error` asks for a
-    precision in place of `samples` (see `heatproof.explainers.requested_error`).
+    (`"mean"`, the authors' choice for images), by a blur, or by a number or a sample in the data's units. With a
+    `background`, the score of a subset is the mean over its rows in the place of the other features; in a study of
+    tables these are the reference samples. That takes as many passes for each subset as there are rows. `error` asks
+    for a precision in place of `samples` (see `heatproof.explainers.requested_error`).
 
     >>> from heatproof.models import Model
     >>> from heatproof.features import Pixels
@@ -68,11 +71,12 @@ class Lime(OverFeatures):
 
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Superpixels()
-    fill: Fill = "zero"
+    fill: FillField = "zero"
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     kernel_width: Annotated[float, Field(gt=0)] = 0.25
     readout: Readout = "probability"
     error: RequestedError = None
+    background: BackgroundField = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist on samples of this shape."""
@@ -107,7 +111,9 @@ class KernelShap(OverFeatures):
     enumerated and the Shapley values are exact. Every position gets the value of its feature.
 
     Absent features are replaced by zero after normalisation (`fill="zero"`), by the feature's mean (`"mean"`), or by a
-    number in the data's units. `error` asks for a precision in place of `samples`.
+    number or a sample in the data's units. With a `background`, f(z) is the mean over its rows in the place of the
+    absent features, as in `shap.KernelExplainer`; in a study of tables these are the reference samples. That takes as
+    many passes for each coalition as there are rows. `error` asks for a precision in place of `samples`.
 
     >>> from heatproof.models import Model
     >>> from heatproof.features import Pixels
@@ -123,9 +129,10 @@ class KernelShap(OverFeatures):
 
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Patches()
-    fill: Fill = "zero"
+    fill: FillField = "zero"
     readout: Readout = "logit"
     error: RequestedError = None
+    background: BackgroundField = None
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` unless the features exist and the samples suffice for them; `shape` is that of a sample."""
@@ -270,7 +277,8 @@ def _fit(
     """
     batch = batch.to(model.device)
     features = explainer.features
-    inputs, segments, fill = ground(explainer.name, features, explainer.fill, model, batch)
+    inputs, segments = labelled_inputs(explainer.name, features, model, batch)
+    fills = fills_of(explainer, model, batch, inputs, segments)
     key = rand.keys(seed, batch.ids, explainer.name).to(inputs.device)
     feature_count = int(count(segments).max())
     exists = _exists(count(segments), feature_count)
@@ -283,18 +291,17 @@ def _fit(
     for start in range(0, len(batch), group_size):
         group = slice(start, start + group_size)
         kept, weight = draw(key[group], counts[group], n)
-        build = partial(
-            _with_players,
+        game = _Game(
             features,
             batch[group],
             inputs[group],
-            fill[group],
+            fills.of(group),
             segments[group],
             kept,
             is_player[group],
             player[group],
         )
-        scores = _scores(model, batch[group], target[group], weight, explainer.readout, build)
+        scores = game.scores(model, target[group], weight, explainer.readout)
         player_values.append(solve(kept, scores, weight, counts[group]))
     values = torch.cat(player_values).gather(1, player)
     values = torch.where(is_player, values, 0.0)
@@ -312,54 +319,75 @@ def _player_numbers(is_player: Tensor, original: Tensor) -> Tensor:
     return number.gather(1, original).clamp(min=0)
 
 
-def _with_players(
-    features: Grouping,
-    batch: Batch,
-    inputs: Tensor,
-    fill: Tensor,
-    segments: Tensor,
-    kept: Tensor,
-    is_player: Tensor,
-    player: Tensor,
-    owner: Tensor,
-    index: Tensor,
-) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-    """Return the samples `owner` (R,) with only the players of subset `index` (R,); other features stay."""
+@dataclasses.dataclass(frozen=True)
+class _Game:
+    """Samples of which subsets of features are scored.
 
-    def present(sample: Tensor | int, subset: Tensor) -> Tensor:
-        player_is_kept = kept[sample, subset].gather(1, player[sample].expand(len(subset), -1))
-        return player_is_kept | ~is_player[sample]
+    features   the grouping, which may hide features itself
+    batch      the samples, for their auxiliary tensors
+    inputs     (B, …)
+    fills      what takes the place of absent features
+    segments   (B, …) the feature of every position
+    kept       (B, S, players) the subsets
+    is_player  (B, n) which features take part; others, such as padding, always stay
+    player     (B, n) the number of each feature among the players
+    """
 
-    if isinstance(features, Hiding) or inputs.device.type != "cpu":
-        aux = {name: value[owner] for name, value in batch.aux.items()}
-        return kept_only(
-            features, inputs[owner], fill[owner], aux, present(owner, index), segments[owner]
-        )
-    # On a CPU each sample is handled by itself, because it stays in the cache; a GPU would wait for each.
-    samples, lengths = torch.unique_consecutive(owner, return_counts=True)
-    subsets = torch.split(index, lengths.tolist())
-    versions = []
-    for sample, subset in zip(samples.tolist(), subsets, strict=True):
-        present_here = present(sample, subset)
-        versions.append(keep(inputs[sample], fill[sample], present_here, segments[sample]))
-    return torch.cat(versions)
+    features: Grouping
+    batch: Batch
+    inputs: Tensor
+    fills: Fills
+    segments: Tensor
+    kept: Tensor
+    is_player: Tensor
+    player: Tensor
 
+    def scores(self, model: Model, target: Tensor, weight: Tensor, readout: Readout) -> Tensor:
+        """Return the target's score (B, S) float64 on each subset, the mean over the rows of the background.
 
-def _scores(
-    model: Model,
-    batch: Batch,
-    target: Tensor,
-    weight: Tensor,
-    readout: Readout,
-    build: Callable[[Tensor, Tensor], Any],
-) -> Tensor:
-    """Return the target's score (B, S) float64 on each subset; those of weight 0, which come last, are not run."""
-    scores = torch.zeros_like(weight)
-    needed = (weight > 0).sum(1)
-    with torch.no_grad():
-        for owner, index, values in readouts(model, batch, target, needed, readout, build):
-            scores[owner, index] = values
-    return scores
+        Subsets of weight 0, which come last, are not run.
+        """
+        rows = len(self.fills)
+        scores = torch.zeros_like(weight)
+        versions = (weight > 0).sum(1) * rows
+
+        def build(owner: Tensor, version: Tensor) -> Any:
+            return self.with_subset(owner, version // rows, version % rows)
+
+        with torch.no_grad():
+            chunks = readouts(model, self.batch, target, versions, readout, build)
+            for owner, version, values in chunks:
+                weighted = values * self.fills.weight_of(version % rows)
+                scores.index_put_((owner, version // rows), weighted, accumulate=True)
+        return scores
+
+    def with_subset(
+        self, owner: Tensor, subset: Tensor, row: Tensor
+    ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the samples `owner` with only the features of `subset`, and the fill number `row` elsewhere, (R,) each."""
+        if isinstance(self.features, Hiding) or self.inputs.device.type != "cpu":
+            aux = {name: value[owner] for name, value in self.batch.aux.items()}
+            fill = self.fills.at(owner, row)
+            present = self._present(owner, subset)
+            return kept_only(
+                self.features, self.inputs[owner], fill, aux, present, self.segments[owner]
+            )
+        # On a CPU each sample is handled by itself, because it stays in the cache; a GPU would wait for each.
+        samples, lengths = torch.unique_consecutive(owner, return_counts=True)
+        sizes = lengths.tolist()
+        subsets, rows = torch.split(subset, sizes), torch.split(row, sizes)
+        versions = []
+        for sample, own_subsets, own_rows in zip(samples.tolist(), subsets, rows, strict=True):
+            fill = self.fills.of_sample(sample, own_rows)
+            present = self._present(sample, own_subsets)
+            versions.append(keep(self.inputs[sample], fill, present, self.segments[sample]))
+        return torch.cat(versions)
+
+    def _present(self, sample: Tensor | int, subset: Tensor) -> Tensor:
+        """Return which features (R, n) a subset has, those that do not take part included."""
+        player = self.player[sample].expand(len(subset), -1)
+        is_kept = self.kept[sample, subset].gather(1, player)
+        return is_kept | ~self.is_player[sample]
 
 
 def _check_features(explainer: Lime | KernelShap, shape: Sequence[int]) -> int | None:

@@ -48,37 +48,43 @@ def noisy_moments(
     batch = batch.to(model.device)
     target = target.to(model.device)
     key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
-    values = batch.x.flatten(1)
-    if relative:
-        scale = sigma * (values.amax(1) - values.amin(1))
-    else:
-        scale = torch.full_like(values[:, 0], sigma)
+    scale = _noise_scale(batch.x, sigma, relative)
 
-    # Differences from each sample's first map are summed, not the maps: no cancellation when they hardly vary.
+    # The shifted formula of a variance: differences from the first map of each sample are summed, so that nothing
+    # cancels where maps hardly vary.
     first = total = squares = torch.empty(0)
     # The noisy copies are numbered sample by sample: copy i is draw i % samples of sample i // samples.
     for rows in slices(len(batch) * samples, model.rows):
         # Indexing the batch with positions on the CPU does not wait for the GPU.
-        part = batch[torch.arange(rows.start, rows.stop) // samples]
+        originals = batch[torch.arange(rows.start, rows.stop) // samples]
         copies = torch.arange(rows.start, rows.stop, device=model.device)
         sample, draw = copies // samples, copies % samples
         drawn = rand.normal(rand.fold(key[sample], draw), batch.x.shape[1:])
-        noise = part.carried(drawn.to(batch.x))
-        noisy = part.with_x(part.x + per_row(scale[sample], batch.x) * noise)
+        noise = originals.carried(drawn.to(batch.x))
+        noisy = originals.with_x(originals.x + per_row(scale[sample], batch.x) * noise)
         maps = of(model, noisy, target[sample], seed)
-        if not len(first):
+        if not len(first):  # only now the shape of the maps is known
             first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))
         sample = sample.to(maps.device)
 
-        # The maps of draw 0 in this chunk, and the first sample that one of them belongs to.
+        # The maps of draw 0 among these copies, and the first sample that one of them belongs to.
         first_sample = math.ceil(rows.start / samples)
         first_maps = maps[first_sample * samples - rows.start :: samples]
         first[first_sample : first_sample + len(first_maps)] = first_maps
         difference = maps - first[sample]
         total.index_add_(0, sample, difference)
         squares.index_add_(0, sample, difference.square_())
-    shift = total / samples
-    return first + shift, (squares / samples - shift.square()).clamp_min_(0)
+    mean_difference = total / samples
+    variance = (squares / samples - mean_difference.square()).clamp_min_(0)
+    return first + mean_difference, variance
+
+
+def _noise_scale(x: Tensor, sigma: float, relative: bool) -> Tensor:
+    """Return the standard deviation of the noise of each sample, (B,)."""
+    values = x.flatten(1)
+    if not relative:
+        return torch.full_like(values[:, 0], sigma)
+    return sigma * (values.amax(1) - values.amin(1))
 
 
 @parameter_class
@@ -96,11 +102,8 @@ class _NoisyCopies(Explainer):
     error: RequestedError = None
 
     def __post_init__(self) -> None:
-        if (
-            not callable(self.of)
-            or isinstance(self.of, type)
-            or wrap_explainer(self.of).kind != "feature"
-        ):
+        is_explainer = callable(self.of) and not isinstance(self.of, type)
+        if not is_explainer or wrap_explainer(self.of).kind != "feature":
             raise UserError(
                 f"{name_of(self)} needs a feature explainer in `of`, such as Saliency(absolute=False), got {self.of!r}"
             )
@@ -122,8 +125,11 @@ class _NoisyCopies(Explainer):
 
     def configured_for(self, model: Model, sample: Batch) -> Self:
         """Return a copy whose inner explainer is configured; raise `UserError` where either is undefined."""
-        configured = super().configured_for(model, sample)
-        return replace(configured, of=self.of.configured_for(model, sample))
+        if self.why_unmet(model):
+            return super().configured_for(model, sample)  # which raises in the name of this one
+        # The inner one first, because checking this one checks it.
+        with_inner = replace(self, of=self.of.configured_for(model, sample))
+        return Explainer.configured_for(with_inner, model, sample)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""

@@ -19,7 +19,7 @@ from heatproof.kinds import DataKind
 
 WINDOWS = 20
 """About how many windows a series is cut into."""
-CUBES = 4
+CUBES_PER_SIDE = 4
 """How many cubes lie along the shortest side of a volume."""
 
 
@@ -37,14 +37,14 @@ def default_features(kind: DataKind, shape: Sequence[int]) -> Grouping | None:
     if kind.features == Windows.name:
         return Windows(size=max(1, shape[-1] // WINDOWS))
     if kind.features == Patches.name:
-        return Patches(size=max(1, min(shape[1:]) // CUBES))
+        return Patches(size=max(1, min(shape[1:]) // CUBES_PER_SIDE))
     return None
 
 
 def with_default_features(configured: Any, kind: DataKind, shape: Sequence[int]) -> Any:
-    """Return a copy of an explainer or evaluation that has those features for data other than images.
+    """Return a copy of an explainer or evaluation with the features of this kind of data.
 
-    Features that only images have are replaced where they were left at the default of the class.
+    Only a default is replaced, and only one that needs images; features that a user chose stay.
 
     >>> from heatproof.explainers import Lime
     >>> from heatproof.kinds import TABLE
@@ -52,7 +52,10 @@ def with_default_features(configured: Any, kind: DataKind, shape: Sequence[int])
     Pixels()
     """
     features = default_features(kind, shape)
-    if features is None or not isinstance(configured.features, Patches | Superpixels | Slic):
+    needs_images = isinstance(configured.features, Patches | Superpixels | Slic)
+    if features is None or not needs_images:
         return configured
-    default = next(field.default for field in fields(configured) if field.name == "features")
-    return replace(configured, features=features) if configured.features == default else configured
+    class_default = next(field.default for field in fields(configured) if field.name == "features")
+    if configured.features != class_default:
+        return configured
+    return replace(configured, features=features)

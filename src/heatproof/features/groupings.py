@@ -38,11 +38,11 @@ class Pixels:
         spatial(shape)
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """The number of features of a sample, or None where it depends on the sample."""
+        """Return the number of features of a sample, or None where it depends on the sample."""
         return math.prod(spatial(shape))
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
+        """Return labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
         size = spatial(batch.x.shape)
         if COLUMNS in batch.aux and batch.x.ndim == 2:
             return batch.aux[COLUMNS].to(batch.x.device)
@@ -63,16 +63,16 @@ class Patches:
 
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape (B, C, H, W) or (B, C, D, H, W) have at least two patches."""
-        sides = _image(self.name, shape)
-        _several(self.name, self.size, sides, f"a {'×'.join(map(str, sides))} image")
+        sides = _image_sides(self.name, shape)
+        _check_several(self.name, self.size, sides, f"a {'×'.join(map(str, sides))} image")
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """The number of features of a sample, or None where it depends on the sample."""
-        return math.prod(-(-length // self.size) for length in _image(self.name, shape))
+        """Return the number of features of a sample, or None where it depends on the sample."""
+        return math.prod(math.ceil(side / self.size) for side in _image_sides(self.name, shape))
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
-        return _cells(self.size, _image(self.name, batch.x.shape), batch)
+        """Return labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
+        return _cells(self.size, _image_sides(self.name, batch.x.shape), batch)
 
 
 @parameter_class
@@ -88,16 +88,16 @@ class Windows:
 
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape (B, C, T) or (B, F) have at least two windows."""
-        length = _line(self.name, shape)
-        _several(self.name, self.size, (length,), f"{length} steps")
+        length = _series_length(self.name, shape)
+        _check_several(self.name, self.size, (length,), f"{length} steps")
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """The number of features of a sample, or None where it depends on the sample."""
-        return -(-_line(self.name, shape) // self.size)
+        """Return the number of features of a sample, or None where it depends on the sample."""
+        return math.ceil(_series_length(self.name, shape) / self.size)
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, T) int64, from 0 to n − 1 in each sample."""
-        return _cells(self.size, (_line(self.name, batch.x.shape),), batch)
+        """Return labels (B, T) int64, from 0 to n − 1 in each sample."""
+        return _cells(self.size, (_series_length(self.name, batch.x.shape),), batch)
 
 
 @parameter_class
@@ -121,15 +121,15 @@ class Superpixels:
 
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape are grey or RGB images (B, C, H, W)."""
-        _colour_image(self.name, shape)
+        _check_colour_image(self.name, shape)
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """None: the number of features depends on the image."""
+        """Return None, because the number of features depends on the image."""
         return None
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, H, W) int64, from 0 to n − 1 in each sample."""
-        _colour_image(self.name, batch.x.shape)
+        """Return labels (B, H, W) int64, from 0 to n − 1 in each sample."""
+        _check_colour_image(self.name, batch.x.shape)
         return quickshift(batch.x, self.kernel_size, self.max_dist, self.ratio)
 
 
@@ -148,17 +148,17 @@ class Slic:
 
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless scikit-image is there and inputs are grey or RGB images or volumes."""
-        _colour_image(self.name, shape)
+        _check_colour_image(self.name, shape)
         if importlib.util.find_spec("skimage") is None:
             raise missing_skimage()
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """None: the number of features depends on the image."""
+        """Return None, because the number of features depends on the image."""
         return None
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
-        _colour_image(self.name, batch.x.shape)
+        """Return labels (B, H, W) or (B, D, H, W) int64, from 0 to n − 1 in each sample."""
+        _check_colour_image(self.name, batch.x.shape)
         return slic(batch.x, self.n_segments, self.compactness)
 
 
@@ -180,23 +180,21 @@ class Elements:
             )
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """The number of elements of a sample, padding included."""
+        """Return the number of elements of a sample, padding included."""
         self.check(shape)
         return int(shape[1])
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, N, F) int64: the number of the element."""
+        """Return labels (B, N, F) int64: the number of the element."""
         self.check(batch.x.shape)
         return torch.arange(batch.x.shape[1], device=batch.x.device)[:, None].expand(batch.x.shape)
 
     def fixed(self, batch: Batch) -> Tensor:
-        """Which elements are never hidden, (B, N) boolean: the padding that `aux["mask"]` tells of."""
-        real = batch.aux.get("mask")
-        return (
-            torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device)
-            if real is None
-            else ~real.bool()
-        )
+        """Return which elements are never hidden, (B, N) boolean: padding, where `aux["mask"]` is false."""
+        is_real = batch.aux.get("mask")
+        if is_real is None:
+            return torch.zeros(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device)
+        return ~is_real.bool()
 
 
 _KINDS: tuple[Any, ...] = (Elements, Passages, Patches, Pixels, Slic, Superpixels, Tokens, Windows)
@@ -205,16 +203,16 @@ GROUPINGS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
 @runtime_checkable
 class Grouping(Protocol):
-    """What a grouping can do; the classes of this module, or a user's own."""
+    """What every grouping has: the classes of this module, or a user's own."""
 
     def check(self, shape: Sequence[int]) -> None:
         """Raise `UserError` unless inputs of this shape (B, …) can be grouped."""
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """The number of features of a sample, or None where it depends on the sample."""
+        """Return the number of features of a sample, or None where it depends on the sample."""
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
+        """Return labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
 
 
 @runtime_checkable
@@ -222,31 +220,33 @@ class WithFixed(Protocol):
     """A grouping some of whose features always stay, such as the special tokens of a text."""
 
     def fixed(self, batch: Batch) -> Tensor:
-        """Which features are never hidden, (B, n) boolean."""
+        """Return which features are never hidden, (B, n) boolean."""
 
 
 @runtime_checkable
 class Hiding(Protocol):
-    """A grouping that hides features in a way of its own, where others have a value put in their place."""
+    """A grouping that hides features itself, as token ids are masked; of all others a value takes their place."""
 
     def hide(
         self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Samples (R, …) and auxiliary tensors with only the features `kept` (R, n)."""
+        """Return samples (R, …) and auxiliary tensors with only the features `kept` (R, n)."""
 
 
 def fixed(features: Grouping, batch: Batch) -> Tensor | None:
-    """Which features are never hidden, (B, n) boolean on the batch's device; None where all may be.
+    """Return which features are never hidden, (B, n) boolean on the batch's device; None where all may be.
 
     >>> batch = Batch(("a",), torch.ones(1, 2, 2), {"mask": torch.tensor([[True, False]])})
     >>> fixed(Elements(), batch).tolist(), fixed(Pixels(), batch)
     ([[False, True]], None)
     """
-    return features.fixed(batch).to(batch.x.device) if isinstance(features, WithFixed) else None
+    if not isinstance(features, WithFixed):
+        return None
+    return features.fixed(batch).to(batch.x.device)
 
 
 def grouping(value: Any) -> Any:
-    """A grouping from its name, from `{name: {parameters}}` or from `{"name": …, parameters}`; an object stays itself.
+    """Return a grouping from its name, from `{name: {parameters}}` or from `{"name": …, parameters}`, or an object itself.
 
     >>> grouping("pixels"), grouping({"patches": {"size": 8}}), grouping({"name": "windows", "size": 5})
     (Pixels(), Patches(size=8), Windows(size=5))
@@ -260,44 +260,50 @@ GroupingField = Annotated[Grouping, BeforeValidator(grouping)]
 """The type of a field that holds a grouping and is also given by name in a study file."""
 
 
-def _several(what: str, size: int, sides: Sequence[int], whole: str) -> None:
+def _check_several(name: str, size: int, sides: Sequence[int], whole: str) -> None:
+    """Raise `UserError` where a cell of `size` covers the whole sample, so that there is one feature only."""
     if size >= max(sides):
         raise UserError(
-            f"{what} of size {size} make one feature of {whole}; stay below {max(sides)}"
+            f"{name} of size {size} make one feature of {whole}; stay below {max(sides)}"
         )
 
 
 def _cells(size: int, sides: Sequence[int], batch: Batch) -> Tensor:
-    """Labels (B, *sides) of cells of `size` places along each axis, the last axis first."""
+    """Return labels (B, *sides) of cells of `size` positions along each axis, numbered row by row."""
     labels = torch.zeros((), dtype=torch.int64, device=batch.x.device)
     for side in sides:
-        labels = (
-            labels[..., None] * -(-side // size) + torch.arange(side, device=batch.x.device) // size
-        )
+        cells_on_axis = math.ceil(side / size)
+        cell_on_axis = torch.arange(side, device=batch.x.device) // size
+        labels = labels[..., None] * cells_on_axis + cell_on_axis
     return labels.expand(len(batch), *labels.shape)
 
 
-def _image(what: str, shape: Sequence[int]) -> tuple[int, ...]:
-    if len(shape) != 4 and not (len(shape) == 5 and what in (Patches.name, Slic.name)):
+def _image_sides(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return (H, W) of images, or (D, H, W) of volumes where the features exist on them; raise for other shapes."""
+    is_image = len(shape) == 4
+    is_volume = len(shape) == 5 and name in (Patches.name, Slic.name)
+    if not is_image and not is_volume:
         raise UserError(
-            f"{what} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}; there are patches "
+            f"{name} are features of images (B, C, H, W), but the inputs have shape {tuple(shape)}; there are patches "
             "and slic for volumes too, windows for series, pixels for single steps and columns, elements for sets and "
             "graphs, tokens for text"
         )
     return tuple(map(int, shape[2:]))
 
 
-def _colour_image(what: str, shape: Sequence[int]) -> None:
-    _image(what, shape)
+def _check_colour_image(name: str, shape: Sequence[int]) -> None:
+    """Raise `UserError` unless inputs are grey or RGB images (or volumes, for SLIC)."""
+    _image_sides(name, shape)
     if shape[1] not in (1, 3):
         raise UserError(
-            f"{what} need grey or RGB images, but the inputs have {shape[1]} channels; use patches"
+            f"{name} need grey or RGB images, but the inputs have {shape[1]} channels; use patches"
         )
 
 
-def _line(what: str, shape: Sequence[int]) -> int:
+def _series_length(name: str, shape: Sequence[int]) -> int:
+    """Return the number of steps of series (B, C, T) or of columns (B, F); raise for other shapes."""
     if len(shape) not in (2, 3):
         raise UserError(
-            f"{what} are features of series or columns, got {tuple(shape)}; for images use patches"
+            f"{name} are features of series or columns, got {tuple(shape)}; for images use patches"
         )
     return int(shape[-1])

@@ -1,4 +1,7 @@
-"""Labels of features: how many there are, and values spread, summed and averaged over them."""
+"""Labels of features: how many there are, and values spread, summed and averaged over them.
+
+Labels (B, *spatial) are whole numbers from 0: the number of the feature that each position belongs to.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ COLUMNS = "_columns"
 
 
 def spatial(shape: Sequence[int]) -> tuple[int, ...]:
-    """The positions of a sample: (H, W) of (B, C, H, W), likewise of volumes, (T,) of (B, C, T), (F,) of (B, F).
+    """Return the positions of a sample: (H, W) of (B, C, H, W), likewise of volumes, (T,) of (B, C, T), (F,) of (B, F).
 
     >>> spatial((8, 3, 32, 48)), spatial((8, 12))
     ((32, 48), (12,))
@@ -23,11 +26,12 @@ def spatial(shape: Sequence[int]) -> tuple[int, ...]:
         raise UserError(
             f"inputs of shape {tuple(shape)} have no features: expected (B, F), (B, C, T) or (B, C, H, W)"
         )
-    return tuple(shape[1:] if len(shape) == 2 else shape[2:])
+    has_channels = len(shape) > 2
+    return tuple(shape[2:] if has_channels else shape[1:])
 
 
 def count(segments: Tensor) -> Tensor:
-    """The number of features of each sample, (B,) int64.
+    """Return the number of features of each sample, (B,) int64.
 
     >>> count(torch.tensor([[0, 0, 1], [0, 1, 2]])).tolist()
     [2, 3]
@@ -36,7 +40,7 @@ def count(segments: Tensor) -> Tensor:
 
 
 def spread(values: Tensor, segments: Tensor) -> Tensor:
-    """The value of its feature at every position: values (B, n) and labels (B, *spatial) give (B, *spatial).
+    """Return the value of its feature at every position: values (B, n) and labels (B, *spatial) give (B, *spatial).
 
     >>> spread(torch.tensor([[0.5, 2.0]]), torch.tensor([[0, 0, 1]])).tolist()
     [[0.5, 0.5, 2.0]]
@@ -45,40 +49,48 @@ def spread(values: Tensor, segments: Tensor) -> Tensor:
 
 
 def pool(maps: Tensor, segments: Tensor, n: int) -> Tensor:
-    """The sum of a map over each feature: (B, C, *spatial) or (B, *spatial) give (B, n); absent features have 0.
+    """Return the sum of a map over each of n features, (B, n); absent features have 0.
+
+    Maps are (B, C, *spatial) or (B, *spatial); channels are summed as well, everything in float64.
 
     >>> pool(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
     [[3.0, 4.0, 0.0]]
     """
-    flat = (
-        maps.double().flatten(1) if maps.ndim == segments.ndim else maps.double().flatten(2).sum(1)
-    )
-    return flat.new_zeros(len(flat), n).scatter_add_(1, segments.flatten(1), flat).to(maps.dtype)
+    values = maps.double()
+    has_channels = maps.ndim > segments.ndim
+    per_position = values.flatten(2).sum(1) if has_channels else values.flatten(1)
+    sums = per_position.new_zeros(len(maps), n)
+    sums.scatter_add_(1, segments.flatten(1), per_position)
+    return sums.to(maps.dtype)
 
 
 def segment_means(x: Tensor, segments: Tensor) -> Tensor:
-    """Each position replaced by the mean of its feature, channel by channel; the shape of x stays.
+    """Return x with every value replaced by the mean of its feature, channel by channel.
 
     >>> segment_means(torch.tensor([[1.0, 3.0, 4.0]]), torch.tensor([[0, 0, 1]])).tolist()
     [[2.0, 2.0, 4.0]]
     """
     n = int(count(segments).max())
     area = pool(torch.ones_like(segments, dtype=x.dtype), segments, n).clamp_(min=1)
-    channels = x.reshape(len(x), -1, *segments.shape[1:]).unbind(1)
-    means = [spread(pool(channel, segments, n) / area, segments) for channel in channels]
+    channels = x.reshape(len(x), -1, *segments.shape[1:])
+    means = []
+    for channel in channels.unbind(1):
+        feature_means = pool(channel, segments, n) / area
+        means.append(spread(feature_means, segments))
     return torch.stack(means, 1).reshape(x.shape)
 
 
 def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
-    """Versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
+    """Return versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
 
-    x and fill are (C, *spatial) or (*spatial), kept (R, n) is boolean and segments (*spatial) the sample's labels.
+    x is (C, *spatial) or (*spatial), fill the same or with one for each version, kept (R, n) is boolean, and segments
+    (*spatial) are the sample's labels.
 
     >>> keep(torch.ones(3), torch.zeros(3), torch.tensor([[True, False]]), torch.tensor([0, 0, 1])).tolist()
     [[1.0, 1.0, 0.0]]
     """
-    share = kept.to(x.dtype).index_select(1, segments.flatten())
-    share = share.reshape(len(kept), *[1] * (x.ndim - segments.ndim), *segments.shape)
-    return torch.lerp(
-        fill, x, share
-    )  # exact at 0 and 1, and several times faster than torch.where on a CPU
+    weight = kept.to(x.dtype).index_select(1, segments.flatten())
+    channel_axes = [1] * (x.ndim - segments.ndim)
+    weight = weight.reshape(len(kept), *channel_axes, *segments.shape)
+    # Exact at 0 and 1, and several times faster than torch.where on a CPU.
+    return torch.lerp(fill, x, weight)

@@ -47,12 +47,12 @@ class Tokens:
             )
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """The number of positions L, fixed ones included."""
+        """Return the number of positions L, fixed ones included."""
         self.check(shape)
         return int(shape[1])
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, L) int64: the position itself."""
+        """Return labels (B, L) int64: every position is a feature."""
         self.check(batch.x.shape)
         if batch.x.is_floating_point():
             raise UserError(
@@ -62,11 +62,11 @@ class Tokens:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Any:
-        """Features with the special tokens and the mask token, if any, of a tokenizer of transformers."""
+        """Return the features for a tokenizer of transformers, with its special tokens and its mask token, if any."""
         return cls(special=tuple(tokenizer.all_special_ids), mask_token=tokenizer.mask_token_id)
 
     def fixed(self, batch: Batch) -> Tensor:
-        """Which positions are never hidden, (B, L) boolean: special tokens and padding."""
+        """Return which positions are never hidden, (B, L) boolean: special tokens and padding."""
         special = torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device)
         fixed = torch.isin(batch.x, special)
         if self.attention in batch.aux:
@@ -81,7 +81,7 @@ class Tokens:
     def hide(
         self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token ids and auxiliary tensors with only the positions `kept` (B, L), which include the fixed ones."""
+        """Return token ids and auxiliary tensors with only the positions `kept` (B, L), which include the fixed ones."""
         if self.mask_token is not None:
             return torch.where(kept, inputs, self.mask_token), dict(aux)
         attended = aux[self.attention] * kept.to(aux[self.attention].dtype)
@@ -113,20 +113,23 @@ class Passages(Tokens):
     separators: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
     def total(self, shape: Sequence[int]) -> int | None:
-        """None: the number of passages depends on the prompt."""
+        """Return None, because the number of passages depends on the prompt."""
         return None
 
     def segments(self, batch: Batch) -> Tensor:
-        """Labels (B, L) int64: the number of the passage, 0 for the rest."""
-        numbers, x = super().segments(batch), batch.x
+        """Return labels (B, L) int64: the number of the passage, 0 for the rest."""
+        super().segments(batch)  # raises for inputs that are no token ids
+        x = batch.x
         if PASSAGES in batch.aux:
             numbers = batch.aux[PASSAGES].to(x.device).long()
         elif self.separators:
-            ends = torch.isin(
-                x, torch.tensor(self.separators, dtype=x.dtype, device=x.device)
-            ).long()
-            before = ends.cumsum(1) - ends
-            numbers = torch.where(before < ends.sum(1, keepdim=True), before + 1, 0)
+            separators = torch.tensor(self.separators, dtype=x.dtype, device=x.device)
+            is_separator = torch.isin(x, separators).long()
+            # A separator belongs to the passage that it ends.
+            separators_before = is_separator.cumsum(1) - is_separator
+            passage_count = is_separator.sum(1, keepdim=True)
+            is_in_passage = separators_before < passage_count
+            numbers = torch.where(is_in_passage, separators_before + 1, 0)
         else:
             raise UserError(
                 f"passages are numbered by aux[{PASSAGES!r}], or end with Passages(separators=…); give one"
@@ -134,15 +137,18 @@ class Passages(Tokens):
         return numbers.masked_fill(super().fixed(batch), 0)
 
     def fixed(self, batch: Batch) -> Tensor:
-        """Which features are never hidden, (B, n) boolean: the rest."""
+        """Return which features are never hidden, (B, n) boolean: feature 0, the rest."""
         n = int(self.segments(batch).max()) + 1
-        return (torch.arange(n, device=batch.x.device) == 0).expand(len(batch), n)
+        is_rest = torch.arange(n, device=batch.x.device) == 0
+        return is_rest.expand(len(batch), n)
 
     def hide(
         self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token ids and auxiliary tensors with only the passages `kept` (B, n) and the rest; all keep their numbers."""
+        """Return token ids and auxiliary tensors with only the passages `kept` (B, n) and the rest.
+
+        Passages keep their numbers, which the auxiliary tensors hold from then on.
+        """
         numbers = self.segments(Batch(("",) * len(inputs), inputs, aux))
-        return super().hide(
-            inputs, {**aux, PASSAGES: numbers}, kept.gather(1, numbers) | (numbers == 0)
-        )
+        kept_tokens = kept.gather(1, numbers) | (numbers == 0)
+        return super().hide(inputs, {**aux, PASSAGES: numbers}, kept_tokens)

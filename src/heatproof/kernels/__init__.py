@@ -1,7 +1,7 @@
-"""Kernels for a GPU, for the few searches and sums that plain operations of torch spend on moving memory.
+"""GPU kernels, for the few searches and sums in which plain torch operations spend their time on moving memory.
 
-Each has a twin in plain torch, which runs everywhere and says what is computed. They are written in Triton, which comes
-with torch's builds for CUDA.
+Each has a twin in plain torch, which runs everywhere and defines what is computed. They are written in Triton, which
+comes with torch's builds for CUDA.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 
 AVAILABLE = find_spec("triton") is not None
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
-"""Of every launch: products are rounded before they are added, as on the CPU and in torch's own operations."""
+"""Options of every launch: products are rounded before they are added, as on the CPU and in torch's operations."""
 
 
 def fused(values: Tensor) -> bool:
-    """Whether a kernel can take these values.
+    """Return whether a kernel can take these values.
 
     >>> import torch
     >>> fused(torch.ones(2))

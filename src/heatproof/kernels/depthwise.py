@@ -1,4 +1,4 @@
-"""Convolutions of each channel by itself, without a stride: the pass forwards, and the same sums backwards.
+"""Depthwise convolutions without a stride: the forward pass, and the gradient by the input, which is one as well.
 
 For large filters cuDNN takes two to five times as long on the gradient by the input, which is all that an explainer
 asks for (`benchmarks/bench_depthwise.py`).
@@ -6,6 +6,7 @@ asks for (`benchmarks/bench_depthwise.py`).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -14,18 +15,19 @@ from torch.nn.grad import conv2d_weight
 
 from heatproof.kernels import AVAILABLE
 
-_OUTPUTS = 7  # neighbours in a row that share what one program reads; the maps of usual networks are multiples wide
+_OUTPUTS = 7
+"""Neighbours in a row that share what one program reads; the width of most feature maps is a multiple of it."""
 _STRIPS, _CHANNELS, _WARPS = 16, 32, 4
 
 if AVAILABLE:
     import triton
     import triton.language as tl
 
-    # Numbers by name, since Triton has no lists, and releases before 3.3 no tuples.
+    # Numbers have one name each, because Triton has no lists, and before 3.3 no tuples.
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _tap(total, value, w0, w1, w2, w3, w4, w5, w6, PLACE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-        """The sum with a value times the weight at a place of the filter's row, if it is one."""
+        """Return the sum plus a value times the weight at a place of the filter's row, if that place exists."""
         if PLACE >= 0 and PLACE < WIDTH:
             if PLACE == 0:
                 total += value * w0
@@ -127,45 +129,55 @@ if AVAILABLE:
         tl.store(place + 6 * CHANNELS, total6, mask=fits & (start + 6 < OUT_WIDTH)[:, None])
 
 
-def _sums(
+def _convolved(
     x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool
 ) -> Tensor:
-    out = _empty(x, weight, padding)
+    """Launch the kernel; see `depthwise`."""
+    out = _empty_output(x, weight, padding)
     if not out.numel():
         return out
     x = x.contiguous(memory_format=torch.channels_last)
     taps = weight.flatten(1).t().contiguous()
-    (count, channels, height, width), (tall, wide) = x.shape, weight.shape[2:]
-    strips = count * out.shape[2] * -(-out.shape[3] // _OUTPUTS)
-    grid = (-(-strips // _STRIPS), -(-channels // _CHANNELS))
-    sizes = (
+    count, channels, height, width = x.shape
+    filter_height, filter_width = weight.shape[2:]
+    out_height, out_width = out.shape[2:]
+    strips = count * out_height * math.ceil(out_width / _OUTPUTS)
+    grid = (math.ceil(strips / _STRIPS), math.ceil(channels / _CHANNELS))
+    _depthwise_kernel[grid](
+        x,
+        taps,
+        taps if bias is None else bias,  # not read without a bias
+        out,
+        strips,
         channels,
         height,
         width,
-        *out.shape[2:],
-        tall,
-        wide,
+        out_height,
+        out_width,
+        filter_height,
+        filter_width,
         *padding,
         flipped,
         bias is not None,
-    )
-    tensors = (x, taps, taps if bias is None else bias, out)
-    blocks = (_OUTPUTS, _STRIPS, _CHANNELS)
-    _depthwise_kernel[grid](
-        *tensors, strips, *sizes, *blocks, num_warps=_WARPS, enable_fp_fusion=True
+        _OUTPUTS,
+        _STRIPS,
+        _CHANNELS,
+        num_warps=_WARPS,
+        enable_fp_fusion=True,
     )
     return out
 
 
-def _empty(x: Tensor, weight: Tensor, padding: list[int]) -> Tensor:
-    size = [
-        n + 2 * p - k + 1 for n, p, k in zip(x.shape[2:], padding, weight.shape[2:], strict=True)
-    ]
-    shape = (*x.shape[:2], *size)
+def _empty_output(x: Tensor, weight: Tensor, padding: list[int]) -> Tensor:
+    """Return an uninitialised tensor in the shape of the output."""
+    sizes = []
+    for side, pad, taps in zip(x.shape[2:], padding, weight.shape[2:], strict=True):
+        sizes.append(side + 2 * pad - taps + 1)
+    shape = (*x.shape[:2], *sizes)
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-# The schema is written out, since releases of torch before 2.5 do not read annotations that are text.
+# The schema is written out, because torch before 2.5 does not read annotations that are text.
 _SCHEMA = "(Tensor x, Tensor weight, Tensor? bias, SymInt[] padding, bool flipped=False) -> Tensor"
 
 
@@ -173,39 +185,44 @@ _SCHEMA = "(Tensor x, Tensor weight, Tensor? bias, SymInt[] padding, bool flippe
 def depthwise(
     x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool = False
 ) -> Tensor:
-    """(B, C, H', W') of images and a filter (C, 1, tall, wide) for each channel, or with `flipped` the filters turned.
+    """Return images convolved with a filter (C, 1, h, w) for each channel, (B, C, H', W').
 
-    The turned filters with another padding take a gradient back to the input.
+    With `flipped`, filters are rotated by 180°: these, with another padding, take a gradient back to the input.
     """
-    return _sums(x, weight, bias, padding, flipped)
+    return _convolved(x, weight, bias, padding, flipped)
 
 
 @depthwise.register_fake
 def _(
     x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool = False
 ) -> Tensor:
-    return _empty(x, weight, padding)
+    return _empty_output(x, weight, padding)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, _, ctx.padding, ctx.flipped = inputs
-    ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
+    needs_weight_gradient = ctx.needs_input_grad[1]
+    ctx.save_for_backward(x if needs_weight_gradient else None, weight)
 
 
-def _back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients by input, weight and bias, as far as they are needed."""
     x, weight = ctx.saved_tensors
     by_input = by_weight = by_bias = None
     if ctx.needs_input_grad[0]:
-        rest = [k - 1 - p for k, p in zip(weight.shape[2:], ctx.padding, strict=True)]
-        by_input = depthwise(gradient, weight, None, rest, not ctx.flipped)
+        padding = []
+        for taps, pad in zip(weight.shape[2:], ctx.padding, strict=True):
+            padding.append(taps - 1 - pad)
+        by_input = depthwise(gradient, weight, None, padding, not ctx.flipped)
     if ctx.needs_input_grad[1]:
         by_weight = conv2d_weight(  # type: ignore[no-untyped-call]
             x, weight.shape, gradient, padding=ctx.padding, groups=len(weight)
         )
-        by_weight = by_weight.flip(2, 3) if ctx.flipped else by_weight
+        if ctx.flipped:
+            by_weight = by_weight.flip(2, 3)
     if ctx.needs_input_grad[2]:
         by_bias = gradient.sum((0, 2, 3))
     return by_input, by_weight, by_bias, None, None
 
 
-depthwise.register_autograd(_back, setup_context=_remember)
+depthwise.register_autograd(_backward, setup_context=_save_for_backward)

@@ -1,6 +1,8 @@
-"""Quickshift's two searches: each window is read once, where plain operations go through memory for every neighbour."""
+"""The two window searches of quickshift, with one pass over memory where plain operations take one per neighbour."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -14,8 +16,8 @@ if AVAILABLE:
     import triton.language as tl
     from triton.language.extra import libdevice
 
-    # `places` holds the colours (B, 3, H, W); `table` one number for each squared distance between two pixels, since
-    # a number given to a kernel by itself would be rounded to float32.
+    # `places` holds the colours (B, 3, H, W). `table` holds a float64 for each squared distance between two pixels,
+    # because a number passed to a kernel as an argument would be rounded to float32.
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _density_kernel(  # type: ignore[no-untyped-def]  # Triton reads annotations in a way of its own
@@ -88,7 +90,10 @@ if AVAILABLE:
 
 
 def density_of(places: Tensor, scale: float, radius: int) -> Tensor:
-    """Σ exp2(scale · d² − ‖z − z′‖²), (B, H, W), over pixels d away; `places` (B, 3, H, W) are scaled already."""
+    """Return Σ exp2(scale · d² − ‖z − z′‖²) over the pixels of each window, (B, H, W), where d is their distance.
+
+    `places` (B, 3, H, W) are the colours z, multiplied by √−scale.
+    """
     density = torch.empty_like(places[:, 0])
     table = scale * _squares(places, radius)
     _density_kernel[_grid(places)](
@@ -98,17 +103,30 @@ def density_of(places: Tensor, scale: float, radius: int) -> Tensor:
 
 
 def links_of(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tensor]:
-    """For every pixel the nearest one of higher density in its window and the squared distance, both (B, H·W)."""
+    """Return the nearest pixel of higher density in the window of every pixel, and the squared distance, (B, H·W) each."""
     distance = torch.empty_like(density)
     parent = torch.empty_like(density, dtype=torch.int64)
-    given = (colours, _squares(colours, radius), density, parent, distance, *colours.shape[2:])
-    _links_kernel[_grid(colours)](*given, radius, _PIXELS_AT_ONCE, **OPTIONS)
+    table = _squares(colours, radius)
+    _links_kernel[_grid(colours)](
+        colours,
+        table,
+        density,
+        parent,
+        distance,
+        *colours.shape[2:],
+        radius,
+        _PIXELS_AT_ONCE,
+        **OPTIONS,
+    )
     return parent.flatten(1), distance.flatten(1)
 
 
 def _squares(like: Tensor, radius: int) -> Tensor:
+    """Return 0, 1, … up to the largest squared distance in a window."""
     return torch.arange(2 * radius * radius + 1, device=like.device, dtype=torch.float64)
 
 
 def _grid(images: Tensor) -> tuple[int, int]:
-    return -(-images.shape[2] * images.shape[3] // _PIXELS_AT_ONCE), len(images)
+    """Return the number of programs: blocks of pixels times images."""
+    pixels = images.shape[2] * images.shape[3]
+    return math.ceil(pixels / _PIXELS_AT_ONCE), len(images)

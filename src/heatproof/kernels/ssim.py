@@ -1,7 +1,8 @@
-"""Structural similarity of many pairs of maps: two readings of a pair, where plain operations take twenty."""
+"""Structural similarity of many pairs of maps: a pair is read twice, where plain operations read it twenty times."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,15 +14,15 @@ if TYPE_CHECKING:
     from heatproof.maps.ssim import SsimWindows
 
 WINDOW = 11
-_PLACES_AT_ONCE = 512
+_POSITIONS_AT_ONCE = 512
 
 if AVAILABLE:
     import triton
     import triton.language as tl
 
-    # A program compares a block of one map of the second side with `repeats` maps of the first: with EVERY with all of
-    # them, so that what it has read of its own serves them all, else with the one of the same number. Sums are taken in
-    # the order of `windows._window_sums`, so that a map and itself score exactly 1.
+    # A program compares a block of one map of the second side with `repeats` maps of the first. With EVERY these are all
+    # of them, so that what it has read of its own map serves them all; otherwise it is the one of the same number. Sums
+    # are taken in the order of `maps.ssim._window_sums`, so that a map and itself score exactly 1.
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _total(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10):  # type: ignore[no-untyped-def]
@@ -92,36 +93,41 @@ if AVAILABLE:
 def ssim_of_pairs(
     a: SsimWindows, b: SsimWindows, c1: float, c2: float, at_once: int, every: bool = False
 ) -> Tensor:
-    """(B,) of pairs, or with `every` (A, B) of all maps of a with all of b; windows are 11 × 11.
+    """Return the SSIM (B,) of pairs, or with `every` (A, B) of all maps of a with all of b; windows are 11 × 11.
 
-    `c1` and `c2` are half the constants of SSIM, `at_once` is how many pairs exist in memory at a time.
+    `c1` and `c2` are half the constants of SSIM; `at_once` is how many pairs are in memory at a time.
     """
-    columns, repeats = len(b.count), len(a.count) if every else 1
-    places, (_, step) = a.mean.shape[1], a.steps
-    length = places + (WINDOW - 1) * step
-    blocks = -(-places // _PLACES_AT_ONCE)
-    found = a.mean.new_empty(columns, repeats, blocks, dtype=torch.float64)
-    most = max(1, min(columns, at_once // max(repeats, 1)))
-    sums = a.mean.new_empty(most * repeats, length)
-    sides = [
-        value
-        for name in ("mean", "luminance", "contrast")
-        for value in (getattr(a, name), getattr(b, name))
-    ]
-    units, sides = (
-        [a.unit.contiguous(), b.unit.contiguous()],
-        [value.contiguous() for value in sides],
-    )
-    for start in range(0, columns, most):
-        some = min(most, columns - start)
-        grid = (-(-length // _PLACES_AT_ONCE), some)
+    columns = len(b.count)
+    repeats = len(a.count) if every else 1
+    positions = a.mean.shape[1]
+    _, step = a.steps
+    length = positions + (WINDOW - 1) * step  # of a row of sums along the first direction
+    blocks = math.ceil(positions / _POSITIONS_AT_ONCE)
+    columns_at_once = max(1, min(columns, at_once // max(repeats, 1)))
+
+    units = [a.unit.contiguous(), b.unit.contiguous()]
+    statistics = []
+    for name in ("mean", "luminance", "contrast"):
+        statistics += [getattr(a, name).contiguous(), getattr(b, name).contiguous()]
+    row_sums = a.mean.new_empty(columns_at_once * repeats, length)
+    block_sums = a.mean.new_empty(columns, repeats, blocks, dtype=torch.float64)
+    for start in range(0, columns, columns_at_once):
+        count = min(columns_at_once, columns - start)
+        grid = (math.ceil(length / _POSITIONS_AT_ONCE), count)
         _products_kernel[grid](
-            *units, sums, start, repeats, length, every, _PLACES_AT_ONCE, **OPTIONS
+            *units, row_sums, start, repeats, length, every, _POSITIONS_AT_ONCE, **OPTIONS
         )
-        numbers = (start, repeats, length, places, step, 1 / WINDOW**2, c1, c2)
-        tensors = (sums, *sides, found[start:])
-        _scores_kernel[blocks, some](*tensors, *numbers, every, _PLACES_AT_ONCE, **OPTIONS)
-    total = found.sum(2)
+        numbers = (start, repeats, length, positions, step, 1 / WINDOW**2, c1, c2)
+        _scores_kernel[blocks, count](
+            row_sums,
+            *statistics,
+            block_sums[start:],
+            *numbers,
+            every,
+            _POSITIONS_AT_ONCE,
+            **OPTIONS,
+        )
+    totals = block_sums.sum(2)
     if every:
-        return total.T / torch.maximum(a.count[:, None], b.count)
-    return total[:, 0] / torch.maximum(a.count, b.count)
+        return totals.T / torch.maximum(a.count[:, None], b.count)
+    return totals[:, 0] / torch.maximum(a.count, b.count)

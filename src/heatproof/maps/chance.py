@@ -1,4 +1,4 @@
-"""Maps compared as their kind of data is, and what unrelated maps score: their similarity to those of other samples."""
+"""Profiles of maps as their kind of data has them, and the chance level: how similar maps of other samples are."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ K = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 def profile_of(
     maps: Tensor, kind: str, k: int | float | str = "usual", windows: bool = True
 ) -> Profile:
-    """Return the profile of maps (B, …) of a kind of data, by its name; SSIM only with `windows`.
+    """Return the profile of maps (B, …) of a kind of data, by its name; without `windows` there is no SSIM.
 
     >>> [profile_of(torch.rand(2, 3, 16, 16), kind).windows is None for kind in ("image", "set")]
     [False, True]
     """
     dims = KINDS[kind].ssim_dimensions if windows else 0
-    return profile(maps, KINDS[kind].top_k if isinstance(k, str) else k, dims=dims)
+    top_k = KINDS[kind].top_k if isinstance(k, str) else k
+    return profile(maps, top_k, dims=dims)
 
 
 def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Chance:
@@ -48,27 +49,28 @@ def over_references(scores: Tensor, ids: Sequence[str], references: Sequence[str
 
 
 def of_others(scores: Tensor, ids: Sequence[str], references: Sequence[str]) -> Tensor:
-    """Scores (R, B) as float64, NaN where a sample is the reference itself."""
+    """Return scores (R, B) in float64, NaN where a sample is the reference itself."""
     return scores.double().masked_fill(itself(tuple(ids), tuple(references)), torch.nan)
 
 
 @lru_cache(maxsize=16)
 def itself(ids: tuple[str, ...], references: tuple[str, ...]) -> Tensor:
-    """Which samples are which reference, (R, B), found once for all measures."""
-    found = [[own == other for own in ids] for other in references]
-    return torch.tensor(found, dtype=torch.bool).view(len(references), len(ids))
+    """Return where a sample is the reference itself, (R, B) boolean; cached, because every measure asks."""
+    is_same = [[sample == reference for sample in ids] for reference in references]
+    return torch.tensor(is_same, dtype=torch.bool).view(len(references), len(ids))
 
 
 def check_k(k: int | float | str, shape: Sequence[int], evaluation: str) -> None:
-    """Refuse a k that is not below the number of values of a map; `shape` is that of a sample.
+    """Raise `UserError` for a k that is not below the number of values of a map; `shape` is that of a sample.
 
     >>> check_k(50, (3, 2, 2), "agreement")
     Traceback (most recent call last):
     heatproof.errors.UserError: agreement's k must be below the 12 values of a map, got 50; try k=0.1
     """
-    kind, size = kind_of_shape(shape) or GRAPH, math.prod(shape)
-    chosen = kind.top_k if isinstance(k, str) else k
-    if chosen >= size:
+    kind = kind_of_shape(shape) or GRAPH
+    size = math.prod(shape)
+    top_k = kind.top_k if isinstance(k, str) else k
+    if top_k >= size:
         raise UserError(
-            f"{evaluation}'s k must be below the {size} values of a map, got {chosen}; try k=0.1"
+            f"{evaluation}'s k must be below the {size} values of a map, got {top_k}; try k=0.1"
         )

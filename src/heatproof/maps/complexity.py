@@ -1,6 +1,6 @@
-"""How concentrated a map is: sparseness and entropy of the sizes of its values, (B, …) to (B,) in float64.
+"""How concentrated a map is: sparseness and entropy of its absolute values, maps (B, …) to scores (B,) in float64.
 
-Both look at |a| alone. A map without any value other than 0, or one that is not finite, has neither: NaN.
+A map of zeros, or one that is not finite, has neither: NaN.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from torch import Tensor
 
 
 def gini(maps: Tensor) -> Tensor:
-    """Gini's index Σ_i (2i − n − 1)|a|_(i) / (n Σ|a|) of the n sizes in rising order: 0 even, 1 − 1/n one value alone.
+    """Return Gini's index Σ_i (2i − n − 1)|a|_(i) / (n Σ|a|) of the n absolute values in rising order.
+
+    It is 0 for an even map and 1 − 1/n for a single value other than 0.
 
     >>> gini(torch.tensor([[1.0, -1.0, 1.0, 1.0], [0.0, 0.0, -5.0, 0.0]])).tolist()
     [0.0, 0.75]
     """
-    sizes = maps.detach().flatten(1).abs().double().sort(1).values
-    n = sizes.shape[1]
-    weight = 2 * torch.arange(1, n + 1, device=sizes.device, dtype=torch.float64) - n - 1
-    return (sizes @ weight) / (n * sizes.sum(1))
+    rising = maps.detach().flatten(1).abs().double().sort(1).values
+    n = rising.shape[1]
+    rank = torch.arange(1, n + 1, device=rising.device, dtype=torch.float64)
+    return (rising @ (2 * rank - n - 1)) / (n * rising.sum(1))
 
 
 def entropy(maps: Tensor) -> Tensor:
-    """−Σ p log p / log n with p = |a| / Σ|a|: 1 for an even map, 0 for one value alone.
+    """Return −Σ p log p / log n with p = |a| / Σ|a|: 1 for an even map, 0 for a single value other than 0.
 
     >>> entropy(torch.tensor([[1.0, -1.0, 1.0, 1.0], [0.0, 0.0, -5.0, 0.0]])).tolist()
     [1.0, 0.0]
     """
-    sizes = maps.detach().flatten(1).abs().double()
-    share = sizes / sizes.sum(1, keepdim=True)
+    absolute = maps.detach().flatten(1).abs().double()
+    share = absolute / absolute.sum(1, keepdim=True)
     total: Tensor = torch.special.entr(share).sum(1)
-    return total / math.log(max(2, sizes.shape[1]))
+    n = max(2, absolute.shape[1])
+    return total / math.log(n)

@@ -27,13 +27,13 @@ def select(
     pooling: Pool = "mean",
     seed: int = 0,
 ) -> Tensor:
-    """The features that a map selects, (B, n) boolean: the top `fraction` (0.25 by default), the top `k`, or those
-    whose value is at least `threshold`.
+    """Return the features that a map selects, (B, n) boolean.
 
-    A feature's value is the mean of the map over its positions and channels ("sum" and "absolute", the mean of the
-    absolute values, are the alternatives). A top selection has exactly max(1, ⌊fraction·n + ½⌋) or k features in each
-    sample, ties or not: equal values are ordered by a draw keyed by the seed and the sample's id. Features that a
-    grouping always keeps, such as special tokens, are not counted and not selected.
+    That is the top `fraction` (0.25 by default), the top `k`, or those whose value is at least `threshold`. A feature's
+    value is the mean of the map over its positions and channels ("sum" and "absolute", the mean of the absolute values,
+    are the alternatives). A top selection has exactly max(1, ⌊fraction·n + ½⌋) or k features in each sample, ties or
+    not: equal values are ordered by a draw keyed by the seed and the sample's id. Features that a grouping always
+    keeps, such as special tokens, are not counted and not selected.
 
     >>> from heatproof.features import Patches
     >>> maps = torch.zeros(1, 1, 4, 4)
@@ -50,14 +50,16 @@ def select(
         )
     if pooling not in ("mean", "sum", "absolute"):
         raise unknown("pooling", pooling, ("mean", "sum", "absolute"))
-    values = pool((maps.abs() if pooling == "absolute" else maps).double(), segments, n)
+    pooled = maps.abs() if pooling == "absolute" else maps
+    values = pool(pooled.double(), segments, n)
     if pooling != "sum":
-        area = pool(torch.ones_like(segments, dtype=torch.float64), segments, n)
+        positions = pool(torch.ones_like(segments, dtype=torch.float64), segments, n)
         channels = maps[0].numel() / segments[0].numel()
-        values = values / (area * channels).clamp(min=1)
+        values = values / (positions * channels).clamp(min=1)
     free = torch.arange(n, device=maps.device) < counts[:, None]
-    if (always := fixed(features, batch)) is not None:
-        free &= ~always.to(maps.device)
+    always_kept = fixed(features, batch)
+    if always_kept is not None:
+        free &= ~always_kept.to(maps.device)
     return top(values, batch.ids, free=free, fraction=fraction, k=k, threshold=threshold, seed=seed)
 
 
@@ -71,53 +73,58 @@ def top(
     threshold: float | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """The same from values (B, n); `free` (B, n) are the features that may be selected, all by default.
+    """Return the same from values (B, n); `free` (B, n) are the features that may be selected, all by default.
 
     >>> top(torch.ones(1, 8), ["a"], fraction=0.25).sum().item()
     2
     """
-    given = [
-        name
-        for name, v in (("fraction", fraction), ("k", k), ("threshold", threshold))
-        if v is not None
-    ]
-    if len(given) > 1:
-        raise UserError(f"give one of fraction, k and threshold, got {' and '.join(given)}")
+    _check_rule(fraction, k, threshold)
+    if free is None:
+        free = torch.ones_like(values, dtype=torch.bool)
+    is_bad = (~torch.isfinite(values) & free).any(1)
+    if bool(is_bad.any()):
+        sample = ids[int(is_bad.nonzero()[0])]
+        raise UserError(f"the map of sample {sample!r} is not finite, so it selects nothing")
+    if threshold is not None:
+        return (values >= threshold) & free
+
+    counts = _selected_counts(free.sum(1), ids, fraction, k)
+    # Features are put into a random order first, which a stable sort keeps for equal values.
+    key = rand.keys(seed, ids, "ties").to(values.device)
+    random_order = rand.bits(key, values.shape[1]).argsort(dim=1, stable=True)
+    shuffled = values.masked_fill(~free, -torch.inf).gather(1, random_order)
+    rank_order = shuffled.argsort(dim=1, descending=True, stable=True)
+    order = random_order.gather(1, rank_order)
+    is_selected = torch.arange(values.shape[1], device=values.device) < counts[:, None]
+    return torch.zeros_like(free).scatter(1, order, is_selected) & free
+
+
+def _check_rule(fraction: float | None, k: int | None, threshold: float | None) -> None:
+    """Raise `UserError` unless at most one rule is given, and within its range."""
+    rules = {"fraction": fraction, "k": k, "threshold": threshold}
+    named = [name for name, value in rules.items() if value is not None]
+    if len(named) > 1:
+        raise UserError(f"give one of fraction, k and threshold, got {' and '.join(named)}")
     if fraction is not None and not 0 < fraction < 1:
         raise UserError(
             f"fraction must lie between 0 and 1, both excluded, got {fraction!r}; usual is 0.25"
         )
     if k is not None and (isinstance(k, bool) or k < 1):
         raise UserError(f"k must be at least 1, got {k!r}")
-    free = torch.ones_like(values, dtype=torch.bool) if free is None else free
-    bad = (~torch.isfinite(values) & free).any(1)
-    if bool(bad.any()):
+
+
+def _selected_counts(
+    free_counts: Tensor, ids: Sequence[str], fraction: float | None, k: int | None
+) -> Tensor:
+    """Return how many features each sample selects, (B,): k, or the fraction rounded to a whole number."""
+    if k is None:
+        share = 0.25 if fraction is None else fraction
+        rounded = (share * free_counts.double() + 0.5).floor()
+        return rounded.long().clamp(min=1)
+    has_too_few = free_counts < k
+    if bool(has_too_few.any()):
+        row = int(has_too_few.nonzero()[0])
         raise UserError(
-            f"the map of sample {ids[int(bad.nonzero()[0])]!r} is not finite, so it selects nothing"
+            f"k={k} is more than the {int(free_counts[row])} features of sample {ids[row]!r}"
         )
-    if threshold is not None:
-        return (values >= threshold) & free
-    n = free.sum(1)
-    if k is not None:
-        size = torch.full_like(n, k)
-        if bool((size > n).any()):
-            at = int((size > n).nonzero()[0])
-            raise UserError(f"k={k} is more than the {int(n[at])} features of sample {ids[at]!r}")
-    else:
-        size = (
-            ((0.25 if fraction is None else fraction) * n.double() + 0.5)
-            .floor()
-            .long()
-            .clamp(min=1)
-        )
-    lottery = rand.bits(rand.keys(seed, ids, "ties").to(values.device), values.shape[1]).argsort(
-        dim=1, stable=True
-    )
-    ranked = (
-        values.masked_fill(~free, -torch.inf)
-        .gather(1, lottery)
-        .argsort(dim=1, descending=True, stable=True)
-    )
-    order = lottery.gather(1, ranked)
-    chosen = torch.arange(values.shape[1], device=values.device) < size[:, None]
-    return torch.zeros_like(free).scatter(1, order, chosen) & free
+    return torch.full_like(free_counts, k)

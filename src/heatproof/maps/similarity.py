@@ -2,8 +2,8 @@
 
 A map that is constant or not finite has no similarity to anything: the score is NaN.
 
-`profile` holds what the measures need of each map, so that one map can be compared with many at little cost; a mask
-of valid places restricts a comparison to what both maps have.
+`profile` computes what the measures need of each map, so that one map can be compared with many at little cost. A mask of
+valid positions restricts a comparison, for instance to those that a rotated map still has.
 """
 
 from __future__ import annotations
@@ -21,23 +21,32 @@ from heatproof.maps.ranks import Ties, Top, centred_ranks, overlap, overlaps, ra
 from heatproof.maps.ssim import WINDOW, SsimWindows, mean_ssim, ssim_of_all, windows_of
 
 COMPONENTS = ("ssim", "spearman", "jaccard")
+_SMALLEST, _LARGEST = 1e-30, 1e30
+"""The range of a map's largest value that float32 holds with digits to spare."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What the three measures need to know of B maps of n values each; without windows there is no SSIM."""
+    """What the three measures need of B maps of n values each.
+
+    windows  for SSIM; None leaves it out
+    rank     (B, n) for Spearman: ranks centred on the valid positions, zero elsewhere
+    norm     (B,) float64: Σ rank²
+    top      for Jaccard: the k largest values
+    defined  (B,) boolean: the map is finite and not constant
+    """
 
     windows: SsimWindows | None
-    rank: Tensor  # (B, n) centred on the valid places, zero elsewhere
-    norm: Tensor  # (B,) Σ rank² in float64
+    rank: Tensor
+    norm: Tensor
     top: Top
-    defined: Tensor  # (B,) neither constant nor non-finite
+    defined: Tensor
 
     def __len__(self) -> int:
         return len(self.defined)
 
     def __getitem__(self, index: slice | Tensor) -> Profile:
-        """The profiles at some positions."""
+        """Return the profiles of the maps at some positions."""
         windows = None if self.windows is None else self.windows[index]
         return Profile(
             windows, self.rank[index], self.norm[index], self.top[index], self.defined[index]
@@ -52,69 +61,66 @@ def profile(
     window: int = WINDOW,
     dims: int | None = None,
 ) -> Profile:
-    """The profile of maps (B, …); `valid` is a boolean mask that broadcasts to them.
+    """Return the profile of maps (B, …); `valid` is a boolean mask that broadcasts to them.
 
     `dims` is over how many of the last dimensions SSIM's windows reach: 3 for volumes, 2 for images, 1 for series (B,
-    C, T), and 0 leaves SSIM out, for rows of a table, whose columns have no neighbours. Unless told: 1 for (B, T) maps,
+    C, T). 0 leaves SSIM out, for rows of a table, whose columns have no neighbours. By default it is 1 for (B, T) maps,
     else 2.
 
     >>> p = profile(torch.rand(2, 3, 16, 16), k=10)
     >>> {name: value.tolist() for name, value in compare(p, p).items()}
     {'ssim': [1.0, 1.0], 'spearman': [1.0, 1.0], 'jaccard': [1.0, 1.0]}
     """
-    known = _known(maps, valid)
-    order = ranking(known.flat)
-    rank = centred_ranks(*order, known.counts, ties)
-    windows = None if dims == 0 else known.windows(window, dims=dims)
-    return Profile(windows, rank, _dot(rank, rank), _top(known, *order, k, ties), known.defined)
+    safe = _safe(maps, valid)
+    keys, order = ranking(safe.flat)
+    rank = centred_ranks(keys, order, safe.counts, ties)
+    windows = None if dims == 0 else safe.windows(window, dims=dims)
+    largest = _top(safe, keys, order, k, ties)
+    return Profile(windows, rank, _dot(rank, rank), largest, safe.defined)
 
 
 def compare(a: Profile, b: Profile, window: int = WINDOW) -> dict[str, Tensor]:
-    """SSIM, (Spearman + 1) / 2 and Jaccard of two sets of profiles with the same mask, each (B,) in float64.
+    """Return SSIM, (Spearman + 1) / 2 and Jaccard of pairs of maps with the same mask, each (B,) in float64.
 
     One of the two may have a single entry, which is then compared with every entry of the other. Profiles without
     windows have no SSIM.
     """
-    either = a.defined & b.defined
-    scores = (
-        {}
-        if a.windows is None or b.windows is None
-        else {"ssim": mean_ssim(a.windows, b.windows, window)}
-    )
-    scores |= {
-        "spearman": (_dot(a.rank, b.rank) / (a.norm * b.norm).sqrt() + 1) / 2,
-        "jaccard": overlap(a.top, b.top),
-    }
-    return {name: value.masked_fill(~either, torch.nan) for name, value in scores.items()}
+    scores = {}
+    if a.windows is not None and b.windows is not None:
+        scores["ssim"] = mean_ssim(a.windows, b.windows, window)
+    correlation = _dot(a.rank, b.rank) / (a.norm * b.norm).sqrt()
+    scores["spearman"] = (correlation + 1) / 2
+    scores["jaccard"] = overlap(a.top, b.top)
+    return _undefined_as_nan(scores, a.defined & b.defined)
 
 
 def compare_all(references: Profile, maps: Profile, window: int = WINDOW) -> dict[str, Tensor]:
-    """The same of every reference with every map, each (R, B) in float64; all have the same mask.
+    """Return the same of every reference with every map, each (R, B) in float64; all have the same mask.
 
     >>> p = profile(torch.rand(3, 1, 16, 16), k=10)
     >>> compare_all(p[:2], p)["jaccard"].diagonal().tolist()
     [1.0, 1.0]
     """
-    either = references.defined[:, None] & maps.defined
     scores = {}
     if references.windows is not None and maps.windows is not None:
         scores["ssim"] = ssim_of_all(references.windows, maps.windows, window)
-    scores |= {
-        "spearman": (
-            _dots(references.rank, maps.rank) / (references.norm[:, None] * maps.norm).sqrt() + 1
-        )
-        / 2,
-        "jaccard": overlaps(references.top, maps.top),
-    }
-    return {name: value.masked_fill(~either, torch.nan) for name, value in scores.items()}
+    correlation = _dots(references.rank, maps.rank)
+    correlation = correlation / (references.norm[:, None] * maps.norm).sqrt()
+    scores["spearman"] = (correlation + 1) / 2
+    scores["jaccard"] = overlaps(references.top, maps.top)
+    return _undefined_as_nan(scores, references.defined[:, None] & maps.defined)
+
+
+def _undefined_as_nan(scores: Mapping[str, Tensor], defined: Tensor) -> dict[str, Tensor]:
+    return {name: score.masked_fill(~defined, torch.nan) for name, score in scores.items()}
 
 
 def composite(
     scores: Mapping[str, Tensor], weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
 ) -> Tensor:
-    """FASS: the weighted mean of the components there are, unweighted unless told otherwise.
+    """Return FASS: the weighted mean of the components, by default with equal weights.
 
-    `weights` are those of SSIM, Spearman and Jaccard; without SSIM the other two share the whole.
+    `weights` are those of SSIM, Spearman and Jaccard; without SSIM those of the other two are scaled to sum to 1.
 
     >>> one = torch.ones(1)
     >>> composite({"ssim": one, "spearman": one * 0.5, "jaccard": one * 0.0}).tolist()
@@ -122,15 +128,15 @@ def composite(
     >>> composite({"spearman": one, "jaccard": one * 0.0}, (1.0, 3.0, 1.0)).tolist()
     [0.75]
     """
-    shares = {
-        name: weight for name, weight in zip(COMPONENTS, weights, strict=True) if name in scores
-    }
-    total = sum(shares.values())
-    first, *others = [scores[name] * (weight / total) for name, weight in shares.items()]
-    exact = (
-        torch.stack([scores[name] for name in shares]).eq(1).all(0)
-    )  # rounding must not spoil a perfect score
-    return torch.where(exact, torch.ones_like(first), sum(others, first))
+    weight_of = dict(zip(COMPONENTS, weights, strict=True))
+    present = [name for name in COMPONENTS if name in scores]
+    total = sum(weight_of[name] for name in present)
+    mean = torch.zeros_like(scores[present[0]])
+    for name in present:
+        mean = mean + scores[name] * (weight_of[name] / total)
+    # Weights may sum to 1 only up to rounding, which must not spoil a perfect score.
+    is_perfect = torch.stack([scores[name] for name in present]).eq(1).all(0)
+    return torch.where(is_perfect, torch.ones_like(mean), mean)
 
 
 def ssim(
@@ -140,7 +146,7 @@ def ssim(
     padding: Literal["zero", "valid"] = "zero",
     dims: Literal[1, 2, 3] | None = None,
 ) -> Tensor:
-    """Mean structural similarity of maps that are each scaled to [0, 1], as in the FASS paper.
+    """Return the mean structural similarity of maps that are each scaled to [0, 1], as in the FASS paper.
 
     (2μ₁μ₂ + c₁)(2σ₁₂ + c₂) / ((μ₁² + μ₂² + c₁)(σ₁² + σ₂² + c₂)) over uniform windows with c₁ = 0.01², c₂ = 0.03².
     Windows are square over the last two dimensions of (B, C, H, W) or (B, H, W) maps, linear over the last of (B, T),
@@ -151,53 +157,59 @@ def ssim(
     >>> ssim(a, a).tolist()
     [1.0, 1.0]
     """
-    p, q = _known_pair(a, b)
-    x, y = p.windows(window, padding, dims), q.windows(window, padding, dims)
-    return mean_ssim(x, y, window).masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
+    safe_a, safe_b = _safe_pair(a, b)
+    windows_a = safe_a.windows(window, padding, dims)
+    windows_b = safe_b.windows(window, padding, dims)
+    score = mean_ssim(windows_a, windows_b, window)
+    return score.masked_fill(~(safe_a.defined & safe_b.defined), torch.nan).to(a.dtype)
 
 
 def spearman(a: Tensor, b: Tensor, ties: Ties = "average") -> Tensor:
-    """Rank correlation ρ in [−1, 1] of flattened maps.
+    """Return the rank correlation ρ in [−1, 1] of flattened maps.
 
     Ties share their average rank; `ties="ordinal"` ranks them by position, as a double argsort does.
 
     >>> spearman(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[1.0, 9.0, 4.0]])).tolist()
     [0.5]
     """
-    p, q = _known_pair(a, b)
-    x, y = (centred_ranks(*ranking(m.flat), m.counts, ties) for m in (p, q))
-    score = _dot(x, y) / (_dot(x, x) * _dot(y, y)).sqrt()
-    return score.masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
+    safe_a, safe_b = _safe_pair(a, b)
+    rank_a = centred_ranks(*ranking(safe_a.flat), safe_a.counts, ties)
+    rank_b = centred_ranks(*ranking(safe_b.flat), safe_b.counts, ties)
+    score = _dot(rank_a, rank_b) / (_dot(rank_a, rank_a) * _dot(rank_b, rank_b)).sqrt()
+    return score.masked_fill(~(safe_a.defined & safe_b.defined), torch.nan).to(a.dtype)
 
 
 def jaccard(a: Tensor, b: Tensor, k: int | float = 100, ties: Ties = "average") -> Tensor:
-    """Overlap |A ∩ B| / |A ∪ B| of the places with the k largest signed values; k below 1 is a fraction of them.
+    """Return the overlap |A ∩ B| / |A ∪ B| of the positions of the k largest signed values; k below 1 is a share of n.
 
-    Where values tie for the last places, the score is the expected one over a random order of the places that both
-    maps share; `ties="ordinal"` prefers the first places.
+    Where values tie, the score is the expected one over a random order of the positions that both maps share;
+    `ties="ordinal"` prefers the first positions.
 
     >>> a = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
     >>> jaccard(a, a.flip(1), k=2).tolist(), jaccard(a, a, k=2).tolist()
     ([0.0], [1.0])
     """
-    p, q = _known_pair(a, b)
-    score = overlap(*(_top(m, *ranking(m.flat), k, ties) for m in (p, q)))
-    return score.masked_fill(~(p.defined & q.defined), torch.nan).to(a.dtype)
+    safe_a, safe_b = _safe_pair(a, b)
+    top_a = _top(safe_a, *ranking(safe_a.flat), k, ties)
+    top_b = _top(safe_b, *ranking(safe_b.flat), k, ties)
+    score = overlap(top_a, top_b)
+    return score.masked_fill(~(safe_a.defined & safe_b.defined), torch.nan).to(a.dtype)
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Cosine of the angle between flattened maps; NaN for a zero or non-finite map.
+    """Return the cosine of the angle between flattened maps; NaN for a zero or non-finite map.
 
     >>> cosine(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])).tolist()
     [0.707...]
     """
     _check_pair(a, b)
     x, y = a.flatten(1).double(), b.flatten(1).double()
-    return ((x * y).sum(1) / ((x * x).sum(1) * (y * y).sum(1)).sqrt()).to(a.dtype)
+    lengths = ((x * x).sum(1) * (y * y).sum(1)).sqrt()
+    return ((x * y).sum(1) / lengths).to(a.dtype)
 
 
 def undefined(maps: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Which maps (B, …) are constant or not finite on their valid places, (B,) bool.
+    """Return which maps (B, …) are constant or not finite on their valid positions, (B,) boolean.
 
     >>> undefined(torch.tensor([[1.0, 1.0], [1.0, 2.0], [1.0, torch.nan]])).tolist()
     [True, False, True]
@@ -207,7 +219,7 @@ def undefined(maps: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def bounds(maps: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Least and greatest value (B,) of maps on their valid places; NaN where a map has one.
+    """Return the least and the greatest value (B,) of maps on their valid positions; NaN where a map has a NaN.
 
     >>> [value.tolist() for value in bounds(torch.tensor([[1.0, 3.0, 2.0]]))]
     [[1.0], [3.0]]
@@ -215,62 +227,73 @@ def bounds(maps: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
     if valid is None:
         low, high = maps.flatten(1).aminmax(dim=1)
         return low, high
-    outside = ~valid
-    high = maps.masked_fill(outside, -torch.inf).flatten(1).amax(1)
-    return maps.masked_fill(outside, torch.inf).flatten(1).amin(1), high
+    low = maps.masked_fill(~valid, torch.inf).flatten(1).amin(1)
+    high = maps.masked_fill(~valid, -torch.inf).flatten(1).amax(1)
+    return low, high
 
 
 @dataclass(frozen=True)
-class _Known:
-    """Maps made safe to compute with, and what every measure asks of them."""
+class _SafeMaps:
+    """Maps made safe to compute with, in float32.
 
-    maps: Tensor  # (B, …) finite, zero where invalid
-    low: Tensor  # (B,)
-    high: Tensor  # (B,)
-    valid: Tensor | None  # broadcasts to the maps
-    counts: Tensor  # (B,) valid places
+    maps    (B, …), zero where a value is not finite or not valid
+    low     (B,) the least valid value, which may be infinite or NaN
+    high    (B,) the greatest valid value
+    valid   a mask that broadcasts to the maps, or None where all positions are valid
+    counts  (B,) the number of valid values
+    """
+
+    maps: Tensor
+    low: Tensor
+    high: Tensor
+    valid: Tensor | None
+    counts: Tensor
 
     @property
     def defined(self) -> Tensor:
+        """Which maps are finite and not constant, (B,) boolean."""
         return torch.isfinite(self.low) & torch.isfinite(self.high) & (self.low < self.high)
 
     def windows(self, window: int, padding: str = "zero", dims: int | None = None) -> SsimWindows:
-        """Statistics of their windows."""
+        """Return the statistics of their SSIM windows."""
         return windows_of(self.maps, self.low, self.high, self.valid, window, padding, dims)
 
     @property
     def flat(self) -> Tensor:
-        """(B, n) with invalid places below everything."""
-        return (
-            self.maps if self.valid is None else self.maps.masked_fill(~self.valid, -torch.inf)
-        ).flatten(1)
+        """The values (B, n), with invalid ones below all others."""
+        maps = self.maps
+        if self.valid is not None:
+            maps = maps.masked_fill(~self.valid, -torch.inf)
+        return maps.flatten(1)
 
 
-def _known(maps: Tensor, valid: Tensor | None = None) -> _Known:
-    maps = _in_reach(maps.detach())
+def _safe(maps: Tensor, valid: Tensor | None = None) -> _SafeMaps:
+    maps = _as_float32(maps.detach())
     n = math.prod(maps.shape[1:])
     safe = torch.nan_to_num(maps, 0.0, 0.0, 0.0)
+    low, high = bounds(maps, valid)
     if valid is None:
-        return _Known(safe, *bounds(maps), None, torch.full((len(maps),), n, device=maps.device))
-    counts = valid.flatten(1).sum(1) * (n // math.prod(valid.shape[1:]))
-    return _Known(
-        safe.masked_fill_(~valid, 0), *bounds(maps, valid), valid, counts.expand(len(maps))
-    )
+        counts = torch.full((len(maps),), n, device=maps.device)
+        return _SafeMaps(safe, low, high, None, counts)
+    # The mask may have one channel for all of the maps.
+    repeats = n // math.prod(valid.shape[1:])
+    counts = (valid.flatten(1).sum(1) * repeats).expand(len(maps))
+    return _SafeMaps(safe.masked_fill_(~valid, 0), low, high, valid, counts)
 
 
-def _in_reach(maps: Tensor) -> Tensor:
-    """Maps in float32; those of float64 whose values it cannot hold are scaled first, which changes no score."""
+def _as_float32(maps: Tensor) -> Tensor:
+    """Return maps in float32; float64 maps whose values it cannot hold are scaled first, which changes no score."""
     if maps.dtype != torch.float64 or not len(maps):
         return maps.float()
-    most = torch.nan_to_num(maps, 0.0, 0.0, 0.0).abs().flatten(1).amax(1)
-    beyond = (most > 0) & ((most < 1e-30) | (most > 1e30))
-    factor = torch.where(beyond, most, 1.0).view(-1, *[1] * (maps.ndim - 1))
+    largest = torch.nan_to_num(maps, 0.0, 0.0, 0.0).abs().flatten(1).amax(1)
+    is_extreme = (largest > 0) & ((largest < _SMALLEST) | (largest > _LARGEST))
+    factor = torch.where(is_extreme, largest, 1.0).view(-1, *[1] * (maps.ndim - 1))
     return (maps / factor).float()
 
 
-def _known_pair(a: Tensor, b: Tensor) -> tuple[_Known, _Known]:
+def _safe_pair(a: Tensor, b: Tensor) -> tuple[_SafeMaps, _SafeMaps]:
     _check_pair(a, b)
-    return _known(a), _known(b)
+    return _safe(a), _safe(b)
 
 
 def _check_pair(a: Tensor, b: Tensor) -> None:
@@ -280,33 +303,41 @@ def _check_pair(a: Tensor, b: Tensor) -> None:
         )
 
 
-def _top(known: _Known, keys: Tensor, order: Tensor, k: int | float, ties: Ties) -> Top:
+def _top(safe: _SafeMaps, keys: Tensor, order: Tensor, k: int | float, ties: Ties) -> Top:
+    """Return the top k of maps, given their `ranking`; of a map with fewer valid values, all of them."""
     n = order.shape[1]
     if isinstance(k, float) and 0 < k < 1:
-        least = (known.counts * k).round().long().clamp_min(1)
-        return top(known.flat, keys, order, least, min(n, math.ceil(n * k) + 1), ties)
+        counts = (safe.counts * k).round().long().clamp_min(1)
+        return top(safe.flat, keys, order, counts, min(n, math.ceil(n * k) + 1), ties)
     if k != int(k) or not 1 <= k <= n:
         raise UserError(
             f"k must be a whole number from 1 to {n} (the values in a map) or a fraction below 1, got {k}"
         )
-    return top(known.flat, keys, order, known.counts.clamp(1, int(k)), int(k), ties)
+    return top(safe.flat, keys, order, safe.counts.clamp(1, int(k)), int(k), ties)
 
 
 def _exact_columns(ranks: Tensor) -> int:
-    """How many products of ranks, which are multiples of ½, have sums that are exact in float64."""
+    """Return how many products of ranks are summed at once, so that float64 holds the sum exactly in any order.
+
+    Ranks are multiples of ½ and at most n / 2, so that 2⁵³ / n² products sum exactly.
+    """
     n = max(ranks.shape[1], 1)
-    return min(1 << 14 if ranks.device.type == "cpu" else 1 << 18, max(1 << 10, (1 << 53) // n**2))
+    for_memory = 1 << 14 if ranks.device.type == "cpu" else 1 << 18
+    exact = max(1 << 10, (1 << 53) // n**2)
+    return min(for_memory, exact)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Σ aᵢbᵢ of ranks (B, n) row by row in float64; one of the two may have a single row."""
+    """Return Σ aᵢbᵢ of ranks (B, n) row by row in float64; one of the two may have a single row."""
     size = _exact_columns(a)
-    parts = zip(torch.split(a, size, 1), torch.split(b, size, 1), strict=True)
-    return torch.stack([(x.double() * y.double()).sum(1) for x, y in parts]).cumsum(0)[-1]
+    columns = zip(torch.split(a, size, 1), torch.split(b, size, 1), strict=True)
+    partial_sums = torch.stack([(x.double() * y.double()).sum(1) for x, y in columns])
+    # A cumulative sum adds in order, on every device; a sum may not.
+    return partial_sums.cumsum(0)[-1]
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """The same of every row of a with every row of b, (A, B)."""
+    """Return the same of every row of a with every row of b, (A, B)."""
     size = _exact_columns(a)
-    parts = zip(torch.split(a, size, 1), torch.split(b, size, 1), strict=True)
-    return torch.stack([x.double() @ y.double().T for x, y in parts]).cumsum(0)[-1]
+    columns = zip(torch.split(a, size, 1), torch.split(b, size, 1), strict=True)
+    return torch.stack([x.double() @ y.double().T for x, y in columns]).cumsum(0)[-1]

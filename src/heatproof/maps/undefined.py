@@ -12,15 +12,23 @@ from heatproof.maps.similarity import bounds
 NOT_FINITE = "the prediction is not finite"
 
 
-def reasons(maps: Tensor, what: str) -> list[str]:
-    """Why each map cannot be scored, empty where it can."""
+def reasons(maps: Tensor, subject: str) -> list[str]:
+    """Return why each map (B, …) cannot be scored, with `subject` as the subject of the sentence; empty where it can.
+
+    >>> reasons(torch.tensor([[1.0, 1.0], [1.0, 2.0], [1.0, torch.inf]]), "the map")
+    ['the map is constant', '', 'the map is not finite']
+    """
     if not len(maps):
         return []
-    ends = torch.stack(bounds(maps)).double().T.tolist()
-    finite = [math.isfinite(low) and math.isfinite(high) for low, high in ends]
-    constant = [low == high for low, high in ends]
-    why = zip(finite, constant, strict=True)
-    return [
-        "" if ok and not flat else f"{what} is {'constant' if ok else 'not finite'}"
-        for ok, flat in why
-    ]
+    low, high = bounds(maps)
+    # One copy from the device for both.
+    limits = torch.stack([low, high], 1).double().tolist()
+    texts = []
+    for least, greatest in limits:
+        if not math.isfinite(least) or not math.isfinite(greatest):
+            texts.append(f"{subject} is not finite")
+        elif least == greatest:
+            texts.append(f"{subject} is constant")
+        else:
+            texts.append("")
+    return texts

@@ -1,7 +1,7 @@
-"""Imputers that need more than the sample: other samples, or what hides a token.
+"""Imputers that need more than the sample: other samples, the features in use, or the explainer.
 
-An imputer with a method `bound(reference, features)` is not called itself: an evaluation binds it to the study's
-reference samples and to the grouping in use, and calls what it gets.
+One with a method `bound(reference, features)` is not called itself: an evaluation binds it to the study's reference
+samples and to the grouping in use, and calls the imputer that this returns.
 """
 
 from __future__ import annotations
@@ -15,44 +15,43 @@ from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.features.tokens import Tokens
-from heatproof.removal.imputers import DatasetMean, Zero
+from heatproof.removal.imputers import DatasetMean, check, with_fill
 from heatproof.types import Batch, parameter_class
 
 
 @plain_dataclass(frozen=True)
 class Filling:
-    """Removed values become those of `fill`, one sample in the shape of the data without its batch."""
+    """The bound imputer of `ReferenceMean`: removed values become those of `fill`, one sample without a batch axis."""
 
     fill: Tensor
 
     def __call__(self, x: Tensor, keep: Tensor, ids: Any = None, seed: int = 0) -> Tensor:
-        """x (B, …) where `keep` says so, else the fill; what is not valid is refused as by `zero`."""
-        Zero()(x, keep, ids, seed)
-        return torch.where(keep if x.ndim == 2 else keep[:, None], x, self.fill.to(x))
+        """Return x (B, …) where `keep` is true, and the fill elsewhere."""
+        check(x, keep, ids)
+        return with_fill(x, keep, self.fill.to(x))
 
 
 @plain_dataclass(frozen=True)
 class Hiding:
-    """Removed tokens are hidden as `tokens` says: by its mask token, or from the attention mask."""
+    """The bound imputer of `Hidden`: removed tokens become the mask token, or leave the attention mask."""
 
     tokens: Tokens
 
     @property
     def needs_kept(self) -> bool:
-        """Whether a text must keep a token: a network that may attend to nothing attends to everything."""
+        """Whether a text must keep a token: a network that may attend to no token attends to all of them."""
         return self.tokens.mask_token is None
 
     def hide(self, batch: Batch, keep: Tensor) -> Batch:
-        """The texts with only the positions `keep` (B, L)."""
-        x, aux = Tokens.hide(
-            self.tokens, batch.x, batch.aux, keep
-        )  # positions, whatever the features are
+        """Return the texts with only the positions `keep` (B, L)."""
+        # The method of the base class, because `keep` has a value per position, also where the features are passages.
+        x, aux = Tokens.hide(self.tokens, batch.x, batch.aux, keep)
         return Batch(batch.ids, x, aux, batch.label)
 
 
 @parameter_class
 class ReferenceMean:
-    """Removed values become the mean, at the same place, of the study's reference samples: for the columns of a table.
+    """Removed values become the mean of the study's reference samples at the same position: for the columns of a table.
 
     The references are a few samples of the data set, the same for every shard and method; they are drawn by seed and
     id. Gaps among them are left out. Give `dataset_mean` the means of the training data where they are known.
@@ -66,15 +65,14 @@ class ReferenceMean:
     name: ClassVar[str] = "reference_mean"
 
     def bound(self, reference: Tensor, features: Any) -> Filling:
-        """The imputer with the mean of `reference` (R, …)."""
+        """Return the imputer that fills with the mean of `reference` (R, …)."""
         if not len(reference):
             raise UserError(
                 "reference_mean needs at least one reference sample; use dataset_mean or zero"
             )
         values = reference.double()
-        return Filling(
-            values.masked_fill(~values.isfinite(), torch.nan).nanmean(0).to(reference.dtype)
-        )
+        without_gaps = values.masked_fill(~values.isfinite(), torch.nan)
+        return Filling(without_gaps.nanmean(0).to(reference.dtype))
 
 
 @parameter_class
@@ -89,7 +87,7 @@ class Hidden:
     name: ClassVar[str] = "hidden"
 
     def bound(self, reference: Tensor, features: Any) -> Hiding:
-        """The imputer that hides what these features hide."""
+        """Return the imputer that hides tokens as these features do."""
         if not isinstance(features, Tokens):
             raise UserError(
                 "hidden is for tokens of texts; other data is filled in: use noisy_linear, zero or a mean"
@@ -101,8 +99,9 @@ class Hidden:
 class OwnBaseline:
     """Removed values become those that an explainer itself measures against, so that mass and drop mean the same.
 
-    That is its `baseline`, or its `fill` where that is one value; what has neither, such as the product of input and
-    gradient, measures against 0. Zero is that of the normalised input: the model's mean colour.
+    That is the mean of its `background`, its `baseline`, or its `fill` where that is one value; what has none of these,
+    such as the product of input and gradient, measures against 0. Zero is that of the normalised input: the model's
+    mean colour.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> OwnBaseline().of(IntegratedGradients(baseline=1.0), [0.5, 0.4], [0.25])
@@ -114,24 +113,39 @@ class OwnBaseline:
     def of(
         self, explainer: Any, mean: Sequence[float] | None, std: Sequence[float] | None
     ) -> DatasetMean:
-        """The constant in the data's own units, with the `mean` and `std` that a model normalises by."""
-        while (
-            inner := getattr(explainer, "of", None) or getattr(explainer, "call", None)
-        ) is not None:
-            explainer = inner
+        """Return the constant in the data's own units, with the `mean` and `std` that a model normalises by."""
+        explainer = _innermost(explainer)
+        for field in ("background", "fill"):
+            rows: Any = getattr(explainer, field, None)
+            if hasattr(rows, "mean"):
+                # One number per column, or per channel of images and series.
+                per_column = rows.mean().flatten(1).mean(1) if rows.mean().ndim > 1 else rows.mean()
+                return DatasetMean(mean=tuple(round(value, 7) for value in per_column.tolist()))
         value = getattr(explainer, "baseline", getattr(explainer, "fill", 0.0))
-        if (
-            isinstance(value, int | float)
-            and hasattr(explainer, "fill")
-            and hasattr(explainer, "features")
-        ):
-            return DatasetMean(
-                mean=(float(value),)
-            )  # the fills of features are in the data's own units
-        value = float(value) if isinstance(value, int | float) else 0.0
-        shift, scale = list(mean or [0.0]), list(std or [1.0])
-        channels = max(len(shift), len(scale))
-        shift, scale = (part * channels if len(part) == 1 else part for part in (shift, scale))
-        return DatasetMean(
-            mean=tuple(round(value * s + m, 7) for m, s in zip(shift, scale, strict=True))
-        )
+        is_number = isinstance(value, int | float)
+        fills_features = hasattr(explainer, "fill") and hasattr(explainer, "features")
+        if is_number and fills_features:
+            # The fill of features is in the data's own units already.
+            return DatasetMean(mean=(float(value),))
+
+        normalised = float(value) if is_number else 0.0
+        means, stds = list(mean or [0.0]), list(std or [1.0])
+        channels = max(len(means), len(stds))
+        if len(means) == 1:
+            means = means * channels
+        if len(stds) == 1:
+            stds = stds * channels
+        per_channel = [
+            round(normalised * channel_std + channel_mean, 7)
+            for channel_mean, channel_std in zip(means, stds, strict=True)
+        ]
+        return DatasetMean(mean=tuple(per_channel))
+
+
+def _innermost(explainer: Any) -> Any:
+    """Return the explainer inside of wrappers, such as SmoothGrad's `of` and the `call` of a wrapped callable."""
+    while True:
+        inner = getattr(explainer, "of", None) or getattr(explainer, "call", None)
+        if inner is None:
+            return explainer
+        explainer = inner

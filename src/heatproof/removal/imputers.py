@@ -1,25 +1,31 @@
-"""Imputers: parameter objects that put other values in the place of removed pixels.
+"""Imputers: what takes the place of removed pixels, time steps and columns.
 
-An imputer is called as `imputer(x, keep, ids, seed)` with x (B, C, H, W) and `keep` (B, H, W), True where a pixel
-stays, a volume x (B, C, D, H, W) with `keep` (B, D, H, W), a series x (B, C, T) with `keep` (B, T), or rows of a table
-x (B, F) with `keep` (B, F). It works on the data's own units, pixels in [0, 1] before normalisation, and gives kept
-pixels back exactly as they were. One mask serves all channels. Random ones draw as a function of (seed, id) for every
-pixel, removed or not, so that nested masks of one image share their draws; ids default to "0", "1", …. Those that fill
-in from other positions refuse rows of a table, whose columns have units of their own.
+An imputer is called as `imputer(x, keep, ids, seed)`. `keep` is boolean, True where a position stays; one mask serves
+all channels:
 
-The mean and the blur of the whole image depend on the values they remove: information about them is left by
-construction. `needs_kept`, where an imputer has it, says that something of every sample must be kept. Any function with
-these arguments is an imputer, a network that paints in included.
+    images   x (B, C, H, W)     keep (B, H, W)
+    volumes  x (B, C, D, H, W)  keep (B, D, H, W)
+    series   x (B, C, T)        keep (B, T)
+    tables   x (B, F)           keep (B, F)
+
+It works on the data's own units, pixels in [0, 1] before normalisation, and returns kept values exactly as they were.
+Random ones draw as a function of (seed, id) for every position, removed or not, so that nested masks of one sample share
+their draws; ids default to "0", "1", …. Those that fill in from other positions refuse rows of a table, whose columns
+have units of their own.
+
+`image_mean` and `blur` depend on the values they remove: information about them is left by construction. `needs_kept`,
+where an imputer has it, says that something of every sample must be kept. Any function with these arguments is an
+imputer, for instance an inpainting network.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from heatproof.errors import UserError
@@ -31,7 +37,10 @@ from heatproof.types import parameter_class
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _TRUNCATE = 4.0
-_DRAWS_AT_ONCE = {True: 1 << 17, False: 1 << 24}  # on a CPU, what its cache holds
+"""Standard deviations at which the Gaussian of the blur is cut off."""
+_DRAWS_AT_ONCE_CPU = 1 << 17
+"""The most random numbers drawn together on a CPU: what its cache holds."""
+_DRAWS_AT_ONCE_GPU = 1 << 24
 
 
 @parameter_class
@@ -47,8 +56,8 @@ class Zero:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        _checked(x, keep, ids)
-        return _combined(x, keep, x.new_zeros(()))
+        check(x, keep, ids)
+        return with_fill(x, keep, x.new_zeros(()))
 
 
 @parameter_class
@@ -65,13 +74,24 @@ class Value:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        _checked(x, keep, ids)
-        return _combined(x, keep, x.new_tensor(self.value))
+        check(x, keep, ids)
+        return with_fill(x, keep, x.new_tensor(self.value))
+
+
+def _column_means(value: Any) -> Any:
+    """Return the means of the columns of rows (n, F); any other value as it is."""
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy(dtype=float)
+    if getattr(value, "ndim", 0) != 2:
+        return value
+    return tuple(torch.as_tensor(value, dtype=torch.float64).mean(0).tolist())
 
 
 @parameter_class
 class DatasetMean:
     """Removed pixels become the data set's `mean`: one number per channel, of a table per column, or one for all.
+
+    Rows of a table (n, F), as a frame, an array or a tensor, stand for the means of their columns.
 
     >>> x, keep = torch.ones(1, 2, 1, 2), torch.tensor([[[True, False]]])
     >>> DatasetMean(mean=(0.5, 0.25))(x, keep)[0, :, 0].tolist()
@@ -79,19 +99,20 @@ class DatasetMean:
     """
 
     name: ClassVar[str] = "dataset_mean"
-    mean: Annotated[tuple[Finite, ...], Field(min_length=1)]
+    mean: Annotated[tuple[Finite, ...], Field(min_length=1), BeforeValidator(_column_means)]
 
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        _checked(x, keep, ids)
+        check(x, keep, ids)
         channels = x.shape[1]
         if len(self.mean) not in (1, channels):
-            what = "columns" if x.ndim == 2 else "channels"
+            noun = "columns" if x.ndim == 2 else "channels"
             raise UserError(
-                f"dataset_mean.mean has {len(self.mean)} numbers, not one for each of {channels} {what}"
+                f"dataset_mean.mean has {len(self.mean)} numbers, not one for each of {channels} {noun}"
             )
-        return _combined(x, keep, x.new_tensor(self.mean).reshape(1, -1, *[1] * (x.ndim - 2)))
+        per_channel = x.new_tensor(self.mean).reshape(1, -1, *[1] * (x.ndim - 2))
+        return with_fill(x, keep, per_channel)
 
 
 @parameter_class
@@ -107,16 +128,17 @@ class ImageMean:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        _checked(x, keep, ids)
-        _has_neighbours(self.name, x)
-        return _combined(x, keep, x.mean(tuple(range(2, x.ndim)), keepdim=True))
+        check(x, keep, ids)
+        _refuse_tables(self.name, x)
+        positions = tuple(range(2, x.ndim))
+        return with_fill(x, keep, x.mean(positions, keepdim=True))
 
 
 @parameter_class
 class Blur:
     """Removed pixels become those of the whole image smoothed by a Gaussian of standard deviation `sigma` pixels.
 
-    The Gaussian is cut at 4σ; beyond the border the nearest pixel goes on.
+    The Gaussian is cut at 4σ; beyond the border the nearest pixel is repeated.
 
     >>> x, keep = torch.full((1, 1, 8, 8), 0.5), torch.zeros(1, 8, 8, dtype=torch.bool)
     >>> torch.allclose(Blur(sigma=2.0)(x, keep), x)
@@ -129,12 +151,13 @@ class Blur:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        _checked(x, keep, ids)
-        _has_neighbours(self.name, x)
-        smooth = x
+        check(x, keep, ids)
+        _refuse_tables(self.name, x)
+        reach = math.ceil(_TRUNCATE * self.sigma)
+        blurred = x
         for axis in range(2, x.ndim):
-            smooth = smoothed(smooth, self.sigma, math.ceil(_TRUNCATE * self.sigma), axis)
-        return _combined(x, keep, smooth)
+            blurred = smoothed(blurred, self.sigma, reach, axis)
+        return with_fill(x, keep, blurred)
 
 
 @parameter_class
@@ -152,11 +175,11 @@ class UniformNoise:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        names = _checked(x, keep, ids)
-        draws = torch.empty_like(x)
+        names = check(x, keep, ids)
+        noise = torch.empty_like(x)
         for rows, drawn in _draws(uniform, x, names, seed, "removal: uniform noise"):
-            draws[rows] = drawn
-        return _combined(x, keep, draws)
+            noise[rows] = drawn
+        return with_fill(x, keep, noise)
 
 
 @parameter_class
@@ -186,25 +209,29 @@ class NoisyLinear:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        names = _checked(x, keep, ids)
-        _has_neighbours(self.name, x)
-        kept = keep.flatten(1).any(1)
-        if not bool(kept.all()):
-            empty = [name for name, some in zip(names, kept.tolist(), strict=True) if not some]
+        names = check(x, keep, ids)
+        _refuse_tables(self.name, x)
+        keeps_something = keep.flatten(1).any(1)
+        if not bool(keeps_something.all()):
+            empty = names[int((~keeps_something).nonzero()[0])]
             raise UserError(
-                f"noisy_linear: nothing is kept of sample {empty[0]!r}; keep at least one pixel"
+                f"noisy_linear: nothing is kept of sample {empty!r}; keep at least one pixel"
             )
         if not len(x):
             return x.clone()
         x = x.detach()  # the solver works in place; no gradient goes through an imputation
-        picture, mask = (x, keep) if x.ndim > 3 else (x[:, :, None], keep[:, None])
-        solve = interpolated if x.ndim < 5 else interpolated_volumes
-        out = solve(picture, mask, self.tolerance).reshape(x.shape)
+        if x.ndim == 5:
+            result = interpolated_volumes(x, keep, self.tolerance)
+        elif x.ndim == 4:
+            result = interpolated(x, keep, self.tolerance)
+        else:
+            # A series is an image of one row, where the equations give the straight line between kept points.
+            result = interpolated(x[:, :, None], keep[:, None], self.tolerance).reshape(x.shape)
         if self.sigma:
             removed = (~keep)[:, None].to(x.dtype)
-            for rows, drawn in _draws(normal, x, names, seed, "removal: noisy linear"):
-                out[rows].addcmul_(drawn, removed[rows], value=self.sigma)
-        return out
+            for rows, noise in _draws(normal, x, names, seed, "removal: noisy linear"):
+                result[rows].addcmul_(noise, removed[rows], value=self.sigma)
+        return result
 
 
 @parameter_class
@@ -219,19 +246,18 @@ class PublishedNoisyLinear(NoisyLinear):
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
 
 
-def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
-    """Refuse what no imputer can use; gives the ids."""
-    row = x.ndim == 2 and tuple(keep.shape) == tuple(x.shape)
-    if not (row or x.ndim in (3, 4, 5)) or not x.is_floating_point():
-        kind = str(x.dtype).removeprefix("torch.")
+def check(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the ids of the samples; raise `UserError` for a call that no imputer can answer."""
+    is_row = x.ndim == 2 and keep.shape == x.shape
+    has_positions = x.ndim in (3, 4, 5)
+    if not (is_row or has_positions) or not x.is_floating_point():
         raise UserError(
             "x must hold floats, images (B, C, H, W), volumes (B, C, D, H, W) or series (B, C, T), or rows (B, F) with "
-            f"keep (B, F); got {kind} of shape {tuple(x.shape)}"
+            f"keep (B, F); got {_dtype_name(x)} of shape {tuple(x.shape)}"
         )
     if keep.dtype != torch.bool:
-        kind = str(keep.dtype).removeprefix("torch.")
         raise UserError(
-            f"keep must be boolean, True where a pixel stays; got {kind}: use keep.bool() or a comparison"
+            f"keep must be boolean, True where a pixel stays; got {_dtype_name(keep)}: use keep.bool() or a comparison"
         )
     expected = tuple(x.shape) if x.ndim == 2 else (len(x), *x.shape[2:])
     if tuple(keep.shape) != expected:
@@ -243,23 +269,27 @@ def _checked(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, .
     names = tuple(str(i) for i in range(len(x))) if ids is None else tuple(ids)
     if len(names) != len(x):
         raise UserError(f"ids has {len(names)} names but x holds {len(x)} samples")
-    if not bool(
-        torch.isfinite(x.sum())
-    ):  # cheap; the sum of finite numbers may overflow, so look again
-        bad = [
-            name
-            for name, fine in zip(names, torch.isfinite(x).flatten(1).all(1).tolist(), strict=True)
-            if not fine
-        ]
-        if bad:
-            raise UserError(
-                f"x has values that are not finite (NaN or infinite) in sample {bad[0]!r}"
-            )
+    _check_finite(x, names)
     return names
 
 
-def _has_neighbours(name: str, x: Tensor) -> None:
-    """Refuse rows of a table: a column has no neighbours, and a mean over columns mixes their units."""
+def _check_finite(x: Tensor, names: Sequence[str]) -> None:
+    """Raise `UserError` for a sample with values that are NaN or infinite."""
+    # The sum is cheap and tells in most cases; it may overflow for finite numbers, so a bad one is looked into.
+    if bool(torch.isfinite(x.sum())):
+        return
+    is_finite = torch.isfinite(x).flatten(1).all(1)
+    if not bool(is_finite.all()):
+        name = names[int((~is_finite).nonzero()[0])]
+        raise UserError(f"x has values that are not finite (NaN or infinite) in sample {name!r}")
+
+
+def _dtype_name(values: Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")
+
+
+def _refuse_tables(name: str, x: Tensor) -> None:
+    """Raise for rows of a table: a column has no neighbours, and a mean over columns mixes their units."""
     if x.ndim == 2:
         raise UserError(
             f"{name} fills in from other positions, and the columns of a table have no neighbours and units of their "
@@ -267,19 +297,30 @@ def _has_neighbours(name: str, x: Tensor) -> None:
         )
 
 
-def _combined(x: Tensor, keep: Tensor, fill: Tensor) -> Tensor:
-    return torch.where(keep if x.ndim == 2 else keep[:, None], x, fill)
+def with_fill(x: Tensor, keep: Tensor, fill: Tensor) -> Tensor:
+    """Return x (B, …) where `keep` is true, and the fill, which broadcasts to x, elsewhere."""
+    is_kept = keep if x.ndim == 2 else keep[:, None]
+    return torch.where(is_kept, x, fill)
 
 
 def _draws(
-    draw: Any, x: Tensor, ids: Sequence[str], seed: int, purpose: str
+    draw: Callable[[Tensor, Sequence[int]], Tensor],
+    x: Tensor,
+    ids: Sequence[str],
+    seed: int,
+    purpose: str,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Random numbers in the shape of x, some samples at a time; among those, samples of one id are drawn for once."""
-    shape = x.shape[1:]
-    at_once = max(1, _DRAWS_AT_ONCE[x.device.type == "cpu"] // max(1, math.prod(shape)))
-    for start in range(0, len(ids), at_once):
-        part = ids[start : start + at_once]
-        names = list(dict.fromkeys(part))
-        drawn = draw(keys(seed, names, purpose).to(x.device), shape).to(x.dtype)
-        drawn = drawn if len(names) == len(part) else drawn[[names.index(n) for n in part]]
-        yield slice(start, start + len(part)), drawn
+    """Yield slices of the samples with random numbers in the shape of these samples of x.
+
+    Evaluations often impute one sample with many masks: its draws are made once per chunk and repeated.
+    """
+    sample_shape = x.shape[1:]
+    at_once = _DRAWS_AT_ONCE_CPU if x.device.type == "cpu" else _DRAWS_AT_ONCE_GPU
+    samples_at_once = max(1, at_once // max(1, math.prod(sample_shape)))
+    for start in range(0, len(ids), samples_at_once):
+        chunk = ids[start : start + samples_at_once]
+        distinct = list(dict.fromkeys(chunk))
+        drawn = draw(keys(seed, distinct, purpose).to(x.device), sample_shape).to(x.dtype)
+        if len(distinct) < len(chunk):
+            drawn = drawn[[distinct.index(name) for name in chunk]]
+        yield slice(start, start + len(chunk)), drawn

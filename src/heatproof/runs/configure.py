@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from heatproof.data import Data
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Evaluation
+from heatproof.explainers.background import with_default_background, with_study_rows
 from heatproof.explainers.baselines import REFERENCES
-from heatproof.explainers.examples.training_set import examples
+from heatproof.explainers.examples.training_set import Examples
+from heatproof.kinds import kind_of
 from heatproof.models import Model
 from heatproof.models.guards import check_arguments, has_one_output
 from heatproof.models.model import ONE_OUTPUT
@@ -134,23 +137,37 @@ def with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
 
 
 def with_references(
-    explainers: Mapping[str, Explainer], source: Data, seed: int, count: int | None
+    explainers: Mapping[str, Explainer],
+    dataset: str,
+    source: Data,
+    model: Model,
+    sample: Batch,
+    seed: int,
+    count: int | None,
 ) -> dict[str, Explainer]:
-    """Return the explainers with the references of a data set, where their baseline or background is to be these."""
-    fields: dict[str, str] = {}
+    """Return the explainers with the rows of a data set, where their baseline or background is to be these.
+
+    On tables, the references are the default background of whatever removes features. `sample` is any sample.
+    """
+
+    @lru_cache
+    def load_rows(rows: int | None) -> Examples:
+        batch = load_references(source, seed, count if rows is None else rows)
+        return Examples(batch, name=dataset)
+
+    kind = kind_of(model, sample)
+    configured: dict[str, Explainer] = {}
     for name, explainer in explainers.items():
+        with_default: Any = with_default_background(explainer, kind)
+        with_rows: Any = with_study_rows(with_default, load_rows)
         for field in ("baseline", "background"):
-            if str(getattr(explainer, field, "")) == REFERENCES:
-                fields[name] = field
-    if not fields:
-        return dict(explainers)
-    pool = examples(load_references(source, seed, count))
-    filled: dict[str, Explainer] = dict(explainers)
-    for name, field in fields.items():
-        baseline = pool if field == "baseline" else pool.batch.x
-        with_field: Any = explainers[name]
-        filled[name] = replace(with_field, **{field: baseline})
-    return filled
+            # A text, not yet the rows of a `Background`: the form that adapters of libraries have.
+            if getattr(with_rows, field, None) == REFERENCES:
+                pool = load_rows(None)
+                value = pool if field == "baseline" else pool.batch.x
+                with_rows = replace(with_rows, **{field: value})
+        configured[name] = with_rows
+    return configured
 
 
 def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:

@@ -200,14 +200,16 @@ def make_plan(
         chosen_explainers = {name: registry.EXPLAINERS[name]() for name in reasons}
     configured = {}
     for dataset, source in datasets.items():
-        with_baselines = with_references(chosen_explainers, source, seed, references)
         for name, network in models.items():
+            sample = samples[dataset]
             configured[dataset, name] = configure(
                 dataset,
                 source,
-                samples[dataset],
+                sample,
                 network,
-                with_baselines,
+                with_references(
+                    chosen_explainers, dataset, source, network, sample, seed, references
+                ),
                 chosen_evaluations,
                 other_data=len(datasets) > 1,
             )

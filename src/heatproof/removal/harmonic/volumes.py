@@ -5,43 +5,51 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_STEPS = 10_000
-"""More iterations than a volume of a few hundred voxels a side needs; beyond them rounding has the last word."""
+_MAX_ITERATIONS = 10_000
+"""More iterations than a volume of a few hundred voxels a side needs; beyond them rounding limits the precision."""
+_AXES = (2, 3, 4)
 
 
 def interpolated_volumes(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
-    """x (B, C, D, H, W) with the voxels that `keep` (B, D, H, W) removes solved for, each volume to `tolerance`.
+    """Return x (B, C, D, H, W) with the voxels that `keep` (B, D, H, W) removes solved for, each volume to `tolerance`.
 
-    For a removed voxel i with the neighbours j inside the volume: Σⱼ (uᵢ − uⱼ) = 0, where u is x at kept voxels. What
-    is left over is at most `tolerance` times what the mean of the kept voxels leaves. Every volume must keep a voxel.
+    For a removed voxel i with the neighbours j inside the volume: Σⱼ (uᵢ − uⱼ) = 0, where u is x at kept voxels. The
+    residual is at most `tolerance` times that of the mean of the kept voxels. Every volume must keep a voxel.
 
     >>> x, keep = torch.tensor([[[[[0.0, 9.0, 9.0, 3.0]]]]]), torch.tensor([[[[True, False, False, True]]]])
     >>> interpolated_volumes(x, keep, 1e-9).round(decimals=5).flatten().tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
-    removed, dims = (~keep)[:, None].double(), (2, 3, 4)
+    removed = (~keep)[:, None].double()
     known = x.double() * (1 - removed)
-    u = known + removed * known.sum(dims, keepdim=True) / (1 - removed).sum(dims, keepdim=True)
-    left = -removed * _differences(u)
-    direction, power = left.clone(), left.square().sum(dims, keepdim=True)
+    known_mean = known.sum(_AXES, keepdim=True) / (1 - removed).sum(_AXES, keepdim=True)
+    u = known + removed * known_mean
+
+    # The method of conjugate gradients, with one step length per volume and channel.
+    residual = -removed * _neighbour_differences(u)
+    direction = residual.clone()
+    power = residual.square().sum(_AXES, keepdim=True)
     goal = tolerance**2 * power
-    for _ in range(_STEPS):
-        open_ = power > goal
-        if not bool(open_.any()):
+    for _ in range(_MAX_ITERATIONS):
+        is_active = power > goal
+        if not bool(is_active.any()):
             break
-        image = removed * _differences(direction)
-        step = torch.where(open_, power / (direction * image).sum(dims, keepdim=True), 0)
-        u, left = u + step * direction, left - step * image
-        before, power = power, left.square().sum(dims, keepdim=True)
-        direction = left + torch.where(open_, power / before, 0) * direction
+        image = removed * _neighbour_differences(direction)
+        curvature = (direction * image).sum(_AXES, keepdim=True)
+        step = torch.where(is_active, power / curvature, 0)
+        u = u + step * direction
+        residual = residual - step * image
+        previous_power, power = power, residual.square().sum(_AXES, keepdim=True)
+        direction = residual + torch.where(is_active, power / previous_power, 0) * direction
     return torch.where(keep[:, None], x, u.to(x.dtype))
 
 
-def _differences(u: Tensor) -> Tensor:
-    """Σⱼ (uᵢ − uⱼ) over the neighbours inside."""
-    out = torch.zeros_like(u)
-    for dim in (2, 3, 4):
-        step, inner = u.diff(dim=dim), u.shape[dim] - 1
-        out.narrow(dim, 1, inner).add_(step)
-        out.narrow(dim, 0, inner).sub_(step)
-    return out
+def _neighbour_differences(u: Tensor) -> Tensor:
+    """Return Σⱼ (uᵢ − uⱼ) over the neighbours j of every voxel i inside the volume."""
+    sums = torch.zeros_like(u)
+    for axis in _AXES:
+        difference = u.diff(dim=axis)
+        pairs = u.shape[axis] - 1
+        sums.narrow(axis, 1, pairs).add_(difference)
+        sums.narrow(axis, 0, pairs).sub_(difference)
+    return sums

@@ -20,6 +20,7 @@ from heatproof.data.hub import hub_name
 from heatproof.data.sources import check_data_name
 from heatproof.data.subsets import as_subset
 from heatproof.errors import BadParameter, UserError, inside, make, nearest, only_known, unknown
+from heatproof.explainers.background import background
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.concepts.concepts import concepts
 from heatproof.explainers.examples.training_set import examples
@@ -302,6 +303,16 @@ def _with_code(spec: Any, folder: Path, allow_code: bool) -> Any:
     return _with_each_entry(spec, lambda key, entry: _with_code(entry, folder, allow_code))
 
 
+def _names_rows(value: Any, folder: Path) -> bool:
+    """Return whether a background is a file, beside the study file, or a mapping with one as its source.
+
+    Any other text is for an adapter, such as the masker "blur(16,16)" of SHAP.
+    """
+    if isinstance(value, Mapping):
+        return "source" in value
+    return isinstance(value, str) and value != REFERENCES and (folder / value).exists()
+
+
 def _with_files(spec: Any, folder: Path, allow_code: bool) -> Any:
     """Return explainers with the training data, concepts and checkpoints that they name opened.
 
@@ -323,6 +334,8 @@ def _opened_parameter(key: Any, value: Any, folder: Path, allow_code: bool) -> A
         return examples(value, folder=folder, allow_code=allow_code)
     if key == "baseline" and _names_samples(value):
         return examples(value, folder=folder, allow_code=allow_code)
+    if key == "background" and _names_rows(value, folder):
+        return background(value, folder=folder, allow_code=allow_code)
     if key == "path" and isinstance(value, str):
         return str(folder / value)
     if key == "concepts":
