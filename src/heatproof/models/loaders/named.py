@@ -110,7 +110,7 @@ def load_model(
 
 
 def check_model_name(spec: str, folder: str | Path | None = None) -> str:
-    """The name of a model, checked as far as possible without loading it: kind, missing package, missing file.
+    """Return the name of a model, checked as far as possible without loading it: kind, missing package, missing file.
 
     The path of a file is made absolute, relative to `folder` when that is given.
 
@@ -136,15 +136,14 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
     if scheme in ("hf", "decoder"):
         return f"{scheme}:{hub_name(rest, folder)}"
     if scheme in ("file", "onnx"):
-        path, at, what = (
-            rest.rpartition("@") if rest.endswith(f"@{PROBABILITIES}") else (rest, "", "")
-        )
-        return f"{scheme}:{existing(beside(path, folder))}{at}{what}"
+        suffix = f"@{PROBABILITIES}" if rest.endswith(f"@{PROBABILITIES}") else ""
+        path = rest.removesuffix(suffix)
+        return f"{scheme}:{existing(beside(path, folder))}{suffix}"
     return spec
 
 
 def short_name(scheme: str, rest: str) -> str:
-    """What a model is called when nobody says: the function, the file or the name on its hub.
+    """Return the default name of a model: the function, the file or the name on its hub.
 
     >>> short_name("file", "/weights/cats.safetensors"), short_name("hf", "owner/name")
     ('cats', 'owner/name')
@@ -153,7 +152,8 @@ def short_name(scheme: str, rest: str) -> str:
         return rest.rpartition(":")[2]
     if scheme in ("file", "onnx"):
         return Path(rest).stem
-    return Path(rest).name if scheme == "hf" and rest.startswith((".", "/", "~")) else rest
+    is_folder = scheme == "hf" and rest.startswith((".", "/", "~"))
+    return Path(rest).name if is_folder else rest
 
 
 def from_python(rest: str) -> Parts | Model:
