@@ -206,8 +206,6 @@ def _made(items: Sequence[Any], make: Callable[[Any], Sample], position: int) ->
     return make(item)
 
 
-
-
 def open_dataset(dataset: Any, how: How) -> Data:
     """Open a map-style Dataset, whose items are read on demand; it may have `ids` and `groups` of them."""
     name, n = type(dataset).__name__, len(dataset)

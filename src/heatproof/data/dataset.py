@@ -244,7 +244,6 @@ class Data:
                     outcomes = list(pool.map(attempt, readers))
         return list(zip(positions, outcomes, strict=True))
 
-
     def knowing_shape(self) -> Data:
         """Return the data with kind and shape taken from the first sample that can be read, among a few."""
         for position in range(min(_PEEK, len(self))):

@@ -220,8 +220,7 @@ def open_npz(path: Path, how: How, label: str | None = None) -> Data:
         raise UserError(f"cannot read {str(path)!r} as .npz of plain arrays: {error}") from error
     if label not in (None, NO_LABEL) and label not in arrays:
         raise unknown(f"array of {str(path)!r}", label, arrays)
-    names_of_labels = ("y", "label", "labels") if label is None else (label,)
-    labels = _first_of(arrays, names_of_labels)
+    labels = _first_of(arrays, ("y", "label", "labels") if label is None else (label,))
     if labels is not None:
         labels = np.atleast_1d(labels)
     ids = _texts(_first_of(arrays, ("ids", "id")))
@@ -302,12 +301,10 @@ def _split_folders(root: Path) -> dict[str, Path]:
             return {}
     if not all(name.lower() in SPLITS for name in folders):
         return {}
-    return {
-        name: path for name, path in folders.items() if next(_pictures(path), None) is not None
-    }
+    return {name: path for name, path in folders.items() if next(_pictures(path), None) is not None}
 
 
-def _first_of(arrays: Mapping[str, Any], names: Iterable[str | None]) -> Any:
+def _first_of(arrays: Mapping[str, Any], names: Iterable[str]) -> Any:
     """Return the array under the first name that there is; None where there is none."""
     for name in names:
         if name in arrays:
