@@ -177,9 +177,7 @@ class Data:
         for position, outcome in self._read(positions):
             sample_id = self.ids[position]
             if isinstance(outcome, Sample):
-                if self.labels is not None:
-                    outcome = outcome._replace(label=self.labels[position])
-                samples.append((sample_id, outcome))
+                samples.append((sample_id, self._labelled(position, outcome)))
             else:
                 errors[sample_id] = images.reason(outcome)
                 if is_of_storage(outcome):
@@ -190,6 +188,10 @@ class Data:
         self._check_shapes(samples)
         digests = {sample_id: _digest(sample) for sample_id, sample in samples}
         return Loaded(self._stacked(samples), errors, frozenset(transient), digests)
+
+    def _labelled(self, position: int, sample: Sample) -> Sample:
+        """Return the sample with the label of the data set, if that has labels."""
+        return sample if self.labels is None else sample._replace(label=self.labels[position])
 
     def _check_shapes(self, samples: Sequence[tuple[str, Sample]]) -> None:
         """Raise `UserError` for a sample whose shape is not that of the data, or of the first sample."""
