@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from PIL import Image
@@ -21,6 +21,9 @@ from heatproof.data import images
 from heatproof.data.images import Resize
 from heatproof.errors import UserError, patiently
 from heatproof.types import Batch
+
+if TYPE_CHECKING:
+    from heatproof.data.frames import FrameColumns
 
 Size = int | Literal["auto"] | None
 _PEEK = 8
@@ -66,7 +69,8 @@ class Data:
     `shape` is that of one sample, None when the first samples cannot be read. `kind` is "image" for (C, H, W) pixels in
     [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
     `groups` name what samples belong together and are not independent, such as the patient of a beat. `prepared` says
-    what was opened and how, for the manifest. `columns` name those of a DataFrame, `tokenizer` made texts token ids.
+    what was opened and how, for the manifest. `columns` name those of a DataFrame, and `frame` knows the way back to its
+    rows; `tokenizer` made texts token ids.
     `readers(positions)` gives one function per sample; `content(positions)` yields bytes that identify those samples.
 
     >>> from heatproof.data import open_data
@@ -90,6 +94,7 @@ class Data:
     prepared: Mapping[str, str | int] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
     tokenizer: Any = None
+    frame: FrameColumns | None = None
 
     def __post_init__(self) -> None:
         if not self.ids:

@@ -418,6 +418,20 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name}, {self.fingerprint[:12]})"
 
+    def with_module(self, module: nn.Module) -> Model:
+        """Return the same model, not compiled, around another network with the same inputs and outputs.
+
+        >>> model = Model(nn.Linear(3, 2))
+        >>> model.with_module(nn.Linear(3, 2)).fingerprint == model.fingerprint
+        False
+        """
+        other = copy.copy(self)
+        for cached in ("fingerprint", "weights_fingerprint", "_layers"):
+            other.__dict__.pop(cached, None)
+        other.module = module
+        other._compiled = None
+        return other
+
 
 def _per_channel(name: str, values: Tensor, x: Tensor) -> Tensor:
     """Return the values (C,), or one for all, in a shape that is broadcast over x (B, C, …)."""

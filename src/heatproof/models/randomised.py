@@ -8,9 +8,8 @@ distribution with the tensor's mean and standard deviation. A tensor of equal va
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -81,15 +80,12 @@ def with_weights(
     >>> twin.module[1].running_mean.tolist(), model.module[1].running_mean.tolist()
     ([2.0, 1.0], [0.0, 0.0])
     """
-    twin = copy.copy(model)
-    for cached in ("fingerprint", "weights_fingerprint", "_layers"):
-        twin.__dict__.pop(cached, None)
     if isinstance(model, Smoothed):
         base = with_weights(model.base, weights, refit_on)
-        twin.base, twin.module = base, base.module  # type: ignore[attr-defined]
-        return twin
-    twin.module = frozen_copy(model.module)
-    twin._compiled = None
+        smoothed: Any = model.with_module(base.module)
+        smoothed.base = base
+        return smoothed  # type: ignore[no-any-return]
+    twin = model.with_module(frozen_copy(model.module))
     for name, parameter in twin.module.named_parameters():
         if name in weights:
             parameter.data = weights[name]

@@ -20,7 +20,7 @@ from heatproof.models.loaders.files import load_file
 from heatproof.models.loaders.heads import with_new_head
 from heatproof.models.loaders.hubs import from_decoder, from_hf, from_timm, from_torchvision
 from heatproof.models.loaders.onnx import PROBABILITIES, load_onnx
-from heatproof.models.loaders.sklearn import from_sklearn, is_estimator
+from heatproof.models.loaders.sklearn import from_sklearn, is_table_model
 from heatproof.models.network import Channels, Parts
 
 
@@ -77,7 +77,7 @@ def load_model(
                 else LOADERS[scheme].load(rest)
             )
         name = name or short_name(scheme, rest)
-    elif is_estimator(spec):
+    elif is_table_model(spec):
         made = from_sklearn(spec, classes=classes, name=name, task=task)
         classes = task = None
     if architecture is not None and not (isinstance(spec, str) and spec.startswith("file:")):
@@ -161,7 +161,7 @@ def from_python(rest: str) -> Parts | Model:
     made = made_by(rest)
     if isinstance(made, Model):
         return made
-    if is_estimator(made):
+    if is_table_model(made):
         return from_sklearn(made, name=short_name("python", rest))
     if not isinstance(made, nn.Module):
         raise UserError(
