@@ -50,6 +50,7 @@ _WARNINGS = {
     "undefined-maps": "Some maps are constant or not finite, so they have no score.",
     "small-budget": "An explainer draws fewer samples than its default.",
     "few-references": "Chance is estimated from few reference samples.",
+    "single-class-references": "All reference samples are of one class.",
     "control-not-beaten": "A method does not significantly beat a control that ignores the model.",
     "dominated-method": "Another method is significantly better in two tests at once.",
     "near-chance-under-change": "Under one change, maps hardly agree more than maps of different samples do.",

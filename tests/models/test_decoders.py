@@ -280,6 +280,15 @@ def test_texts_are_stable_under_what_says_the_same() -> None:
             heatproof.Stability(perturbations=wrong).configured_for(induction(), data)
 
 
+def test_a_prompt_may_be_one_text_without_passages() -> None:
+    as_text, as_list = (
+        heatproof.prompts(WORDS, ["where ann"]),
+        heatproof.prompts(WORDS, [["where ann"]]),
+    )
+    assert torch.equal(as_text.x, as_list.x)
+    assert as_text.aux["_passages"].tolist() == [[0, 0]]
+
+
 def test_wrong_decoders_and_prompts_are_refused() -> None:
     for call, message in (
         (lambda: heatproof.decoder(nn.Linear(2, 2)), r"Linear.*get_input_embeddings"),
@@ -289,7 +298,8 @@ def test_wrong_decoders_and_prompts_are_refused() -> None:
         ),
         (lambda: induction(options=["rome"]), "options"),
         (lambda: induction(tokens=0), "at least 1"),
-        (lambda: heatproof.prompts(WORDS, ["where ann"]), "prompt"),
+        (lambda: heatproof.prompts(WORDS, "where ann"), "list of texts"),
+        (lambda: heatproof.prompts(WORDS, [""]), "prompt"),
         (lambda: heatproof.prompts(WORDS, [["where"]], ["rome", "oslo"]), "prompt"),
         (lambda: HIDES.segments(Batch(("a",), torch.tensor([[1, 2]]))), "separators"),
     ):

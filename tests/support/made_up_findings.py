@@ -253,6 +253,17 @@ def _squashed() -> Case:
     return Case(held({"a": 0.5}), samples=samples.assign(readout=np.linspace(0.2, 0.9, N)))
 
 
+def _sorted_by_class() -> Case:
+    """All references, the first samples of the table, are predicted as one class."""
+    table = held({"a": 0.5})
+    samples = synthetic.samples(N, unreadable=0, model="net")
+    references = list(samples["sample"][:9])
+    predicted = ["cat" if sample in references else "dog" for sample in samples["sample"]]
+    datasets = {table["dataset"].iloc[0]: {"references": references}}
+    manifest = manifest_of({"datasets": datasets, "evaluations": {"stability": {}}})
+    return Case(table, manifest, samples.assign(predicted_name=predicted))
+
+
 def _unaligned() -> Case:
     table = held({"a": 0.6, "b": 0.5})
     return Case(table[~table["measure"].str.endswith("_unaligned")])
@@ -295,6 +306,7 @@ TABLES: dict[str, Callable[[], Case]] = {
     "imputers-disagree": _rankings,
     "unrealistic-inputs": _detected,
     "probability-outputs": _squashed,
+    "single-class-references": _sorted_by_class,
     "unreadable-files": lambda: Case(
         held({"a": 0.5}), samples=synthetic.samples(N, unreadable=2, model="net")
     ),

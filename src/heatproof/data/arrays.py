@@ -27,6 +27,7 @@ from heatproof.data.dataset import (
 from heatproof.errors import UserError
 
 _SAMPLED_ITEMS = 64
+"""How many items of a Dataset are read for its fingerprint."""
 _AUX_TYPES = {"mask": torch.bool, "adjacency": torch.float32, "attention_mask": torch.int64}
 FLATTENED = {
     784: (1, 28, 28),
@@ -47,16 +48,18 @@ def open_arrays(
     class_names: Sequence[str] | None = None,
     aux: Mapping[str, Tensor] | None = None,
 ) -> Data:
-    """Samples (N, …) that are in memory already: pictures, token ids beside an `attention_mask`, or numbers."""
+    """Open samples (N, …) that are in memory: pictures, token ids beside an `attention_mask`, or numbers."""
     x = as_tensor(x)
-    if "attention_mask" in (aux or {}) and not x.is_floating_point() and x.ndim not in (1, 4):
-        x = _token_ids(x, name, how)
-    else:
-        x = _prepared(x, f"{name!r}", how)
-    for what, held in {**(aux or {}), **({} if ids is None else {"ids": ids})}.items():
-        if len(held) != len(x):
-            raise UserError(f"{name!r} has {len(x)} samples but {len(held)} of {what}")
-    x, aux = x.detach().cpu(), {key: value.detach().cpu() for key, value in (aux or {}).items()}
+    aux = aux or {}
+    # Bytes of (N, H, W, C) are pictures, whatever stands beside them.
+    are_tokens = "attention_mask" in aux and not x.is_floating_point() and x.ndim not in (1, 4)
+    x = _token_ids(x, name, how) if are_tokens else _prepared(x, f"{name!r}", how)
+    for aux_name, values in aux.items():
+        _check_count(name, x, aux_name, values)
+    if ids is not None:
+        _check_count(name, x, "ids", ids)
+    x = x.detach().cpu()
+    aux = {aux_name: values.detach().cpu() for aux_name, values in aux.items()}
     return Data(
         name=name,
         ids=numbered(len(x)) if ids is None else tuple(ids),
@@ -70,24 +73,27 @@ def open_arrays(
 
 
 def aux_arrays(
-    found: Mapping[str, np.ndarray[Any, Any]], x: np.ndarray[Any, Any], what: str
+    arrays: Mapping[str, np.ndarray[Any, Any]], x: np.ndarray[Any, Any], what: str
 ) -> dict[str, Tensor]:
-    """What else of each sample the network takes: a mask, an adjacency matrix, an attention mask, and `aux_` arrays.
+    """Return what else of each sample the network takes: a mask, an adjacency matrix, an attention mask, `aux_` arrays.
 
     `aux_depth` is given to the network as `depth`. Pictures have none of the first three, whatever is called so.
     """
     aux = {}
-    for key in (
-        key for key in ("mask", "adjacency", "attention_mask") if key in found and x.ndim in (2, 3)
-    ):
-        expected = x.shape[:2] + x.shape[1:2] if key == "adjacency" else x.shape[:2]
-        if found[key].shape != expected:
+    for name, dtype in _AUX_TYPES.items():
+        if name not in arrays or x.ndim not in (2, 3):
+            continue
+        expected = x.shape[:2]
+        if name == "adjacency":
+            expected += x.shape[1:2]
+        if arrays[name].shape != expected:
             raise UserError(
-                f"{what!r}: {key} has shape {found[key].shape}; {expected} was expected beside x {x.shape}"
+                f"{what!r}: {name} has shape {arrays[name].shape}; {expected} was expected beside x {x.shape}"
             )
-        aux[key] = as_tensor(found[key]).to(_AUX_TYPES[key])
-    for key in (key for key in found if key.startswith("aux_")):
-        aux[key.removeprefix("aux_")] = as_tensor(found[key])
+        aux[name] = as_tensor(arrays[name]).to(dtype)
+    for name, values in arrays.items():
+        if name.startswith("aux_"):
+            aux[name.removeprefix("aux_")] = as_tensor(values)
     return aux
 
 
@@ -99,14 +105,13 @@ def _token_ids(x: Tensor, name: str, how: How) -> Tensor:
 
 
 def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
-    """A tensor of the same numbers, writable and in the byte order of this machine; without a copy where it can be."""
+    """Return a tensor of the same numbers, writable and in the byte order of this machine; if possible without a copy."""
     if isinstance(x, Tensor):
         return x
     if x.dtype.kind not in "biuf":
         raise UserError(f"an array of numbers was expected, got dtype {x.dtype}")
-    return torch.from_numpy(
-        np.require(x.astype(x.dtype.newbyteorder("="), copy=False), requirements=["C", "W"])
-    )
+    native = x.astype(x.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(native, requirements=["C", "W"]))
 
 
 def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -117,7 +122,7 @@ def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _prepared(x: Tensor, what: str, how: How) -> Tensor:
-    """Pictures in [0, 1] and of the size that is asked for; other samples as float32.
+    """Return pictures in [0, 1] and of the size in `how`, other samples as float32.
 
     Refuses whole numbers, NaN, and rows that look like flat pictures.
     """
@@ -128,8 +133,10 @@ def _prepared(x: Tensor, what: str, how: How) -> Tensor:
             f"{what} has shape {tuple(x.shape)}; samples go along the first axis and need one more"
         )
     if x.ndim == 4:
-        x = images.check_pixels(x, what, any_channels=how.shape is not None)
-        return x if how.arrays is None else images.resize_tensor(x, how.arrays, how.resize)
+        pixels = images.check_pixels(x, what, any_channels=how.shape is not None)
+        if how.arrays is None:
+            return pixels
+        return images.resize_tensor(pixels, how.arrays, how.resize)
     if how.arrays is not None:
         raise UserError(
             f"size={how.arrays} is for pictures, but {what} has samples of shape {tuple(x.shape[1:])}"
@@ -156,11 +163,13 @@ def _row(x: Tensor, aux: Mapping[str, Tensor], position: int) -> Sample:
 def _array_content(
     x: Tensor, aux: Mapping[str, Tensor], how: How, positions: Sequence[int]
 ) -> Iterator[bytes]:
+    """Yield the bytes of the tensors at `positions`, a few hundred rows at a time."""
     yield repr(how).encode()
-    for key, tensor in {"": x, **aux}.items():
-        yield f"{key}|{tensor.dtype}|{tuple(tensor.shape[1:])}".encode()
+    for name, tensor in {"": x, **aux}.items():
+        yield f"{name}|{tensor.dtype}|{tuple(tensor.shape[1:])}".encode()
         for start in range(0, len(positions), 256):
-            rows = tensor[torch.tensor(positions[start : start + 256])].contiguous()
+            chunk = torch.tensor(positions[start : start + 256])
+            rows = tensor[chunk].contiguous()
             yield rows.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -175,15 +184,15 @@ def open_items(
     labels: Iterable[Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Tuples of tensors that are made into samples when asked for; an item that is an exception is its error.
+    """Open tuples of tensors that are made into samples on demand; an item that is an exception is its error.
 
-    `prepared` says what `make` does, for the fingerprint.
+    `prepared` describes what `make` does, for the fingerprint.
     """
     return Data(
         name=name,
         ids=numbered(len(items)) if ids is None else tuple(ids),
         readers=partial(by_position, _made, (items, make)),
-        content=partial(_parts, items, prepared),
+        content=partial(_item_bytes, items, prepared),
         kind="array",
         shape=shape,
         class_names=None if class_names is None else tuple(class_names),
@@ -197,20 +206,8 @@ def _made(items: Sequence[Any], make: Callable[[Any], Sample], position: int) ->
     return make(item)
 
 
-def _parts(items: Sequence[Any], prepared: str, positions: Sequence[int]) -> Iterator[bytes]:
-    yield prepared.encode()
-    for position in positions:
-        item = items[position]
-        for part in (str(item),) if isinstance(item, Exception) else item:
-            if isinstance(part, Tensor):
-                yield f"{part.dtype}|{tuple(part.shape)}".encode()
-                yield part.contiguous().numpy().tobytes()
-            else:
-                yield repr(part).encode()
-
-
 def open_dataset(dataset: Any, how: How) -> Data:
-    """A map-style Dataset, whose items are read when they are asked for; it may have `ids` and `groups` of them."""
+    """Open a map-style Dataset, whose items are read on demand; it may have `ids` and `groups` of them."""
     name, n = type(dataset).__name__, len(dataset)
     ids, groups = getattr(dataset, "ids", None), getattr(dataset, "groups", None)
     if ids is not None and len(ids) != n:
@@ -226,9 +223,11 @@ def open_dataset(dataset: Any, how: How) -> Data:
 
 
 def _item(dataset: Any, how: How, position: int) -> Sample:
+    """Return an item of a Dataset as a sample."""
     what = f"item {position} of {type(dataset).__name__}"
     value, label = _x_and_label(dataset[position], what)
-    label = None if label is None else whole_label(label, f"the label of {what}")
+    if label is not None:
+        label = whole_label(label, f"the label of {what}")
     if isinstance(value, Image.Image):
         return Sample(images.decode(value, how.pictures, how.resize), label)
     if not isinstance(value, Tensor | np.ndarray):
@@ -237,18 +236,21 @@ def _item(dataset: Any, how: How, position: int) -> Sample:
         )
     x = as_tensor(value).detach().cpu()[None]
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        # A ValueError concerns this sample alone; `_prepared` would refuse the Dataset.
         raise ValueError("values that are not finite (NaN or infinite)")
     return Sample(_prepared(x, what, how)[0], label)
 
 
 def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
+    """Return input and label of an item that is a mapping, a pair, or an input alone."""
     if isinstance(item, Mapping):
-        x = next((item[key] for key in ("image", "img", "x", "pixel_values") if key in item), None)
-        if x is None:
+        inputs = [item[key] for key in ("image", "img", "x", "pixel_values") if key in item]
+        labels = [item[key] for key in ("label", "labels") if key in item]
+        if not inputs:
             raise UserError(
                 f"{what} has keys {', '.join(map(str, item))}; one of image, x, pixel_values was expected"
             )
-        return x, next((item[key] for key in ("label", "labels") if key in item), None)
+        return inputs[0], labels[0] if labels else None
     if isinstance(item, tuple | list):
         if not item:
             raise UserError(f"{what} is empty")
@@ -257,15 +259,35 @@ def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
 
 
 def _item_content(dataset: Any, how: How, positions: Sequence[int]) -> Iterator[bytes]:
+    """Yield the bytes of a few evenly spaced items: reading all of a large Dataset would take hours."""
     n = len(positions)
     yield repr((how, n)).encode()
-    places = sorted({round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)})
-    for position in (positions[place] for place in places):
+    evenly_spaced = {round(i * (n - 1) / (_SAMPLED_ITEMS - 1)) for i in range(_SAMPLED_ITEMS)}
+    for index in sorted(evenly_spaced):
+        position = positions[index]
         sample = attempt(partial(_item, dataset, how, position))
         if isinstance(sample, Sample):
             yield f"{position}|{sample.label}|{tuple(sample.x.shape)}".encode()
             yield sample.x.contiguous().numpy().tobytes()
         else:
-            yield f"{position}|".encode() + unreadable(
-                sample, f"item {position} of {type(dataset).__name__}"
-            )
+            what = f"item {position} of {type(dataset).__name__}"
+            yield f"{position}|".encode() + unreadable(sample, what)
+
+
+def _check_count(name: str, x: Tensor, what: str, values: Sequence[Any] | Tensor) -> None:
+    if len(values) != len(x):
+        raise UserError(f"{name!r} has {len(x)} samples but {len(values)} of {what}")
+
+
+def _item_bytes(items: Sequence[Any], prepared: str, positions: Sequence[int]) -> Iterator[bytes]:
+    """Yield bytes that identify the items: tensors by type, shape and values, all else by its text."""
+    yield prepared.encode()
+    for position in positions:
+        item = items[position]
+        values = (str(item),) if isinstance(item, Exception) else item
+        for value in values:
+            if isinstance(value, Tensor):
+                yield f"{value.dtype}|{tuple(value.shape)}".encode()
+                yield value.contiguous().numpy().tobytes()
+            else:
+                yield repr(value).encode()

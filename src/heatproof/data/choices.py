@@ -14,13 +14,13 @@ from torch import Tensor
 
 from heatproof.errors import UserError, unknown
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 
 NO_LABEL = "none"
 """`label="none"` leaves the labels out."""
 
-_ALIASES = ({"val", "valid", "validation", "dev"}, {"test", "t10k"})
-SPLITS = {"train", "training", "eval", *_ALIASES[0], *_ALIASES[1]}
+_SAME_SPLIT = ({"val", "valid", "validation", "dev"}, {"test", "t10k"})
+SPLITS = {"train", "training", "eval", *_SAME_SPLIT[0], *_SAME_SPLIT[1]}
 _COUNTED = re.compile(r"[-_.]?\d+(-of-\d+)?$")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_FILES = 100_000
@@ -35,49 +35,52 @@ class Choice(NamedTuple):
 
 
 def only_choices(what: str, choice: Choice, *allowed: str) -> None:
-    """Refuse a choice that data of this form does not offer.
+    """Raise `UserError` for a choice of split or label that data of this form do not offer.
 
     >>> only_choices("film.npz", Choice(split="test"), "label")
     Traceback (most recent call last):
     heatproof.errors.UserError: split='test' does not fit 'film.npz': it has no parts to choose from
     """
-    for key, value in zip(("split", "label"), choice, strict=False):
-        if value is not None and key not in allowed and not (key == "label" and value == NO_LABEL):
-            reason = (
-                "it has no parts to choose from"
-                if key == "split"
-                else "its labels are not a matter of choice"
-            )
-            raise UserError(f"{key}={value!r} does not fit {what!r}: {reason}")
+    if choice.split is not None and "split" not in allowed:
+        raise UserError(
+            f"split={choice.split!r} does not fit {what!r}: it has no parts to choose from"
+        )
+    if choice.label not in (None, NO_LABEL) and "label" not in allowed:
+        raise UserError(
+            f"label={choice.label!r} does not fit {what!r}: label= is not supported for this format"
+        )
 
 
-def one_split(what: str, split: str | None, found: Mapping[str, T]) -> T:
-    """The part that `split` names, or the only one; `val`, `validation` and `imagenet-val` are the same split.
+def one_split(what: str, split: str | None, by_name: Mapping[str, Value]) -> Value:
+    """Return the value of the split, or the only one; `val`, `validation` and `imagenet-val` are the same split.
 
     >>> one_split("cifar", "test", {"train": 1, "test": 2}), one_split("data", None, {"data": 3})
     (2, 3)
     """
     if split is None:
-        if len(found) == 1:
-            return next(iter(found.values()))
-        example = next(
-            (name for name in found if _same(name, "test") or _same(name, "val")),
-            next(iter(found), "test"),
-        )
+        if len(by_name) == 1:
+            return next(iter(by_name.values()))
+        held_out = [name for name in by_name if _same(name, "test") or _same(name, "val")]
+        examples = [*held_out, *by_name, "test"]
         raise UserError(
-            f"{what!r} holds the splits {', '.join(sorted(found))}; choose one, such as split={example!r}"
+            f"{what!r} holds the splits {', '.join(sorted(by_name))}; choose one, such as split={examples[0]!r}"
         )
-    if split in found:
-        return found[split]
-    fitting = [name for name in found if _same(name, split)]
-    if len(fitting) != 1:
-        raise unknown(f"split of {what!r}", split, found)
-    return found[fitting[0]]
+    if split in by_name:
+        return by_name[split]
+    matches = [name for name in by_name if _same(name, split)]
+    if len(matches) != 1:
+        raise unknown(f"split of {what!r}", split, by_name)
+    return by_name[matches[0]]
 
 
 def _same(name: str, split: str) -> bool:
-    names = next((group for group in _ALIASES if split in group), {split})
-    return name in names or re.split(r"[-_.]", name)[-1] in names
+    """Whether a name such as `imagenet-val` is that of a split, by its last word."""
+    aliases = {split}
+    for group in _SAME_SPLIT:
+        if split in group:
+            aliases = group
+    last_word = re.split(r"[-_.]", name)[-1]
+    return name in aliases or last_word in aliases
 
 
 def grouped(paths: Iterable[Path]) -> dict[str, list[Path]]:
@@ -94,24 +97,25 @@ def grouped(paths: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def expanded(pattern: str) -> list[str]:
-    """Every name that a pattern with `{000..012}` or `{a,b}` stands for.
+    """Return every name that a pattern with `{000..012}` or `{a,b}` stands for.
 
     >>> expanded("shard-{08..10}.tar")
     ['shard-08.tar', 'shard-09.tar', 'shard-10.tar']
     """
-    pieces = _BRACES.split(pattern)
-    choices = [
-        [piece] if i % 2 == 0 else _alternatives(piece, pattern) for i, piece in enumerate(pieces)
-    ]
+    # `split` with a group gives plain text and the inside of braces in turn.
+    choices = []
     count = 1
-    for options in choices:
-        count *= len(options)
+    for i, piece in enumerate(_BRACES.split(pattern)):
+        is_plain = i % 2 == 0
+        choices.append([piece] if is_plain else _alternatives(piece, pattern))
+        count *= len(choices[-1])
         if count > _MOST_FILES:
             raise UserError(f"{pattern!r} stands for more than {_MOST_FILES} files")
-    return ["".join(parts) for parts in product(*choices)]
+    return ["".join(pieces) for pieces in product(*choices)]
 
 
 def _alternatives(inside: str, pattern: str) -> list[str]:
+    """Return what the inside of braces stands for: numbers from one to another, or a list."""
     numbers = re.fullmatch(r"(\d{1,12})\.\.(\d{1,12})", inside)
     if numbers is None:
         if "," not in inside:
@@ -122,49 +126,48 @@ def _alternatives(inside: str, pattern: str) -> list[str]:
         raise UserError(
             f"{pattern!r} counts from {first} to {last}; a rising range of files was expected"
         )
-    return [str(i).zfill(len(numbers[1])) for i in range(first, last + 1)]
+    digits = len(numbers[1])
+    return [str(i).zfill(digits) for i in range(first, last + 1)]
 
 
 def whole_label(value: Any, what: str) -> int:
-    """A label as an int; None, a missing one, is −1."""
+    """Return a label as an int; None, a missing one, is −1."""
     if value is None:
         return -1
-    single = isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
-    number = value.item() if single else value
-    if isinstance(number, list | tuple | Tensor | np.ndarray):
+    is_array = isinstance(value, Tensor | np.ndarray | np.generic)
+    if is_array and math.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, list | tuple | Tensor | np.ndarray):
         raise UserError(
             f"{what} must be one whole number, got several: {str(value)[:60]}; choose the target"
         )
-    if not isinstance(number, int | float) or not math.isfinite(number) or number != int(number):
+    if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
         raise UserError(
             f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}"
         )
-    return int(number)
+    return int(value)
 
 
 def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | None:
-    """Labels as ints; None where there are none.
+    """Return labels as ints; None where there are none.
 
     >>> whole_labels([3, np.int64(1), None, 2.0], "shapes")
     (3, 1, -1, 2)
     """
-    return (
-        None
-        if values is None
-        else tuple(whole_label(v, f"label {i} of {what}") for i, v in enumerate(values))
-    )
+    if values is None:
+        return None
+    return tuple(whole_label(value, f"label {i} of {what}") for i, value in enumerate(values))
 
 
 def ranked(
     labels: Sequence[Any], among: Iterable[Any] = ()
 ) -> tuple[list[int | None], tuple[str, ...]]:
-    """Labels of any kind as 0 … K − 1 in their sorted order and that of others, and what each number stands for.
+    """Return labels of any kind as 0 … K − 1 in the sorted order of them and `among`, and the name of each number.
 
     >>> ranked([-1, 1, None, 1])
     ([0, 1, None, 1], ('-1', '1'))
     """
     distinct = sorted({*labels, *among} - {None})
-    number: dict[Any, int | None] = {None: None, **{value: i for i, value in enumerate(distinct)}}
-    return [number[value] for value in labels], tuple(
-        f"{v:g}" if isinstance(v, float) else str(v) for v in distinct
-    )
+    numbers: dict[Any, int | None] = {value: i for i, value in enumerate(distinct)}
+    names = tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in distinct)
+    return [numbers.get(label) for label in labels], names

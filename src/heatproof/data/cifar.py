@@ -55,7 +55,7 @@ _LAYOUTS = {
 
 
 def cifar_layout(path: Path) -> str | None:
-    """Which of the two published layouts a folder, or the folder of a file, has by the names of its files."""
+    """Return which of the two published layouts a folder, or the folder of a file, has by the names of its files."""
     folder = path if path.is_dir() else path.parent
     is_pickled = any((folder / a).is_file() and (folder / b).is_file() for a, b in _PICKLED)
     if is_pickled and (path.is_dir() or not path.suffix):
@@ -65,60 +65,57 @@ def cifar_layout(path: Path) -> str | None:
             "a data set of torchvision in Python"
         )
     for name, layout in _LAYOUTS.items():
-        beside = next(iter(layout.names.values()))
-        ours = any((folder / file).is_file() for files in layout.files.values() for file in files)
-        named = path.is_dir() or any(path.name in files for files in layout.files.values())
-        if ours and named and (folder / beside).is_file():
+        files = [file for files_of_split in layout.files.values() for file in files_of_split]
+        has_samples = any((folder / file).is_file() for file in files)
+        has_names = (folder / next(iter(layout.names.values()))).is_file()
+        is_ours = path.is_dir() or path.name in files
+        if has_samples and has_names and is_ours:
             return name
     return None
 
 
 def open_cifar(path: Path, layout: str, how: How, choice: Choice) -> Data:
-    """Pictures (3, 32, 32) with their classes; `label="coarse"` takes CIFAR-100's twenty superclasses.
+    """Open pictures (3, 32, 32) with their classes; `label="coarse"` takes CIFAR-100's twenty superclasses.
 
     `path` is the published folder, of which `split` says whether `train` or `test`, or one file of it.
     """
-    form = _LAYOUTS[layout]
-    which = choice.label or "fine"
-    if which not in form.names:
-        raise unknown(f"label of {layout}", which, form.names)
+    published = _LAYOUTS[layout]
+    label = choice.label or "fine"
+    if label not in published.names:
+        raise unknown(f"label of {layout}", label, published.names)
     if path.is_dir():
-        splits = {
-            name: files
-            for name, files in form.files.items()
-            if any((path / file).is_file() for file in files)
-        }
-        files = [path / file for file in one_split(str(path), choice.split, splits)]
-        missing = [file.name for file in files if not file.is_file()]
-        if missing:
-            raise UserError(f"{str(path)!r} lacks {', '.join(missing)} of the layout {layout}")
-        split = next(name for name, found in splits.items() if found[0] == files[0].name)
+        split, files = _files_of_split(path, layout, choice.split)
     else:
-        files, split = [path], path.stem
-    parts = [_record_file(file, which, form.label_bytes) for file in files]
-    names = _names(files[0].with_name(form.names[which]))
-    pixels = np.concatenate([part[0] for part in parts]) if len(parts) > 1 else parts[0][0]
-    labels = [label for part in parts for label in part[1]]
-    wrong = next((label for label in labels if not 0 <= label < len(names)), None)
-    if wrong is not None:
-        raise UserError(
-            f"{str(path)!r} has the label {wrong}, but {form.names[which]} names {len(names)} classes"
-        )
-    return open_bytes(f"{'-'.join(layout.split('-')[:2])}-{split}", pixels, how, labels, names)
+        split, files = path.stem, [path]
+    pixels, labels = [], []
+    for file in files:
+        pixels_of_file, labels_of_file = _record_file(file, label, published.label_bytes)
+        pixels.append(pixels_of_file)
+        labels += labels_of_file
+    names = _names(files[0].with_name(published.names[label]))
+    for number in labels:
+        if not 0 <= number < len(names):
+            raise UserError(
+                f"{str(path)!r} has the label {number}, but {published.names[label]} names {len(names)} classes"
+            )
+    short_name = "-".join(layout.split("-")[:2])
+    return open_bytes(f"{short_name}-{split}", np.concatenate(pixels), how, labels, names)
 
 
 def open_bytes(
     name: str, pixels: Pixels, how: How, labels: Sequence[int], class_names: Sequence[str]
 ) -> Data:
-    """Pictures (N, C, H, W) of bytes, divided by 255 and resized when asked for."""
-    side = pixels.shape[1:] if how.arrays is None else (pixels.shape[1], how.arrays, how.arrays)
+    """Open pictures (N, C, H, W) of bytes, divided by 255 and resized as `how` says."""
+    shape = pixels.shape[1:]
+    if how.arrays is not None:
+        shape = (pixels.shape[1], how.arrays, how.arrays)
     return Data(
         name=name,
         ids=numbered(len(pixels)),
         readers=partial(by_position, _picture, (pixels, how)),
         content=partial(_pixel_content, pixels, how),
         kind="image",
-        shape=tuple(side),
+        shape=tuple(shape),
         class_names=tuple(class_names),
         labels=whole_labels(labels, name),
     )
@@ -126,9 +123,9 @@ def open_bytes(
 
 def _picture(pixels: Pixels, how: How, position: int) -> Sample:
     x = torch.from_numpy(pixels[position].astype(np.float32)).div_(255)
-    return Sample(
-        x if how.arrays is None else images.resize_tensor(x[None], how.arrays, how.resize)[0]
-    )
+    if how.arrays is not None:
+        x = images.resize_tensor(x[None], how.arrays, how.resize)[0]
+    return Sample(x)
 
 
 def _pixel_content(pixels: Pixels, how: How, positions: Sequence[int]) -> Iterator[bytes]:
@@ -138,18 +135,32 @@ def _pixel_content(pixels: Pixels, how: How, positions: Sequence[int]) -> Iterat
         yield pixels[list(positions[start : start + 1024])].tobytes()
 
 
-def _record_file(path: Path, which: str, label_bytes: int) -> tuple[Pixels, list[int]]:
-    """Records of one byte for each label, coarse before fine, and 3072 bytes of red, green and blue."""
+def _record_file(path: Path, label: str, label_bytes: int) -> tuple[Pixels, list[int]]:
+    """Return pixels and labels: records of a byte for each label, coarse before fine, and 3072 of red, green and blue."""
     size, record = path.stat().st_size, label_bytes + _BYTES
     if not size or size % record:
         raise UserError(
             f"{str(path)!r} has {size} bytes, which is no whole number of records of {record} bytes"
         )
     records = np.fromfile(path, np.uint8).reshape(-1, record)
-    labels = records[:, label_bytes - 1 if which == "fine" else 0].tolist()
-    return np.ascontiguousarray(records[:, label_bytes:]).reshape(-1, 3, _SIDE, _SIDE), labels
+    label_column = label_bytes - 1 if label == "fine" else 0
+    pixels = records[:, label_bytes:].reshape(-1, 3, _SIDE, _SIDE)
+    return np.ascontiguousarray(pixels), records[:, label_column].tolist()
 
 
 def _names(path: Path) -> list[str]:
     text = as_text(unpacked(path), str(path))
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _files_of_split(folder: Path, layout: str, split: str | None) -> tuple[str, list[Path]]:
+    """Return the name of a split and its files, all of which must be there."""
+    splits = {}
+    for name, files in _LAYOUTS[layout].files.items():
+        if any((folder / file).is_file() for file in files):
+            splits[name] = (name, files)
+    chosen, names = one_split(str(folder), split, splits)
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise UserError(f"{str(folder)!r} lacks {', '.join(missing)} of the layout {layout}")
+    return chosen, [folder / name for name in names]

@@ -20,50 +20,47 @@ _INSTANCES = re.compile(r"instances_(?P<split>[\w-]+)\.json")
 
 
 def coco_annotations(path: Path) -> dict[str, Path]:
-    """The files of instances that a path is or holds, by split; empty when it is not COCO's layout."""
-    match = _INSTANCES.fullmatch(path.name)
+    """Return the files of instances that a path is or holds, by split; none when it is not COCO's layout."""
     if path.is_file():
+        match = _INSTANCES.fullmatch(path.name)
         return {} if match is None else {match["split"]: path}
     for folder in (path / "annotations", path):
-        files = [
-            (file, _INSTANCES.fullmatch(file.name))
-            for file in sorted(folder.glob("instances_*.json"))
-        ]
-        found = {match["split"]: file for file, match in files if match is not None}
-        if found:
-            return found
+        by_split = {}
+        for file in sorted(folder.glob("instances_*.json")):
+            match = _INSTANCES.fullmatch(file.name)
+            if match is not None:
+                by_split[match["split"]] = file
+        if by_split:
+            return by_split
     return {}
 
 
-def open_coco(path: Path, found: Mapping[str, Path], how: How, choice: Choice) -> Data:
-    """Pictures by file name. `label="largest"` takes the category of the largest object, "first" of the first listed.
+def open_coco(path: Path, annotations: Mapping[str, Path], how: How, choice: Choice) -> Data:
+    """Open pictures by file name. `label="largest"` takes the category of the largest object, "first" of the first listed.
 
     The name of a category asks whether it is there: 1 or 0. Categories are numbered in the order of their ids, without
     the gaps those have; a picture without objects has no label.
     """
-    shortened = {re.sub(r"\d{4}$", "", split): split for split in found}
-    split = (
-        choice.split if choice.split in found else shortened.get(str(choice.split), choice.split)
-    )
-    file = one_split(str(path), split, found)
+    split = choice.split
+    if split is not None and split not in annotations:
+        without_year = {re.sub(r"\d{4}$", "", name): name for name in annotations}
+        split = without_year.get(split, split)
+    file = one_split(str(path), split, annotations)
     match = _INSTANCES.fullmatch(file.name)
     assert match is not None
     content = coco_content(file)
     pictures = {entry["id"]: str(entry["file_name"]) for entry in content["images"]}
     folder = _pictures_folder(file, match["split"], pictures)
-    outside = [
-        name
-        for name in pictures.values()
-        if ".." in PurePosixPath(name).parts or name.startswith("/")
-    ]
-    if outside:
-        raise UserError(
-            f"{str(file)!r} names the picture {outside[0]!r}, which is not in {str(folder)!r}"
-        )
+    for name in pictures.values():
+        if ".." in PurePosixPath(name).parts or name.startswith("/"):
+            raise UserError(
+                f"{str(file)!r} names the picture {name!r}, which is not in {str(folder)!r}"
+            )
     order = sorted(pictures, key=lambda key: pictures[key])
-    labels, names = _labels(content, order, choice.label, file)
-    files, ids = [folder / pictures[key] for key in order], [pictures[key] for key in order]
-    return open_pictures(match["split"], files, ids, how, labels, names)
+    labels, class_names = _labels(content, order, choice.label, file)
+    ids = [pictures[key] for key in order]
+    files = [folder / name for name in ids]
+    return open_pictures(match["split"], files, ids, how, labels, class_names)
 
 
 def coco_content(file: Path) -> Mapping[str, Any]:
@@ -106,39 +103,39 @@ def _pictures_folder(file: Path, split: str, pictures: Mapping[int, str]) -> Pat
 def _labels(
     content: Mapping[str, Any], order: Sequence[int], label: str | None, file: Path
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    categories = {
-        entry["id"]: entry["name"]
-        for entry in sorted(content["categories"], key=lambda entry: entry["id"])
-    }
-    place = {key: i for i, key in enumerate(categories)}
+    """Return the labels of the pictures in `order` and the names of the classes."""
+    entries = sorted(content["categories"], key=lambda entry: entry["id"])
+    categories = {entry["id"]: entry["name"] for entry in entries}
     names = tuple(categories.values())
     if label == NO_LABEL:
         return None, None
     if label is None or label not in ("largest", "first", *names):
         close = nearest(label, names) if label is not None else []
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        given = "" if label is None else f", got {label!r}{hint}"
+        got = "" if label is None else f", got {label!r}{hint}"
         raise UserError(
             f"{str(file)!r} names several objects in a picture, so the label must be chosen: label='largest' or "
             f"'first' for the category of one object, a category such as {names[0] if names else 'dog'!r} for whether "
-            f"it is there, or {NO_LABEL!r}{given}"
+            f"it is there, or {NO_LABEL!r}{got}"
         )
     annotations = [entry for entry in content["annotations"] if entry["category_id"] in categories]
     if label in names:
-        wanted = {key for key, name in categories.items() if name == label}
-        shown = {entry["image_id"] for entry in annotations if entry["category_id"] in wanted}
-        return [int(key in shown) for key in order], (f"no {label}", label)
-    chosen: dict[int, tuple[float, int]] = {}
+        with_category = {
+            entry["image_id"] for entry in annotations if categories[entry["category_id"]] == label
+        }
+        return [int(key in with_category) for key in order], (f"no {label}", label)
+    class_of = {key: number for number, key in enumerate(categories)}
+    largest: dict[int, tuple[float, int]] = {}  # picture -> area and class of its main object
     for entry in annotations:
+        picture = entry["image_id"]
         area = _area(entry) if label == "largest" else 0.0
-        best = chosen.get(entry["image_id"])
-        if best is None or area > best[0]:
-            chosen[entry["image_id"]] = (area, place[entry["category_id"]])
-    return [chosen[key][1] if key in chosen else -1 for key in order], names
+        if picture not in largest or area > largest[picture][0]:
+            largest[picture] = (area, class_of[entry["category_id"]])
+    return [largest[key][1] if key in largest else -1 for key in order], names
 
 
 def _area(entry: Mapping[str, Any]) -> float:
-    """What the annotation says of its area; a crowd counts less than any single object."""
+    """Return the area of an object; a crowd counts less than any single object."""
     area = entry.get("area")
     value = float(area) if isinstance(area, int | float) else 0.0
     return value - 1e18 if entry.get("iscrowd") == 1 else value

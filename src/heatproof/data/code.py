@@ -1,4 +1,4 @@
-"""Objects from Python code, which only runs where the user said that it may."""
+"""Objects from Python code, which only runs where the user allowed it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,28 +20,28 @@ from heatproof.types import name_of
 
 
 def check_allowed(spec: str, allow_code: bool) -> None:
-    """Refuse a python: name unless code is allowed."""
+    """Raise `UserError` for a python: name unless code is allowed."""
     if not allow_code:
-        place = spec.removeprefix("python:").rpartition(":")[0]
+        module = spec.removeprefix("python:").rpartition(":")[0]
         raise UserError(
-            f"{spec!r} runs code from {place}; add --allow-code (allow_code=True) if you trust it"
+            f"{spec!r} runs code from {module}; add --allow-code (allow_code=True) if you trust it"
         )
 
 
 def absolute(spec: str, folder: str | Path | None) -> str:
-    """A python: name with the path of its file, if it has one, made absolute."""
-    place, _, attribute = spec.removeprefix("python:").rpartition(":")
-    if not place or not attribute:
+    """Return a python: name with the path of its file, if it has one, made absolute."""
+    module, _, attribute = spec.removeprefix("python:").rpartition(":")
+    if not module or not attribute:
         raise UserError(
             f"{spec!r} should be python:module:factory or python:path/to/file.py:factory"
         )
-    if not place.endswith(".py"):
+    if not module.endswith(".py"):
         return spec
-    return f"python:{existing(beside(place, folder))}:{attribute}"
+    return f"python:{existing(beside(module, folder))}:{attribute}"
 
 
 def load_object(spec: str, folder: str | Path | None = None, *, allow_code: bool = False) -> Any:
-    """What `python:module:name` names: an object, or what a function or class without required parameters makes.
+    """Return the object at `python:module:name`; a function or class is called, unless a function needs arguments.
 
     >>> load_object("python:math:pi", allow_code=True)
     3.14...
@@ -50,52 +50,50 @@ def load_object(spec: str, folder: str | Path | None = None, *, allow_code: bool
     heatproof.errors.UserError: 'python:math:pi' runs code from math; add --allow-code (allow_code=True) if you trust it
     """
     check_allowed(spec, allow_code)
-    found = _found_at(absolute(spec, folder).removeprefix("python:"))
-    return found if inspect.isfunction(found) and _needs_arguments(found) else _called(found)
+    value = _imported(absolute(spec, folder).removeprefix("python:"))
+    if inspect.isfunction(value) and _needs_arguments(value):
+        return value
+    return _called(value)
 
 
 def made_by(rest: str) -> Any:
-    """The object at `module:name`; a function or class is called without arguments."""
-    return _called(_found_at(rest))
+    """Return the object at `module:name`; a function or class is called without arguments."""
+    return _called(_imported(rest))
 
 
 def _needs_arguments(function: Callable[..., Any]) -> bool:
-    known = inspect.signature(function).parameters.values()
-    return any(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in known)
+    for parameter in inspect.signature(function).parameters.values():
+        is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not is_variadic:
+            return True
+    return False
 
 
-def _called(found: Any) -> Any:
-    """What a function or class makes without arguments; anything else is itself."""
-    if not (inspect.isroutine(found) or isinstance(found, type | functools.partial)):
-        return found
-    if _needs_arguments(found):
+def _called(value: Any) -> Any:
+    """Return what a function or class makes without arguments; anything else as it is."""
+    if not (inspect.isroutine(value) or isinstance(value, type | functools.partial)):
+        return value
+    if _needs_arguments(value):
         raise UserError(
-            f"{name_of(found)} needs arguments; name a function without any that makes the model"
+            f"{name_of(value)} needs arguments; name a function without any that makes the model"
         )
     with no_exit():
-        return found()
-
-
-def _found_at(rest: str) -> Any:
-    place, _, attribute = rest.rpartition(":")
-    module = _file_module(Path(place)) if place.endswith(".py") else _named_module(place)
-    if not hasattr(module, attribute):
-        close = nearest(attribute, (n for n in vars(module) if not n.startswith("_")), n=3)
-        hint = f"; did you mean {', '.join(close)}?" if close else ""
-        raise UserError(f"{place} has no {attribute!r}{hint}")
-    return getattr(module, attribute)
+        return value()
 
 
 def _named_module(name: str) -> Any:
+    """Import a module, also from the working directory."""
     with _importable(Path.cwd()):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            is_missing = error.name is not None and f"{name}.".startswith(f"{error.name}.")
+            if not is_missing:
                 raise  # the module is there, but something that it imports is not
-            close = nearest(name, (found.name for found in pkgutil.iter_modules()), n=3)
-            hint = f"; did you mean {', '.join(close)}?" if close else ""
-            raise UserError(f"there is no Python module {name!r}{hint}") from error
+            names = [module.name for module in pkgutil.iter_modules()]
+            raise UserError(
+                f"there is no Python module {name!r}{_did_you_mean(name, names)}"
+            ) from error
 
 
 def _file_module(path: Path) -> Any:
@@ -118,3 +116,21 @@ def _importable(folder: Path) -> Iterator[None]:
             yield
     finally:
         sys.path.remove(str(folder))
+
+
+def _imported(rest: str) -> Any:
+    """Return the attribute at `module:name` or `path/to/file.py:name`."""
+    module_name, _, attribute = rest.rpartition(":")
+    if module_name.endswith(".py"):
+        module = _file_module(Path(module_name))
+    else:
+        module = _named_module(module_name)
+    if not hasattr(module, attribute):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise UserError(f"{module_name} has no {attribute!r}{_did_you_mean(attribute, names)}")
+    return getattr(module, attribute)
+
+
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    close = nearest(name, names, n=3)
+    return f"; did you mean {', '.join(close)}?" if close else ""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from PIL import Image
@@ -22,16 +22,22 @@ from heatproof.data.images import Resize
 from heatproof.errors import UserError, retry
 from heatproof.types import Batch
 
+if TYPE_CHECKING:
+    from heatproof.data.frames import FrameColumns
+
 Size = int | Literal["auto"] | None
 _PEEK = 8
+"""How many samples are tried to learn the shape of all."""
 _ID_DIGITS = 4
 READING_AHEAD = "heatproof-reader"
-"""How the thread is called that reads the next shard."""
+"""Name of the prefetch thread."""
 
 
 class Sample(NamedTuple):
-    """One decoded sample: `x` without a batch axis, its label (None: not known), further tensors, and the SHA-256 of
-    the bytes that it was decoded from, where there are any."""
+    """One decoded sample: `x` without a batch axis, its label (None: not known) and further tensors.
+
+    `digest` is the SHA-256 of the bytes that it was decoded from, empty where there are none.
+    """
 
     x: Tensor
     label: int | None = None
@@ -44,10 +50,10 @@ Reader = Callable[[], Sample]
 
 @dataclass(frozen=True)
 class Loaded:
-    """What came of reading some samples: the readable ones in order, and why the others (by id) are not.
+    """The result of reading some samples: the readable ones in order, and why the others (by id) could not be read.
 
-    `transient` are those of the others that the storage failed to give, so that another day may; `digests` say what
-    the readable ones (by id) were when they were read.
+    `transient` are the ids that the storage failed to give, so that a retry may succeed; `digests` identify the
+    contents of the readable ones, by id.
     """
 
     batch: Batch
@@ -63,7 +69,8 @@ class Data:
     `shape` is that of one sample, None when the first samples cannot be read. `kind` is "image" for (C, H, W) pixels in
     [0, 1], else "array". `class_names` name the labels, not a model's outputs; a label of −1 means unknown.
     `groups` name what samples belong together and are not independent, such as the patient of a beat. `prepared` says
-    what was opened and how, for the manifest. `columns` name those of a DataFrame, `tokenizer` made texts token ids.
+    what was opened and how, for the manifest. `columns` name those of a DataFrame, and `frame` knows the way back to its
+    rows; `tokenizer` made texts token ids.
     `readers(positions)` gives one function per sample; `content(positions)` yields bytes that identify those samples.
 
     >>> from heatproof.data import open_data
@@ -87,6 +94,7 @@ class Data:
     prepared: Mapping[str, str | int] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
     tokenizer: Any = None
+    frame: FrameColumns | None = None
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -109,23 +117,25 @@ class Data:
         return f"Data({self.name}, {len(self)} samples of {shape})"
 
     def limit(self, n: int) -> Data:
-        """The first n samples, or all when there are fewer."""
+        """Return the first n samples, or all when there are fewer."""
         if isinstance(n, bool) or not isinstance(n, int):
             raise UserError(f"limit must be a whole number, got {n!r}")
         if n < 1:
             raise UserError(f"limit must be at least 1, got {n}")
-        return replace(self._with(range(min(n, len(self)))), prepared={**self.prepared, "limit": n})
+        first = self._with(range(min(n, len(self))))
+        return replace(first, prepared={**self.prepared, "limit": n})
 
     def _with(self, positions: Sequence[int]) -> Data:
-        """The ids, labels and groups at these positions."""
-        labels = None if self.labels is None else tuple(self.labels[i] for i in positions)
-        groups = None if self.groups is None else tuple(self.groups[i] for i in positions)
+        """Return the data with only the ids, labels and groups at these positions."""
         return replace(
-            self, ids=tuple(self.ids[i] for i in positions), labels=labels, groups=groups
+            self,
+            ids=tuple(self.ids[i] for i in positions),
+            labels=None if self.labels is None else tuple(self.labels[i] for i in positions),
+            groups=None if self.groups is None else tuple(self.groups[i] for i in positions),
         )
 
     def grouped(self, by: Sequence[str] | Callable[[str], str] | int) -> Data:
-        """The same samples, which belong together by name, by what a function makes of an id, or by a folder's level.
+        """Return the same samples in groups: by name, by what a function makes of an id, or by the level of a folder.
 
         Level 0 is the first folder of an id, 1 the second; a sample that lies less deep is a group by itself.
 
@@ -133,17 +143,13 @@ class Data:
         >>> open_data(Batch(("ann/1", "ann/2", "bob/1"), torch.rand(3, 1, 8))).grouped(0).groups
         ('ann', 'ann', 'bob')
         """
+        groups: tuple[str, ...]
         if isinstance(by, int):
-            named = [(sample.split("/")[:-1], sample) for sample in self.ids]
-            groups = tuple(
-                "/".join(folders[: by + 1]) if len(folders) > by else own for folders, own in named
-            )
+            groups = tuple(_folder_at(level=by, sample_id=sample_id) for sample_id in self.ids)
+        elif callable(by):
+            groups = tuple(str(by(sample_id)) for sample_id in self.ids)
         else:
-            groups = (
-                tuple(str(by(sample)) for sample in self.ids)
-                if callable(by)
-                else tuple(map(str, by))
-            )
+            groups = tuple(map(str, by))
         if len(groups) != len(self):
             raise UserError(
                 f"{self.name!r} has {len(self)} samples but {len(groups)} groups were given"
@@ -170,34 +176,54 @@ class Data:
         `batch.x` is (B, *shape) float32, for text int64, and `batch.label` (B,) int64 or None; what further tensors
         the samples have are in `batch.aux`; unreadable samples are in `errors`.
         """
-        outcomes = self._read(positions)
-        errors = {self.ids[i]: images.reason(o) for i, o in outcomes if not isinstance(o, Sample)}
-        read = [(self.ids[i], self._labelled(i, o)) for i, o in outcomes if isinstance(o, Sample)]
-        failed = frozenset(
-            self.ids[i] for i, o in outcomes if not isinstance(o, Sample) and is_of_storage(o)
-        )
-        if not read:
-            return Loaded(Batch(ids=(), x=torch.empty(0, *(self.shape or (0,)))), errors, failed)
-        first, shape = (
-            (read[0][0], tuple(read[0][1].x.shape))
-            if self.shape is None
-            else (self.name, self.shape)
-        )
-        for name, sample in read:
+        samples: list[tuple[str, Sample]] = []
+        errors: dict[str, str] = {}
+        transient: set[str] = set()
+        for position, outcome in self._read(positions):
+            sample_id = self.ids[position]
+            if isinstance(outcome, Sample):
+                samples.append((sample_id, self._labelled(position, outcome)))
+            else:
+                errors[sample_id] = images.reason(outcome)
+                if is_of_storage(outcome):
+                    transient.add(sample_id)
+        if not samples:
+            empty = Batch(ids=(), x=torch.empty(0, *(self.shape or (0,))))
+            return Loaded(empty, errors, frozenset(transient))
+        self._check_shapes(samples)
+        digests = {sample_id: _digest(sample) for sample_id, sample in samples}
+        return Loaded(self._stacked(samples), errors, frozenset(transient), digests)
+
+    def _labelled(self, position: int, sample: Sample) -> Sample:
+        """Return the sample with the label of the data set, if that has labels."""
+        return sample if self.labels is None else sample._replace(label=self.labels[position])
+
+    def _check_shapes(self, samples: Sequence[tuple[str, Sample]]) -> None:
+        """Raise `UserError` for a sample whose shape is not that of the data, or of the first sample."""
+        if self.shape is not None:
+            first, shape = self.name, self.shape
+        else:
+            first, first_sample = samples[0]
+            shape = tuple(first_sample.x.shape)
+        for sample_id, sample in samples:
             if tuple(sample.x.shape) != shape:
                 raise UserError(
-                    f"samples must share one shape: {first!r} has {shape} but {name!r} has {tuple(sample.x.shape)}; "
-                    "for pictures give a size"
+                    f"samples must share one shape: {first!r} has {shape} but {sample_id!r} has "
+                    f"{tuple(sample.x.shape)}; for pictures give a size"
                 )
-        samples = [sample for _, sample in read]
-        known = any(sample.label is not None for sample in samples)
-        label = (
-            torch.tensor([-1 if s.label is None else s.label for s in samples]) if known else None
-        )
-        aux = {key: torch.stack([s.aux[key] for s in samples]) for key in samples[0].aux}
-        x, ids = torch.stack([s.x for s in samples]), tuple(name for name, _ in read)
-        batch = Batch(ids, x, aux, label, tokenizer=self.tokenizer)
-        return Loaded(batch, errors, failed, {name: _digest(sample) for name, sample in read})
+
+    def _stacked(self, samples: Sequence[tuple[str, Sample]]) -> Batch:
+        """Return ids and samples as a batch; a missing label is −1, and where all are missing there is none."""
+        ids = tuple(sample_id for sample_id, _ in samples)
+        values = [sample for _, sample in samples]
+        label = None
+        if any(sample.label is not None for sample in values):
+            label = torch.tensor([-1 if s.label is None else s.label for s in values])
+        aux = {}
+        for name in values[0].aux:
+            aux[name] = torch.stack([sample.aux[name] for sample in values])
+        x = torch.stack([sample.x for sample in values])
+        return Batch(ids, x, aux, label, tokenizer=self.tokenizer)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -206,29 +232,29 @@ class Data:
         Content is every byte of tensors, arrays, and files; up to 64 evenly spaced items of a Dataset, whose others
         are known by the digests of `load`. A Dataset whose items are random has no stable fingerprint.
         """
-        known = (
-            (self.ids, self.labels) if self.groups is None else (self.ids, self.labels, self.groups)
-        )
-        digest = hashlib.sha256(repr(known).encode())
-        for part in self.content(range(len(self))):
-            digest.update(len(part).to_bytes(8, "little") + part)
+        description: tuple[Any, ...] = (self.ids, self.labels)
+        if self.groups is not None:
+            description = (self.ids, self.labels, self.groups)
+        digest = hashlib.sha256(repr(description).encode())
+        for block in self.content(range(len(self))):
+            digest.update(len(block).to_bytes(8, "little") + block)
         return digest.hexdigest()
 
     def _read(self, positions: Sequence[int]) -> list[tuple[int, Sample | Exception]]:
+        """Return a sample, or why it cannot be read, for each position; in threads where that is faster."""
         with decoding():
             readers = self.readers(positions)
             if self.threads == 1 or len(readers) == 1:
-                return list(zip(positions, map(attempt, readers), strict=True))
-            with ThreadPoolExecutor(self.threads) as pool:
-                return list(zip(positions, pool.map(attempt, readers), strict=True))
-
-    def _labelled(self, position: int, sample: Sample) -> Sample:
-        return sample if self.labels is None else sample._replace(label=self.labels[position])
+                outcomes = list(map(attempt, readers))
+            else:
+                with ThreadPoolExecutor(self.threads) as pool:
+                    outcomes = list(pool.map(attempt, readers))
+        return list(zip(positions, outcomes, strict=True))
 
     def knowing_shape(self) -> Data:
-        """With kind and shape taken from the first sample that can be read, among a few."""
+        """Return the data with kind and shape taken from the first sample that can be read, among a few."""
         for position in range(min(_PEEK, len(self))):
-            sample = self._read([position])[0][1]
+            [(_, sample)] = self._read([position])
             if isinstance(sample, Sample):
                 kind: Literal["image", "array"] = "image" if sample.x.ndim == 3 else "array"
                 return replace(self, kind=kind, shape=tuple(sample.x.shape))
@@ -236,21 +262,21 @@ class Data:
 
 
 def _digest(sample: Sample) -> str:
-    """What a sample was: its bytes, or what it was decoded to, and its label."""
+    """Return a digest of a sample's bytes, or of what it was decoded to, and of its label."""
     digest = hashlib.sha256(f"{sample.digest}|{sample.label}".encode())
-    for tensor in (
-        () if sample.digest else (sample.x, *(sample.aux[key] for key in sorted(sample.aux)))
-    ):
-        digest.update(f"{tensor.dtype}|{tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    if not sample.digest:
+        for tensor in (sample.x, *(sample.aux[name] for name in sorted(sample.aux))):
+            digest.update(f"{tensor.dtype}|{tuple(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()[:32]
 
 
 def by_position(
-    read: Callable[..., Sample], given: tuple[Any, ...], positions: Sequence[int]
+    read: Callable[..., Sample], arguments: tuple[Any, ...], positions: Sequence[int]
 ) -> list[Reader]:
-    """A reader for each position, which `read` takes after what all are given."""
-    return [partial(read, *given, i) for i in positions]
+    """Return a reader for each position, which calls `read(*arguments, position)`."""
+    return [partial(read, *arguments, position) for position in positions]
 
 
 def _readers_of(
@@ -271,9 +297,9 @@ def _content_of(
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Pillow's warnings while pictures are decoded: silence about odd metadata, an error for a decompression bomb.
+    """Handle Pillow's warnings while the context is open: odd metadata is ignored, a decompression bomb is an error.
 
-    The list of filters is shared by all threads, so the thread that reads ahead relies on whoever started it.
+    The list of filters is shared by all threads, so the prefetch thread relies on the thread that started it.
     """
     if threading.current_thread().name.startswith(READING_AHEAD):
         yield
@@ -285,7 +311,7 @@ def decoding() -> Iterator[None]:
 
 
 def attempt(reader: Reader) -> Sample | Exception:
-    """A sample, or why it cannot be read; a user's mistake concerns all samples and is raised."""
+    """Return a sample, or why it cannot be read; a user's mistake concerns all samples and is raised."""
     try:
         return retry(reader)
     except UserError:
@@ -295,21 +321,22 @@ def attempt(reader: Reader) -> Sample | Exception:
 
 
 def is_of_storage(error: Exception) -> bool:
-    """Whether the file system or the network failed, rather than what was read being no sample.
+    """Whether the file system or the network failed, as opposed to a file that is damaged.
+
+    Errors of the operating system have a number; those that decoders raise have none.
 
     >>> is_of_storage(OSError(5, "Input/output error")), is_of_storage(OSError("image file is truncated"))
     (True, False)
     """
-    return (
-        isinstance(error, ConnectionError | TimeoutError)
-        or getattr(error, "errno", None) is not None
-    )
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    return getattr(error, "errno", None) is not None
 
 
 def unreadable(error: Exception, what: object) -> bytes:
-    """What a sample that cannot be read is to the fingerprint of its data.
+    """Return what a sample that cannot be read adds to the fingerprint of its data.
 
-    Where the storage failed there is none: tomorrow the sample may be read, and the data would be other data.
+    Where the storage failed there is no fingerprint: tomorrow the sample may be read, and it would be another one.
     """
     if is_of_storage(error) and not isinstance(error, FileNotFoundError):
         raise UserError(
@@ -319,7 +346,11 @@ def unreadable(error: Exception, what: object) -> bytes:
 
 
 class How(NamedTuple):
-    """How samples are prepared; its text is part of the fingerprint."""
+    """How samples are prepared; its text is part of the fingerprint.
+
+    `arrays` and `pictures` are the sizes to which pixels in tensors and encoded pictures are resized, None for no
+    resizing; `shape` is that of one sample in rows of numbers.
+    """
 
     arrays: int | None
     pictures: int | None
@@ -328,30 +359,40 @@ class How(NamedTuple):
 
 
 def how_to(size: Size, resize: Resize, shape: tuple[int, ...] | None = None) -> How:
-    """How to prepare samples for a `size`: "auto" leaves arrays as they are and makes pictures 224 pixels wide."""
-    images.check_size(None if size == "auto" else size, resize)
-    return How(None if size == "auto" else size, 224 if size == "auto" else size, resize, shape)
+    """Return how to prepare samples for a `size`: "auto" leaves arrays as they are and makes pictures 224 pixels wide."""
+    if size == "auto":
+        images.check_size(None, resize)
+        return How(None, 224, resize, shape)
+    images.check_size(size, resize)
+    return How(size, size, resize, shape)
 
 
 def numbered(n: int) -> tuple[str, ...]:
-    """Ids for samples that have none, in an order that sorting keeps.
+    """Return ids for samples that have none, in an order that sorting keeps.
 
     >>> numbered(2)
     ('0000', '0001')
     """
-    return tuple(str(i).zfill(max(_ID_DIGITS, len(str(n - 1)))) for i in range(n))
+    digits = max(_ID_DIGITS, len(str(n - 1)))
+    return tuple(str(i).zfill(digits) for i in range(n))
 
 
 def not_pictures(name: str, how: How) -> None:
-    """Refuse what only pictures and rows of numbers can be asked for."""
+    """Raise `UserError` where pictures or rows of numbers were requested of data that hold neither."""
     if how.arrays is not None or how.shape is not None:
         raise UserError(f"size and shape are for pictures and arrays, which {name!r} does not hold")
 
 
 def checked_length(length: int | None, longest: int) -> int:
-    """How many elements every sample is padded to: what was asked for, else what the longest sample has."""
+    """Return how many elements every sample is padded to: `length`, else that of the longest sample."""
     if length is None:
         return max(longest, 1)
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise UserError(f"length must be a whole number of at least 1, got {length!r}")
     return length
+
+
+def _folder_at(level: int, sample_id: str) -> str:
+    """Return the path of an id down to a level of its folders; the id itself where it lies less deep."""
+    folders = sample_id.split("/")[:-1]
+    return "/".join(folders[: level + 1]) if len(folders) > level else sample_id

@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,15 +24,17 @@ from heatproof.data.imagenet import imagenet_classes
 from heatproof.errors import UserError, nearest, retry, unknown
 
 Fetch = Callable[[Sequence[int]], "list[Path | bytes | Exception]"]
+"""From positions to encoded pictures: a file, the bytes, or why there are none."""
 _AT_ONCE = 64
+"""How many pictures are fetched together for the fingerprint."""
 LARGEST_PICTURE = 2**28
 """Bytes of an encoded picture beyond which it is not read."""
 
 
 def existing(path: Path) -> Path:
-    """The absolute path of something that is there; otherwise an error with the names most like it.
+    """Return the absolute path of a file or folder; if there is none, raise `UserError` with the nearest names.
 
-    A name such as `shard-{000..012}.tar` stands for several files, all of which must be there.
+    A name such as `shard-{000..012}.tar` stands for several files, all of which must exist.
 
     >>> existing(Path(".")).is_absolute()
     True
@@ -63,81 +65,70 @@ def beside(path: str, folder: str | Path | None) -> Path:
 
 
 def open_folder(root: Path, how: How, split: str | None = None) -> Data:
-    """Pictures below `root`, by relative path; classes are the top-level folders when every picture is in one.
+    """Open the pictures below `root`, by relative path; classes are the top-level folders if every picture is in one.
 
     Where those folders are `train`, `val` and the like, `split` says which one. ImageNet keeps the numbers of its list.
     """
-    folders = {
-        path.name: path
-        for path in root.iterdir()
-        if path.is_dir() and not path.name.startswith(".")
-    }
-    if (
-        folders
-        and all(name.lower() in SPLITS for name in folders)
-        and not any(map(_is_picture, root.iterdir()))
-    ):
-        held = {
-            name: path for name, path in folders.items() if next(_pictures(path), None) is not None
-        }
-        if held:
-            chosen = one_split(str(root), split, held)
-            return replace(open_folder(chosen, how), name=f"{root.resolve().name}-{chosen.name}")
+    splits = _split_folders(root)
+    if splits:
+        chosen = one_split(str(root), split, splits)
+        return replace(open_folder(chosen, how), name=f"{root.resolve().name}-{chosen.name}")
     if split is not None:
         raise UserError(
             f"{str(root)!r} has no folders of splits such as train and val, so split={split!r} names none"
         )
-    found = sorted((path.relative_to(root).as_posix(), path) for path in _pictures(root))
-    if not found:
+    by_name = {path.relative_to(root).as_posix(): path for path in _pictures(root)}
+    if not by_name:
         raise UserError(
             f"the folder {str(root)!r} has no pictures (looked below it for {_examples()})"
         )
-    labels, names = _classes(root, [_readable(name) for name, _ in found])
-    ids = [_readable(name) for name, _ in found]
-    return open_pictures(root.resolve().name, [path for _, path in found], ids, how, labels, names)
+    names = sorted(by_name)
+    paths = [by_name[name] for name in names]
+    ids = [_readable(name) for name in names]
+    labels, class_names = _classes(root, ids)
+    return open_pictures(root.resolve().name, paths, ids, how, labels, class_names)
 
 
 def _classes(
     root: Path, pictures: Sequence[str]
 ) -> tuple[Sequence[int | None] | None, Sequence[str] | None]:
-    known = imagenet_classes(root, pictures)
-    if known is not None:
-        return known
+    """Return labels and class names of pictures by their paths: ImageNet's, else their top-level folders."""
+    of_imagenet = imagenet_classes(root, pictures)
+    if of_imagenet is not None:
+        return of_imagenet
     if not all("/" in picture for picture in pictures):
         return None, None
     return ranked([picture.split("/")[0] for picture in pictures])
 
 
 def _is_picture(path: Path) -> bool:
-    return (
-        not path.name.startswith(".")
-        and path.suffix.lower() in images.suffixes()
-        and path.is_file()
-    )
+    is_hidden = path.name.startswith(".")
+    return not is_hidden and path.suffix.lower() in images.suffixes() and path.is_file()
 
 
 def _pictures(root: Path) -> Iterator[Path]:
-    seen = set()
-    for folder, inner, files in os.walk(root, followlinks=True):
-        seen.add(os.path.realpath(folder))
-        real = {
-            d: os.path.realpath(os.path.join(folder, d)) for d in inner if not d.startswith(".")
-        }
-        inner[:] = sorted(d for d, path in real.items() if path not in seen)
+    """Yield the pictures below a folder. Links are followed, but no folder is entered twice: links may form a loop."""
+    visited = set()
+    for folder, subfolders, files in os.walk(root, followlinks=True):
+        visited.add(os.path.realpath(folder))
+        to_enter = []
+        for name in subfolders:
+            if not name.startswith(".") and os.path.realpath(Path(folder, name)) not in visited:
+                to_enter.append(name)
+        subfolders[:] = sorted(to_enter)  # os.walk enters what is left in its list
         for file in files:
-            if not file.startswith(".") and os.path.splitext(file)[1].lower() in images.suffixes():
+            suffix = os.path.splitext(file)[1].lower()
+            if not file.startswith(".") and suffix in images.suffixes():
                 yield Path(folder, file)
 
 
 def _examples() -> str:
-    return (
-        ", ".join(s for s in (".jpg", ".png", ".webp", ".tif", ".bmp") if s in images.suffixes())
-        + ", …"
-    )
+    suffixes = [s for s in (".jpg", ".png", ".webp", ".tif", ".bmp") if s in images.suffixes()]
+    return ", ".join(suffixes) + ", …"
 
 
 def _readable(name: str) -> str:
-    """A file name as valid Unicode, whatever bytes it has on disk."""
+    """Return a file name as valid Unicode, whatever bytes it has on disk."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -187,17 +178,17 @@ def _decode(source: Path | bytes | Exception, how: How) -> Sample:
 
 
 def _bytes(source: Path | bytes | Exception) -> bytes:
-    """The encoded picture; a pipe or a device under its name is not opened, for that may never end."""
+    """Return the encoded picture. A pipe or a device is not opened: reading it may never end."""
     if isinstance(source, Exception):
         raise source
     if isinstance(source, bytes):
         return source
-    facts = source.stat()
-    if not stat.S_ISREG(facts.st_mode):
+    status = source.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a file, but a folder, a pipe or a device")
-    if facts.st_size > LARGEST_PICTURE:
+    if status.st_size > LARGEST_PICTURE:
         raise ValueError(
-            f"the picture has {facts.st_size} bytes; at most {LARGEST_PICTURE} are read"
+            f"the picture has {status.st_size} bytes; at most {LARGEST_PICTURE} are read"
         )
     return source.read_bytes()
 
@@ -207,7 +198,7 @@ def _pick(paths: Sequence[Path], positions: Sequence[int]) -> list[Path | bytes 
 
 
 def _content(fetch: Fetch, how: How, positions: Sequence[int]) -> Iterator[bytes]:
-    """A digest of every byte of each picture; of one that is no picture, why, as reading it will fail too."""
+    """Yield a digest of the bytes of each picture; for one that cannot be read, the kind of its error."""
     yield repr(how).encode()
     for start in range(0, len(positions), _AT_ONCE):
         for source in fetch(positions[start : start + _AT_ONCE]):
@@ -218,41 +209,41 @@ def _content(fetch: Fetch, how: How, positions: Sequence[int]) -> Iterator[bytes
 
 
 def open_npz(path: Path, how: How, label: str | None = None) -> Data:
-    """Arrays of an archive: `x` (or images, data), if they are there `y` (or label, labels), ids and classes.
+    """Open the arrays of an archive: `x` (or images, data), and if present `y` (or label, labels), ids and classes.
 
     `label` names another array of labels.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
-            found = {key: archive[key] for key in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"cannot read {str(path)!r} as .npz of plain arrays: {error}") from error
-    if label not in (None, NO_LABEL) and label not in found:
-        raise unknown(f"array of {str(path)!r}", label, found)
-    keys = ("y", "label", "labels") if label is None else (label,)
-    labels = next((np.atleast_1d(found[key]) for key in keys if key in found), None)
-    texts = {
-        key: tuple(map(str, found[key].ravel().tolist()))
-        for key in ("ids", "id", "classes")
-        if key in found
-    }
-    ids, names = texts.get("ids", texts.get("id")), texts.get("classes")
-    if "jpeg" in found and "offsets" in found:
-        return _open_blobs(path, found["jpeg"], found["offsets"], how, labels, ids, names)
-    x = next((found[key] for key in ("x", "images", "data") if key in found), None)
+    if label not in (None, NO_LABEL) and label not in arrays:
+        raise unknown(f"array of {str(path)!r}", label, arrays)
+    labels = _first_of(arrays, ("y", "label", "labels") if label is None else (label,))
+    if labels is not None:
+        labels = np.atleast_1d(labels)
+    ids = _texts(_first_of(arrays, ("ids", "id")))
+    class_names = _texts(arrays.get("classes"))
+    if "jpeg" in arrays and "offsets" in arrays:
+        return _open_blobs(path, arrays["jpeg"], arrays["offsets"], how, labels, ids, class_names)
+    x = _first_of(arrays, ("x", "images", "data"))
     if x is None:
         raise UserError(
-            f"{str(path)!r} has arrays {', '.join(found) or 'none'}; one of x, images, data was expected, "
+            f"{str(path)!r} has arrays {', '.join(arrays) or 'none'}; one of x, images, data was expected, "
             "or jpeg with offsets"
         )
-    aux = aux_arrays(found, x, str(path))
+    aux = aux_arrays(arrays, x, str(path))
+    samples: Tensor | np.ndarray[Any, Any] = x
     if x.dtype == np.uint8 and "attention_mask" not in aux:
-        x = _bytes_as_pixels(torch.from_numpy(x), str(path), how)
-    return open_arrays(path.stem, x, how, labels=labels, ids=ids, class_names=names, aux=aux)
+        samples = _bytes_as_pixels(torch.from_numpy(x), str(path), how)
+    return open_arrays(
+        path.stem, samples, how, labels=labels, ids=ids, class_names=class_names, aux=aux
+    )
 
 
 def _bytes_as_pixels(x: Tensor, what: str, how: How) -> Tensor:
-    """Bytes 0–255 as (N, C, H, W) floats: channels moved forward, alpha laid over white, a grey axis added."""
+    """Return bytes 0–255 as (N, C, H, W) floats: channels moved forward, alpha laid over white, a grey axis added."""
     if how.shape is not None:
         return reshaped(x, how.shape).to(torch.float32) / 255
     if x.ndim == 3:
@@ -263,7 +254,8 @@ def _bytes_as_pixels(x: Tensor, what: str, how: How) -> Tensor:
         raise UserError(
             f"{what!r} holds bytes of shape {tuple(x.shape)}: say what each row is, for instance {example}"
         )
-    if x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+    channel_counts = (1, 3, 4)
+    if x.shape[-1] in channel_counts and x.shape[1] not in channel_counts:
         x = x.permute(0, 3, 1, 2)
     pixels = x.to(torch.float32) / 255
     return images.over_white(pixels) if pixels.shape[1] == 4 else pixels
@@ -278,26 +270,18 @@ def _open_blobs(
     ids: Sequence[str] | None,
     names: Sequence[str] | None,
 ) -> Data:
-    """Encoded pictures end to end: picture i is the bytes offsets[i] to offsets[i + 1]."""
-    whole = (
-        offsets.ndim == 1
-        and offsets.dtype.kind in "iu"
-        and blob.ndim == 1
-        and blob.dtype == np.uint8
-    )
-    if (
-        not whole
-        or len(offsets) < 2
-        or offsets[0] < 0
-        or offsets[-1] > len(blob)
-        or (np.diff(offsets) < 0).any()
-    ):
+    """Open encoded pictures that stand end to end: picture i is the bytes offsets[i] to offsets[i + 1]."""
+    is_blob = blob.ndim == 1 and blob.dtype == np.uint8
+    are_numbers = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) >= 2
+    is_inside = are_numbers and offsets[0] >= 0 and offsets[-1] <= len(blob)
+    if not is_blob or not is_inside or (np.diff(offsets) < 0).any():
         raise UserError(
             f"{str(path)!r}: `jpeg` must be bytes and `offsets` rising positions in it, one more than pictures"
         )
-    ids = numbered(len(offsets) - 1) if ids is None else ids
-    if len(ids) != len(offsets) - 1:
-        raise UserError(f"{str(path)!r} has {len(offsets) - 1} pictures but {len(ids)} ids")
+    count = len(offsets) - 1
+    ids = numbered(count) if ids is None else ids
+    if len(ids) != count:
+        raise UserError(f"{str(path)!r} has {count} pictures but {len(ids)} ids")
     return encoded(path.stem, ids, partial(_slices, blob, offsets), how, labels, names)
 
 
@@ -305,3 +289,28 @@ def _slices(
     blob: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], positions: Sequence[int]
 ) -> list[Path | bytes | Exception]:
     return [blob[offsets[i] : offsets[i + 1]].tobytes() for i in positions]
+
+
+def _split_folders(root: Path) -> dict[str, Path]:
+    """Return the folders of splits with pictures in them, by name; none where other pictures or folders are beside."""
+    folders = {}
+    for path in root.iterdir():
+        if path.is_dir() and not path.name.startswith("."):
+            folders[path.name] = path
+        elif _is_picture(path):
+            return {}
+    if not all(name.lower() in SPLITS for name in folders):
+        return {}
+    return {name: path for name, path in folders.items() if next(_pictures(path), None) is not None}
+
+
+def _first_of(arrays: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """Return the array under the first name that there is; None where there is none."""
+    for name in names:
+        if name in arrays:
+            return arrays[name]
+    return None
+
+
+def _texts(array: np.ndarray[Any, Any] | None) -> tuple[str, ...] | None:
+    return None if array is None else tuple(map(str, array.ravel().tolist()))

@@ -1,12 +1,15 @@
-"""A pandas DataFrame as rows of numbers: numbers as they are, a column of 0 and 1 for each value of a category."""
+"""A pandas DataFrame as rows of numbers, and back: a category is a column of 0 and 1 for each of its values."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from heatproof.data.arrays import open_items
 from heatproof.data.choices import NO_LABEL, Choice, ranked
@@ -14,62 +17,258 @@ from heatproof.data.dataset import Data, Sample
 from heatproof.errors import UserError, unknown
 from heatproof.features.segments import COLUMNS
 
+Array = NDArray[Any]
+
 
 def is_frame(source: Any) -> bool:
     """Whether something is a DataFrame of pandas, which is not imported for it."""
     return type(source).__name__ == "DataFrame" and hasattr(source, "iloc")
 
 
+@dataclass(frozen=True, eq=False)
+class NumberColumn:
+    """A column of numbers, which stays one column.
+
+    Samples are float32. `exact` has those values of the frame that float32 rounds, so that a model reads the same
+    numbers as in the frame: without it a tree may send a rounded value down the other branch.
+    """
+
+    name: str
+    dtype: Any
+    exact: Array = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def of(cls, name: str, column: Any) -> NumberColumn:
+        """Return what is to be known of a column of a frame."""
+        values = np.unique(column.to_numpy(np.float64, na_value=np.nan))
+        values = values[np.isfinite(values)]
+        is_rounded = values.astype(np.float32) != values
+        return cls(name, column.dtype, values[is_rounded])
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The names of the columns of numbers."""
+        return (self.name,)
+
+    def encoded(self, column: Any) -> Array:
+        """Return a column of a frame as numbers (n, 1), NaN in gaps."""
+        return np.asarray(column.to_numpy(np.float32, na_value=np.nan)[:, None])
+
+    def decoded(self, numbers: Array) -> Any:
+        """Return numbers (n, 1) as a column: whole numbers and truth values in their own type where they are such."""
+        import pandas as pd
+
+        rounded = numbers[:, 0]
+        values = rounded.astype(np.float64)
+        if len(self.exact):
+            candidates = self.exact.astype(np.float32)
+            nearest = np.searchsorted(candidates, rounded).clip(max=len(candidates) - 1)
+            values = np.where(candidates[nearest] == rounded, self.exact[nearest], values)
+        column = pd.Series(values, name=self.name)
+        if self.dtype.kind == "b":
+            return (column >= 0.5).astype(self.dtype)
+        if self.dtype.kind in "iu" and not np.array_equal(values, np.round(values)):
+            return column  # a changed count, such as 2.3 visits
+        return column.astype(self.dtype)
+
+    def merged(self, other: NumberColumn) -> NumberColumn:
+        """Return the column with the exact values of another frame as well."""
+        return replace(self, exact=np.union1d(self.exact, other.exact))
+
+    def layout(self) -> tuple[Any, ...]:
+        """Return what two frames must share so that their rows of numbers mean the same."""
+        return (self.name, "number")
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryColumn:
+    """A column of words or categories, of which each value becomes a column of 0 and 1.
+
+    `usual` is the most frequent category: it takes the place of one that was removed, where all columns are 0.
+    """
+
+    name: str
+    dtype: Any
+    categories: Any
+    usual: int = 0
+
+    @classmethod
+    def of(cls, name: str, column: Any) -> CategoryColumn:
+        """Return what is to be known of a column of a frame."""
+        accessor = column.astype("category").cat
+        codes = accessor.codes.to_numpy()
+        counts = np.bincount(codes[codes >= 0], minlength=max(1, len(accessor.categories)))
+        return cls(name, column.dtype, accessor.categories, int(counts.argmax()))
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The names of the columns of numbers, such as `colour=red`."""
+        return tuple(f"{self.name}={value}" for value in self.categories)
+
+    def encoded(self, column: Any) -> Array:
+        """Return a column of a frame as 0 and 1 (n, categories), NaN in gaps."""
+        codes = column.astype("category").cat.codes.to_numpy()
+        one_hot = np.eye(len(self.categories), dtype=np.float32)[codes]
+        one_hot[codes < 0] = np.nan
+        return np.asarray(one_hot)
+
+    def decoded(self, numbers: Array) -> Any:
+        """Return numbers (n, categories) as a column: the category with the largest number, in ties the usual one."""
+        import pandas as pd
+
+        preference = np.zeros(len(self.categories))
+        preference[self.usual] = 1e-6
+        codes = (numbers + preference).argmax(1)
+        values = pd.Categorical.from_codes(codes, categories=self.categories)
+        if isinstance(self.dtype, pd.CategoricalDtype):
+            return pd.Series(values.astype(self.dtype), name=self.name)
+        return pd.Series(np.asarray(values), name=self.name).astype(self.dtype)
+
+    def merged(self, other: CategoryColumn) -> CategoryColumn:
+        """Return the column itself."""
+        return self
+
+    def layout(self) -> tuple[Any, ...]:
+        """Return what two frames must share so that their rows of numbers mean the same."""
+        return (self.name, *map(str, self.categories))
+
+
+@dataclass(frozen=True, eq=False)
+class FrameColumns:
+    """The columns of a DataFrame, with the way to rows of numbers and back.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [31, 54], "job": ["cook", "pilot"]})
+    >>> columns = FrameColumns.of(frame)
+    >>> columns.encoded(frame).tolist()
+    [[31.0, 1.0, 0.0], [54.0, 0.0, 1.0]]
+    >>> columns.decoded(columns.encoded(frame)).equals(frame)
+    True
+    """
+
+    columns: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, frame: Any) -> FrameColumns:
+        """Return the columns of a frame; columns of times are refused."""
+        columns: list[NumberColumn | CategoryColumn] = []
+        for name, column in frame.items():
+            if column.dtype.kind in "Mm":
+                raise UserError(f"column {name!r} holds times; make them numbers, or leave it out")
+            is_number = column.dtype.kind in "biuf" and not hasattr(column, "cat")
+            kind = NumberColumn if is_number else CategoryColumn
+            columns.append(kind.of(str(name), column))
+        return cls(tuple(columns))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the frame's columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The names of the columns of numbers."""
+        return tuple(title for column in self.columns for title in column.titles)
+
+    @property
+    def owners(self) -> list[int]:
+        """The column of the frame to which each column of numbers belongs."""
+        return [number for number, column in enumerate(self.columns) for _ in column.titles]
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether a column is one of categories."""
+        return any(isinstance(column, CategoryColumn) for column in self.columns)
+
+    def encoded(self, frame: Any) -> Array:
+        """Return the rows of a frame as numbers (n, F) float32, NaN in gaps."""
+        numbers = [np.empty((len(frame), 0), np.float32)]
+        numbers += [column.encoded(frame[column.name]) for column in self.columns]
+        return np.concatenate(numbers, 1, dtype=np.float32)
+
+    def decoded(self, numbers: Array) -> Any:
+        """Return rows of numbers (n, F) as a frame."""
+        import pandas as pd
+
+        series, start = [], 0
+        for column in self.columns:
+            end = start + len(column.titles)
+            series.append(column.decoded(numbers[:, start:end]))
+            start = end
+        return pd.concat(series, axis=1)
+
+    def layout(self) -> tuple[Any, ...]:
+        """Return what two frames must share so that their rows of numbers mean the same."""
+        return tuple(column.layout() for column in self.columns)
+
+    def merged(self, other: FrameColumns) -> FrameColumns:
+        """Return columns that decode the rows of this frame and of another one with the same layout."""
+        pairs = zip(self.columns, other.columns, strict=True)
+        return FrameColumns(tuple(column.merged(same) for column, same in pairs))
+
+
 def open_frame(frame: Any, choice: Choice) -> Data:
-    """Rows (F,) of a DataFrame without the columns that are chosen as label and groups; ids are its index.
+    """Open rows (F,) of a DataFrame without the columns that are chosen as label and groups; ids are its index.
 
     Columns of numbers stay one, those of words or categories become one for each category, in sorted order and named
     `colour=red`; `aux["_columns"]` says which column of the frame each belongs to, so that they are one feature. A row
     with a gap is recorded as an error. A label that is no whole number is what a regression predicts, and no class.
     """
-    frame, label = frame.rename(columns=str), None if choice.label == NO_LABEL else choice.label
-    apart = [asked for asked in (label, choice.groups) if asked is not None]
-    lost = [asked for asked in apart if asked not in frame.columns]
-    if lost or not frame.columns.is_unique:
-        raise unknown(
-            "column of the DataFrame", lost[0] if lost else "twice the same", frame.columns
-        )
-    parts, titles, owner = list[Any](), list[str](), list[int]()
-    for number, (name, column) in enumerate(frame.drop(columns=apart).items()):
-        if column.dtype.kind in "Mm":
-            raise UserError(f"column {name!r} holds times; make them numbers, or leave it out")
-        if column.dtype.kind in "biuf":
-            made, own = column.to_numpy(np.float32, na_value=np.nan)[:, None], [name]
-        else:
-            known = column.astype("category").cat
-            made = np.where(
-                column.isna(),
-                np.nan,
-                np.eye(len(known.categories), dtype=np.float32)[known.codes].T,
-            ).T
-            own = [f"{name}={value}" for value in known.categories]
-        parts, titles, owner = [*parts, made], titles + own, owner + [number] * len(own)
-    rows = torch.from_numpy(np.concatenate([np.empty((len(frame), 0)), *parts], 1)).float()
-    gaps = [[titles[i] for i in row.isfinite().logical_not().nonzero()] for row in rows]
-    items = [
-        ValueError(f"no value in {gap[0]}") if gap else (row,)
-        for row, gap in zip(rows, gaps, strict=True)
-    ]
-    labels, classes = (None, None) if label is None else _classes(frame[label])
-    aux = {COLUMNS: torch.tensor(owner)} if len(parts) < len(titles) else {}
-    ids = None if frame.index.dtype.kind == "i" else list(map(str, frame.index))
-    data = open_items("table", items, lambda row: Sample(row[0], None, aux), prepared=f"columns {titles}", ids=ids,
-                      shape=(len(titles),), labels=labels, class_names=classes)  # fmt: skip
-    data = data if choice.groups is None else data.grouped(list(map(str, frame[choice.groups])))
-    return replace(data, columns=tuple(titles))
+    frame = frame.rename(columns=str)
+    label = None if choice.label == NO_LABEL else choice.label
+    not_inputs = [name for name in (label, choice.groups) if name is not None]
+    for name in not_inputs:
+        if name not in frame.columns:
+            raise unknown("column of the DataFrame", name, frame.columns)
+    if not frame.columns.is_unique:
+        raise unknown("column of the DataFrame", "twice the same", frame.columns)
+    inputs = frame.drop(columns=not_inputs)
+    columns = FrameColumns.of(inputs)
+    titles = columns.titles
+    rows = torch.from_numpy(columns.encoded(inputs))
+    items = [_row_or_gap(row, titles) for row in rows]
+    labels, class_names = (None, None) if label is None else _classes(frame[label])
+    aux = {COLUMNS: torch.tensor(columns.owners)} if columns.has_categories else {}
+    data = open_items(
+        "table",
+        items,
+        partial(_sample, aux=aux),
+        prepared=f"columns {list(titles)}",
+        ids=_ids(frame.index),
+        shape=(len(titles),),
+        labels=labels,
+        class_names=class_names,
+    )
+    if choice.groups is not None:
+        data = data.grouped(list(map(str, frame[choice.groups])))
+    return replace(data, columns=titles, frame=columns)
+
+
+def _sample(row: tuple[torch.Tensor], aux: Mapping[str, torch.Tensor]) -> Sample:
+    return Sample(row[0], None, aux)
+
+
+def _row_or_gap(row: torch.Tensor, titles: Sequence[str]) -> tuple[torch.Tensor] | ValueError:
+    """Return a row, or the first column in which it has no value."""
+    gaps = row.isfinite().logical_not().nonzero()
+    return ValueError(f"no value in {titles[int(gaps[0])]}") if len(gaps) else (row,)
+
+
+def _ids(index: Any) -> list[str] | None:
+    """Return the entries of an index as ids; None where it counts from 0, or repeats itself."""
+    counts_from_0 = index.dtype.kind == "i" and index.equals(type(index)(range(len(index))))
+    if index.dtype.kind == "i" and (counts_from_0 or not index.is_unique):
+        return None
+    return list(map(str, index))
 
 
 def _classes(column: Any) -> tuple[list[Any] | None, tuple[str, ...] | None]:
+    """Return the labels in a column and the names of the classes; neither for numbers that are not whole."""
     values = [
-        None if gap else value for value, gap in zip(column.tolist(), column.isna(), strict=True)
+        None if is_gap else value
+        for value, is_gap in zip(column.tolist(), column.isna(), strict=True)
     ]
-    if all(value is None or isinstance(value, int | float) for value in values):
-        return (
-            values if all(value is None or value == int(value) for value in values) else None
-        ), None
-    return ranked(values)
+    if not all(value is None or isinstance(value, int | float) for value in values):
+        return ranked(values)
+    are_whole = all(value is None or value == int(value) for value in values)
+    return (values if are_whole else None), None

@@ -25,10 +25,11 @@ from heatproof.errors import UserError
 
 Array = np.ndarray[Any, Any]
 _LARGEST_MEMBER = 2**31
+"""Bytes of a file in a `.zip` beyond which it is not unpacked: an archive of a few bytes may hold terabytes."""
 _TU_PARTS = ("A", "graph_indicator", "graph_labels", "node_labels", "node_attributes")
 
 NODES = "_nodes"
-"""The auxiliary tensor (B, N) with the place that each node of a moved graph had before."""
+"""The auxiliary tensor (B, N) with the position that each node of a moved graph had before."""
 
 
 class Graph(NamedTuple):
@@ -131,26 +132,30 @@ def is_graph(item: Any) -> bool:
 
 
 def open_pyg(source: Any, *, length: int | None = None) -> Data:
-    """PyG's `Data`, its `Batch`, a list of them or a Dataset of them; `edge_attr` is not used, `edge_weight` is."""
-    if is_graph(source):
-        items = source.to_data_list() if hasattr(source, "to_data_list") else [source]
-        name = "graphs"
+    """Open PyG's `Data`, its `Batch`, a list of them or a Dataset of them; `edge_attr` is not used, `edge_weight` is."""
+    if is_graph(source) and hasattr(source, "to_data_list"):  # a Batch of PyG
+        items, name = source.to_data_list(), "graphs"
+    elif is_graph(source):
+        items, name = [source], "graphs"
     else:
         items = [source[i] for i in range(len(source))]
         name = "graphs" if isinstance(source, list | tuple) else type(source).__name__
-    found, labels = [], []
+    graphs, labels = [], []
     for position, item in enumerate(items):
-        x, edges, weights = item.x, item.edge_index, getattr(item, "edge_weight", None)
+        x, edges = item.x, item.edge_index
         if not isinstance(x, Tensor) or not isinstance(edges, Tensor):
             raise UserError(
                 f"graph {position} needs tensors x (nodes, features) and edge_index (2, edges), got "
                 f"{type(x).__name__} and {type(edges).__name__}; without node features set x to ones or degrees"
             )
-        tensors = (x.float(), edges, weights)
-        found.append(Graph(*(None if t is None else t.detach().cpu() for t in tensors)))  # type: ignore[arg-type]
+        weights = getattr(item, "edge_weight", None)
+        if weights is not None:
+            weights = weights.detach().cpu()
+        graphs.append(Graph(x.float().detach().cpu(), edges.detach().cpu(), weights))
         y = getattr(item, "y", None)
         labels.append(None if y is None else whole_label(y, f"y of graph {position}"))
-    return open_graphs(name, found, length=length, labels=None if set(labels) <= {None} else labels)
+    has_labels = any(label is not None for label in labels)
+    return open_graphs(name, graphs, length=length, labels=labels if has_labels else None)
 
 
 # Files
@@ -158,13 +163,13 @@ def open_pyg(source: Any, *, length: int | None = None) -> Data:
 
 def holds_tu_files(names: Sequence[str]) -> bool:
     """Whether these are names of files in the TU Dortmund format, `NAME_A.txt` and others."""
-    return any(n.endswith("_A.txt") for n in names) and any(
-        n.endswith("_graph_indicator.txt") for n in names
-    )
+    has_edges = any(name.endswith("_A.txt") for name in names)
+    has_graphs = any(name.endswith("_graph_indicator.txt") for name in names)
+    return has_edges and has_graphs
 
 
 def open_tu(path: Path, *, length: int | None = None) -> Data:
-    """Graphs of a folder or `.zip` in the TU Dortmund format: node i is line i of the files with nodes.
+    """Open the graphs of a folder or `.zip` in the TU Dortmund format: node i is line i of the files with nodes.
 
     Features are the node attributes and the node labels as one-hot columns, or ones when there is neither. Labels are
     numbered in their sorted order; `class_names` keep what the file says.
@@ -175,53 +180,32 @@ def open_tu(path: Path, *, length: int | None = None) -> Data:
         raise UserError(
             f"{str(path)!r} lacks the file of {', '.join(missing)}; graphs in TU format were expected"
         )
-    edges, indicator, labels = (
-        _numbers(files[part], f"{path}: {part}", np.int64) for part in _TU_PARTS[:3]
-    )
+    lines = {part: _numbers(files[part], f"{path}: {part}", np.int64) for part in _TU_PARTS[:3]}
+    labels = lines["graph_labels"][:, 0]
+    # Nodes and graphs are counted from 1 in the files.
+    graph_of_node = lines["graph_indicator"][:, 0] - 1
+    edges = lines["A"]
     if edges.size and edges.shape[1] != 2:
         raise UserError(f"{str(path)!r}: a line of A is two node numbers, got {edges.shape[1]}")
-    edges, indicator, n = edges.reshape(-1, 2) - 1, indicator[:, 0] - 1, len(indicator)
-    total = len(labels)
-    if edges.size and (edges.min() < 0 or edges.max() >= n):
-        raise UserError(
-            f"{str(path)!r} has edges to nodes {edges.min() + 1} … {edges.max() + 1} of {n}"
-        )
-    if n == 0 or indicator.min() < 0 or indicator.max() >= total:
-        raise UserError(
-            f"{str(path)!r} has nodes of graphs that are not among its {total} graph labels"
-        )
-    if (indicator[edges[:, 0]] != indicator[edges[:, 1]]).any():
-        raise UserError(f"{str(path)!r} has edges between different graphs")
-    features = torch.from_numpy(_tu_features(files, path, n))
-    order = np.argsort(indicator, kind="stable")
-    starts = np.searchsorted(indicator[order], np.arange(total + 1))
-    place = np.empty(n, np.int64)
-    place[order] = np.arange(n)
-    owner = indicator[edges[:, 0]]
-    edges = (place[edges] - starts[owner][:, None])[np.argsort(owner, kind="stable")]
-    ends = np.searchsorted(np.sort(owner), np.arange(total + 1))
-    graphs = [
-        Graph(
-            features[order[starts[g] : starts[g + 1]]],
-            torch.from_numpy(edges[ends[g] : ends[g + 1]].T.copy()),
-        )
-        for g in range(total)
-    ]
-    numbers, names = ranked(labels[:, 0].tolist())
+    edges = edges.reshape(-1, 2) - 1
+    _check_tu(path, edges, graph_of_node, len(labels))
+    features = torch.from_numpy(_tu_features(files, path, len(graph_of_node)))
+    graphs = _split_by_graph(features, edges, graph_of_node, len(labels))
+    numbers, names = ranked(labels.tolist())
     return open_graphs(
         path.name.removesuffix(".zip"), graphs, length=length, labels=numbers, class_names=names
     )
 
 
 def _tu_files(path: Path) -> Mapping[str, str]:
-    """part -> text, for the parts that are there."""
-    found: dict[str, str] = {}
+    """Return the text of each part of the format that a folder or `.zip` has."""
+    texts: dict[str, str] = {}
     if path.is_dir():
         for file in sorted(path.glob("*.txt")):
             part = _tu_part(file.name)
             if part is not None:
-                found[part] = as_text(unpacked(file), str(file))
-        return found
+                texts[part] = as_text(unpacked(file), str(file))
+        return texts
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -232,10 +216,10 @@ def _tu_files(path: Path) -> Mapping[str, str]:
                     raise UserError(
                         f"{str(path)!r}: {member.filename} holds more than {_LARGEST_MEMBER} bytes"
                     )
-                found[part] = as_text(archive.read(member), f"{path}: {member.filename}")
+                texts[part] = as_text(archive.read(member), f"{path}: {member.filename}")
     except (OSError, zipfile.BadZipFile) as error:
         raise UserError(f"cannot read {str(path)!r} as .zip: {error}") from error
-    return found
+    return texts
 
 
 def _tu_part(name: str) -> str | None:
@@ -243,19 +227,21 @@ def _tu_part(name: str) -> str | None:
 
 
 def _tu_features(files: Mapping[str, str], path: Path, n: int) -> Array:
+    """Return the features of the nodes (n, F): their attributes, and a column for each of their labels."""
     columns = []
     if "node_attributes" in files:
         columns.append(_numbers(files["node_attributes"], f"{path}: node_attributes", np.float32))
     if "node_labels" in files:
-        columns.append(
-            _one_hot(_numbers(files["node_labels"], f"{path}: node_labels", np.int64)[:, 0])
-        )
+        node_labels = _numbers(files["node_labels"], f"{path}: node_labels", np.int64)
+        columns.append(_one_hot(node_labels[:, 0]))
     for values in columns:
         if len(values) != n:
             raise UserError(
                 f"{str(path)!r} has {n} nodes but {len(values)} lines of node labels or attributes"
             )
-    return np.concatenate(columns, 1).astype(np.float32) if columns else np.ones((n, 1), np.float32)
+    if not columns:
+        return np.ones((n, 1), np.float32)
+    return np.concatenate(columns, 1).astype(np.float32)
 
 
 def _one_hot(tags: Array) -> Array:
@@ -270,3 +256,44 @@ def _numbers(text: str, what: str, kind: type) -> Array:
         return np.loadtxt(io.StringIO(text), delimiter=",", dtype=kind, ndmin=2)
     except ValueError as error:
         raise UserError(f"{what} is not lines of numbers: {error}") from error
+
+
+def _check_tu(path: Path, edges: Array, graph_of_node: Array, graph_count: int) -> None:
+    """Raise `UserError` for edges (E, 2) between nodes that do not exist, or of two graphs."""
+    n = len(graph_of_node)
+    if edges.size and (edges.min() < 0 or edges.max() >= n):
+        raise UserError(
+            f"{str(path)!r} has edges to nodes {edges.min() + 1} … {edges.max() + 1} of {n}"
+        )
+    if n == 0 or graph_of_node.min() < 0 or graph_of_node.max() >= graph_count:
+        raise UserError(
+            f"{str(path)!r} has nodes of graphs that are not among its {graph_count} graph labels"
+        )
+    if (graph_of_node[edges[:, 0]] != graph_of_node[edges[:, 1]]).any():
+        raise UserError(f"{str(path)!r} has edges between different graphs")
+
+
+def _split_by_graph(
+    features: Tensor, edges: Array, graph_of_node: Array, graph_count: int
+) -> list[Graph]:
+    """Return the graphs of a table of nodes (n, F) and one of edges (E, 2), both in the order of the files.
+
+    The nodes of a graph need not stand together, so nodes and edges are sorted by graph first, stably.
+    """
+    nodes_by_graph = np.argsort(graph_of_node, kind="stable")
+    node_starts = np.searchsorted(graph_of_node[nodes_by_graph], np.arange(graph_count + 1))
+    rank = np.empty(len(graph_of_node), np.int64)
+    rank[nodes_by_graph] = np.arange(len(graph_of_node))
+
+    graph_of_edge = graph_of_node[edges[:, 0]]
+    edges_within_graph = rank[edges] - node_starts[graph_of_edge][:, None]
+    edges_by_graph = np.argsort(graph_of_edge, kind="stable")
+    edges_within_graph = edges_within_graph[edges_by_graph]
+    edge_starts = np.searchsorted(graph_of_edge[edges_by_graph], np.arange(graph_count + 1))
+
+    graphs = []
+    for g in range(graph_count):
+        nodes = nodes_by_graph[node_starts[g] : node_starts[g + 1]]
+        edges_of_graph = edges_within_graph[edge_starts[g] : edge_starts[g + 1]]
+        graphs.append(Graph(features[nodes], torch.from_numpy(edges_of_graph.T.copy())))
+    return graphs

@@ -27,7 +27,8 @@ _NAME = re.compile(
     r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?::(?P<part>[\w.+-]+))?(?:@(?P<split>[\w.-]+))?"
 )
 _FIRST_WITHOUT_SCRIPTS = 4
-Found = TypeVar("Found")
+"""The first version of `datasets` that runs no code from the hub."""
+Value = TypeVar("Value")
 
 
 def hub_name(rest: str, folder: str | Path | None = None) -> str:
@@ -60,7 +61,7 @@ def name_and_revision(rest: str) -> tuple[str, str]:
     return name, revision or "main"
 
 
-def fetched(name: str, files: str, read: Callable[[], Found]) -> Found:
+def fetched(name: str, files: str, read: Callable[[], Value]) -> Value:
     """What `read` gives; if it fails, an error that says which files to put where."""
     try:
         return read()
@@ -78,10 +79,12 @@ def fetched(name: str, files: str, read: Callable[[], Found]) -> Found:
 
 
 def tokeniser(spec: str, length: int | None = None) -> Callable[[str], list[int]]:
-    """The tokeniser of a model, for `open_data(..., vocabulary="hf:owner/name")`; texts are cut to `length` tokens."""
-    found = tokenizer_of(spec)
-    longest = length or (found.model_max_length if found.model_max_length < LONGEST else None)
-    return partial(found.encode, truncation=longest is not None, max_length=longest)
+    """Return the function from a text to token ids for `vocabulary="hf:owner/name"`; texts are cut to `length` tokens."""
+    tokenizer = tokenizer_of(spec)
+    longest = length
+    if longest is None and tokenizer.model_max_length < LONGEST:
+        longest = tokenizer.model_max_length
+    return partial(tokenizer.encode, truncation=longest is not None, max_length=longest)
 
 
 def tokenizer_of(spec: str) -> Any:
@@ -105,48 +108,21 @@ def tokenizer_of(spec: str) -> Any:
 
 
 def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:
-    """Name and Arrow files of what `save_to_disk` wrote, in the order of its rows; None of another folder.
+    """Return name and Arrow files of what `save_to_disk` wrote, in the order of its rows; None of another folder.
 
     A folder of several splits has `dataset_dict.json` and one such folder for each.
     """
     if (folder / "dataset_dict.json").is_file():
-        names = _described(folder / "dataset_dict.json").get("splits")
-        found = {
-            name: folder / name
-            for name in names or ()
-            if isinstance(name, str) and (folder / name).is_dir()
-        }
-        if not found:
-            raise UserError(
-                f"{str(folder)!r} has a dataset_dict.json, but no folder of the splits {names} beside it"
-            )
-        chosen = one_split(str(folder), split, found)
-        inner = saved_files(chosen, None)
-        if inner is None:
+        chosen = _saved_split(folder, split)
+        files_of_split = saved_files(chosen, None)
+        if files_of_split is None:
             raise UserError(
                 f"{str(chosen)!r} has no state.json, which save_to_disk writes beside the rows"
             )
-        return f"{folder.resolve().name}-{chosen.name}", inner[1]
+        return f"{folder.resolve().name}-{chosen.name}", files_of_split[1]
     if not (folder / "state.json").is_file() or not any(folder.glob("*.arrow")):
         return None
-    listed = _described(folder / "state.json").get("_data_files")
-    if not isinstance(listed, list):
-        raise UserError(
-            f"{str(folder / 'state.json')!r} lists no _data_files, which save_to_disk writes there"
-        )
-    names = [entry.get("filename") if isinstance(entry, Mapping) else None for entry in listed]
-    wrong = [name for name in names if not isinstance(name, str) or Path(name).name != name]
-    missing = [name for name in names if not wrong and not (folder / str(name)).is_file()]
-    if wrong or missing or not names:
-        problem = (
-            f"names {wrong[0]!r}, no file beside it"
-            if wrong
-            else f"lacks {missing[0]}"
-            if missing
-            else ""
-        )
-        raise UserError(f"{str(folder)!r}: state.json {problem or 'names no files'}")
-    return folder.resolve().name, [folder / str(name) for name in names]
+    return folder.resolve().name, _listed_files(folder)
 
 
 def _described(path: Path) -> Mapping[str, Any]:
@@ -154,7 +130,7 @@ def _described(path: Path) -> Mapping[str, Any]:
 
 
 def local_copy(spec: str, folder: str | Path | None = None) -> tuple[Path, str | None] | None:
-    """The folder, made absolute, and the split of `hf:path/to/folder` and `hf:path/to/folder@split`.
+    """Return the folder, made absolute, and the split of `hf:path/to/folder` and `hf:path/to/folder@split`.
 
     None where there is no such folder. A relative path is relative to `folder` where given.
 
@@ -162,11 +138,11 @@ def local_copy(spec: str, folder: str | Path | None = None) -> tuple[Path, str |
     (True, None)
     """
     rest = spec.removeprefix(PREFIX)
-    name, _, split = rest.rpartition("@")
-    for place, part in ((rest, None), (name, split)):
-        path = beside(place, folder)
-        if place and path.is_dir():
-            return path.resolve(), part
+    before_at, _, after_at = rest.rpartition("@")
+    for name, split in ((rest, None), (before_at, after_at)):
+        path = beside(name, folder)
+        if name and path.is_dir():
+            return path.resolve(), split
     return None
 
 
@@ -190,24 +166,24 @@ def check_hub_name(spec: str) -> str:
     return spec
 
 
-def split_of(spec: str, named: str | None, given: str | None) -> str | None:
-    """The split that a name carries or that was given; two different ones are refused."""
-    if given is not None and named not in (None, given):
+def split_of(spec: str, named: str | None, split: str | None) -> str | None:
+    """Return the split that a name carries or that was given beside it; refuse two different ones."""
+    if split is not None and named not in (None, split):
         raise UserError(
-            f"the data {spec!r} names the split {named!r}, but split={given!r} was given"
+            f"the data {spec!r} names the split {named!r}, but split={split!r} was given"
         )
-    return named or given
+    return named or split
 
 
 def hub_files(spec: str, split: str | None) -> tuple[str, list[Path]]:
-    """Name and Arrow files of a data set of the hub, fetched into the cache of `datasets` where it is not there yet.
+    """Return name and Arrow files of a data set of the hub, fetched into the cache of `datasets` if need be.
 
     The files are then read here, so that no code that comes with the data is ever run.
     """
     match = _NAME.fullmatch(check_hub_name(spec).removeprefix(PREFIX))
     assert match is not None
-    name, part = match["name"], match["part"]
-    wanted = split_of(spec, match["split"], split)
+    name, configuration = match["name"], match["part"]
+    chosen = split_of(spec, match["split"], split)
     datasets = importlib.import_module("datasets")
     if int(datasets.__version__.split(".")[0]) < _FIRST_WITHOUT_SCRIPTS:
         raise UserError(
@@ -215,20 +191,54 @@ def hub_files(spec: str, split: str | None) -> tuple[str, list[Path]]:
             f"{datasets.__version__} is installed"
         )
     try:
-        if wanted is None:
-            names = datasets.get_dataset_split_names(name, part)
-            wanted = one_split(spec, None, {found: found for found in names})
-        table = datasets.load_dataset(name, part, split=wanted)
+        if chosen is None:
+            names = datasets.get_dataset_split_names(name, configuration)
+            chosen = one_split(spec, None, {split_name: split_name for split_name in names})
+        table = datasets.load_dataset(name, configuration, split=chosen)
     except UserError:
         raise
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        call = ", ".join(map(repr, (name, part) if part else (name,)))
-        hint = (
-            f"\n  without a network, run datasets.load_dataset({call}).save_to_disk('folder') where there is one, "
-            f"copy the folder here and name it: hf:path/to/folder@{wanted or 'split'}"
-        )
-        raise UserError(
-            f"cannot open {spec!r}: {error}{hint if isinstance(error, OSError) else ''}"
-        ) from error
+        hint = ""
+        if isinstance(error, OSError):
+            arguments = ", ".join(map(repr, (name, configuration) if configuration else (name,)))
+            hint = (
+                f"\n  without a network, run datasets.load_dataset({arguments}).save_to_disk('folder') where there "
+                f"is one, copy the folder here and name it: hf:path/to/folder@{chosen or 'split'}"
+            )
+        raise UserError(f"cannot open {spec!r}: {error}{hint}") from error
     files = [Path(entry["filename"]) for entry in table.cache_files]
-    return f"{name.rpartition('/')[2]}-{wanted}", files
+    return f"{name.rpartition('/')[2]}-{chosen}", files
+
+
+def _saved_split(folder: Path, split: str | None) -> Path:
+    """Return the folder of one split of those that `dataset_dict.json` lists."""
+    listed = _described(folder / "dataset_dict.json").get("splits")
+    folders = {}
+    for name in listed or ():
+        if isinstance(name, str) and (folder / name).is_dir():
+            folders[name] = folder / name
+    if not folders:
+        raise UserError(
+            f"{str(folder)!r} has a dataset_dict.json, but no folder of the splits {listed} beside it"
+        )
+    return one_split(str(folder), split, folders)
+
+
+def _listed_files(folder: Path) -> list[Path]:
+    """Return the files that `state.json` lists; refuse one that is missing, or lies elsewhere."""
+    listed = _described(folder / "state.json").get("_data_files")
+    if not isinstance(listed, list):
+        raise UserError(
+            f"{str(folder / 'state.json')!r} lists no _data_files, which save_to_disk writes there"
+        )
+    if not listed:
+        raise UserError(f"{str(folder)!r}: state.json names no files")
+    files = []
+    for entry in listed:
+        name = entry.get("filename") if isinstance(entry, Mapping) else None
+        if not isinstance(name, str) or Path(name).name != name:
+            raise UserError(f"{str(folder)!r}: state.json names {name!r}, no file beside it")
+        if not (folder / name).is_file():
+            raise UserError(f"{str(folder)!r}: state.json lacks {name}")
+        files.append(folder / name)
+    return files

@@ -31,46 +31,43 @@ Classes = tuple[list[int], tuple[str, ...]]
 
 
 def imagenet_classes(root: Path, pictures: Sequence[str]) -> Classes | None:
-    """Labels of pictures, given by their paths below `root`; None where they are not ImageNet's or nothing says.
+    """Return labels of pictures, given by their paths below `root`; None where they are not ImageNet's or nothing says.
 
     Folders named by WordNet id are numbered among all ids of the list beside them (`LOC_synset_mapping.txt`,
     `imagenet_class_index.json`, the development kit, or a fuller `train`), so that a part of ImageNet keeps its labels.
     """
-    tops = [picture.split("/")[0] for picture in pictures]
-    if all(
-        "/" in picture and _WNID.fullmatch(top) for picture, top in zip(pictures, tops, strict=True)
-    ):
-        return _numbered(tops, _listed(root, set(tops)), root)
-    numbers = [
-        int(match[2])
-        for picture in pictures
-        if (match := _VALIDATION.fullmatch(picture)) is not None
-    ]
-    if len(numbers) == len(pictures):
-        truth = _truth(root)
-        if truth is None:
-            return None
-        by_name = [truth.get(number) for number in numbers]
-        return _numbered(by_name, _listed(root, set(truth.values())), root)
-    return None
+    folders = [picture.split("/")[0] for picture in pictures if "/" in picture]
+    if len(folders) == len(pictures) and all(map(_WNID.fullmatch, folders)):
+        return _numbered(folders, _listed(root, set(folders)), root)
+    matches = [_VALIDATION.fullmatch(picture) for picture in pictures]
+    numbers = [int(match[2]) for match in matches if match is not None]
+    if len(numbers) < len(pictures):
+        return None
+    truth = _truth(root)
+    if truth is None:
+        return None
+    wnids = [truth.get(number) for number in numbers]
+    return _numbered(wnids, _listed(root, set(truth.values())), root)
 
 
 def _numbered(wnids: Sequence[str | None], listed: Mapping[str, str], root: Path) -> Classes | None:
+    """Return the WordNet ids as positions in the sorted order of all that are listed, and the names of all."""
     if not listed:
         return None
-    unlisted = next((wnid for wnid in wnids if wnid is not None and wnid not in listed), None)
-    if unlisted is not None:
-        raise UserError(
-            f"{str(root)!r} has pictures of {unlisted}, which the list of {len(listed)} classes lacks"
-        )
     order = sorted(listed)
-    place = {wnid: i for i, wnid in enumerate(order)}
-    return [-1 if wnid is None else place[wnid] for wnid in wnids], tuple(
-        listed[wnid] for wnid in order
-    )
+    class_of = {wnid: number for number, wnid in enumerate(order)}
+    labels = []
+    for wnid in wnids:
+        if wnid is not None and wnid not in class_of:
+            raise UserError(
+                f"{str(root)!r} has pictures of {wnid}, which the list of {len(listed)} classes lacks"
+            )
+        labels.append(-1 if wnid is None else class_of[wnid])
+    return labels, tuple(listed[wnid] for wnid in order)
 
 
 def _above(root: Path) -> list[Path]:
+    """Return the folder and those above it in which lists of classes may be."""
     root = root.absolute()
     return [root, *root.parents][:_LEVELS]
 
@@ -116,30 +113,32 @@ def _truth(root: Path) -> dict[int, str] | None:
 
 
 def _solution(path: Path) -> dict[int, str]:
-    """Rows of `ImageId,PredictionString`, the second beginning with the WordNet id."""
-    found = {}
+    """Return WordNet ids by number from rows of `ImageId,PredictionString`, the second beginning with the id."""
+    wnids = {}
     for row in csv.reader(io.StringIO(as_text(unpacked(path), str(path)))):
-        match = re.fullmatch(r"ILSVRC2012_val_(\d{8})", row[0]) if len(row) == 2 else None
-        wnid = row[1].split(" ")[0] if match is not None else ""
-        if match is not None and _WNID.fullmatch(wnid):
-            found[int(match[1])] = wnid
-        elif row and row[0] != "ImageId":
+        if not row or row[0] == "ImageId":
+            continue
+        match = re.fullmatch(r"ILSVRC2012_val_(\d{8})", row[0])
+        wnid = row[1].split(" ")[0] if len(row) == 2 else ""
+        if match is None or not _WNID.fullmatch(wnid):
             raise UserError(
                 f"{str(path)!r} has the row {str(row)[:80]}; ImageId,PredictionString was expected"
             )
-    return found
+        wnids[int(match[1])] = wnid
+    return wnids
 
 
 def _ground_truth(kit: Path) -> dict[int, str]:
-    """Line i is the class of picture i, numbered as in the development kit, which is not the sorted order."""
+    """Return WordNet ids by number: line i is the class of picture i in the numbers of the kit, not in sorted order."""
     synsets = _devkit(kit / "meta.mat")
-    lines = as_text(unpacked(kit / _TRUTH), _TRUTH).split()
-    wrong = next((line for line in lines if not line.isdecimal() or int(line) not in synsets), None)
-    if wrong is not None:
-        raise UserError(
-            f"{str(kit / _TRUTH)!r} has {wrong!r}; numbers of the {len(synsets)} classes were expected"
-        )
-    return {i: synsets[int(line)][0] for i, line in enumerate(lines, 1)}
+    wnids = {}
+    for number, line in enumerate(as_text(unpacked(kit / _TRUTH), _TRUTH).split(), 1):
+        if not line.isdecimal() or int(line) not in synsets:
+            raise UserError(
+                f"{str(kit / _TRUTH)!r} has {line!r}; numbers of the {len(synsets)} classes were expected"
+            )
+        wnids[number] = synsets[int(line)][0]
+    return wnids
 
 
 def _devkit(meta: Path) -> dict[int, tuple[str, str]]:

@@ -30,29 +30,28 @@ _COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
 class Texts(NamedTuple):
-    """How texts become token ids: with which vocabulary, None where pictures are wanted, and padded to which length."""
+    """How texts become token ids: by which vocabulary, None for pictures, and padded to which length."""
 
     vocabulary: Tokeniser | None = None
     length: int | None = None
 
 
 def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
-    """Data from a file, a folder, a pattern of files, or a name of the hub; with a vocabulary it is read as text."""
+    """Open a file, a folder, a pattern of files, or a name of the hub; with a vocabulary it is read as text."""
     if source.startswith(PREFIX):
         return _open_hub(source, how, texts, choice)
     path = Path(source).expanduser()
-    folder = existing(path).is_dir()
-    if folder:
+    if existing(path).is_dir():
         return _open_folder(path, how, texts, choice)
-    several = [path] if path.exists() else [path.with_name(name) for name in expanded(path.name)]
+    files = [path] if path.exists() else [path.with_name(name) for name in expanded(path.name)]
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if len(several) > 1 and suffix not in (*PARQUET, *ARROW, ".tar"):
+    if len(files) > 1 and suffix not in (*PARQUET, *ARROW, ".tar"):
         raise UserError(
             f"{str(path)!r}: several files may be .tar, .parquet or .arrow, not {suffix or 'others'}"
         )
     if suffix in (*PARQUET, *ARROW):
         only_choices(str(path), choice, "label")
-        return _open_tables(several[0].stem, several, how, texts, choice)
+        return _open_tables(files[0].stem, files, how, texts, choice)
     if texts.vocabulary is not None:
         not_pictures(path.name, how)
         only_choices(str(path), choice, "label")
@@ -62,17 +61,18 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
         only_choices(str(path), choice)
         return open_tu(path, length=texts.length)
     _no_length(path, texts)
-    return _open_file(path, several, suffix, how, choice)
+    return _open_file(path, files, suffix, how, choice)
 
 
 def _open_hub(source: str, how: How, texts: Texts, choice: Choice) -> Data:
+    """Open a local folder after `hf:`, else a data set of the hub."""
     copy = local_copy(source)
-    if copy is not None:
-        folder, split = copy
-        return _open_folder(
-            folder, how, texts, choice._replace(split=split_of(source, split, choice.split))
-        )
-    return _open_tables(*hub_files(source, choice.split), how, texts, choice)
+    if copy is None:
+        name, files = hub_files(source, choice.split)
+        return _open_tables(name, files, how, texts, choice)
+    folder, split = copy
+    choice = choice._replace(split=split_of(source, split, choice.split))
+    return _open_folder(folder, how, texts, choice)
 
 
 def _no_length(path: Path, texts: Texts) -> None:
@@ -83,53 +83,49 @@ def _no_length(path: Path, texts: Texts) -> None:
 
 
 def _open_tables(name: str, files: list[Path], how: How, texts: Texts, choice: Choice) -> Data:
+    """Open the texts or pictures of Parquet or Arrow files."""
     if texts.vocabulary is not None:
         not_pictures(name, how)
-        data = open_texts(
-            name, read_table_texts(files, choice.label), texts.vocabulary, texts.length
-        )
+        lines = read_table_texts(files, choice.label)
+        data = open_texts(name, lines, texts.vocabulary, texts.length)
     else:
         _no_length(files[0], texts)
         data = open_table(name, files, how, choice.label)
-    return data if choice.groups is None else data.grouped(group_column(files, choice.groups))
+    if choice.groups is None:
+        return data
+    return data.grouped(group_column(files, choice.groups))
 
 
 def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
+    """Open a folder of tables, graphs or pictures, by the files in it."""
     saved = saved_files(path, choice.split)
     if saved is not None:
-        return _open_tables(*saved, how, texts, choice)
-    own = path.resolve().name
-    names = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    inner = (
-        path / "data" if (path / "data").is_dir() else path
-    )  # where the hub keeps its Parquet files
-    loose = any(
-        p.suffix.lower() in images.suffixes() for p in names
-    )  # pictures, with perhaps a table about them
-    for suffixes in (PARQUET, ARROW) if not loose else ():
-        tables = [
-            p
-            for p in (*names, *sorted(inner.iterdir()))
-            if p.suffix.lower() in suffixes and p.is_file()
-        ]
-        if tables:
-            files = one_split(str(path), choice.split, grouped(dict.fromkeys(tables)))
-            return _open_tables(own, files, how, texts, choice)
+        name, saved_tables = saved
+        return _open_tables(name, saved_tables, how, texts, choice)
+    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    tables = _tables_in(path, files)
+    if tables:
+        tables_of_split = one_split(str(path), choice.split, grouped(tables))
+        return _open_tables(path.resolve().name, tables_of_split, how, texts, choice)
     if texts.vocabulary is not None:
         raise UserError(
             f"{str(path)!r} is a folder without tables; with a vocabulary give a file of texts"
         )
-    if holds_tu_files([p.name for p in names if p.suffix == ".txt"]):
+    if holds_tu_files([file.name for file in files if file.suffix == ".txt"]):
         not_pictures(path.name, how)
         only_choices(str(path), choice)
         return open_tu(path, length=texts.length)
     _no_length(path, texts)
-    return _open_picture_folder(path, names, how, choice)
+    return _open_picture_folder(path, files, how, choice)
 
 
-def _open_picture_folder(path: Path, names: list[Path], how: How, choice: Choice) -> Data:
-    folders = [path, *(p for p in sorted(path.glob("cifar-*")) if p.is_dir())]
-    cifar = [(folder, layout) for folder in folders if (layout := cifar_layout(folder)) is not None]
+def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice) -> Data:
+    """Open a folder in the layout of CIFAR, COCO, tar shards or idx files, or of plain pictures."""
+    cifar = []
+    for folder in (path, *sorted(path.glob("cifar-*"))):
+        layout = cifar_layout(folder) if folder.is_dir() else None
+        if layout is not None:
+            cifar.append((folder, layout))
     if len(cifar) > 1:
         raise UserError(
             f"{str(path)!r} has {', '.join(folder.name for folder, _ in cifar)}; give the path of one"
@@ -139,22 +135,25 @@ def _open_picture_folder(path: Path, names: list[Path], how: How, choice: Choice
     annotations = coco_annotations(path)
     if annotations:
         return open_coco(path, annotations, how, choice)
-    shards = [p for p in names if p.suffix.lower() == ".tar"]
-    if shards and not any(p.suffix.lower() in images.suffixes() for p in names):
-        files = one_split(str(path), choice.split, grouped(shards))
-        return open_tars(path.resolve().name, files, how, choice.label)
+    shards = [file for file in files if file.suffix.lower() == ".tar"]
+    has_pictures = any(file.suffix.lower() in images.suffixes() for file in files)
+    if shards and not has_pictures:
+        shards_of_split = one_split(str(path), choice.split, grouped(shards))
+        return open_tars(path.resolve().name, shards_of_split, how, choice.label)
     only_choices(str(path), choice, "split")
-    pixels = {p.name.partition("-")[0].partition(".")[0]: p for p in names if _is_idx(p)}
-    if pixels:
-        if len(pixels) < sum(map(_is_idx, names)):
-            raise UserError(
-                f"{str(path)!r} has {', '.join(p.name for p in names if _is_idx(p))}; give the path of one"
-            )
-        return open_idx(one_split(str(path), choice.split, pixels), how)
+    idx_files = [file for file in files if _is_idx(file)]
+    if idx_files:
+        # `train-images-idx3-ubyte.gz` is the split `train`.
+        by_split = {file.name.partition("-")[0].partition(".")[0]: file for file in idx_files}
+        if len(by_split) < len(idx_files):
+            names = ", ".join(file.name for file in idx_files)
+            raise UserError(f"{str(path)!r} has {names}; give the path of one")
+        return open_idx(one_split(str(path), choice.split, by_split), how)
     return open_folder(path, how, choice.split)
 
 
-def _open_file(path: Path, several: list[Path], suffix: str, how: How, choice: Choice) -> Data:
+def _open_file(path: Path, files: list[Path], suffix: str, how: How, choice: Choice) -> Data:
+    """Open a file by its suffix, `.gz` left aside; `files` are those of a pattern of shards."""
     layout = cifar_layout(path)
     if layout is not None:
         only_choices(str(path), choice, "label")
@@ -162,7 +161,8 @@ def _open_file(path: Path, several: list[Path], suffix: str, how: How, choice: C
     annotations = coco_annotations(path)
     if annotations:
         return open_coco(path, annotations, how, choice)
-    only_choices(str(path), choice, *(("label",) if suffix in (*_SERIES, ".npz", ".tar") else ()))
+    has_labels = suffix in (*_SERIES, ".npz", ".tar")
+    only_choices(str(path), choice, *(("label",) if has_labels else ()))
     if suffix in _SERIES:
         if how.arrays is not None:
             not_pictures(path.name, how)
@@ -174,12 +174,8 @@ def _open_file(path: Path, several: list[Path], suffix: str, how: How, choice: C
             f"{str(path)!r} is compressed; unpack it (shards of samples as .tar, CIFAR as its folder)"
         )
     if suffix == ".tar":
-        return open_tars(
-            several[0].stem if len(several) == 1 else several[0].parent.name,
-            several,
-            how,
-            choice.label,
-        )
+        name = files[0].stem if len(files) == 1 else files[0].parent.name
+        return open_tars(name, files, how, choice.label)
     if suffix == ".npz":
         return open_npz(path, how, choice.label)
     return _open_pixels(path, suffix, how)
@@ -202,12 +198,15 @@ def _is_idx(path: Path) -> bool:
 
 
 def open_idx(path: Path, how: How) -> Data:
-    """Grey pictures of an `images-idx3-ubyte` file, `.gz` or not, with the labels beside it when they are there."""
+    """Open grey pictures of an `images-idx3-ubyte` file, `.gz` or not, with the labels beside it if they are there."""
     pixels = _idx(path, 3)
-    name = path.name.replace("images", "labels").replace("idx3", "idx1")
-    beside = [path.with_name(n) for n in (name, name.removesuffix(".gz"), f"{name}.gz")]
-    found = next((p for p in beside if p != path and p.is_file()), None)
-    labels = None if found is None else _idx(found, 1)
+    label_name = path.name.replace("images", "labels").replace("idx3", "idx1")
+    labels = None
+    for name in (label_name, label_name.removesuffix(".gz"), f"{label_name}.gz"):
+        file = path.with_name(name)
+        if file != path and file.is_file():
+            labels = _idx(file, 1)
+            break
     x = pixels[:, None].astype(np.float32) / np.float32(255)
     return open_arrays(path.name.removesuffix(".gz"), x, how, labels=labels)
 
@@ -224,3 +223,19 @@ def _idx(path: Path, axes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8
     if len(content) != head + math.prod(shape):
         raise UserError(f"{str(path)!r} says {shape} but holds {len(content) - head} values")
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+
+
+def _tables_in(path: Path, files: list[Path]) -> list[Path]:
+    """Return the Parquet files of a folder, else its Arrow files; none where pictures lie beside them.
+
+    The hub keeps its Parquet files in `data`. A table beside pictures is about them.
+    """
+    if any(file.suffix.lower() in images.suffixes() for file in files):
+        return []
+    if (path / "data").is_dir():
+        files = [*files, *sorted((path / "data").iterdir())]
+    for suffixes in (PARQUET, ARROW):
+        tables = [file for file in files if file.suffix.lower() in suffixes and file.is_file()]
+        if tables:
+            return tables
+    return []

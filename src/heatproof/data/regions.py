@@ -21,7 +21,7 @@ from heatproof.data.dataset import Data, How, Reader, Sample
 from heatproof.errors import UserError, nearest, unknown
 
 Region = Tensor | Path | tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]] | None
-"""A mask, the file of one, or COCO's entry of a picture with those of objects in it."""
+"""The region of one sample: a mask, the file of one, or COCO's entry of a picture with those of objects in it."""
 REGION = "_region"
 """The auxiliary tensor that holds regions; see `heatproof.models.tasks`."""
 VOID = 255
@@ -29,7 +29,7 @@ VOID = 255
 
 
 def with_regions(data: Data, regions: Any, source: Any, how: How) -> Data:
-    """The data with `regions` as the auxiliary tensor `_region` (…) boolean: as large as a sample, without channels.
+    """Return the data with `regions` as the auxiliary tensor `_region` (…) boolean: as large as a sample, without channels.
 
     An array (N, …) goes by position, a mapping by id. Of an `.npz` it is the name of an array in it; of COCO "masks" or
     "boxes", those of the objects of the label; else a folder of mask pictures with the names of the samples, where
@@ -37,150 +37,184 @@ def with_regions(data: Data, regions: Any, source: Any, how: How) -> Data:
     a region gets an empty one.
     """
     file = Path(source) if isinstance(source, str | PathLike) and Path(source).exists() else None
-    found = coco_annotations(file) if file is not None else {}
-    if isinstance(regions, str) and found:
-        every = _of_coco(data, coco_content(found[data.name]), regions)
+    annotations = coco_annotations(file) if file is not None else {}
+    by_position: list[Region]
+    if isinstance(regions, str) and annotations:
+        by_position = _of_coco(data, coco_content(annotations[data.name]), regions)
     elif isinstance(regions, str) and file is not None and file.suffix == ".npz":
-        with np.load(file, allow_pickle=False) as archive:
-            if regions not in archive.files:
-                raise unknown(f"array of {str(file)!r}", regions, archive.files)
-            every = [*torch.as_tensor(archive[regions] > 0)]
+        by_position = _of_npz(file, regions)
     elif isinstance(regions, str):
-        every = _of_folder(data, Path(regions))
+        by_position = _of_folder(data, Path(regions))
     elif isinstance(regions, Mapping):
-        every = [torch.as_tensor(regions[key]) > 0 if key in regions else None for key in data.ids]
+        by_position = [
+            torch.as_tensor(regions[sample_id]) > 0 if sample_id in regions else None
+            for sample_id in data.ids
+        ]
     else:
-        every = [*(torch.as_tensor(regions) > 0)]
-    if len(every) < len(data):
+        by_position = list(torch.as_tensor(regions) > 0)
+    if len(by_position) < len(data):
         raise UserError(
-            f"{data.name!r} has {len(data)} samples but {len(every)} regions were given"
+            f"{data.name!r} has {len(data)} samples but {len(by_position)} regions were given"
         )
-    readers = partial(_readers, data.readers, every, how)
-    return replace(data, readers=readers, content=partial(_content, data.content, every))
+    return replace(
+        data,
+        readers=partial(_readers, data.readers, by_position, how),
+        content=partial(_content, data.content, by_position),
+    )
 
 
 def _of_folder(data: Data, folder: Path) -> list[Region]:
+    """Return the files of masks that are named like the samples, whatever their suffixes."""
     if not folder.is_dir():
         raise UserError(
             f"regions must name a folder of masks, or what the source has of them; got {str(folder)!r}"
         )
-    stems = {
-        path.relative_to(folder).with_suffix("").as_posix(): path
-        for path in sorted(folder.rglob("*.*"))
-    }
-    chosen: list[Region] = [
-        stems.get(PurePosixPath(key).with_suffix("").as_posix()) for key in data.ids
-    ]
-    if not any(chosen):
-        names = f"{data.ids[0]!r}; the nearest: {', '.join(nearest(data.ids[0], stems)) or 'none'}"
-        raise UserError(f"no mask in {str(folder)!r} is named like a sample, such as {names}")
-    return chosen
+    masks = {}
+    for path in sorted(folder.rglob("*.*")):
+        masks[path.relative_to(folder).with_suffix("").as_posix()] = path
+    regions: list[Region] = []
+    for sample_id in data.ids:
+        stem = PurePosixPath(sample_id).with_suffix("").as_posix()
+        regions.append(masks.get(stem))
+    if not any(regions):
+        first = data.ids[0]
+        close = ", ".join(nearest(first, masks)) or "none"
+        raise UserError(
+            f"no mask in {str(folder)!r} is named like a sample, such as {first!r}; the nearest: {close}"
+        )
+    return regions
 
 
-def _of_coco(data: Data, content: Mapping[str, Any], what: str) -> list[Region]:
-    """The objects of the category of each picture's label; of pictures without labels, all objects."""
-    if what not in ("masks", "boxes"):
-        raise unknown("regions of COCO", what, ("masks", "boxes"))
-    category = {entry["id"]: entry["name"] for entry in content["categories"]}
-    pictures = {str(entry["file_name"]): {**entry, "what": what} for entry in content["images"]}
+def _of_coco(data: Data, content: Mapping[str, Any], shapes: str) -> list[Region]:
+    """Return the objects of the category of each picture's label; of pictures without labels, all objects."""
+    if shapes not in ("masks", "boxes"):
+        raise unknown("regions of COCO", shapes, ("masks", "boxes"))
+    categories = {entry["id"]: entry["name"] for entry in content["categories"]}
+    pictures = {str(entry["file_name"]): {**entry, "what": shapes} for entry in content["images"]}
     objects: dict[int, list[Mapping[str, Any]]] = {}
     for entry in content["annotations"]:
-        objects.setdefault(entry["image_id"], []).append(
-            {**entry, "name": category.get(entry["category_id"])}
-        )
-    every: list[Region] = []
-    for key, label in zip(data.ids, data.labels or [None] * len(data), strict=True):
-        there = objects.get(pictures[key]["id"], [])
-        named = (
-            "" if label == -1 else None if label is None else (data.class_names or ())[label]
-        )  # "no dog" has none
-        kept = [entry for entry in there if named is None or entry["name"] == named]
-        every.append((pictures[key], kept) if kept else None)
-    return every
+        with_name = {**entry, "name": categories.get(entry["category_id"])}
+        objects.setdefault(entry["image_id"], []).append(with_name)
+    regions: list[Region] = []
+    for position, sample_id in enumerate(data.ids):
+        picture = pictures[sample_id]
+        of_label = objects.get(picture["id"], [])
+        if data.labels is not None:
+            category = _category(data, data.labels[position])
+            of_label = [entry for entry in of_label if entry["name"] == category]
+        regions.append((picture, of_label) if of_label else None)
+    return regions
 
 
 def _mask(region: Region) -> Tensor | None:
-    if isinstance(region, Path):
-        with Image.open(region) as picture:
-            values = np.asarray(
-                picture if picture.mode in ("P", "L", "1", "I;16") else picture.convert("L")
-            )
-            return torch.from_numpy((values > 0) & ~((values == VOID) & (picture.mode == "P")))
-    return _drawn(*region) if isinstance(region, tuple) else region
+    """Return a region as a boolean mask (H, W); None where there is none."""
+    if isinstance(region, tuple):
+        return _drawn(*region)
+    if not isinstance(region, Path):
+        return region
+    with Image.open(region) as picture:
+        holds_numbers = picture.mode in ("P", "L", "1", "I;16")
+        values = np.asarray(picture if holds_numbers else picture.convert("L"))
+        is_region = values > 0
+        if picture.mode == "P":
+            is_region &= values != VOID
+        return torch.from_numpy(is_region)
 
 
 def _drawn(picture: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Tensor:
-    if not isinstance(picture.get("width"), int) or not isinstance(picture.get("height"), int):
+    """Return the mask of objects of COCO: their boxes, outlines or run lengths."""
+    width, height = picture.get("width"), picture.get("height")
+    if not isinstance(width, int) or not isinstance(height, int):
         raise UserError(
             f"COCO's entry of {picture['file_name']!r} has no width and height, so regions cannot be drawn"
         )
-    size = (picture["width"], picture["height"])
-    canvas, runs = Image.new("1", size), np.zeros(size[::-1], dtype=bool)
+    canvas = Image.new("1", (width, height))
     pen = ImageDraw.Draw(canvas)
+    mask_of_runs = np.zeros((height, width), dtype=bool)
     for entry in objects:
-        shape = entry.get("segmentation")
+        segmentation = entry.get("segmentation")
+        runs = segmentation.get("counts") if isinstance(segmentation, Mapping) else None
         if picture["what"] == "boxes":
-            left, top, wide, high = entry["bbox"]
-            pen.rectangle((left, top, left + wide - 1, top + high - 1), fill=1)
-        elif isinstance(shape, Mapping) and isinstance(
-            shape.get("counts"), list
-        ):  # run lengths, down the columns
-            runs |= (
-                np.repeat(np.arange(len(shape["counts"])) % 2 == 1, shape["counts"]).reshape(size).T
-            )
-        elif isinstance(shape, list):
-            for outline in shape:
+            left, top, box_width, box_height = entry["bbox"]
+            pen.rectangle((left, top, left + box_width - 1, top + box_height - 1), fill=1)
+        elif isinstance(runs, list):
+            # Lengths of runs of 0 and of 1 in turn, down one column after another.
+            is_inside = np.arange(len(runs)) % 2 == 1
+            mask_of_runs |= np.repeat(is_inside, runs).reshape(width, height).T
+        elif isinstance(segmentation, list):
+            for outline in segmentation:
                 pen.polygon(outline, fill=1)
         else:
             raise UserError(
                 f"the mask of an object in {picture['file_name']!r} is compressed; take regions: boxes"
             )
-    return torch.from_numpy(np.asarray(canvas) | runs)
+    return torch.from_numpy(np.asarray(canvas) | mask_of_runs)
 
 
 def _readers(
     readers: Callable[[Sequence[int]], Sequence[Reader]],
-    every: Sequence[Region],
+    regions: Sequence[Region],
     how: How,
     positions: Sequence[int],
 ) -> list[Reader]:
     return [
-        partial(_read, reader, every[i], how)
-        for reader, i in zip(readers(positions), positions, strict=True)
+        partial(_read, reader, regions[position], how)
+        for reader, position in zip(readers(positions), positions, strict=True)
     ]
 
 
 def _read(reader: Reader, region: Region, how: How) -> Sample:
+    """Return a sample with the mask of its region, resized as the picture was."""
     sample, mask = reader(), _mask(region)
-    is_set, is_picture = "mask" in sample.aux, sample.x.ndim == 3
-    shape = (
-        sample.x.shape[1:]
-        if sample.x.ndim > 2
-        else sample.x.shape[:1]
-        if is_set
-        else sample.x.shape[-1:]
-    )
+    shape = _shape_of_region(sample)
     if mask is None:
         mask = torch.zeros(shape, dtype=torch.bool)
-    elif is_picture and shape[0] == shape[1] and mask.shape != shape:
-        mask = images.resize_tensor(mask[None, None].float(), shape[0], how.resize)[0, 0] >= 0.5
+    is_square_picture = sample.x.ndim == 3 and shape[0] == shape[1]
+    if is_square_picture and mask.shape != shape:
+        resized = images.resize_tensor(mask[None, None].float(), shape[0], how.resize)
+        mask = resized[0, 0] >= 0.5
     if mask.shape != shape:
         raise UserError(
             f"a region of shape {tuple(mask.shape)} does not fit samples of {tuple(sample.x.shape)}"
         )
-    digest = (
-        sample.digest
-        and hashlib.sha256(sample.digest.encode() + mask.numpy().tobytes()).hexdigest()
-    )
+    digest = sample.digest
+    if digest:
+        digest = hashlib.sha256(digest.encode() + mask.numpy().tobytes()).hexdigest()
     return sample._replace(aux={**sample.aux, REGION: mask}, digest=digest)
 
 
 def _content(
     content: Callable[[Sequence[int]], Iterable[bytes]],
-    every: Sequence[Region],
+    regions: Sequence[Region],
     positions: Sequence[int],
 ) -> Iterator[bytes]:
     yield from content(positions)
-    for region in (every[position] for position in positions):
-        file = region.read_bytes() if isinstance(region, Path) else repr(region).encode()
-        yield region.numpy().tobytes() if isinstance(region, Tensor) else file
+    for position in positions:
+        region = regions[position]
+        if isinstance(region, Tensor):
+            yield region.numpy().tobytes()
+        elif isinstance(region, Path):
+            yield region.read_bytes()
+        else:
+            yield repr(region).encode()
+
+
+def _of_npz(file: Path, name: str) -> list[Region]:
+    """Return the masks in an array of an archive."""
+    with np.load(file, allow_pickle=False) as archive:
+        if name not in archive.files:
+            raise unknown(f"array of {str(file)!r}", name, archive.files)
+        return list(torch.as_tensor(archive[name] > 0))
+
+
+def _category(data: Data, label: int) -> str:
+    """Return the category of a label. No category is called like a label of −1, or "no dog" of a yes-or-no label."""
+    return "" if label == -1 else (data.class_names or ())[label]
+
+
+def _shape_of_region(sample: Sample) -> torch.Size:
+    """Return the shape of a sample without its channels or features."""
+    if sample.x.ndim > 2:
+        return sample.x.shape[1:]
+    is_set = "mask" in sample.aux
+    return sample.x.shape[:1] if is_set else sample.x.shape[-1:]

@@ -25,9 +25,11 @@ from heatproof.types import Batch
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 _LABEL_FIRST = re.compile(r"(-?\d+)\s+(\S.*)")
-_STEMS = (".txt", ".tsv", ".csv", ".jsonl", ".ndjson", *PARQUET, *ARROW)
+_SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".ndjson", *PARQUET, *ARROW)
 PADDING, UNKNOWN = 0, 1
-IGNORED = -100  # where no token of an answer stands, as in the labels of transformers
+"""The first two ids of every `Vocabulary`."""
+IGNORED = -100
+"""The id where no token of an answer stands, as in the labels of transformers."""
 
 
 def words(text: str) -> list[str]:
@@ -52,22 +54,25 @@ class Vocabulary:
 
     @classmethod
     def fit(cls, texts: Iterable[str], size: int | None = None, least: int = 1) -> Vocabulary:
-        """The most frequent words of the training texts: at most `size` ids in all, each word `least` times or more."""
+        """Return the most frequent words of the training texts: at most `size` ids, each word `least` times or more."""
         if size is not None and size < 3:
             raise UserError(
                 f"a vocabulary of {size} ids has no word beside padding and unknown; give 3 or more"
             )
         counts = Counter(word for text in texts for word in words(text))
+        # The most frequent first; equally frequent ones in alphabetical order, whatever the order of the texts.
         ordered = sorted((-count, word) for word, count in counts.items() if count >= least)
-        return cls(tuple(word for _, word in ordered)[: None if size is None else size - 2])
+        longest = None if size is None else size - 2
+        return cls(tuple(word for _, word in ordered)[:longest])
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """A vocabulary that `save` wrote."""
-        found = as_object(as_text(unpacked(Path(path)), str(path)), str(path)).get("words")
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        """Return a vocabulary that `save` wrote."""
+        content = as_object(as_text(unpacked(Path(path)), str(path)), str(path))
+        listed = content.get("words")
+        if not isinstance(listed, list) or not all(isinstance(word, str) for word in listed):
             raise UserError(f'{str(path)!r} is not a vocabulary; {{"words": [...]}} was expected')
-        return cls(tuple(found))
+        return cls(tuple(listed))
 
     def save(self, path: str | Path) -> None:
         """Write the words as JSON."""
@@ -87,12 +92,16 @@ class Vocabulary:
         return [self._ids.get(word, UNKNOWN) for word in words(text)]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The words of token ids; `…` where a word is not known, nothing for padding.
+        """Return the words of token ids; `…` where a word is not known, nothing for padding.
 
         >>> Vocabulary(("a", "film")).decode([2, 1, 3, 0])
         ['a', '…', 'film']
         """
-        return [self.words[i - 2] if i > UNKNOWN else "…" for i in map(int, ids) if i != PADDING]
+        decoded = []
+        for token in map(int, ids):
+            if token != PADDING:
+                decoded.append("…" if token == UNKNOWN else self.words[token - 2])
+        return decoded
 
 
 Tokeniser = Vocabulary | Callable[[str], Sequence[int]] | str | Path
@@ -100,39 +109,41 @@ Tokeniser = Vocabulary | Callable[[str], Sequence[int]] | str | Path
 
 
 def encoder(vocabulary: Any, bare: bool = True) -> Callable[[str], Sequence[int]]:
-    """The function from a text to token ids, of a tokenizer of transformers without its special tokens if `bare`."""
+    """Return the function from a text to token ids.
+
+    `bare` leaves out the special tokens of a tokenizer of transformers.
+    """
     if isinstance(vocabulary, str | Path):
         vocabulary = Vocabulary.load(vocabulary)
     encode = getattr(vocabulary, "encode", vocabulary)
-    return (
-        partial(encode, add_special_tokens=not bare)
-        if hasattr(vocabulary, "all_special_ids")
-        else encode
-    )
+    is_of_transformers = hasattr(vocabulary, "all_special_ids")
+    return partial(encode, add_special_tokens=not bare) if is_of_transformers else encode
 
 
 def spelled(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """A word for each token id, or the id where nobody knows more.
+    """Return a word for each token id, or the id where the tokenizer is unknown.
 
     >>> spelled(Vocabulary(("a", "film")), [3, 0, 1]), spelled(None, [3])
     (['film', '', '…'], ['3'])
     """
     if isinstance(tokenizer, Vocabulary):
         return ["".join(tokenizer.decode([token])) for token in ids]
-    return list(map(str, getattr(tokenizer, "convert_ids_to_tokens", list)(ids)))
+    if hasattr(tokenizer, "convert_ids_to_tokens"):
+        return list(map(str, tokenizer.convert_ids_to_tokens(list(ids))))
+    return list(map(str, ids))
 
 
 def prompts(
     tokenizer: Any,
-    texts: Sequence[Sequence[str]],
+    texts: Sequence[Any],
     answers: Sequence[str] = (),
     length: int | None = None,
 ) -> Batch:
-    """Prompts for a decoder: each is a list of passages that ends with the question; padded behind, to `length`.
+    """Return prompts for a decoder: each is a text, or a list of passages that ends with the question.
 
-    Pieces become token ids one by one, after what the tokenizer puts before any text. `aux` has the `attention_mask`,
-    `_passages` (N, L), from 1 for the first passage and 0 elsewhere, and where `answers` are given `answer` (N, L + T),
-    their ids right behind the prompt and −100 elsewhere.
+    They are padded behind, to `length`. Pieces become token ids one by one, after what the tokenizer puts before any
+    text. `aux` has the `attention_mask`, `_passages` (N, L), from 1 for the first passage and 0 elsewhere, and where
+    `answers` are given `answer` (N, L + T), their ids right behind the prompt and −100 elsewhere.
 
     >>> batch = prompts(Vocabulary(("a", "b", "who")), [["a a", "b", "who"], ["b", "who"]], ["b", "b"])
     >>> batch.x.tolist(), batch.aux["_passages"].tolist()
@@ -140,39 +151,47 @@ def prompts(
     >>> batch.aux["answer"].tolist()
     [[-100, -100, -100, -100, 3], [-100, -100, 3, -100, -100]]
     """
-    encode, before = encoder(tokenizer), list(encoder(tokenizer, bare=False)(""))
-    pieces = [[before, *map(encode, text)] for text in texts]
-    ids = [[i for piece in text for i in piece] for text in pieces]
-    said = [list(encode(answer)) for answer in answers]
-    if (
-        not ids
-        or any(isinstance(t, str) for t in texts)
-        or not all(ids + said)
-        or len(said) not in (0, len(ids))
-    ):
+    if isinstance(texts, str):
+        raise UserError(f"prompts takes a list of texts, got the text {texts[:40]!r}")
+    encode = encoder(tokenizer)
+    prefix = list(encoder(tokenizer, bare=False)(""))
+    ids: list[list[int]] = []
+    passages: list[list[int]] = []
+    for text in texts:
+        pieces = [text] if isinstance(text, str) else list(text)
+        tokens, numbers = list(prefix), [0] * len(prefix)
+        for number, piece in enumerate(pieces, 1):
+            is_question = number == len(pieces)
+            piece_ids = list(encode(piece))
+            tokens += piece_ids
+            numbers += [0 if is_question else number] * len(piece_ids)
+        ids.append(tokens)
+        passages.append(numbers)
+    ids_of_answers = [list(encode(answer)) for answer in answers]
+    if not ids or not all(ids + ids_of_answers) or len(answers) not in (0, len(ids)):
         raise UserError(
-            "a prompt is a list such as [passage, passage, question], and has one answer if any are given"
+            "a prompt is a text, or a list such as [passage, passage, question], has at least one token, and has "
+            "one answer if any are given"
         )
-    turns = [
-        [k % (len(text) - 1) for k, piece in enumerate(text) for _ in piece] for text in pieces
-    ]
-    width, lengths = max(length or 0, *map(len, ids)), torch.tensor(list(map(len, ids)))
-    x, numbers = (
-        torch.tensor([row + [PADDING] * (width - len(row)) for row in part])
-        for part in (ids, turns)
-    )
-    aux = {"attention_mask": (torch.arange(width) < lengths[:, None]).long(), "_passages": numbers}
-    if said:
-        rest = [IGNORED] * (width + max(map(len, said)))  # room for the longest behind the longest
-        each = zip(ids, said, strict=True)
-        aux["answer"] = torch.tensor(
-            [(rest[: len(row)] + answer + rest)[: len(rest)] for row, answer in each]
-        )
+    width = max(length or 0, *map(len, ids))
+    lengths = torch.tensor([len(tokens) for tokens in ids])
+    aux = {
+        "attention_mask": (torch.arange(width) < lengths[:, None]).long(),
+        "_passages": _padded_rows(passages, width, PADDING),
+    }
+    if answers:
+        behind = [
+            [IGNORED] * len(tokens) + answer
+            for tokens, answer in zip(ids, ids_of_answers, strict=True)
+        ]
+        longest_answer = max(map(len, ids_of_answers))
+        aux["answer"] = _padded_rows(behind, width + longest_answer, IGNORED)
+    x = _padded_rows(ids, width, PADDING)
     return Batch(numbered(len(ids)), x, aux, tokenizer=tokenizer)
 
 
-def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | None = None) -> Data:
-    """Texts as token ids x (L,) int64 with aux attention_mask (L,), 1 at real tokens.
+def open_texts(name: str, lines: Lines, vocabulary: Tokeniser, length: int | None = None) -> Data:
+    """Open texts as token ids x (L,) int64 with aux attention_mask (L,), 1 at real tokens.
 
     L is `length`, and then longer texts are cut, or that of the longest text. A text without a token is an error.
     Words as labels are numbered in sorted order.
@@ -184,37 +203,39 @@ def open_texts(name: str, found: Lines, vocabulary: Tokeniser, length: int | Non
     if isinstance(vocabulary, str | Path):
         vocabulary = Vocabulary.load(vocabulary)
     encode = encoder(vocabulary, bare=False)
-    encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in found.texts]
+    encoded = [torch.tensor(list(encode(text)), dtype=torch.int64) for text in lines.texts]
     items = [(ids,) if len(ids) else ValueError("the text has no tokens") for ids in encoded]
     longest = checked_length(length, max(map(len, encoded), default=1))
-    labels, names = found.labels, found.class_names
+    labels, class_names = lines.labels, lines.class_names
     if labels is not None and any(isinstance(label, str) for label in labels):
-        labels, names = ranked([str(label) for label in labels])
-    made, how, one = (
-        partial(_padded_tokens, length=longest),
-        f"padded to {longest} tokens",
-        (longest,),
-    )
+        labels, class_names = ranked([str(label) for label in labels])
     data = open_items(
-        name, items, made, prepared=how, shape=one, ids=found.ids, labels=labels, class_names=names
+        name,
+        items,
+        partial(_padded_tokens, length=longest),
+        prepared=f"padded to {longest} tokens",
+        shape=(longest,),
+        ids=lines.ids,
+        labels=labels,
+        class_names=class_names,
     )
-    method = (
-        vocabulary.func if isinstance(vocabulary, partial) else None
-    )  # what `hf:owner/name` gives
+    # `hf:owner/name` gives a partial of the tokenizer's method; `__self__` of a method is its object.
+    method = vocabulary.func if isinstance(vocabulary, partial) else None
     return replace(data, tokenizer=getattr(method, "__self__", vocabulary))
 
 
 def _padded_tokens(tokens: tuple[Tensor], length: int) -> Sample:
-    kept = tokens[0][:length]
+    """Return the first `length` token ids, padded to as many."""
+    ids = tokens[0][:length]
     x = torch.full((length,), PADDING, dtype=torch.int64)
-    x[: len(kept)] = kept
-    return Sample(x, aux={"attention_mask": (torch.arange(length) < len(kept)).long()})
+    x[: len(ids)] = ids
+    return Sample(x, aux={"attention_mask": (torch.arange(length) < len(ids)).long()})
 
 
 def read_texts(path: Path, label: str | None = None) -> Lines:
-    """The texts of a file, `.gz` or not.
+    """Return the texts of a file, `.gz` or not.
 
-    `.jsonl`: objects with text (or sentence), and if they like label and id. `.tsv` and `.csv`: a header that names
+    `.jsonl`: objects with text (or sentence), and optionally label and id. `.tsv` and `.csv`: a header that names
     these columns, or without one `label, text` or `text, label` (`.tsv`). Parquet and Arrow: these columns. `.txt`: one
     text per line. Other suffixes: one text per line, after its label when every line begins with a whole number.
     `label` names another column than label.
@@ -229,80 +250,96 @@ def read_texts(path: Path, label: str | None = None) -> Lines:
         return lines_of(records, str(path), label)
     if suffix == ".tsv":
         return _from_table([line.rstrip("\r").split("\t") for line in lines], str(path), label)
-    if (
-        suffix == ".csv"
-        and lines
-        and set(TEXTS) & {cell.strip().lower() for cell in next(csv.reader(lines[:1]))}
-    ):
-        return _from_table(cells_of(text, str(path), ",", strict=True), str(path), label)
+    if suffix == ".csv" and lines:
+        header = next(csv.reader(lines[:1]))
+        if _names_texts(header):
+            return _from_table(cells_of(text, str(path), ",", strict=True), str(path), label)
     only_choices(str(path), Choice(label=label))
-    matches = [None if suffix == ".txt" else _LABEL_FIRST.fullmatch(line.strip()) for line in lines]
-    found = [match for match in matches if match is not None]
-    if lines and len(found) == len(lines):
-        return Lines([match[2] for match in found], [int(match[1]) for match in found])
-    return Lines([line.strip() for line in lines])
+    texts = [line.strip() for line in lines]
+    if suffix != ".txt":
+        matches = [_LABEL_FIRST.fullmatch(text) for text in texts]
+        labelled = [match for match in matches if match is not None]
+        if texts and len(labelled) == len(texts):
+            return Lines([match[2] for match in labelled], [int(match[1]) for match in labelled])
+    return Lines(texts)
 
 
 def open_text_file(
     path: Path, vocabulary: Tokeniser, *, length: int | None = None, label: str | None = None
 ) -> Data:
-    """A file of texts as token ids; see `read_texts` and `open_texts`."""
-    whole = path.name.removesuffix(".gz")
-    name = Path(whole).stem if Path(whole).suffix.lower() in _STEMS else whole
+    """Open a file of texts as token ids; see `read_texts` and `open_texts`."""
+    name = path.name.removesuffix(".gz")
+    if Path(name).suffix.lower() in _SUFFIXES:
+        name = Path(name).stem
     return open_texts(name, read_texts(path, label), vocabulary, length)
 
 
 def lines_of(records: Sequence[Mapping[str, Any]], what: str, label: str | None = None) -> Lines:
-    """The texts of objects with text (or sentence), and if they like label and id."""
+    """Return the texts of objects with text (or sentence), and optionally label and id."""
     key = next((k for k in TEXTS if records and k in records[0]), None)
     if key is None:
         keys = ", ".join(map(str, records[0])) if records else "none"
         raise UserError(f"{what!r} has the keys {keys}; text or sentence was expected")
-    wrong = next(
-        (i for i, record in enumerate(records) if not isinstance(record.get(key), str)), None
-    )
-    if wrong is not None:
-        raise UserError(f"{what!r}: entry {wrong + 1} has no {key}")
-    target = "label" if label is None else label
-    if label not in (None, NO_LABEL) and not any(target in record for record in records):
+    for number, record in enumerate(records, 1):
+        if not isinstance(record.get(key), str):
+            raise UserError(f"{what!r}: entry {number} has no {key}")
+    texts = [record[key] for record in records]
+
+    labels = None
+    label_key = "label" if label is None else label
+    has_labels = any(label_key in record for record in records)
+    if label not in (None, NO_LABEL) and not has_labels:
         raise unknown(f"column of {what!r}", label, map(str, records[0]))
-    labelled = label != NO_LABEL and any(target in record for record in records)
-    labels = [record.get(target) for record in records] if labelled else None
-    ids = (
-        [str(record["id"]) for record in records]
-        if all("id" in record for record in records)
-        else None
-    )
-    return Lines([record[key] for record in records], labels, ids)
+    if has_labels and label != NO_LABEL:
+        labels = [record.get(label_key) for record in records]
+
+    ids = None
+    if all("id" in record for record in records):
+        ids = [str(record["id"]) for record in records]
+    return Lines(texts, labels, ids)
 
 
 def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = None) -> Lines:
-    header = [cell.strip().lower() for cell in rows[0]] if rows else []
-    if set(TEXTS) & set(header):
-        wrong = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
-        if wrong is not None:
-            raise UserError(
-                f"{what!r}: line {wrong + 1} has {len(rows[wrong])} columns, the header {len(header)}"
-            )
-        names = [
-            cell.strip() if cell.strip() == label else low
-            for cell, low in zip(rows[0], header, strict=True)
-        ]
-        lines = lines_of([dict(zip(names, row, strict=True)) for row in rows[1:]], what, label)
-        whole = lines.labels is not None and all(
-            re.fullmatch(r"-?\d+", label.strip()) for label in lines.labels
-        )
-        return (
-            lines._replace(labels=[int(label) for label in lines.labels or ()]) if whole else lines
-        )
+    """Return the texts of rows of cells: under a header, alone, or beside a whole number, which is the label."""
+    if rows and _names_texts(rows[0]):
+        return _from_named_columns(rows, what, label)
     if rows and all(len(row) == 1 for row in rows):
         return Lines([row[0] for row in rows])
     only_choices(what, Choice(label=label))
-    for first, second in ((0, 1), (1, 0)):
-        if rows and all(
-            len(row) == 2 and re.fullmatch(r"-?\d+", row[first].strip()) for row in rows
-        ):
-            return Lines([row[second] for row in rows], [int(row[first]) for row in rows])
+    for label_column, text_column in ((0, 1), (1, 0)):
+        if rows and all(len(row) == 2 and _is_whole(row[label_column]) for row in rows):
+            labels = [int(row[label_column]) for row in rows]
+            return Lines([row[text_column] for row in rows], labels)
     raise UserError(
         f"{what!r} needs a header with text (or sentence) and label, or two columns, one a number"
     )
+
+
+def _padded_rows(rows: Sequence[list[int]], width: int, value: int) -> Tensor:
+    """Return lists of numbers as rows of one width, with a value behind them."""
+    return torch.tensor([row + [value] * (width - len(row)) for row in rows])
+
+
+def _names_texts(header: Sequence[str]) -> bool:
+    """Whether a row of cells is a header with a column of texts."""
+    return any(cell.strip().lower() in TEXTS for cell in header)
+
+
+def _from_named_columns(rows: Sequence[Sequence[str]], what: str, label: str | None) -> Lines:
+    """Return the texts under a header; labels that are all whole numbers become ints."""
+    width = len(rows[0])
+    for number, row in enumerate(rows, 1):
+        if len(row) != width:
+            raise UserError(f"{what!r}: line {number} has {len(row)} columns, the header {width}")
+    names = []
+    for cell in rows[0]:
+        name = cell.strip()
+        names.append(name if name == label else name.lower())
+    lines = lines_of([dict(zip(names, row, strict=True)) for row in rows[1:]], what, label)
+    if lines.labels is not None and all(_is_whole(value) for value in lines.labels):
+        return lines._replace(labels=[int(value) for value in lines.labels])
+    return lines
+
+
+def _is_whole(cell: str) -> bool:
+    return re.fullmatch(r"-?\d+", cell.strip()) is not None

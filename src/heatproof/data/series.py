@@ -37,7 +37,7 @@ def open_series(
     label: str | None = None,
     groups: str | None = None,
 ) -> Data:
-    """Series of a file, each as (1, T), or as `shape` says: (T,) for the row of a table, (C, T) for C channels.
+    """Open the series of a file, each as (1, T), or as `shape` says: (T,) for the row of a table, (C, T) for C channels.
 
     Without a header the label comes first, or `label="last"`. With one it is the column `label`, `class`, `target` or
     `y`, or the one that `label` names; a column `id` gives ids, and the one named `groups` is no step. Labels are
@@ -45,7 +45,7 @@ def open_series(
     lacks a class. A row with a gap, or with another number of steps than most, is recorded as an error.
     """
     rows = _rows(path, label, groups)
-    parsed = [_steps(row.steps) for row in rows]
+    parsed = [_numbers(row.steps) for row in rows]
     lengths = Counter(len(values) for values in parsed if not isinstance(values, Exception))
     steps = lengths.most_common(1)[0][0] if lengths else 0
     if steps < 1:
@@ -58,17 +58,20 @@ def open_series(
         raise UserError(
             f"shape={list(shape)} does not fit rows of {steps} numbers; give [{steps}] or [1, {steps}]"
         )
-    labels, names = _numbered(rows, path, label)
+    items = [
+        values if isinstance(values, Exception) else _series(values, steps) for values in parsed
+    ]
+    labels, class_names = _numbered(rows, path, label)
     ids = [row.id for row in rows if row.id is not None]
     data = open_items(
         Path(path.name.removesuffix(".gz")).stem,
-        [values if isinstance(values, Exception) else _series(values, steps) for values in parsed],
+        items,
         partial(_one_series, shape=shape),
         prepared="series" if shape == (1, steps) else f"series {shape}",
         shape=shape,
         ids=ids if len(ids) == len(rows) else None,
         labels=labels,
-        class_names=names,
+        class_names=class_names,
     )
     return data if groups is None else data.grouped([row.group for row in rows])
 
@@ -78,85 +81,33 @@ def _one_series(series: tuple[Tensor], shape: tuple[int, ...]) -> Sample:
 
 
 def _series(values: Sequence[float], steps: int) -> tuple[Tensor] | ValueError:
+    """Return the values as a tensor (1, T), or why they are no series like the others."""
     if len(values) != steps:
         return ValueError(f"{len(values)} steps where most have {steps}")
     x = torch.tensor([values], dtype=torch.float32)
-    return (
-        (x,)
-        if bool(torch.isfinite(x).all())
-        else ValueError("steps that are not finite (NaN or infinite)")
-    )
-
-
-def _steps(cells: Sequence[str]) -> list[float] | ValueError:
-    try:
-        return [float(cell) for cell in cells]
-    except ValueError as error:
-        return ValueError(f"not a row of numbers: {error}")
+    if not bool(torch.isfinite(x).all()):
+        return ValueError("steps that are not finite (NaN or infinite)")
+    return (x,)
 
 
 def _rows(path: Path, label: str | None, groups: str | None = None) -> list[Row]:
-    """The rows of a file; a header is a first line of names, or with one cell called label or id."""
+    """Return the rows of a file; a header is a first line of names, or with one cell called label or id."""
     text = as_text(unpacked(path), str(path))
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    between = max("\t,;", key=first.count)
-    cells = cells_of(text, str(path), between)
+    first_line = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max("\t,;", key=first_line.count)
+    cells = cells_of(text, str(path), delimiter)
     header = [cell.strip() for cell in cells[0]] if cells else []
     words = [cell for cell in header if not _is_number(cell)]
-    if 2 * len(words) > len(header) or any(cell.lower() in (*_LABELS, *_IDS) for cell in words):
-        return _named(cells[1:], header, label, path, groups)
+    has_usual_name = any(cell.lower() in (*_LABELS, *_IDS) for cell in words)
+    if 2 * len(words) > len(header) or has_usual_name:
+        return _rows_below_header(cells[1:], header, label, path, groups)
     if groups is not None:
         raise UserError(f"{str(path)!r} has no header, so groups={groups!r} names no column")
     if label not in (None, "first", "last", NO_LABEL):
         raise UserError(
             f"{str(path)!r} has no header, so label={label!r} names no column; give first, last or none"
         )
-    if label == NO_LABEL:
-        return [Row(None, None, row) for row in cells]
-    rows = [
-        Row(None, row[-1], row[:-1]) if label == "last" else Row(None, row[0], row[1:])
-        for row in cells
-    ]
-    numbers = any(_is_number(row.label or "") for row in rows)
-    if not numbers and all(len(row.steps) < 2 for row in rows):
-        return []  # words and one number: texts, more likely than series of one step
-    said = [row.label or "" for row in rows]
-    return [
-        r._replace(steps=[s]) if numbers and not _is_number(s) else r
-        for r, s in zip(rows, said, strict=True)
-    ]
-
-
-def _named(
-    rows: Sequence[Sequence[str]],
-    header: Sequence[str],
-    label: str | None,
-    path: Path,
-    groups: str | None,
-) -> list[Row]:
-    if groups is not None and groups not in header:
-        raise unknown(f"column of {str(path)!r}", groups, header)
-    together = None if groups is None else header.index(groups)
-    lower = [cell.lower() for cell in header]
-    if label in (None, NO_LABEL):
-        place = next((lower.index(name) for name in _LABELS if name in lower), None)
-    elif label in ("first", "last") and label not in header:
-        place = 0 if label == "first" else len(header) - 1
-    elif label in header:
-        place = header.index(label)
-    else:
-        raise unknown(f"column of {str(path)!r}", label, header)
-    identity = next((lower.index(name) for name in _IDS if name in lower), None)
-    apart = {place, identity, together}
-    return [
-        Row(
-            None if identity is None or identity >= len(row) else row[identity],
-            None if place is None or place >= len(row) else row[place],
-            [cell for i, cell in enumerate(row) if i not in apart],
-            "" if together is None or together >= len(row) else row[together],
-        )
-        for row in rows
-    ]
+    return _rows_without_header(cells, label)
 
 
 def _is_number(cell: str) -> bool:
@@ -167,9 +118,9 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _value(label: str) -> float | str | None:
-    """A label as the number or the word that it is; None for a gap."""
-    text = label.strip()
+def _value(label: str | None) -> float | str | None:
+    """Return a label as the number or the word that it is; None for a gap."""
+    text = "" if label is None else label.strip()
     try:
         number = float(text)
     except ValueError:
@@ -180,28 +131,99 @@ def _value(label: str) -> float | str | None:
 def _numbered(
     rows: Sequence[Row], path: Path, label: str | None
 ) -> tuple[list[Any] | None, tuple[str, ...] | None]:
+    """Return labels as numbers and the names of the classes, in the sorted order of both splits' labels."""
     if label == NO_LABEL:
         return None, None
-    mine = [None if row.label is None else _value(row.label) for row in rows]
-    if all(value is None for value in mine):
+    values = [_value(row.label) for row in rows]
+    if all(value is None for value in values):
         return None, None
-    others = [row.label for other in _other_split(path) for row in _rows(other, label)]
-    every = {
-        value
-        for value in (*mine, *(_value(text) for text in others if text is not None))
-        if value is not None
-    }
-    if any(isinstance(value, str) for value in every):
-        every = {f"{value:g}" if isinstance(value, float) else value for value in every}
-        mine = [f"{value:g}" if isinstance(value, float) else value for value in mine]
-    return ranked(mine, every)
+    other_values = [
+        _value(row.label) for other in _other_split(path) for row in _rows(other, label)
+    ]
+    distinct = {*values, *other_values} - {None}
+    if any(isinstance(value, str) for value in distinct):  # words and numbers have no common order
+        distinct = {_as_text(value) for value in distinct}
+        values = [_as_text(value) for value in values]
+    return ranked(values, distinct)
 
 
 def _other_split(path: Path) -> list[Path]:
-    for mine, other in (("_TRAIN.", "_TEST."), ("_TEST.", "_TRAIN.")):
-        if mine in path.name:
-            plain = path.with_name(path.name.replace(mine, other).removesuffix(".gz"))
-            return [
-                found for found in (plain, plain.with_name(f"{plain.name}.gz")) if found.is_file()
-            ][:1]
+    """Return the file of test series beside that of training series, and the other way round, if it is there."""
+    for split, other in (("_TRAIN.", "_TEST."), ("_TEST.", "_TRAIN.")):
+        if split in path.name:
+            name = path.name.replace(split, other).removesuffix(".gz")
+            candidates = [path.with_name(name), path.with_name(f"{name}.gz")]
+            return [file for file in candidates if file.is_file()][:1]
     return []
+
+
+def _numbers(cells: Sequence[str]) -> list[float] | ValueError:
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError as error:
+        return ValueError(f"not a row of numbers: {error}")
+
+
+def _rows_without_header(cells: Sequence[Sequence[str]], label: str | None) -> list[Row]:
+    """Return rows with the label in their first or last cell."""
+    if label == NO_LABEL:
+        return [Row(None, None, row) for row in cells]
+    if label == "last":
+        rows = [Row(None, row[-1], row[:-1]) for row in cells]
+    else:
+        rows = [Row(None, row[0], row[1:]) for row in cells]
+    labels_are_numbers = any(_is_number(row.label or "") for row in rows)
+    if not labels_are_numbers:
+        has_series = any(len(row.steps) >= 2 for row in rows)
+        return rows if has_series else []  # words and one number are texts, not series of one step
+    checked = []
+    for row in rows:
+        label_cell = row.label or ""
+        # A word among numbers is damage: as its only step, it makes the row an error.
+        is_damaged = not _is_number(label_cell)
+        checked.append(row._replace(steps=[label_cell]) if is_damaged else row)
+    return checked
+
+
+def _rows_below_header(
+    rows: Sequence[Sequence[str]],
+    header: Sequence[str],
+    label: str | None,
+    path: Path,
+    groups: str | None,
+) -> list[Row]:
+    """Return rows whose columns have names."""
+    lower = [cell.lower() for cell in header]
+    group_column = None
+    if groups is not None:
+        if groups not in header:
+            raise unknown(f"column of {str(path)!r}", groups, header)
+        group_column = header.index(groups)
+    if label in (None, NO_LABEL):
+        label_column = next((lower.index(name) for name in _LABELS if name in lower), None)
+    elif label in header:
+        label_column = header.index(label)
+    elif label in ("first", "last"):
+        label_column = 0 if label == "first" else len(header) - 1
+    else:
+        raise unknown(f"column of {str(path)!r}", label, header)
+    id_column = next((lower.index(name) for name in _IDS if name in lower), None)
+    others = {label_column, id_column, group_column}
+    return [
+        Row(
+            id=_cell(row, id_column),
+            label=_cell(row, label_column),
+            steps=[cell for i, cell in enumerate(row) if i not in others],
+            group=_cell(row, group_column) or "",
+        )
+        for row in rows
+    ]
+
+
+def _cell(row: Sequence[str], column: int | None) -> str | None:
+    """Return a cell of a row; None where there is no such column, or the row is too short."""
+    return None if column is None or column >= len(row) else row[column]
+
+
+def _as_text(value: float | str | None) -> str | None:
+    return f"{value:g}" if isinstance(value, float) else value

@@ -26,33 +26,35 @@ _LABELS = ("label", "labels")
 
 
 class Chunks(NamedTuple):
-    """Where the rows of several files are: chunk c, a number of a file, is at `places[c]` and begins at `starts[c]`."""
+    """Where the rows of several files are: chunk c is `places[c]`, a file and a number in it, and begins at row `starts[c]`."""
 
     places: tuple[tuple[Path, int], ...]
     starts: tuple[int, ...]
 
 
 def open_table(name: str, files: Sequence[Path], how: How, label: str | None = None) -> Data:
-    """Pictures in a column `image` of encoded bytes, or of structs with `bytes`, as `datasets` writes them."""
+    """Open pictures in a column `image` of encoded bytes, or of structs with `bytes`, as `datasets` writes them."""
     what = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     schema = _schema(files)
     features = _features(schema, files[0])
     column = _picture_column(schema, features, what)
-    struct = _is_struct(schema.field(column).type)
     chunks = _chunks(files)
-    n = chunks.starts[-1]
-    ids = _values(files, "id") if "id" in schema.names else None
-    if ids is None and struct and schema.field(column).type.get_field_index("path") >= 0:
+    count = chunks.starts[-1]
+    ids = None
+    if "id" in schema.names:
+        ids = _values(files, "id")
+    elif _has_paths(schema.field(column).type):
         paths = _values(files, f"{column}.path")
-        ids = paths if None not in paths and len(set(paths)) == n else None
-    labels, names = _labels(files, schema, features, label, what)
+        if None not in paths and len(set(paths)) == count:
+            ids = paths
+    labels, class_names = _labels(files, schema, features, label, what)
     return encoded(
         name,
-        numbered(n) if ids is None else tuple(map(str, ids)),
+        numbered(count) if ids is None else tuple(map(str, ids)),
         partial(_rows, chunks, column),
         how,
         labels,
-        names,
+        class_names,
     )
 
 
@@ -66,7 +68,7 @@ class Lines(NamedTuple):
 
 
 def read_table_texts(files: Sequence[Path], label: str | None = None) -> Lines:
-    """The texts of a table with a column `text` or `sentence`."""
+    """Return the texts of a table with a column `text` or `sentence`."""
     what, schema = str(files[0]), _schema(files)
     column = next((name for name in TEXTS if name in schema.names), None)
     if column is None:
@@ -74,16 +76,16 @@ def read_table_texts(files: Sequence[Path], label: str | None = None) -> Lines:
             f"{what!r} has columns {', '.join(schema.names)}; text or sentence was expected"
         )
     texts = _values(files, column)
-    wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise UserError(f"{what!r}: row {wrong} of {column} is not text")
-    labels, names = _labels(files, schema, _features(schema, files[0]), label, what)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"{what!r}: row {row} of {column} is not text")
+    labels, class_names = _labels(files, schema, _features(schema, files[0]), label, what)
     ids = [str(value) for value in _values(files, "id")] if "id" in schema.names else None
-    return Lines(texts, labels, ids, names)
+    return Lines(texts, labels, ids, class_names)
 
 
 def group_column(files: Sequence[Path], column: str) -> list[str]:
-    """What a column says of every row, as the groups that samples belong to."""
+    """Return the values of a column, as the groups that samples belong to."""
     schema = _schema(files)
     if column not in schema.names:
         raise unknown(f"column of {str(files[0])!r}", column, schema.names)
@@ -103,63 +105,52 @@ def _holds_pictures(kind: Any) -> bool:
 
 
 def _picture_column(schema: Any, features: Mapping[str, Any], what: str) -> str:
-    known = [name for name in _PICTURES if name in schema.names]
-    known += [
-        name for name, kind in features.items() if _type(kind) == "Image" and name in schema.names
-    ]
-    if not known:
-        fitting = [field.name for field in schema if _holds_pictures(field.type)]
-        if len(fitting) != 1:
-            texts = [name for name in TEXTS if name in schema.names]
-            hint = f"; for the texts in `{texts[0]}` give a vocabulary" if texts else ""
+    """Return the column of pictures: one of the usual names, one declared as Image, or the only one of bytes."""
+    candidates = [name for name in _PICTURES if name in schema.names]
+    candidates += _columns_of_type("Image", schema, features)
+    if candidates:
+        column, type_ = candidates[0], schema.field(candidates[0]).type
+        if not _holds_pictures(type_):
             raise UserError(
-                f"{what!r} has columns {', '.join(schema.names)}; a column `image` of encoded pictures was expected"
-                f"{hint}"
+                f"{what!r}: `{column}` is {type_}; binary or a struct with `bytes` was expected"
             )
-        return str(fitting[0])
-    kind = schema.field(known[0]).type
-    if not _holds_pictures(kind):
-        raise UserError(
-            f"{what!r}: `{known[0]}` is {kind}; binary or a struct with `bytes` was expected"
-        )
-    return str(known[0])
+        return column
+    of_bytes = [field.name for field in schema if _holds_pictures(field.type)]
+    if len(of_bytes) == 1:
+        return str(of_bytes[0])
+    texts = [name for name in TEXTS if name in schema.names]
+    hint = f"; for the texts in `{texts[0]}` give a vocabulary" if texts else ""
+    raise UserError(
+        f"{what!r} has columns {', '.join(schema.names)}; a column `image` of encoded pictures was expected{hint}"
+    )
 
 
 def _labels(
     files: Sequence[Path], schema: Any, features: Mapping[str, Any], label: str | None, what: str
 ) -> tuple[list[Any] | None, tuple[str, ...] | None]:
-    """The labels of all rows and the names of the classes; words are numbered in their sorted order."""
+    """Return the labels of all rows and the names of the classes; words are numbered in their sorted order."""
     if label == NO_LABEL:
         return None, None
-    if label is not None and label not in schema.names:
-        raise unknown(f"column of {what!r}", label, schema.names)
-    column = label or next((name for name in _LABELS if name in schema.names), None)
-    if column is None:
-        classes = [
-            name
-            for name, kind in features.items()
-            if _type(kind) == "ClassLabel" and name in schema.names
-        ]
-        if len(classes) > 1:
-            raise UserError(
-                f"{what!r} has the labels {', '.join(classes)}; choose one, such as label={classes[0]!r}"
-            )
-        column = classes[0] if classes else None
+    column = label or _label_column(schema, features, what)
     if column is None:
         return None, None
+    if column not in schema.names:
+        raise unknown(f"column of {what!r}", column, schema.names)
     values = _values(files, column)
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, str) for value in known):
+    present = [value for value in values if value is not None]
+    if present and all(isinstance(value, str) for value in present):
         return ranked(values)
-    several = next((value for value in known if isinstance(value, list | dict)), None)
-    if several is not None:
-        raise UserError(
-            f"{what!r}: `{column}` holds several labels per row, such as {str(several)[:60]}; one target must be "
-            f"chosen: name a column of single labels with label=…, or leave labels out with label={NO_LABEL!r}"
-        )
-    kind = features.get(column)
-    names_found = kind.get("names") if isinstance(kind, Mapping) else None
-    return values, tuple(map(str, names_found)) if isinstance(names_found, list) else None
+    for value in present:
+        if isinstance(value, list | dict):
+            raise UserError(
+                f"{what!r}: `{column}` holds several labels per row, such as {str(value)[:60]}; one target must be "
+                f"chosen: name a column of single labels with label=…, or leave labels out with label={NO_LABEL!r}"
+            )
+    feature = features.get(column)
+    class_names = feature.get("names") if isinstance(feature, Mapping) else None
+    if not isinstance(class_names, list):
+        return values, None
+    return values, tuple(map(str, class_names))
 
 
 def _type(feature: Any) -> Any:
@@ -236,62 +227,98 @@ def _open_once(path: Path, changed: int, size: int) -> Opened:
 
 
 def _chunks(files: Sequence[Path]) -> Chunks:
-    sizes = [
-        ((file, number), size) for file in files for number, size in enumerate(_opened(file).sizes)
-    ]
-    return Chunks(
-        tuple(place for place, _ in sizes),
-        tuple(accumulate((size for _, size in sizes), initial=0)),
-    )
+    """Return where the rows of the files are."""
+    places, sizes = [], []
+    for file in files:
+        for number, size in enumerate(_opened(file).sizes):
+            places.append((file, number))
+            sizes.append(size)
+    return Chunks(tuple(places), tuple(accumulate(sizes, initial=0)))
 
 
 def _chunk(path: Path, number: int, column: str) -> Any:
-    """One column of one chunk, checked; `image.path` is a field of structs."""
+    """Return one column of one chunk, checked; `image.path` is a field of structs."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    name, _, inner = (
-        column.partition(".") if column not in _opened(path).schema.names else (column, "", "")
-    )
+    opened = _opened(path)
+    name, field = column, ""
+    if column not in opened.schema.names:
+        name, _, field = column.partition(".")
     if path.suffix.lower() in PARQUET:
         with pq.ParquetFile(path) as file:
-            found = file.read_row_group(number, columns=[column]).column(0)
+            values = file.read_row_group(number, columns=[column]).column(0)
     else:
-        found = pa.chunked_array([_opened(path).batches[number].column(name)])
-    found = pc.struct_field(found, inner) if inner else found
-    found.validate(full=True)
-    return found
+        values = pa.chunked_array([opened.batches[number].column(name)])
+    if field:
+        values = pc.struct_field(values, field)
+    values.validate(full=True)  # offsets of a damaged file would lead out of its memory
+    return values
 
 
 def _values(files: Sequence[Path], column: str) -> list[Any]:
+    """Return a column of all rows."""
     import pyarrow as pa
 
+    values: list[Any] = []
     try:
-        return [
-            value for place in _chunks(files).places for value in _chunk(*place, column).to_pylist()
-        ]
+        for path, number in _chunks(files).places:
+            values += _chunk(path, number, column).to_pylist()
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise UserError(f"cannot read the column {column} of {str(files[0])!r}: {error}") from error
+    return values
 
 
 def _rows(chunks: Chunks, column: str, positions: Sequence[int]) -> list[Path | bytes | Exception]:
-    """The encoded pictures at `positions`; each chunk that holds one is read once."""
+    """Return the encoded pictures at `positions`; each chunk that holds one is read once."""
     import pyarrow as pa
 
-    found: dict[int, bytes | Exception] = {}
-    for chunk in sorted({bisect_right(chunks.starts, i) - 1 for i in positions}):
-        first = chunks.starts[chunk]
-        wanted = [i for i in positions if first <= i < chunks.starts[chunk + 1]]
+    by_chunk: dict[int, list[int]] = {}
+    for position in positions:
+        chunk = bisect_right(chunks.starts, position) - 1
+        by_chunk.setdefault(chunk, []).append(position)
+    pictures: dict[int, bytes | Exception] = {}
+    for chunk, in_chunk in by_chunk.items():
+        path, number = chunks.places[chunk]
         try:
-            values = _chunk(*chunks.places[chunk], column)
+            values = _chunk(path, number, column)
         except (OSError, pa.ArrowException) as error:
-            found |= dict.fromkeys(
-                wanted, OSError(f"row group {chunks.places[chunk][1]} cannot be read: {error}")
-            )
+            problem = OSError(f"row group {number} cannot be read: {error}")
+            pictures |= dict.fromkeys(in_chunk, problem)
             continue
-        for i in wanted:
-            value = values[i - first].as_py()
-            value = value["bytes"] if isinstance(value, dict) else value
-            found[i] = ValueError("the row has no image bytes") if value is None else value
-    return [found[i] for i in positions]
+        for position in in_chunk:
+            value = values[position - chunks.starts[chunk]].as_py()
+            if isinstance(value, dict):
+                value = value["bytes"]
+            pictures[position] = (
+                ValueError("the row has no image bytes") if value is None else value
+            )
+    return [pictures[position] for position in positions]
+
+
+def _has_paths(type_: Any) -> bool:
+    """Whether a column of pictures has their original paths beside the bytes."""
+    return _is_struct(type_) and type_.get_field_index("path") >= 0
+
+
+def _columns_of_type(type_: str, schema: Any, features: Mapping[str, Any]) -> list[str]:
+    """Return the columns that Hugging Face's writer declares to be of a type, such as Image or ClassLabel."""
+    return [
+        name
+        for name, feature in features.items()
+        if _type(feature) == type_ and name in schema.names
+    ]
+
+
+def _label_column(schema: Any, features: Mapping[str, Any], what: str) -> str | None:
+    """Return the column called label or labels, or the only one that is declared as ClassLabel; None where none is."""
+    for name in _LABELS:
+        if name in schema.names:
+            return name
+    classes = _columns_of_type("ClassLabel", schema, features)
+    if len(classes) > 1:
+        raise UserError(
+            f"{what!r} has the labels {', '.join(classes)}; choose one, such as label={classes[0]!r}"
+        )
+    return classes[0] if classes else None

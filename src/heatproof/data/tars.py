@@ -12,6 +12,7 @@ import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,6 +24,7 @@ from heatproof.data.text import as_text, unpacked
 from heatproof.errors import UserError
 
 _LARGEST_LABEL = 2**20
+"""Bytes of a label or `.json` beyond which it is not read."""
 _PREFERRED = ("jpg", "jpeg", "png", "webp")
 _BLOCK = tarfile.BLOCKSIZE
 
@@ -37,78 +39,63 @@ class Member(NamedTuple):
     problem: str | None = None
 
 
-class Found(NamedTuple):
-    """One sample: its key and shard, its picture or why there is none, and its label."""
-
-    key: str
-    shard: int
-    picture: Member
-    problem: str | None
-    label: Any
-
-
 def open_tars(name: str, shards: Sequence[Path], how: How, label: str | None = None) -> Data:
-    """Pictures of the shards with the label in `.cls`, or under `label` in `.json`; ids are the keys.
+    """Open the pictures of the shards with the label in `.cls`, or under `label` in `.json`; ids are the keys.
 
     `label` names another member or another key of `.json`. A member that is damaged, or claims more bytes than the
     shard has, is recorded as an error; so is the rest of a shard that cannot be followed further, as one sample.
     """
-    found = [
-        sample for number, shard in enumerate(shards) for sample in _samples(shard, number, label)
-    ]
-    if not any(sample.problem is None for sample in found):
-        reason = found[0].problem if found else "no files"
+    samples: list[TarSample] = []
+    for number, shard in enumerate(shards):
+        samples += _samples(shard, number, label)
+    if all(sample.problem is not None for sample in samples):
+        reason = samples[0].problem if samples else "no files"
         raise UserError(
             f"{str(shards[0])!r} has no picture (found: {reason}); 0001.jpg and 0001.cls were expected"
         )
-    found, labels, names = _labelled(found, label, str(shards[0]))
-    if names is None and labels is not None:
-        path = shards[0].with_name("classnames.txt")
-        names = tuple(as_text(unpacked(path), str(path)).splitlines()) if path.is_file() else None
-    keys = [sample.key for sample in found]
-    ids = (
-        keys if len(set(keys)) == len(keys) else [f"{shards[s.shard].stem}/{s.key}" for s in found]
-    )
-    return encoded(name, ids, partial(_pieces, tuple(shards), found), how, labels, names)
+    samples, labels, class_names = _labelled(samples, label, str(shards[0]))
+    if class_names is None and labels is not None:
+        class_names = _names_beside(shards[0])
+    ids = [sample.key for sample in samples]
+    if len(set(ids)) < len(ids):
+        ids = [f"{shards[sample.shard].stem}/{sample.key}" for sample in samples]
+    fetch = partial(_pieces, tuple(shards), samples)
+    return encoded(name, ids, fetch, how, labels, class_names)
 
 
-def _samples(shard: Path, number: int, label: str | None) -> Iterator[Found]:
-    """The samples of one shard in order; adjacent members with one key are one sample."""
+def _samples(shard: Path, number: int, label: str | None) -> Iterator[TarSample]:
+    """Yield the samples of one shard in order; adjacent members with one key are one sample."""
     try:
         with shard.open("rb") as file:
-            group: list[Member] = []
-            for member in _members(shard, file):
-                if group and member.key != group[0].key:
-                    yield _sample(group, number, label, file)
-                    group = []
-                group.append(member)
-            if group:
-                yield _sample(group, number, label, file)
+            for _, members in groupby(_members(shard, file), key=lambda member: member.key):
+                yield _sample(list(members), number, label, file)
     except OSError as error:
         raise UserError(f"cannot read {str(shard)!r}: {error}") from error
 
 
 def _members(shard: Path, file: BinaryIO) -> Iterator[Member]:
-    """The files of a shard; where it cannot be followed further, one last member that says so."""
+    """Yield the files of a shard; where it cannot be followed further, a last member that carries the problem."""
     size = os.fstat(file.fileno()).st_size
     try:
         archive = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - closing it would end what the caller reads
     except tarfile.TarError as error:
-        packed = file.seek(0) == 0 and file.read(2) == b"\x1f\x8b"
-        hint = (
-            "it is compressed; unpack it, for a compressed tar cannot be read from the middle"
-            if packed
-            else error
-        )
-        raise UserError(f"cannot read {str(shard)!r} as tar: {hint}") from error
-    last = -1
+        is_compressed = file.seek(0) == 0 and file.read(2) == b"\x1f\x8b"
+        reason: object = error
+        if is_compressed:
+            reason = (
+                "it is compressed; unpack it, for a compressed tar cannot be read from the middle"
+            )
+        raise UserError(f"cannot read {str(shard)!r} as tar: {reason}") from error
+    last_offset = -1
     while True:
         try:
             info = archive.next()
         except (tarfile.TarError, ValueError, OverflowError) as error:
-            yield _rest(shard, f"the shard cannot be read after byte {max(last, 0)}: {error}")
+            position = max(last_offset, 0)
+            yield _rest(shard, f"the shard cannot be read after byte {position}: {error}")
             return
         if info is None:
+            # tarfile takes a damaged header for the end, which is marked by a block of zeros.
             file.seek(archive.offset)
             if file.read(_BLOCK).strip(b"\0"):
                 yield _rest(
@@ -116,77 +103,73 @@ def _members(shard: Path, file: BinaryIO) -> Iterator[Member]:
                     f"the shard has a damaged header at byte {archive.offset}; what follows is lost",
                 )
             return
-        if info.size < 0 or info.offset <= last:
+        if info.size < 0 or info.offset <= last_offset:
             yield _rest(shard, f"the shard has a header at byte {info.offset} that leads backwards")
             return
-        last = info.offset
+        last_offset = info.offset
         if info.isfile() and not os.path.basename(info.name).startswith("."):
             yield _member(info, size)
         archive.members.clear()  # type: ignore[attr-defined] # a shard may have millions, and tarfile keeps them all
 
 
 def _member(info: tarfile.TarInfo, size: int) -> Member:
+    """Return a file of a shard of `size` bytes, with the problem that it has, if any."""
     folder, name = os.path.split(info.name)
-    key, _, kind = name.partition(".")
-    whole = f"{folder}/{key}" if folder not in ("", ".") else key
+    stem, _, kind = name.partition(".")
+    key = f"{folder}/{stem}" if folder not in ("", ".") else stem
+    key = key.removeprefix("./")
+    # Names that are no UTF-8 arrive with surrogates, which no table can store.
+    key = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     problem = None
     if info.issparse():
         problem = f"{name} is stored as a sparse file"
     elif info.offset_data + info.size > size:
         problem = f"{name} claims {info.size} bytes, but the shard ends before"
-    readable = (
-        whole.removeprefix("./")
-        .encode("utf-8", "surrogateescape")
-        .decode("utf-8", "backslashreplace")
-    )
-    return Member(readable, kind.lower(), info.offset_data, info.size, problem)
+    return Member(key, kind.lower(), info.offset_data, info.size, problem)
 
 
 def _rest(shard: Path, problem: str) -> Member:
     return Member(f"{shard.name}:rest", "", 0, 0, problem)
 
 
-def _sample(group: Sequence[Member], shard: int, label: str | None, file: BinaryIO) -> Found:
-    key, problem = group[0].key, next((member.problem for member in group if member.problem), None)
+def _sample(members: Sequence[Member], shard: int, label: str | None, file: BinaryIO) -> TarSample:
+    """Return the sample that some members make, with its picture and label, or why it has none."""
+    problem = next((member.problem for member in members if member.problem), None)
     pictures = [
-        member for member in group if f".{member.kind.rpartition('.')[2]}" in images.suffixes()
+        member for member in members if f".{member.kind.rpartition('.')[2]}" in images.suffixes()
     ]
-    rank = {kind: i - len(_PREFERRED) for i, kind in enumerate(_PREFERRED)}
-    plain = sorted(
-        (m for m in pictures if "." not in m.kind), key=lambda m: (rank.get(m.kind, 0), m.kind)
-    )
-    chosen = plain[0] if plain else pictures[0] if len(pictures) == 1 else None
-    if problem is None and chosen is None:
-        kinds = ", ".join(f".{member.kind}" for member in group)
+    picture = _main_picture(pictures)
+    if problem is None and picture is None:
+        kinds = ", ".join(f".{member.kind}" for member in members)
         problem = f"one picture was expected, found {len(pictures)} among {kinds}"
-    if problem is None and chosen is not None and chosen.size > LARGEST_PICTURE:
-        problem = f"the picture has {chosen.size} bytes; at most {LARGEST_PICTURE} are read"
-    found = None
+    if problem is None and picture is not None and picture.size > LARGEST_PICTURE:
+        problem = f"the picture has {picture.size} bytes; at most {LARGEST_PICTURE} are read"
+    value = None
     if problem is None and label != NO_LABEL:
         try:
-            found = _label(group, label, file)
+            value = _label(members, label, file)
         except (ValueError, RecursionError) as error:
             problem = f"the label cannot be read: {error}"
-    return Found(key, shard, chosen or group[0], problem, found)
+    return TarSample(members[0].key, shard, picture or members[0], problem, value)
 
 
-def _label(group: Sequence[Member], label: str | None, file: BinaryIO) -> Any:
-    """A whole number, a word, or None; from the member of that name, else from `.json`."""
-    own = next((member for member in group if member.kind == (label or "cls")), None)
-    if own is not None:
-        text = _bytes(own, file).decode("utf-8").strip()
+def _label(members: Sequence[Member], label: str | None, file: BinaryIO) -> Any:
+    """Return a whole number, a word, or None; from the member of that name, else from `.json`."""
+    by_kind: dict[str, Member] = {}
+    for member in members:
+        by_kind.setdefault(member.kind, member)
+    own_file = by_kind.get(label or "cls")
+    if own_file is not None:
+        text = _bytes(own_file, file).decode("utf-8").strip()
         return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
-    described = next((member for member in group if member.kind == "json"), None)
-    content = None if described is None else json.loads(_bytes(described, file))
-    keys = (label,) if label is not None else ("label", "cls")
-    value = (
-        next((content[key] for key in keys if key in content), None)
-        if isinstance(content, dict)
-        else None
-    )
+    content = json.loads(_bytes(by_kind["json"], file)) if "json" in by_kind else None
+    value = None
+    if isinstance(content, dict):
+        keys = (label,) if label is not None else ("label", "cls")
+        value = next((content[key] for key in keys if key in content), None)
     if isinstance(value, list | dict):
         raise UserError(
-            f"the sample {group[0].key!r} has several labels, {str(value)[:60]}; one target must be chosen: name a "
+            f"the sample {members[0].key!r} has several labels, {str(value)[:60]}; one target must be chosen: name a "
             f"member or a key of .json that holds one, with label=…, or leave labels out with label={NO_LABEL!r}"
         )
     return value
@@ -205,54 +188,87 @@ def _bytes(member: Member, file: BinaryIO) -> bytes:
 
 
 def _labelled(
-    found: list[Found], label: str | None, what: str
-) -> tuple[list[Found], list[Any] | None, tuple[str, ...] | None]:
-    """Samples, labels and names: words are numbered in their sorted order; a word among numbers is damage."""
-    values = [sample.label for sample in found]
-    known = [value for value in values if value is not None]
-    if not known:
+    samples: list[TarSample], label: str | None, what: str
+) -> tuple[list[TarSample], list[Any] | None, tuple[str, ...] | None]:
+    """Return samples, labels and names: words are numbered in their sorted order; a word among numbers is damage."""
+    values = [sample.label for sample in samples]
+    present = [value for value in values if value is not None]
+    if not present:
         if label not in (None, NO_LABEL):
             raise UserError(
                 f"{what!r} has no member .{label} and no key {label!r} in .json to take labels from"
             )
-        return found, None, None
-    if all(isinstance(value, str) for value in known):
-        return found, *ranked(values)
-    whole = [
-        None if not isinstance(v, int | float) or not math.isfinite(v) or v != int(v) else int(v)
-        for v in values
-    ]
-    mended = [
-        sample._replace(problem=f"the label {str(sample.label)[:40]!r} is not a whole number")
-        if sample.label is not None and value is None and sample.problem is None
-        else sample
-        for sample, value in zip(found, whole, strict=True)
-    ]
-    return mended, whole, None
+        return samples, None, None
+    if all(isinstance(value, str) for value in present):
+        return samples, *ranked(values)
+    checked: list[TarSample] = []
+    labels: list[int | None] = []
+    for sample in samples:
+        number = _whole(sample.label)
+        problem = sample.problem
+        if problem is None and sample.label is not None and number is None:
+            problem = f"the label {str(sample.label)[:40]!r} is not a whole number"
+        checked.append(sample._replace(problem=problem))
+        labels.append(number)
+    return checked, labels, None
 
 
 def _pieces(
-    shards: Sequence[Path], found: Sequence[Found], positions: Sequence[int]
+    shards: Sequence[Path], samples: Sequence[TarSample], positions: Sequence[int]
 ) -> list[Path | bytes | Exception]:
-    """The encoded pictures at `positions`; each shard that holds one is opened once."""
+    """Return the encoded pictures at `positions`; each shard that holds one is opened once."""
+    by_shard: dict[int, list[int]] = {}
+    for position in positions:
+        by_shard.setdefault(samples[position].shard, []).append(position)
     pieces: dict[int, bytes | Exception] = {}
-    for shard in sorted({found[i].shard for i in positions}):
-        wanted = [i for i in positions if found[i].shard == shard]
+    for shard, in_shard in by_shard.items():
         try:
             with shards[shard].open("rb") as file:
-                pieces |= {i: _piece(found[i], file) for i in wanted}
+                for position in in_shard:
+                    pieces[position] = _piece(samples[position], file)
         except OSError as error:
-            pieces |= dict.fromkeys(wanted, error)
-    return [pieces[i] for i in positions]
+            pieces |= dict.fromkeys(in_shard, error)
+    return [pieces[position] for position in positions]
 
 
-def _piece(sample: Found, file: BinaryIO) -> bytes | Exception:
+def _piece(sample: TarSample, file: BinaryIO) -> bytes | Exception:
+    """Return the encoded picture of a sample from its open shard, or why there is none."""
     if sample.problem is not None:
         return ValueError(sample.problem)
     file.seek(sample.picture.start)
     content = file.read(sample.picture.size)
-    return (
-        content
-        if len(content) == sample.picture.size
-        else OSError("the shard is shorter than when it was opened")
-    )
+    if len(content) < sample.picture.size:
+        return OSError("the shard is shorter than when it was opened")
+    return content
+
+
+class TarSample(NamedTuple):
+    """One sample: its key and shard, its picture or why there is none, and its label."""
+
+    key: str
+    shard: int
+    picture: Member
+    problem: str | None
+    label: Any
+
+
+def _names_beside(shard: Path) -> tuple[str, ...] | None:
+    """Return the lines of `classnames.txt` beside the shards, if it is there."""
+    path = shard.with_name("classnames.txt")
+    return tuple(as_text(unpacked(path), str(path)).splitlines()) if path.is_file() else None
+
+
+def _main_picture(pictures: Sequence[Member]) -> Member | None:
+    """Return the picture of a sample: `.jpg` before others, `.png` before `.mask.png`; None where it is not clear."""
+    plain = [member for member in pictures if "." not in member.kind]
+    if plain:
+        preference = {kind: rank for rank, kind in enumerate(_PREFERRED)}
+        return min(plain, key=lambda m: (preference.get(m.kind, len(_PREFERRED)), m.kind))
+    return pictures[0] if len(pictures) == 1 else None
+
+
+def _whole(value: Any) -> int | None:
+    """Return a value as an int; None where it is no whole number."""
+    if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+        return None
+    return int(value)

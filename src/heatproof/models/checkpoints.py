@@ -18,9 +18,12 @@ from torch import Tensor
 from heatproof.data import existing
 from heatproof.errors import UserError, nearest
 from heatproof.models import Model
+from heatproof.models.network import digest
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
+"""Keys under which training code saves the state dict, beside the epoch and the optimiser."""
 _PREFIX = "module."
+"""What `nn.DataParallel` puts before every name."""
 
 
 class Checkpoint:
@@ -38,8 +41,9 @@ class Checkpoint:
         self._state: Mapping[str, Tensor] | None = None
         if isinstance(source, Mapping):
             self.name = "state dict"
-            own = unwrapped(source, self.name)
-            self._state = {name: tensor.detach().cpu().clone() for name, tensor in own.items()}
+            state = unwrapped(source, self.name)
+            # A copy: training goes on in the tensors that were given.
+            self._state = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
         else:
             self._path = existing(Path(source).expanduser())
             self.name = self._path.name
@@ -50,43 +54,40 @@ class Checkpoint:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the file, or of the names and values of the state dict."""
+        """The sha256 of the file, or of the names and values of the state dict."""
         if self._state is None:
             return hashlib.sha256(self._path.read_bytes()).hexdigest()
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self._state.items()):
-            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-            digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return digest(self._state)
 
     def weights(self, model: Model) -> dict[str, Tensor]:
-        """The weights and buffers by name, as the model's own network has them, or an error that names what differs."""
-        found = self._read()
-        own = {
+        """Return the weights and buffers by name; raise `UserError` where names or shapes differ from the model's."""
+        saved = self._read()
+        expected = {
             name: tensor
             for name, tensor in model.module.state_dict().items()
-            if isinstance(tensor, Tensor)
+            if isinstance(tensor, Tensor)  # an extra state is none
         }
-        for name in own:
-            if name not in found:
+        for name in expected:
+            if name not in saved:
                 raise UserError(
-                    f"checkpoint {self.name} has no {name!r} of {model.name}{_hint(name, found)}"
+                    f"checkpoint {self.name} has no {name!r} of {model.name}{_hint(name, saved)}"
                 )
-        for name, tensor in found.items():
-            if name not in own:
+        for name, tensor in saved.items():
+            if name not in expected:
                 raise UserError(
-                    f"checkpoint {self.name} has {name!r}, which {model.name} has not{_hint(name, own)}"
+                    f"checkpoint {self.name} has {name!r}, which {model.name} has not{_hint(name, expected)}"
                 )
-            if tensor.shape != own[name].shape:
+            shape = expected[name].shape
+            if tensor.shape != shape:
                 raise UserError(
                     f"checkpoint {self.name} has {name!r} of shape {tuple(tensor.shape)}, but in {model.name} it is "
-                    f"{tuple(own[name].shape)}"
+                    f"{tuple(shape)}"
                 )
-        return {name: found[name].to(tensor) for name, tensor in own.items()}
+        return {name: saved[name].to(tensor) for name, tensor in expected.items()}
 
     def _read(self) -> Mapping[str, Tensor]:
         if self._state is None:
-            _ = self.fingerprint  # of the file as it is read now
+            _ = self.fingerprint  # computed before the state is there: it is that of the file
             self._state = unwrapped(_load(self._path), self.name)
         return self._state
 
@@ -101,38 +102,37 @@ class Checkpoint:
 
 
 def unwrapped(content: Any, name: str) -> dict[str, Tensor]:
-    """The state dict inside what was saved.
+    """Return the state dict in what was saved.
 
     >>> unwrapped({"epoch": 3, "state_dict": {"module.weight": torch.zeros(1)}}, "a.pt")
     {'weight': tensor([0.])}
     """
-    named = content if isinstance(content, Mapping) else {}
-    wrapper = next((key for key in _WRAPPERS if isinstance(named.get(key), Mapping)), None)
-    state = content if wrapper is None else content[wrapper]
-    if (
-        not isinstance(state, Mapping)
-        or not state
-        or not any(isinstance(v, Tensor) for v in state.values())
-    ):
+    state = content
+    if isinstance(content, Mapping):
+        for key in _WRAPPERS:
+            if isinstance(content.get(key), Mapping):
+                state = content[key]
+                break
+    tensors: dict[str, Tensor] = {}
+    if isinstance(state, Mapping):
+        tensors = {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
+    if not tensors:
         raise UserError(
             f"checkpoint {name} holds no state dict; save one with torch.save(net.state_dict(), path)"
         )
-    prefix = _PREFIX if all(str(key).startswith(_PREFIX) for key in state) else ""
-    return {
-        str(key).removeprefix(prefix): value
-        for key, value in state.items()
-        if isinstance(value, Tensor)
-    }
+    if all(str(key).startswith(_PREFIX) for key in state):
+        tensors = {key.removeprefix(_PREFIX): value for key, value in tensors.items()}
+    return tensors
 
 
 def load_safe(path: Path) -> Any:
-    """The tensors of a `.safetensors` file by name."""
+    """Return the tensors of a `.safetensors` file by name."""
     if importlib.util.find_spec("safetensors") is None:
         raise UserError(f'{path.name} needs safetensors: pip install "heatproof[safetensors]"')
-    safe = importlib.import_module("safetensors")
+    safetensors = importlib.import_module("safetensors")
     try:
         return importlib.import_module("safetensors.torch").load_file(path)
-    except safe.SafetensorError as error:
+    except safetensors.SafetensorError as error:
         raise UserError(f"{str(path)!r} is not a safetensors file: {error}") from error
 
 
@@ -142,21 +142,24 @@ def _load(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        first = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        raise UserError(f"cannot read {str(path)!r} as weights alone: {first[0]}") from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"cannot read {str(path)!r} as weights alone: {lines[0]}") from error
 
 
 def _hint(name: str, choices: Mapping[str, Tensor]) -> str:
-    close = nearest(name, choices, n=1)
-    return f"; the nearest there is {close[0]!r}" if close else ""
+    suggestions = nearest(name, choices, n=1)
+    return f"; the nearest there is {suggestions[0]!r}" if suggestions else ""
 
 
 def _listed(value: Any) -> Any:
-    one = isinstance(value, str | Path | Mapping | Checkpoint)
-    values: Any = (value,) if one else value
-    if not isinstance(values, Sequence):
-        return values
-    return tuple(Checkpoint(v) if isinstance(v, str | Path | Mapping) else v for v in values)
+    """Return checkpoints as a tuple, from one or several paths, state dicts or `Checkpoint`s."""
+    if isinstance(value, str | Path | Mapping | Checkpoint):
+        value = (value,)
+    if not isinstance(value, Sequence):
+        return value  # pydantic refuses it with the right message
+    return tuple(
+        Checkpoint(item) if isinstance(item, str | Path | Mapping) else item for item in value
+    )
 
 
 Checkpoints = Annotated[tuple[Checkpoint, ...], BeforeValidator(_listed)]

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from heatproof.kernels import fused
 
 FEW_CHANNELS = 4
+"""The most input channels of a layer that is computed in blocks."""
 LARGE_FILTERS = (6, 7)
 """Sides of a channel's filter for which the kernel is faster than cuDNN; it takes smaller ones, but gains nothing."""
 
@@ -40,12 +41,12 @@ def quickly_differentiated(module: nn.Module) -> None:
 
 
 def _is_plain(layer: nn.Conv2d) -> bool:
+    """Whether a layer computes what torch's `Conv2d` does, with zero padding that is given in numbers."""
     kind = type(layer)
-    own = kind.forward is not nn.Conv2d.forward or kind._conv_forward is not nn.Conv2d._conv_forward
-    if own or "forward" in vars(
-        layer
-    ):  # some standardise their weights or pad in a way of their own
-        return False
+    overrides_forward = kind.forward is not nn.Conv2d.forward or "forward" in vars(layer)
+    overrides_convolution = kind._conv_forward is not nn.Conv2d._conv_forward
+    if overrides_forward or overrides_convolution:
+        return False  # some standardise their weights, or pad in their own way
     return (
         layer.padding_mode == "zeros"
         and layer.dilation == (1, 1)
@@ -62,9 +63,14 @@ def _is_stem(layer: nn.Conv2d) -> bool:
 
 
 def _is_by_channel(layer: nn.Conv2d) -> bool:
-    alone = 1 < layer.groups == layer.in_channels == layer.out_channels
-    sizes = zip(_padding(layer), layer.kernel_size, strict=True)
-    return alone and layer.stride == (1, 1) and all(p < k and k in LARGE_FILTERS for p, k in sizes)
+    """Whether a layer has a filter of its own for each channel, of a size at which our kernel is faster."""
+    is_depthwise = 1 < layer.groups == layer.in_channels == layer.out_channels
+    if not is_depthwise or layer.stride != (1, 1):
+        return False
+    for padding, size in zip(_padding(layer), layer.kernel_size, strict=True):
+        if padding >= size or size not in LARGE_FILTERS:
+            return False
+    return True
 
 
 def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
@@ -73,22 +79,25 @@ def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
 
 
 def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """What a strided layer computes from images (B, C, H, W), without a stride.
+    """Return what a strided layer computes from images (B, C, H, W), by a convolution without a stride.
 
-    Blocks of stride × stride pixels become channels, and the kernel, filled up with zeros to whole blocks, becomes one
-    of blocks.
+    Blocks of stride × stride pixels become channels, and the kernel, filled up with zeros to complete blocks, becomes
+    one of blocks.
     """
     stride = layer.stride[0]
-    around, filling = [], []  # at the left, the right, above and below, as `pad` takes them
+    padding_of_x: list[int] = []  # left, right, above, below: the order of `pad`, last axis first
+    padding_of_weight: list[int] = []
     for size, kernel, padding in zip(
         x.shape[:1:-1], layer.kernel_size[::-1], _padding(layer)[::-1], strict=True
     ):
-        blocks = -(-kernel // stride)
+        kernel_blocks = -(-kernel // stride)  # rounded up
         steps = (size + 2 * padding - kernel) // stride + 1
-        around += [padding, stride * (steps + blocks - 1) - size - padding]
-        filling += [0, stride * blocks - kernel]
-    pixels, weight = F.pad(x, around), F.pad(layer.weight, filling)
-    return F.conv2d(_blocks(pixels, stride), _blocks(weight, stride), layer.bias)
+        needed = stride * (steps + kernel_blocks - 1)
+        padding_of_x += [padding, needed - size - padding]
+        padding_of_weight += [0, stride * kernel_blocks - kernel]
+    x_blocks = _blocks(F.pad(x, padding_of_x), stride)
+    weight_blocks = _blocks(F.pad(layer.weight, padding_of_weight), stride)
+    return F.conv2d(x_blocks, weight_blocks, layer.bias)
 
 
 def _blocks(x: Tensor, side: int) -> Tensor:
@@ -106,13 +115,13 @@ def _blocks(x: Tensor, side: int) -> Tensor:
 
 
 def by_channel(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """What a layer of a filter for each channel computes, on a GPU by a kernel."""
+    """Return what a layer of a filter for each channel computes, on a GPU by our kernel."""
     padding = _padding(layer)
-    if (
-        not fused(x) or x.ndim != 4 or torch._C._len_torch_function_stack()
-    ):  # who meets functions knows torch's own
+    # Torch-function modes, by which some explainers watch a network, know torch's own convolution.
+    is_watched = torch._C._len_torch_function_stack()
+    if not fused(x) or x.ndim != 4 or is_watched:
         return F.conv2d(x, layer.weight, layer.bias, padding=padding, groups=layer.groups)
     from heatproof.kernels.depthwise import depthwise
 
-    found: Tensor = depthwise(x, layer.weight, layer.bias, list(padding))
-    return found
+    output: Tensor = depthwise(x, layer.weight, layer.bias, list(padding))
+    return output

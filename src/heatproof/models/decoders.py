@@ -25,7 +25,7 @@ def decoder(
     tokens: int = 8,
     name: str | None = None,
 ) -> Model:
-    """A decoder as a `Model` whose readout is the log-probability of an answer, or, with `options`, of each of them.
+    """Return a `Model` of a decoder whose readout is the log-probability of an answer, or, with `options`, of each.
 
     `network(inputs_embeds=, attention_mask=)` gives logits (B, L, V), bare or as `.logits`, and `get_input_embeddings`
     its table, as in transformers. Samples are token ids (B, L), padded behind, with an `attention_mask`, as
@@ -37,54 +37,61 @@ def decoder(
     Traceback (most recent call last):
     heatproof.errors.UserError: Linear has no get_input_embeddings(), which decoders of transformers have
     """
-    embed = getattr(network, "get_input_embeddings", lambda: None)()
-    path = next((path for path, part in network.named_modules() if part is embed), None)
-    if path is None:
+    embedding = embedding_path(network)
+    if embedding is None:
         raise UserError(
             f"{type(network).__name__} has no get_input_embeddings(), which decoders of transformers have"
         )
-    if tokenizer is None and any(isinstance(option, str) for option in options):
-        raise UserError(
-            "options as texts need the tokenizer: decoder(network, tokenizer, options=…)"
-        )
-    listed = [list(encoder(tokenizer)(each) if isinstance(each, str) else each) for each in options]
-    if tokens < 1 or len(listed) == 1 or not all(listed):
+    ids_of_options = []
+    for option in options:
+        if isinstance(option, str) and tokenizer is None:
+            raise UserError(
+                "options as texts need the tokenizer: decoder(network, tokenizer, options=…)"
+            )
+        ids = encoder(tokenizer)(option) if isinstance(option, str) else option
+        ids_of_options.append(list(ids))
+    if tokens < 1 or len(ids_of_options) == 1 or not all(ids_of_options):
         raise UserError(
             f"tokens must be at least 1, options several and none empty; got {tokens} and {options}"
         )
-    module = Decoder(
-        network,
-        listed,
-        max(map(len, listed), default=tokens),
-        getattr(tokenizer, "eos_token_id", None),
-    )
-    classes = [str(option).strip() for option in options] or ["the answer", "its lead"]
-    task: Task = Options() if listed else Answer()
+    longest = max(map(len, ids_of_options), default=tokens)
+    end = getattr(tokenizer, "eos_token_id", None)
+    task: Task
+    if options:
+        task, classes = Options(), [str(option).strip() for option in options]
+    else:
+        task, classes = Answer(), ["the answer", "its lead"]
     return Model(
-        module,
+        Decoder(network, ids_of_options, longest, end),
         classes=classes,
         name=name or type(network).__name__,
-        embedding=f"network.{path}",
+        embedding=f"network.{embedding}",
         task=task,
     )
 
 
 class Decoder(nn.Module):
-    """A decoder that reads an answer behind a prompt (B, L), ids or vectors; without one it gives the answer itself."""
+    """A decoder that reads an answer behind a prompt (B, L), ids or vectors; without one it gives the answer itself.
+
+    `tokens` is the length T of the longest answer, and `end` the token that ends one.
+    """
 
     def __init__(
         self, network: nn.Module, options: list[list[int]], tokens: int, end: int | None
     ) -> None:
         super().__init__()
-        self.network, self.options, self.tokens, self.end = network, options, tokens, end
+        self.network = network
+        self.options = options
+        self.tokens = tokens
+        self.end = end
 
     def forward(
         self, x: Tensor, attention_mask: Tensor | None = None, answer: Tensor | None = None
     ) -> Any:
-        """`logits`, the table (B, K) at an `answer` (B, L + T); or the `answer` to the prompt."""
-        mask = (
-            x.new_ones(x.shape[:2], dtype=torch.int64) if attention_mask is None else attention_mask
-        )
+        """Return `logits`, the table (B, K) at an `answer` (B, L + T); without one the `answer` to the prompt."""
+        mask = attention_mask
+        if mask is None:
+            mask = x.new_ones(x.shape[:2], dtype=torch.int64)
         vectors = self.network.get_input_embeddings()(x)  # type: ignore[operator]
         if answer is None:
             with torch.no_grad():
@@ -92,65 +99,100 @@ class Decoder(nn.Module):
         if not self.options:
             return {"logits": torch.stack(self._read(vectors, mask, answer), 1)}
         first = (answer >= 0).long().argmax(1, keepdim=True)
-        if (
-            self.tokens == 1
-        ):  # what stands there does not reach back to the place before it, which one pass reads
-            logits = self._logits(vectors, mask, answer).take_along_dim(first[..., None] - 1, 1)[
-                :, 0
-            ]
-            return {"logits": logits.log_softmax(1)[:, [option[0] for option in self.options]]}
-        turn = torch.arange(mask.shape[1] + self.tokens, device=mask.device) - first
-        filled = torch.tensor(
-            [[*option, *[IGNORED] * (self.tokens - len(option))] for option in self.options]
-        ).to(turn)
-        said = torch.where(
-            (turn >= 0) & (turn < self.tokens), filled[:, turn.clamp(0, self.tokens - 1)], IGNORED
-        )
-        return {"logits": torch.stack([self._read(vectors, mask, each)[0] for each in said], 1)}
+        if self.tokens == 1:
+            return {"logits": self._next_token(vectors, mask, answer, first)}
+        log_probabilities = []
+        for option in self.options:
+            # As wide as the longest option, which may be longer than an answer of the data.
+            placed = self._placed(option, mask.shape[1] + self.tokens, first)
+            log_probability, _ = self._read(vectors, mask, placed)
+            log_probabilities.append(log_probability)
+        return {"logits": torch.stack(log_probabilities, 1)}
+
+    def _next_token(self, vectors: Tensor, mask: Tensor, answer: Tensor, first: Tensor) -> Tensor:
+        """Return the log-probabilities (B, options) of options of one token each, by a single pass.
+
+        They are predicted at the place before `first`, which what stands in `answer` does not reach.
+        """
+        logits = self._logits(vectors, mask, answer)
+        next_token = logits.take_along_dim(first[..., None] - 1, 1)[:, 0].log_softmax(1)
+        return next_token[:, [option[0] for option in self.options]]
+
+    def _placed(self, option: list[int], width: int, first: Tensor) -> Tensor:
+        """Return the ids of an option as an answer (B, width) that begins at `first` (B, 1)."""
+        missing = self.tokens - len(option)
+        padded = torch.tensor([*option, *[IGNORED] * missing], device=first.device)
+        turn = torch.arange(width, device=first.device) - first
+        is_answer = (turn >= 0) & (turn < self.tokens)
+        return torch.where(is_answer, padded[turn.clamp(0, self.tokens - 1)], IGNORED)
 
     def _answered(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """The greedy answer behind the last token of each prompt; with options just where one stands."""
-        place = torch.arange(mask.shape[1] + self.tokens, device=mask.device).expand(len(mask), -1)
-        first = (place[:, : mask.shape[1]] * (mask != 0)).amax(1, keepdim=True) + 1
+        """Return the greedy answer (B, L + T) behind the last token of each prompt; with options just its place."""
+        length = mask.shape[1]
+        position = torch.arange(length + self.tokens, device=mask.device).expand(len(mask), -1)
+        last_of_prompt = (position[:, :length] * (mask != 0)).amax(1, keepdim=True)
+        first = last_of_prompt + 1
         if self.options:
-            return torch.where((place >= first) & (place < first + self.tokens), 0, IGNORED)
-        answer, going = torch.full_like(place, IGNORED), torch.ones_like(first, dtype=torch.bool)
+            is_answer = (position >= first) & (position < first + self.tokens)
+            return torch.where(is_answer, 0, IGNORED)
+        answer = torch.full_like(position, IGNORED)
+        goes_on = torch.ones_like(first, dtype=torch.bool)
         for turn in range(self.tokens):
-            token = (
-                self._logits(vectors, mask, answer)
-                .take_along_dim((first + turn - 1)[..., None], 1)
-                .argmax(2)
-            )
-            answer = torch.where((place == first + turn) & going, token, answer)
-            going = going & (token != (IGNORED if self.end is None else self.end))
+            logits = self._logits(vectors, mask, answer)
+            before = (first + turn - 1)[..., None]
+            token = logits.take_along_dim(before, 1).argmax(2)
+            answer = torch.where((position == first + turn) & goes_on, token, answer)
+            if self.end is not None:
+                goes_on = goes_on & (token != self.end)
         return answer
 
     def _logits(self, vectors: Tensor, mask: Tensor, answer: Tensor) -> Tensor:
-        """Logits (B, L + T, V) of prompt and answer; the answer stands right behind the prompt, before its padding."""
-        more, there, taken = (
-            answer.shape[1] - mask.shape[1],
-            answer >= 0,
-            signature(self.network.forward).parameters,
-        )
-        said = self.network.get_input_embeddings()(answer.clamp(min=0))  # type: ignore[operator]
-        whole = torch.where(there[..., None], said, F.pad(vectors, (0, 0, 0, more)))
-        place = torch.arange(answer.shape[1], device=mask.device).expand(
-            answer.shape
-        )  # no hidden token shifts them
-        known = {k: v for k, v in {"position_ids": place, "use_cache": False}.items() if k in taken}
-        attended = (F.pad(mask, (0, more)) != 0) | there
-        return scores_in(self.network(inputs_embeds=whole, attention_mask=attended.long(), **known))
+        """Return logits (B, L + T, V) of prompt and answer; the answer stands right behind the prompt, before its padding."""
+        is_answer = answer >= 0
+        added = answer.shape[1] - mask.shape[1]
+        answer_vectors = self.network.get_input_embeddings()(answer.clamp(min=0))  # type: ignore[operator]
+        padded_vectors = F.pad(vectors, (0, 0, 0, added))
+        inputs = torch.where(is_answer[..., None], answer_vectors, padded_vectors)
+        attended = (F.pad(mask, (0, added)) != 0) | is_answer
+        arguments: dict[str, Any] = {"attention_mask": attended.long()}
+        parameters = signature(self.network.forward).parameters
+        if "position_ids" in parameters:
+            # Else they are counted along the attention mask, and hiding a token would shift those behind it.
+            positions = torch.arange(answer.shape[1], device=mask.device)
+            arguments["position_ids"] = positions.expand(answer.shape)
+        if "use_cache" in parameters:
+            arguments["use_cache"] = False
+        return scores_in(self.network(inputs_embeds=inputs, **arguments))
 
     def _read(self, vectors: Tensor, mask: Tensor, answer: Tensor) -> list[Tensor]:
-        """The log-probability of the answer and the least lead of its tokens, (B,) each."""
-        most = torch.arange(answer.shape[1] - mask.shape[1], device=answer.device)
-        places = (answer >= 0).long().argmax(1, keepdim=True) + most
-        ids, logits = answer.gather(1, places), self._logits(vectors, mask, answer)
-        logits, real, own = (
-            logits.take_along_dim(places[..., None] - 1, 1),
-            ids >= 0,
-            ids.clamp(min=0)[..., None],
-        )
-        said = logits.log_softmax(2).gather(2, own)[..., 0].masked_fill(~real, 0)
-        lead = logits.gather(2, own)[..., 0] - logits.scatter(2, own, -torch.inf).amax(2)
-        return [said.sum(1), lead.masked_fill(~real, torch.inf).amin(1)]
+        """Return the log-probability of the answer, and the least lead of its tokens over all others, (B,) each."""
+        turns = torch.arange(answer.shape[1] - mask.shape[1], device=answer.device)
+        positions = (answer >= 0).long().argmax(1, keepdim=True) + turns
+        ids = answer.gather(1, positions)
+        is_token = ids >= 0
+        token = ids.clamp(min=0)[..., None]
+        # A token is predicted at the position before it.
+        logits = self._logits(vectors, mask, answer).take_along_dim(positions[..., None] - 1, 1)
+        log_probabilities = logits.log_softmax(2).gather(2, token)[..., 0]
+        best_other = logits.scatter(2, token, -torch.inf).amax(2)
+        lead = logits.gather(2, token)[..., 0] - best_other
+        return [
+            log_probabilities.masked_fill(~is_token, 0).sum(1),
+            lead.masked_fill(~is_token, torch.inf).amin(1),
+        ]
+
+
+def embedding_path(network: nn.Module) -> str | None:
+    """Return the dotted path of the layer that `get_input_embeddings()` gives; None where there is none.
+
+    >>> embedding_path(nn.Linear(2, 2)) is None
+    True
+    """
+    if not hasattr(network, "get_input_embeddings"):
+        return None
+    try:
+        embedding: Any = network.get_input_embeddings()  # type: ignore[operator]
+    except NotImplementedError:  # transformers' answer for models of images
+        return None
+    paths: list[str] = [path for path, layer in network.named_modules() if layer is embedding]
+    return paths[0] if paths else None

@@ -1,4 +1,4 @@
-"""Guards: outputs that are not what a task reads, told by the network's layers or by the numbers it gives."""
+"""Checks that a network fits its task and its data, from its layers and from the numbers it gives."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 _SQUASHING = {nn.Softmax: "softmax", nn.Softmax2d: "softmax", nn.Sigmoid: "sigmoid"}
 ALMOST = 1e-3
-"""How far from 1 a sum of probabilities may be for rounding."""
+"""How far from 1 rounding may move a sum of probabilities."""
 
 
 def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
-    """Refuse a network whose last layer, as far as that is sure, makes probabilities where a task reads logits.
+    """Raise `UserError` for a network that ends in a softmax or sigmoid where the task reads logits.
+
+    Only the end of a `Sequential` is certain to be the last layer of the pass; other networks are not judged.
 
     >>> from heatproof.models.tasks import Classification
     >>> refuse_squashed(nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)), "net", Classification())
@@ -31,33 +33,37 @@ def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
     last = module
     while isinstance(last, nn.Sequential) and len(last):
         last = last[-1]
-    layer = _SQUASHING.get(type(last))
-    if layer is not None and reads_logits(task):
+    squashing = _SQUASHING.get(type(last))
+    if squashing is not None and reads_logits(task):
         raise UserError(
-            f"{name} ends in a {layer}, but {task.name} reads logits; leave it off, {or_say(task)}"
+            f"{name} ends in a {squashing}, but {task.name} reads logits; leave it off, {or_say(task)}"
         )
 
 
 def has_one_output(module: nn.Module) -> bool:
-    """Whether the last layer of a network, as far as that is sure, has one output.
+    """Whether the last linear layer of a network, in the order of definition, has one output.
 
     >>> has_one_output(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))), has_one_output(nn.Identity())
     (True, False)
     """
-    layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     return bool(layers) and layers[-1].out_features == 1
 
 
 def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
-    """Refuse a table (R, K) of logits whose rows are all at least 0 and sum to 1: they have been through a softmax.
+    """Raise `UserError` for a table (R, K) of logits whose rows are all at least 0 and sum to 1, as after a softmax.
 
     >>> from heatproof.models.tasks import Classification
     >>> refuse_probabilities(torch.tensor([[0.5, 0.5], [2.0, -1.0]]), "net", Classification())
     """
     if not reads_logits(task) or table.shape[1] < 2 or len(table) < 2:
         return
-    between = ((table > 0) & (table < 1)).any()  # zeros and ones alone are no trace of a softmax
-    if bool(between & ((table >= 0).all(1) & ((table.double().sum(1) - 1).abs() < ALMOST)).all()):
+    sums_to_1 = (table.double().sum(1) - 1).abs() < ALMOST
+    is_distribution = (table >= 0).all(1) & sums_to_1
+    has_fractions = (
+        (table > 0) & (table < 1)
+    ).any()  # zeros and ones alone are no trace of a softmax
+    if bool(has_fractions & is_distribution.all()):
         raise UserError(
             f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
             f"reads logits. Leave the softmax off, {or_say(task)}"
@@ -65,7 +71,7 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
 
 
 def check_arguments(model: Model, aux: Iterable[str]) -> None:
-    """Refuse data that do not bring what a network's `forward` asks for beside x, or bring what it does not take.
+    """Raise `UserError` where the data lack what a network's `forward` needs beside x, or bring what it does not take.
 
     >>> from heatproof.models import Model
     >>> check_arguments(Model(nn.Bilinear(2, 2, 2)), ())
@@ -73,85 +79,103 @@ def check_arguments(model: Model, aux: Iterable[str]) -> None:
     heatproof.errors.UserError: Bilinear takes input2 beside its first input, which the data do not bring; ...
     """
     try:
-        taken = list(signature(model.module.forward).parameters.values())
+        parameters = list(signature(model.module.forward).parameters.values())
     except (TypeError, ValueError):  # a scripted network does not say
         return
-    given = {name for name in aux if not name.startswith("_")}
-    if model.embedding is None and taken and taken[0].kind is not Parameter.VAR_POSITIONAL:
-        taken = taken[1:]
-    named = [
-        p for p in taken if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    if (
+        model.embedding is None
+        and parameters
+        and parameters[0].kind is not Parameter.VAR_POSITIONAL
+    ):
+        parameters = parameters[1:]  # the first one is x
+    by_name = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     ]
-    lost = [p.name for p in named if p.default is Parameter.empty and p.name not in given]
-    if lost and model.embedding is None:
-        dense = "graphs come dense, as adjacency (B, N, N) and mask (B, N): wrap it in one that takes these names"
-        by_name = f"give open_data({{'x': …, '{lost[0]}': …}}), aux of a Batch, or aux_{lost[0]} in an .npz"
+    brought = {name for name in aux if not name.startswith("_")}  # others are for the task
+    missing = [
+        parameter.name
+        for parameter in by_name
+        if parameter.default is Parameter.empty and parameter.name not in brought
+    ]
+    if missing and model.embedding is None:
+        if "edge_index" in missing:
+            advice = "graphs come dense, as adjacency (B, N, N) and mask (B, N): wrap it in one that takes these names"
+        else:
+            name = missing[0]
+            advice = (
+                f"give open_data({{'x': …, '{name}': …}}), aux of a Batch, or aux_{name} in an .npz"
+            )
         raise UserError(
-            f"{model.name} takes {' and '.join(lost)} beside its first input, which the data do not bring; "
-            f"{dense if 'edge_index' in lost else by_name}, or wrap the network in one that takes x alone"
+            f"{model.name} takes {' and '.join(missing)} beside its first input, which the data do not bring; "
+            f"{advice}, or wrap the network in one that takes x alone"
         )
-    unknown = given - {p.name for p in named}
-    if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in taken):
-        known = ", ".join(p.name for p in named) or "nothing"
+    surplus = brought - {parameter.name for parameter in by_name}
+    takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
+    if surplus and not takes_any:
+        names = ", ".join(parameter.name for parameter in by_name) or "nothing"
         raise UserError(
-            f"the data bring {', '.join(sorted(unknown))}, and {model.name} takes {known} beside x; wrap it in one "
+            f"the data bring {', '.join(sorted(surplus))}, and {model.name} takes {names} beside x; wrap it in one "
             "whose forward has these names"
         )
 
 
 def missing_normalisation(module: nn.Module) -> str | None:
-    """What the source of a network says of its normalisation, where that is known from the network itself.
+    """Return what a network's own library says of its normalisation; None where nothing is known.
 
     timm keeps it with the network; image models of transformers nearly all have one, in their image processor.
 
     >>> missing_normalisation(nn.Linear(1, 1)) is None
     True
     """
+    library = type(module).__module__
     timm = getattr(module, "pretrained_cfg", None)
     if isinstance(timm, Mapping) and timm.get("mean") and timm.get("std"):
         return f"timm gives mean={tuple(timm['mean'])}, std={tuple(timm['std'])} with it"
-    config = getattr(module, "config", None)
-    if (
-        type(module).__module__.startswith("transformers.")
-        and getattr(config, "image_size", None) is not None
-    ):
+    image_size = getattr(getattr(module, "config", None), "image_size", None)
+    if library.startswith("transformers.") and image_size is not None:
         return "transformers normalises in its image processor, preprocessor_config.json"
-    if type(module).__module__.startswith("torchvision.models"):
+    if library.startswith("torchvision.models"):
         return "torchvision normalises in the transforms of its weights"
     return None
 
 
 def untrained_head(module: nn.Module) -> str | None:
-    """Why the last linear layer looks as if it was never trained, or None.
+    """Return why the last linear layer looks as if it was never trained, or None.
 
-    Freshly made layers keep their initial distribution to the last digit; trained ones do not. A layer with
-    fewer than 1,000 weights is not judged.
+    New layers keep their initial distribution to the last digit; trained ones do not. PyTorch draws weights of
+    `Linear` uniformly from ±1/√(in_features); transformers and timm from a normal distribution of deviation 0.02 or
+    0.01 with biases of 0. A Kolmogorov-Smirnov test tells. A layer with fewer than 1,000 weights is not judged.
     """
-    linear = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.Linear)]
+    linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     if not linear or linear[-1][1].weight.numel() < 1000:
         return None
     name, head = linear[-1]
-    every = max(1, head.weight.numel() // 100_000)
-    weight = head.weight.detach().float().cpu().reshape(-1)[::every].numpy()
-    if weight.std() == 0:
-        return f"the weights of {name!r} are all {weight[0]:g}"
+    step = max(1, head.weight.numel() // 100_000)
+    weights = head.weight.detach().float().cpu().reshape(-1)[::step].numpy()
+    if weights.std() == 0:
+        return f"the weights of {name!r} are all {weights[0]:g}"
+
     bound = head.in_features**-0.5  # a trained layer has weights beyond it, if only by a little
-    inside = float(head.weight.detach().abs().max()) <= bound * (1 + 1e-6)
-    if inside and stats.kstest(weight, stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.01:
+    is_inside = float(head.weight.detach().abs().max()) <= bound * (1 + 1e-6)
+    uniform = stats.uniform(-bound, 2 * bound)
+    if is_inside and stats.kstest(weights, uniform.cdf).pvalue > 0.01:
         return f"the weights of {name!r} have PyTorch's initial distribution"
-    bias_is_new = head.bias is None or not bool(head.bias.any())
-    if bias_is_new and any(
-        stats.kstest(weight / s, stats.norm.cdf).pvalue > 0.01 for s in (0.01, 0.02)
-    ):
-        return f"the weights of {name!r} have a usual initial distribution and its bias is zero"
+
+    if head.bias is not None and bool(head.bias.any()):
+        return None
+    for deviation in (0.01, 0.02):
+        if stats.kstest(weights / deviation, stats.norm.cdf).pvalue > 0.01:
+            return f"the weights of {name!r} have a usual initial distribution and its bias is zero"
     return None
 
 
 def reads_logits(task: Task) -> bool:
-    """Whether a task reads logits because nobody said otherwise."""
-    return getattr(task, "outputs", "said") is None
+    """Whether a task reads logits because nobody said what the outputs are."""
+    return getattr(task, "outputs", "not a parameter of this task") is None
 
 
 def or_say(task: Task) -> str:
-    """How to say what the outputs are."""
+    """Return the advice to say what the outputs are."""
     return f"or say what they are: task={{'{task.name}': {{'outputs': 'probabilities'}}}} (or 'logits')"

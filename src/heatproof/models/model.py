@@ -36,7 +36,7 @@ ONE_OUTPUT = (
     "has a single output, which may be the log-odds of yes or a number: say Model(net, task='binary') or "
     "Model(net, task='regression'), in a study file task: binary or task: regression beside the source"
 )
-"""What is said of a network with one output and no task."""
+"""The error for a network with one output and no task."""
 
 
 class Model:
@@ -84,11 +84,11 @@ class Model:
         if rows < 1:
             raise UserError(f"rows must be at least 1, got {rows}")
         self.name = name or type(module).__name__
-        outputs = None if classes is None else tuple(str(c) for c in classes)
-        if task is None and len(outputs or ()) == 2 and has_one_output(module):
-            task = Binary()
-        self.declared = None if task is None else as_task(task).numbered(outputs)
-        self.classes = outputs if self.declared is None else self.declared.names(outputs)
+        output_names = None if classes is None else tuple(str(c) for c in classes)
+        if task is None and len(output_names or ()) == 2 and has_one_output(module):
+            task = Binary()  # two names for one output are those of no and yes
+        self.declared = None if task is None else as_task(task).numbered(output_names)
+        self.classes = output_names if self.declared is None else self.declared.names(output_names)
         self.channels_last = channels_last
         self.rows = rows
         self._counts = {"passes": 0, "gradient": 0}  # shared with the same model under another task
@@ -106,8 +106,9 @@ class Model:
         self._gradient_scale = GRADIENT_SCALES[0]
         self.embedding = embedding
         if embedding is not None:
-            table = self.layer(embedding)
-            table.forward = partial(embed_unless_vectors, table.forward)
+            # Explainers change vectors; the network passes them to this layer, which then leaves them as they are.
+            embedding_layer = self.layer(embedding)
+            embedding_layer.forward = partial(embed_unless_vectors, embedding_layer.forward)
         if channels_last:
             self._lay_channels_last()
         if device is not None:
@@ -151,21 +152,24 @@ class Model:
         return self.declared or Classification()
 
     def finished(self, table: Tensor) -> Model:
-        """The same model with what its task leaves open taken from the readouts (R, K) of reference samples."""
+        """Return the model with what its task leaves open taken from the readouts (R, K) of reference samples.
+
+        Such as how far a regression's prediction may move and still count as unchanged.
+        """
         task = self.task.finished(table)
         return self if task == self.task else self.asked(task)
 
     def asked(self, task: Task) -> Model:
-        """The same model with another task; both count their passes together.
+        """Return the same model with another task; both count their passes together.
 
         >>> from heatproof.models.tasks import Regression
         >>> model = Model(nn.Linear(3, 1)).asked(Regression())
         >>> model.logits(torch.ones(2, 3)).shape
         torch.Size([2, 1])
         """
-        other = copy.copy(self)
-        other.declared = task
-        return other
+        with_task = copy.copy(self)
+        with_task.declared = task
+        return with_task
 
     def to(self, device: torch.device | str) -> Model:
         """Move the network; the user's own object stays where it is."""
@@ -183,14 +187,14 @@ class Model:
         >>> model.logits(torch.ones(1, 3)).dtype, model.module.weight.dtype
         (torch.float32, torch.bfloat16)
         """
-        target = weight_type(precision)
+        dtype = weight_type(precision)
         if weight_type(self.precision) is not None and precision != self.precision:
             raise UserError(
                 f"{self.name} was rounded to {self.precision}; make a new Model to use {precision}"
             )
-        _ = self.fingerprint  # it is that of the weights as they were given
-        if target is not None:
-            self.module.to(target)
+        _ = self.fingerprint  # computed now and cached: it is that of the unrounded weights
+        if dtype is not None:
+            self.module.to(dtype)
             if self.device.type == "cuda":
                 self._lay_channels_last()  # the layout in which a GPU multiplies 16-bit numbers
                 quickly_differentiated(self.module)
@@ -205,15 +209,15 @@ class Model:
         >>> with Model(nn.Linear(3, 2)).gradients_times(1.0):
         ...     pass
         """
-        usual, self._gradient_scale = self._gradient_scale, scale
+        before, self._gradient_scale = self._gradient_scale, scale
         try:
             yield
         finally:
-            self._gradient_scale = usual
+            self._gradient_scale = before
 
     @property
     def gradient_scale(self) -> float:
-        """What gradients are multiplied by inside the network, and divided by before its inputs: 1 but in 16 bits."""
+        """The factor of gradients inside the network, undone before its inputs: 1 except in 16 bits."""
         return self._gradient_scale if weight_type(self.precision) is not None else 1.0
 
     def _lay_channels_last(self) -> None:
@@ -243,43 +247,39 @@ class Model:
         return torch.device("cpu")
 
     def inputs(self, batch: Batch) -> Tensor:
-        """What the network sees: (x − mean) / std on the model's device. Explainers differentiate by this."""
+        """Return what the network sees: (x − mean) / std on the model's device. Explainers differentiate by this."""
         x = batch.x.to(self.device)
         if self.embedding is not None and not x.is_floating_point():
             with torch.no_grad():
                 vectors: Tensor = self.layer(self.embedding)(x)
             return vectors
-        for what, values in (("mean", self._mean), ("std", self._std)):
-            if values is None:
-                continue
-            if values.numel() > 1 and (x.ndim < 2 or x.shape[1] != values.numel()):
-                raise UserError(
-                    f"{what} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}"
-                )
-            shaped = values.to(x.device).reshape(1, -1, *[1] * (x.ndim - 2))
-            x = x - shaped if what == "mean" else x / shaped
+        if self._mean is not None:
+            x = x - _per_channel("mean", self._mean, x)
+        if self._std is not None:
+            x = x / _per_channel("std", self._std, x)
         return x
 
     def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """What the task reads of normalised inputs, (B, K), differentiable: class scores, of a regression its numbers.
+        """Return the task's readouts of normalised inputs, (B, K), differentiable: class scores, or predicted numbers.
 
         Auxiliary tensors whose name begins with an underscore are for the task, and are not given to the network.
         """
+        aux = aux or {}
         task = self.task
-        if task.fixes and task.fixes not in (aux or {}):
+        if task.fixes and task.fixes not in aux:
             raise UserError(
                 f"{task.name} reads what is fixed on the sample as it is: pass model.fixed(batch) on"
             )
-        out = self._forward(inputs, aux or {}, self.read)
-        if out.ndim != 2 or len(out) != len(inputs) or not out.numel():
+        table = self._forward(inputs, aux, self.read)
+        if table.ndim != 2 or len(table) != len(inputs) or not table.numel():
             raise UserError(
-                f"{self.name} returned a tensor of shape {tuple(out.shape)} for {len(inputs)} inputs; "
+                f"{self.name} returned a tensor of shape {tuple(table.shape)} for {len(inputs)} inputs; "
                 f"a classifier must return ({len(inputs)}, classes), other tasks are named: Model(net, task=...)"
             )
-        return out
+        return table
 
     def fixed(self, batch: Batch) -> Batch:
-        """The samples with the auxiliary tensor that the task fixes on samples as they are, where it does.
+        """Return the samples with the auxiliary tensor that the task fixes on them as they are, where it fixes one.
 
         >>> model = Model(nn.Conv2d(3, 2, 1), task="segmentation")
         >>> model.fixed(Batch(("a",), torch.rand(1, 3, 4, 4))).aux["_region"].shape
@@ -289,57 +289,72 @@ class Model:
         if not name or name in batch.aux:
             return batch
         with torch.no_grad():
-            fixed = self._forward(self.inputs(batch), batch.aux, self.task.fix)
-        return replace(batch, aux={**batch.aux, name: fixed})
+            tensor = self._forward(self.inputs(batch), batch.aux, self.task.fix)
+        return replace(batch, aux={**batch.aux, name: tensor})
 
     def read(self, output: Any, aux: Mapping[str, Tensor]) -> Tensor:
-        """The task's table (B, K) of what the network returned; one output without a task is refused."""
+        """Return the task's table (B, K) of what the network returned; refuse a single output without a task."""
         table = self.task.table(output, aux)
         if self.declared is None and table.shape[1:] == (1,):
             raise UserError(f"{self.name} {ONE_OUTPUT}")
         return table
 
     def _forward(self, inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
+        """Return what `read` takes from the network's output, in the precision of the inputs.
+
+        In 16 bits gradients are multiplied by `gradient_scale` while they are inside the network.
+        """
         self.passes += len(inputs)
         if inputs.requires_grad and torch.is_grad_enabled():
             self.gradient_passes += len(inputs)
-        given = inputs.dtype if inputs.is_floating_point() else torch.float32
         scale = self.gradient_scale
+        dtype_of_caller = torch.float32
         if inputs.is_floating_point():
-            layout = (
-                torch.channels_last
-                if self.channels_last and inputs.ndim == 4
-                else torch.preserve_format
-            )
+            dtype_of_caller = inputs.dtype
+            is_laid_out = self.channels_last and inputs.ndim == 4
             inputs = scale_gradient(inputs, 1 / scale).to(
-                dtype=self._weight_type() or given, memory_format=layout
+                dtype=self._weight_type() or dtype_of_caller,
+                memory_format=torch.channels_last if is_laid_out else torch.preserve_format,
             )
-        found = self._call(inputs, aux, read)
-        return scale_gradient(found.to(given), scale) if found.is_floating_point() else found
+        readouts = self._call(inputs, aux, read)
+        if not readouts.is_floating_point():
+            return readouts
+        return scale_gradient(readouts.to(dtype_of_caller), scale)
 
     @cached_property
     def _layers(self) -> tuple[nn.Module, ...]:
         return tuple(self.module.modules())
 
     def _call(self, inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
-        vectors = self.embedding is not None and inputs.is_floating_point()
-        by_name = vectors and "inputs_embeds" in signature(self.module.forward).parameters
+        """Call the network, filled up to one of a few sizes of batches, and compiled where that changes nothing."""
+        are_vectors = self.embedding is not None and inputs.is_floating_point()
+        by_name = are_vectors and "inputs_embeds" in signature(self.module.forward).parameters
 
-        def call(network: Any, x: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-            named = {name: value for name, value in extra.items() if not name.startswith("_")}
-            return read(
-                network(inputs_embeds=x, **named) if by_name else network(x, **named), extra
-            )
+        def call(network: Any, x: Tensor, aux_of_x: Mapping[str, Tensor]) -> Tensor:
+            for_network = {
+                name: tensor for name, tensor in aux_of_x.items() if not name.startswith("_")
+            }
+            if by_name:
+                output = network(inputs_embeds=x, **for_network)
+            else:
+                output = network(x, **for_network)
+            return read(output, aux_of_x)
 
-        size = self.size_of(len(inputs))
-        if self._is_hooked():  # who reads layers would meet the rows that fill up
+        if self._is_hooked():  # a hook would meet the rows that fill up
             return call(self.module, inputs, aux)
-        if self._compiled is None or torch._C._len_torch_function_stack() or size != self.rows:
-            return in_one_size(partial(call, self.module), inputs, aux, size)
-        return in_one_size(partial(call, self._compiled), inputs, aux, size)
+        size = self.size_of(len(inputs))
+        # A compiled network would be compiled again for every size, and hides its operations from
+        # torch-function modes, by which some explainers watch the network.
+        use_compiled = (
+            self._compiled is not None
+            and not torch._C._len_torch_function_stack()
+            and size == self.rows
+        )
+        network = self._compiled if use_compiled else self.module
+        return in_one_size(partial(call, network), inputs, aux, size)
 
     def size_of(self, rows: int) -> int:
-        """With how many inputs a pass of so many is done: as many as there are, but on a GPU one of a few sizes.
+        """Return the number of inputs in a pass of `rows` samples: on a GPU one of a few sizes, else `rows`.
 
         Libraries choose and build kernels for every new size: up to seconds for a network of depthwise layers in 16
         bits, more than a filled-up pass costs. A compiled network would be compiled again.
@@ -347,25 +362,30 @@ class Model:
         >>> Model(nn.Linear(3, 2)).size_of(5)
         5
         """
-        worth_it = self.device.type != "cpu" or (self.is_compiled and 2 * rows > self.rows)
-        if rows > self.rows or not worth_it:
+        on_gpu = self.device.type != "cpu"
+        is_worth_filling = on_gpu or (self.is_compiled and 2 * rows > self.rows)
+        if rows > self.rows or not is_worth_filling:
             return rows
-        return self.rows // 4 if rows <= self.rows // 4 else self.rows
+        quarter = self.rows // 4
+        return quarter if rows <= quarter else self.rows
 
     def filled_up(
         self, inputs: Tensor, aux: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The inputs of a pass in one of these sizes, for who hooks a layer and drops the rows that are no samples."""
+        """Return the inputs of a pass filled up to `size_of` rows; the caller drops the outputs behind its samples.
+
+        For callers that hook a layer, where `logits` does not fill up by itself. The rows added count as no passes.
+        """
         size = self.size_of(len(inputs))
         self.passes -= size - len(inputs)
         return fill_up(inputs, size), {name: fill_up(value, size) for name, value in aux.items()}
 
     def _is_hooked(self) -> bool:
-        """Whether someone hooks a layer, which a compiled network would not notice."""
+        """Whether a layer has a hook, which a compiled network would not call."""
         return any(m._forward_hooks or m._forward_pre_hooks for m in self._layers)
 
     def _weight_type(self) -> torch.dtype | None:
-        """What the network computes in; its inputs and class scores keep the caller's precision."""
+        """Return what the network computes in; inputs and readouts keep the precision of the caller."""
         return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
 
     @cached_property
@@ -379,15 +399,15 @@ class Model:
         return digest(dict(self.module.named_parameters()))
 
     def layer(self, path: str) -> nn.Module:
-        """The submodule at a dotted path; a wrong one lists the nearest names."""
+        """Return the submodule at a dotted path; the error for a wrong one lists the nearest names."""
         layers: dict[str, nn.Module] = dict(self.module.named_modules())
         if path in layers:
             return layers[path]
-        close = (
-            nearest(path, (name for name in layers if name), n=5)
-            or [name for name in layers if name][-5:]
+        names = [name for name in layers if name]
+        suggestions = nearest(path, names, n=5) or names[-5:]
+        raise UserError(
+            f"{self.name} has no layer {path!r}; the nearest are {', '.join(suggestions)}"
         )
-        raise UserError(f"{self.name} has no layer {path!r}; the nearest are {', '.join(close)}")
 
     def class_name(self, index: int) -> str:
         """The name of an output, or `class 7` when names were not given or do not reach so far."""
@@ -397,3 +417,26 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.name}, {self.fingerprint[:12]})"
+
+    def with_module(self, module: nn.Module) -> Model:
+        """Return the same model, not compiled, around another network with the same inputs and outputs.
+
+        >>> model = Model(nn.Linear(3, 2))
+        >>> model.with_module(nn.Linear(3, 2)).fingerprint == model.fingerprint
+        False
+        """
+        other = copy.copy(self)
+        for cached in ("fingerprint", "weights_fingerprint", "_layers"):
+            other.__dict__.pop(cached, None)
+        other.module = module
+        other._compiled = None
+        return other
+
+
+def _per_channel(name: str, values: Tensor, x: Tensor) -> Tensor:
+    """Return the values (C,), or one for all, in a shape that is broadcast over x (B, C, …)."""
+    if values.numel() > 1 and (x.ndim < 2 or x.shape[1] != values.numel()):
+        raise UserError(
+            f"{name} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}"
+        )
+    return values.to(x.device).reshape(1, -1, *[1] * (x.ndim - 2))

@@ -1,4 +1,4 @@
-"""Networks: what a loader knows of one; the frozen copy, batches of one size and class scores that `Model` needs."""
+"""Networks: what a loader returns, and what `Model` needs: a frozen copy, batches of one size, class scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Channels = Sequence[float] | float | None
 
 
 class Parts(NamedTuple):
-    """What a loader found: a network, its normalisation, the names of its outputs and its best memory format.
+    """What a loader returns: a network, its normalisation, the names of its outputs and its best memory format.
 
     `embedding` is the path of the layer that turns token ids into vectors, where the network reads text.
     """
@@ -30,48 +30,51 @@ class Parts(NamedTuple):
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:
-    """The same structure over the same storage, in eval mode, frozen, without in-place activations.
+    """Return the same structure over the same storage, in eval mode, frozen, without in-place activations.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
     >>> copied = frozen_copy(net)
     >>> copied.training, copied[1].inplace, copied[0].weight.data_ptr() == net[0].weight.data_ptr()
     (False, False, True)
     """
+    # `deepcopy` looks up every object in its memo first: what stands there is used in place of a copy.
     memo: dict[int, Any] = {}
-    for part in module.modules():
-        for parameter in part.parameters(recurse=False):
+    for layer in module.modules():
+        for parameter in layer.parameters(recurse=False):
             memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
-        for value in _tensors_in(vars(part)):
-            memo.setdefault(id(value), value.detach())
+        for tensor in _tensors_in(vars(layer)):
+            memo.setdefault(id(tensor), tensor.detach())
     with torch.no_grad():  # a scripted module copies its weights by a differentiable operation
         clone = copy.deepcopy(module, memo).eval()
-    for part in clone.modules():
-        if isinstance(
-            part, torch.jit.ScriptModule
-        ):  # copied by its own rules, with constants that cannot be set
-            for parameter in part.parameters(recurse=False):
+    for layer in clone.modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            # Scripted modules copy themselves, without the memo, and their constants cannot be set.
+            for parameter in layer.parameters(recurse=False):
                 parameter.requires_grad_(False)
-        elif getattr(part, "inplace", None) is True:
-            part.inplace = False  # type: ignore[assignment]
+        elif getattr(layer, "inplace", None) is True:
+            layer.inplace = False  # type: ignore[assignment]
     return clone
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Tensors in nested plain containers, such as activations that a module keeps in a list."""
+    """Yield the tensors in nested plain containers, such as activations that a module keeps in a list."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, dict | list | tuple | set):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
             yield from _tensors_in(item)
 
 
 def embed_unless_vectors(embed: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
-    """What an embedding layer of a wrapped network does: ids become vectors, and vectors stay as they are."""
+    """Return the vectors of ids; vectors stay as they are. The forward pass of an embedding layer in a `Model`."""
     return ids if ids.is_floating_point() else embed(ids)
 
 
 def scores_in(output: Any) -> Tensor:
-    """The class scores inside whatever a network returned: a tensor, something with `logits`, or a tuple or dict.
+    """Return the class scores in whatever a network returned: a tensor, something with `logits`, or a tuple or dict.
 
     >>> scores_in({"loss": None, "logits": torch.ones(1, 2)}).shape, scores_in((torch.ones(3, 4), "more")).shape
     (torch.Size([1, 2]), torch.Size([3, 4]))
@@ -82,41 +85,16 @@ def scores_in(output: Any) -> Tensor:
                 f"the model returned numbers of {output.dtype}, {output.layout}; real, dense ones are read"
             )
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
-    logits = (
-        output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    )
+    if isinstance(output, Mapping):
+        return _scores_in_mapping(output)
+    logits = getattr(output, "logits", None)
     if isinstance(logits, Tensor):
         return scores_in(logits)
-    values = (
-        output.values()
-        if isinstance(output, Mapping)
-        else output
-        if isinstance(output, tuple | list)
-        else ()
-    )
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    if (
-        isinstance(output, Mapping)
-        and len(tensors) > 1
-        and not isinstance(output.get("out"), Tensor)
-    ):
-        shapes = ", ".join(
-            f"{key} {tuple(value.shape)}"
-            for key, value in output.items()
-            if isinstance(value, Tensor)
-        )
-        raise UserError(
-            f"the model returned a dict without logits ({shapes}); name the one to read 'logits', or read it with "
-            "task=heatproof.tasks.Readout(lambda output, aux: output[...], ...)"
-        )
-    if tensors:
-        return scores_in(
-            output["out"] if isinstance(output, Mapping) and "out" in output else tensors[0]
-        )
-    raise UserError(
-        f"cannot find the class scores in the model's output of type {type(output).__name__}; "
-        "return a tensor, a tuple or dict that begins with one, or an object with .logits"
-    )
+    if isinstance(output, tuple | list):
+        for value in output:
+            if isinstance(value, Tensor):
+                return scores_in(value)
+    raise _no_scores(output)
 
 
 def in_one_size(
@@ -125,57 +103,82 @@ def in_one_size(
     aux: Mapping[str, Tensor],
     rows: int,
 ) -> Tensor:
-    """The outputs of a network that is only ever called with exactly `rows` inputs.
+    """Return the outputs of a network that is only ever called with exactly `rows` inputs.
 
     Fewer are filled up with copies of an input, whose outputs are dropped.
 
-    >>> seen = []
-    >>> len(in_one_size(lambda x, aux: seen.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), seen
+    >>> sizes = []
+    >>> len(in_one_size(lambda x, aux: sizes.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), sizes
     (7, [8])
     """
     if len(inputs) == rows:
         return network(inputs, aux)
-    whole = network(
-        fill_up(inputs, rows), {name: fill_up(value, rows) for name, value in aux.items()}
-    )
-    return whole[: len(inputs)]
+    filled_aux = {name: fill_up(value, rows) for name, value in aux.items()}
+    outputs = network(fill_up(inputs, rows), filled_aux)
+    return outputs[: len(inputs)]
 
 
 def fill_up(rows: Tensor, size: int) -> Tensor:
-    """The rows with copies of the first behind them, so that there are `size`.
+    """Return the rows followed by copies of the first, `size` in all.
 
     >>> fill_up(torch.tensor([3, 4]), 4).tolist()
     [3, 4, 3, 3]
     """
-    lacking = size - len(rows)
-    return (
-        torch.cat([rows, rows[:1].detach().expand(lacking, *rows.shape[1:])]) if lacking else rows
-    )
+    missing = size - len(rows)
+    if not missing:
+        return rows
+    copies = rows[:1].detach().expand(missing, *rows.shape[1:])
+    return torch.cat([rows, copies])
 
 
 def digest(state: Mapping[str, Any]) -> str:
-    """sha256 of weights and buffers with their names, types and shapes."""
-    found = hashlib.sha256()
+    """Return the sha256 of weights and buffers with their names, types and shapes."""
+    sha256 = hashlib.sha256()
     for name, tensor in sorted(state.items()):
         if not isinstance(tensor, Tensor):  # what get_extra_state of a module returned
-            found.update(f"{name}|{tensor!r}|".encode())
+            sha256.update(f"{name}|{tensor!r}|".encode())
             continue
-        found.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        sha256.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        found.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
-    return found.hexdigest()
+        if flat.numel():
+            sha256.update(flat.view(torch.uint8).numpy().tobytes())
+    return sha256.hexdigest()
 
 
-def channel_values(what: str, values: Channels) -> Tensor | None:
-    """A mean or standard deviation of every channel (C,), checked."""
+def channel_values(name: str, values: Channels) -> Tensor | None:
+    """Return a mean or standard deviation of every channel (C,), checked."""
     if values is None:
         return None
     try:
         tensor = torch.as_tensor(values, dtype=torch.float32).reshape(-1)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{what} must be a number or one per channel, got {values!r}") from error
+        raise UserError(f"{name} must be a number or one per channel, got {values!r}") from error
     if not tensor.numel():
-        raise UserError(f"{what} is empty; give a number or one per channel")
+        raise UserError(f"{name} is empty; give a number or one per channel")
     if not bool(torch.isfinite(tensor).all()):
-        raise UserError(f"{what} must be finite, got {tensor.tolist()}")
+        raise UserError(f"{name} must be finite, got {tensor.tolist()}")
     return tensor
+
+
+def _scores_in_mapping(output: Mapping[Any, Any]) -> Tensor:
+    """Return the scores under `logits`, under torchvision's `out`, or the only tensor; refuse to guess among several."""
+    tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
+    for key in ("logits", "out"):
+        if key in tensors:
+            return scores_in(tensors[key])
+    if len(tensors) > 1:
+        shapes = ", ".join(f"{key} {tuple(value.shape)}" for key, value in tensors.items())
+        raise UserError(
+            f"the model returned a dict without logits ({shapes}); name the one to read 'logits', or read it with "
+            "task=heatproof.tasks.Readout(lambda output, aux: output[...], ...)"
+        )
+    for value in tensors.values():
+        return scores_in(value)
+    raise _no_scores(output)
+
+
+def _no_scores(output: Any) -> UserError:
+    return UserError(
+        f"cannot find the class scores in the model's output of type {type(output).__name__}; "
+        "return a tensor, a tuple or dict that begins with one, or an object with .logits"
+    )

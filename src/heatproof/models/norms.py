@@ -1,4 +1,4 @@
-"""Batch norms that are evaluated: their gradient by the input is one product, and torch takes a longer way to it."""
+"""Faster gradients of batch norms in eval mode: the gradient by the input is one product; torch computes more."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def quick_norms(module: nn.Module) -> None:
 
 
 def _normalised(layer: Any, x: Tensor) -> Tensor:
-    learned = any(p is not None and p.requires_grad for p in (layer.weight, layer.bias))
-    watched = (
-        torch._C._len_torch_function_stack() or torch.compiler.is_compiling()
-    )  # who meets functions knows torch's
-    if layer.training or learned or watched or not (x.requires_grad and torch.is_grad_enabled()):
+    """Return the output of a batch norm, by the faster gradient where only the input is differentiated."""
+    is_learned = any(p is not None and p.requires_grad for p in (layer.weight, layer.bias))
+    # Torch-function modes, by which some explainers watch a network, know torch's own batch norm.
+    is_watched = torch._C._len_torch_function_stack() or torch.compiler.is_compiling()
+    needs_gradient = x.requires_grad and torch.is_grad_enabled()
+    if layer.training or is_learned or is_watched or not needs_gradient:
         return type(layer).forward(layer, x)  # type: ignore[no-any-return]
     return _Product.apply(x, layer)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -41,10 +42,10 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: Any) -> Tensor:
-        variance = layer.running_var.to(
-            torch.promote_types(x.dtype, torch.float32)
-        )  # 16 bits have no room for eps
-        scale = (variance + layer.eps).rsqrt() * (1 if layer.weight is None else layer.weight)
+        dtype = torch.promote_types(x.dtype, torch.float32)  # 16 bits have no room for eps
+        scale = (layer.running_var.to(dtype) + layer.eps).rsqrt()
+        if layer.weight is not None:
+            scale = scale * layer.weight
         ctx.scale = scale.to(x.dtype).view(-1, *[1] * (x.ndim - 2))
         return type(layer).forward(layer, x)  # type: ignore[no-any-return]
 

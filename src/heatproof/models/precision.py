@@ -20,7 +20,7 @@ two changes no digit."""
 
 
 def check_precision(name: Any) -> Precision:
-    """The name itself, or an error with the nearest one.
+    """Return the name itself; raise `UserError` with the nearest one if it is none.
 
     >>> check_precision("fp16")
     Traceback (most recent call last):
@@ -28,8 +28,8 @@ def check_precision(name: Any) -> Precision:
     """
     if name not in PRECISIONS:
         raise unknown("precision", str(name), PRECISIONS)
-    found: Precision = name
-    return found
+    precision: Precision = name
+    return precision
 
 
 def weight_type(name: str) -> torch.dtype | None:

@@ -1,4 +1,4 @@
-"""A model whose weights were drawn anew: the same network in every respect but for what it has learned.
+"""A model with random weights: the same network in every respect but for what it has learned.
 
 "permute" puts the values of every parameter tensor in a random order. Each tensor keeps its values, so activations stay
 in the range that the network was built for, and nothing that was learned of *which* weight goes where is left. It is
@@ -8,9 +8,8 @@ distribution with the tensor's mean and standard deviation. A tensor of equal va
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,10 +22,10 @@ from heatproof.models.smoothed import Smoothed
 from heatproof.types import Batch
 
 Scheme = Literal["permute", "normal"]
-_T = TypeVar("_T", bound=torch.nn.Module)
+Network = TypeVar("Network", bound=torch.nn.Module)
 
 
-def seeded(build: Callable[[], _T], seed: int) -> _T:
+def seeded(build: Callable[[], Network], seed: int) -> Network:
     """Return what `build` makes with torch's global generator at `seed`, and put the generator back as it was.
 
     For weights alone, which torch's layers draw from that generator.
@@ -44,33 +43,33 @@ def seeded(build: Callable[[], _T], seed: int) -> _T:
 def random_weights(
     model: Model, seed: int, draw: int = 0, scheme: Scheme = "permute"
 ) -> dict[str, Tensor]:
-    """New values for every parameter of floating point, by name; draws are keyed by seed, name and number.
+    """Return new values for every floating-point parameter, by name; draws are keyed by seed, name and number.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> new = random_weights(model, seed=0)["weight"]
     >>> torch.equal(new.flatten().sort().values, model.module.weight.flatten().sort().values)
     True
     """
-    drawn = {}
+    weights = {}
     for name, parameter in model.module.named_parameters():
         if not parameter.is_floating_point():
             continue
         key = rand.fold(rand.keys(seed, (name,), "random weights"), draw).to(parameter.device)
+        size = parameter.numel()
         if scheme == "permute":
-            flat = parameter.detach().reshape(-1)[rand.permutation(key, parameter.numel())[0]]
+            flat = parameter.detach().reshape(-1)[rand.permutation(key, size)[0]]
         else:
             values = parameter.detach().double()
-            flat = (
-                values.mean() + values.std(correction=0) * rand.normal(key, (parameter.numel(),))[0]
-            )
-        drawn[name] = torch.empty_like(parameter).copy_(flat.reshape(parameter.shape))
-    return drawn
+            mean, deviation = values.mean(), values.std(correction=0)
+            flat = mean + deviation * rand.normal(key, (size,))[0]
+        weights[name] = torch.empty_like(parameter).copy_(flat.reshape(parameter.shape))
+    return weights
 
 
 def with_weights(
     model: Model, weights: Mapping[str, Tensor], refit_on: Batch | None = None
 ) -> Model:
-    """A model like this one, not compiled, with some parameters replaced; it shares the others.
+    """Return a model like this one, not compiled, with some parameters replaced; it shares the others.
 
     With `refit_on` the running statistics of batch norms become those of these samples, which go through the network
     in one batch, for they belonged to the activations of the old weights.
@@ -81,60 +80,60 @@ def with_weights(
     >>> twin.module[1].running_mean.tolist(), model.module[1].running_mean.tolist()
     ([2.0, 1.0], [0.0, 0.0])
     """
-    twin = copy.copy(model)
-    for remembered in ("fingerprint", "weights_fingerprint", "_layers"):
-        twin.__dict__.pop(remembered, None)
     if isinstance(model, Smoothed):
-        inside = with_weights(model.base, weights, refit_on)
-        twin.base, twin.module = inside, inside.module  # type: ignore[attr-defined]
-        return twin
-    twin.module = frozen_copy(model.module)
-    twin._compiled = None
+        base = with_weights(model.base, weights, refit_on)
+        smoothed: Any = model.with_module(base.module)
+        smoothed.base = base
+        return smoothed  # type: ignore[no-any-return]
+    twin = model.with_module(frozen_copy(model.module))
     for name, parameter in twin.module.named_parameters():
         if name in weights:
             parameter.data = weights[name]
-    norms = [
-        m for m in twin.module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None
-    ]
-    if refit_on is not None and len(refit_on) > 1 and norms:  # one sample has no spread
+    norms = []
+    for layer in twin.module.modules():
+        if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
+            norms.append(layer)
+    has_spread = refit_on is not None and len(refit_on) > 1
+    if refit_on is not None and has_spread and norms:
         _refit(twin, norms, refit_on)
     return twin
 
 
 def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
-    usual, rows = {norm: norm.momentum for norm in norms}, model.rows
+    """Set the running mean and variance of batch norms to those of one batch."""
+    momentum_before = {norm: norm.momentum for norm in norms}
+    rows_before = model.rows
     model.rows = 0  # so that no pass is filled up: the copies would count
     for norm in norms:
         for name, buffer in list(norm.named_buffers(recurse=False)):
-            setattr(
-                norm, name, torch.zeros_like(buffer)
-            )  # its own: the old one is the original's too
+            # A new buffer, since the old one is shared with the original network.
+            setattr(norm, name, torch.zeros_like(buffer))
         norm.momentum = None  # the plain mean over batches, of which there is one
         norm.train()
     with torch.no_grad():
         batch = batch.to(model.device)
         model.logits(model.inputs(batch), batch.aux)
-    model.rows = rows
-    for norm, momentum in usual.items():
+    model.rows = rows_before
+    for norm, momentum in momentum_before.items():
         norm.momentum = momentum
         norm.eval()
 
 
 def is_randomisable(model: Model) -> bool:
-    """Whether drawing the weights anew can change them.
+    """Whether random weights can differ from those of the model: some parameter has unequal values.
 
     >>> is_randomisable(Model(torch.nn.Linear(3, 2))), is_randomisable(Model(torch.nn.Flatten()))
     (True, False)
     """
-    return any(
-        bool((p != p.reshape(-1)[:1]).any())
-        for p in model.module.parameters()
-        if p.is_floating_point()
-    )
+    for parameter in model.module.parameters():
+        first_value = parameter.reshape(-1)[:1]
+        if parameter.is_floating_point() and bool((parameter != first_value).any()):
+            return True
+    return False
 
 
 def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
-    """The names of the parameters of each layer, from the input to the output, as a pass of the batch calls them.
+    """Return the names of the parameters of each layer, from the input to the output, as a pass of the batch calls them.
 
     A layer is a module with parameters of its own. One that is used without being called follows the one before it.
 
@@ -142,17 +141,31 @@ def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
     >>> layers_in_order(Model(net), Batch(("a",), torch.rand(1, 3)))
     [['0.weight', '0.bias'], ['2.weight', '2.bias']]
     """
-    own = {
-        name: [n for n, _ in m.named_parameters(name, recurse=False)]
-        for name, m in model.module.named_modules()
-    }
-    names = [name for name, parameters in own.items() if parameters]
-    called: list[str] = []
-    modules = dict(model.module.named_modules())
-    hooks = [
-        modules[name].register_forward_pre_hook(lambda *_, name=name: called.append(name))
-        for name in names
-    ]
+    layers: dict[str, torch.nn.Module] = {}
+    parameters: dict[str, list[str]] = {}
+    for name, layer in model.module.named_modules():
+        names = [parameter for parameter, _ in layer.named_parameters(name, recurse=False)]
+        if names:
+            layers[name], parameters[name] = layer, names
+    calls = _names_of_called(layers, model, batch)
+    position, last = {}, -1
+    for name in layers:
+        if name in calls:
+            last = calls.index(name)
+        position[name] = last
+    return [parameters[name] for name in sorted(layers, key=position.__getitem__)]
+
+
+def _names_of_called(
+    layers: Mapping[str, torch.nn.Module], model: Model, batch: Batch
+) -> list[str]:
+    """Return the names of the layers in the order in which a pass of the batch calls them."""
+    calls: list[str] = []
+    hooks = []
+    for name, layer in layers.items():
+        # `name=name` binds this name; a plain closure would see the last one.
+        hook = layer.register_forward_pre_hook(lambda *_, name=name: calls.append(name))
+        hooks.append(hook)
     try:
         with torch.no_grad():
             batch = batch.to(model.device)
@@ -160,8 +173,4 @@ def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
     finally:
         for hook in hooks:
             hook.remove()
-    place, last = {}, -1
-    for name in names:
-        last = called.index(name) if name in called else last
-        place[name] = last
-    return [own[name] for name in sorted(names, key=place.__getitem__)]
+    return calls

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,9 @@ from heatproof.types import Batch, label_of
 
 Masks = Literal["bernoulli", "quantised"]
 GUARDS: dict[str, float] = {"float32": 10 * GUARD}
-"""How far the mean over the masks may move when the same inputs are computed in another batch, by precision."""
+"""How far the mean over the masks may move when the same inputs are computed in another batch, by precision.
+
+Networks round differently in batches of different sizes; `GUARD` alone covers sums of equal numbers."""
 COARSE_GUARD = 0.01
 """The same in tf32 and with 16 bits."""
 
@@ -70,44 +72,29 @@ class Smoothed(Model):
         seed: int = 0,
         name: str | None = None,
     ) -> None:
-        if not isinstance(model, Model) or isinstance(model, Smoothed):
-            raise UserError(
-                f"Smoothed(...) needs a plain heatproof.Model, got {type(model).__name__}"
-            )
-        if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
-            raise UserError(f"keep must be above 0 and at most 1, got {keep!r}")
-        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-            raise UserError(f"samples must be a whole number of at least 1, got {samples!r}")
-        if masks not in ("bernoulli", "quantised"):
-            raise unknown("masks", masks, ("bernoulli", "quantised"))
-        if masks == "quantised":
-            check_quantised(keep, samples)
-        number = (
-            isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
-        )
-        if fill != "zero" and not number:
-            raise unknown("fill", fill, ("zero", "a finite number"))
-        if not model.task.exclusive:
-            raise UserError(
-                f"Smoothed(...) averages class probabilities, and {model.task.name} has none"
-            )
-        self.base, self.declared = model, model.declared
-        self.keep, self.samples, self.features, self.masks = float(keep), samples, features, masks
-        self.votes, self.fill, self.seed = votes, fill, seed
+        _check_smoothing(model, keep, samples, masks, fill)
+        self.base = model
+        self.keep = float(keep)
+        self.samples = samples
+        self.features = features
+        self.masks = masks
+        self.votes = votes
+        self.fill = fill
+        self.seed = seed
         self.name = name or f"{model.name} smoothed ×{keep:g}"
-        self.classes, self.channels_last, self.module = (
-            model.classes,
-            model.channels_last,
-            model.module,
-        )
-        self._mean, self._std, self.precision = model._mean, model._std, model.precision
-        self.embedding = (
-            None if isinstance(features, Hiding) else model.embedding
-        )  # tokens are hidden among the ids
+        self.declared = model.declared
+        self.classes = model.classes
+        self.channels_last = model.channels_last
+        self.module = model.module
+        self.precision = model.precision
+        self._mean = model._mean
+        self._std = model._std
+        # Features that hide tokens work on token ids, so the inputs must not be vectors then.
+        self.embedding = None if isinstance(features, Hiding) else model.embedding
         self._banks: dict[int, Tensor] = {}
 
     def size_of(self, rows: int) -> int:
-        """As many as there are: passes are those of the model inside, which fills them up."""
+        """Return `rows`: the model inside does the passes, and fills them up itself."""
         return rows
 
     @property
@@ -161,78 +148,87 @@ class Smoothed(Model):
         )
 
     def bank(self, n: int) -> Tensor:
-        """The masks for n features, (samples, n) boolean; the same for every input.
+        """Return the masks for n features, (samples, n) boolean; the same for every input.
 
         >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.25, samples=8, masks="quantised")
         >>> model.bank(5).double().mean(0).tolist()
         [0.25, 0.25, 0.25, 0.25, 0.25]
         """
-        if n not in self._banks:
-            key = rand.keys(self.seed, ("bank",), f"smoothing {self.masks}")
-            if self.masks == "quantised":
-                offset = rand.integers(key, (n,), self.samples)[0]
-                turn = (offset + torch.arange(self.samples)[:, None]) % self.samples
-                self._banks[n] = turn < round(self.keep * self.samples)
-            else:
-                draws = rand.fold(key.expand(self.samples), torch.arange(self.samples))
-                self._banks[n] = rand.uniform(draws, (n,)) < self.keep
+        if n in self._banks:
+            return self._banks[n]
+        key = rand.keys(self.seed, ("bank",), f"smoothing {self.masks}")
+        mask_numbers = torch.arange(self.samples)
+        if self.masks == "quantised":
+            # Feature j is kept by mask t if (o_j + t) mod samples < λ·samples, with a random offset o_j.
+            offsets = rand.integers(key, (n,), self.samples)[0]
+            turns = (offsets + mask_numbers[:, None]) % self.samples
+            self._banks[n] = turns < round(self.keep * self.samples)
+        else:
+            # Each mask has a key of its own: a bank of more masks begins with the same ones.
+            mask_keys = rand.fold(key.expand(self.samples), mask_numbers)
+            self._banks[n] = rand.uniform(mask_keys, (n,)) < self.keep
         return self._banks[n]
 
     def each(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Logs of the probabilities for every mask, (B, samples, classes) float64, differentiable."""
-        samples = Batch(tuple(str(i) for i in range(len(inputs))), inputs, aux or {})
+        """Return the logs of the probabilities for every mask, (B, samples, classes) float64, differentiable."""
+        aux = aux or {}
+        batch = Batch(tuple(str(i) for i in range(len(inputs))), inputs, aux)
         refuse_changing(self.features, inputs.shape)
-        segments = self.features.segments(samples)
-        bank = self.bank(self.features.total(tuple(inputs.shape)) or int(count(segments).max())).to(
-            inputs.device
-        )
-        always = fixed(self.features, samples)
-        fill = self._fill(samples, inputs, segments)
-        parts = []
-        for rows in torch.split(
-            torch.arange(len(inputs) * self.samples, device=inputs.device), max(1, self.base.rows)
-        ):
-            owner, draw = rows // self.samples, rows % self.samples
-            kept = bank[draw] if always is None else bank[draw] | always[owner]
-            own = {name: value[owner.to(value.device)] for name, value in (aux or {}).items()}
-            masked, own = kept_only(
-                self.features, inputs[owner], fill[owner], own, kept, segments[owner]
+        segments = self.features.segments(batch)
+        feature_count = self.features.total(tuple(inputs.shape)) or int(count(segments).max())
+        bank = self.bank(feature_count).to(inputs.device)
+        always_kept = fixed(self.features, batch)
+        fill = self._fill(batch, inputs, segments)
+
+        # Pairs of an input and a mask in one list: the masks of input 0, those of input 1, …
+        pairs = torch.arange(len(inputs) * self.samples, device=inputs.device)
+        log_probabilities = []
+        for chunk in torch.split(pairs, max(1, self.base.rows)):
+            input_index, mask_index = chunk // self.samples, chunk % self.samples
+            kept = bank[mask_index]
+            if always_kept is not None:
+                kept = kept | always_kept[input_index]
+            chunk_aux = _rows_of(aux, input_index)
+            masked, masked_aux = kept_only(
+                self.features,
+                inputs[input_index],
+                fill[input_index],
+                chunk_aux,
+                kept,
+                segments[input_index],
             )
-            parts.append(self.base.logits(masked, own).double().log_softmax(1))
-        return torch.cat(parts).reshape(len(inputs), self.samples, -1)
+            logits = self.base.logits(masked, masked_aux)
+            log_probabilities.append(logits.double().log_softmax(1))
+        return torch.cat(log_probabilities).reshape(len(inputs), self.samples, -1)
 
     def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Logs of the mean probabilities (B, classes), differentiable; or logs of the shares of votes.
+        """Return the logs of the mean probabilities (B, classes), differentiable; or of the shares of votes.
 
         Sums are in float64: in float32 an exact tie between two classes goes either way.
         """
-        logs = self.each(inputs, aux)
+        log_probabilities = self.each(inputs, aux)
         if self.votes:
-            lost = logs.isnan().any(2).any(1, keepdim=True)
-            shares = _votes(logs).mean(1).masked_fill(lost, torch.nan)
+            is_nan = log_probabilities.isnan().flatten(1).any(1, keepdim=True)
+            shares = _votes(log_probabilities).mean(1).masked_fill(is_nan, torch.nan)
             return shares.clamp(min=torch.finfo(torch.float32).tiny).log().float()
-        mean: Tensor = logs.logsumexp(1) - math.log(self.samples)
+        mean: Tensor = log_probabilities.logsumexp(1) - math.log(self.samples)
         return mean.float()
 
     def scores(self, batch: Batch) -> Tensor:
-        """`logits` of samples (B, classes) without a gradient, as many at a time as go into a pass."""
+        """Return the `logits` of samples (B, classes) without a gradient, as many at a time as go into a pass."""
         batch = batch.to(self.device)
         with torch.no_grad():
-            inputs, parts = (
-                self.inputs(batch),
-                torch.split(torch.arange(len(batch), device=self.device), self.rows),
-            )
+            inputs = self.inputs(batch)
+            chunks = torch.split(torch.arange(len(batch), device=self.device), self.rows)
             return torch.cat(
-                [self.logits(inputs[p], {k: v[p] for k, v in batch.aux.items()}) for p in parts]
+                [self.logits(inputs[chunk], _rows_of(batch.aux, chunk)) for chunk in chunks]
             )
 
     def _fill(self, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
-        """Values for features that are left out; the inputs themselves, unread, where the grouping hides features."""
-        return (
-            inputs
-            if isinstance(self.features, Hiding)
-            else filled(self.fill, self.base, batch, inputs, segments)
-        )
+        """Return the values of features that are left out; where the grouping hides features, nothing reads them."""
+        if isinstance(self.features, Hiding):
+            return inputs
+        return filled(self.fill, self.base, batch, inputs, segments)
 
     def radius(
         self,
@@ -259,13 +255,13 @@ class Smoothed(Model):
             raise UserError(
                 "the Bernoulli rule needs masks that keep features independently: masks='bernoulli'"
             )
-        found = self.radii(batch, mask, delta)[rule]
-        if bool(found.isnan().any()):
-            sample = batch.ids[int(found.isnan().nonzero()[0])]
+        radius = self.radii(batch, mask, delta)[rule]
+        if bool(radius.isnan().any()):
+            sample = batch.ids[int(radius.isnan().nonzero()[0])]
             raise UserError(
                 f"{self.base.name} gives scores that are not finite for masked sample {sample!r}"
             )
-        return found.long()
+        return radius.long()
 
     def radii(
         self,
@@ -274,9 +270,9 @@ class Smoothed(Model):
         delta: float = 0.1,
         target: Tensor | None = None,
     ) -> dict[RadiusRule, Tensor]:
-        """`radius` by every rule that holds for these masks, from the same passes; NaN where a score is not finite.
+        """Return `radius` by every rule that holds for these masks, from the same passes; NaN where it is undefined.
 
-        With a `target` (B,) it is NaN too where another class is predicted.
+        That is where a score is not finite and, with a `target` (B,), where another class is predicted.
 
         >>> from heatproof.features import Pixels
         >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels())
@@ -285,57 +281,78 @@ class Smoothed(Model):
         """
         check_share("delta", delta)
         batch = batch.to(self.device)
-        segments, always = self.features.segments(batch), fixed(self.features, batch)
-        widest = max(
-            int(count(segments).max()), 0 if mask is None or mask.ndim != 2 else mask.shape[1]
-        )
-        n = (
-            self.features.total(tuple(batch.x.shape)) or widest
-        )  # other samples of the mask may have more
-        there = torch.arange(n, device=self.device) < count(segments)[:, None]
-        always = None if always is None else nn.functional.pad(always, (0, n - always.shape[1]))
-        free = there if always is None else there & ~always
-        if mask is not None and (
-            mask.dtype != torch.bool or tuple(mask.shape) != tuple(free.shape)
-        ):
+        exists, free = self._existing_and_free(batch, mask)
+        if mask is not None:
+            mask = mask.to(self.device)
+            free = free & ~mask
+        log_probabilities = self._each_of_masked(batch, mask).cpu()
+        exists, free = exists.cpu(), free.cpu()
+        bank = self.bank(exists.shape[1])
+
+        guard = GUARDS.get(self.precision, COARSE_GUARD)
+        is_undefined = log_probabilities.isnan().flatten(1).any(1)
+        if self.votes:
+            # A mask whose two best classes are as close as rounding may vote for either.
+            first, second = log_probabilities.topk(2, dim=2).values.unbind(2)
+            outputs, is_unsure = _votes(log_probabilities), first - second < guard
+        else:
+            outputs, is_unsure = log_probabilities.exp(), None
+        if target is not None:
+            is_undefined |= outputs.mean(1).argmax(1) != target.cpu()
+        lead = leads(outputs.nan_to_num(), is_unsure)
+
+        radii: dict[RadiusRule, Tensor] = {"per_mask": per_mask_radius(lead, bank, free, guard)}
+        gaps = lead.mean(1).amin(1) - guard
+        share_kept = bank.double().mean(0)
+        lipschitz = []
+        for gap, exists_in_sample in zip(gaps, exists, strict=True):
+            largest_share = float(share_kept[exists_in_sample].max())
+            lipschitz.append(mus_radius(gap, largest_share))
+        radii["lipschitz"] = torch.stack(lipschitz)
+        if self.masks == "bernoulli":
+            gap_of_all_masks = bernoulli_gap(lead, delta, self.votes) - guard
+            radii["bernoulli"] = mus_radius(gap_of_all_masks, self.keep, "bernoulli")
+
+        free_count = free.sum(1)  # no more features than these can be added
+        for rule, radius in radii.items():
+            limited = radius.minimum(free_count).double()
+            radii[rule] = limited.masked_fill(is_undefined, torch.nan)
+        return radii
+
+    def _existing_and_free(self, batch: Batch, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return which of n features each sample has, and which of them masks may leave out, (B, n) boolean each.
+
+        n is that of `mask`, if it has more: other samples of the batch that it was made for may have had more features.
+        """
+        segments = self.features.segments(batch)
+        counts = count(segments)
+        always_kept = fixed(self.features, batch)
+        columns_of_mask = 0 if mask is None or mask.ndim != 2 else mask.shape[1]
+        n = self.features.total(tuple(batch.x.shape)) or max(int(counts.max()), columns_of_mask)
+        exists = torch.arange(n, device=self.device) < counts[:, None]
+        free = exists
+        if always_kept is not None:
+            free = exists & ~nn.functional.pad(always_kept, (0, n - always_kept.shape[1]))
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != free.shape):
             raise UserError(
                 f"mask must be boolean of shape {tuple(free.shape)}, got {mask.dtype} {tuple(mask.shape)}"
             )
+        return exists, free
+
+    def _each_of_masked(self, batch: Batch, mask: Tensor | None) -> Tensor:
+        """Return `each` of the samples with only the features in `mask` (all without one), without a gradient."""
         with torch.no_grad():
             inputs, aux = self.inputs(batch), batch.aux
             if mask is not None:
-                mask = mask.to(self.device)
-                free, kept = free & ~mask, mask if always is None else mask | always
-                inputs, aux = kept_only(
-                    self.features, inputs, self._fill(batch, inputs, segments), aux, kept, segments
-                )
-            parts = torch.split(torch.arange(len(batch), device=self.device), self.rows)
-            logs = torch.cat(
-                [self.each(inputs[p], {k: v[p] for k, v in aux.items()}) for p in parts]
-            ).cpu()
-        guard = GUARDS.get(self.precision, COARSE_GUARD)
-        first, second = logs.topk(2, dim=2).values.unbind(2)
-        outputs, lost = _votes(logs) if self.votes else logs.exp(), logs.isnan().flatten(1).any(1)
-        if target is not None:
-            lost |= outputs.mean(1).argmax(1) != target.cpu()
-        lead = leads(outputs.nan_to_num(), first - second < guard if self.votes else None)
-        free, bank = free.cpu(), self.bank(n)
-        gap = lead.mean(1).amin(1) - guard
-        each = zip(gap, there.cpu(), strict=True)
-        found: dict[RadiusRule, Tensor] = {
-            "per_mask": per_mask_radius(lead, bank, free, guard),
-            "lipschitz": torch.stack(
-                [mus_radius(g, float(bank.double().mean(0)[own].max())) for g, own in each]
-            ),
-        }
-        if self.masks == "bernoulli":
-            found["bernoulli"] = mus_radius(
-                bernoulli_gap(lead, delta, self.votes) - guard, self.keep, "bernoulli"
-            )
-        most = free.sum(1)
-        return {
-            rule: r.minimum(most).double().masked_fill(lost, torch.nan) for rule, r in found.items()
-        }
+                segments = self.features.segments(batch)
+                fill = self._fill(batch, inputs, segments)
+                always_kept = fixed(self.features, batch)
+                if always_kept is not None:
+                    missing_columns = mask.shape[1] - always_kept.shape[1]
+                    mask = mask | nn.functional.pad(always_kept, (0, missing_columns))
+                inputs, aux = kept_only(self.features, inputs, fill, aux, mask, segments)
+            chunks = torch.split(torch.arange(len(batch), device=self.device), self.rows)
+            return torch.cat([self.each(inputs[chunk], _rows_of(aux, chunk)) for chunk in chunks])
 
 
 def _votes(logs: Tensor) -> Tensor:
@@ -365,3 +382,29 @@ def check_quantised(keep: float, samples: int) -> None:
         raise UserError(
             f"quantised masks need keep·samples whole, got {keep}·{samples}; the nearest keep is {near}"
         )
+
+
+def _check_smoothing(model: Any, keep: Any, samples: Any, masks: Any, fill: Any) -> None:
+    """Raise `UserError` for a model that cannot be smoothed, or a parameter that is out of range."""
+    if not isinstance(model, Model) or isinstance(model, Smoothed):
+        raise UserError(f"Smoothed(...) needs a plain heatproof.Model, got {type(model).__name__}")
+    if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
+        raise UserError(f"keep must be above 0 and at most 1, got {keep!r}")
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise UserError(f"samples must be a whole number of at least 1, got {samples!r}")
+    if masks not in ("bernoulli", "quantised"):
+        raise unknown("masks", masks, ("bernoulli", "quantised"))
+    if masks == "quantised":
+        check_quantised(keep, samples)
+    is_number = isinstance(fill, int | float) and not isinstance(fill, bool)
+    if fill != "zero" and not (is_number and math.isfinite(fill)):
+        raise unknown("fill", fill, ("zero", "a finite number"))
+    if not model.task.exclusive:
+        raise UserError(
+            f"Smoothed(...) averages class probabilities, and {model.task.name} has none"
+        )
+
+
+def _rows_of(aux: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Return the rows of auxiliary tensors, each of which may be on another device."""
+    return {name: tensor[rows.to(tensor.device)] for name, tensor in aux.items()}

@@ -68,6 +68,15 @@ SQUASHED = finding_template(
     "certain.",
     do="Leave off the last sigmoid or softmax, or declare it: task={{'classification': {{'outputs': 'probabilities'}}}}.",
 )
+SINGLE_CLASS = finding_template(
+    "single-class-references",
+    title="References of a single class",
+    seen="All {count} reference samples {are} {name}.",
+    means="Features filled in from them still look like that class, so removing the right features changes little, and "
+    "scores of faithfulness shrink towards 0. Chance levels are those of one class.",
+    do="Take random samples of all classes in place of the first ones: sample: 100 in place of limit: 100, or "
+    "frame.sample(100) in place of frame.head(100).",
+)
 UNFINISHED = finding_template(
     "unfinished-run",
     title="Unfinished run",
@@ -219,6 +228,9 @@ def _run_findings(
     if _all_below_one(samples):
         ends = {"low": samples["readout"].min(), "high": samples["readout"].max()}
         yield SQUASHED.filled(ends)
+    if here:
+        references = manifest.study.dataset(here[0].dataset).references
+        yield from _single_class(samples[samples["sample"].isin(references)])
     unread = unreadable(samples)
     if len(unread):
         items = tuple(
@@ -228,6 +240,21 @@ def _run_findings(
     yield from _small_budget(here, manifest)
     if here:
         yield from _sample_size(here)
+
+
+def _single_class(references: pd.DataFrame) -> Iterator[Finding]:
+    """Yield that all reference samples have one label, or one predicted class."""
+    if len(references) < ENOUGH or not references["probability"].notna().any():
+        return
+    names = references["predicted_name"].astype(str)
+    labels = references["label"].dropna()
+    labels = labels[labels >= 0]  # −1 is unknown
+    if names.nunique() == 1:
+        words = {"count": len(references), "are": "are predicted as", "name": names.iloc[0]}
+        yield SINGLE_CLASS.filled(words)
+    elif len(labels) == len(references) and labels.nunique() == 1:
+        words = {"count": len(references), "are": "have", "name": f"the label {labels.iloc[0]:g}"}
+        yield SINGLE_CLASS.filled(words)
 
 
 def _counted(n: int, noun: str) -> str:

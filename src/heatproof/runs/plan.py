@@ -12,6 +12,7 @@ from heatproof.data import Data
 from heatproof.errors import UserError, nearest
 from heatproof.evaluation import Evaluation
 from heatproof.models import Model
+from heatproof.models.loaders.sklearn import with_frames
 from heatproof.models.precision import Precision, check_precision
 from heatproof.rules import check_rules
 from heatproof.runs import manifest
@@ -190,7 +191,8 @@ def make_plan(
         check_whole("references", references, 2)
     if batch_size is not None:
         check_whole("batch_size", batch_size, 1)
-    models = {name: with_evident_task(network, datasets) for name, network in models.items()}
+    for name, network in models.items():
+        models[name] = with_evident_task(with_frames(network, datasets), datasets)
     check_data_names(chosen_evaluations, datasets)
 
     samples = {name: _first_sample(source) for name, source in datasets.items()}

@@ -79,6 +79,12 @@ class Shap(Adapter):
             raise UserError(
                 f"{self._label} explains trees of scikit-learn, and {model.name} is a network"
             )
+        reads_numbers = getattr(model.module, "reads_numbers", True)
+        if self.method == "tree" and not reads_numbers:
+            raise UserError(
+                f"{self._label} explains trees of columns of numbers in the order of the data, and {model.name} "
+                "reads categories or another order; use kernel_shap"
+            )
         if self.method in ("gradient", "deep") and not model.is_differentiable:
             raise UserError(
                 f"{self._label} reads gradients, and {model.name} gives none; use partition or tree"

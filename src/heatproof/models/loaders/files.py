@@ -33,7 +33,7 @@ _SAFE_SINCE = (2, 6)
 def load_file(
     path: str, architecture: str | None = None, allow_code: bool = False
 ) -> Parts | Model:
-    """The network of an architecture with the weights of a file; names and shapes must agree exactly.
+    """Return the network of an architecture with the weights of a file; names and shapes must agree exactly.
 
     >>> load_file("no/such/weights.safetensors", "torchvision:resnet50")
     Traceback (most recent call last):
@@ -63,42 +63,45 @@ def load_file(
         raise UserError(
             f"{architecture} makes a heatproof.Model; load the weights there, or return the torch module"
         )
-    wanted = _outputs(parts.module, state)
-    if wanted is not None and architecture.partition(":")[0] in BARE:
-        parts = bare(architecture, wanted, allow_code)
-    parts.module.load_state_dict(checkpoint.weights(Model(parts.module, name=architecture)))
+    outputs = _outputs(parts.module, state)
+    if outputs is not None and architecture.partition(":")[0] in BARE:
+        parts = bare(architecture, outputs, allow_code)
+    # `weights` compares with the state dict of a Model, which refuses what differs.
+    weights = checkpoint.weights(Model(parts.module, name=architecture))
+    parts.module.load_state_dict(weights)
     return parts
 
 
 def bare(architecture: str, outputs: int | None, allow_code: bool) -> Parts | Model:
-    """A network of an architecture without its trained weights; with `outputs` it has that many classes."""
+    """Return a network of an architecture without its trained weights; with `outputs` it has that many classes."""
     kind, _, rest = architecture.partition(":")
     if kind == "python":
         check_allowed(architecture, allow_code)
-        made = made_by(rest)
-        if not isinstance(made, nn.Module | Model):
+        network = made_by(rest)
+        if isinstance(network, Model):
+            return network
+        if not isinstance(network, nn.Module):
             raise UserError(
-                f"{architecture} gave {type(made).__name__}; a torch.nn.Module was expected"
+                f"{architecture} gave {type(network).__name__}; a torch.nn.Module was expected"
             )
-        return made if isinstance(made, Model) else Parts(made)
+        return Parts(network)
     if kind not in BARE:
         raise unknown("kind of architecture", kind, [*BARE, "python"])
     name = rest.partition("@")[0]
     return BARE[kind](f"{name}@none", outputs)
 
 
-def _outputs(module: nn.Module, found: Mapping[str, Tensor]) -> int | None:
-    """How many classes the weights have, where that is not as many as the network has: the rows of its last tensor."""
-    own = module.state_dict()
-    last = next(reversed(own), None)
-    if (
-        last is None
-        or last not in found
-        or not found[last].ndim
-        or len(found[last]) == len(own[last])
-    ):
+def _outputs(module: nn.Module, weights: Mapping[str, Tensor]) -> int | None:
+    """Return how many classes the weights are for, where the network has another number; else None.
+
+    That is the number of rows of the last tensor, the weight or bias of the head.
+    """
+    state = module.state_dict()
+    last = next(reversed(state), None)
+    if last is None or last not in weights or not weights[last].ndim:
         return None
-    return len(found[last])
+    outputs = len(weights[last])
+    return None if outputs == len(state[last]) else outputs
 
 
 def _read(file: Path, allow_code: bool) -> Any:

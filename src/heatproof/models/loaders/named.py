@@ -20,7 +20,7 @@ from heatproof.models.loaders.files import load_file
 from heatproof.models.loaders.heads import with_new_head
 from heatproof.models.loaders.hubs import from_decoder, from_hf, from_timm, from_torchvision
 from heatproof.models.loaders.onnx import PROBABILITIES, load_onnx
-from heatproof.models.loaders.sklearn import from_sklearn, is_estimator
+from heatproof.models.loaders.sklearn import from_sklearn, is_table_model
 from heatproof.models.network import Channels, Parts
 
 
@@ -77,7 +77,7 @@ def load_model(
                 else LOADERS[scheme].load(rest)
             )
         name = name or short_name(scheme, rest)
-    elif is_estimator(spec):
+    elif is_table_model(spec):
         made = from_sklearn(spec, classes=classes, name=name, task=task)
         classes = task = None
     if architecture is not None and not (isinstance(spec, str) and spec.startswith("file:")):
@@ -110,7 +110,7 @@ def load_model(
 
 
 def check_model_name(spec: str, folder: str | Path | None = None) -> str:
-    """The name of a model, checked as far as possible without loading it: kind, missing package, missing file.
+    """Return the name of a model, checked as far as possible without loading it: kind, missing package, missing file.
 
     The path of a file is made absolute, relative to `folder` when that is given.
 
@@ -136,15 +136,14 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
     if scheme in ("hf", "decoder"):
         return f"{scheme}:{hub_name(rest, folder)}"
     if scheme in ("file", "onnx"):
-        path, at, what = (
-            rest.rpartition("@") if rest.endswith(f"@{PROBABILITIES}") else (rest, "", "")
-        )
-        return f"{scheme}:{existing(beside(path, folder))}{at}{what}"
+        suffix = f"@{PROBABILITIES}" if rest.endswith(f"@{PROBABILITIES}") else ""
+        path = rest.removesuffix(suffix)
+        return f"{scheme}:{existing(beside(path, folder))}{suffix}"
     return spec
 
 
 def short_name(scheme: str, rest: str) -> str:
-    """What a model is called when nobody says: the function, the file or the name on its hub.
+    """Return the default name of a model: the function, the file or the name on its hub.
 
     >>> short_name("file", "/weights/cats.safetensors"), short_name("hf", "owner/name")
     ('cats', 'owner/name')
@@ -153,7 +152,8 @@ def short_name(scheme: str, rest: str) -> str:
         return rest.rpartition(":")[2]
     if scheme in ("file", "onnx"):
         return Path(rest).stem
-    return Path(rest).name if scheme == "hf" and rest.startswith((".", "/", "~")) else rest
+    is_folder = scheme == "hf" and rest.startswith((".", "/", "~"))
+    return Path(rest).name if is_folder else rest
 
 
 def from_python(rest: str) -> Parts | Model:
@@ -161,7 +161,7 @@ def from_python(rest: str) -> Parts | Model:
     made = made_by(rest)
     if isinstance(made, Model):
         return made
-    if is_estimator(made):
+    if is_table_model(made):
         return from_sklearn(made, name=short_name("python", rest))
     if not isinstance(made, nn.Module):
         raise UserError(

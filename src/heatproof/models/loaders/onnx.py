@@ -24,6 +24,7 @@ _TYPES: dict[str, Any] = {
     "tensor(double)": np.float64,
     "tensor(float16)": np.float16,
 }
+_FLOATS = frozenset(_TYPES)
 _TYPES |= {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 
 
@@ -41,44 +42,43 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         self.path = str(existing(Path(path)))
         digest = content_digest(Path(self.path))
+        # As a buffer, it is part of the model's fingerprint.
         self.register_buffer(
             "digest", torch.frombuffer(bytearray(digest), dtype=torch.uint8).clone()
         )
         session = _session(self.path, digest)
-        names = {out.name: out.type for out in session.get_outputs()}
-        floats = [
-            n
-            for n, kind in names.items()
-            if kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
-        ]
-        if not floats:
+        types = {output.name: output.type for output in session.get_outputs()}
+        float_outputs = [name for name, type_ in types.items() if type_ in _FLOATS]
+        if not float_outputs:
             raise UserError(
-                f"{Path(path).name} puts out {', '.join(map(str, names.values()))}; scores are needed"
+                f"{Path(path).name} puts out {', '.join(map(str, types.values()))}; scores are needed"
             )
-        self.output = "logits" if "logits" in floats else floats[0]
+        self.output = "logits" if "logits" in float_outputs else float_outputs[0]
         self.log = probabilities or "prob" in self.output.lower()
 
     def forward(self, x: Tensor, **aux: Tensor) -> Tensor:
-        """Class scores (B, classes) on the device of x."""
+        """Return class scores (B, classes) on the device of x."""
+        file_name = Path(self.path).name
         if x.requires_grad and torch.is_grad_enabled():
-            raise UserError(f"{Path(self.path).name} is an ONNX graph, which gives no gradient")
+            raise UserError(f"{file_name} is an ONNX graph, which gives no gradient")
         session = _session(self.path, bytes(self.get_buffer("digest").cpu().numpy()))
         first, *others = session.get_inputs()
+        arrays = {first.name: _array(x, first)}
         for other in others:
             if other.name not in aux:
                 close = nearest(other.name, aux) or sorted(aux)
                 raise UserError(
-                    f"{Path(self.path).name} has an input {other.name!r} beside {first.name!r}, which the data lack; "
+                    f"{file_name} has an input {other.name!r} beside {first.name!r}, which the data lack; "
                     f"they have {', '.join(close) or 'no auxiliary tensors'}"
                 )
-        given = {first.name: _array(x, first)} | {
-            other.name: _array(aux[other.name], other) for other in others
-        }
-        size = first.shape[0] if first.shape and isinstance(first.shape[0], int) else None
-        scores = torch.from_numpy(_in_sizes(session, self.output, given, len(x), size)).to(
-            x.device, torch.float32
-        )
-        return scores.clamp(min=torch.finfo(torch.float32).tiny).log() if self.log else scores
+            arrays[other.name] = _array(aux[other.name], other)
+        has_fixed_size = first.shape and isinstance(first.shape[0], int)
+        size = first.shape[0] if has_fixed_size else None
+        outputs = _in_sizes(session, self.output, arrays, len(x), size)
+        scores = torch.from_numpy(outputs).to(x.device, torch.float32)
+        if not self.log:
+            return scores
+        return scores.clamp(min=torch.finfo(torch.float32).tiny).log()
 
     def extra_repr(self) -> str:
         """The name of the file and what is read of it."""
@@ -86,16 +86,17 @@ class OnnxNetwork(nn.Module):
 
 
 def load_onnx(rest: str) -> Parts:
-    """`model.onnx`, or `model.onnx@probabilities` where the output has been through a softmax."""
-    path, _, what = rest.rpartition("@") if rest.endswith(f"@{PROBABILITIES}") else (rest, "", "")
+    """Return the network of `model.onnx`, or of `model.onnx@probabilities` where the output has been through a softmax."""
+    path, _, output_kind = rest.rpartition("@")
+    if output_kind == PROBABILITIES and path:
+        has_probabilities = True
+    else:
+        path, has_probabilities = rest, False
     if not path.endswith(".onnx"):
-        wrong = path.rpartition("@")[2] if "@" in path else path
-        raise (
-            unknown("kind of output", wrong, [PROBABILITIES])
-            if "@" in path
-            else UserError(f"{wrong!r} is not an .onnx file")
-        )
-    return Parts(OnnxNetwork(path, what == PROBABILITIES))
+        if "@" in path:
+            raise unknown("kind of output", path.rpartition("@")[2], [PROBABILITIES])
+        raise UserError(f"{path!r} is not an .onnx file")
+    return Parts(OnnxNetwork(path, has_probabilities))
 
 
 def content_digest(path: Path) -> bytes:
@@ -113,17 +114,20 @@ def content_digest(path: Path) -> bytes:
 
 
 def external_data(content: bytes) -> list[str]:
-    """The files that an ONNX graph keeps weights in: the entries `location` of its tensors.
+    """Return the files that an ONNX graph keeps weights in: the entries `location` of its tensors.
+
+    The bytes are those of a protocol buffer: field 1 (`0a`) of 8 bytes, "location", then field 2 (`12`), the length of
+    the name in groups of 7 bits, the lowest first, and the name.
 
     >>> external_data(b"...\\x0a\\x08location\\x12\\x0bweights.bin...")
     ['weights.bin']
     """
     names = []
-    for found in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]*[\x00-\x7f])", content):
-        length = sum(
-            (byte & 127) << 7 * i for i, byte in enumerate(found[1])
-        )  # as protocol buffers write numbers
-        names.append(content[found.end() : found.end() + length].decode("utf-8", "replace"))
+    for match in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]*[\x00-\x7f])", content):
+        length = 0
+        for i, byte in enumerate(match[1]):
+            length += (byte & 127) << 7 * i
+        names.append(content[match.end() : match.end() + length].decode("utf-8", "replace"))
     return [name for name in dict.fromkeys(names) if "\0" not in name]
 
 
@@ -150,22 +154,23 @@ def _session(path: str, digest: bytes) -> Any:
         ) from error
 
 
-def _array(values: Tensor, wanted: Any) -> Any:
-    return values.detach().cpu().numpy().astype(_TYPES.get(wanted.type, np.float32), copy=False)
+def _array(values: Tensor, graph_input: Any) -> Any:
+    """Return a tensor as an array of the type of the graph's input."""
+    dtype = _TYPES.get(graph_input.type, np.float32)
+    return values.detach().cpu().numpy().astype(dtype, copy=False)
 
 
 def _in_sizes(
-    session: Any, output: str, given: Mapping[str, Any], rows: int, size: int | None
+    session: Any, output: str, arrays: Mapping[str, Any], rows: int, size: int | None
 ) -> Any:
-    """The output for all rows; where the graph has a fixed size, the last part is filled up with copies of its row."""
+    """Return the output for all rows; a graph of a fixed size gets the last chunk filled up with copies of its last row."""
     step = size or max(1, rows)
-    found = []
+    outputs = []
     for start in range(0, rows, step):
-        part = {name: values[start : start + step] for name, values in given.items()}
-        lacking = 0 if size is None else size - min(step, rows - start)
-        if lacking:
-            part = {
-                name: np.concatenate([v, np.repeat(v[-1:], lacking, 0)]) for name, v in part.items()
-            }
-        found.append(session.run([output], part)[0][: step - lacking])
-    return np.concatenate(found)
+        chunk = {name: values[start : start + step] for name, values in arrays.items()}
+        missing = 0 if size is None else size - min(step, rows - start)
+        if missing:
+            for name, values in chunk.items():
+                chunk[name] = np.concatenate([values, np.repeat(values[-1:], missing, 0)])
+        outputs.append(session.run([output], chunk)[0][: step - missing])
+    return np.concatenate(outputs)

@@ -1,71 +1,131 @@
-"""scikit-learn estimators as models: for tables, and the methods that need no gradient."""
+"""Models of tables that give no gradient: scikit-learn estimators and pipelines, boosted trees, and plain functions."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import importlib.util
+import inspect
+import json
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from heatproof.errors import UserError
+from heatproof.data import Data
+from heatproof.data.choices import Choice
+from heatproof.data.frames import FrameColumns, is_frame, open_frame
+from heatproof.errors import UserError, nearest
 from heatproof.models import Model
 from heatproof.models.tasks import Binary, Regression
 
+Scores = NDArray[np.float64]
+Kind = Literal["estimator", "xgboost", "lightgbm", "function"]
+
 
 class SklearnNetwork(nn.Module):
-    """A fitted estimator as a network: rows (B, F) -> class scores (B, classes), or predicted numbers (B, outputs).
+    """A fitted model of tables as a network: rows (B, F) -> class scores (B, classes), or predicted numbers (B, outputs).
 
     Scores are the logarithms of `predict_proba`, so that a softmax gives these probabilities back, or what
-    `decision_function` says where there are no probabilities; a regressor gives what it predicts. It is computed on the
-    CPU and gives no gradient.
+    `decision_function` says where there are no probabilities; a regressor gives what it predicts. A booster gives its
+    margins, which are logits. It is computed on the CPU and gives no gradient.
+
+    `frame` is the way from rows of numbers back to those of the DataFrame that the model reads, where that is known.
     """
 
     differentiable: ClassVar[bool] = False
 
-    def __init__(self, estimator: Any) -> None:
+    def __init__(self, estimator: Any, frame: FrameColumns | None = None) -> None:
         super().__init__()
         self.estimator = estimator
-        self.columns: tuple[str, ...] | None = None
-        if hasattr(estimator, "feature_names_in_"):
-            self.columns = tuple(map(str, estimator.feature_names_in_))
+        self.kind: Kind = _kind(estimator)
+        self.columns = _column_names(estimator)
+        self.frame = frame
+
+    @property
+    def label(self) -> str:
+        """The name of the estimator's class, or of the function."""
+        return _label(self.estimator)
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether the estimator reads samples as they are: no categories, and columns in the order of the data."""
+        if self.frame is None:
+            return True
+        in_order = self.columns in (None, self.frame.names)
+        return in_order and not self.frame.has_categories
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores (B, classes) or numbers (B, outputs) in float32 on the device of x."""
+        """Return class scores (B, classes) or numbers (B, outputs) in float32 on the device of x."""
         if x.requires_grad and torch.is_grad_enabled():
             raise UserError(
-                f"{type(self.estimator).__name__} is a scikit-learn estimator, which gives no gradient"
+                f"{self.label} is a scikit-learn estimator or a function, which gives no gradient"
             )
-        expected = getattr(self.estimator, "n_features_in_", None)
-        if x.ndim != 2 or (expected is not None and x.shape[1] != expected):
-            columns = "" if self.columns is None else f": {', '.join(self.columns)}"
-            raise UserError(
-                f"{type(self.estimator).__name__} reads rows of {expected} columns{columns}; "
-                f"the data has samples of shape {tuple(x.shape[1:])}"
-            )
-        values: Any = x.detach().cpu().double().numpy()
-        rows = values
-        if self.columns is not None:
-            import pandas as pd  # only here, so that explainers do not load pandas
-
-            rows = pd.DataFrame(values, columns=list(self.columns))
-        if hasattr(self.estimator, "predict_proba"):
-            shares = np.asarray(self.estimator.predict_proba(rows), dtype=np.float64)
-            scores = np.log(np.maximum(shares, np.finfo(np.float32).tiny))
-        elif hasattr(self.estimator, "classes_"):
-            scores = np.asarray(self.estimator.decision_function(rows), dtype=np.float64)
-        else:
-            scores = np.asarray(self.estimator.predict(rows), dtype=np.float64)
+        rows = self._rows(x)
+        try:
+            scores = self._scores(rows)
+        except (ValueError, TypeError, KeyError) as error:
+            first_line = str(error).strip().partition("\n")[0]
+            raise UserError(f"{self.label} cannot read the rows: {first_line}") from error
         return torch.from_numpy(scores).to(x.device, torch.float32)
 
+    def _rows(self, x: Tensor) -> Any:
+        """Return samples as the model reads them: a DataFrame where it knows columns by name, else an array."""
+        values: Any = x.detach().cpu().numpy()
+        if self.frame is not None and x.ndim == 2 and x.shape[1] == len(self.frame.titles):
+            frame = self.frame.decoded(values)
+            if self.columns is not None:
+                return frame[list(self.columns)]
+            return frame if self.frame.has_categories else frame.to_numpy()
+        expected = _column_count(self.estimator)
+        if x.ndim != 2 or (expected is not None and x.shape[1] != expected):
+            names = "" if self.columns is None else f": {', '.join(self.columns)}"
+            count = len(self.frame.titles) if self.frame is not None else expected
+            raise UserError(
+                f"{self.label} reads rows of {count} columns{names}; the data has samples of shape "
+                f"{tuple(x.shape[1:])}. For columns of categories give the DataFrame itself as data"
+            )
+        values = values.astype(np.float64)
+        if self.columns is None:
+            return values
+        import pandas as pd  # only here, so that explainers do not load pandas
+
+        return pd.DataFrame(values, columns=list(self.columns))
+
+    def _scores(self, rows: Any) -> Scores:
+        """Return what the model says of rows, (B, K) or (B,)."""
+        model = self.estimator
+        if self.kind == "xgboost":
+            xgboost = importlib.import_module("xgboost")
+            matrix = xgboost.DMatrix(rows, enable_categorical=True)
+            is_margin = _is_classifying(_objective(model))
+            return np.asarray(model.predict(matrix, output_margin=is_margin), np.float64)
+        if self.kind == "lightgbm":
+            is_margin = _is_classifying(_objective(model))
+            return np.asarray(model.predict(rows, raw_score=is_margin), np.float64)
+        if self.kind == "function":
+            return _of_function(model, rows)
+        if hasattr(model, "predict_proba"):
+            return _logs(np.asarray(model.predict_proba(rows), np.float64))
+        if _has_classes(model):
+            return np.asarray(model.decision_function(rows), np.float64)
+        return np.asarray(model.predict(rows), np.float64)
+
     def get_extra_state(self) -> str:
-        """A hash of everything that was fitted, which makes the model's fingerprint."""
-        return str(importlib.import_module("joblib").hash(self.estimator, hash_name="sha1"))
+        """Return a hash of everything that was fitted, which makes the model's fingerprint."""
+        digest = _digest(self.estimator)
+        if self.reads_numbers or self.frame is None:
+            return digest
+        layout = repr(self.frame.layout())
+        return hashlib.sha1(f"{digest}|{layout}".encode()).hexdigest()
 
     def extra_repr(self) -> str:
-        """The estimator with its parameters."""
+        """Return the estimator with its parameters."""
         return repr(self.estimator)
 
 
@@ -75,11 +135,19 @@ def is_estimator(thing: Any) -> bool:
     >>> is_estimator(nn.Linear(1, 1))
     False
     """
-    return (
-        not isinstance(thing, type | nn.Module)
-        and hasattr(thing, "fit")
-        and hasattr(thing, "predict")
-    )
+    if isinstance(thing, type | nn.Module):
+        return False
+    return hasattr(thing, "fit") and hasattr(thing, "predict")
+
+
+def is_table_model(thing: Any) -> bool:
+    """Whether something is an estimator, a booster of XGBoost or LightGBM, or a function such as `predict_proba`.
+
+    >>> is_table_model(lambda rows: rows), is_table_model(nn.Linear(1, 1))
+    (True, False)
+    """
+    is_function = inspect.isroutine(thing) or isinstance(thing, functools.partial)
+    return is_estimator(thing) or _booster_of(thing) is not None or is_function
 
 
 def from_sklearn(
@@ -88,11 +156,17 @@ def from_sklearn(
     classes: Sequence[str] | None = None,
     name: str | None = None,
     task: Any = None,
+    data: Any = None,
 ) -> Model:
-    """A fitted scikit-learn classifier or regressor, or a pipeline that ends in one, as a `Model` of rows (B, F).
+    """Return a fitted model of tables as a `Model` of rows (B, F).
 
-    The task is that of the estimator unless another is given. Features are columns: `{features: pixels}` takes each
-    column alone. What reads a gradient or a layer of a network is refused when the study is planned.
+    `estimator` is a classifier, a regressor or a pipeline of scikit-learn, an estimator or `Booster` of XGBoost,
+    LightGBM or CatBoost, or a function from rows to probabilities or numbers, such as `predict_proba`. The task is that
+    of the estimator unless another is given. Features are columns: `{features: pixels}` takes each column alone. What
+    reads a gradient or a layer of a network is refused when the study is planned.
+
+    A model that reads a DataFrame with columns of categories needs to know it: `data`, the frame or what `open_data`
+    made of it. `evaluate` and `explain` take it from their data.
 
     >>> from heatproof.types import Batch
     >>> class Fair:
@@ -105,22 +179,82 @@ def from_sklearn(
     >>> model.logits(torch.zeros(1, 3)).softmax(1).tolist(), model.class_name(1)
     ([[0.5, 0.5]], 'yes')
     """
+    owner = getattr(estimator, "__self__", None)
+    if is_estimator(owner) or _booster_of(owner) is not None:
+        estimator = owner  # a bound method such as classifier.predict_proba
+    if not is_table_model(estimator):
+        kind = type(estimator).__name__
+        raise UserError(
+            f"from_sklearn(...) needs a fitted scikit-learn estimator, a booster or a function, got {kind}"
+        )
+    if is_estimator(estimator):
+        _check_fitted(estimator)
+        if classes is None and _has_classes(estimator):
+            classes = [str(value) for value in estimator.classes_]
+    model = Model(
+        SklearnNetwork(estimator),
+        classes=classes,
+        name=name or _label(estimator),
+        task=task or _task(estimator, classes),
+    )
+    if data is None:
+        return model
+    opened = open_frame(data, Choice()) if is_frame(data) else data
+    return with_frames(model, {"data": opened})
+
+
+def with_frames(model: Model, datasets: Mapping[str, Data]) -> Model:
+    """Return a model of tables that knows the DataFrames of its data sets; any other model as it is.
+
+    Their columns must be those that the estimator was fitted on, in whatever order, and mean the same in all of them.
+    """
+    network = model.module
+    frames = {name: data.frame for name, data in datasets.items() if data.frame is not None}
+    if not isinstance(network, SklearnNetwork) or not frames:
+        return model
+    first_name, *others = frames
+    frame = frames[first_name]
+    _check_columns(network, frame)
+    for name in others:
+        if frames[name].layout() != frame.layout():
+            raise UserError(
+                f"the columns or categories of {first_name} and {name} differ; give both the same columns, and make "
+                "words a category with all their values: frame[column].astype(pandas.CategoricalDtype([...]))"
+            )
+        frame = frame.merged(frames[name])
+    return model.with_module(SklearnNetwork(network.estimator, frame).eval())
+
+
+def _check_columns(network: SklearnNetwork, frame: FrameColumns) -> None:
+    """Raise `UserError` for a frame that lacks columns of the estimator, or has more."""
+    if network.columns is None:
+        return
+    missing = [name for name in network.columns if name not in frame.names]
+    if missing:
+        close = nearest(missing[0], frame.names, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(frame.names)}"
+        raise UserError(
+            f"{network.label} was fitted on the column {missing[0]!r}, which the data lack{hint}"
+        )
+    surplus = [name for name in frame.names if name not in network.columns]
+    if surplus:
+        raise UserError(
+            f"the data have the column {surplus[0]!r}, on which {network.label} was not fitted; leave it out, or "
+            f"name it as the label: open_data(frame, label={surplus[0]!r})"
+        )
+
+
+def _check_fitted(estimator: Any) -> None:
+    """Raise `UserError` for an estimator that gives nothing to explain."""
     label = type(estimator).__name__
-    if not is_estimator(estimator):
-        raise UserError(f"from_sklearn(...) needs a fitted scikit-learn estimator, got {label}")
-    if not hasattr(estimator, "classes_"):
-        fitted = hasattr(estimator, "n_features_in_")
-        if not fitted or not importlib.import_module("sklearn.base").is_regressor(estimator):
-            why = "it is neither a classifier nor a regressor" if fitted else "it is not fitted"
+    if not _has_classes(estimator):
+        is_fitted = _column_count(estimator) is not None
+        if not is_fitted or not _is_regressor(estimator):
+            why = "it is neither a classifier nor a regressor" if is_fitted else "it is not fitted"
             raise UserError(
                 f"{label} has no classes_, so {why}; give a fitted classifier or regressor"
             )
-        return Model(
-            SklearnNetwork(estimator),
-            classes=classes,
-            name=name or label,
-            task=task or Regression(),
-        )
+        return
     if not (hasattr(estimator, "predict_proba") or hasattr(estimator, "decision_function")):
         raise UserError(
             f"{label} has neither predict_proba nor decision_function, so it gives no scores to explain"
@@ -129,7 +263,138 @@ def from_sklearn(
         raise UserError(
             f"{label} predicts {len(estimator.classes_)} outputs at once; give a classifier of one of them"
         )
-    found = [str(c) for c in estimator.classes_] if classes is None else classes
-    if task is None and not hasattr(estimator, "predict_proba") and len(found) == 2:
-        task = Binary()  # of its decision_function, one column
-    return Model(SklearnNetwork(estimator), classes=found, name=name or label, task=task)
+
+
+def _task(estimator: Any, classes: Sequence[str] | None) -> Any:
+    """Return the task of a model of tables; None for classification, or where only its outputs tell."""
+    if _booster_of(estimator) is not None:
+        objective = _objective(estimator)
+        if not _is_classifying(objective):
+            return Regression()
+        return Binary() if objective.startswith("binary") else None
+    if not is_estimator(estimator):
+        return Regression() if _label(estimator) == "predict" else None
+    if not _has_classes(estimator):
+        return Regression()
+    # A decision_function of two classes has one column.
+    is_margin = not hasattr(estimator, "predict_proba")
+    return Binary() if is_margin and len(classes or ()) == 2 else None
+
+
+def _has_classes(estimator: Any) -> bool:
+    """Whether an estimator is a fitted classifier; regressors of CatBoost have an empty list of classes."""
+    return hasattr(estimator, "classes_") and len(estimator.classes_) > 0
+
+
+def _is_regressor(estimator: Any) -> bool:
+    if getattr(estimator, "_estimator_type", None) == "regressor":
+        return True
+    return bool(importlib.import_module("sklearn.base").is_regressor(estimator))
+
+
+def _kind(model: Any) -> Kind:
+    booster = _booster_of(model)
+    if booster is not None:
+        return booster
+    return "estimator" if is_estimator(model) else "function"
+
+
+def _booster_of(thing: Any) -> Literal["xgboost", "lightgbm"] | None:
+    """Return the library of a `Booster`, known by its class, so that neither library is imported."""
+    if type(thing).__name__ != "Booster":
+        return None
+    library = type(thing).__module__.partition(".")[0]
+    return library if library in ("xgboost", "lightgbm") else None  # type: ignore[return-value]
+
+
+def _objective(booster: Any) -> str:
+    """Return what a booster was trained for, such as `binary:logistic` or `multiclass num_class:3`."""
+    if _booster_of(booster) == "lightgbm":
+        return str(booster.params.get("objective") or booster.dump_model(0, 1).get("objective", ""))
+    return str(json.loads(booster.save_config())["learner"]["objective"]["name"])
+
+
+def _is_classifying(objective: str) -> bool:
+    """Whether the margins of an objective are logits: of one class, or of each of several."""
+    return objective.startswith(("binary", "multi"))
+
+
+def _column_names(model: Any) -> tuple[str, ...] | None:
+    """Return the columns that a model was fitted on; None where it knows no names."""
+    names: Any = None
+    if _booster_of(model) == "xgboost":
+        names = model.feature_names
+    elif _booster_of(model) == "lightgbm":
+        names = model.feature_name()
+    else:
+        names = getattr(model, "feature_names_in_", None)
+        if names is None:
+            names = getattr(model, "feature_names_", None)  # of CatBoost
+    if names is None:
+        return None
+    names = tuple(map(str, names))
+    # Names that a library made up for an array.
+    numbers = [str(i) for i in range(len(names))]
+    are_numbers = [name.removeprefix("Column_").removeprefix("f") for name in names] == numbers
+    return None if are_numbers else names
+
+
+def _column_count(model: Any) -> int | None:
+    """Return how many columns a model reads; None where that is not known."""
+    if _booster_of(model) == "xgboost":
+        return int(model.num_features())
+    if _booster_of(model) == "lightgbm":
+        return int(model.num_feature())
+    return getattr(model, "n_features_in_", None)
+
+
+def _of_function(function: Callable[..., Any], rows: Any) -> Scores:
+    """Return the outputs of a function of rows; probabilities of classes as their logarithms."""
+    outputs = np.asarray(function(rows))
+    if outputs.dtype.kind not in "biuf":
+        raise UserError(
+            f"{_label(function)} gives {outputs.dtype}, such as {outputs.ravel()[:1].tolist()}, and numbers are "
+            "explained; give predict_proba in place of predict"
+        )
+    outputs = outputs.astype(np.float64)
+    if outputs.ndim == 2 and outputs.shape[1] > 1:
+        is_distribution = (outputs >= 0).all() and np.allclose(outputs.sum(1), 1, atol=1e-3)
+        return _logs(outputs) if is_distribution else outputs
+    return outputs
+
+
+def _logs(probabilities: Scores) -> Scores:
+    return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
+
+
+def _label(model: Any) -> str:
+    """Return the name of a function, or of the class of anything else."""
+    if isinstance(model, functools.partial):
+        return _label(model.func)
+    name = getattr(model, "__name__", "") if callable(model) else ""
+    return str(name or type(model).__name__)
+
+
+def _digest(model: Any) -> str:
+    """Return a hash of everything that was fitted; of a function, of its code and the values that it uses."""
+    if inspect.isfunction(model):
+        code = model.__code__
+        values = [cell.cell_contents for cell in model.__closure__ or ()]
+        values += [model.__globals__[name] for name in code.co_names if name in model.__globals__]
+        # Only the code of functions that it calls: they may call each other in turn.
+        called = [value.__code__.co_code for value in values if inspect.isfunction(value)]
+        others = [v for v in values if not (inspect.ismodule(v) or inspect.isfunction(v))]
+        digests = [_digest(value) for value in others]
+        text = (code.co_code, _constants(code.co_consts), model.__defaults__, called, digests)
+        return hashlib.sha1(repr(text).encode()).hexdigest()
+    if isinstance(model, functools.partial):
+        digests = [_digest(value) for value in (model.func, *model.args, *model.keywords.values())]
+        return hashlib.sha1(repr(digests).encode()).hexdigest()
+    if importlib.util.find_spec("joblib") is None:
+        return hashlib.sha1(pickle.dumps(model)).hexdigest()
+    return str(importlib.import_module("joblib").hash(model, hash_name="sha1"))
+
+
+def _constants(values: Iterable[Any]) -> list[Any]:
+    """Return constants of code without the code objects of inner functions, whose text has addresses."""
+    return [value.co_code if inspect.iscode(value) else value for value in values]

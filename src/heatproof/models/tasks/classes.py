@@ -14,12 +14,12 @@ from heatproof.errors import UserError
 from heatproof.models.tasks.contract import (
     ANSWER,
     Aux,
+    BaseTask,
     Named,
     Names,
-    Usual,
     at,
-    everywhere,
-    numbered,
+    output_number,
+    repeated_column,
     rows_in,
 )
 from heatproof.types import parameter_class
@@ -27,7 +27,7 @@ from heatproof.types import parameter_class
 Outputs = Literal["logits", "probabilities"]
 
 
-class Exclusive(Usual):
+class Exclusive(BaseTask):
     """What tasks with exclusive classes share: the largest logit is the prediction, and is explained."""
 
     exclusive: ClassVar[bool] = True
@@ -152,7 +152,7 @@ class MultiLabel(Exclusive):
     def table(self, output: Any, aux: Aux) -> Tensor:
         """The logits (B, 2) of the label's absence and presence, equal at the threshold."""
         scores = rows_in(output)
-        odds = _log_odds(at(scores, everywhere(self.name, self.label, scores)), self.outputs)
+        odds = _log_odds(at(scores, repeated_column(self.name, self.label, scores)), self.outputs)
         return _two_sided(odds - self._log_odds_of_threshold)
 
     def probability(self, table: Tensor) -> Tensor:
@@ -161,14 +161,17 @@ class MultiLabel(Exclusive):
         return (table + table.new_tensor([-half, half])).softmax(-1)
 
     def names(self, classes: Names) -> Names:
-        """That the label does not hold, and that it does."""
-        known = classes is not None and isinstance(self.label, int) and self.label < len(classes)
-        name = classes[self.label] if known else f"label {self.label}"  # type: ignore[index]
+        """The names of two columns: that the label does not hold, and that it does."""
+        label = self.label
+        if classes is not None and isinstance(label, int) and label < len(classes):
+            name = classes[label]
+        else:
+            name = f"label {label}"
         return (f"no {name}", name)
 
     def numbered(self, classes: Names) -> MultiLabel:
         """The task with the number of its label."""
-        return replace(self, label=numbered("label", self.label, classes))
+        return replace(self, label=output_number("label", self.label, classes))
 
     @property
     def _log_odds_of_threshold(self) -> float:
@@ -176,7 +179,10 @@ class MultiLabel(Exclusive):
 
 
 def _log_odds(scores: Tensor, outputs: Outputs | None) -> Tensor:
-    return scores.logit(eps=torch.finfo(scores.dtype).eps) if outputs == "probabilities" else scores
+    """Return the log-odds that a network gives, or those of its probabilities."""
+    if outputs != "probabilities":
+        return scores
+    return scores.logit(eps=torch.finfo(scores.dtype).eps)  # finite at 0 and 1
 
 
 def _two_sided(odds: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The contract of a task, and what several tasks do alike."""
+"""The contract of a task, the defaults of its methods, and functions that several tasks use."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ class Task(Protocol):
         """The tensor (B, …) that `fixes` names, from the output on samples as they are."""
 
 
-class Usual:
-    """What most tasks do: nothing about them depends on names, references or the sample as it is, and no class is said.
+class BaseTask:
+    """Defaults of most tasks: nothing depends on names, references or the sample as it is, and there are no classes.
 
-    >>> Usual().names(["cat", "dog"]), Usual().shown(torch.tensor([0.5]), 0, str)
+    >>> BaseTask().names(["cat", "dog"]), BaseTask().shown(torch.tensor([0.5]), 0, str)
     (['cat', 'dog'], '0.5')
     """
 
-    name: ClassVar[str] = "usual"
+    name: ClassVar[str] = "base"
     exclusive: ClassVar[bool] = False
 
     def names(self, classes: Names) -> Names:
@@ -132,7 +132,7 @@ def at(table: Tensor, column: Tensor) -> Tensor:
 
 
 def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Batch:
-    """The samples moved to `x`, and with them the region (B, …) that they have, by a `move` of maps (B, …).
+    """Return the samples moved to `x`, with the region (B, …) that they have moved along, by a `move` of maps (B, …).
 
     >>> batch = Batch(("a",), torch.zeros(1, 2), {REGION: torch.tensor([[True, False]])})
     >>> with_region(batch, batch.x.flip(1), lambda maps: maps.flip(1)).aux[REGION].tolist()
@@ -141,18 +141,18 @@ def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Ba
     region = batch.aux.get(REGION)
     if region is None:
         return batch.with_x(x)
-    places = x.shape[min(x.ndim - 1, 2) :]
-    if region.shape[1:] != places:
+    spatial = x.shape[min(x.ndim - 1, 2) :]  # without the channels, which sets and tables lack
+    if region.shape[1:] != spatial:
         raise UserError(
-            f"regions move with samples of their own size, {tuple(places)}, got {tuple(region.shape[1:])}"
+            f"regions move with samples of their own size, {tuple(spatial)}, got {tuple(region.shape[1:])}"
         )
-    moved = move(region.to(x.device).float()) > 0.5
+    moved = move(region.to(x.device).float()) > 0.5  # a rotated mask has values between 0 and 1
     # Auxiliary tensors stay on one device, so that moved and unmoved batches can be joined.
     return replace(batch, x=x, aux={**batch.aux, REGION: moved.to(region.device)})
 
 
-def everywhere(task: str, column: Any, table: Tensor) -> Tensor:
-    """The column of (B, K, …) that a task asks for, (B,) times; one that is not there is refused."""
+def repeated_column(task: str, column: Any, table: Tensor) -> Tensor:
+    """Return the column that a task asks for, once for each row of a table (B, K, …); refuse one that is not there."""
     if not 0 <= int(column) < table.shape[1]:
         raise UserError(
             f"{task} reads output {column}, but the network has the outputs 0 to {table.shape[1] - 1}"
@@ -160,10 +160,10 @@ def everywhere(task: str, column: Any, table: Tensor) -> Tensor:
     return torch.full((len(table),), int(column), device=table.device)
 
 
-def numbered(what: str, output: int | str, classes: Names) -> int:
+def output_number(what: str, output: int | str, classes: Names) -> int:
     """The number of an output that is given by number or by name.
 
-    >>> numbered("label", "dog", ["cat", "dog"])
+    >>> output_number("label", "dog", ["cat", "dog"])
     1
     """
     if isinstance(output, int):

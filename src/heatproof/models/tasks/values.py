@@ -17,12 +17,12 @@ from heatproof.models.tasks.contract import (
     FIXED,
     REGION,
     Aux,
+    BaseTask,
     Named,
     Names,
-    Usual,
     at,
-    everywhere,
-    numbered,
+    output_number,
+    repeated_column,
     rows_in,
 )
 from heatproof.types import parameter_class
@@ -32,7 +32,7 @@ SHARE_OF_SPREAD = 0.1
 
 
 @parameter_class
-class Regression(Usual):
+class Regression(BaseTask):
     """A number: that of `output`, the number or name of an output, is explained, in the network's own units.
 
     The prediction is unchanged while it moves by at most `tolerance`, in these units; where that is left open, by at
@@ -67,7 +67,7 @@ class Regression(Usual):
                 f"the network predicts {table.shape[1]} numbers; say which one is explained: "
                 "task={'regression': {'output': 0}}"
             )
-        return everywhere(self.name, self.output or 0, table)
+        return repeated_column(self.name, self.output or 0, table)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
         """Whether the number moved by at most the tolerance."""
@@ -84,11 +84,9 @@ class Regression(Usual):
 
     def numbered(self, classes: Names) -> Regression:
         """The task with the number of its output."""
-        return (
-            self
-            if self.output is None
-            else replace(self, output=numbered("output", self.output, classes))
-        )
+        if self.output is None:
+            return self
+        return replace(self, output=output_number("output", self.output, classes))
 
     def finished(self, table: Tensor) -> Regression:
         """The task with a tolerance."""
@@ -104,7 +102,7 @@ class Regression(Usual):
 
 
 @parameter_class
-class Answer(Usual):
+class Answer(BaseTask):
     """The log-probability Σ_t log p(a_t | prompt, a_<t) of an answer to a prompt; see `heatproof.decoder`.
 
     It comes with the data, or is the greedy one for the sample as it is. The table's second column is its lead, the
@@ -122,12 +120,12 @@ class Answer(Usual):
 
     def target(self, table: Tensor) -> Tensor:
         """The log-probability."""
-        return everywhere(self.name, 0, table)
+        return repeated_column(self.name, 0, table)
 
     def probability(self, table: Tensor) -> Tensor:
         """Of the answer, and of any other, (…, 2)."""
-        chance = table[..., 0].exp()
-        return torch.stack([chance, 1 - chance], -1)
+        probability = table[..., 0].exp()
+        return torch.stack([probability, 1 - probability], -1)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
         """Whether greedy decoding gives the answer after as before."""
@@ -139,7 +137,7 @@ class Answer(Usual):
 
 
 @parameter_class
-class Segmentation(Usual):
+class Segmentation(BaseTask):
     """A class for every position: the mean logit of a class over the region where it was predicted is explained.
 
     The network gives (B, K, …); the class is `label`, a number or a name, or else the one that covers most positions
@@ -168,15 +166,17 @@ class Segmentation(Usual):
     def fix(self, output: Any, aux: Aux) -> Tensor:
         """Where the class is predicted, (B, …) boolean."""
         maps = _maps(output)
-        predicted, classes = maps.argmax(1), torch.arange(maps.shape[1], device=maps.device)
-        if self.label is None:
-            sizes = (predicted[:, None] == classes[:, None]).sum(2)
-            chosen = sizes.masked_fill(
-                classes == (-1 if self.background is None else self.background), -1
-            ).argmax(1)
+        predicted = maps.argmax(1)
+        if self.label is not None:
+            chosen = repeated_column(self.name, self.label, maps)
         else:
-            chosen = everywhere(self.name, self.label, maps)
-        return (predicted == chosen[:, None]).reshape(len(maps), *scores_in(output).shape[2:])
+            classes = torch.arange(maps.shape[1], device=maps.device)
+            sizes = (predicted[:, None] == classes[:, None]).sum(2)
+            if self.background is not None:
+                sizes = sizes.masked_fill(classes == self.background, -1)
+            chosen = sizes.argmax(1)
+        region = predicted == chosen[:, None]
+        return region.reshape(len(maps), *scores_in(output).shape[2:])
 
     def table(self, output: Any, aux: Aux) -> Tensor:
         """K mean logits over the region, NaN where it is empty, and the overlap of each class with it, (B, 2 K)."""
@@ -187,26 +187,29 @@ class Segmentation(Usual):
                 f"the region has {region.shape[2]} positions, but the network gives {maps.shape[2]}"
             )
         means = (maps * region).sum(2) / region.sum(2)
-        predicted = (
-            maps.argmax(1)[:, None] == torch.arange(maps.shape[1], device=maps.device)[:, None]
-        )
-        overlaps = (predicted & region).sum(2) / (predicted | region).sum(2).clamp(min=1)
+        classes = torch.arange(maps.shape[1], device=maps.device)[:, None]
+        predicted = maps.argmax(1)[:, None] == classes
+        intersection = (predicted & region).sum(2)
+        union = (predicted | region).sum(2).clamp(min=1)
+        overlaps = intersection / union
         return torch.cat([means, overlaps.to(means)], 1)
 
     def target(self, table: Tensor) -> Tensor:
-        """The class that is asked for, else the one whose region it is."""
+        """The class that was named, else the one whose region it is: its overlap is 1."""
         if self.label is not None:
-            return everywhere(self.name, self.label, table)
-        return table[:, table.shape[1] // 2 :].argmax(1)
+            return repeated_column(self.name, self.label, table)
+        overlaps = table[:, table.shape[1] // 2 :]
+        return overlaps.argmax(1)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
         """Whether the regions overlap enough."""
-        return at(after, target + after.shape[-1] // 2) >= self.overlap
+        column_of_overlap = target + after.shape[-1] // 2
+        return at(after, column_of_overlap) >= self.overlap
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
         """How little the regions overlap."""
-        left = float(after[target + len(after) // 2])
-        return f"the region of {named(target)} keeps an overlap of {left:.2f}, less than {self.overlap:g}"
+        overlap = float(after[target + len(after) // 2])
+        return f"the region of {named(target)} keeps an overlap of {overlap:.2f}, less than {self.overlap:g}"
 
     def shown(self, row: Tensor, target: int, named: Named) -> str:
         """The name of the class."""
@@ -214,11 +217,9 @@ class Segmentation(Usual):
 
     def numbered(self, classes: Names) -> Segmentation:
         """The task with the number of its class."""
-        return (
-            self
-            if self.label is None
-            else replace(self, label=numbered("label", self.label, classes))
-        )
+        if self.label is None:
+            return self
+        return replace(self, label=output_number("label", self.label, classes))
 
 
 def _maps(output: Any) -> Tensor:
@@ -229,7 +230,7 @@ def _maps(output: Any) -> Tensor:
 
 
 @parameter_class
-class Readout(Usual):
+class Readout(BaseTask):
     """A task made of two functions, for whatever a network returns.
 
     `read(output, aux)` gives the readouts, (B,) or (B, K), of which `column` is explained; `keeps(before, after)` says
@@ -257,26 +258,28 @@ class Readout(Usual):
 
     def table(self, output: Any, aux: Aux) -> Tensor:
         """What `read` gives, (B, K)."""
-        found = self.read(output, aux)
-        if not isinstance(found, Tensor):
+        readouts = self.read(output, aux)
+        if not isinstance(readouts, Tensor):
             raise UserError(
-                f"the readout gave {type(found).__name__}; a tensor (B,) or (B, K) was expected"
+                f"the readout gave {type(readouts).__name__}; a tensor (B,) or (B, K) was expected"
             )
-        return found[:, None] if found.ndim == 1 else found
+        return readouts[:, None] if readouts.ndim == 1 else readouts
 
     def target(self, table: Tensor) -> Tensor:
         """The column that is explained."""
-        return everywhere(self.name, self.column, table)
+        return repeated_column(self.name, self.column, table)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
         """What `keeps` says of the rows."""
-        rows = [table.expand_as(after).reshape(-1, after.shape[-1]) for table in (before, after)]
-        kept = self.keeps(*rows)
-        if not isinstance(kept, Tensor) or kept.shape != (len(rows[0]),):
+        columns = after.shape[-1]
+        rows_before = before.expand_as(after).reshape(-1, columns)
+        rows_after = after.reshape(-1, columns)
+        is_same = self.keeps(rows_before, rows_after)
+        if not isinstance(is_same, Tensor) or is_same.shape != (len(rows_after),):
             raise UserError(
-                f"`keeps` of the readout must give a boolean tensor ({len(rows[0])},), got {kept!r:.60}"
+                f"`keeps` of the readout must give a boolean tensor ({len(rows_after)},), got {is_same!r:.60}"
             )
-        return kept.bool().reshape(after.shape[:-1])
+        return is_same.bool().reshape(after.shape[:-1])
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
         """From where to where the readout moved."""
