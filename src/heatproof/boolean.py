@@ -1,8 +1,8 @@
 """Functions on {0, 1}^n, exactly: the theory behind the certificates of soft stability.
 
-A function h is a float64 tensor of its 2^n values, (..., 2^n), with n ≤ 16. Place a holds h(a), and bit i of a says
+A function h is a float64 tensor of its 2^n values, (..., 2^n), with n ≤ 16. Entry a holds h(a), and bit i of a says
 whether feature i is present; sets of features are written as such integers throughout. The coefficients of an
-expansion lie in the same order: place S belongs to the set S.
+expansion are in the same order: entry S belongs to the set S.
 
 **Expansions.** Both expansions and masking are the n-fold Kronecker power of a 2×2 matrix, so one butterfly of n·2^n
 steps serves them all, forwards and backwards. With s = √(p − p²):
@@ -18,7 +18,8 @@ basis.
 
 **Rates and bounds.** α is an explanation and m = n − |α| the number of features outside it; Δ_r holds the sets β ⊇ α
 with at most r more features, and β is drawn uniformly from it. The bounds are the corrected forms of the paper's Lemma
-B.3 and Theorems B.4 and B.5 (printed, they consider only sets T disjoint from α and fail).
+B.3 and Theorems B.4 and B.5. As printed, they consider only sets T disjoint from α and fail. A counterexample to B.4: n = 3,
+h̃({1, 3}) = ½, h̃({1, 2, 3}) = −½, α = {1, 2}, r = 1, λ = 2/3, γ = 0.05, where the printed Q is 0, though τ(M_λh) = ½.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 MOST_FEATURES = 16
+"""2^16 values are quick to enumerate; each feature doubles them."""
 Basis = Literal["values", "fourier", "monotone"]
 Matrix = tuple[tuple[float, float], tuple[float, float]]
 Subset = int | Tensor
@@ -61,7 +63,7 @@ Subset = int | Tensor
 
 
 def masks(n: int) -> Tensor:
-    """Every subset of n features as a row, (2^n, n) boolean; row a holds the bits of a.
+    """Return every subset of n features as a row, (2^n, n) boolean; row a holds the bits of a.
 
     >>> masks(2).int().tolist()
     [[0, 0], [1, 0], [0, 1], [1, 1]]
@@ -71,7 +73,7 @@ def masks(n: int) -> Tensor:
 
 
 def degrees(n: int) -> Tensor:
-    """The number of features in every subset of n features, (2^n,) int64.
+    """Return the number of features in every subset of n features, (2^n,) int64.
 
     >>> degrees(3).tolist()
     [0, 1, 1, 2, 1, 2, 2, 3]
@@ -80,7 +82,7 @@ def degrees(n: int) -> Tensor:
 
 
 def from_function(f: Callable[[Tensor], Tensor], n: int, rows: int = 1024) -> Tensor:
-    """The values of `f` on all 2^n masks, asked for at most `rows` at a time.
+    """Return the values of `f` on all 2^n masks, which is called with at most `rows` of them.
 
     `f` takes masks (B, n), boolean, and returns (B,) or (B, ...); the result is (2^n,) or (..., 2^n), so a classifier's
     (B, classes) becomes one function per class.
@@ -90,26 +92,22 @@ def from_function(f: Callable[[Tensor], Tensor], n: int, rows: int = 1024) -> Te
     """
     if rows < 1:
         raise UserError(f"rows must be at least 1, got {rows}")
-    parts = []
-    every = masks(n)
-    for start in range(0, len(every), rows):
-        chunk = every[start : start + rows]
+    chunks = []
+    for chunk in torch.split(masks(n), rows):
         values = f(chunk)
         if not isinstance(values, Tensor) or values.shape[:1] != chunk.shape[:1]:
-            got = (
-                f"shape {tuple(values.shape)}"
-                if isinstance(values, Tensor)
-                else type(values).__name__
-            )
+            got = type(values).__name__
+            if isinstance(values, Tensor):
+                got = f"shape {tuple(values.shape)}"
             raise UserError(
                 f"the function must return a tensor ({len(chunk)}, ...) for {len(chunk)} masks, got {got}"
             )
-        parts.append(values.detach().to(torch.float64))
-    return _as_values(torch.cat(parts).movedim(0, -1))
+        chunks.append(values.detach().to(torch.float64))
+    return _as_values(torch.cat(chunks).movedim(0, -1))
 
 
 def fourier(values: Tensor, p: float = 0.5) -> Tensor:
-    """Fourier coefficients ĥ(S) = E[h(a) ∏_{i∈S} (p − a_i)/√(p − p²)], where features are present with probability p.
+    """Return the Fourier coefficients ĥ(S) = E[h(a) ∏_{i∈S} (p − a_i)/√(p − p²)], where features are present with probability p.
 
     With p = ½ this is the Walsh–Hadamard transform: ĥ(S) = 2^−n Σ_a h(a) (−1)^|S ∩ a|. (..., 2^n) to (..., 2^n).
 
@@ -121,7 +119,7 @@ def fourier(values: Tensor, p: float = 0.5) -> Tensor:
 
 
 def from_fourier(coefficients: Tensor, p: float = 0.5) -> Tensor:
-    """The values of the function with these Fourier coefficients; undoes `fourier` with the same p.
+    """Return the values of the function with these Fourier coefficients; undoes `fourier` with the same p.
 
     >>> from_fourier(torch.tensor([0.25, -0.25, -0.25, 0.25])).tolist()
     [0.0, 0.0, 0.0, 1.0]
@@ -131,7 +129,7 @@ def from_fourier(coefficients: Tensor, p: float = 0.5) -> Tensor:
 
 
 def monotone(values: Tensor) -> Tensor:
-    """Monotone coefficients h̃(T) = Σ_{S⊆T} (−1)^|T∖S| h(S) (Möbius; Harsanyi dividends), (..., 2^n).
+    """Return the monotone coefficients h̃(T) = Σ_{S⊆T} (−1)^|T∖S| h(S) (Möbius; Harsanyi dividends), (..., 2^n).
 
     >>> monotone(torch.tensor([0, 1, 1, 1])).tolist()
     [0.0, 1.0, 1.0, -1.0]
@@ -140,7 +138,7 @@ def monotone(values: Tensor) -> Tensor:
 
 
 def from_monotone(coefficients: Tensor) -> Tensor:
-    """The values h(a) = Σ_{T⊆a} h̃(T); undoes `monotone`.
+    """Return the values h(a) = Σ_{T⊆a} h̃(T); undoes `monotone`.
 
     >>> from_monotone(torch.tensor([0, 1, 1, -1])).tolist()
     [0.0, 1.0, 1.0, 1.0]
@@ -149,7 +147,7 @@ def from_monotone(coefficients: Tensor) -> Tensor:
 
 
 def masking(h: Tensor, keep: float, basis: Basis = "values", p: float = 0.5) -> Tensor:
-    """Random masking, M_λ h(a) = E h(a ⊙ z), where each feature of a is kept with probability λ = `keep`.
+    """Return h under random masking, M_λ h(a) = E h(a ⊙ z), where a feature of a is kept with probability λ = `keep`.
 
     `h` (..., 2^n) holds values or the coefficients of `basis`, and so does the result. In the standard Fourier basis
     M_λh^(T) = λ^|T| Σ_{S⊇T} (1−λ)^|S∖T| ĥ(S): mass moves down. In the monotone basis M_λh~(T) = λ^|T| h̃(T).
@@ -176,36 +174,37 @@ def masking(h: Tensor, keep: float, basis: Basis = "values", p: float = 0.5) -> 
 
 
 def restrict(values: Tensor, alpha: Subset) -> Tensor:
-    """h on the supersets of α, as a function of the m features outside it, (..., 2^m): S ↦ h(α ∪ S).
+    """Return h on the supersets of α, as a function of the m features outside it, (..., 2^m): S ↦ h(α ∪ S).
 
-    The features outside keep their order. Place 0 is h(α), and τ_r and the hard radius at α are those of the restricted
-    function at ∅. So are the bounds, where they are never looser: terms that cancel on α are added up first.
+    The features outside keep their order. Entry 0 is h(α), and τ_r and the hard radius at α are those of the restricted
+    function at ∅. Bounds of the restricted function at ∅ hold too and are never looser: terms that cancel on α are added
+    up first.
 
     >>> restrict(torch.tensor([0, 1, 2, 3, 4, 5, 6, 7]), 0b010).tolist()
     [2.0, 3.0, 6.0, 7.0]
     """
     values = _as_values(values)
     n = _features_of(values)
-    start = _subset("alpha", alpha, n)
-    outside = torch.tensor([1 << i for i in range(n) if not start >> i & 1], dtype=torch.int64)
-    places = start + (masks(len(outside)) * outside).sum(1)
-    return values[..., places.to(values.device)]
+    alpha_bits = _as_integer("alpha", alpha, n)
+    outside = torch.tensor([1 << i for i in _features_outside(alpha_bits, n)], dtype=torch.int64)
+    supersets = alpha_bits + (masks(len(outside)) * outside).sum(1)
+    return values[..., supersets.to(values.device)]
 
 
 def stability_rate(values: Tensor, alpha: Subset, r: int, gamma: float) -> Tensor:
-    """τ_r = Pr[|h(β) − h(α)| ≤ γ] by enumeration of Δ_r, without tolerance; (..., 2^n) to (...).
+    """Return τ_r = Pr[|h(β) − h(α)| ≤ γ] by enumeration of Δ_r, without tolerance; (..., 2^n) to (...).
 
     >>> stability_rate(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1, gamma=0.25).item()
     0.5
     """
     _check_gamma(gamma)
-    moved = restrict(values, alpha)
-    held = (moved - moved[..., :1]).abs() <= gamma
-    return held[..., _within(moved, r)].double().mean(-1)
+    restricted = restrict(values, alpha)
+    agrees = (restricted - restricted[..., :1]).abs() <= gamma
+    return agrees[..., _within(restricted, r)].double().mean(-1)
 
 
 def prediction_rate(scores: Tensor, alpha: Subset, r: int) -> Tensor:
-    """τ_r = Pr[the class predicted for β is the one for α] by enumeration; scores (..., classes, 2^n) to (...).
+    """Return τ_r = Pr[the class predicted for β is the one for α] by enumeration; scores (..., classes, 2^n) to (...).
 
     The largest score decides, and the first of equal ones. This is the agreement that matters with three classes or
     more, where a top score that moves by less than half its lead (the paper's γ) may still be overtaken.
@@ -216,28 +215,32 @@ def prediction_rate(scores: Tensor, alpha: Subset, r: int) -> Tensor:
     """
     _check_classes(scores)
     predicted = restrict(scores, alpha).argmax(-2)
-    held = predicted == predicted[..., :1]
-    return held[..., _within(held, r)].double().mean(-1)
+    agrees = predicted == predicted[..., :1]
+    return agrees[..., _within(agrees, r)].double().mean(-1)
 
 
 def difference(coefficients: Tensor, alpha: Subset, beta: Subset) -> Tensor:
-    """h(β) − h(α) = Σ h̃(T) over T ⊆ β with T ⊄ α, from monotone coefficients (..., 2^n), for α ⊆ β; (...).
+    """Return h(β) − h(α) = Σ h̃(T) over T ⊆ β with T ⊄ α, from monotone coefficients (..., 2^n), for α ⊆ β; (...).
 
     >>> difference(torch.tensor([0.0, 0.0, 0.0, 1.0]), alpha=0b01, beta=0b11).item()
     1.0
     """
     coefficients = _as_values(coefficients)
     n = _features_of(coefficients)
-    start, end = _subset("alpha", alpha, n), _subset("beta", beta, n)
-    if start & ~end:
-        raise UserError(f"beta must contain alpha, got alpha = {start:#b} and beta = {end:#b}")
+    # Equation 58 of the paper is right for α = ∅ only: for AND, α = {1}, β = {1, 2} it gives 0 where the truth is 1.
+    alpha_bits, beta_bits = _as_integer("alpha", alpha, n), _as_integer("beta", beta, n)
+    if alpha_bits & ~beta_bits:
+        raise UserError(
+            f"beta must contain alpha, got alpha = {alpha_bits:#b} and beta = {beta_bits:#b}"
+        )
     sets = torch.arange(2**n, device=coefficients.device)
-    counted = ((sets & ~end) == 0) & ((sets & ~start) != 0)
-    return (coefficients * counted).sum(-1)
+    is_in_beta = (sets & ~beta_bits) == 0
+    is_in_alpha = (sets & ~alpha_bits) == 0
+    return (coefficients * (is_in_beta & ~is_in_alpha)).sum(-1)
 
 
 def containment(m: int, k: int, r: int) -> float:
-    """Pr[T ⊆ β] = Σ_{j=k}^{r} C(m−k, j−k) / |Δ_r| for a set T with k = |T∖α| features outside α, of m.
+    """Return Pr[T ⊆ β] = Σ_{j=k}^{r} C(m−k, j−k) / |Δ_r| for a set T with k = |T∖α| features outside α, of m.
 
     >>> containment(m=2, k=1, r=1), containment(m=2, k=1, r=2)
     (0.3333333333333333, 0.5)
@@ -245,14 +248,14 @@ def containment(m: int, k: int, r: int) -> float:
     if not 0 <= k <= m:
         raise UserError(f"k must lie in [0, m] with m = {m}, got {k}")
     _check_radius(r)
-    last = min(r, m)
-    return sum(math.comb(m - k, j - k) for j in range(k, last + 1)) / sum(
-        math.comb(m, j) for j in range(last + 1)
-    )
+    most_added = min(r, m)
+    containing = sum(math.comb(m - k, j - k) for j in range(k, most_added + 1))
+    supersets = sum(math.comb(m, j) for j in range(most_added + 1))
+    return containing / supersets
 
 
 def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
-    """Q′ = Σ |h̃(T)| · Pr[T ⊆ β] over the sets T with 1 ≤ |T∖α| ≤ r; (..., 2^n) to (...).
+    """Return Q′ = Σ |h̃(T)| · Pr[T ⊆ β] over the sets T with 1 ≤ |T∖α| ≤ r; (..., 2^n) to (...).
 
     It is at least E|h(β) − h(α)|, and λQ′ is at least E|M_λh(β) − M_λh(α)|.
 
@@ -261,18 +264,20 @@ def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
     """
     values = _as_values(values)
     n = _features_of(values)
-    start = _subset("alpha", alpha, n)
+    alpha_bits = _as_integer("alpha", alpha, n)
     _check_radius(r)
-    m = n - start.bit_count()
-    chance = [0.0] + [containment(m, k, r) for k in range(1, m + 1)]
-    added = masks(n)[:, [i for i in range(n) if not start >> i & 1]].sum(1)
-    return monotone(values).abs() @ values.new_tensor(chance)[added.to(values.device)]
+    outside = _features_outside(alpha_bits, n)
+    m = len(outside)
+    # Pr[T ⊆ β] depends on |T∖α| alone; sets within α do not count.
+    probability = [0.0] + [containment(m, k, r) for k in range(1, m + 1)]
+    number_outside = masks(n)[:, outside].sum(1).to(values.device)
+    return monotone(values).abs() @ values.new_tensor(probability)[number_outside]
 
 
 def instability_bound(
     values: Tensor, alpha: Subset, r: int, gamma: float, keep: float = 1.0
 ) -> Tensor:
-    """Upper bound Q′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
+    """Return the upper bound Q′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
 
     Q′ is that of M_λh on the supersets of α, `restrict(masking(values, λ), alpha)` at ∅: every set T counts λ^|T|, and
     what cancels on α is added up first. It is never above the corrected λQ′(h)/γ of the paper, which is
@@ -287,7 +292,7 @@ def instability_bound(
 
 
 def prediction_bound(scores: Tensor, alpha: Subset, r: int) -> Tensor:
-    """Upper bound on 1 − `prediction_rate`, for any number of classes; scores (..., classes, 2^n) to (...).
+    """Return an upper bound on 1 − `prediction_rate`, for any number of classes; scores (..., classes, 2^n) to (...).
 
     With t the class predicted at α and g_c = h_t − h_c, a prediction that changes has |g_c(β) − g_c(α)| ≥ g_c(α) for
     some class c ≠ t, so the bound is Σ_c Q′(g_c)/g_c(α). A tie at α that features may break gives ∞.
@@ -297,15 +302,16 @@ def prediction_bound(scores: Tensor, alpha: Subset, r: int) -> Tensor:
     (0.5, 0.0)
     """
     _check_classes(scores)
-    moved = restrict(scores, alpha)
-    top = moved[..., 0].argmax(-1)[..., None, None].expand(*moved.shape[:-2], 1, moved.shape[-1])
-    gaps = moved.gather(-2, top) - moved
+    restricted = restrict(scores, alpha)
+    top_class = restricted[..., 0].argmax(-1)[..., None, None]
+    top_class = top_class.expand(*restricted.shape[:-2], 1, restricted.shape[-1])
+    gaps = restricted.gather(-2, top_class) - restricted
     weight = instability_weight(gaps, 0, r)
     return torch.where(weight == 0, 0.0, weight / gaps[..., 0]).sum(-1)
 
 
 def hard_radius(values: Tensor, alpha: Subset, gamma: float) -> Tensor:
-    """The largest r ≤ m such that |h(β) − h(α)| ≤ γ for every β in Δ_r; (..., 2^n) to (...) int64.
+    """Return the largest r ≤ m such that |h(β) − h(α)| ≤ γ for every β in Δ_r; (..., 2^n) to (...) int64.
 
     h(β) − h(α) = Σ h̃(T) over T ⊆ β with T ⊄ α, so this is the corrected r* of Theorem B.5, found by enumeration.
 
@@ -313,15 +319,16 @@ def hard_radius(values: Tensor, alpha: Subset, gamma: float) -> Tensor:
     1
     """
     _check_gamma(gamma)
-    moved = restrict(values, alpha)
-    m = _features_of(moved)
-    failed = (moved - moved[..., :1]).abs() > gamma
-    size = degrees(m).to(moved.device)
-    return torch.where(failed, size - 1, m).amin(-1)
+    restricted = restrict(values, alpha)
+    m = _features_of(restricted)
+    changes = (restricted - restricted[..., :1]).abs() > gamma
+    added = degrees(m).to(restricted.device)
+    # Every set that changes it ends the radius below its own size.
+    return torch.where(changes, added - 1, m).amin(-1)
 
 
 def _as_values(values: Tensor) -> Tensor:
-    """The tensor in float64, after checking that it holds 2^n finite numbers along its last axis, n ≤ 16.
+    """Return the tensor in float64, after checking that it holds 2^n finite numbers along its last axis, n ≤ 16.
 
     >>> _as_values(torch.zeros(6))
     Traceback (most recent call last):
@@ -339,7 +346,7 @@ def _as_values(values: Tensor) -> Tensor:
 
 
 def _features_of(values: Tensor) -> int:
-    """The number n of features of a function with 2^n values.
+    """Return the number n of features of a function with 2^n values.
 
     >>> _features_of(torch.zeros(3, 8))
     3
@@ -348,13 +355,16 @@ def _features_of(values: Tensor) -> int:
 
 
 def _each_bit(values: Tensor, matrix: Matrix) -> Tensor:
-    """The Kronecker power of a 2×2 matrix applied to the last axis, one feature after the other."""
+    """Return the Kronecker power of a 2×2 matrix applied to the last axis, one feature after the other."""
     values = _as_values(values)
     (a, b), (c, d) = matrix
     n = _features_of(values)
     for i in range(n):
-        absent, present = values.reshape(*values.shape[:-1], 2 ** (n - 1 - i), 2, 2**i).unbind(-2)
-        values = torch.stack([a * absent + b * present, c * absent + d * present], -2).flatten(-3)
+        # The values of sets without feature i, and of the same sets with it.
+        by_bit = values.reshape(*values.shape[:-1], 2 ** (n - 1 - i), 2, 2**i)
+        absent, present = by_bit.unbind(-2)
+        both = [a * absent + b * present, c * absent + d * present]
+        values = torch.stack(both, -2).flatten(-3)
     return values
 
 
@@ -386,18 +396,25 @@ def _check_share(name: str, value: float) -> None:
 
 
 def _deviation(p: float) -> float:
+    """Return √(p − p²), the standard deviation of a feature that is present with probability p."""
     if not 0 < p < 1:
         raise UserError(f"p must lie strictly between 0 and 1, got {p:g}")
     return math.sqrt(p * (1 - p))
 
 
-def _within(moved: Tensor, r: int) -> Tensor:
-    """Which places of a restricted function add at most r features."""
+def _within(restricted: Tensor, r: int) -> Tensor:
+    """Return which entries of a restricted function add at most r features, (2^m,) boolean."""
     _check_radius(r)
-    return (degrees(_features_of(moved)) <= r).to(moved.device)
+    return (degrees(_features_of(restricted)) <= r).to(restricted.device)
 
 
-def _subset(name: str, subset: Subset, n: int) -> int:
+def _features_outside(subset: int, n: int) -> list[int]:
+    """Return the features that a set does not have."""
+    return [i for i in range(n) if not subset >> i & 1]
+
+
+def _as_integer(name: str, subset: Subset, n: int) -> int:
+    """Return a set of n features as an integer; refuse masks of another shape and features that do not exist."""
     if isinstance(subset, Tensor):
         if subset.dtype != torch.bool or subset.shape != (n,):
             got = f"{subset.dtype} of shape {tuple(subset.shape)}"
@@ -409,16 +426,19 @@ def _subset(name: str, subset: Subset, n: int) -> int:
 
 
 def _check_radius(r: int) -> None:
+    """Refuse a negative radius."""
     if r < 0:
         raise UserError(f"the radius r must be at least 0, got {r}")
 
 
 def _check_gamma(gamma: float) -> None:
+    """Refuse a tolerance that is not positive and finite."""
     if not 0 < gamma < math.inf:
         raise UserError(f"gamma must be a positive number, got {gamma:g}")
 
 
 def _check_classes(scores: Tensor) -> None:
+    """Refuse scores without an axis of two classes or more."""
     if scores.ndim < 2 or scores.shape[-2] < 2:
         raise UserError(
             f"scores must be (..., classes, 2^n) with two classes or more, got shape {tuple(scores.shape)}"

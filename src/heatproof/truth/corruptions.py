@@ -20,23 +20,27 @@ How = Literal[
 ]
 RIGHT, MINOR, RANDOM, CONSTANT = "right map", "noise 0.05", "random", "constant"
 GRADES: dict[str, tuple[How, float]] = {
-    f"noise {level:g}": ("noise", level) for level in (0.05, 0.3, 1.0, 3.0)
-}
-GRADES |= {
+    "noise 0.05": ("noise", 0.05),
+    "noise 0.3": ("noise", 0.3),
+    "noise 1": ("noise", 1.0),
+    "noise 3": ("noise", 3.0),
     RIGHT: ("none", 0.0),
     "blurred": ("blur", 0.0),
     "shifted": ("shift", 0.25),
     "shuffled": ("shuffle", 0.0),
+    "wrong class": ("class", 0.0),
+    "sign turned": ("sign", 0.0),
+    "Sobel": ("sobel", 0.0),
+    RANDOM: ("random", 0.0),
+    CONSTANT: ("constant", 0.0),
 }
-GRADES |= {"wrong class": ("class", 0.0), "sign turned": ("sign", 0.0), "Sobel": ("sobel", 0.0)}
-GRADES |= {RANDOM: ("random", 0.0), CONSTANT: ("constant", 0.0)}
 """Name -> what is done to the right map, and how strongly."""
 
 
 def corrupted(
     how: How, level: float, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> Tensor:
-    """The right maps a of a model that knows them, made less true; (B, …) in the shape of the input.
+    """Return the right maps a of a model that knows them, made less true; (B, …) in the shape of the input.
 
     `noise` adds level · rms(a) · z with fresh z for every input, `blur` takes means over neighbours (over all features
     where there are none), `shift` moves by a share of the width, `shuffle` puts the values in an order that belongs to
@@ -50,34 +54,45 @@ def corrupted(
     """
     net = model.module
     assert isinstance(net, Summed)
-    maps = net.right(
-        model.inputs(batch), (target + 1) % len(net.weight) if how == "class" else target
-    )
+    if how == "class":
+        target = (target + 1) % len(net.weight)
+    maps = net.right(model.inputs(batch), target)
     key, kind = rand.keys(seed, batch.ids, "corrupted"), kind_of(model, batch).name
     match how:
-        case "noise" | "random":
-            for word in content_words(batch.x).unbind(1):
-                key = rand.fold(key, word)
-            noise = rand.normal(key, maps.shape[1:]).to(maps)
-            size = maps.flatten(1).square().mean(1).sqrt().view(-1, *[1] * (maps.ndim - 1))
-            maps = noise if how == "random" else maps + level * size * noise
-        case "blur" if kind in ("image", "series"):
-            maps = (F.avg_pool2d if kind == "image" else F.avg_pool1d)(maps, 5, 1, 2)
+        case "random":
+            return _noise(key, batch, maps)
+        case "noise":
+            root_mean_square = maps.flatten(1).square().mean(1).sqrt()
+            scale = level * root_mean_square.view(-1, *[1] * (maps.ndim - 1))
+            return maps + scale * _noise(key, batch, maps)
         case "blur":
-            maps = 0.5 * (maps + maps.mean(1, keepdim=True))
+            return _blurred(maps, kind)
         case "shift":
-            along = 1 if kind in ("set", "text") else -1
-            maps = maps.roll(round(level * maps.shape[along]), along)
+            dim = 1 if kind in ("set", "text") else -1
+            return maps.roll(round(level * maps.shape[dim]), dim)
         case "shuffle":
-            maps = (
-                maps.flatten(1)
-                .gather(1, rand.permutation(key, maps[0].numel()).to(maps.device))
-                .view_as(maps)
-            )
+            order = rand.permutation(key, maps[0].numel()).to(maps.device)
+            return maps.flatten(1).gather(1, order).view_as(maps)
         case "sign":
-            maps = -maps
+            return -maps
         case "constant":
-            maps = torch.ones_like(maps)
+            return torch.ones_like(maps)
         case "sobel":
-            maps = SobelEdges()(model, batch, target, seed)
+            return SobelEdges()(model, batch, target, seed)
     return maps
+
+
+def _noise(key: Tensor, batch: Batch, maps: Tensor) -> Tensor:
+    """Return normal noise in the shape of the maps, keyed by the content of the inputs: a changed input has other noise."""
+    for word in content_words(batch.x).unbind(1):
+        key = rand.fold(key, word)
+    return rand.normal(key, maps.shape[1:]).to(maps)
+
+
+def _blurred(maps: Tensor, kind: str) -> Tensor:
+    """Return means over windows of 5; where there are no neighbours, halfway to the mean over all features."""
+    if kind == "image":
+        return F.avg_pool2d(maps, 5, 1, 2)
+    if kind == "series":
+        return F.avg_pool1d(maps, 5, 1, 2)
+    return 0.5 * (maps + maps.mean(1, keepdim=True))

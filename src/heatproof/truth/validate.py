@@ -24,15 +24,30 @@ from heatproof.types import CallableExplainer
 
 QUICK, FULL = 8, 40
 """Samples of each model."""
-POWER, LEVEL, SMALLEST = 0.8, 0.05, 1e-9
-ASKED = {name: (RIGHT, name) for name in GRADES if name not in (RIGHT, MINOR, CONSTANT)}
-ASKED["0.3 over 3"] = ("noise 0.3", "noise 3")
+POWER, LEVEL = 0.8, 0.05
+"""Power and level of the sign test that `needed` plans."""
+SMALLEST = 1e-9
+"""A smaller difference between two scores is rounding."""
+COMPARISONS = {name: (RIGHT, name) for name in GRADES if name not in (RIGHT, MINOR, CONSTANT)}
+COMPARISONS["0.3 over 3"] = ("noise 0.3", "noise 3")
 """Name of a comparison -> the truer map and the other."""
 SIGNS = {"prefers": "", "blind": "?", "misled": "!", "": ""}
-WAYS = {"higher": "↑", "lower": "↓", "neither": "–"}
+"""What stands behind a share in the table, by verdict."""
+ARROWS = {"higher": "↑", "lower": "↓", "neither": "–"}
+VERDICTS_IN_WORDS = {
+    "prefers": "prefers the right map to",
+    "blind": "is blind to",
+    "misled": "is misled by",
+}
+VERDICTS_WITHOUT_DIRECTION = {
+    "prefers": "scores the right map higher than",
+    "blind": "does not tell it from",
+    "misled": "scores it lower than",
+}
+"""The same for measures of which neither more nor less is better."""
 MARK = "<!-- heatproof validate -->\n"
 """What comes before it in a page is kept when the table under it is written anew."""
-MADE = "`heatproof validate{} --markdown docs/validation.md`, {} samples of each model: {}."
+HEADING = "`heatproof validate{} --markdown docs/validation.md`, {} samples of each model: {}."
 
 
 def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = None) -> pd.DataFrame:
@@ -50,15 +65,17 @@ def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = No
     names = list(only or by_name)
     if unknown_names := [name for name in names if name not in by_name]:
         raise unknown("model", unknown_names[0], by_name)
-    scores = [table for name in names for table in _scores(by_name[name], samples, seed)]
-    scores_of_all = pd.concat(scores, ignore_index=True)
+    tables: list[pd.DataFrame] = []
+    for name in names:
+        tables += _scores(by_name[name], samples, seed)
+    scores = pd.concat(tables, ignore_index=True)
     rows = []
-    for (axis, measure), own in scores_of_all.groupby(["axis", "measure"], sort=False):
-        facts = {"axis": axis, "measure": measure, "better": own["better"].iloc[0]}
-        facts |= _resilience(own)
-        facts["constant"] = float(own[CONSTANT].notna().mean())
-        for corruption, (truer, other) in ASKED.items():
-            rows.append({**facts, "corruption": corruption, **_comparison(own, truer, other)})
+    for (axis, measure), group in scores.groupby(["axis", "measure"], sort=False):
+        facts = {"axis": axis, "measure": measure, "better": group["better"].iloc[0]}
+        facts |= _resilience(group)
+        facts["constant"] = float(group[CONSTANT].notna().mean())
+        for corruption, (truer, other) in COMPARISONS.items():
+            rows.append({**facts, "corruption": corruption, **_comparison(group, truer, other)})
     return pd.DataFrame(rows)
 
 
@@ -80,10 +97,15 @@ def _comparison(scores: pd.DataFrame, truer: str, other: str) -> dict[str, Any]:
     n = len(gap)
     wins, losses = int((gap > SMALLEST).sum()), int((gap < -SMALLEST).sum())
     share, low, high = _share(wins, n)
-    verdict = ""
-    if n:
-        _, losses_low, _ = _share(losses, n)
-        verdict = "prefers" if low > 0.5 else "misled" if losses_low > 0.5 else "blind"
+    _, losses_low, _ = _share(losses, n)
+    if n == 0:
+        verdict = ""
+    elif low > 0.5:
+        verdict = "prefers"
+    elif losses_low > 0.5:
+        verdict = "misled"
+    else:
+        verdict = "blind"
     counts = {"wins": wins, "losses": losses, "n": n}
     interval = {"share": share, "low": low, "high": high}
     return {**counts, **interval, "verdict": verdict, "needed": needed(share)}
@@ -123,89 +145,96 @@ def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
                 continue
             scores = sample_scores(arrays.for_measure(measure.name), measure.name)
             mean_over_conditions = mean_of_finite(scores.transpose(0, 2, 1))
-            turned = (measure.sign or 1) * mean_over_conditions
-            about = {"axis": arrays.evaluation, "measure": measure.name, "better": measure.better}
-            yield pd.DataFrame({**about, **dict(zip(arrays.explainers, turned, strict=True))})
+            more_is_better = (measure.sign or 1) * mean_over_conditions
+            by_map = dict(zip(arrays.explainers, more_is_better, strict=True))
+            names = {"axis": arrays.evaluation, "measure": measure.name, "better": measure.better}
+            yield pd.DataFrame({**names, **by_map})
 
 
 def needed(share: float, most: int = 1000) -> int:
-    """How many samples a one-sided sign test at 5 % takes to see a preference of this share with 80 % power; 0: never.
+    """Return how many samples a one-sided sign test at 5 % needs to show such a preference with 80 % power; 0: never.
 
     >>> needed(1.0), needed(0.8), needed(0.5)
     (5, 18, 0)
     """
+    if share <= 0.5:
+        return 0
     n = np.arange(1, most + 1)
-    enough = n[stats.binom.sf(stats.binom.isf(LEVEL, n, 0.5), n, share) >= POWER]
-    return int(enough[0]) if share > 0.5 and len(enough) else 0
+    critical_wins = stats.binom.isf(LEVEL, n, 0.5)
+    power = stats.binom.sf(critical_wins, n, share)
+    enough = n[power >= POWER]
+    return int(enough[0]) if len(enough) else 0
 
 
 def sentences(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """(axis.measure, what it can be trusted for) of every measure, from its rows of `validate`."""
+    """Yield (axis.measure, what it can be trusted for) for every measure, from its rows of `validate`."""
     for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
-        first, names = (
-            records(rows)[0],
-            {v: listing(rows.loc[rows["verdict"] == v, "corruption"]) for v in SIGNS},
-        )
-        most, minor = rows.loc[rows["verdict"] == "prefers", "needed"].max(), first.resilience
-        ways = ("prefers the right map to", "is blind to", "is misled by")
-        if first.better == "neither":
-            ways = (
-                "scores the right map higher than",
-                "does not tell it from",
-                "scores it lower than",
-            )
-        said = [f"{way} {names[v]}" for way, v in zip(ways, SIGNS, strict=False) if names[v]]
-        text = f"{'No direction is better; it' if first.better == 'neither' else 'It'} {', '.join(said)}."
-        text += (
-            f" {most} samples show each preference four times out of five."
-            if names["prefers"]
-            else ""
-        )
-        ends = with_interval(minor, first.resilience_low, first.resilience_high)
-        text += f" Resilience is {ends}." if minor >= 0 else ""
-        yield (
-            f"{axis}.{measure}",
-            text + (" It scores constant maps, which say nothing." if first.constant else ""),
-        )
+        yield f"{axis}.{measure}", " ".join(_sentences_of(rows))
+
+
+def _sentences_of(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield what one measure prefers, is blind to and is misled by, and how stable it is under minor noise."""
+    first = records(rows)[0]
+    has_direction = first.better != "neither"
+    words = VERDICTS_IN_WORDS if has_direction else VERDICTS_WITHOUT_DIRECTION
+    clauses = []
+    for verdict, text in words.items():
+        corruptions = rows.loc[rows["verdict"] == verdict, "corruption"]
+        if len(corruptions):
+            clauses.append(f"{text} {listing(corruptions)}")
+    subject = "It" if has_direction else "No direction is better; it"
+    yield f"{subject} {', '.join(clauses)}."
+
+    preferences = rows.loc[rows["verdict"] == "prefers", "needed"]
+    if len(preferences):
+        yield f"{preferences.max()} samples show each preference four times out of five."
+    if first.resilience >= 0:
+        share = with_interval(first.resilience, first.resilience_low, first.resilience_high)
+        yield f"Resilience is {share}."
+    if first.constant:
+        yield "It scores constant maps, which say nothing."
 
 
 def markdown(table: pd.DataFrame, samples: int, how: str = "") -> str:
-    """A table with a row for each measure, a sentence for each, and what was not tried."""
-    shown = [*dict.fromkeys(table["corruption"])]
+    """Return a page with a row for each measure, a sentence for each, and what was not tried."""
     models = "; ".join(f"*{truth.name}*: {truth.text}" for truth in truths())
-    columns = ["axis", "measure", "", *shown, "resilient", "reactive"]
-    lines = [
-        MADE.format(how, samples, models),
-        "",
-        f"| {' | '.join(columns)} |",
-        f"|{'---|' * len(columns)}",
-    ]
-    for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
-        cells = {r.corruption: r for r in records(rows)}
-        shares = [f"{number(cells[c].share)}{SIGNS[cells[c].verdict]}" for c in shown]
-        ends = [number(cells[RANDOM].resilience), number(cells[RANDOM].share)]
-        lines.append(
-            f"| {axis} | `{measure}` | {WAYS[cells[RANDOM].better]} | {' | '.join([*shares, *ends])} |"
-        )
+    lines = [HEADING.format(how, samples, models), ""]
+    lines += _markdown_table(table)
+    lines += ["", "## Measure by measure", ""]
+    lines += [f"- `{name}`: {text}" for name, text in sentences(table)]
     lines += [
         "",
-        "## Measure by measure",
+        f"Not tried, for want of another mode, retraining or kind of explanation: {_not_tried(table)}.",
         "",
-        *(f"- `{name}`: {text}" for name, text in sentences(table)),
     ]
+    return "\n".join(lines)
+
+
+def _markdown_table(table: pd.DataFrame) -> list[str]:
+    """Return the lines of a table: the share of right preferences of each measure, by corruption."""
+    corruptions = list(dict.fromkeys(table["corruption"]))
+    columns = ["axis", "measure", "", *corruptions, "resilient", "reactive"]
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for (axis, measure), rows in table.groupby(["axis", "measure"], sort=False):
+        by_corruption = {row.corruption: row for row in records(rows)}
+        shares = []
+        for corruption in corruptions:
+            row = by_corruption[corruption]
+            shares.append(f"{number(row.share)}{SIGNS[row.verdict]}")
+        against_random = by_corruption[RANDOM]
+        resilient, reactive = number(against_random.resilience), number(against_random.share)
+        arrow = ARROWS[against_random.better]
+        cells = [str(axis), f"`{measure}`", arrow, *shares, resilient, reactive]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _not_tried(table: pd.DataFrame) -> str:
+    """Return the measures that no model was used for."""
     tried = set(zip(table["axis"], table["measure"], strict=True))
-    every = [
-        (axis.name, m.name)
-        for axis in AXES
-        for m in axis.measures
-        if m.role in ("headline", "component")
-    ]
-    left = listing(f"`{axis}.{name}`" for axis, name in every if (axis, name) not in tried)
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"Not tried, for want of another mode, retraining or kind of explanation: {left}.",
-            "",
-        ]
-    )
+    missing = []
+    for axis in AXES:
+        for measure in axis.of_role("headline", "component"):
+            if (axis.name, measure) not in tried:
+                missing.append(f"`{axis.name}.{measure}`")
+    return listing(missing)

@@ -97,7 +97,7 @@ def test_texts_become_what_a_change_of_their_letters_makes_of_them(
     changed = perturbation(batch, 0)
     texts = [*TEXTS, "  ends with blanks \n"]
     assert said(tokenizer, changed.batch) == [wanted(text) for text in texts]
-    assert [why == "" for why in changed.lost] == [wanted(text) != text for text in texts]
+    assert [why == "" for why in changed.failures] == [wanted(text) != text for text in texts]
     again = Pieces.encode(tokenizer, wanted(texts[0]))  # the tokens are those of the whole text
     assert changed.batch.x[0, : len(again)].tolist() == again
 
@@ -230,7 +230,7 @@ def test_an_answer_stands_behind_the_changed_prompt() -> None:
     }
     fixed = model.fixed(replace(batch, x=wider.pop("x"), aux=wider))
     changed = Synonyms({"where": ["where . where"]})(fixed, 0)
-    assert not any(changed.lost)
+    assert not any(changed.failures)
     texts = []
     for row, passage in zip(batch.x.tolist(), batch.aux["_passages"].tolist(), strict=True):
         ids = [
@@ -364,7 +364,11 @@ def test_tokenizers_of_transformers_cut_a_changed_text_as_a_whole(make: Any) -> 
     for perturbation, change in wanted:
         changed = perturbation(batch, 0)
         for text, row, real, why in zip(
-            texts, changed.batch.x, changed.batch.aux["attention_mask"], changed.lost, strict=True
+            texts,
+            changed.batch.x,
+            changed.batch.aux["attention_mask"],
+            changed.failures,
+            strict=True,
         ):
             ids = row[real != 0].tolist()
             assert ids == tokenizer.encode(change(text)), (perturbation, text)

@@ -64,7 +64,7 @@ def test_elements_are_drawn_by_sample_and_never_listed():
         assert torch.equal(group.sample(batch[[2, 0]], 6, seed=1), drawn[:, [2, 0]])
         assert torch.equal(group.sample(batch, 4, seed=1), drawn[:4])
         plan = plan_elements(group, batch, 10_000, seed=0)
-        assert not plan.whole.any() and plan.counts.tolist() == [10_000] * 3
+        assert not plan.exhaustive.any() and plan.counts.tolist() == [10_000] * 3
         with pytest.raises(UserError, match="infinitely"):
             group.elements(batch)
         for g, h in zip(drawn[:, 0], drawn[:, 1], strict=True):

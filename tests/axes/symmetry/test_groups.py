@@ -377,7 +377,7 @@ def test_padding_stays_at_places_of_its_own_where_as_many_are_free():
     plan = plan_elements(
         permutation(), Batch(("a", "b"), torch.rand(2, 3, 2), {"mask": mask}), 4, seed=0
     )
-    assert plan.whole.all() and plan.counts.tolist() == [2, 2]
+    assert plan.exhaustive.all() and plan.counts.tolist() == [2, 2]
     assert plan.elements.tolist() == [[[0, 1, 2], [0, 1, 2]], [[1, 0, 2], [0, 2, 1]]]
 
 
@@ -387,7 +387,7 @@ def test_padding_and_special_tokens_stay_and_short_texts_are_enumerated():
     group = permutation(special=(101, 102))
     assert group.orders(batch) == [6, 2, 1] and group.order(batch) == 6
     plan = plan_elements(group, batch, 4, seed=0)
-    assert plan.counts.tolist() == [4, 2, 1] and plan.whole.tolist() == [False, True, True]
+    assert plan.counts.tolist() == [4, 2, 1] and plan.exhaustive.tolist() == [False, True, True]
     assert [
         plan_elements(group, batch[i : i + 1], 4, 0).elements[:, 0].tolist() for i in range(3)
     ] == [plan.elements[: plan.counts[i], i].tolist() for i in range(3)], (

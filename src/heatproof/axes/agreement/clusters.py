@@ -68,18 +68,19 @@ def matrix(result: AxisResult, measure: str = "spearman", level: float = LEVEL) 
     """
     key = f"{measure} at {level:g}"
     if key in result.cache:
-        known: AgreementMatrix = result.cache[key]
-        return known
+        cached: AgreementMatrix = result.cache[key]
+        return cached
     names = list(result.explainers)
     index = {name: i for i, name in enumerate(names)}
     mean, low, high = (np.full((len(names), len(names)), np.nan) for _ in range(3))
     scores = result.summary if level == LEVEL else summary(result.arrays, level)
-    rows = scores[scores["measure"] == measure]
-    for r in records(rows[rows["condition"].isin(names)]):
-        at = index[r.explainer], index[r.condition]
-        mean[at], low[at], high[at] = r.calibrated, r.calibrated_low, r.calibrated_high
-    one_direction = np.isnan(mean) | np.isnan(mean.T)
-    mean = np.where(one_direction, np.fmax(mean, mean.T), (mean + mean.T) / 2)
+    rows = scores[(scores["measure"] == measure) & scores["condition"].isin(names)]
+    for row in records(rows):
+        # The condition of a row is the name of the other explainer.
+        pair = index[row.explainer], index[row.condition]
+        mean[pair], low[pair], high[pair] = row.calibrated, row.calibrated_low, row.calibrated_high
+    has_one_direction = np.isnan(mean) | np.isnan(mean.T)
+    mean = np.where(has_one_direction, np.fmax(mean, mean.T), (mean + mean.T) / 2)
     low, high = np.fmin(low, low.T), np.fmax(high, high.T)
 
     order, clusters = clustered(mean)

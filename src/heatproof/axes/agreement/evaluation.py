@@ -74,7 +74,7 @@ class Agreement(Evaluation):
     data: DataNames = None
 
     def conditions(self) -> list[Condition]:
-        """None that is known without the study: there is one for every other explainer."""
+        """Return no condition: there is one for every other explainer, which only the study knows."""
         return []
 
     def configured_for(self, model: Model, sample: Batch) -> Self:
@@ -101,20 +101,20 @@ def _scores(
     subject: Subject,
     name: str,
     other: str,
-    own: PreparedMaps,
-    others: PreparedMaps,
+    maps: PreparedMaps,
+    other_maps: PreparedMaps,
     references: PreparedMaps,
 ) -> Iterator[Scores]:
     """Yield the scores of an explainer against the `other` one, whose maps of reference samples give chance."""
-    values = compare(own.profile, others.profile)
-    values["sign_agreement"] = same_signs(own, others)
-    unrelated = compare_all(references.profile, own.profile)
-    unrelated["sign_agreement"] = same_signs_of_all(references, own)
+    values = compare(maps.profile, other_maps.profile)
+    values["sign_agreement"] = same_signs(maps, other_maps)
+    unrelated = compare_all(references.profile, maps.profile)
+    unrelated["sign_agreement"] = same_signs_of_all(references, maps)
 
     reason = []
-    for own_reason, other_reason in zip(own.reason, others.reason, strict=True):
-        if own_reason:
-            reason.append(f"{name}: {own_reason}")
+    for map_reason, other_reason in zip(maps.reason, other_maps.reason, strict=True):
+        if map_reason:
+            reason.append(f"{name}: {map_reason}")
         elif other_reason:
             reason.append(f"{other}: {other_reason}")
         else:

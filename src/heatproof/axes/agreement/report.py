@@ -53,9 +53,12 @@ def lead(result: AxisResult) -> list[str]:
         sentences = [f"The only methods to compare are {closest}."]
     else:
         shown = sum(pair.low > ALIKE for pair in corrected_pairs(result, pairs))
+        clearly = f"{shown} of {len(pairs)} pairs of methods clearly agree"
+        if not shown:
+            clearly = "No two methods clearly agree"
         sentences = [
-            f"Of {len(pairs)} pairs of methods, {shown} {'is' if shown == 1 else 'are'} shown to agree more than half "
-            f"of the way from chance to equality; the closest are {closest}, the farthest {farthest}."
+            f"{clearly} (significantly more than half of the way from chance to identical maps); the closest are "
+            f"{closest}, the farthest {farthest}."
         ]
     members: dict[int, list[str]] = {}
     for cluster, explainer in zip(agreement.clusters, agreement.explainers, strict=True):

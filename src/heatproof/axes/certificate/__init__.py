@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from heatproof.axes.certificate.evaluation import MEASURES, Certificate, spoken
+from heatproof.axes.certificate.evaluation import MEASURES, Certificate, condition_title
 from heatproof.axes.certificate.smoothing import SMOOTHED_MEASURES, Smoothing
 from heatproof.axis import Axis
 
@@ -19,7 +19,7 @@ CERTIFICATE = Axis(
     evaluation=Certificate,
     measures=MEASURES,
     report="heatproof.axes.certificate.report",
-    condition=spoken,
+    condition=condition_title,
     blind_spots=UNABLE,
     trial={
         "image": PATCHES,
@@ -38,7 +38,7 @@ SMOOTHING = Axis(
     measures=SMOOTHED_MEASURES,
     separable="keeps",
     report="heatproof.axes.certificate.smoothing_report",
-    condition=spoken,
+    condition=condition_title,
     blind_spots=UNABLE,
     trial={"image": {**PATCHES, "keeps": [0.5], "samples": 8}},
 )

@@ -22,8 +22,8 @@ Agreement = Literal["argmax", "margin"]
 class MaskedInputs:
     """Samples of which only some features are shown to the model, and whether its prediction stays.
 
-    `segments` number the features of each sample, `counts` (B,) says how many there are. `lost` (B,) marks samples of
-    which some masked input had scores that are not finite: nothing can be said of them.
+    `segments` number the features of each sample, `counts` (B,) says how many there are. `not_finite` (B,) counts the
+    masked inputs of each sample whose scores were not finite: nothing can be said of such a sample.
     """
 
     def __init__(
@@ -47,13 +47,14 @@ class MaskedInputs:
             else:
                 self.inputs = model.inputs(self.batch)
                 self.fill = filled(fill, model, self.batch, self.inputs, self.segments)
-        # Non-finite outputs per sample, added up on the device so that nothing waits for them.
-        self.lost = torch.zeros(len(batch), dtype=torch.int64, device=model.device)
+        # Added up on the device, so that nothing waits for it.
+        self.not_finite = torch.zeros(len(batch), dtype=torch.int64, device=model.device)
 
     def outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-        """Logits (r, classes) of rows with only the features of their masks, as many at a time as the model takes.
+        """Yield logits (r, classes) of masked inputs, as many at a time as the model takes.
 
-        Row i is of the sample `owner[i]`; `build(rows)` makes the masks (r, n) of some rows.
+        Row i shows the sample `owner[i]`; `build(rows)` returns the masks (r, n) of some rows, so that never more of
+        them are in memory than one batch needs.
         """
         for rows in torch.split(torch.arange(len(owner), device=owner.device), self.model.rows):
             if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
@@ -70,19 +71,26 @@ class MaskedInputs:
                     self.segments[samples],
                 )
                 logits = self.model.logits(inputs, aux).double()
-            self.lost.index_add_(0, samples, (~torch.isfinite(logits).all(1)).long())
+            self.not_finite.index_add_(0, samples, (~torch.isfinite(logits).all(1)).long())
             yield logits.nan_to_num()
 
     def unchanged(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """Whether rows `after` (R, K) agree with rows `before` (R, K), of which `target` (R,) is predicted, (R,) boolean."""
+        """Whether the outputs `after` (R, K) agree with those `before` (R, K) that predict `target` (R,), (R,) boolean."""
         if self.agreement == "argmax":
             return self.task.same(before, after, target)
         old, new = _probabilities(self.task, before), _probabilities(self.task, after)
-        first, second = old.topk(2, dim=1).values.unbind(1)
-        # Half the gap: as long as no probability moves further, the first class stays the first.
-        allowed = (first - second) / 2 if self.margin is None else self.margin
+        allowed: Tensor | float
+        if self.margin is None:
+            # While no probability moves by more than half the gap, the first class stays the first. The gap to the
+            # second class alone would not do with more than two classes (footnote 4 of the paper), so the class is
+            # compared as well.
+            first, second = old.topk(2, dim=1).values.unbind(1)
+            allowed = (first - second) / 2
+        else:
+            allowed = self.margin
+        largest_change = (new - old).abs().amax(1)
         same_class = after.argmax(1) == self.task.target(before)
-        return ((new - old).abs().amax(1) <= allowed) & same_class
+        return (largest_change <= allowed) & same_class
 
 
 class Problem(MaskedInputs):
@@ -122,7 +130,10 @@ class Problem(MaskedInputs):
             self.agrees = torch.ones_like(self.agrees)
 
     def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
-        """Whether the model agrees on each row (R,) boolean; `build(rows)` makes the masks of some rows."""
+        """Return whether the model agrees on each masked input with that on x ⊙ α, (R,) boolean.
+
+        Row i shows the sample `owner[i]`; `build(rows)` returns the masks (r, n) of some rows.
+        """
         verdicts = [torch.zeros(0, dtype=torch.bool, device=owner.device)]
         start = 0
         for logits in self.outputs(owner, build):
@@ -131,17 +142,19 @@ class Problem(MaskedInputs):
             verdicts.append(self.unchanged(self.reference[samples], logits, self.target[samples]))
         return torch.cat(verdicts)
 
-    def judge_sets(self, owner: Tensor, sets: Tensor) -> Tensor:
-        """The same of masks (R, n) that are there already, both on the CPU."""
-        return self.judge(owner, lambda some: sets[some.cpu()].to(owner.device)).cpu()
+    def judge_sets(self, owner: Tensor, masks: Tensor) -> Tensor:
+        """Return the same on the CPU for masks (R, n) on the CPU that exist already."""
+
+        def build(rows: Tensor) -> Tensor:
+            return masks[rows.cpu()].to(owner.device)
+
+        return self.judge(owner, build).cpu()
 
 
 def _checked_target(target: Tensor, samples: int, classes: int) -> Tensor:
-    if (
-        not isinstance(target, Tensor)
-        or tuple(target.shape) != (samples,)
-        or target.is_floating_point()
-    ):
+    """Return the classes (B,) that must be predicted; refuse anything but one class of the model per sample."""
+    is_tensor = isinstance(target, Tensor)
+    if not is_tensor or tuple(target.shape) != (samples,) or target.is_floating_point():
         raise UserError(
             f"target must be a tensor of {samples} classes, one per sample, got {target!r}"
         )
@@ -152,58 +165,63 @@ def _checked_target(target: Tensor, samples: int, classes: int) -> Tensor:
     return target
 
 
-def _probabilities(task: Task, table: Tensor) -> Tensor:
-    found = task.probability(table)
-    if found is None or not task.exclusive:
+def _probabilities(task: Task, outputs: Tensor) -> Tensor:
+    """Return the class probabilities (R, K) of outputs (R, K); refuse tasks without classes that exclude each other."""
+    probabilities = task.probability(outputs)
+    if probabilities is None or not task.exclusive:
         raise UserError(
             f"agreement='margin' compares class probabilities, and {task.name} has none; use 'argmax'"
         )
-    return found
+    return probabilities
 
 
 def _checked_mask(
     mask: Tensor, batch: Batch, features: Grouping, counts: Tensor, always: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The selected features together with those always kept, and the features that can be added, (B, n) boolean."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
-        what = (
-            f"{mask.dtype} of shape {tuple(mask.shape)}"
-            if isinstance(mask, Tensor)
-            else type(mask).__name__
-        )
-        raise UserError(
-            f"mask must be a boolean tensor (B, n), got {what}; heatproof.masks.select makes one"
-        )
+    """Return the features that are always shown (B, n), α with those `always` kept, and those that can be added (B, n).
+
+    `counts` (B,) are the features of each sample, `always` (B, n) those that a grouping keeps in any case, such as the
+    special tokens of a text. Refuses masks of another shape, and samples without a feature to keep or to add.
+    """
+    if not isinstance(mask, Tensor):
+        raise UserError(_not_a_mask(type(mask).__name__))
+    if mask.dtype != torch.bool or mask.ndim != 2:
+        raise UserError(_not_a_mask(f"{mask.dtype} of shape {tuple(mask.shape)}"))
     if len(batch) == 0:
         raise UserError("the batch has no samples to certify")
     if len(mask) != len(batch):
         raise UserError(f"mask has {len(mask)} rows for {len(batch)} samples")
-    n, same = int(counts.max()), features.total(tuple(batch.x.shape)) is not None
-    width = mask.shape[1]
-    if width < n or (same and width != n):
-        raise UserError(f"mask has {width} columns, but the samples have {n} features")
+    width, most = mask.shape[1], int(counts.max())
+    all_have_as_many = features.total(tuple(batch.x.shape)) is not None
+    if width < most or (all_have_as_many and width != most):
+        raise UserError(f"mask has {width} columns, but the samples have {most} features")
+
     mask = mask.to(counts.device)
     exists = torch.arange(width, device=counts.device) < counts[:, None]
-    _refuse(
-        mask & ~exists,
-        batch,
-        "selects features that sample {id!r} does not have: it has {n}",
-        counts,
-    )
-    if (
-        always is not None and always.shape[1] < width
-    ):  # other samples of the mask have more features
-        always = torch.nn.functional.pad(always, (0, width - always.shape[1]))
-    may = exists if always is None else exists & ~always
-    chosen, free = mask & may, may & ~mask
-    lacking = "is empty for sample {id!r}: select at least one of its {n} features"
-    _refuse(~chosen.any(1, keepdim=True), batch, lacking, counts)
-    full = "has all features selected for sample {id!r}: none of its {n} can be added"
-    _refuse(~free.any(1, keepdim=True), batch, full, counts)
-    return (chosen if always is None else chosen | (always & exists)), free
+    too_many = "selects features that sample {id!r} does not have: it has {n}"
+    _refuse_rows((mask & ~exists).any(1), batch, too_many, counts)
+
+    if always is None:
+        always = torch.zeros_like(mask)
+    else:
+        # In a shard whose other samples have more features, the mask is wider than this batch needs.
+        always = torch.nn.functional.pad(always, (0, max(0, width - always.shape[1])))
+    selectable = exists & ~always
+    chosen, free = mask & selectable, selectable & ~mask
+    is_empty = "is empty for sample {id!r}: select at least one of its {n} features"
+    _refuse_rows(~chosen.any(1), batch, is_empty, counts)
+    is_full = "has all features selected for sample {id!r}: none of its {n} can be added"
+    _refuse_rows(~free.any(1), batch, is_full, counts)
+    return chosen | (always & exists), free
 
 
-def _refuse(wrong: Tensor, batch: Batch, why: str, counts: Tensor) -> None:
+def _not_a_mask(got: str) -> str:
+    """Return the message for something that is not a boolean tensor (B, n)."""
+    return f"mask must be a boolean tensor (B, n), got {got}; heatproof.masks.select makes one"
+
+
+def _refuse_rows(wrong: Tensor, batch: Batch, message: str, counts: Tensor) -> None:
+    """Raise `message` about the first sample that is `wrong` (B,), with its id and its number of features n."""
     if bool(wrong.any()):
-        at = int(wrong.any(1).nonzero()[0])
-        raise UserError("mask " + why.format(id=batch.ids[at], n=int(counts[at])))
+        row = int(wrong.nonzero()[0])
+        raise UserError("mask " + message.format(id=batch.ids[row], n=int(counts[row])))

@@ -7,9 +7,9 @@ the model agrees with itself: f(x ⊙ β) ≅ f(x ⊙ α), where x ⊙ β keeps 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from heatproof.axes.certificate.sequential import (
     estimate_rule,
     hard_rule,
 )
-from heatproof.axes.certificate.shuffled import without_replacement, write
+from heatproof.axes.certificate.shuffled import ShuffledSupersets, draw_until_stopped
 from heatproof.axes.certificate.strata import (
     all_supersets,
     drawn_strata,
@@ -42,8 +42,9 @@ from heatproof.types import Batch
 
 Mode = Literal["estimate", "decide", "hard"]
 _NUMBERS_AT_ONCE = 1 << 24
+"""How many numbers the bookkeeping of the draws may hold in memory: 128 MiB of 64 bits."""
 _SMALL = 10
-"""Supersets that are at most so many times the draws are drawn without replacement: of more it would gain nothing."""
+"""Up to so many supersets per draw are drawn without replacement; with more it gains nothing."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ class Certificates:
     early_draws: Tensor
     target: Tensor
     left_out: Tensor
+
+
+_PER_SAMPLE = ("target", "left_out")
+"""The fields of `Certificates` without a column per radius."""
 
 
 def certify(
@@ -120,15 +125,363 @@ def certify(
     >>> result.exact.tolist(), result.passes.tolist()
     ([[True, True]], [[4, 10]])
     """
-    for number, value in (("delta", delta), ("epsilon", epsilon), ("threshold", threshold)):
-        check_share(number, value)
-    for what, name, choices in (
-        ("method", method, ("clopper-pearson", "hoeffding", "betting")),
-        ("mode", mode, ("estimate", "decide", "hard")),
-        ("agreement", agreement, ("argmax", "margin")),
+    _check_settings(delta, epsilon, threshold, method, mode, agreement, margin, fill, target)
+    _check_budget(budget)
+    _check_radii(radii)
+
+    problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
+    if radii == "all":
+        radii = range(1, int(problem.left_out.max()) + 1)
+    requested = torch.tensor([int(radius) for radius in radii], dtype=torch.int64)
+
+    # A pass is charged to the smallest radius that needs it, so radii are certified in ascending order.
+    ascending, order = requested.sort(stable=True)
+    capped = ascending.minimum(problem.left_out[:, None])
+    all_rows = torch.arange(len(batch))
+    result = _undecided(problem, all_rows, ascending)
+    for level, rows in _rows_by_level(capped, delta, simultaneous):
+        rule = _stopping_rule(mode, method, epsilon, level, threshold)
+        goal = _Goal(
+            mode=mode,
+            threshold=threshold,
+            epsilon=epsilon,
+            delta=level,
+            rule=rule,
+            most_enumerated=rule.looks[-1] if budget is None else budget,
+            without_replacement=mode == "estimate" and method == "clopper-pearson",
+        )
+        for chunk in torch.split(rows, _rows_at_once(capped, rule)):
+            certificates = _undecided(problem, chunk, ascending)
+            _certify_rows(problem, chunk, capped[chunk], goal, certificates)
+            for field in fields(Certificates):
+                getattr(result, field.name)[chunk] = getattr(certificates, field.name)
+
+    as_requested = order.argsort()
+    columns = {
+        field.name: getattr(result, field.name)[:, as_requested]
+        for field in fields(Certificates)
+        if field.name not in _PER_SAMPLE
+    }
+    return replace(result, **columns)
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What to show of a rate, with which error, and how.
+
+    `delta` is the probability of an error at one radius. Up to `most_enumerated` supersets are tried one by one;
+    otherwise `rule` says when to stop drawing. `without_replacement` allows such draws where supersets are few.
+    """
+
+    mode: Mode
+    threshold: float
+    epsilon: float
+    delta: float
+    rule: Rule
+    most_enumerated: int
+    without_replacement: bool
+
+
+def _undecided(problem: Problem, rows: Tensor, radii: Tensor) -> Certificates:
+    """Return certificates of the samples `rows` (B,) at `radii` (R,) that say nothing yet, to be filled in."""
+    shape = (len(rows), len(radii))
+    rate, low, high, early = (torch.zeros(shape, dtype=torch.float64) for _ in range(4))
+    passes, samples, early_draws = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
+    return Certificates(
+        radii=radii.repeat(len(rows), 1),
+        rate=rate,
+        low=low,
+        high=high,
+        exact=torch.zeros(shape, dtype=torch.bool),
+        passes=passes,
+        samples=samples,
+        decision=torch.full(shape, OPEN),
+        early=early,
+        early_draws=early_draws,
+        target=problem.predicted.cpu()[rows],
+        left_out=problem.left_out[rows],
+    )
+
+
+def _rows_by_level(
+    radii: Tensor, delta: float, simultaneous: bool
+) -> Iterator[tuple[float, Tensor]]:
+    """Yield the probability of an error that each radius may have, and the samples that it holds for.
+
+    Statements about all radii of a sample at once share delta equally among its different radii (Bonferroni). Radii
+    beyond m are the same radius, so samples with fewer features have fewer statements; r = 0 needs none.
+    """
+    statements = torch.ones(len(radii), dtype=torch.int64)
+    if simultaneous:
+        for row, radii_of_sample in enumerate(radii.tolist()):
+            statements[row] = len(set(radii_of_sample) - {0})
+    for count in sorted(set(statements.tolist())):
+        yield delta / max(1, count), (statements == count).nonzero().flatten()
+
+
+def _rows_at_once(radii: Tensor, rule: Rule) -> int:
+    """Return how many samples are certified together, so that their draws fit into memory."""
+    strata = int(radii.max()) + 1
+    numbers_per_sample = radii.shape[1] * (rule.looks[-1] + strata)
+    return max(1, _NUMBERS_AT_ONCE // max(1, numbers_per_sample))
+
+
+def _certify_rows(
+    problem: Problem, rows: Tensor, radii: Tensor, goal: _Goal, result: Certificates
+) -> None:
+    """Fill in the certificates of the samples `rows` (B,) at ascending `radii` (B, R), each at most m.
+
+    Few supersets are all tried; if there are somewhat more, they are drawn without replacement, and otherwise
+    independently.
+    """
+    left_out = result.left_out
+    most_draws = goal.rule.looks[-1]
+    is_exact = _has_at_most(goal.most_enumerated, radii, left_out)
+    is_shuffled = torch.zeros_like(is_exact)
+    if goal.without_replacement:
+        more_than_draws = ~_has_at_most(most_draws, radii, left_out)
+        few = _has_at_most(_SMALL * most_draws, radii, left_out)
+        is_shuffled = ~is_exact & more_than_draws & few
+    is_drawn = ~is_exact & ~is_shuffled
+
+    _try_all(problem, rows, radii, is_exact, goal, result)
+    _draw_without_replacement(problem, rows, radii, is_shuffled, goal, result)
+    if bool(is_drawn.any()):
+        _draw_independently(problem, rows, radii, is_drawn, goal.rule, result)
+
+    # Nothing can be said of a sample for which some masked input had scores that are not finite.
+    not_finite = problem.not_finite.cpu()[rows] > 0
+    result.decision[not_finite] = OPEN
+    for values in (result.rate, result.low, result.high, result.early):
+        values[not_finite] = torch.nan
+
+
+def _has_at_most(most: int, radii: Tensor, left_out: Tensor) -> Tensor:
+    """Whether Δ_r has at most `most` elements, (B, R) boolean, for radii (B, R) and m (B,)."""
+    largest_radius = torch.tensor([exact_radius(int(m), most) for m in left_out])
+    return radii <= largest_radius[:, None]
+
+
+# ---- all supersets ---------------------------------------------------------------------------------------------------
+
+
+def _try_all(
+    problem: Problem,
+    rows: Tensor,
+    radii: Tensor,
+    is_exact: Tensor,
+    goal: _Goal,
+    result: Certificates,
+) -> None:
+    """Fill in the entries `is_exact` (B, R) with the exact rate over all supersets."""
+    largest_radius = torch.where(is_exact, radii, 0).amax(1)
+    agreeing = _count_agreeing(problem, rows, largest_radius)
+    mask_agrees = problem.agrees.cpu()[rows]
+    for row, column in is_exact.nonzero().tolist():
+        radius = int(radii[row, column])
+        size = supersets(int(result.left_out[row]), radius)
+        agreed = float(mask_agrees[row]) + float(agreeing[row, 1 : radius + 1].sum())
+        # The next smaller radius has paid for its supersets, which are among these; α itself costs no pass.
+        paid = max(1, int(result.samples[row, column - 1])) if column else 1
+        result.samples[row, column] = size
+        result.rate[row, column] = agreed / size
+        result.passes[row, column] = max(0, size - paid)
+
+    result.exact[is_exact] = True
+    for values in (result.low, result.high, result.early):
+        values[is_exact] = result.rate[is_exact]
+    if goal.mode != "estimate":
+        least = goal.threshold if goal.mode == "decide" else 1.0
+        answer = torch.where(result.rate >= least, YES, NO)
+        result.decision[is_exact] = answer[is_exact]
+
+
+def _count_agreeing(problem: Problem, rows: Tensor, radius: Tensor) -> Tensor:
+    """Return how many supersets with exactly k more features agree, (B, 1 + the largest radius), k up to `radius` (B,).
+
+    The column of k = 0 stays 0: α itself is not tried again.
+    """
+    counts = torch.zeros(len(rows), int(radius.max()) + 1, dtype=torch.int64)
+    sets, sizes, owners = [], [], []
+    for position, row in enumerate(rows.tolist()):
+        if radius[position] == 0:
+            continue
+        masks, added = all_supersets(
+            problem.mask[row].cpu(), problem.free[row].cpu(), int(radius[position])
+        )
+        sets.append(masks)
+        sizes.append(added)
+        owners.append(torch.full((len(masks),), position))
+    if not sets:
+        return counts
+
+    # All samples are judged together, so that batches of the model are full.
+    owner, size = torch.cat(owners), torch.cat(sizes)
+    agreed = problem.judge_sets(rows[owner].to(problem.key.device), torch.cat(sets))
+    counts.index_put_((owner, size), agreed.to(torch.int64), accumulate=True)
+    return counts
+
+
+# ---- draws -----------------------------------------------------------------------------------------------------------
+
+
+def _draw_without_replacement(
+    problem: Problem,
+    rows: Tensor,
+    radii: Tensor,
+    is_shuffled: Tensor,
+    goal: _Goal,
+    result: Certificates,
+) -> None:
+    """Fill in the entries `is_shuffled` (B, R) from draws without replacement."""
+    entries = []
+    for row, column in is_shuffled.nonzero().tolist():
+        radius = int(radii[row, column])
+        entries.append(
+            ShuffledSupersets.of(problem, int(rows[row]), radius, goal.epsilon, goal.delta)
+        )
+    draw_until_stopped(problem, entries)
+    for (row, column), drawn in zip(is_shuffled.nonzero().tolist(), entries, strict=True):
+        result.rate[row, column] = drawn.agreed / drawn.draws
+        result.low[row, column], result.high[row, column] = drawn.bounds
+        result.samples[row, column] = drawn.draws
+        result.passes[row, column] = drawn.passes
+        result.early[row, column], result.early_draws[row, column] = drawn.first_look
+
+
+def _draw_independently(
+    problem: Problem,
+    rows: Tensor,
+    radii: Tensor,
+    is_drawn: Tensor,
+    rule: Rule,
+    result: Certificates,
+) -> None:
+    """Fill in the entries `is_drawn` (B, R): draw from each Δ_r, look by look, until the rule says stop.
+
+    The i-th draw from Δ_r first picks a stratum (how many features are added) and then takes the next superset of that
+    stratum. Supersets of a stratum do not depend on r, so all radii of a sample share them and their outcomes.
+    """
+    samples = rows.to(problem.key.device)
+    strata = int(radii.max()) + 1
+    most_draws = rule.looks[-1]
+    left_out = result.left_out.to(samples.device)
+    stratum_of_draw = drawn_strata(
+        problem.key[samples], left_out, radii.to(samples.device), most_draws
+    ).cpu()  # (B, R, draws)
+
+    # outcomes[b, k, i] says whether superset i of stratum k agrees, as far as it was tried; stratum 0 holds α alone.
+    outcomes = torch.zeros(len(rows), strata, most_draws, dtype=torch.bool)
+    outcomes[:, 0] = problem.agrees.cpu()[rows][:, None]
+    tried = torch.zeros(len(rows), strata, dtype=torch.int64)
+
+    active = is_drawn.clone()
+    for look, draws in enumerate(rule.looks):
+        # How many supersets of each stratum the first draws from Δ_r take, (B, R, strata).
+        needed = _count_per_stratum(stratum_of_draw[..., :draws], strata)
+
+        # The number tried grows from radius to radius; each radius is charged with what it adds.
+        of_active = torch.where(active[..., None], needed, 0)
+        tried_up_to = torch.cat([tried[:, None], of_active], 1).cummax(1).values
+        result.passes.add_(tried_up_to.diff(dim=1)[..., 1:].sum(2))
+        _try_supersets(problem, samples, tried, tried_up_to[:, -1], outcomes)
+        tried = tried_up_to[:, -1]
+
+        agreed_up_to = torch.nn.functional.pad(outcomes.to(torch.int64).cumsum(2), (1, 0))
+        agreed = agreed_up_to.gather(2, needed.mT).sum(1)  # (B, R)
+        if look == 0:
+            result.early[active] = agreed[active].double() / draws
+            result.early_draws[active] = draws
+
+        stopped = active & rule.stop[look][agreed]
+        result.rate[stopped] = agreed[stopped].double() / draws
+        result.low[stopped] = rule.low[look][agreed][stopped]
+        result.high[stopped] = rule.high[look][agreed][stopped]
+        result.decision[stopped] = rule.decision[look][agreed][stopped]
+        result.samples[stopped] = draws
+        active &= ~stopped
+        if not bool(active.any()):
+            break
+
+
+def _count_per_stratum(stratum_of_draw: Tensor, strata: int) -> Tensor:
+    """Return how many draws fall into each stratum, (B, R, strata), from the stratum of each draw (B, R, draws)."""
+    counts = torch.zeros(*stratum_of_draw.shape[:2], strata, dtype=torch.int64)
+    return counts.scatter_add_(2, stratum_of_draw, torch.ones_like(stratum_of_draw))
+
+
+def _try_supersets(
+    problem: Problem, samples: Tensor, tried: Tensor, needed: Tensor, outcomes: Tensor
+) -> None:
+    """Fill in the outcomes of the supersets number `tried` to `needed` − 1 (B, strata) of every stratum but 0.
+
+    Those of all samples and strata are tried in one go, so that batches of the model are full.
+    """
+    new = (needed - tried).clamp(min=0)
+    new[:, 0] = 0  # stratum 0 is α itself, whose outcome is known
+    sample, stratum = new.nonzero(as_tuple=True)
+    count = new[sample, stratum]
+    owner = sample.repeat_interleave(count)
+    size = stratum.repeat_interleave(count)
+    # Number the new supersets of each sample and stratum 0, 1, …, and continue after those already tried.
+    start_of_group = (count.cumsum(0) - count).repeat_interleave(count)
+    number = tried[owner, size] + torch.arange(len(owner)) - start_of_group
+
+    device = samples.device
+    row = samples[owner.to(device)]
+    size_on_device, number_on_device = size.to(device), number.to(device)
+
+    def build(some: Tensor) -> Tensor:
+        rows = row[some]
+        return random_supersets(
+            problem.key[rows],
+            size_on_device[some],
+            number_on_device[some],
+            problem.mask[rows],
+            problem.free[rows],
+        )
+
+    outcomes[owner, size, number] = problem.judge(row, build).cpu()
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+def _stopping_rule(
+    mode: Mode, method: Method, epsilon: float, delta: float, threshold: float
+) -> Rule:
+    """Return when to stop drawing in a mode, if a statement may be wrong with probability `delta`."""
+    if mode == "estimate":
+        return estimate_rule(epsilon, delta, method)
+    if mode == "hard":
+        return hard_rule(epsilon, delta)
+    # As many draws as an estimate would take, and enough that draws which all agree decide.
+    most_draws = max(sample_size(epsilon, delta), hard_size(1 - threshold, delta) + 1)
+    return decide_rule(threshold, delta, most_draws)
+
+
+def _check_settings(
+    delta: float,
+    epsilon: float,
+    threshold: float,
+    method: Method,
+    mode: Mode,
+    agreement: Agreement,
+    margin: float | None,
+    fill: Fill,
+    target: Tensor | None,
+) -> None:
+    """Refuse settings that are out of range or contradict each other."""
+    check_share("delta", delta)
+    check_share("epsilon", epsilon)
+    check_share("threshold", threshold)
+    for parameter, name, choices in (
+        ("method", method, get_args(Method)),
+        ("mode", mode, get_args(Mode)),
+        ("agreement", agreement, get_args(Agreement)),
     ):
         if name not in choices:
-            raise unknown(what, name, choices)
+            raise unknown(parameter, name, choices)
     if mode != "estimate" and method == "hoeffding":
         raise UserError(
             f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule"
@@ -137,184 +490,20 @@ def certify(
         raise UserError(f"margin={margin!r} needs agreement='margin' and a number of at least 0")
     if target is not None and agreement != "argmax":
         raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
-    if budget is not None and (
-        isinstance(budget, bool) or not isinstance(budget, int) or budget < 1
-    ):
-        raise UserError(f"budget must be a whole number of at least 1, got {budget!r}")
     if isinstance(fill, float) and not math.isfinite(fill):
         raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")
-    _check_radii(radii)
-    problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
-    whole = range(1, int(problem.left_out.max()) + 1) if radii == "all" else radii
-    listed = torch.tensor([int(r) for r in whole], dtype=torch.int64)
-    asked = listed.expand(len(batch), -1)
-    order = asked[0].argsort(stable=True) if asked.shape[1] else torch.arange(0)
-    capped = asked[:, order].minimum(problem.left_out[:, None])
-    shares = [len(set(row) - {0}) if simultaneous else 1 for row in capped.tolist()]
-    parts: list[Certificates] = []
-    done: list[int] = []
-    for share in sorted(set(shares)):
-        level = delta / max(1, share)
-        rule, most = _rule(mode, method, epsilon, level, threshold, budget)
-        rows = [i for i, radii_of_sample in enumerate(shares) if radii_of_sample == share]
-        size = max(
-            1,
-            _NUMBERS_AT_ONCE // max(1, capped.shape[1] * (rule.looks[-1] + int(capped.max()) + 1)),
-        )
-        for start in range(0, len(rows), size):
-            some = torch.tensor(rows[start : start + size])
-            small = (epsilon, level) if mode == "estimate" and method == "clopper-pearson" else None
-            parts.append(
-                _certify(problem, some, asked[:, order], capped, rule, most, mode, threshold, small)
-            )
-            done += some.tolist()
-    back = torch.tensor(done).argsort()
-    columns = order.argsort()
-    joined = {
-        f.name: torch.cat([getattr(part, f.name) for part in parts])[back]
-        for f in fields(Certificates)
-    }
-    return Certificates(**{name: v[:, columns] if v.ndim == 2 else v for name, v in joined.items()})
 
 
-def _certify(
-    problem: Problem,
-    rows: Tensor,
-    asked: Tensor,
-    capped: Tensor,
-    rule: Rule,
-    most: int,
-    mode: Mode,
-    threshold: float,
-    small: tuple[float, float] | None,
-) -> Certificates:
-    """Certificates of the samples `rows`; asked and capped (B, R) are ascending radii, the latter at most m.
-
-    `small` are ε and δ where few supersets may be drawn without replacement.
-    """
-    device = problem.key.device
-    here, radii, m = rows.to(device), capped[rows], problem.left_out[rows]
-    strata = int(capped.max())
-    trivial = problem.agrees[here].cpu()
-    within = torch.tensor([exact_radius(int(left), most) for left in m])
-    known = radii <= within[:, None]
-    rate, low, high, early = (torch.zeros(radii.shape, dtype=torch.float64) for _ in range(4))
-    passes, samples, early_draws = (torch.zeros(radii.shape, dtype=torch.int64) for _ in range(3))
-    decision = torch.full(radii.shape, OPEN)
-    hits = _enumerate(problem, here, torch.where(known, radii, 0).amax(1), strata)
-    for i, j in known.nonzero().tolist():
-        samples[i, j] = size = supersets(int(m[i]), int(radii[i, j]))
-        rate[i, j] = (float(trivial[i]) + float(hits[i, 1 : int(radii[i, j]) + 1].sum())) / size
-        passes[i, j] = max(0, size - max(1, int(samples[i, :j].amax()) if j else 1))
-    low[known], high[known], early[known] = rate[known], rate[known], rate[known]
-    if mode != "estimate":
-        good = rate >= threshold if mode == "decide" else rate == 1
-        decision[known] = torch.where(good, YES, NO)[known]
-
-    finite = ~known & _are_few(radii, m, rule.looks[-1]) & (small is not None)
-    drawn = without_replacement(problem, here, radii, finite, *(small or (0.0, 0.0)))
-    write(drawn, rate, low, high, samples, passes, early, early_draws)
-    active = ~known & ~finite
-    if bool(active.any()):
-        draws = torch.zeros(len(rows), strata + 1, dtype=torch.int64)
-        planned = drawn_strata(
-            problem.key[here], m.to(device), radii.to(device), rule.looks[-1]
-        ).cpu()
-        outcomes = torch.zeros(len(rows), strata + 1, rule.looks[-1], dtype=torch.bool)
-        outcomes[:, 0] = trivial[:, None]
-        for look, n in enumerate(rule.looks):
-            used = torch.zeros(*radii.shape, strata + 1, dtype=torch.int64)
-            used.scatter_add_(
-                2, planned[..., :n], torch.ones(1, dtype=torch.int64).expand_as(planned[..., :n])
-            )
-            wanted = torch.where(active[..., None], used, 0)
-            so_far = torch.cat([draws[:, None], wanted], 1).cummax(1).values
-            passes += (so_far[:, 1:] - so_far[:, :-1])[..., 1:].sum(2)
-            _draw(problem, here, draws, so_far[:, -1], outcomes)
-            draws = so_far[:, -1]
-            ahead = torch.nn.functional.pad(outcomes.to(torch.int64).cumsum(2), (1, 0))
-            agreed = ahead.gather(2, used.mT).sum(1)
-            if look == 0:
-                early[active], early_draws[active] = agreed[active].double() / n, n
-            stop = active & rule.stop[look][agreed]
-            rate[stop] = agreed[stop].double() / n
-            low[stop], high[stop] = rule.low[look][agreed][stop], rule.high[look][agreed][stop]
-            decision[stop] = rule.decision[look][agreed][stop]
-            samples[stop] = n
-            active &= ~stop
-            if not bool(active.any()):
-                break
-    lost = problem.lost[here].cpu() > 0
-    decision[lost] = OPEN
-    for values in (rate, low, high, early):
-        values[lost] = torch.nan
-    found = (rate, low, high, known, passes, samples, decision, early, early_draws)
-    return Certificates(asked[rows], *found, problem.predicted[here].cpu(), m)
-
-
-def _are_few(radii: Tensor, left_out: Tensor, draws: int) -> Tensor:
-    """Where Δ_r is small enough for draws without replacement, but larger than the draws, (B, R) boolean."""
-    below, within = (
-        torch.tensor([exact_radius(int(m), most) for m in left_out])
-        for most in (draws, _SMALL * draws)
-    )
-    return (radii > below[:, None]) & (radii <= within[:, None])
-
-
-def _enumerate(problem: Problem, here: Tensor, radius: Tensor, strata: int) -> Tensor:
-    """How many of all supersets of each stratum agreed, (B, strata + 1), up to the radius (B,)."""
-    hits = torch.zeros(len(here), strata + 1, dtype=torch.int64)
-    rows, owner, stratum = [], [], []
-    for i, r in enumerate(radius.tolist()):
-        if r:
-            sets, sizes = all_supersets(problem.mask[here[i]].cpu(), problem.free[here[i]].cpu(), r)
-            rows.append(sets)
-            owner.append(torch.full((len(sets),), i))
-            stratum.append(sizes)
-    if rows:
-        every, sample, size = torch.cat(rows), torch.cat(owner), torch.cat(stratum)
-        agreed = problem.judge_sets(here[sample.to(here.device)], every)
-        cell = sample * (strata + 1) + size
-        hits.view(-1).scatter_add_(0, cell, agreed.to(torch.int64))
-    return hits
-
-
-def _draw(problem: Problem, here: Tensor, have: Tensor, need: Tensor, outcomes: Tensor) -> None:
-    """Fill in the outcomes of draws have … need − 1 of every stratum but 0, all samples and strata in one go."""
-    new = (need - have)[:, 1:].clamp(min=0)
-    sample, stratum = new.nonzero(as_tuple=True)
-    repeats = new[sample, stratum]
-    owner, k = sample.repeat_interleave(repeats), (stratum + 1).repeat_interleave(repeats)
-    offset = torch.arange(len(owner)) - (repeats.cumsum(0) - repeats).repeat_interleave(repeats)
-    index = have[owner, k] + offset
-    device = here.device
-    row, size, number = here[owner.to(device)], k.to(device), index.to(device)
-
-    def build(some: Tensor) -> Tensor:
-        rows = row[some]
-        return random_supersets(
-            problem.key[rows], size[some], number[some], problem.mask[rows], problem.free[rows]
-        )
-
-    outcomes[owner, k, index] = problem.judge(row, build).cpu()
-
-
-def _rule(
-    mode: Mode, method: Method, epsilon: float, delta: float, threshold: float, budget: int | None
-) -> tuple[Rule, int]:
-    """The stopping rule, and up to how many supersets are tried one by one instead."""
-    if mode == "estimate":
-        rule = estimate_rule(epsilon, delta, method)
-    elif mode == "decide":
-        rule = decide_rule(
-            threshold, delta, max(sample_size(epsilon, delta), hard_size(1 - threshold, delta) + 1)
-        )
-    else:
-        rule = hard_rule(epsilon, delta)
-    return rule, rule.looks[-1] if budget is None else budget
+def _check_budget(budget: int | None) -> None:
+    """Refuse a budget that is no whole number of at least 1; None stands for the usual one."""
+    if budget is None:
+        return
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+        raise UserError(f"budget must be a whole number of at least 1, got {budget!r}")
 
 
 def _check_radii(radii: Any) -> None:
+    """Refuse radii that are neither "all" nor whole numbers of at least 0."""
     if isinstance(radii, str):
         if radii != "all":
             raise unknown("radii", radii, ("all",))

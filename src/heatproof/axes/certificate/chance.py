@@ -40,13 +40,13 @@ class RandomSets:
         self.key = rand.keys(seed, masked.batch.ids, "random sets").to(device)
 
     def masks(self, sample: Tensor, draw: Tensor, added: Tensor) -> Tensor:
-        """S with so many features added, for samples, draws and numbers of features (r,) each: (r, n) boolean."""
+        """Return S with further features, (r, n) boolean; `sample`, `draw` and the number `added` have shape (r,)."""
         selectable = self.selectable[sample]
         words = rand.bits(rand.fold(self.key[sample], draw), selectable.shape[1])
         words = words.masked_fill(~selectable, torch.iinfo(torch.int64).max)  # last in the order
-        place = words.argsort(dim=1, stable=True).argsort(dim=1)
+        rank = words.argsort(dim=1, stable=True).argsort(dim=1)
         size = self.kept[sample] + added
-        return ((place < size[:, None]) & selectable) | self.always[sample]
+        return ((rank < size[:, None]) & selectable) | self.always[sample]
 
 
 def random_set_rates(
@@ -62,13 +62,13 @@ def random_set_rates(
     target: Tensor | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Mean stability rates of random sets of `kept` (B,) features, (B, R) float64, from so many draws.
+    """Return the mean stability rates of random sets of `kept` (B,) features, (B, R) float64, from `draws` draws.
 
     Each draw takes a random set S of its own and, at each radius, a uniform superset of S with at most r more features,
     and asks whether the model predicts the same on both. So the share of draws that agree is an unbiased estimate of
     the mean of τ_r over all sets of this size. All radii of a draw share S and its prediction, so a draw costs one pass
-    and at most one more per radius. With `target` (B,) what must be predicted is that class instead. A sample is NaN
-    where a masked input has scores that are not finite. The draws depend on the seed and a sample's id alone.
+    and at most one more per radius. With `target` (B,), that class must be predicted instead. Rates are NaN for a
+    sample with a masked input whose scores are not finite. The draws depend on the seed and the id of a sample alone.
 
     >>> from heatproof.features import Pixels
     >>> model, batch = Model(torch.nn.Linear(6, 2)), Batch(("a",), torch.rand(1, 6))
@@ -82,10 +82,10 @@ def random_set_rates(
     draw = torch.arange(draws, device=device).repeat(len(batch))
 
     # What the model predicts on S, for each of the B · draws pairs of a sample and a draw.
-    nothing = torch.zeros_like(sample)
-    before = torch.cat(
-        list(masked.outputs(sample, lambda i: sets.masks(sample[i], draw[i], nothing[i])))
-    )
+    def random_set(some: Tensor) -> Tensor:
+        return sets.masks(sample[some], draw[some], torch.zeros_like(some))
+
+    before = torch.cat(list(masked.outputs(sample, random_set)))
     predicted = masked.task.target(before)
     expected = predicted if target is None else target.to(device)[sample]
 
@@ -101,49 +101,63 @@ def random_set_rates(
 
     pair, number = is_needed.nonzero(as_tuple=True)
     owner = sample[pair]
+
+    def superset(some: Tensor) -> Tensor:
+        return sets.masks(owner[some], draw[pair[some]], number[some])
+
     start = 0
-    for after in masked.outputs(owner, lambda i: sets.masks(owner[i], draw[pair[i]], number[i])):
-        part, count = (column[start : start + len(after)] for column in (pair, number))
-        start += len(after)
-        agrees[part, count] = masked.unchanged(before[part], after, expected[part])
+    for after in masked.outputs(owner, superset):
+        stop = start + len(after)
+        pairs = pair[start:stop]
+        same = masked.unchanged(before[pairs], after, expected[pairs])
+        agrees[pairs, number[start:stop]] = same
+        start = stop
 
     rates = agrees.gather(1, added).view(len(batch), draws, -1).double().mean(1)
-    rates[masked.lost > 0] = torch.nan
+    rates[masked.not_finite > 0] = torch.nan
     return rates.cpu()
 
 
-Measure = Callable[[Batch, Tensor, Tensor], Tensor]
-"""Rates (B, R) of a batch, from how many features to keep (B,) and the prediction on the whole inputs (B,)."""
+RatesOfBatch = Callable[[Batch, Tensor, Tensor], Tensor]
+"""A function of a batch, how many features to keep (B,) and the prediction on the whole inputs (B,): rates (B, R)."""
 
 
 @dataclass
 class SharedChance:
-    """Chance levels of one shard and model; explainers that keep as many features of a sample share them.
+    """The chance levels of one shard and model, measured when first needed.
 
-    `whole` (B,) is the prediction on the whole inputs of the shard, `radii` the number R of radii.
+    They depend on a sample and on how many of its features are kept, not on the explainer, so explainers share them:
+    `measured` has the rates (R,) of each row of the shard and number of features. `predicted` (B,) is the prediction on
+    the whole inputs of the shard, `radii` the number R of radii.
     """
 
     subject: Subject
-    whole: Tensor
+    predicted: Tensor
     radii: int
-    measure: Measure
-    known: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    measure: RatesOfBatch
+    measured: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def rates(self, chosen: Explanations) -> Tensor:
-        """The chance levels (S, R) of the samples with an explanation; measured where they are not known."""
+        """Return the chance levels (S, R) of the samples with an explanation."""
         if not len(chosen.rows):
             return torch.zeros(0, self.radii, dtype=torch.float64)
         sizes = chosen.mask.sum(1).tolist()
-        wanted = list(zip(chosen.rows.tolist(), sizes, strict=True))
-        missing = [key for key in wanted if key not in self.known]
-        if missing:
-            rows = torch.tensor([row for row, _ in missing])
-            kept = torch.tensor([size for _, size in missing])
-            extra = torch.stack([kept, self.whole.cpu()[rows].long()], 1)
-            measured = self.subject.compute(
-                lambda batch, part: self.measure(batch, part[:, 0], part[:, 1]),
-                self.subject.batch[rows],
-                extra,
-            )
-            self.known.update(zip(missing, measured, strict=True))
-        return torch.stack([self.known[key] for key in wanted])
+        needed = list(zip(chosen.rows.tolist(), sizes, strict=True))
+        self._measure([key for key in needed if key not in self.measured])
+        return torch.stack([self.measured[key] for key in needed])
+
+    def _measure(self, missing: Sequence[tuple[int, int]]) -> None:
+        """Measure and store the chance levels of rows and numbers of features that are not known yet."""
+        if not missing:
+            return
+        rows = torch.tensor([row for row, _ in missing])
+        kept = torch.tensor([size for _, size in missing])
+        predicted = self.predicted.cpu()[rows].long()
+
+        def measure(batch: Batch, columns: Tensor) -> Tensor:
+            return self.measure(batch, columns[:, 0], columns[:, 1])
+
+        rates = self.subject.compute(
+            measure, self.subject.batch[rows], torch.stack([kept, predicted], 1)
+        )
+        self.measured.update(zip(missing, rates, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -87,19 +87,19 @@ MEASURES = (
     ),
     Measure("passes", "passes", "model passes that it cost", "neither", "cost"),
 )
-"""What is known of the measures of the axis; the first of them that the mode gives speaks for it."""
+"""The measures of the axis; the first of them that a mode yields is its headline."""
 
 RADIUS = "radius"
 INPUT, EXPLANATION, FLIP = "input", "explanation", "flip"
 """Conditions of the gallery: x, x ⊙ α, and x ⊙ β with as many added features as the level says, 0 where none flip."""
 EXAMPLES = 2
-"""How many samples of an explainer a flip is searched for; each costs up to `TRIALS` passes that no row counts."""
+"""For how many samples of an explainer a flip is searched; each costs up to `TRIALS` passes that no row counts."""
 NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
 MOST_CHANCE_DRAWS = 64
 """Enough: 64 draws leave an error of at most 0.06 per sample, where rates differ by 0.2 to 0.3 between samples."""
 NO_CLASSES = "only predicted classes are compared with the whole input"
-_OF_CERTIFY = (
+_CERTIFY_SETTINGS = (
     "features",
     "delta",
     "epsilon",
@@ -114,23 +114,27 @@ Anchor = Literal["explanation", "full"]
 """Whose prediction is to stay: that on the explanation alone, or that on the whole input."""
 
 
-def spoken(condition: str, level: float) -> str:
-    """A condition with its radius in words.
+def condition_title(condition: str, level: float) -> str:
+    """Return a condition with its radius in words.
 
-    >>> spoken("radius", 5.0), spoken("λ=0.25", 3.0), spoken("fraction=0.5", 0.0)
+    >>> condition_title("radius", 5.0), condition_title("λ=0.25", 3.0), condition_title("fraction=0.5", 0.0)
     ('radius 5', 'λ = 0.25, radius 3', 'fraction = 0.5, explanation alone')
     """
-    said = [] if condition == RADIUS else [condition.replace("=", " = ")]
-    return ", ".join([*said, f"radius {level:g}" if level else "explanation alone"])
+    radius = f"radius {level:g}" if level else "explanation alone"
+    if condition == RADIUS:
+        return radius
+    return f"{condition.replace('=', ' = ')}, {radius}"
 
 
-def _different(values: Any, info: ValidationInfo) -> Any:
+def _check_different(values: Any, info: ValidationInfo) -> Any:
+    """Refuse an empty tuple and one with a value twice: each value is a condition of its own."""
     if isinstance(values, tuple) and (not values or len(set(values)) != len(values)):
         raise ValueError(f"{info.field_name} must be different and at least one, got {values}")
     return values
 
 
-def _of_a_class(anchor: Anchor, info: ValidationInfo) -> Anchor:
+def _check_anchor(anchor: Anchor, info: ValidationInfo) -> Anchor:
+    """Refuse a margin around the prediction on the whole input: only classes are compared with it."""
     if anchor == "full" and info.data.get("agreement") == "margin":
         raise ValueError(
             "anchor 'full' is for agreement 'argmax'; a margin compares with the explanation alone"
@@ -138,19 +142,22 @@ def _of_a_class(anchor: Anchor, info: ValidationInfo) -> Anchor:
     return anchor
 
 
-def _has_a_rule(mode: Mode, info: ValidationInfo) -> Mode:
+def _check_mode(mode: Mode, info: ValidationInfo) -> Mode:
+    """Refuse a method beside a mode that has a rule of its own."""
     if mode != "estimate" and info.data.get("method", "clopper-pearson") != "clopper-pearson":
         raise ValueError(f"{mode!r} has its own exact rule; method is for mode 'estimate'")
     return mode
 
 
-def _is_asked(threshold: float, info: ValidationInfo) -> float:
+def _check_threshold(threshold: float, info: ValidationInfo) -> float:
+    """Refuse a threshold where nothing is decided."""
     if threshold != USUAL_THRESHOLD and info.data.get("mode", "decide") != "decide":
         raise ValueError("a threshold is for mode 'decide'")
     return threshold
 
 
-def _only_for_rates(draws: int | None, info: ValidationInfo) -> int | None:
+def _check_chance_draws(draws: int | None, info: ValidationInfo) -> int | None:
+    """Refuse draws for a chance level where no rate is estimated."""
     if draws and info.data.get("mode", "estimate") != "estimate":
         raise ValueError("chance_draws is for mode 'estimate', whose rate has a chance level")
     return draws
@@ -158,30 +165,50 @@ def _only_for_rates(draws: int | None, info: ValidationInfo) -> int | None:
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Radii = Annotated[
-    tuple[Annotated[int, Field(ge=1)], ...] | Literal["all"], AfterValidator(_different)
+    tuple[Annotated[int, Field(ge=1)], ...] | Literal["all"], AfterValidator(_check_different)
 ]
-Fractions = Annotated[Share | tuple[Share, ...], AfterValidator(_different)]
-AnchorField = Annotated[Anchor, AfterValidator(_of_a_class)]
-ModeField = Annotated[Mode, AfterValidator(_has_a_rule)]
-Threshold = Annotated[Share, AfterValidator(_is_asked)]
-ChanceDraws = Annotated[Annotated[int, Field(ge=0)] | None, AfterValidator(_only_for_rates)]
+Fractions = Annotated[Share | tuple[Share, ...], AfterValidator(_check_different)]
+AnchorField = Annotated[Anchor, AfterValidator(_check_anchor)]
+ModeField = Annotated[Mode, AfterValidator(_check_mode)]
+Threshold = Annotated[Share, AfterValidator(_check_threshold)]
+ChanceDraws = Annotated[Annotated[int, Field(ge=0)] | None, AfterValidator(_check_chance_draws)]
+
+
+class Certified(NamedTuple):
+    """The certificates of S explanations at R radii, (S, R) float64 each; see `certify.Certificates`.
+
+    `same_class` says whether the explanation alone is predicted like the whole input.
+    """
+
+    rate: Tensor
+    low: Tensor
+    high: Tensor
+    decision: Tensor
+    passes: Tensor
+    early: Tensor
+    early_draws: Tensor
+    same_class: Tensor
 
 
 @parameter_class
 class Certificate(Evaluation):
     """Keep the `fraction` of features that a map calls most important, add up to r others, and see what is predicted.
 
-    For every radius r, one row per sample of `certified`, the guaranteed lower bound of the share τ_r of supersets on
-    which the prediction stays (it fails with probability at most `delta`); of `passes`, what it cost; and by `mode`
-    "estimate": `rate`, τ_r to ± `epsilon`, with bounds `low` and `high`, beside the chance level: the mean rate of
-    random feature sets of the same size, from `chance_draws` draws, 0 for none;
-    "decide": `stable`, 1 where τ_r ≥ `threshold` is shown and 0 where it is refuted, with status open where neither is;
-    "hard": `unflipped`, 0 where a superset flipped the prediction, 1 where none did among as many draws as certify
-    τ_r ≥ 1 − `epsilon`. That is less than hard stability, τ_r = 1, unless all supersets were tried.
-    See `heatproof.certify` for these and the other parameters; radii "all" are 1, 2, … up to all features. Several
-    fractions make a sweep, with a condition each. At level 0 `sufficient` says whether the explanation alone is
-    predicted like the whole input. What must stay is the prediction on the explanation alone, or with `anchor` "full"
-    that on the whole input. Samples in the gallery come with a flip, where one is found.
+    Every radius r has these rows for each sample:
+
+    `certified`   the guaranteed lower bound of the share τ_r of supersets on which the prediction stays; it fails with
+                  probability at most `delta`
+    `passes`      the model passes that it cost
+    `rate`        mode "estimate": τ_r to ± `epsilon`, with bounds `low` and `high`; its chance level is the mean rate
+                  of random feature sets of the same size, from `chance_draws` draws, 0 for none
+    `stable`      mode "decide": 1 where τ_r ≥ `threshold` is shown, 0 where it is refuted, status open where neither is
+    `unflipped`   mode "hard": 0 where a superset flipped the prediction, 1 where none did among as many draws as
+                  certify τ_r ≥ 1 − `epsilon`. That is less than hard stability, τ_r = 1, unless all supersets were tried
+
+    At level 0 `sufficient` says whether the explanation alone is predicted like the whole input. What must stay is the
+    prediction on the explanation alone, or with `anchor` "full" that on the whole input. Radii "all" are 1, 2, … up to
+    all features. Several fractions make a sweep, with a condition each. Samples in the gallery come with a flip, if one
+    is found. See `heatproof.certify` for the other parameters.
 
     >>> Certificate(radii=(1, 3)).conditions()
     [('radius', 0.0), ('radius', 1.0), ('radius', 3.0)]
@@ -208,7 +235,7 @@ class Certificate(Evaluation):
 
     @property
     def draws_for_chance(self) -> int:
-        """How many random sets a chance level is measured with: as many as a rate may take, at most 64."""
+        """How many random sets a chance level is measured with; by default as many as a rate may take, at most 64."""
         if self.mode != "estimate":
             return 0
         if self.chance_draws is not None:
@@ -218,16 +245,17 @@ class Certificate(Evaluation):
 
     @property
     def fractions(self) -> dict[str, float]:
-        """The condition of every fraction, and the fraction."""
+        """The fractions by the name of their condition."""
         if isinstance(self.fraction, float):
             return {RADIUS: self.fraction}
         return {f"fraction={fraction:g}": fraction for fraction in self.fraction}
 
     def conditions(self) -> list[Condition]:
-        """("radius", r) for every radius, 0 included; the fraction in place of "radius" where there are several."""
-        return [
-            (condition, float(r)) for condition in self.fractions for r in (0, *listed(self.radii))
-        ]
+        """Return ("radius", r) for every radius, 0 included; with several fractions, a condition for each of them."""
+        conditions = []
+        for condition in self.fractions:
+            conditions += [(condition, float(r)) for r in (0, *listed(self.radii))]
+        return conditions
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
         """Return a copy with the features of this kind of data and all radii listed; raise `UserError` if undefined.
@@ -235,9 +263,9 @@ class Certificate(Evaluation):
         What only classes have is refused without them.
         """
         if (self.agreement == "margin" or self.anchor == "full") and not model.task.exclusive:
-            what = "agreement: margin" if self.agreement == "margin" else "anchor: full"
+            setting = "agreement: margin" if self.agreement == "margin" else "anchor: full"
             raise UserError(
-                f"{what} compares classes, and {model.task.name} has none that exclude each other"
+                f"{setting} compares classes, and {model.task.name} has none that exclude each other"
             )
         shape = batch.x.shape[1:]
         with_features: Self = with_default_features(self, kind_of(model, batch), shape)
@@ -254,8 +282,8 @@ class Certificate(Evaluation):
             raise UserError(
                 "radii 'all' need the same number of features in every sample; list the radii"
             )
-        most = n - min(map(partial(self._selected, n), self.fractions.values()))
-        return replace(self, radii=tuple(range(1, most + 1)))
+        fewest_kept = min(self._selected(n, fraction) for fraction in self.fractions.values())
+        return replace(self, radii=tuple(range(1, n - fewest_kept + 1)))
 
     def _check(self, shape: Sequence[int]) -> None:
         """Refuse samples that the features, the fraction or the fill do not fit; `shape` is that of a sample."""
@@ -272,9 +300,10 @@ class Certificate(Evaluation):
             )
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Columns of guaranteed bounds, what the mode asks for, and passes, explainer by explainer.
+        """Yield the columns of every explainer and fraction, and the pictures of flips.
 
-        As many explainers as a batch has room for are certified together: the later looks are at few samples.
+        As many explainers as a batch has room for are certified together: after the first look of the stopping rule,
+        few samples are left, and batches of the model would be almost empty.
         """
         names = list(subject.explainers)
         together = max(1, subject.model.rows // max(1, len(subject.batch)))
@@ -285,8 +314,11 @@ class Certificate(Evaluation):
                 for name in names[start : start + together]
                 for condition, fraction in self.fractions.items()
             ]
-            explanations = [self.explanations(subject, name, f) for name, _, f in requests]
+            explanations = [
+                self.explanations(subject, name, fraction) for name, _, fraction in requests
+            ]
             results = self.certified(subject, subject.model, explanations, subject.target)
+            # Flips are shown for the first fraction.
             gallery = self._gallery(subject, explanations[:: len(self.fractions)])
             for request, chosen, result in zip(requests, explanations, results, strict=True):
                 name, condition, fraction = request
@@ -296,38 +328,38 @@ class Certificate(Evaluation):
                 yield from gallery.pop(name, ())
 
     def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
-        """The features that the maps of an explainer select; samples without a usable map say why."""
+        """Return the features that the maps of an explainer select; samples without a usable map have a reason."""
         maps = subject.maps(explainer)
-        lost = ["" if ok else NOT_FINITE for ok in torch.isfinite(subject.readout).tolist()]
-        why = zip(
-            lost, reasons(maps, "the map"), self._too_few(subject.batch, fraction), strict=True
+        of_prediction = [
+            "" if finite else NOT_FINITE for finite in torch.isfinite(subject.readout).tolist()
+        ]
+        of_map = reasons(maps, "the map")
+        of_size = self._too_few_features(subject.batch, fraction)
+        reason = tuple(
+            prediction or map_ or size
+            for prediction, map_, size in zip(of_prediction, of_map, of_size, strict=True)
         )
-        reason = tuple(a or b or c for a, b, c in why)
         rows = torch.tensor([i for i, text in enumerate(reason) if not text], dtype=torch.int64)
-        batch, mask = subject.batch[rows], torch.zeros(0, 0, dtype=torch.bool)
-        if len(rows):
-            mask = select(
-                maps[rows.to(maps.device)],
-                batch,
-                self.features,
-                fraction=fraction,
-                seed=subject.seed,
-            )
+        batch = subject.batch[rows]
+        if not len(rows):
+            return Explanations(explainer, reason, rows, batch, torch.zeros(0, 0).bool())
+        maps = maps[rows.to(maps.device)]
+        mask = select(maps, batch, self.features, fraction=fraction, seed=subject.seed)
         return Explanations(explainer, reason, rows, batch, mask)
 
     def _selected(self, n: int, fraction: float) -> int:
+        """Return how many of n features a fraction selects."""
         return max(1, int(fraction * n + 0.5))
 
-    def _too_few(self, batch: Batch, fraction: float) -> list[str]:
-        """Why a sample has no feature that could be added to its explanation, empty where it has one."""
-        n = count(self.features.segments(batch)).cpu()
-        if (always := fixed(self.features, batch)) is not None:
-            n = n - always.sum(1).cpu()
+    def _too_few_features(self, batch: Batch, fraction: float) -> list[str]:
+        """Return why each sample has no feature that could be added to its explanation, "" where it has one."""
+        counts = count(self.features.segments(batch)).cpu()
+        always_kept = fixed(self.features, batch)
+        if always_kept is not None:
+            counts = counts - always_kept.sum(1).cpu()
         return [
-            ""
-            if size > self._selected(size, fraction)
-            else f"with {size} features none is left to be added"
-            for size in n.tolist()
+            "" if n > self._selected(n, fraction) else f"with {n} features none is left to be added"
+            for n in counts.tolist()
         ]
 
     def certified(
@@ -335,44 +367,50 @@ class Certificate(Evaluation):
         subject: Subject,
         model: Model,
         chosen: Sequence[Explanations],
-        whole: Tensor,
+        predicted: Tensor,
         passes_each: int = 1,
-    ) -> Sequence[Tensor]:
-        """What is known of every explanation, (S, radii, 8) for each of `chosen`; see `columns`.
+    ) -> Sequence[Certified]:
+        """Return the certificates of every explanation, one `Certified` for each of `chosen`.
 
-        `whole` (B,) is the prediction on the whole inputs of the shard. `passes_each` are the passes of the network
+        `predicted` (B,) is the prediction on the whole inputs of the shard. `passes_each` are the passes of the network
         that one input of the model costs: the masks of a smoothed model.
         """
         radii = listed(self.radii)
-        settings: dict[str, Any] = {name: getattr(self, name) for name in _OF_CERTIFY}
+        settings: dict[str, Any] = {name: getattr(self, name) for name in _CERTIFY_SETTINGS}
 
-        def certify_part(part: Batch, extra: Tensor) -> Tensor:
-            mask, full = extra[:, :-1].bool(), extra[:, -1]
+        def certify_batch(batch: Batch, mask_and_class: Tensor) -> Tensor:
+            mask, full = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
             target = full if self.anchor == "full" else None
             result = certify(
-                model, part, mask, radii=radii, target=target, seed=subject.seed, **settings
+                model, batch, mask, radii=radii, target=target, seed=subject.seed, **settings
             )
-            same = (result.target == full.cpu())[:, None].expand_as(result.rate)
-            values = (
-                result.rate,
-                result.low,
-                result.high,
-                result.decision,
-                passes_each * result.passes,
-                result.early,
-                result.early_draws,
-                same,
+            same_class = (result.target == full.cpu())[:, None].expand_as(result.rate)
+            columns = Certified(
+                rate=result.rate,
+                low=result.low,
+                high=result.high,
+                decision=result.decision,
+                passes=passes_each * result.passes,
+                early=result.early,
+                early_draws=result.early_draws,
+                same_class=same_class,
             )
-            return torch.stack([value.double() for value in values], 2)
+            return torch.stack([column.double() for column in columns], 2)
 
-        everyone = joined(subject.batch, chosen)
-        results = torch.zeros(0, len(radii), 8)
-        if len(everyone.rows):
-            results = subject.compute(certify_part, everyone.batch, everyone.with_class(whole))
-        return torch.split(results, [len(one.rows) for one in chosen])
+        together = joined(subject.batch, chosen)
+        results = torch.zeros(0, len(radii), len(Certified._fields))
+        if len(together.rows):
+            results = subject.compute(certify_batch, together.batch, together.with_class(predicted))
+        per_explanation = torch.split(results, [len(explanations.rows) for explanations in chosen])
+        return [Certified(*columns.unbind(2)) for columns in per_explanation]
 
-    def shared_chance(self, subject: Subject, model: Model, whole: Tensor) -> SharedChance | None:
-        """The chance levels that all explainers of a shard share; None where none are measured."""
+    def shared_chance(
+        self, subject: Subject, model: Model, predicted: Tensor
+    ) -> SharedChance | None:
+        """Return the chance levels that all explainers of a shard share, None if none are measured.
+
+        `predicted` (B,) is the prediction on the whole inputs of the shard.
+        """
         draws = self.draws_for_chance
         if not draws:
             return None
@@ -392,97 +430,129 @@ class Certificate(Evaluation):
                 seed=subject.seed,
             )
 
-        return SharedChance(subject, whole, len(radii), measure)
+        return SharedChance(subject, predicted, len(radii), measure)
 
     def columns(
         self,
         model: Model,
         chosen: Explanations,
-        results: Tensor,
+        result: Certified,
         condition: str = RADIUS,
         chance: Tensor | None = None,
     ) -> Iterator[Scores]:
-        """`sufficient`, then `certified`, `passes`, first draws and the mode's own measure, radius by radius.
+        """Yield `sufficient`, then for every radius `certified`, costs, first draws and the measure of the mode.
 
-        `results` (S, radii, 8) are those of `certified`, `chance` (S, radii) the rates of random sets.
+        `chance` (S, R) are the rates of random sets.
         """
-        classes = model.task.exclusive
-        same = results[:, 0, 7].masked_fill(results[:, 0, 0].isnan() | (not classes), torch.nan)
-        yield chosen.column(
-            "sufficient", (condition, 0.0), same, MASKED_NOT_FINITE if classes else NO_CLASSES
-        )
+        yield self._sufficient(model, chosen, result, condition)
         for r, radius in enumerate(listed(self.radii)):
-            rate, low, high, decision, passes, early, draws, _ = results[:, r].unbind(1)
+            at_radius = Certified(*(values[:, r] for values in result))
             where = (condition, float(radius))
-            yield chosen.column("certified", where, low)
-            yield chosen.column("passes", where, passes)
-            yield chosen.column("early", where, early)
-            yield chosen.column("early_draws", where, draws)
+            bounds = (at_radius.low, at_radius.high)
+            yield chosen.column("certified", where, at_radius.low)
+            yield chosen.column("passes", where, at_radius.passes)
+            yield chosen.column("early", where, at_radius.early)
+            yield chosen.column("early_draws", where, at_radius.early_draws)
             if self.mode == "estimate":
                 of_random_sets = None if chance is None else chance[:, r]
-                yield chosen.column("rate", where, rate, bounds=(low, high), chance=of_random_sets)
+                yield chosen.column(
+                    "rate", where, at_radius.rate, bounds=bounds, chance=of_random_sets
+                )
                 continue
             measure = "stable" if self.mode == "decide" else "unflipped"
-            answer = torch.where(decision == OPEN, torch.nan, (decision == YES).double())
+            is_yes = (at_radius.decision == YES).double()
+            answer = torch.where(at_radius.decision == OPEN, torch.nan, is_yes)
             why_open = f"open: too near {self.threshold:g} for the draws allowed"
-            yield chosen.decisions(measure, where, answer, (low, high), why_open)
+            yield chosen.decisions(measure, where, answer, bounds, why_open)
+
+    def _sufficient(
+        self, model: Model, chosen: Explanations, result: Certified, condition: str
+    ) -> Scores:
+        """Return whether each explanation alone is predicted like the whole input; undefined without classes."""
+        where = (condition, 0.0)
+        if not model.task.exclusive:
+            no_answer = torch.full_like(result.same_class[:, 0], torch.nan)
+            return chosen.column("sufficient", where, no_answer, NO_CLASSES)
+        not_finite = result.rate[:, 0].isnan()
+        same_class = result.same_class[:, 0].masked_fill(not_finite, torch.nan)
+        return chosen.column("sufficient", where, same_class, MASKED_NOT_FINITE)
 
     def notes(self, model: Model) -> list[str]:
-        """What a task without classes leaves out."""
-        lost = (
+        """Return what a task without classes leaves out."""
+        if model.task.exclusive:
+            return []
+        return [
             "certificate leaves out whether an explanation is sufficient, and pictures of flips: "
-        )
-        return [] if model.task.exclusive else [f"{lost}{model.task.name} has no classes"]
+            f"{model.task.name} has no classes"
+        ]
 
     def _gallery(
         self, subject: Subject, chosen: Sequence[Explanations]
     ) -> dict[str, list[GalleryImage]]:
-        """x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
-        found: dict[str, list[GalleryImage]] = {one.explainer: [] for one in chosen}
-        wanted = sorted(subject.gallery_ids)[:EXAMPLES]
-        own = [one.only(wanted) for one in chosen]
-        shown = joined(subject.batch, own)
-        if (
-            not len(shown.rows)
-            or subject.batch.x.ndim != 4
-            or subject.batch.x.shape[1] not in (1, 3)
-        ):
-            return found
-        if not subject.model.task.exclusive:  # flips are looked for among classes
-            return found
-        model, batch, mask = subject.model, shown.batch, shown.mask
+        """Return x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
+        gallery: dict[str, list[GalleryImage]] = {
+            explanations.explainer: [] for explanations in chosen
+        }
+        is_picture = subject.batch.x.ndim == 4 and subject.batch.x.shape[1] in (1, 3)
+        # A flip is a change of the class, so without classes there is none to search for.
+        if not is_picture or not subject.model.task.exclusive:
+            return gallery
+        ids = sorted(subject.gallery_ids)[:EXAMPLES]
+        on_show = [explanations.only(ids) for explanations in chosen]
+        together = joined(subject.batch, on_show)
+        if not len(together.rows):
+            return gallery
+        model, batch, mask = subject.model, together.batch, together.mask
 
-        def search(part: Batch, kept: Tensor) -> Tensor:
-            return find_flips(model, part, kept, self.features, self.fill, subject.seed)
+        def search(batch: Batch, mask: Tensor) -> Tensor:
+            return find_flips(model, batch, mask, self.features, self.fill, subject.seed)
 
-        def paint(part: Batch, kept: Tensor) -> Tensor:
-            return as_pictures(model, part, kept, self.features, self.fill)
+        def paint(batch: Batch, mask: Tensor) -> Tensor:
+            return as_pictures(model, batch, mask, self.features, self.fill)
 
         flips = subject.compute(search, batch, mask)
         added = flips[:, 4:].bool().to(mask.device)
-        explained, flipped = (subject.compute(paint, batch, kept) for kept in (mask, mask | added))
+        explained = subject.compute(paint, batch, mask)
+        flipped = subject.compute(paint, batch, mask | added)
         regions = spread(added.to(batch.x.device).float(), self.features.segments(batch))[:, None]
-        names = [one.explainer for one in own for _ in one.rows]
-        for i, (name, row, (before, sure, after, likely)) in enumerate(
-            zip(names, shown.rows.tolist(), flips[:, :4].tolist(), strict=True)
-        ):
-            whole = _said(model, float(subject.target[row]), float(subject.probability[row]))
-            note = _said(model, after, likely) if bool(added[i].any()) else NO_FLIP
-            if bool(added[i].any()) and after == float(subject.target[row]):
-                note += ", as on the whole input"
-            for condition, level, picture, region, said in (
-                (INPUT, 0.0, batch.x[i], None, whole),
-                (EXPLANATION, 0.0, explained[i], None, _said(model, before, sure)),
-                (FLIP, float(added[i].sum()), flipped[i], regions[i], note),
-            ):
-                found[name].append(
-                    GalleryImage(name, condition, level, batch.ids[i], picture, region, said)
-                )
-        return found
+        names = [explanations.explainer for explanations in on_show for _ in explanations.rows]
+        for i, (name, row) in enumerate(zip(names, together.rows.tolist(), strict=True)):
+            before, p_before, after, p_after = flips[i, :4].tolist()
+            of_input = float(subject.target[row])
+            note = NO_FLIP
+            if bool(added[i].any()):
+                note = _class_and_probability(model, after, p_after)
+                if after == of_input:
+                    note += ", as on the whole input"
+            image = partial(GalleryImage, name, sample=batch.ids[i])
+            gallery[name] += [
+                image(
+                    condition=INPUT,
+                    level=0.0,
+                    image=batch.x[i],
+                    map=None,
+                    note=_class_and_probability(model, of_input, float(subject.probability[row])),
+                ),
+                image(
+                    condition=EXPLANATION,
+                    level=0.0,
+                    image=explained[i],
+                    map=None,
+                    note=_class_and_probability(model, before, p_before),
+                ),
+                image(
+                    condition=FLIP,
+                    level=float(added[i].sum()),
+                    image=flipped[i],
+                    map=regions[i],
+                    note=note,
+                ),
+            ]
+        return gallery
 
 
 def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
-    """The radii, which "all" becomes a list of when the data are known.
+    """Return the radii of an evaluation whose data are known; "all" must have become a list by then.
 
     >>> listed((1, 5))
     (1, 5)
@@ -494,5 +564,6 @@ def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
     return radii
 
 
-def _said(model: Model, target: float, probability: float) -> str:
+def _class_and_probability(model: Model, target: float, probability: float) -> str:
+    """Return a prediction as it is written below a picture: its class and probability."""
     return f"{model.class_name(int(target))} ({100 * probability:.0f} %)"

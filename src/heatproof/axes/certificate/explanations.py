@@ -1,4 +1,4 @@
-"""What explainers select: the explanations that certificates are about."""
+"""The explanations that certificates are about: which features an explainer selects in each sample."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"
 
 @dataclass(frozen=True)
 class Explanations:
-    """What an explainer selects in a shard: `batch` and masks (S, n) of the samples `rows`, and why others have none.
+    """The features that an explainer selects in the samples of a shard.
 
-    `reason` has an entry per sample of the shard, empty where there is an explanation.
+    `rows` (S,) are the samples that have an explanation, `batch` these samples, `mask` (S, n) their features. `reason`
+    has an entry per sample of the shard: why it has no explanation, "" where it has one.
     """
 
     explainer: str
@@ -29,14 +30,17 @@ class Explanations:
     mask: Tensor
 
     def only(self, samples: Sequence[str]) -> Explanations:
-        """Those of samples with these ids."""
+        """Return the explanations of samples with these ids."""
         chosen = [i for i, sample in enumerate(self.batch.ids) if sample in samples]
         return replace(
             self, rows=self.rows[chosen], batch=self.batch[chosen], mask=self.mask[chosen]
         )
 
     def with_class(self, classes: Tensor) -> Tensor:
-        """Masks with the class (B,) of their sample in the last column, (S, n + 1) int64."""
+        """Return masks with the class of their sample in the last column, (S, n + 1) int64; `classes` (B,) of the shard.
+
+        `Subject.compute` takes one tensor beside a batch, so both travel in it.
+        """
         class_of_row = classes.cpu()[self.rows].to(self.mask.device)
         return torch.cat([self.mask.long(), class_of_row.long()[:, None]], 1)
 
@@ -49,7 +53,10 @@ class Explanations:
         bounds: tuple[Tensor | None, Tensor | None] = (None, None),
         chance: Tensor | None = None,
     ) -> Scores:
-        """Values (S,) of the samples with an explanation as a column for all samples of the shard."""
+        """Return values (S,) of the samples with an explanation as a column for all samples of the shard.
+
+        Where a value is not finite, the reason is `missing`.
+        """
         column = Scores.column(
             self.explainer,
             measure,
@@ -62,8 +69,10 @@ class Explanations:
             chance=chance,
         )
         # The usual reason, no sample to compare with, is not why random sets have no rate.
-        why = tuple(MASKED_NOT_FINITE if reason else "" for reason in column.chance_reason)
-        return replace(column, chance_reason=why)
+        chance_reason = tuple(
+            MASKED_NOT_FINITE if reason else "" for reason in column.chance_reason
+        )
+        return replace(column, chance_reason=chance_reason)
 
     def decisions(
         self,
@@ -73,7 +82,10 @@ class Explanations:
         bounds: tuple[Tensor, Tensor],
         why_open: str,
     ) -> Scores:
-        """Answers (S,), 1 or 0, as a column; one that is NaN though its rate has bounds is open, and keeps the bounds."""
+        """Return answers (S,), 1 or 0, as a column.
+
+        An answer that is NaN though its rate has bounds is open, for the reason `why_open`, and keeps its bounds.
+        """
         column = self.column(measure, where, answer)
         is_open = (answer.isnan() & bounds[0].isfinite()).cpu()
         if not is_open.any():
@@ -89,13 +101,15 @@ class Explanations:
 
 
 def joined(batch: Batch, several: Sequence[Explanations]) -> Explanations:
-    """Explanations of samples of one shard, `batch`, below each other; masks of fewer features are filled up."""
-    rows = torch.cat([chosen.rows for chosen in several])
-    width = max(chosen.mask.shape[1] for chosen in several)
-    masks = [
-        pad(chosen.mask, (0, width - chosen.mask.shape[1]))
-        for chosen in several
-        if len(chosen.rows)
-    ]
+    """Return all explanations of samples of one shard, `batch`, below each other, as those of one explainer.
+
+    Masks differ in width where samples differ in their number of features; they are padded with False.
+    """
+    rows = torch.cat([explanations.rows for explanations in several])
+    width = max(explanations.mask.shape[1] for explanations in several)
+    masks = []
+    for explanations in several:
+        if len(explanations.rows):
+            masks.append(pad(explanations.mask, (0, width - explanations.mask.shape[1])))
     mask = torch.cat(masks) if masks else several[0].mask
     return replace(several[0], rows=rows, batch=batch[rows], mask=mask)

@@ -50,7 +50,7 @@ AT_CHANCE = replace(
     "Random features keep the prediction on {chance:.2f} of the supersets.",
 )
 NO_ROOM = "undefined, as random features always keep it"
-WHAT = {
+MEASURE_IN_WORDS = {
     "rate": "the rate",
     "stable": "the share of positive decisions",
     "unflipped": "the share without a flip",
@@ -76,7 +76,7 @@ def findings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _below_half(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Radii from which less than half is guaranteed, by whether the rate itself is low."""
+    """Yield methods of which less than half is guaranteed: those whose rate is low, and those whose bound alone is."""
     low = cells[cells["high"] < HALF].sort_values("level", kind="stable")
     fragile = low[low["measure"] == "rate"].drop_duplicates("explainer")
     bounds = low[low["measure"] == "certified"].drop_duplicates("explainer")
@@ -107,40 +107,43 @@ def _settings_change(settings: dict[str, float]) -> dict[str, Any]:
 
 
 def _better(cells: pd.DataFrame) -> str:
-    """A method that keeps more than half at the largest radius for certain, if there is one."""
+    """Return advice to use a method whose rate is significantly above one half at the largest radius, if there is one."""
     at_largest = cells["level"] == cells["level"].max()
-    last = cells[(cells["measure"] == "rate") & at_largest & (cells["low"] > HALF)]
-    if last.empty:
+    above_half = cells[(cells["measure"] == "rate") & at_largest & (cells["low"] > HALF)]
+    if above_half.empty:
         return ""
-    best = records(last.sort_values("mean", ascending=False, kind="stable"))[0]
-    return BETTER.format(
-        method=best.explainer, rate=with_interval(best.mean, best.low, best.high), radius=best.level
-    )
+    best = records(above_half.sort_values("mean", ascending=False, kind="stable"))[0]
+    rate = with_interval(best.mean, best.low, best.high)
+    return BETTER.format(method=best.explainer, rate=rate, radius=best.level)
 
 
 def _at(rows: pd.DataFrame) -> str:
-    return each(
-        (r.explainer, f"{with_interval(r.mean, r.low, r.high)} at r = {r.level:g}")
-        for r in records(rows)
-    )
+    """Return each method with its mean and radius."""
+    scores = []
+    for row in records(rows):
+        mean = with_interval(row.mean, row.low, row.high)
+        scores.append((row.explainer, f"{mean} at r = {row.level:g}"))
+    return each(scores)
 
 
 def _at_chance(rates: pd.DataFrame) -> Iterator[Finding]:
-    """Methods whose calibrated rate is not above 0 at the largest radius; `rates` are rows of the summary."""
-    last = rates[(rates["level"] == rates["level"].max()) & rates["chance"].notna()]
-    level = like_random(last)
-    if level.empty:
+    """Yield methods whose calibrated rate is not above 0 at the largest radius; `rates` are rows of the summary."""
+    at_largest = rates[(rates["level"] == rates["level"].max()) & rates["chance"].notna()]
+    not_above = like_random(at_largest)
+    if not_above.empty:
         return
-    told = []
-    for r in records(level):
-        score = with_interval(r.calibrated, r.calibrated_low, r.calibrated_high)
-        told.append((r.explainer, score if math.isfinite(r.calibrated) else NO_ROOM))
+    scores = []
+    for row in records(not_above):
+        score = NO_ROOM
+        if math.isfinite(row.calibrated):
+            score = with_interval(row.calibrated, row.calibrated_low, row.calibrated_high)
+        scores.append((row.explainer, score))
     words = {
-        "radius": float(level["level"].iloc[0]),
-        "rates": each(told),
-        "chance": float(level["chance"].mean()),
+        "radius": float(not_above["level"].iloc[0]),
+        "rates": each(scores),
+        "chance": float(not_above["chance"].mean()),
     }
-    yield AT_CHANCE.filled(words, level["explainer"])
+    yield AT_CHANCE.filled(words, not_above["explainer"])
 
 
 def like_random(cells: pd.DataFrame) -> pd.DataFrame:
@@ -151,19 +154,22 @@ def like_random(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _like_control(result: AxisResult) -> Iterator[Finding]:
-    """Methods that are not shown to keep the prediction better than the control that picks random features."""
+    """Yield methods that do not significantly beat the control that picks features at random."""
     arrays = result.arrays
-    registered = {name: result.registered_name(name) for name in arrays.controls}
-    control = next((e for e in arrays.explainers if registered.get(e) == RANDOM), None)
+    control = None
+    for name in arrays.explainers:
+        if name in arrays.controls and result.registered_name(name) == RANDOM:
+            control = name
+            break
     if control is None or not result.axis.headlines(arrays):
         return
     measure, radius, gaps = gaps_to(result, control)
-    level = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
-    if level:
+    not_ahead = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
+    if not_ahead:
         words = {
             "radius": radius,
-            "what": WHAT[measure],
+            "what": MEASURE_IN_WORDS[measure],
             "control": control,
-            "gaps": each(level.items()),
+            "gaps": each(not_ahead.items()),
         }
-        yield LIKE_RANDOM.filled(words, level)
+        yield LIKE_RANDOM.filled(words, not_ahead)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,21 +16,35 @@ from heatproof.features.fill import Fill, filled, kept_only
 from heatproof.models import Model
 from heatproof.types import Batch
 
-SINGLES, TRIALS = 40, 63
-"""Features tried one by one, and inputs tried in all, in the search for a flip."""
+SINGLES = 40
+"""How many features are tried one by one."""
+TRIALS = 63
+"""How many inputs are tried in all."""
 AT_ONCE = 8
-"""Features tried before it is asked whether one of them flips: a single one is the smallest set there is."""
+"""How many single features are tried at a time; if one of them flips, the search is over: no set is smaller."""
+
+Search = Generator[list[Tensor], Tensor, "Flip"]
+"""The search in one sample: yields sets of features to be added, and is sent the probabilities (R, K) with them."""
+
+
+class Flip(NamedTuple):
+    """Class and probability before and after `added` features (k,) were added; none were where nothing flips."""
+
+    class_before: int
+    probability_before: float
+    class_after: int
+    probability_after: float
+    added: Tensor
 
 
 def find_flips(
     model: Model, batch: Batch, mask: Tensor, features: Grouping, fill: Fill, seed: int
 ) -> Tensor:
-    """Supersets of the explanations `mask` (B, n) on which the prediction differs, with few features added.
+    """Return supersets of the explanations `mask` (B, n) on which the prediction differs, with few features added.
 
-    Of each sample, features are tried one at a time (at most `SINGLES`, drawn at random, until one of `AT_ONCE` flips),
-    then together, the most harmful first; the smallest flipping set counts. Gives (B, 4 + n) float64: class and
-    probability on x ⊙ α, class and probability on x ⊙ β, and which features were added, none where no set of the
-    `TRIALS` inputs flips.
+    In each sample, features are tried one at a time (at most `SINGLES`, drawn at random, until one of `AT_ONCE` flips),
+    then together, the most harmful first; the smallest flipping set counts. The result is (B, 4 + n) float64: class and
+    probability on x ⊙ α, class and probability on x ⊙ β, and which features were added, none if no set flips.
 
     >>> class Sum(torch.nn.Module):
     ...     def forward(self, x):
@@ -40,65 +55,79 @@ def find_flips(
     2
     """
     problem = Problem(model, batch, mask, features, fill, "argmax", None, None, seed)
-    alone, start, searches = problem.mask.cpu(), problem.reference.softmax(1).cpu(), []
+    explanations, of_explanation = problem.mask.cpu(), problem.reference.softmax(1).cpu()
+    searches: list[Search] = []
     for i, key in enumerate(rand.keys(seed, batch.ids, "flip")):
         addable = problem.free[i].nonzero().flatten().cpu()
-        searches.append(
-            _search(addable[rand.permutation(key[None], len(addable))[0, :SINGLES]], start[i])
-        )
-    asked = {i: next(search) for i, search in enumerate(searches)}
-    found = torch.zeros(len(batch), 4 + alone.shape[1], dtype=torch.float64)
-    while asked:  # what all samples want to know next is one look
-        sizes = [len(sets) for sets in asked.values()]
-        owner = torch.tensor(list(asked)).repeat_interleave(torch.tensor(sizes))
-        kept = alone[owner]
-        for row, some in zip(kept, chain.from_iterable(asked.values()), strict=True):
-            row[some] = True
-        owner, kept = owner.to(model.device), kept.to(model.device)
-        told = torch.cat([*problem.outputs(owner, kept.__getitem__)]).softmax(1).cpu()
-        for i, answer in zip(list(asked), torch.split(told, sizes), strict=True):
+        in_random_order = addable[rand.permutation(key[None], len(addable))[0]]
+        searches.append(_search(in_random_order[:SINGLES], of_explanation[i]))
+
+    # The searches of all samples advance together, so that batches of the model are full.
+    requests = {i: next(search) for i, search in enumerate(searches)}
+    results = torch.zeros(len(batch), 4 + explanations.shape[1], dtype=torch.float64)
+    while requests:
+        counts = [len(sets) for sets in requests.values()]
+        owner = torch.tensor(list(requests)).repeat_interleave(torch.tensor(counts))
+        masks = explanations[owner]
+        for row, added in zip(masks, chain.from_iterable(requests.values()), strict=True):
+            row[added] = True
+        masks = masks.to(model.device)
+        outputs = torch.cat(list(problem.outputs(owner.to(model.device), masks.__getitem__)))
+        answers = torch.split(outputs.softmax(1).cpu(), counts)
+        for i, answer in zip(list(requests), answers, strict=True):
             try:
-                asked[i] = searches[i].send(answer)
+                requests[i] = searches[i].send(answer)
             except StopIteration as end:
-                found[i, :4], added = torch.tensor(end.value[0], dtype=torch.float64), end.value[1]
-                found[i, 4 + added] = 1
-                del asked[i]
-    return found
+                flip: Flip = end.value
+                results[i, :4] = torch.tensor(flip[:4], dtype=torch.float64)
+                results[i, 4 + flip.added] = 1
+                del requests[i]
+    return results
 
 
-def _search(
-    tried: Tensor, start: Tensor
-) -> Generator[list[Tensor], Tensor, tuple[list[float], Tensor]]:
-    """The search of a sample: asks for sets of features to be added, and is sent the probabilities (R, K) with them.
-
-    Gives the class and probability before and after, and the features that were added.
-    """
-    predicted = int(start.argmax())
-    unchanged = [float(predicted), float(start[predicted])]
-    sets, looks = list(tried[:, None]), list[Tensor]()
-    for some in torch.split(tried, AT_ONCE):
-        looks.append((yield list(some[:, None])))
-        if bool((looks[-1].argmax(1) != predicted).any()):
+def _search(candidates: Tensor, before: Tensor) -> Search:
+    """Search for a flip in one sample among `candidates` (F,), with the probabilities `before` (K,) on x ⊙ α."""
+    predicted = int(before.argmax())
+    outputs_of_singles = []
+    for features in torch.split(candidates, AT_ONCE):
+        outputs = yield list(features[:, None])
+        outputs_of_singles.append(outputs)
+        if bool((outputs.argmax(1) != predicted).any()):
             break
-    outputs = torch.cat(looks)
-    lead = outputs[:, predicted] - outputs.masked_fill(
-        torch.arange(outputs.shape[1]) == predicted, -1.0
-    ).amax(1)
-    best = int(lead.argmin())
-    if int(outputs[best].argmax()) == predicted:
-        harmful = tried[lead.argsort(stable=True)]
-        sets = [harmful[:size] for size in range(2, min(len(harmful), TRIALS - len(tried)) + 1)]
-        outputs = (yield sets) if sets else outputs
+    outputs = torch.cat(outputs_of_singles)
+    lead = _lead(outputs, predicted)
+    smallest = int(lead.argmin())
+    if int(outputs[smallest].argmax()) != predicted:
+        return _flip(before, outputs[smallest], candidates[smallest][None])
+
+    # No single feature flips: add more and more of them, the most harmful first.
+    harmful = candidates[lead.argsort(stable=True)]
+    most = min(len(harmful), TRIALS - len(candidates))
+    sets = [harmful[:size] for size in range(2, most + 1)]
+    if sets:
+        outputs = yield sets
         flips = (outputs.argmax(1) != predicted).nonzero().flatten()
-        if not len(flips):
-            return 2 * unchanged, tried[:0]
-        best = int(flips[0])
-    new = int(outputs[best].argmax())
-    return [*unchanged, float(new), float(outputs[best, new])], sets[best]
+        if len(flips):
+            first = int(flips[0])
+            return _flip(before, outputs[first], sets[first])
+    return _flip(before, before, candidates[:0])
+
+
+def _lead(outputs: Tensor, predicted: int) -> Tensor:
+    """Return by how much the predicted class is ahead of the next one, (R,), from probabilities (R, K)."""
+    is_predicted = torch.arange(outputs.shape[1]) == predicted
+    next_best = outputs.masked_fill(is_predicted, -1.0).amax(1)
+    return outputs[:, predicted] - next_best
+
+
+def _flip(before: Tensor, after: Tensor, added: Tensor) -> Flip:
+    """Return the flip between two predictions (K,)."""
+    old, new = int(before.argmax()), int(after.argmax())
+    return Flip(old, float(before[old]), new, float(after[new]), added)
 
 
 def as_pictures(model: Model, batch: Batch, kept: Tensor, features: Grouping, fill: Fill) -> Tensor:
-    """What the model sees of images with only the features `kept` (B, n), in the data's own units, on the CPU.
+    """Return what the model sees of images with only the features `kept` (B, n), in the data's own units, on the CPU.
 
     >>> from heatproof.features import Pixels
     >>> batch, kept = Batch(("a",), torch.ones(1, 1, 1, 2)), torch.tensor([[True, False]])

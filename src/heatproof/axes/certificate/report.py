@@ -157,12 +157,12 @@ def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveC
     ]
     error = delta(result)
     caption = (
-        "The model sees only the features that a method calls important; then up to r others are added. Solid: how often "
-        "the prediction stays, mean over samples with 95 % intervals. Dashed: the mean of the lower bounds guaranteed for "
-        f"each sample ({100 * (1 - error):g} % confidence, δ = {error:g}). "
+        "Solid: how often the prediction stays when up to r features are added to those that the method calls important "
+        "(mean over samples, 95 % intervals). Dashed: mean of the guaranteed lower bounds "
+        f"({100 * (1 - error):g} % confidence, δ = {error:g}). "
     )
     if len(chance):
-        caption += "Dotted: the same for as many random features (chance). "
+        caption += "Dotted: as many random features (chance). "
     yield CurveChart(
         key="rates",
         title="Certified rate",
@@ -215,16 +215,16 @@ def _answer_chart(result: AxisResult) -> Iterator[CurveChart]:
         least = float(result.settings.get("threshold", 0.9))
         measure, title = "stable", f"Share of samples with τ ≥ {least:g}"
         caption = (
-            f"Solid: samples for which a rate of at least {least:g} was shown. Dashed: those for which it was not refuted; "
-            f"between the two it stayed open. A decision is wrong with probability at most {error:g}."
+            f"Solid: samples with a rate shown to be at least {least:g}. Dashed: samples where that was not refuted; "
+            f"those between the two are open. A decision is wrong with probability at most {error:g}."
         )
     elif "unflipped" in result.arrays.values:
         least = least_rate(result)
         measure = "unflipped"
         title = f"Share of samples with no flip, which certifies τ ≥ {least:g}"
         caption = (
-            "Samples for which no superset among the draws flipped the prediction. That certifies a rate of at least "
-            f"{least:g} with confidence {1 - error:g}; it is not hard stability, which is a rate of 1."
+            "Samples where no drawn superset flipped the prediction. That certifies a rate of at least "
+            f"{least:g} ({100 * (1 - error):g} % confidence), not hard stability (a rate of 1)."
         )
     else:
         return
@@ -283,9 +283,9 @@ def _rate_table(result: AxisResult) -> Iterator[Matrix]:
     yield Matrix(
         key="scores",
         title="Stability rate by radius",
-        caption=f"{anchor(result)}. Rate: mean over samples with 95 % intervals. Guaranteed: mean of the lower bounds, each "
-        f"with confidence {1 - delta(result):g}. Bold: the best method and all that the corrected paired test does not "
-        "tell from it at that radius; controls are never bold.",
+        caption=f"{anchor(result)}. Rate: mean over samples, 95 % intervals. Guaranteed: mean of the lower bounds "
+        f"({100 * (1 - delta(result)):g} % confidence each). Bold: the best method at that radius and all that do not "
+        "differ significantly from it; never a control.",
         scores=cells.assign(
             row=cells["explainer"], column_group=[f"r = {level:g}" for level in cells["level"]]
         ),
@@ -311,10 +311,9 @@ def _examples(result: AxisResult) -> Iterator[Gallery]:
     yield Gallery(
         key="example",
         title="A few features more",
-        caption="The input; only what the method calls important; a few features more; what the model then predicts. The "
-        "added features were searched for, the most harmful first: this is a bad case, while the rates above are about all "
-        "supersets alike. Left-out features have the colour that the model is given in their place. "
-        f"{anchor(result)}.",
+        caption="The input; only the features that the method calls important; a few more; the new prediction. The added "
+        "features were searched for, most harmful first, so this is a bad case, not a typical one. Left-out features have "
+        f"the colour that the model sees in their place. {anchor(result)}.",
         tiles=_tiles_of(rows, [first]),
         paper="soft stability, Figures 1 and 3",
     )

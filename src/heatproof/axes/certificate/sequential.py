@@ -7,7 +7,8 @@ to stop, and which bounds hold then. Their guarantees are computed exactly, by s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -26,9 +27,14 @@ Floats = npt.NDArray[np.float64]
 YES, NO, OPEN = 1, 0, -1
 """Decisions: shown, refuted, not decided."""
 
-_LOOKS = 26
+_MOST_LOOKS = 26
+"""About so many looks: more of them save few draws, and the exact probabilities take longer to compute."""
 _GRID = 2000
-_REFINED_UP_TO = 1200
+"""How many intervals [0, 1] is cut into where something is computed for every τ."""
+_MOST_REFINED = 1200
+"""Up to so many different scores, bounds are refined beyond the grid; with more they stay at its points."""
+_SHRINK = (1.0, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.01, 0.0)
+"""Shares of δ for which stopping early is tried; with 0 it is one look at the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +53,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Endings:
-    """All ways in which a rule can end, (E,) each: draws, agreements, and the log of the number of ways there.
+    """All E ways in which a rule can end, as columns (E,).
 
-    Draws are independent, or without replacement from a `population` of so many.
+    `look` is the index of the look, `draws` and `agreed` are the numbers of draws and agreements, `log_ways` the log of
+    the number of sequences of outcomes that end so. Draws are independent, or without replacement from `population`.
     """
 
     look: npt.NDArray[np.int64]
@@ -59,34 +66,39 @@ class Endings:
     population: int | None = None
 
     def law(self, tau: npt.ArrayLike) -> Floats:
-        """Probability of each ending, (T, E) for rates (T,)."""
+        """Return the probability of each ending, (T, E) for rates τ (T,).
+
+        Every sequence of s agreements in n draws has the probability τ^s (1 − τ)^(n − s). Without replacement from N
+        items, of which G = τN agree, it is G(G − 1)···(G − s + 1) · (N − G)···(N − G − n + s + 1) / N···(N − n + 1).
+        """
         rate = np.asarray(tau, dtype=np.float64).reshape(-1, 1)
         missed = self.draws - self.agreed
-        if self.population is not None:
-            good, all_ = np.rint(rate * self.population), float(self.population)
-            orders = (
-                _log_orders(good, self.agreed)
-                + _log_orders(all_ - good, missed)
-                - _log_orders(all_, self.draws)
+        if self.population is None:
+            log_sequence = special.xlogy(self.agreed, rate) + special.xlog1py(missed, -rate)
+        else:
+            items = float(self.population)
+            good = np.rint(rate * items)
+            log_sequence = (
+                _log_falling(good, self.agreed)
+                + _log_falling(items - good, missed)
+                - _log_falling(items, self.draws)
             )
-            return np.asarray(np.exp(self.log_ways + orders))
-        log: Floats = (
-            self.log_ways + special.xlogy(self.agreed, rate) + special.xlog1py(missed, -rate)
-        )
-        return np.exp(log)
+        probability: Floats = np.exp(self.log_ways + log_sequence)
+        return probability
 
 
 @lru_cache(maxsize=64)
 def estimate_rule(
     epsilon: float, delta: float, method: Method = "clopper-pearson", population: int | None = None
 ) -> Rule:
-    """Draw until s/n is within ± epsilon of τ, guaranteed with probability 1 − delta; `low` ≤ τ with 1 − delta too.
+    """Return the rule that draws until s/n is within ± epsilon of τ with probability 1 − delta; so is `low` ≤ τ.
 
     "clopper-pearson" stops as early as the exact probability of an error beyond epsilon, all looks included, stays at
     most delta for every τ; `low` and `high` are then the exact one-sided bounds for the endings ordered by s/n, each
-    at delta, which for a single look are those of Clopper and Pearson. "hoeffding" draws
-    the paper's number. "betting" stops when its interval, which holds at all times at once, lies within ± epsilon.
-    Draws without replacement from a `population` of so many need fewer; the first method knows how.
+    at delta, which for a single look are those of Clopper and Pearson. "hoeffding" draws as many as the paper says
+    (Theorem 3.1: N ≥ log(2/δ) / 2ε²), which is right but more than is needed. "betting" stops when its interval, which
+    holds at all times at once, lies within ± epsilon. Draws without replacement from a `population` need fewer; they
+    are for the first method.
 
     >>> estimate_rule(0.1, 0.1).looks[-1], estimate_rule(0.1, 0.1, population=148).looks[-1]
     (78, 55)
@@ -102,103 +114,112 @@ def estimate_rule(
         return _betting_rule(epsilon, delta)
     if method != "clopper-pearson":
         raise unknown("method", method, ("clopper-pearson", "hoeffding", "betting"))
-    fixed = (
-        sample_size(epsilon, delta)
-        if population is None
-        else _fixed_size(epsilon, delta, population)
-    )
-    most = min(math.ceil(1.11 * fixed), population or 10 * fixed)
-    for factor in (
-        1.0,
-        0.8,
-        0.7,
-        0.6,
-        0.5,
-        0.4,
-        0.3,
-        0.2,
-        0.1,
-        0.01,
-        0.0,
-    ):  # with 0 it is one look at the end
-        looks, stop = _estimate_stops(epsilon, factor * delta, most, population)
+    if population is None:
+        single_look = sample_size(epsilon, delta)
+        limit = 10 * single_look
+    else:
+        single_look = _size_without_replacement(epsilon, delta, population)
+        limit = population
+    # A tenth more draws at most leaves room for stopping early at the other rates.
+    most_draws = min(math.ceil(1.11 * single_look), limit)
+    for share in _SHRINK:
+        looks, stop = _early_stops(epsilon, share * delta, most_draws, population)
         ends = endings(looks, stop, population)
         if _worst_error(ends, epsilon) <= delta:
             break
-    return Rule(
-        looks,
-        torch.as_tensor(stop),
-        *_bound_tables(looks, ends, delta),
-        _all_open(len(looks), looks[-1]),
-    )
+    low, high = _bound_tables(looks, ends, delta)
+    return Rule(looks, torch.as_tensor(stop), low, high, _all_open(len(looks), looks[-1]))
 
 
 @lru_cache(maxsize=64)
 def decide_rule(threshold: float, delta: float, most: int) -> Rule:
-    """Draw until a gambler has shown τ ≥ threshold (YES) or τ < threshold (NO), or up to `most` draws (OPEN).
+    """Return the rule that draws until a gambler has shown τ ≥ threshold (YES) or τ < threshold (NO).
 
-    Capital 1/delta would be proof without any limit on the draws. With a limit less will do: the targets are lowered
-    as far as the exact probability of a wrong decision stays at most delta. It is largest at τ = threshold, because
-    more agreements never turn a YES into a NO. The bounds are exact one-sided ones, each at delta.
+    It stays OPEN after `most` draws. A capital of 1/delta would be proof without any limit on the draws. With a limit
+    less will do: the capital that is asked for is lowered as far as the exact probability of a wrong decision stays at
+    most delta. It is largest at τ = threshold, because more agreements never turn a YES into a NO. The bounds are exact
+    one-sided ones, each at delta.
 
     >>> decide_rule(0.9, 0.1, 70).looks[-1]
     70
     """
     looks = _looks_from(2, most)
-    s = torch.arange(looks[-1] + 1)
-    yes, no = (
-        torch.stack([capital(s.clamp(max=n), n, threshold, side) for n in looks])
-        for side in ("above", "below")
-    )
-    last = torch.tensor([n == looks[-1] for n in looks])[:, None]
+    agreed = torch.arange(looks[-1] + 1)
+    is_last = torch.tensor([n == looks[-1] for n in looks])[:, None]
+    # The capital of two gamblers after every look and number of agreements, (L, n_L + 1): one bets that τ is above the
+    # threshold, the other that it is below.
+    above = torch.stack([capital(agreed.clamp(max=n), n, threshold, "above") for n in looks])
+    below = torch.stack([capital(agreed.clamp(max=n), n, threshold, "below") for n in looks])
 
-    def wrong(targets: tuple[float, float]) -> tuple[float, float]:
-        shown, refuted = yes >= targets[0], no >= targets[1]
-        ends = endings(looks, (shown | refuted | last).numpy())
-        cells, law = (ends.look, ends.agreed.astype(np.int64)), ends.law(threshold)[0]
-        return float(law @ shown.numpy()[cells]), float(law @ refuted.numpy()[cells])
+    def errors(yes_capital: float, no_capital: float) -> tuple[float, float]:
+        """Return the probabilities of a YES and of a NO at τ = threshold."""
+        is_yes, is_no = above >= yes_capital, below >= no_capital
+        ends = endings(looks, (is_yes | is_no | is_last).numpy())
+        cells = (ends.look, ends.agreed.astype(np.int64))
+        law = ends.law(threshold)[0]
+        return float(law @ is_yes.numpy()[cells]), float(law @ is_no.numpy()[cells])
 
-    targets = (1 / delta, 1 / delta)
-    for side in (1, 0):
-        low, high = 1.0, 1 / delta
-        for _ in range(20):
-            middle = (low + high) / 2
-            tried = (middle, targets[1]) if side == 0 else (targets[0], middle)
-            low, high = (low, middle) if wrong(tried)[side] <= delta else (middle, high)
-        targets = (high, targets[1]) if side == 0 else (targets[0], high)
-    shown, refuted = yes >= targets[0], no >= targets[1]
-    decision = torch.where(shown, YES, torch.where(refuted, NO, OPEN))
-    stop = shown | refuted | last
-    return Rule(
-        looks, stop, *_bound_tables(looks, endings(looks, stop.numpy()), delta, decision), decision
-    )
+    # First the least capital for a NO while a YES asks for 1/delta, then the least for a YES beside it.
+    proof = 1 / delta
+    no_capital = _least_capital(lambda asked: errors(proof, asked)[1] <= delta, proof)
+    yes_capital = _least_capital(lambda asked: errors(asked, no_capital)[0] <= delta, proof)
+
+    is_yes, is_no = above >= yes_capital, below >= no_capital
+    decision = torch.where(is_yes, YES, torch.where(is_no, NO, OPEN))
+    stop = is_yes | is_no | is_last
+    low, high = _bound_tables(looks, endings(looks, stop.numpy()), delta, decision)
+    return Rule(looks, stop, low, high, decision)
+
+
+def _least_capital(is_enough: Callable[[float], bool], proof: float) -> float:
+    """Return the least capital between 1 and `proof` that is enough, by bisection; `proof` always is."""
+    low, high = 1.0, proof
+    for _ in range(20):
+        middle = (low + high) / 2
+        if is_enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 @lru_cache(maxsize=64)
 def hard_rule(epsilon: float, delta: float) -> Rule:
-    """Draw until the first disagreement (NO) or until enough agreed to certify τ ≥ 1 − epsilon (YES).
+    """Return the rule that draws until the first disagreement (NO) or until τ ≥ 1 − epsilon is certified (YES).
 
-    This is not a proof of hard stability: it certifies a rate. A disagreement does refute hard stability.
+    This is not a proof of hard stability: it certifies a rate. The number of draws is that of Theorem 3.2 of the paper,
+    which calls it hard stability. A disagreement does refute hard stability.
 
     >>> rule = hard_rule(0.1, 0.1)
     >>> rule.looks[-1], round(float(rule.low[-1, 22]), 4)
     (22, 0.9006)
     """
     most = hard_size(epsilon, delta)
-    looks = tuple(sorted({min(2**i, most) for i in range(64) if 2**i < 2 * most} | {most}))
-    s = torch.arange(most + 1)
-    stop = torch.stack([(s < n) | (n == most) for n in looks])
-    ends = endings(looks, stop.numpy())
-    decision = torch.stack([torch.where(s >= n, YES, NO) for n in looks])
-    return Rule(looks, stop, *_bound_tables(looks, ends, delta, decision), decision)
+    looks = _doubling_looks(most)
+    agreed = torch.arange(most + 1)
+    stop = torch.stack([(agreed < n) | (n == most) for n in looks])
+    decision = torch.stack([torch.where(agreed >= n, YES, NO) for n in looks])
+    low, high = _bound_tables(looks, endings(looks, stop.numpy()), delta, decision)
+    return Rule(looks, stop, low, high, decision)
 
 
 def _all_open(looks: int, most: int) -> Tensor:
+    """Return the table of decisions of a rule that decides nothing."""
     return torch.full((looks, most + 1), OPEN)
 
 
+def _doubling_looks(most: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, … and `most`: most disagreements show early, and few looks fill the batches of the model."""
+    looks = []
+    n = 1
+    while n < most:
+        looks.append(n)
+        n *= 2
+    return (*looks, most)
+
+
 def _looks_from(first: int, most: int) -> tuple[int, ...]:
-    """Every draw at first, then every second, and later steps of a sixteenth."""
+    """Return looks after every draw at first, then after every second, later in steps of a sixteenth, up to `most`."""
     looks, n = [], min(first, most)
     while n < most:
         looks.append(n)
@@ -207,69 +228,85 @@ def _looks_from(first: int, most: int) -> tuple[int, ...]:
 
 
 def _betting_rule(epsilon: float, delta: float) -> Rule:
-    def fits(n: int, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        low, high = betting(s, n, delta)
-        return low, high, (s / n - low <= epsilon) & (high - s / n <= epsilon)
+    """Return the rule that stops when the interval of a bettor lies within ± epsilon of s/n."""
 
+    def is_narrow(n: int, agreed: Tensor) -> Tensor:
+        low, high = betting(agreed, n, delta)
+        return (agreed / n - low <= epsilon) & (high - agreed / n <= epsilon)
+
+    # The number of draws after which the interval is narrow however many agreed.
     most = sample_size(epsilon, delta, "hoeffding")
-    while not bool(fits(most, torch.arange(most + 1))[2].all()):
+    while not bool(is_narrow(most, torch.arange(most + 1)).all()):
         most += max(1, most // 20)
-    first = next(n for n in range(1, most + 1) if bool(fits(n, torch.tensor([n]))[2]))
+    # The interval is narrowest if all agree, so looks before this one would never stop.
+    first = next(n for n in range(1, most + 1) if bool(is_narrow(n, torch.tensor([n]))))
     looks = _looks_from(first, most)
-    s = torch.arange(most + 1)
-    rows = [fits(n, s.clamp(max=n)) for n in looks]
-    low, high, stop = (torch.stack([row[i] for row in rows]) for i in range(3))
+    agreed = torch.arange(most + 1)
+    bounds = [betting(agreed.clamp(max=n), n, delta) for n in looks]
+    low = torch.stack([low for low, _ in bounds])
+    high = torch.stack([high for _, high in bounds])
+    stop = torch.stack([is_narrow(n, agreed.clamp(max=n)) for n in looks])
     return Rule(looks, stop, low, high, _all_open(len(looks), most))
 
 
 @lru_cache(maxsize=256)
-def _fixed_size(epsilon: float, delta: float, population: int) -> int:
-    """`sample_size` for draws without replacement."""
-    last = sample_size(epsilon, delta)
-    for n in range(1, min(last, population)):
-        s = np.arange(n + 1.0)
-        ways = _log_orders(float(n), s) - special.gammaln(s + 1)
-        ends = Endings(np.zeros(n + 1, np.int64), np.full(n + 1, float(n)), s, ways, population)
+def _size_without_replacement(epsilon: float, delta: float, population: int) -> int:
+    """Return how many draws without replacement a single look needs: `sample_size` for a population of items."""
+    independent = sample_size(epsilon, delta)
+    for n in range(1, min(independent, population)):
+        agreed = np.arange(n + 1.0)
+        log_ways = _log_falling(float(n), agreed) - special.gammaln(agreed + 1)  # of C(n, s)
+        look, draws = np.zeros(n + 1, np.int64), np.full(n + 1, float(n))
+        ends = Endings(look, draws, agreed, log_ways, population)
         if _worst_error(ends, epsilon) <= delta:
             return n
-    return min(last, population)
+    return min(independent, population)
 
 
-def _log_orders(of: Floats | float, k: Floats) -> Floats:
-    """The log of of·(of − 1)···(of − k + 1), −∞ where there are too few."""
-    left = np.asarray(of - k)
-    orders = special.gammaln(np.asarray(of) + 1.0) - special.gammaln(np.maximum(left, 0) + 1)
-    return np.where(left < 0, -np.inf, orders)
+def _log_falling(n: Floats | float, k: Floats) -> Floats:
+    """Return the log of n(n − 1)···(n − k + 1), the number of ways to draw k of n in order, −∞ for k > n."""
+    rest = np.asarray(n - k)
+    log = special.gammaln(np.asarray(n) + 1.0) - special.gammaln(np.maximum(rest, 0) + 1)
+    return np.where(rest < 0, -np.inf, log)
 
 
-def _estimate_stops(
+def _early_stops(
     epsilon: float, level: float, most: int, population: int | None
 ) -> tuple[tuple[int, ...], npt.NDArray[np.bool_]]:
-    """Looks, and where an error beyond epsilon would have at most the probability `level` if all τ were as likely.
+    """Return looks, and where to stop: (L, n_L + 1) boolean, a row per look and a column per number of agreements.
 
-    The prior only shapes the rule, and so does the worth of draws without replacement as independent ones; what it
-    guarantees for each τ is computed afterwards.
+    It stops where the posterior probability of an error beyond epsilon is at most `level`, with all τ equally likely
+    beforehand. The prior only shapes the rule, and so does the weight that draws without replacement have as
+    independent ones: what the rule guarantees for each τ is computed afterwards.
     """
 
-    def settled(n: int, s: Floats) -> npt.NDArray[np.bool_]:
-        worth = 1.0 if population is None else (population - 1) / max(population - n, 1e-9)
-        a, b, rate = worth * s + 1, worth * (n - s) + 1, s / n
-        below = special.betainc(a, b, np.clip(rate - epsilon, 0, 1))
-        within: npt.NDArray[np.bool_] = (
-            below + special.betaincc(a, b, np.clip(rate + epsilon, 0, 1)) <= level
-        )
-        return within
+    def is_settled(n: int, agreed: Floats) -> npt.NDArray[np.bool_]:
+        weight = 1.0 if population is None else (population - 1) / max(population - n, 1e-9)
+        a, b = weight * agreed + 1, weight * (n - agreed) + 1
+        rate = agreed / n
+        too_low = special.betainc(a, b, np.clip(rate - epsilon, 0, 1))
+        too_high = special.betaincc(a, b, np.clip(rate + epsilon, 0, 1))
+        settled: npt.NDArray[np.bool_] = too_low + too_high <= level
+        return settled
 
-    first = next((n for n in range(1, most) if settled(n, np.array([float(n)]))[0]), most)
-    looks = (*range(first, most, max(1, -(-(most - first) // _LOOKS))), most)
-    s = np.arange(most + 1.0)
-    return looks, np.stack([settled(n, np.minimum(s, n)) | (n == most) for n in looks])
+    first = most
+    for n in range(1, most):
+        if is_settled(n, np.array([float(n)]))[0]:
+            first = n
+            break
+    step = max(1, math.ceil((most - first) / _MOST_LOOKS))
+    looks = (*range(first, most, step), most)
+    agreed = np.arange(most + 1.0)
+    stop = [is_settled(n, np.minimum(agreed, n)) | (n == most) for n in looks]
+    return looks, np.stack(stop)
 
 
 def endings(
     looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int | None = None
 ) -> Endings:
-    """Every ending of a rule, counted look by look: what has not stopped goes on, in C(gap, j) ways for j agreements.
+    """Return every ending of a rule that stops where `stop` (L, n_L + 1) says.
+
+    Sequences are counted look by look: those that have not stopped go on, and reach j more agreements in C(gap, j) ways.
 
     >>> rule = hard_rule(0.5, 0.25)
     >>> ends = endings(rule.looks, rule.stop.numpy())
@@ -277,53 +314,74 @@ def endings(
     (1.0, [1.0, 2.0, 2.0])
     """
     most = looks[-1]
-    ways = np.full(most + 1, -np.inf)
-    ways[0] = 0.0
-    at, stopped = 0, []
+    log_ways = np.full(
+        most + 1, -np.inf
+    )  # by number of agreements, of sequences that have not stopped
+    log_ways[0] = 0.0
+    draws = 0
+    look_of, draws_of, agreed_of, log_ways_of = [], [], [], []
     for look, n in enumerate(looks):
-        gap = n - at
-        choices = special.gammaln(gap + 1) - special.gammaln(np.arange(gap + 1) + 1)
-        choices = choices - special.gammaln(gap - np.arange(gap + 1) + 1)
-        padded = np.concatenate([np.full(gap, -np.inf), ways])
-        shifted = np.lib.stride_tricks.sliding_window_view(padded, gap + 1)[:, ::-1]
-        peak = np.maximum((shifted + choices).max(1), -1e300)
-        with np.errstate(divide="ignore"):
-            ways = peak + np.log(np.exp(shifted + choices - peak[:, None]).sum(1))
-        here = np.flatnonzero(stop[look] & np.isfinite(ways) & (np.arange(most + 1) <= n))
-        stopped.append(
-            (np.full(len(here), look), np.full(len(here), float(n)), here.astype(float), ways[here])
-        )
-        ways[stop[look]] = -np.inf
-        at = n
-    parts = [np.concatenate(columns) for columns in zip(*stopped, strict=True)]
-    return Endings(parts[0].astype(np.int64), parts[1], parts[2], parts[3], population)
+        log_ways = _log_ways_after(log_ways, n - draws)
+        draws = n
+        is_possible = np.isfinite(log_ways) & (np.arange(most + 1) <= n)
+        agreed = np.flatnonzero(stop[look] & is_possible)
+        look_of.append(np.full(len(agreed), look, dtype=np.int64))
+        draws_of.append(np.full(len(agreed), float(n)))
+        agreed_of.append(agreed.astype(np.float64))
+        log_ways_of.append(log_ways[agreed])
+        log_ways[stop[look]] = -np.inf
+    return Endings(
+        np.concatenate(look_of),
+        np.concatenate(draws_of),
+        np.concatenate(agreed_of),
+        np.concatenate(log_ways_of),
+        population,
+    )
+
+
+def _log_ways_after(log_ways: Floats, gap: int) -> Floats:
+    """Return the log numbers of sequences by agreements (n + 1,) after `gap` more draws.
+
+    It is a convolution with the binomial coefficients C(gap, j), of logs, since the numbers overflow.
+    """
+    j = np.arange(gap + 1)
+    log_choose = special.gammaln(gap + 1) - special.gammaln(j + 1) - special.gammaln(gap - j + 1)
+    padded = np.concatenate([np.full(gap, -np.inf), log_ways])
+    # Row s holds the log numbers of s, s − 1, …, s − gap agreements, to which 0, 1, …, gap are added.
+    before = np.lib.stride_tricks.sliding_window_view(padded, gap + 1)[:, ::-1]
+    terms = before + log_choose
+    peak = np.maximum(terms.max(1), -1e300)  # finite, where nothing leads to s
+    with np.errstate(divide="ignore"):
+        total: Floats = peak + np.log(np.exp(terms - peak[:, None]).sum(1))
+    return total
 
 
 def _worst_error(ends: Endings, epsilon: float) -> float:
-    """An upper bound, over all τ, on the probability that s/n at the end is further than epsilon from τ.
+    """Return an upper bound, over all τ, on the probability that s/n at the end is further than epsilon from τ.
 
     On each small interval of τ every ending that errs somewhere in it counts with its largest probability there.
     """
     rate = ends.agreed / ends.draws
     if ends.population is not None:
+        # Only multiples of 1/N are possible, so every τ is tried.
         tau = np.arange(ends.population + 1) / ends.population
-        return float((ends.law(tau) * (np.abs(rate - tau[:, None]) > epsilon + 1e-12)).sum(1).max())
+        is_wrong = np.abs(rate - tau[:, None]) > epsilon + 1e-12
+        return float((ends.law(tau) * is_wrong).sum(1).max())
     grid = np.linspace(0, 1, _GRID + 1)
-    a, b = grid[:-1, None], grid[1:, None]
-    wrong = (rate > a + epsilon - 1e-12) | (rate < b - epsilon + 1e-12)
-    peak = np.clip(rate, a, b)
-    log = (
-        ends.log_ways
-        + special.xlogy(ends.agreed, peak)
-        + special.xlog1py(ends.draws - ends.agreed, -peak)
+    left, right = grid[:-1, None], grid[1:, None]
+    is_wrong = (rate > left + epsilon - 1e-12) | (rate < right - epsilon + 1e-12)
+    likeliest_tau = np.clip(rate, left, right)
+    missed = ends.draws - ends.agreed
+    log_sequence = special.xlogy(ends.agreed, likeliest_tau) + special.xlog1py(
+        missed, -likeliest_tau
     )
-    return float((np.exp(log) * wrong).sum(1).max())
+    return float((np.exp(ends.log_ways + log_sequence) * is_wrong).sum(1).max())
 
 
 def _bound_tables(
     looks: tuple[int, ...], ends: Endings, delta: float, decision: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Exact one-sided bounds at every ending, each at delta, as tables: low and high (L, n_L + 1).
+    """Return exact one-sided bounds at every ending, each at delta, as tables: low and high (L, n_L + 1).
 
     The endings are ordered by s/n, after NO < OPEN < YES where there are decisions. low is the smallest τ at which
     this ending and those after it have a probability above delta. For the true τ, low > τ means that they have at most
@@ -334,35 +392,46 @@ def _bound_tables(
     score = ends.agreed / ends.draws
     if decision is not None:
         decided = decision.numpy()[cells]
-        score = score + 2.0 * np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
-    swapped = Endings(
-        ends.look, ends.draws, ends.draws - ends.agreed, ends.log_ways, ends.population
-    )
-    tables = torch.zeros(2, len(looks), looks[-1] + 1, dtype=torch.float64)
-    tables[0][cells] = torch.as_tensor(_lowest(ends, score, delta))
-    tables[1][cells] = torch.as_tensor(1 - _lowest(swapped, -score, delta))
-    return tables[0], tables[1]
+        place = np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
+        score = score + 2.0 * place
+    # A high bound of τ is a low bound of 1 − τ, the rate of disagreements.
+    disagreements = replace(ends, agreed=ends.draws - ends.agreed)
+    low, high = torch.zeros(2, len(looks), looks[-1] + 1, dtype=torch.float64)
+    low[cells] = torch.as_tensor(_low_bounds(ends, score, delta))
+    high[cells] = torch.as_tensor(1 - _low_bounds(disagreements, -score, delta))
+    return low, high
 
 
-def _lowest(ends: Endings, score: Floats, delta: float) -> Floats:
+def _low_bounds(ends: Endings, score: Floats, delta: float) -> Floats:
+    """Return for each ending the smallest τ at which endings with its `score` (E,) or more have more than delta, (E,).
+
+    Endings of equal score count together. The bounds are rounded down.
+    """
     score = score.round(12)
     order = np.argsort(-score, kind="stable")
-    values = np.unique(-score)
-    last = np.searchsorted(-score[order], values, side="right") - 1  # ties count together
-    value = np.searchsorted(values, -score)
+    distinct = np.unique(-score)  # the largest score first
+    last_of_distinct = np.searchsorted(-score[order], distinct, side="right") - 1
+    distinct_of_ending = np.searchsorted(distinct, -score)
+
+    # The probability of a score or more, at every point of the grid: (grid, distinct scores).
     steps = ends.population or _GRID
     grid = np.linspace(0, 1, steps + 1)
-    above = ends.law(grid)[:, order].cumsum(1)[:, last] > delta  # (grid, values)
-    first = np.where(above.any(0), above.argmax(0), steps)
-    if ends.population is not None:  # the grid has every τ there is
-        exact: Floats = grid[first][value]
+    tail = ends.law(grid)[:, order].cumsum(1)[:, last_of_distinct]
+    is_above = tail > delta
+    first_above = np.where(is_above.any(0), is_above.argmax(0), steps)
+    if ends.population is not None:
+        # The grid has every τ that is possible.
+        exact: Floats = grid[first_above][distinct_of_ending]
         return exact
-    low, high = grid[np.maximum(first - 1, 0)], grid[first]
-    if len(values) <= _REFINED_UP_TO:
-        upper = score >= -values[:, None] - 1e-12
+
+    # τ lies between this point and the one before it: bisect, and keep the lower end.
+    low, high = grid[np.maximum(first_above - 1, 0)], grid[first_above]
+    if len(distinct) <= _MOST_REFINED:
+        has_score_or_more = score >= -distinct[:, None] - 1e-12
         for _ in range(30):
             middle = (low + high) / 2
-            over = (ends.law(middle) * upper).sum(1) > delta
-            low, high = np.where(over, low, middle), np.where(over, middle, high)
-    bounds: Floats = np.where(first == 0, 0.0, low)[value]
+            is_above = (ends.law(middle) * has_score_or_more).sum(1) > delta
+            low = np.where(is_above, low, middle)
+            high = np.where(is_above, middle, high)
+    bounds: Floats = np.where(first_above == 0, 0.0, low)[distinct_of_ending]
     return bounds

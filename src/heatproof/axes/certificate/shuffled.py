@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -14,85 +16,89 @@ from heatproof.axes.certificate.strata import all_supersets
 
 
 @dataclass
-class Drawn:
-    """One sample and radius: its supersets (S, n) in random order with their strata (S,), and which of them agreed.
+class ShuffledSupersets:
+    """All supersets of one explanation at one radius in random order, tried from the first on until `rule` stops.
 
-    `draws` are looked at so far, and `early` are the share that agreed at the first look and its number of draws.
+    `masks` (S, n) are the supersets, `added` (S,) how many features each adds, `outcomes` (S,) whether the model agrees
+    on it, as far as it was tried: the first `draws`, in the looks 0 to `look` of the rule.
     """
 
-    sample: int
-    column: int
-    sets: Tensor
-    sizes: Tensor
+    row: int
+    masks: Tensor
+    added: Tensor
+    outcomes: Tensor
     rule: Rule
-    agreed: Tensor
     draws: int = 0
     look: int = -1
-    early: tuple[float, int] = (0.0, 0)
+
+    @classmethod
+    def of(cls, problem: Problem, row: int, radius: int, epsilon: float, delta: float) -> Self:
+        """Return the supersets of the explanation of sample `row` at a radius, shuffled; none is tried yet."""
+        mask = problem.mask[row].cpu()
+        others, added = all_supersets(mask, problem.free[row].cpu(), radius)
+        masks = torch.cat([mask[None], others])
+        added = torch.cat([added.new_zeros(1), added])
+        # Keys above −4 are taken: by the draws of strata (−3) and by the strata themselves (from 0 on).
+        key = rand.fold(problem.key[row][None], -4 - radius)
+        order = rand.permutation(key, len(masks))[0].cpu()
+        rule = estimate_rule(epsilon, delta, population=len(masks))
+        return cls(row, masks[order], added[order], torch.zeros(len(masks)).bool(), rule)
 
     @property
-    def hits(self) -> int:
-        """How many agreed."""
-        return int(self.agreed[: self.draws].sum())
+    def agreed(self) -> int:
+        """How many of the draws agreed."""
+        return int(self.outcomes[: self.draws].sum())
+
+    @property
+    def passes(self) -> int:
+        """How many model passes the draws cost; what is predicted on the explanation itself is known."""
+        return int((self.added[: self.draws] > 0).sum())
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The bounds of the rate."""
-        return float(self.rule.low[self.look, self.hits]), float(
-            self.rule.high[self.look, self.hits]
-        )
+        """The bounds of the rate after these draws."""
+        low, high = self.rule.low[self.look], self.rule.high[self.look]
+        return float(low[self.agreed]), float(high[self.agreed])
+
+    @property
+    def first_look(self) -> tuple[float, int]:
+        """The share that agreed of the draws of the first look, and the number of these draws."""
+        draws = self.rule.looks[0]
+        return int(self.outcomes[:draws].sum()) / draws, draws
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the rule says that these draws are enough."""
+        return bool(self.rule.stop[self.look, self.agreed])
 
 
-def without_replacement(
-    problem: Problem, here: Tensor, radii: Tensor, wanted: Tensor, epsilon: float, delta: float
-) -> list[Drawn]:
-    """The samples and radii `wanted` (B, R), drawn until their rules stop, look by look for all of them at once."""
-    items = [
-        _shuffled(problem, here, i, j, int(radii[i, j]), epsilon, delta)
-        for i, j in wanted.nonzero().tolist()
-    ]
-    active = list(items)
+def draw_until_stopped(problem: Problem, entries: Sequence[ShuffledSupersets]) -> None:
+    """Try supersets of all entries until their rules stop, look by look, so that batches of the model are full."""
+    active = list(entries)
     while active:
-        for item in active:
-            item.look += 1
-        new = [slice(item.draws, item.rule.looks[item.look]) for item in active]
-        owner = torch.cat(
-            [here[i.sample].expand(s.stop - s.start) for i, s in zip(active, new, strict=True)]
-        )
-        rows = torch.cat([i.sets[s] for i, s in zip(active, new, strict=True)])
-        size = torch.cat([i.sizes[s] for i, s in zip(active, new, strict=True)])
-        agreed = problem.agrees[owner].cpu()
-        added = size.nonzero().flatten()
-        agreed[added] = problem.judge_sets(owner[added.to(owner.device)], rows[added])
-        for item, some, part in zip(
-            active, new, torch.split(agreed, [s.stop - s.start for s in new]), strict=True
-        ):
-            item.agreed[some], item.draws = part, some.stop
-            if not item.look:
-                item.early = (item.hits / item.draws, item.draws)
-        active = [item for item in active if not item.rule.stop[item.look, item.hits]]
-    return items
+        slices = []
+        for entry in active:
+            entry.look += 1
+            slices.append(slice(entry.draws, entry.rule.looks[entry.look]))
+        outcomes = _try(problem, active, slices)
+        for entry, new, agreed in zip(active, slices, outcomes, strict=True):
+            entry.outcomes[new] = agreed
+            entry.draws = new.stop
+        active = [entry for entry in active if not entry.may_stop]
 
 
-def write(items: list[Drawn], *tensors: Tensor) -> None:
-    """Rate, low, high, draws, passes, early rate and early draws in their places of tensors (B, R)."""
-    for item in items:
-        passes = int((item.sizes[: item.draws] > 0).sum())  # α itself is known
-        found = (item.hits / item.draws, *item.bounds, item.draws, passes, *item.early)
-        for tensor, value in zip(tensors, found, strict=True):
-            tensor[item.sample, item.column] = value
+def _try(
+    problem: Problem, entries: Sequence[ShuffledSupersets], slices: Sequence[slice]
+) -> Sequence[Tensor]:
+    """Return whether the model agrees on a slice of the supersets of each entry."""
+    sizes = [new.stop - new.start for new in slices]
+    rows = torch.tensor([entry.row for entry in entries])
+    owner = rows.repeat_interleave(torch.tensor(sizes)).to(problem.key.device)
+    masks = torch.cat([entry.masks[new] for entry, new in zip(entries, slices, strict=True)])
+    added = torch.cat([entry.added[new] for entry, new in zip(entries, slices, strict=True)])
 
-
-def _shuffled(
-    problem: Problem, here: Tensor, sample: int, column: int, r: int, epsilon: float, delta: float
-) -> Drawn:
-    row = here[sample]
-    mask = problem.mask[row].cpu()
-    sets, sizes = all_supersets(mask, problem.free[row].cpu(), r)
-    order = rand.permutation(rand.fold(problem.key[row][None], -4 - r), len(sets) + 1)[0].cpu()
-    every, strata = (
-        torch.cat([mask[None], sets])[order],
-        torch.cat([torch.zeros_like(sizes[:1]), sizes])[order],
-    )
-    rule = estimate_rule(epsilon, delta, population=len(every))
-    return Drawn(sample, column, every, strata, rule, torch.zeros(len(every), dtype=torch.bool))
+    # Without added features it is the explanation itself, which needs no pass.
+    agreed = problem.agrees[owner].cpu()
+    to_try = added.nonzero().flatten()
+    agreed[to_try] = problem.judge_sets(owner[to_try.to(owner.device)], masks[to_try])
+    return torch.split(agreed, sizes)

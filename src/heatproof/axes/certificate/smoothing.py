@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from itertools import chain
 from typing import Annotated, ClassVar, Self
 
 import torch
@@ -64,7 +63,7 @@ SMOOTHED_MEASURES = (
         rate=True,
     ),
 )
-"""Those of a certificate, and what only smoothing has."""
+"""The measures of a certificate, and those that only smoothing has."""
 
 UNLABELLED = "the sample has no label"
 OTHERWISE = "the explanation alone is predicted otherwise than the whole input"
@@ -76,7 +75,7 @@ RADIUS_MEASURES: dict[RadiusRule, str] = {
 
 
 def condition(keep: float) -> str:
-    """The condition of the rows of one λ.
+    """Return the condition of the rows of one λ.
 
     >>> condition(0.25)
     'λ=0.25'
@@ -84,16 +83,18 @@ def condition(keep: float) -> str:
     return f"λ={keep:g}"
 
 
-def _different(keeps: tuple[float, ...]) -> tuple[float, ...]:
+def _check_keeps(keeps: tuple[float, ...]) -> tuple[float, ...]:
+    """Refuse no λ at all, and several whose conditions have the same name."""
     if not keeps or len({condition(keep) for keep in keeps}) != len(keeps):
         raise ValueError(f"keeps must be different and at least one, got {keeps}")
     return keeps
 
 
-Keeps = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], AfterValidator(_different)]
+Keeps = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], AfterValidator(_check_keeps)]
 
 
-def _possible(masks: Masks, info: ValidationInfo) -> Masks:
+def _check_masks(masks: Masks, info: ValidationInfo) -> Masks:
+    """Refuse quantised masks where λ is no multiple of what so many samples allow."""
     if masks == "quantised":
         for keep in info.data.get("keeps", ()):
             check_quantised(keep, info.data.get("samples", 1))
@@ -104,12 +105,18 @@ def _possible(masks: Masks, info: ValidationInfo) -> Masks:
 class Smoothing(Evaluation):
     """Certificates of the smoothed models M_λ f, which average over masks that keep each feature with probability λ.
 
-    For every λ in `keeps` and every radius r the rows of a `certificate` on `heatproof.Smoothed(model, λ, samples)`. At
-    level 0, beside them: `hard_radius`, how many features can surely be added without changing the prediction, from
-    what every mask says, and `hard_radius_lipschitz`, by the rule of MuS, both exact for this model; for Bernoulli
-    masks `hard_radius_bernoulli`, for the mean over all masks, with confidence 1 − `delta`; `correct`, whether the
-    smoothed model predicts the label; and `passes` for x ⊙ α. λ = 1 is the model itself, of which nothing is certified.
-    With `votes` the masks vote for classes in place of averaging probabilities.
+    For every λ in `keeps` and every radius r there are the rows of a `certificate` on `heatproof.Smoothed(model, λ,
+    samples)`, and at level 0:
+
+    `hard_radius`            how many features can surely be added without changing the prediction, from what every
+                             mask says; exact for this model
+    `hard_radius_lipschitz`  the same by the rule of MuS (Theorem C.1 of the paper, with r < r_cert); exact as well
+    `hard_radius_bernoulli`  for Bernoulli masks: for the mean over all masks, with confidence 1 − `delta`
+    `correct`                whether the smoothed model predicts the label
+    `passes`                 the passes for x ⊙ α
+
+    λ = 1 is the model itself, of which nothing is certified. With `votes` the masks vote for classes instead of
+    averaging probabilities.
 
     Passes are those of the network: each input costs `samples`, and each λ another `samples` for the whole input and
     those of the chance level (see `certificate`), which all explainers share and no row counts.
@@ -124,7 +131,9 @@ class Smoothing(Evaluation):
 
     keeps: Keeps = (0.125, 0.25, 0.5, 1.0)
     samples: Annotated[int, Field(ge=1)] = 64
-    masks: Annotated[Masks, AfterValidator(_possible), Field(validate_default=True)] = "quantised"
+    masks: Annotated[Masks, AfterValidator(_check_masks), Field(validate_default=True)] = (
+        "quantised"
+    )
     radii: Radii = (1, 2, 3, 5, 10)
     features: GroupingField = Patches()
     fraction: Share = 0.25
@@ -139,17 +148,18 @@ class Smoothing(Evaluation):
     data: DataNames = None
 
     def conditions(self) -> list[Condition]:
-        """(λ, 0) and (λ, r) for every λ and radius r."""
-        return [
-            (condition(keep), float(r)) for keep in self.keeps for r in (0, *listed(self.radii))
-        ]
+        """Return (λ, 0) and (λ, r) for every λ and radius r."""
+        conditions = []
+        for keep in self.keeps:
+            conditions += [(condition(keep), float(r)) for r in (0, *listed(self.radii))]
+        return conditions
 
     @property
     def certificate(self) -> Certificate:
-        """What is asked of every smoothed model."""
-        shared = {field.name for field in fields(Certificate)} & {
-            field.name for field in fields(self)
-        }
+        """The certificate of every smoothed model: with all parameters that both evaluations have."""
+        of_certificate = {field.name for field in fields(Certificate)}
+        of_smoothing = {field.name for field in fields(self)}
+        shared = of_certificate & of_smoothing
         return Certificate(**{name: getattr(self, name) for name in shared})
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
@@ -162,32 +172,31 @@ class Smoothing(Evaluation):
         return replace(self, radii=certificate.radii, features=certificate.features)
 
     def notes(self, model: Model) -> list[str]:
-        """Which rules cannot certify a single feature with so many masks, however sure the model is."""
-        rules: tuple[RadiusRule, ...] = (
-            ("per_mask", "bernoulli") if self.masks == "bernoulli" else ("per_mask",)
-        )
-        ways, said = len(model.classes or "01"), []
+        """Return which rules cannot certify a single feature with so many masks, however sure the model is."""
+        rules: list[RadiusRule] = ["per_mask"]
+        if self.masks == "bernoulli":
+            rules.append("bernoulli")
+        classes = len(model.classes) if model.classes else 2
+        notes = []
         for keep in self.keeps:
             for rule in rules:
-                if keep < 1 and not largest_radius(
-                    keep, self.samples, ways, self.delta, rule, self.votes
-                ):
-                    more = (
-                        "; more samples or votes: true may"
-                        if rule == "bernoulli" and not self.votes
-                        else ""
-                    )
-                    said.append(
-                        f"{RADIUS_MEASURES[rule]} is 0 for every sample at λ = {keep:g} with {self.samples} masks and "
-                        f"{ways} classes{more}"
-                    )
-        return said
+                largest = largest_radius(keep, self.samples, classes, self.delta, rule, self.votes)
+                if keep == 1 or largest > 0:
+                    continue
+                note = (
+                    f"{RADIUS_MEASURES[rule]} is 0 for every sample at λ = {keep:g} with {self.samples} masks and "
+                    f"{classes} classes"
+                )
+                if rule == "bernoulli" and not self.votes:
+                    note += "; more samples or votes: true may help"
+                notes.append(note)
+        return notes
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Columns for every λ, explainer by explainer; smoothed models, accuracy and chance serve all explainers."""
+        """Yield the columns of every λ, explainer by explainer; models, accuracy and chance serve all explainers."""
         certificate = self.certificate
-        models = [self._smooth(subject, keep) for keep in self.keeps]
-        predictions = [self._whole(subject, model) for model in models]
+        models = [self._smoothed_model(subject, keep) for keep in self.keeps]
+        predictions = [self._predict(subject, model) for model in models]
         random_sets = [
             certificate.shared_chance(subject, model, predicted)
             for model, predicted in zip(models, predictions, strict=True)
@@ -202,10 +211,12 @@ class Smoothing(Evaluation):
                 )
                 chance = sets.rates(chosen) if sets else None
                 rates = certificate.columns(model, chosen, result, condition(model.keep), chance)
-                for column in chain([replace(correct, explainer=explainer)], hard_radii, rates):
+                yield replace(correct, explainer=explainer, share=model.keep)
+                for column in (*hard_radii, *rates):
                     yield replace(column, share=model.keep)
 
-    def _smooth(self, subject: Subject, keep: float) -> Smoothed:
+    def _smoothed_model(self, subject: Subject, keep: float) -> Smoothed:
+        """Return the model that averages over masks which keep a share of the features; one mask where all are kept."""
         samples = self.samples if keep < 1 else 1
         return Smoothed(
             subject.model,
@@ -217,19 +228,20 @@ class Smoothing(Evaluation):
             seed=subject.seed,
         )
 
-    def _whole(self, subject: Subject, model: Smoothed) -> Tensor:
-        """The smoothed prediction on the whole inputs (B,), −1 where a score is not finite."""
+    def _predict(self, subject: Subject, model: Smoothed) -> Tensor:
+        """Return the smoothed prediction on the whole inputs (B,), −1 where a score is not finite."""
 
-        def predict(part: Batch, _: Tensor) -> Tensor:
-            return model.scores(part).double().cpu()
+        def predict(batch: Batch, _: Tensor) -> Tensor:
+            return model.scores(batch).double().cpu()
 
-        logits = subject.compute(predict, subject.batch, torch.zeros(len(subject.batch)))
-        return torch.where(torch.isfinite(logits).all(1), logits.argmax(1), -1)
+        scores = subject.compute(predict, subject.batch, torch.zeros(len(subject.batch)))
+        return torch.where(torch.isfinite(scores).all(1), scores.argmax(1), -1)
 
     def _correct(self, subject: Subject, model: Smoothed, predicted: Tensor) -> Scores:
-        """Whether the smoothed prediction of each sample is its label, for any explainer."""
-        given = subject.batch.label
-        label = torch.full_like(predicted, -1) if given is None else given.cpu()
+        """Return whether the smoothed prediction of each sample is its label, for any explainer."""
+        label = torch.full_like(predicted, -1)
+        if subject.batch.label is not None:
+            label = subject.batch.label.cpu()
         right = torch.where(predicted < 0, torch.nan, (predicted == label).double())
         reason = ["" if labelled else UNLABELLED for labelled in (label >= 0).tolist()]
         return Scores.column(
@@ -239,24 +251,24 @@ class Smoothing(Evaluation):
     def _hard_radii(
         self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
     ) -> Iterator[Scores]:
-        """The hard radii, and the passes spent on x ⊙ α, once for them and once for the certificates."""
-        rules = [
-            rule for rule in RADIUS_MEASURES if rule != "bernoulli" or self.masks == "bernoulli"
-        ]
+        """Yield the hard radii, and the passes for x ⊙ α."""
+        rules = list(RADIUS_MEASURES)
+        if self.masks != "bernoulli":
+            rules.remove("bernoulli")
         full = self.anchor == "full"
 
-        def by_rules(part: Batch, extra: Tensor) -> Tensor:
-            radius = model.radii(
-                part, extra[:, :-1].bool(), self.delta, extra[:, -1] if full else None
-            )
+        def by_rules(batch: Batch, mask_and_class: Tensor) -> Tensor:
+            mask, predicted = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
+            radius = model.radii(batch, mask, self.delta, predicted if full else None)
             return torch.stack([radius[rule] for rule in rules], 1)
 
         radii = torch.zeros(0, len(rules))
         if len(chosen.rows):
             radii = subject.compute(by_rules, chosen.batch, chosen.with_class(predicted))
         where = (condition(model.keep), 0.0)
+        missing = OTHERWISE if full else MASKED_NOT_FINITE
         for rule, radius in zip(rules, radii.unbind(1), strict=True):
-            yield chosen.column(
-                RADIUS_MEASURES[rule], where, radius, OTHERWISE if full else MASKED_NOT_FINITE
-            )
-        yield chosen.column("passes", where, torch.full((len(radii),), 2.0 * model.samples))
+            yield chosen.column(RADIUS_MEASURES[rule], where, radius, missing)
+        # x ⊙ α is predicted twice: for the radii, and for the certificates.
+        passes = torch.full((len(radii),), 2.0 * model.samples)
+        yield chosen.column("passes", where, passes)

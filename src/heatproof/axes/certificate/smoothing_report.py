@@ -97,9 +97,9 @@ def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
     points = points.sort_values("rule", key=lambda rule: rule != "SCA", kind="stable")
     sca = f"SCA guarantees τ ≥ {least:g} with confidence {confidence:g} for each sample and radius"
     caption = (
-        "For how many samples something is guaranteed within radius r, by the same smoothed model; λ = 1 is the model "
-        "itself. A hard radius guarantees that no superset with up to r more features changes the prediction (τ = 1, "
-        f"without error); MuS does so by the rule of the paper. {sca}, which is less. "
+        "Share of samples with a guarantee within radius r, by the smoothed model; λ = 1 is the model itself. A hard radius "
+        "guarantees that no superset with up to r more features changes the prediction (τ = 1, without error), and so does "
+        f"MuS, by the rule of the paper. {sca}, which is less. "
     )
     if "hard_radius_bernoulli" in result.arrays.values:
         caption += (

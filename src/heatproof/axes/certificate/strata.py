@@ -18,7 +18,7 @@ from heatproof import rand
 
 
 def supersets(m: int, r: int) -> int:
-    """|Δ_r| for m features left out.
+    """Return |Δ_r|, the number of supersets with at most r more of m features.
 
     >>> supersets(147, 1), supersets(3, 5)
     (148, 8)
@@ -28,7 +28,7 @@ def supersets(m: int, r: int) -> int:
 
 @lru_cache(maxsize=4096)
 def exact_radius(m: int, most: int) -> int:
-    """The largest r up to which Δ_r has at most `most` elements; m features left out, r = 0 always counts.
+    """Return the largest r for which Δ_r has at most `most` elements, for m features left out; at least 0.
 
     >>> exact_radius(147, 150), exact_radius(147, 70), exact_radius(3, 100)
     (1, 0, 3)
@@ -41,7 +41,7 @@ def exact_radius(m: int, most: int) -> int:
 
 
 def log_sizes(m: Tensor, most: int) -> Tensor:
-    """log |Δ_r| for r = 0 … most and each m (B,), (B, most + 1) float64; constant from r = m on.
+    """Return log |Δ_r| for r = 0 … most and each m (B,): (B, most + 1) float64, constant from r = m on.
 
     >>> log_sizes(torch.tensor([3]), 4).exp().round().tolist()
     [[1.0, 4.0, 7.0, 8.0, 8.0]]
@@ -57,25 +57,29 @@ def log_sizes(m: Tensor, most: int) -> Tensor:
 
 
 def drawn_strata(key: Tensor, m: Tensor, radii: Tensor, draws: int) -> Tensor:
-    """The stratum of draws 0 … draws − 1 from Δ_r, (B, R, draws) int64, for radii (B, R) of at most m (B,).
+    """Return the stratum of each draw from Δ_r, (B, R, draws) int64, for radii (B, R) of at most m (B,).
 
-    All radii of a sample use the same uniform numbers, so that they ask for the same strata where they can.
+    A stratum k has the probability C(m, k) / |Δ_r|. It is found by inverting the distribution function: the smallest k
+    with u ≤ |Δ_k| / |Δ_r|, for a uniform number u. All radii of a sample use the same u, so that they need the same
+    strata as often as possible.
 
     >>> drawn_strata(rand.keys(0, ["a"], "x"), torch.tensor([3]), torch.tensor([[0, 3]]), 4)[0, 0].tolist()
     [0, 0, 0, 0]
     """
     words = rand.bits(rand.fold(key, -3), draws)
-    share = (((words >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
-    sizes = log_sizes(m, int(radii.max()))
-    level = share.log()[:, None] + sizes.gather(1, radii)[..., None]
-    strata = torch.searchsorted(sizes, level.flatten(1)).reshape(level.shape)
+    uniform = (((words >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53  # in (0, 1), of 53 bits
+    log_size = log_sizes(m, int(radii.max()))
+    level = uniform.log()[:, None] + log_size.gather(1, radii)[..., None]  # log(u |Δ_r|)
+    strata = torch.searchsorted(log_size, level.flatten(1)).reshape(level.shape)
     return strata.minimum(radii[..., None])
 
 
 def random_supersets(
     key: Tensor, stratum: Tensor, index: Tensor, mask: Tensor, free: Tensor
 ) -> Tensor:
-    """Draw number `index` of a stratum, one per row: `mask` (R, n) with `stratum` (R,) more of the `free` features.
+    """Return draw number `index` (R,) of a stratum, one per row: `mask` (R, n) with `stratum` (R,) more features.
+
+    Each of the `free` features (R, n) gets a random word; those with the smallest words are added.
 
     >>> mask, free = torch.tensor([[True, False, False]]), torch.tensor([[False, True, True]])
     >>> random_supersets(rand.keys(0, ["a"], "x"), torch.tensor([2]), torch.tensor([0]), mask, free).tolist()
@@ -83,22 +87,26 @@ def random_supersets(
     """
     words = rand.bits(rand.fold(rand.fold(key, stratum), index), mask.shape[1])
     words = torch.where(free, words, torch.iinfo(torch.int64).max)
-    last = words.sort(1).values.gather(1, (stratum - 1).clamp(min=0)[:, None])
-    return mask | (free & (words <= last) & (stratum > 0)[:, None])
+    largest_added = words.sort(1).values.gather(1, (stratum - 1).clamp(min=0)[:, None])
+    is_added = free & (words <= largest_added) & (stratum > 0)[:, None]
+    return mask | is_added
 
 
 def all_supersets(mask: Tensor, free: Tensor, r: int) -> tuple[Tensor, Tensor]:
-    """Every set of Δ_r but the mask itself, (S, n) boolean, and its stratum (S,), smallest first; mask (n,), free (n,).
+    """Return every set of Δ_r but the mask itself, (S, n) boolean, and its stratum (S,), smallest first.
+
+    `mask` (n,) is the explanation, `free` (n,) says which features can be added.
 
     >>> all_supersets(torch.tensor([True, False, False]), torch.tensor([False, True, True]), 5)[1].tolist()
     [1, 1, 2]
     """
     addable = free.nonzero().flatten().tolist()
-    chosen = [set_ for k in range(1, min(r, len(addable)) + 1) for set_ in combinations(addable, k)]
-    sizes = torch.tensor([len(set_) for set_ in chosen], dtype=torch.int64)
-    rows, added = (
-        mask.repeat(len(chosen), 1),
-        torch.tensor(list(chain.from_iterable(chosen)), dtype=torch.int64),
-    )
-    rows[torch.arange(len(chosen)).repeat_interleave(sizes), added] = True
-    return rows, sizes
+    additions: list[tuple[int, ...]] = []
+    for k in range(1, min(r, len(addable)) + 1):
+        additions.extend(combinations(addable, k))
+    strata = torch.tensor([len(added) for added in additions], dtype=torch.int64)
+    row_of_added = torch.arange(len(additions)).repeat_interleave(strata)
+    feature = torch.tensor(list(chain.from_iterable(additions)), dtype=torch.int64)
+    sets = mask.repeat(len(additions), 1)
+    sets[row_of_added, feature] = True
+    return sets, strata

@@ -1,4 +1,4 @@
-"""Sanity checks: what becomes of a map when the weights are random, or when another class is asked about?"""
+"""Sanity checks: how does a map change when the weights are random, or when another class is explained?"""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CLASS: Condition = ("class", 0.0)
 REDRAW: Condition = ("redraw", 0.0)
 
 USUAL_NETWORKS = 5
-"""How many random networks are drawn unless a study says otherwise: the fewest whose spread says something."""
+"""How many random networks are drawn by default: the fewest whose spread can be estimated."""
 
 _SIMILARITIES = (
     ("similarity", "Similarity", "mean of the next three; tables have no ssim"),
@@ -178,7 +178,12 @@ MEASURES = (
         role="cost",
     ),
 )
-"""What is known of the measures of the axis, the first of which speaks for it."""
+"""The measures of the axis; the first is the headline."""
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return a single name as a tuple."""
+    return (value,) if isinstance(value, str) else value
 
 
 @parameter_class
@@ -209,16 +214,14 @@ class Dependence(Evaluation):
     classes: Annotated[int, Field(ge=0)] = 1
     scheme: Scheme = "permute"
     batch_norms: Literal["refit", "keep"] = "refit"
-    cascades: Annotated[
-        tuple[Cascade, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)
-    ] = ()
+    cascades: Annotated[tuple[Cascade, ...], BeforeValidator(_as_tuple)] = ()
     steps: Annotated[int, Field(ge=1)] = 8
     k: K | Literal["usual"] = "usual"
     noise_floor: bool = True
     data: DataNames = None
 
     def conditions(self) -> list[Condition]:
-        """Random weights, other classes, the map itself, and every step of every cascade."""
+        """Return random weights, other classes, the map itself, and every step of every cascade."""
         conditions = []
         if self.draws:
             conditions.append(WEIGHTS)
@@ -226,7 +229,8 @@ class Dependence(Evaluation):
             conditions.append(CLASS)
         conditions.append(CLEAN)
         if self.draws:
-            conditions += [(cascade, share) for cascade in self.cascades for share in self._shares]
+            for cascade in self.cascades:
+                conditions += [(cascade, share) for share in self._shares]
         return conditions
 
     @property
@@ -265,15 +269,17 @@ class Dependence(Evaluation):
         all_layers = self._random_network(subject, network)
         changed = _explain_with(all_layers, subject, clean, explainer)
         similar = similarities(clean, changed)
-        whole = change_scores(clean, changed, similar, DEPENDENCE, WEIGHTS, network)
-        yield whole
+        dependence = change_scores(clean, changed, similar, DEPENDENCE, WEIGHTS, network)
+        yield dependence
         yield from similarity_scores(clean, changed, similar, WEIGHTS, network)
         yield entropy_rise(clean, changed, WEIGHTS, network)
 
         for cascade in self.cascades:
             for share in self._shares:
                 if share == 1:  # every cascade ends at the network whose layers are all random
-                    yield replace(whole, measure=CASCADE_DEPENDENCE, condition=cascade, level=share)
+                    yield replace(
+                        dependence, measure=CASCADE_DEPENDENCE, condition=cascade, level=share
+                    )
                     continue
                 some_layers = self._random_network(subject, network, cascade, share)
                 changed = _explain_with(some_layers, subject, clean, explainer)
@@ -309,7 +315,7 @@ class Dependence(Evaluation):
         keys = rand.keys(subject.seed, subject.batch.ids, "other class")
         others = rand.permutation(keys, outputs - 1)[:, : self.classes].unbind(1)
         for number, other in enumerate(others):
-            # Numbers from the predicted class on move up by one, so that it is left out.
+            # Numbers from the predicted class on are raised by one, so that it is left out.
             target = other + (other >= subject.target.cpu()).long()
             explain = partial(subject.explain, clean.explainer)
             changed = explain_again(

@@ -15,7 +15,7 @@ from heatproof.removal.names import removal_words
 
 
 def removed(condition: str, level: float) -> str:
-    """A condition in words, with the share that was removed, where there is one.
+    """Return a condition in words, with the share that was removed if there is one.
 
     >>> removed("noisy_linear morf", 0.5), removed("zero", 0.0)
     ('noisy linear MoRF 0.5', 'zero')
@@ -69,6 +69,19 @@ RETRAINING = Axis(
     shown_on=AXIS.name,
     condition=removed,
 )
+_PROBES = {"mask": "the mask", "imputed": "the imputed image", "both": "both"}
+_ANSWERS = {"hit": "right answers", "log2": "log₂ probability of the class"}
+_MEASURES_OF_PROBES = tuple(
+    Measure(
+        f"{probe}_{answer}",
+        f"{probe}, {words}",
+        f"{words} of a probe that sees {sees}",
+        "neither",
+        "model",
+    )
+    for probe, sees in _PROBES.items()
+    for answer, words in _ANSWERS.items()
+)
 LEAKAGE = Axis(
     name="leakage",
     title="Leakage",
@@ -88,21 +101,7 @@ LEAKAGE = Axis(
             "model",
             SHARE,
         ),
-        *(
-            Measure(
-                f"{probe}_{what}",
-                f"{probe}, {words}",
-                f"{words} of a probe that sees {sees}",
-                "neither",
-                "model",
-            )
-            for probe, sees in (
-                ("mask", "the mask"),
-                ("imputed", "the imputed image"),
-                ("both", "both"),
-            )
-            for what, words in (("hit", "right answers"), ("log2", "log₂ probability of the class"))
-        ),
+        *_MEASURES_OF_PROBES,
     ),
     report="heatproof.axes.faithfulness.report",
     shown_on=AXIS.name,

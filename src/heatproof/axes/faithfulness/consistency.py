@@ -42,14 +42,16 @@ SEVERAL = "several"
 """The kind of a pair of strategies that differ in more than one respect."""
 FEWEST = 3
 """With fewer explainers a rank correlation can only be −1 or 1, and is not given."""
+LEAST_RELIABILITY = 1e-3
+"""Keeps a division finite; such an interval reaches from −1 to 1 anyway."""
 
 
 @dataclass(frozen=True)
 class Strategy:
     """The scores of one way to evaluate: fraction removed → (explainers, samples), NaN where there is none.
 
-    They are turned so that larger is better: what is left after the most relevant pixels went counts against a map.
-    `name` is that of its condition in the table.
+    They are turned so that larger is better: accuracy that is left after the most relevant pixels were removed counts
+    against a map. `name` is that of its condition in the table.
     """
 
     name: str
@@ -61,7 +63,24 @@ class Strategy:
     scores: dict[float, Array]
 
 
-Pair = tuple[str, tuple[str, str], Strategy, Strategy, list[tuple[float, float]]]
+@dataclass(frozen=True)
+class Pair:
+    """Two strategies to compare, what they differ in (`kind`), their `names`, and which fractions are set side by side."""
+
+    kind: str
+    names: tuple[str, str]
+    a: Strategy
+    b: Strategy
+    fractions: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """K rank correlations: `values` (K,), their bootstrap `draws` (resamples, K), and `reliability` (K,) of the means."""
+
+    values: Array
+    draws: Array
+    reliability: Array
 
 
 def agreement(
@@ -72,7 +91,7 @@ def agreement(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """Spearman's correlation of the mean scores of E explainers, (E, N) and (E, M), with a bootstrap interval.
+    """Return Spearman's correlation of the mean scores of E explainers, (E, N) and (E, M), with a bootstrap interval.
 
     `paired` says that column i of both is the same sample; a draw then takes it in both or in neither.
 
@@ -80,13 +99,13 @@ def agreement(
     >>> [round(end, 3) for end in agreement(scores, -scores, resamples=20)]
     [-1.0, -1.0, -1.0]
     """
-    values, draws, reliability = _agreements([(a, b)], paired, resamples, seed)
-    low, high = _interval(values, draws, reliability, level)
-    return float(values[0]), float(low[0]), float(high[0])
+    correlations = _correlations([(a, b)], paired, resamples, seed)
+    low, high = _interval(correlations, level)
+    return float(correlations.values[0]), float(low[0]), float(high[0])
 
 
-def _interval(values: Array, draws: Array, reliability: Array, level: float) -> tuple[Array, Array]:
-    """From the quantiles of the draws, and from their mirror images at the value, whichever reach further.
+def _interval(correlations: Correlations, level: float) -> tuple[Array, Array]:
+    """Return the ends (K,) of intervals: quantiles of the draws or their mirror images, whichever reach further.
 
     Noise in the means weakens a rank correlation, and resampling adds noise: the draws lie below the value as the
     value lies below the truth. So their quantiles alone miss the truth above, and the mirror images alone, 2·value −
@@ -94,40 +113,47 @@ def _interval(values: Array, draws: Array, reliability: Array, level: float) -> 
     that point away from 0 by the reliability of the means: where methods differ by no more than noise, any
     correlation is possible. Of 95 % intervals, 98 % and more covered with 30 and 100 samples, 4 and 8 methods.
     """
-    low, high = percentiles(draws, level)
-    low, high = np.minimum(low, 2 * values - high), np.maximum(high, 2 * values - low)
-    return (
-        np.clip(np.where(low < 0, low / reliability, low), -1, 1),
-        np.clip(np.where(high > 0, high / reliability, high), -1, 1),
+    values, reliability = correlations.values, correlations.reliability
+    lower_quantile, upper_quantile = percentiles(correlations.draws, level)
+    low = np.minimum(lower_quantile, 2 * values - upper_quantile)
+    high = np.maximum(upper_quantile, 2 * values - lower_quantile)
+    low = np.where(low < 0, low / reliability, low)
+    high = np.where(high > 0, high / reliability, high)
+    return np.clip(low, -1, 1), np.clip(high, -1, 1)
+
+
+def _correlations(
+    pairs: list[tuple[Array, Array]], paired: bool, resamples: int, seed: int
+) -> Correlations:
+    """Return the rank correlations of K pairs of scores, (E, N) and (E, M) each, with their bootstrap draws."""
+    values, draws, reliability = [], [], []
+    for a, b in pairs:
+        counts_a = bootstrap_counts(a.shape[1], resamples, seed)
+        counts_b = counts_a if paired else bootstrap_counts(b.shape[1], resamples, seed + 1)
+        means_a, means_b = mean_of_finite(a), mean_of_finite(b)
+        draws_a, draws_b = resampled_means(a, counts_a), resampled_means(b, counts_b)
+        values.append(float(spearman(_settled(means_a), _settled(means_b))))
+        draws.append(spearman(_settled(draws_a), _settled(draws_b)))
+        # Noise in either weakens the correlation by the root of its reliability (Spearman's attenuation).
+        of_both = _reliability(means_a, draws_a) * _reliability(means_b, draws_b)
+        reliability.append(math.sqrt(of_both))
+    return Correlations(
+        np.asarray(values, dtype=np.float64), np.stack(draws, -1), np.asarray(reliability)
     )
 
 
-def _agreements(
-    pairs: list[tuple[Array, Array]], paired: bool, resamples: int, seed: int
-) -> tuple[Array, Array, Array]:
-    """Correlations (K,) of K pairs of scores, their draws (resamples, K), and the reliability (K,) of their means."""
-    values, draws, reliability = [], [], []
-    for a, b in pairs:
-        first = bootstrap_counts(a.shape[1], resamples, seed)
-        drawn = resampled_means(a, first)
-        second = first if paired else bootstrap_counts(b.shape[1], resamples, seed + 1)
-        again = resampled_means(b, second)
-        means = mean_of_finite(a), mean_of_finite(b)
-        values.append(float(spearman(_settled(means[0]), _settled(means[1]))))
-        draws.append(spearman(_settled(drawn), _settled(again)))
-        reliability.append(math.sqrt(_reliability(means[0], drawn) * _reliability(means[1], again)))
-    return np.asarray(values, dtype=np.float64), np.stack(draws, -1), np.asarray(reliability)
-
-
-def _reliability(means: Array, drawn: Array) -> float:
-    """The share of the variance between the means (E,) that is not noise, given their draws (resamples, E)."""
+def _reliability(means: Array, draws: Array) -> float:
+    """Return the share of the variance between the means (E,) that is not noise, given their draws (resamples, E)."""
     between = float(means.var(ddof=1))
-    noise = float(np.nanvar(drawn - drawn.mean(-1, keepdims=True), axis=0).sum()) / (len(means) - 1)
-    return float(np.clip(1 - noise / between, 1e-3, 1)) if between > 0 else 1e-3
+    if not between > 0:
+        return LEAST_RELIABILITY
+    deviations = draws - draws.mean(-1, keepdims=True)
+    noise = float(np.nanvar(deviations, axis=0).sum()) / (len(means) - 1)
+    return float(np.clip(1 - noise / between, LEAST_RELIABILITY, 1))
 
 
 def _settled(means: Array) -> Array:
-    """Means without their last digits, where the rounding of equal accuracies would break ties."""
+    """Return means without their last digits, where the rounding of equal accuracies would break ties."""
     largest = np.nanmax(np.abs(means), initial=0.0)
     return np.asarray(np.round(means / largest, 6) if largest > 0 else means)
 
@@ -143,17 +169,16 @@ def consistency(
     seed: int = 0,
     every_pair: bool = False,
 ) -> pd.DataFrame:
-    """Spearman's correlation of the rankings of explainers under two strategies, a and b, at every fraction removed.
+    """Return Spearman's correlation of the rankings of explainers under two strategies, at every fraction removed.
 
-    `kind` is "order" (MoRF against LeRF), "imputer" (two imputers in one order), or "retraining" (the evaluation
-    `retrained` against the others). With `every_pair` strategies that differ in several respects are compared too, and
-    their kind is "several"; that is Table 7 of the ROAD paper. At a fraction, explainers are ranked by their mean over
-    the samples on which all
-    of them have a score in both; the row with level NaN is the mean of the correlations at all fractions. Intervals
-    are from a bootstrap over samples.
+    `kind` says in what the strategies a and b differ: "order" (MoRF against LeRF), "imputer", or "retraining" (the
+    evaluation `retrained` against the others). With `every_pair` strategies that differ in several respects are
+    compared too, as Table 7 of the ROAD paper does; their kind is "several".
+
+    At a fraction, explainers are ranked by their mean over the samples on which all of them have a score in both; the
+    row with level NaN is the mean of the correlations at all fractions. Intervals are from a bootstrap over samples.
     With pairing="mask", MoRF at f is set beside LeRF at 1 − f: both then part the pixels at the same place. Repeats of
-    a row, such as several retrained networks, are averaged. Controls are left out unless `controls`. `a_imputer`,
-    `a_order`, `a_retrained`, `b_imputer`, `b_order` and `b_retrained` say what the two are made of.
+    a row, such as several retrained networks, are averaged. Controls are left out unless `controls`.
 
     >>> consistency(pd.DataFrame(columns=["dataset", "model", "measure", "order", "role"])).empty
     True
@@ -164,138 +189,169 @@ def consistency(
     if not controls:
         rows = rows[rows["role"] != CONTROL]
     records: list[dict[str, Any]] = []
-    for (dataset, model), here in rows.groupby(["dataset", "model"], sort=False, observed=True):
-        groups = {
-            str(name): _strategies(own, is_retrained=name == retrained)
-            for name, own in here.groupby("evaluation", sort=False, observed=True)
+    for (dataset, model), group in rows.groupby(["dataset", "model"], sort=False, observed=True):
+        by_evaluation = {
+            str(name): _strategies(of_evaluation, is_retrained=name == retrained)
+            for name, of_evaluation in group.groupby("evaluation", sort=False, observed=True)
         }
-        again = groups.get(retrained, {})
-        for evaluation, strategies in groups.items():
-            pairs = [*_within(strategies, pairing)]
+        after_retraining = by_evaluation.get(retrained, {})
+        for evaluation, strategies in by_evaluation.items():
+            pairs = list(_pairs_within(strategies, pairing))
             if evaluation != retrained:
-                pairs += _between(strategies, again, evaluation, retrained)
-            if not every_pair:
-                pairs = [pair for pair in pairs if pair[0] != SEVERAL]
-            for kind, names, a, b, levels in pairs:
-                head = {
+                pairs += _pairs_between(strategies, after_retraining, evaluation, retrained)
+            for pair in pairs:
+                if pair.kind == SEVERAL and not every_pair:
+                    continue
+                names = {
                     "dataset": dataset,
                     "model": model,
                     "evaluation": evaluation,
                     "measure": measure,
-                    "kind": kind,
+                    "kind": pair.kind,
+                    "a": pair.names[0],
+                    "b": pair.names[1],
                 }
-                head |= {"a": names[0], "b": names[1]}
-                for side, strategy in (("a", a), ("b", b)):
-                    head[f"{side}_imputer"] = strategy.imputer
-                    head[f"{side}_order"] = strategy.order
-                    head[f"{side}_retrained"] = strategy.is_retrained
-                records += [head | row for row in _rows(a, b, levels, level, resamples, seed)]
+                for side, strategy in (("a", pair.a), ("b", pair.b)):
+                    names[f"{side}_imputer"] = strategy.imputer
+                    names[f"{side}_order"] = strategy.order
+                    names[f"{side}_retrained"] = strategy.is_retrained
+                records += [names | row for row in _rows_of(pair, level, resamples, seed)]
     return pd.DataFrame.from_records(records, columns=COLUMNS)
 
 
 def _strategies(rows: pd.DataFrame, is_retrained: bool) -> dict[str, Strategy]:
     """Return the strategies in the rows of one evaluation, by name; repeats of a row are averaged."""
     strategies = {}
-    value = rows["value"].where(rows["status"] == "ok").astype(np.float64)
+    rows = rows.assign(value=rows["value"].where(rows["status"] == "ok").astype(np.float64))
     keys = ["condition", "imputer", "order"]
-    for (condition, imputer, order), own in rows.assign(value=value).groupby(
-        keys, sort=False, observed=True
-    ):
+    for key, of_strategy in rows.groupby(keys, sort=False, observed=True):
+        name, imputer, order = (str(part) for part in key)
         sign = -1.0 if order == "morf" else 1.0
-        explainers, samples = sorted(set(own["explainer"])), sorted(set(own["sample"]))
+        explainers = sorted(set(of_strategy["explainer"]))
+        samples = sorted(set(of_strategy["sample"]))
         scores = {}
-        for fraction, at in own.groupby("level"):
-            wide = at.pivot_table(
+        for fraction, at_fraction in of_strategy.groupby("level"):
+            wide = at_fraction.pivot_table(
                 "value", "explainer", "sample", aggfunc="mean", dropna=False, observed=True
             )
-            scores[float(str(fraction))] = sign * wide.reindex(
-                explainers, columns=samples
-            ).to_numpy(np.float64)
-        strategies[str(condition)] = Strategy(
-            str(condition), str(imputer), str(order), is_retrained, explainers, samples, scores
-        )
+            wide = wide.reindex(explainers, columns=samples)
+            scores[float(str(fraction))] = sign * wide.to_numpy(np.float64)
+        strategies[name] = Strategy(name, imputer, order, is_retrained, explainers, samples, scores)
     return strategies
 
 
-def _within(strategies: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]:
-    """Yield the comparisons among the strategies of one evaluation."""
+def _pairs_within(strategies: dict[str, Strategy], pairing: Pairing) -> Iterator[Pair]:
+    """Yield the pairs among the strategies of one evaluation."""
     for a, b in itertools.combinations(strategies.values(), 2):
         if a.imputer == b.imputer:
-            first, second = (a, b) if a.order == "morf" else (b, a)
-            other = {f: round(1 - f, 9) if pairing == "mask" else f for f in first.scores}
-            there = {round(f, 9): f for f in second.scores}
-            levels = [(f, there[round(g, 9)]) for f, g in other.items() if round(g, 9) in there]
-            yield "order", (first.name, second.name), first, second, levels
+            morf, lerf = (a, b) if a.order == "morf" else (b, a)
+            fractions = _paired_fractions(morf, lerf, pairing)
+            yield Pair("order", (morf.name, lerf.name), morf, lerf, fractions)
         else:
             kind = "imputer" if a.order == b.order else SEVERAL
-            yield kind, (a.name, b.name), a, b, _common_levels(a, b)
+            yield Pair(kind, (a.name, b.name), a, b, _common_fractions(a, b))
 
 
-def _between(
-    strategies: dict[str, Strategy], again: dict[str, Strategy], one: str, other: str
+def _pairs_between(
+    strategies: dict[str, Strategy],
+    after_retraining: dict[str, Strategy],
+    evaluation: str,
+    retrained: str,
 ) -> Iterator[Pair]:
-    """Yield the comparisons of each strategy with those after retraining."""
+    """Yield the pairs of each strategy with those after retraining."""
     for a in strategies.values():
-        for b in again.values():
+        for b in after_retraining.values():
             kind = "retraining" if a.name == b.name else SEVERAL
-            yield kind, (f"{one}: {a.name}", f"{other}: {b.name}"), a, b, _common_levels(a, b)
+            names = (f"{evaluation}: {a.name}", f"{retrained}: {b.name}")
+            yield Pair(kind, names, a, b, _common_fractions(a, b))
 
 
-def _common_levels(a: Strategy, b: Strategy) -> list[tuple[float, float]]:
-    return [(f, f) for f in a.scores if f in b.scores]
+def _paired_fractions(
+    morf: Strategy, lerf: Strategy, pairing: Pairing
+) -> list[tuple[float, float]]:
+    """Return the fractions f of MoRF with that of LeRF beside them: f too, or 1 − f where masks are paired."""
+    # Rounded, as 1 − 0.9 is not quite 0.1.
+    of_lerf = {round(fraction, 9): fraction for fraction in lerf.scores}
+    pairs = []
+    for fraction in morf.scores:
+        partner = round(1 - fraction if pairing == "mask" else fraction, 9)
+        if partner in of_lerf:
+            pairs.append((fraction, of_lerf[partner]))
+    return pairs
 
 
-def _rows(
-    a: Strategy,
-    b: Strategy,
-    levels: list[tuple[float, float]],
-    level: float,
-    resamples: int,
-    seed: int,
-) -> Iterator[dict[str, Any]]:
-    """The correlation at each fraction, then their mean with level NaN."""
-    common = [e for e in a.explainers if e in b.explainers]
-    places = [[s.explainers.index(e) for e in common] for s in (a, b)]
-    shared = [sample for sample in a.samples if sample in set(b.samples)]
-    columns = [
-        [s.samples.index(sample) for sample in shared] if shared else slice(None) for s in (a, b)
-    ]
-    used = [
-        (a.scores[f][places[0]][:, columns[0]], b.scores[g][places[1]][:, columns[1]])
-        for f, g in levels
-    ]
-    # An explainer without any score has no rank, so the others are compared without it.
-    scored = [
-        e for e in range(len(common)) if all(np.isfinite(v[e]).any() for pair in used for v in pair)
-    ]
-    used = [_on_common_samples(x[scored], y[scored], bool(shared)) for x, y in used]
-    if not used:
+def _common_fractions(a: Strategy, b: Strategy) -> list[tuple[float, float]]:
+    """Return the fractions that both strategies have, each twice."""
+    return [(fraction, fraction) for fraction in a.scores if fraction in b.scores]
+
+
+def _rows_of(pair: Pair, level: float, resamples: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the correlation of a pair at each fraction, then their mean with level NaN."""
+    scores, is_paired = _comparable_scores(pair)
+    if not scores:
         return
-    samples = [min(x.shape[1], y.shape[1]) for x, y in used]
-    values, draws, reliability = (
-        np.full(len(used), np.nan),
-        np.full((1, len(used)), np.nan),
-        np.ones(len(used)),
+    explainers = len(scores[0][0])
+    samples = [min(a.shape[1], b.shape[1]) for a, b in scores]
+    if explainers >= FEWEST and min(samples):
+        correlations = _correlations(scores, is_paired, resamples, seed)
+    else:
+        nothing = np.full(len(scores), np.nan)
+        correlations = Correlations(nothing, nothing[None], np.ones(len(scores)))
+
+    # The mean over fractions is treated like one more fraction.
+    mean = mean_of_finite(correlations.values[None])
+    draws_of_mean = mean_of_finite(correlations.draws)[:, None]
+    with_mean = Correlations(
+        np.concatenate([correlations.values, mean]),
+        np.concatenate([correlations.draws, draws_of_mean], 1),
+        np.append(correlations.reliability, correlations.reliability.mean()),
     )
-    if len(scored) >= FEWEST and min(samples):
-        values, draws, reliability = _agreements(used, bool(shared), resamples, seed)
-    mean, mean_draws = mean_of_finite(values[None]), mean_of_finite(draws)[:, None]
-    every, every_draw = np.concatenate([values, mean]), np.concatenate([draws, mean_draws], 1)
-    low, high = _interval(every, every_draw, np.append(reliability, reliability.mean()), level)
-    for k, (fraction, n) in enumerate(
-        zip([*(f for f, _ in levels), math.nan], [*samples, min(samples)], strict=True)
-    ):
-        ends = {"low": low[k], "high": high[k]} if n > 1 else {"low": math.nan, "high": math.nan}
+    low, high = _interval(with_mean, level)
+    fractions = [*(fraction for fraction, _ in pair.fractions), math.nan]
+    for k, (fraction, n) in enumerate(zip(fractions, [*samples, min(samples)], strict=True)):
+        has_interval = n > 1
         yield {
             "level": fraction,
-            "spearman": every[k],
-            **ends,
-            "explainers": len(scored),
+            "spearman": with_mean.values[k],
+            "low": low[k] if has_interval else math.nan,
+            "high": high[k] if has_interval else math.nan,
+            "explainers": explainers,
             "samples": n,
         }
 
 
+def _comparable_scores(pair: Pair) -> tuple[list[tuple[Array, Array]], bool]:
+    """Return the scores of both strategies at each fraction, (E, N) and (E, M), and whether samples are paired.
+
+    They are of the explainers that both have and, if the strategies share samples, of those samples.
+    """
+    a, b = pair.a, pair.b
+    explainers = [name for name in a.explainers if name in b.explainers]
+    shared = [sample for sample in a.samples if sample in set(b.samples)]
+
+    def chosen(strategy: Strategy, fraction: float) -> Array:
+        rows = [strategy.explainers.index(name) for name in explainers]
+        scores = strategy.scores[fraction][rows]
+        if not shared:
+            return scores
+        return scores[:, [strategy.samples.index(sample) for sample in shared]]
+
+    scores = [(chosen(a, f), chosen(b, g)) for f, g in pair.fractions]
+    # An explainer without any score has no rank, so the others are compared without it.
+    is_ranked = np.ones(len(explainers), dtype=bool)
+    for of_a, of_b in scores:
+        is_ranked &= np.isfinite(of_a).any(1) & np.isfinite(of_b).any(1)
+    is_paired = bool(shared)
+    comparable = [
+        _on_common_samples(of_a[is_ranked], of_b[is_ranked], is_paired) for of_a, of_b in scores
+    ]
+    return comparable, is_paired
+
+
 def _on_common_samples(a: Array, b: Array, paired: bool) -> tuple[Array, Array]:
-    """The samples of which every explainer has a score: in both of two pairs of scores, or in each by itself."""
-    first, second = np.isfinite(a).all(0), np.isfinite(b).all(0)
-    return (a[:, first & second], b[:, first & second]) if paired else (a[:, first], b[:, second])
+    """Return the samples of which every explainer has a score: in both if they are paired, else in each by itself."""
+    complete_in_a, complete_in_b = np.isfinite(a).all(0), np.isfinite(b).all(0)
+    if not paired:
+        return a[:, complete_in_a], b[:, complete_in_b]
+    complete = complete_in_a & complete_in_b
+    return a[:, complete], b[:, complete]

@@ -158,21 +158,21 @@ MEASURES = (
         SHARE,
     ),
 )
-"""What is known of the measures of the axis; the first headline that was asked for speaks for it."""
+"""The measures of the axis; the first headline among the requested metrics ranks the methods."""
 
 
 def spans_of_curves(
     settings: Mapping[str, Any], measured: Collection[str]
 ) -> dict[str, tuple[float, float]]:
-    """The ends of what is read from curves of probabilities or hits; of logits and margins there are none.
+    """Return the ends of metrics of curves of probabilities or of accuracy; those of logits and margins have none.
 
     >>> spans_of_curves({"readout": "accuracy"}, ["road", "probability"])["road"]
     (-0.5, 0.5)
     """
-    bounded = (
-        settings.get("readout") in (None, "probability", "accuracy") and "probability" in measured
-    )
-    return {"road": (-0.5, 0.5), "aopc": (-1.0, 1.0)} if bounded else {}
+    is_share = settings.get("readout") in (None, "probability", "accuracy")
+    if not is_share or "probability" not in measured:
+        return {}
+    return {"road": (-0.5, 0.5), "aopc": (-1.0, 1.0)}
 
 
 NEEDS: dict[str, tuple[Order, ...]] = {
@@ -187,13 +187,13 @@ NEEDS: dict[str, tuple[Order, ...]] = {
     "sensitivity_n": (),
     "faithfulness_correlation": (),
 }
-"""Every metric and the orders it is read from; the last four have sweeps or masks of their own."""
+"""Every metric and the orders that it is read from; the last four have sweeps or masks of their own."""
 OF_PROBABILITY = ("deletion_auc", "insertion_auc", "irof")
 """Metrics that are read from the probability, whatever the readout is."""
 PER_CURVE = ("road", "deletion_auc", "insertion_auc", "pixel_flipping", "aopc")
 """Metrics that say a whole curve in one number."""
 
-KNOWN = IMPUTERS | CONTEXTUAL
+ALL_IMPUTERS = IMPUTERS | CONTEXTUAL
 IMAGE = (3, 2, 2)
 """The shape of an image, whatever its size."""
 
@@ -201,28 +201,35 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Rising = Annotated[tuple[float, ...], AfterValidator(sweeps.check_fractions)]
 
 
-def _open(resolve: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A validator that leaves None, which `configured_for` will fill in, as it is."""
-    return lambda value: None if value is None else resolve(value, KNOWN)
+def _or_none(resolve: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Return a validator that resolves names of imputers and leaves None for `configured_for` to fill in."""
+
+    def validate(value: Any) -> Any:
+        return None if value is None else resolve(value, ALL_IMPUTERS)
+
+    return validate
 
 
 @parameter_class
 class Faithfulness(Evaluation):
     """Remove pixels in the order of a map, put something in their place, and see what becomes of the prediction.
 
-    Of series (C, T) time steps go, of tables (F,) columns, of texts the tokens that `features` names. `configured_for` chooses
-    `imputers`, `segments` and `baseline` that are None for the kind of data, see `kinds.defaults`, as `readout` the
-    probability of the class, or of a task without probabilities the explained number itself, and `against`.
+    In series (C, T) time steps are removed, in tables (F,) columns, in texts the tokens that `features` names.
+    `configured_for` fills in what is None: `imputers`, `segments` and `baseline` by the kind of data (see
+    `kinds.defaults`); as `readout` the probability of the class, or the explained number of a task without
+    probabilities; and `against`.
 
-    For every imputer, both orders of the map and every fraction there is one row per sample of `accuracy` (1 while the
-    top class is the label, or with against="prediction", as where there are no labels, that of the whole image), and of
-    `probability`, `logit` and `margin` of the class predicted for the whole image. Per imputer and fraction,
-    `road_morf_accuracy` is the accuracy that the ROAD paper reports. Per imputer, `road`, `deletion_auc`,
-    `insertion_auc`, `pixel_flipping` and `aopc` say a curve in one number. With `baseline` in place of removed
-    `segments` there are `irof`, and from one bank of random masks `infidelity`, `sensitivity_n` and
-    `faithfulness_correlation`. If "random" is among the `orders`, the same number for a random order of removal is the
-    `chance` of each row of a curve and of what is read from it. See `curves`, `mask_bank` and, for `detectability`,
-    `realism`.
+    For every imputer, order of the map and fraction removed there is one row per sample of:
+
+    `accuracy`            1 while the top class is the label; with against="prediction", and where there are no labels,
+                          while it is the class predicted for the whole image
+    `probability`, `logit`, `margin`   of the class predicted for the whole image
+    `road_morf_accuracy`  the accuracy after MoRF, which the ROAD paper reports (per imputer and fraction)
+
+    Per imputer, `road`, `deletion_auc`, `insertion_auc`, `pixel_flipping` and `aopc` say a curve in one number. With
+    `baseline` in place of removed `segments` there is `irof`, and from one bank of random masks `infidelity`,
+    `sensitivity_n` and `faithfulness_correlation`. If "random" is among the `orders`, the same number for a random
+    order of removal is the `chance` of each row. See `curves`, `mask_bank` and, for `detectability`, `realism`.
 
     >>> Faithfulness(imputers="zero", fractions=(0.5,), orders=("morf", "lerf"), metrics=("road",)).conditions()
     [('zero morf', 0.5), ('zero lerf', 0.5), ('zero', 0.0)]
@@ -232,7 +239,7 @@ class Faithfulness(Evaluation):
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
 
-    imputers: Annotated[Any, BeforeValidator(_open(resolve_imputers))] = None
+    imputers: Annotated[Any, BeforeValidator(_or_none(resolve_imputers))] = None
     fractions: Rising = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
     orders: tuple[Order, ...] = sweeps.ORDERS
     features: GroupingField = Pixels()
@@ -241,30 +248,33 @@ class Faithfulness(Evaluation):
     readout: Readout | None = None
     metrics: Literal["all"] | tuple[str, ...] = "all"
     segments: GroupingField | None = None
-    baseline: Annotated[Any, BeforeValidator(_open(resolve_imputer))] = None
+    baseline: Annotated[Any, BeforeValidator(_or_none(resolve_imputer))] = None
     subsets: tuple[Share, ...] = (0.1, 0.5)
     masks: Annotated[int, Field(ge=2, validate_default=True)] = 64
     data: DataNames = None
 
     @field_validator("orders", "subsets", "metrics")
     @classmethod
-    def _different(cls, value: Any) -> Any:
+    def _check_different(cls, value: Any) -> Any:
         if len(set(value)) != len(value) and value != "all":
             raise ValueError(f"must not name anything twice, got {list(value)}")
         return value
 
     @field_validator("metrics", mode="before")
     @classmethod
-    def _known(cls, value: Any) -> Any:
-        named = [value] if isinstance(value, str) and value != "all" else value
-        for metric in named if isinstance(named, list | tuple) else ():
-            if metric not in NEEDS:
-                raise unknown("metric", metric, NEEDS)
-        return named
+    def _check_names(cls, value: Any) -> Any:
+        """Refuse unknown metrics; a single name stands for a list of one."""
+        metrics = [value] if isinstance(value, str) and value != "all" else value
+        if isinstance(metrics, list | tuple):
+            for metric in metrics:
+                if metric not in NEEDS:
+                    raise unknown("metric", metric, NEEDS)
+        return metrics
 
     @field_validator("metrics")
     @classmethod
-    def _possible(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_orders(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse metrics whose order of removal is not among the orders, and an evaluation that measures nothing."""
         orders = info.data.get("orders", sweeps.ORDERS)
         for metric in () if value == "all" else value:
             for order in NEEDS[metric]:
@@ -278,7 +288,8 @@ class Faithfulness(Evaluation):
 
     @field_validator("masks")
     @classmethod
-    def _enough(cls, value: int, info: ValidationInfo) -> int:
+    def _check_masks(cls, value: int, info: ValidationInfo) -> int:
+        """Refuse fewer than two masks of each size: they would have no correlation."""
         sizes = len(info.data.get("subsets", (0,)))
         if not sizes or value < 2 * sizes:
             raise ValueError(
@@ -289,50 +300,54 @@ class Faithfulness(Evaluation):
     def configured_for(self, model: Model, batch: Batch) -> Self:
         """Return a copy with what is None filled in; raise `UserError` for data of which nothing can be removed."""
         check_removable(kind_of(model, batch), self.features)
-        axis = self._reading(model.task)._finished(batch.x.shape[1:])
-        if axis.against is None:
-            labelled = (
-                model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())
-            )
-            axis = replace(axis, against="label" if labelled else "prediction")
-        axis._check(batch.x.shape[1:])
-        return axis
+        shape = batch.x.shape[1:]
+        configured = self._with_readout(model.task)._with_defaults(shape)
+        if configured.against is None:
+            has_labels = batch.label is not None and bool((batch.label >= 0).any())
+            by_label = model.task.exclusive and has_labels
+            configured = replace(configured, against="label" if by_label else "prediction")
+        configured._check(shape)
+        return configured
 
     def notes(self, model: Model) -> list[str]:
-        """What a task without probabilities leaves out."""
-        lost = f"{', '.join(OF_PROBABILITY)} are of a probability, and {model.task.name} has none: faithfulness leaves "
-        return [] if has_probability(model.task) else [f"{lost}them out"]
+        """Return which metrics a task without probabilities leaves out."""
+        if has_probability(model.task):
+            return []
+        return [
+            f"{', '.join(OF_PROBABILITY)} are of a probability, and {model.task.name} has none: faithfulness leaves "
+            "them out"
+        ]
 
-    def _reading(self, task: Task) -> Self:
-        """The axis with a readout and metrics that the task has; others that were asked for are refused."""
+    def _with_readout(self, task: Task) -> Self:
+        """Return a copy with a readout and metrics that the task has; refuse others if the user asked for them."""
         if not task.exclusive and (self.against == "label" or self.readout == "margin"):
-            what = "against: label" if self.against == "label" else "readout: margin"
-            raise UserError(f"{what} is for classes, and {task.name} has none")
+            setting = "against: label" if self.against == "label" else "readout: margin"
+            raise UserError(f"{setting} is for classes, and {task.name} has none")
         if has_probability(task):
             return replace(self, readout="probability") if self.readout is None else self
-        asked = () if self.metrics == "all" else self.metrics
-        lost = [
-            *(m for m in asked if m in OF_PROBABILITY),
-            *(["readout"] if self.readout == "probability" else []),
-        ]
-        if lost:
-            left = ", ".join(m for m in self.wanted if m not in OF_PROBABILITY) or "road"
-            line = f"faithfulness: {{readout: logit, metrics: [{left}]}}"
-            raise UserError(
-                f"{lost[0]} is of a probability, and {task.name} has none; what all models have is {line}"
+        requested = () if self.metrics == "all" else self.metrics
+        impossible = [metric for metric in requested if metric in OF_PROBABILITY]
+        if self.readout == "probability":
+            impossible.append("readout")
+        possible = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
+        if impossible:
+            suggestion = (
+                f"faithfulness: {{readout: logit, metrics: [{', '.join(possible) or 'road'}]}}"
             )
-        kept = tuple(metric for metric in self.wanted if metric not in OF_PROBABILITY)
-        return replace(self, readout=self.readout or "logit", metrics=kept)
+            raise UserError(
+                f"{impossible[0]} is of a probability, and {task.name} has none; what all models have is {suggestion}"
+            )
+        return replace(self, readout=self.readout or "logit", metrics=possible)
 
-    def _finished(self, shape: Sequence[int]) -> Self:
-        """The axis with what is None chosen for samples of this shape."""
-        chosen = defaults(kind_of_features(shape, self.features), shape, self.features)
-        missing = {name: value for name, value in chosen.items() if getattr(self, name) is None}
+    def _with_defaults(self, shape: Sequence[int]) -> Self:
+        """Return a copy with imputers, segments and baseline that are None chosen for samples of this shape."""
+        usual = defaults(kind_of_features(shape, self.features), shape, self.features)
+        missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The metrics asked for: of "all", those that the orders allow."""
+        """The requested metrics; "all" are those that the orders allow."""
         if self.metrics != "all":
             return self.metrics
         return tuple(metric for metric, orders in NEEDS.items() if set(orders) <= set(self.orders))
@@ -342,51 +357,57 @@ class Faithfulness(Evaluation):
 
         The random order has rows of `detectability` alone. Where imputers are None, they are those for images.
         """
-        axis = self._finished(IMAGE)
-        baseline = label_of(axis.baseline)
-        listed: list[Condition] = []
-        for imputer in axis.imputers:
+        configured = self._with_defaults(IMAGE)
+        baseline = label_of(configured.baseline)
+        imputers = [label_of(imputer) for imputer in configured.imputers]
+        conditions: list[Condition] = []
+        for imputer in imputers:
             for order in self.orders:
-                listed += [
-                    (f"{label_of(imputer)} {order}", fraction) for fraction in self.fractions
-                ]
-        for imputer in axis.imputers:
+                conditions += [(f"{imputer} {order}", fraction) for fraction in self.fractions]
+        for imputer in imputers:
             if set(PER_CURVE) & set(self.wanted):
-                listed.append((label_of(imputer), 0.0))
+                conditions.append((imputer, 0.0))
             if "road_morf_accuracy" in self.wanted:
-                listed += [(label_of(imputer), fraction) for fraction in self.fractions]
+                conditions += [(imputer, fraction) for fraction in self.fractions]
         if {"irof", "infidelity", "faithfulness_correlation"} & set(self.wanted):
-            listed.append((baseline, 0.0))
+            conditions.append((baseline, 0.0))
         if "sensitivity_n" in self.wanted:
-            listed += [(baseline, size) for size in self.subsets]
-        return list(dict.fromkeys(listed))
+            conditions += [(baseline, size) for size in self.subsets]
+        # A baseline may be an imputer too.
+        return list(dict.fromkeys(conditions))
 
     def _check(self, shape: Sequence[int]) -> None:
-        """Refuse data that nothing can be removed of, features that do not fit, imputers without sense, and removing
-        all where something must be left."""
-        kind = kind_of_features(shape, self.features)
+        """Refuse features, segments, imputers and fractions that do not fit samples of this shape."""
         if any(isinstance(imputer, OwnBaseline) for imputer in self.imputers):
             raise UserError(
                 "own_baseline differs from explainer to explainer, so it is a baseline, not an imputer"
             )
-        text = isinstance(self.features, Tokens)
         self.features.check((1, *shape))
         if {"irof", *BANKED} & set(self.wanted):
-            assert self.segments is not None  # as it is finished
+            assert self.segments is not None  # filled in by `_with_defaults`
             self.segments.check((1, *shape))
+        self._check_imputers(shape)
+        if not isinstance(self.features, Tokens):
+            self._check_something_is_kept(shape)
+        elif not isinstance(self.segments, Tokens):
+            raise UserError(
+                f"segments of texts are tokens, got {label_of(self.segments)}; leave segments out"
+            )
+
+    def _check_imputers(self, shape: Sequence[int]) -> None:
+        """Refuse imputers that cannot replace parts of such data; each is tried once."""
+        kind = kind_of_features(shape, self.features)
+        is_text = isinstance(self.features, Tokens)
         for imputer in (*self.imputers, self.baseline):
-            if isinstance(imputer, Hidden) != text:
+            if isinstance(imputer, Hidden) != is_text:
                 raise UserError(
                     f"{label_of(imputer)} cannot take the place of {kind.parts}; {kind.other_imputers}"
                 )
-            if not text and not isinstance(imputer, OwnBaseline):
+            if not is_text and not isinstance(imputer, OwnBaseline):
                 sweeps.try_imputer(imputer, shape)
-        if text:
-            if not isinstance(self.segments, Tokens):
-                raise UserError(
-                    f"segments of texts are tokens, got {label_of(self.segments)}; leave segments out"
-                )
-            return
+
+    def _check_something_is_kept(self, shape: Sequence[int]) -> None:
+        """Refuse to remove all features where an imputer fills in from what is kept."""
         total = self.features.total((1, *shape))
         if total is None or not self.orders:
             return
@@ -399,5 +420,5 @@ class Faithfulness(Evaluation):
                 )
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Curves, summaries and pictures, explainer by explainer."""
+        """Yield curves, summaries and pictures, explainer by explainer."""
         yield from removal_scores(self, subject)

@@ -75,7 +75,7 @@ UNREAL = finding_template(
     "fractions and the imputer with the smallest area.",
     axis=AXIS.name,
 )
-TOLD = 0.9
+DETECTABLE = 0.9
 """Filled inputs are said not to look real where the lower end of the area under the ROC curve is above this."""
 WORSE_THAN_RANDOM = finding_template(
     "worse-than-random",
@@ -97,10 +97,13 @@ NOISY_IMPUTER = {"evaluations": [{AXIS.name: {"imputers": [{NoisyLinear.name: {"
 
 
 def findings(result: AxisResult) -> Iterator[Finding]:
-    """The findings of one evaluation, in no particular order."""
+    """Yield the findings of one evaluation, in no particular order."""
     if result.axis.name == LEAKAGE.name:
-        return  # the retraining that it belongs to tells of the leak
-    yield from _leaks(result)
+        return  # the leak is reported by the retraining that it belongs to
+    if len(leakage(result)):
+        yield from _leaks(result)
+    else:
+        yield from _may_leak(result)
     if result.axis.name != AXIS.name:
         return
     yield from _rankings(result)
@@ -111,46 +114,51 @@ def findings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _leaks(result: AxisResult) -> Iterator[Finding]:
-    measured, used = leakage(result), imputers(result)
-    if len(measured):
-        leaking = measured[measured["leaks"].astype(bool)].sort_values(
-            "mask_bits", ascending=False, kind="stable"
-        )
-        if leaking.empty:
-            return
-        names = list(dict.fromkeys(leaking["imputer"]))
-        safe = [imputer for imputer in used if imputer not in names]
-        seen = listing(
-            f"{r.imputer}: the mask of {r.explainer} holds at least {at_least(r.mask_bits)} bits about the class, and "
-            f"{100 * r.pixels:.0f} % of the removed and kept pixels are told apart"
-            for r in records(leaking.drop_duplicates("imputer"))
-        )
-        words = {
-            "imputers": f"{listing(names)} {plural(names, 'leaks', 'leak')}",
-            "rank": f"Rank the methods by {listing(safe)}." if safe else OTHER_IMPUTER,
-        }
-        yield replace(
-            LEAKS.filled(words, dict.fromkeys(leaking["explainer"]), seen=f"{seen}."),
-            axis=result.axis.name,
-            change={} if safe else NOISY_IMPUTER,
-        )
+    """Yield the imputers that were shown to leak the class."""
+    probes = leakage(result)
+    leaking = probes[probes["leaks"].astype(bool)]
+    if leaking.empty:
         return
-    filled = [imputer for imputer in used if matches(ONE_COLOUR, imputer)]
-    # Only what learns from masks can use them: a model that was not trained on filled images has never seen one.
-    retrained = (result.sibling_rows["evaluation"] == RETRAINING.name).any()
-    if filled and retrained and kind_of_data(result) == IMAGE:
-        who, other = listing(filled), [imputer for imputer in used if imputer not in filled]
-        rank = (
-            f"Rank by {listing(other)}"
-            if other
-            else "Add noisy_linear to the imputers and rank by that"
+    leaking = leaking.sort_values("mask_bits", ascending=False, kind="stable")
+    names = list(dict.fromkeys(leaking["imputer"]))
+    worst = []
+    for row in records(leaking.drop_duplicates("imputer")):
+        worst.append(
+            f"{row.imputer}: the mask of {row.explainer} holds at least {at_least(row.mask_bits)} bits about the class, "
+            f"and {100 * row.pixels:.0f} % of the removed and kept pixels are told apart"
         )
-        fill = {"imputers": who, "fill": plural(filled, "fills", "fill"), "rank": rank}
-        yield replace(MAY_LEAK.filled(fill), axis=result.axis.name)
+    safe = [imputer for imputer in imputers(result) if imputer not in names]
+    words = {
+        "imputers": f"{listing(names)} {plural(names, 'leaks', 'leak')}",
+        "rank": f"Rank the methods by {listing(safe)}." if safe else OTHER_IMPUTER,
+    }
+    finding = LEAKS.filled(words, dict.fromkeys(leaking["explainer"]), seen=f"{listing(worst)}.")
+    yield replace(finding, axis=result.axis.name, change={} if safe else NOISY_IMPUTER)
+
+
+def _may_leak(result: AxisResult) -> Iterator[Finding]:
+    """Yield the imputers that fill in with one colour, where networks were retrained and no leak was measured.
+
+    Only what learns from masks can use them: a model that was not trained on filled images has never seen one.
+    """
+    was_retrained = (result.sibling_rows["evaluation"] == RETRAINING.name).any()
+    one_colour = [imputer for imputer in imputers(result) if matches(ONE_COLOUR, imputer)]
+    if not one_colour or not was_retrained or kind_of_data(result) != IMAGE:
+        return
+    others = [imputer for imputer in imputers(result) if imputer not in one_colour]
+    rank = "Add noisy_linear to the imputers and rank by that"
+    if others:
+        rank = f"Rank by {listing(others)}"
+    words = {
+        "imputers": listing(one_colour),
+        "fill": plural(one_colour, "fills", "fill"),
+        "rank": rank,
+    }
+    yield replace(MAY_LEAK.filled(words), axis=result.axis.name)
 
 
 def _rankings(result: AxisResult) -> Iterator[Finding]:
-    """Strategies whose rankings of methods are shown to have little in common."""
+    """Yield strategies whose rankings of methods significantly disagree."""
     pairs = consistency(result.rows, readout(result))
     pairs = pairs[pairs["level"].isna() & (pairs["high"] < AGREE)]
     words = kind_of_data(result)
@@ -181,9 +189,9 @@ def _rankings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _unreal(result: AxisResult) -> Iterator[Finding]:
-    """Imputers that the model's own features tell from real inputs, at most fractions or at all."""
+    """Yield imputers whose filled inputs the model's own features tell from real ones, with the smallest such share."""
     areas = detectability(result.rows)
-    seen = areas[areas["low"] > TOLD] if len(areas) else areas
+    seen = areas[areas["low"] > DETECTABLE] if len(areas) else areas
     if seen.empty:
         return
     items = []
@@ -197,7 +205,7 @@ def _unreal(result: AxisResult) -> Iterator[Finding]:
 
 
 def _against_random(result: AxisResult, measure: Measure) -> Iterator[Finding]:
-    """Methods that are worse than a random order over all imputers, or as good as one."""
+    """Yield methods that are significantly worse than a random order over all imputers, and those not better."""
     gains = gains_over_random(result, measure)
     if gains is None:
         return

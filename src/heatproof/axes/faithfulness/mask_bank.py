@@ -27,9 +27,9 @@ RESOLUTION = 1e-6
 
 @dataclass(frozen=True)
 class Bank:
-    """What M masks did to B samples: `drop` (B, M) of the logit, `mass` (E, B, M) of each of E maps.
+    """What M masks do to B samples: `drop` (B, M) of the logit, and the `mass` (E, B, M) that each of E maps gives them.
 
-    `level` (M,) is the fraction of the features that a mask was asked to remove, `size` (B, M) their number and `area`
+    `level` (M,) is the fraction of the features that a mask is meant to remove, `size` (B, M) their number and `area`
     (B, M) the number of their positions.
     """
 
@@ -41,16 +41,17 @@ class Bank:
 
 
 def random_masks(keys: Tensor, counts: Tensor, sizes: Tensor, n: int) -> Tensor:
-    """Which features each of R masks removes, (R, n) boolean: `sizes` of the first `counts`, uniformly at random.
+    """Return which features each of R masks removes, (R, n) boolean: `sizes` of the first `counts`, at random.
 
     >>> random_masks(rand.keys(0, ["a"], "masks"), torch.tensor([4]), torch.tensor([3]), 5).sum().item()
     3
     """
     bits = rand.bits(keys, n)
-    absent = torch.arange(n, device=bits.device) >= counts[:, None]
-    order = bits.masked_fill(absent, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
-    chosen = torch.arange(n, device=bits.device) < sizes[:, None]
-    return torch.zeros_like(chosen).scatter(1, order, chosen)
+    is_absent = torch.arange(n, device=bits.device) >= counts[:, None]
+    random_order = bits.masked_fill(is_absent, torch.iinfo(torch.int64).max)
+    random_order = random_order.argsort(dim=1, stable=True)
+    is_removed = torch.arange(n, device=bits.device) < sizes[:, None]
+    return torch.zeros_like(is_removed).scatter(1, random_order, is_removed)
 
 
 def fill_bank(
@@ -91,42 +92,48 @@ def fill_bank(
     counts = count(segments) if counts is None else counts
     n = int(segments.max()) + 1
     level = torch.tensor([subsets[m % len(subsets)] for m in range(masks)], dtype=torch.float64)
-    wanted = (level.to(device) * counts[:, None].double() + 0.5).floor().long()
-    sizes = torch.maximum(torch.minimum(wanted, counts[:, None] - 1), torch.ones_like(wanted))
+    sizes = _mask_sizes(level.to(device), counts)
+
+    # What each map gives to each feature, (E + 1, B, n); the area of a mask is the mass of a map of ones.
+    ones = torch.ones_like(segments, dtype=torch.float64)
+    per_feature = [pool(values.double(), segments, n) for values in (*maps, ones)]
+
+    # One row for each sample and mask.
     keys = rand.keys(seed, batch.ids, "masks").to(device)
-    index = torch.arange(len(batch), device=device).repeat_interleave(masks)
-    number = torch.arange(masks, device=device).repeat(len(batch))
-    values = torch.stack([pool(each.double(), segments, n) for each in maps])
-    # The area that a mask removes is the mass of a map of ones.
-    values = torch.cat(
-        [values, pool(torch.ones_like(segments, dtype=torch.float64), segments, n)[None]]
-    )
-    mass = torch.zeros(len(values), len(index), dtype=torch.float64, device=device)
+    sample = torch.arange(len(batch), device=device).repeat_interleave(masks)
+    mask = torch.arange(masks, device=device).repeat(len(batch))
+    mass = torch.zeros(len(per_feature), len(sample), dtype=torch.float64, device=device)
 
     def keep(rows: slice) -> Tensor:
-        at = index[rows]
-        gone = random_masks(
-            rand.fold(keys[at], number[rows]), counts[at], sizes[at, number[rows]], n
-        )
-        for e, value in enumerate(values):
-            mass[e, rows] = (value[at] * gone).sum(1)
-        return ~gone.gather(1, segments[at].flatten(1)).reshape(len(at), *segments.shape[1:])
+        """Return the positions that masks keep (r, H, W); notes the mass of what they remove on the way."""
+        owner = sample[rows]
+        key = rand.fold(keys[owner], mask[rows])
+        removed = random_masks(key, counts[owner], sizes[owner, mask[rows]], n)
+        for e, values in enumerate(per_feature):
+            mass[e, rows] = (values[owner] * removed).sum(1)
+        labels = segments[owner]
+        return ~removed.gather(1, labels.flatten(1)).reshape(labels.shape)
 
-    logits = (
-        predict_kept(predict, batch, index, keep, imputer, seed)
-        .double()
-        .reshape(len(batch), masks, -1)
-    )
-    own = target.to(logits.device)[:, None]
-    drop = (
-        clean.double().gather(1, own) - logits.gather(2, own[:, None].expand(-1, masks, 1))[..., 0]
-    )
-    mass = mass.reshape(len(values), len(batch), masks).cpu()
-    return Bank(drop, mass[:-1], level, sizes.cpu(), mass[-1])
+    logits = predict_kept(predict, batch, sample, keep, imputer, seed).double()
+    logits = logits.reshape(len(batch), masks, -1)
+    column = target.to(logits.device)[:, None]
+    before = clean.double().gather(1, column)
+    after = logits.gather(2, column[:, None].expand(-1, masks, 1))[..., 0]
+    mass = mass.reshape(len(per_feature), len(batch), masks).cpu()
+    return Bank(drop=before - after, mass=mass[:-1], level=level, size=sizes.cpu(), area=mass[-1])
+
+
+def _mask_sizes(level: Tensor, counts: Tensor) -> Tensor:
+    """Return how many features each mask removes from each sample, (B, M), for levels (M,) and counts (B,).
+
+    ⌊f·n + ½⌋, but at least one and at most n − 1.
+    """
+    rounded = (level * counts[:, None].double() + 0.5).floor().long()
+    return torch.minimum(rounded, counts[:, None] - 1).clamp(min=1)
 
 
 def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
-    """The mean over masks of (β · mass − drop)², (B, M) each to (B,); smaller is better.
+    """Return the mean over masks of (β · mass − drop)², (B, M) each to (B,); smaller is better.
 
     β = 1, or if `scaled` the factor Σ mass · drop / Σ mass² that fits the map best, for maps without a unit.
 
@@ -135,7 +142,8 @@ def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
     (2.5, 0.0)
     """
     if scaled:
-        mass = mass * ((mass * drop).mean(1) / (mass * mass).mean(1))[:, None]
+        best_fit = (mass * drop).mean(1) / (mass * mass).mean(1)
+        mass = mass * best_fit[:, None]
     return ((mass - drop) ** 2).mean(1)
 
 
@@ -146,39 +154,48 @@ def correlation(
     scale: Tensor | None = None,
     area: Tensor | None = None,
 ) -> Tensor:
-    """Pearson's correlation over masks of mass and drop, (B, M) each to (B,); NaN where one of them does not vary.
+    """Return Pearson's correlation over masks of mass and drop, (B, M) each to (B,); NaN where one does not vary.
 
     With `size` (B, M) both are centred within the masks of each size, so that larger sets, which hold more of
-    everything, do not make a correlation by themselves; with `area` (B, M) what grows with the removed area is taken
-    off both, for the same reason: it is the partial correlation, and maps without merit score 0 whatever the sizes of
-    the features. `scale` (B,) is what rounding errors of the drop go with.
+    everything, do not make a correlation by themselves. With `area` (B, M) what grows with the removed area is taken
+    off both, for the same reason: it is the partial correlation, and uninformative maps score 0 whatever the sizes of
+    the features. `scale` (B,) is the size of the numbers whose difference the drop is: rounding errors grow with it.
 
     >>> correlation(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[2.0, 4.0, 8.0]])).tolist()
     [1.0]
     """
-    size = torch.zeros_like(mass, dtype=torch.int64) if size is None else size
-    same = (size[:, :, None] == size[:, None]).to(mass.dtype)
-    same = same / same.sum(2, keepdim=True)
-    a, b = (v - (same @ v[..., None])[..., 0] for v in (mass, drop))
+    if size is None:
+        size = torch.zeros_like(mass, dtype=torch.int64)
+    # A matrix (B, M, M) that averages over the masks of the same size.
+    same_size = (size[:, :, None] == size[:, None]).to(mass.dtype)
+    averaging = same_size / same_size.sum(2, keepdim=True)
+
+    def centred(values: Tensor) -> Tensor:
+        return values - (averaging @ values[..., None])[..., 0]
+
+    a, b = centred(mass), centred(drop)
     if area is not None:
-        c = area - (same @ area[..., None])[..., 0]
+        c = centred(area)
         c = c / c.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
-        a, b = (v - (v * c).sum(1, keepdim=True) * c for v in (a, b))
-    largest = (
-        drop.abs().amax(1) if scale is None else torch.maximum(scale.abs(), drop.abs().amax(1))
+        a = a - (a * c).sum(1, keepdim=True) * c
+        b = b - (b * c).sum(1, keepdim=True) * c
+
+    largest_mass = mass.abs().amax(1)
+    largest_drop = drop.abs().amax(1)
+    if scale is not None:
+        largest_drop = torch.maximum(scale.abs(), largest_drop)
+    is_flat = (a.abs().amax(1) <= RESOLUTION * largest_mass) | (
+        b.abs().amax(1) <= RESOLUTION * largest_drop
     )
-    flat = (a.abs().amax(1) <= RESOLUTION * mass.abs().amax(1)) | (
-        b.abs().amax(1) <= RESOLUTION * largest
-    )
-    found = (a * b).sum(1) / ((a * a).sum(1) * (b * b).sum(1)).sqrt()
-    return found.clamp(-1, 1).masked_fill(flat, torch.nan)
+    pearson = (a * b).sum(1) / ((a * a).sum(1) * (b * b).sum(1)).sqrt()
+    return pearson.clamp(-1, 1).masked_fill(is_flat, torch.nan)
 
 
 def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[str, float], Tensor]:
-    """What the bank says of map number `which`: (measure, level) to one number per sample, (B,).
+    """Return what the bank says about map number `which`: one number per sample, (B,), by (measure, level).
 
-    infidelity and infidelity_scaled, `sensitivity_n` of the masks of one size at the level of that size, and
-    faithfulness_correlation of all masks, centred within each size; both less what goes with the removed area.
+    `sensitivity_n` is the correlation over the masks of one size, at the level of that size;
+    `faithfulness_correlation` is over all masks, centred within each size; both without what goes with the area.
 
     >>> exact = torch.tensor([[1.0, 2.0, 4.0, 3.0]], dtype=torch.float64)
     >>> size = torch.tensor([[1, 1, 5, 5]])
@@ -187,14 +204,14 @@ def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[st
     {'infidelity': 0.0, 'infidelity_scaled': 0.0, 'faithfulness_correlation': 1.0, 'sensitivity_n': 1.0}
     """
     mass, drop = bank.mass[which], bank.drop
-    found = {
+    by_measure = {
         ("infidelity", 0.0): infidelity(mass, drop),
         ("infidelity_scaled", 0.0): infidelity(mass, drop, scaled=True),
         ("faithfulness_correlation", 0.0): correlation(mass, drop, bank.size, scale, bank.area),
     }
     for level in sorted(set(bank.level.tolist())):
-        here = bank.level == level
-        found["sensitivity_n", level] = correlation(
-            mass[:, here], drop[:, here], None, scale, bank.area[:, here]
+        of_size = bank.level == level
+        by_measure["sensitivity_n", level] = correlation(
+            mass[:, of_size], drop[:, of_size], None, scale, bank.area[:, of_size]
         )
-    return found
+    return by_measure

@@ -33,23 +33,25 @@ RIDGE = 0.1
 
 
 def outputs_and_features(model: Model, batch: Batch) -> Tensor:
-    """Logits and, beside them, what the last linear layer or convolution of a pass took, (B, classes + D) float32.
+    """Return logits and, beside them, the input of the last linear layer or convolution, (B, classes + D) float32.
 
-    Positions are averaged. Where no such layer keeps the batch apart, the logits stand in for the features.
+    Positions are averaged. The logits stand in for features if no such layer keeps the samples of a batch apart.
 
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
     >>> outputs_and_features(Model(net), Batch(("a",), torch.zeros(1, 3))).shape
     torch.Size([1, 7])
     """
-    taken: list[tuple[nn.Module, Tensor]] = []
+    last: tuple[nn.Module, Tensor] | None = None
 
-    def keep(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-        taken[:] = [(layer, part.detach()) for part in given[:1]] or taken
+    def remember(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        nonlocal last
+        if arguments:
+            last = layer, arguments[0].detach()
 
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
-    hooks = [
-        m.register_forward_pre_hook(keep) for m in model.module.modules() if isinstance(m, kinds)
-    ]
+    hooks = []
+    for module in model.module.modules():
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+            hooks.append(module.register_forward_pre_hook(remember))
     inputs, aux = model.filled_up(model.inputs(batch), batch.aux)
     try:
         with torch.no_grad():
@@ -57,18 +59,23 @@ def outputs_and_features(model: Model, batch: Batch) -> Tensor:
     finally:
         for hook in hooks:
             hook.remove()
-    found = logits
-    if taken and len(taken[0][1]) == len(inputs):
-        layer, part = taken[0][0], taken[0][1][: len(batch)].float()
-        positions = range(1, part.ndim - 1) if isinstance(layer, nn.Linear) else range(2, part.ndim)
-        found = part.mean(tuple(positions)) if positions else part
-    if found.shape[1] > WIDEST:
-        found = F.adaptive_avg_pool1d(found[:, None], WIDEST)[:, 0]
-    return torch.cat([logits, found], 1)
+
+    features = logits
+    if last is not None and len(last[1]) == len(inputs):
+        layer, values = last[0], last[1][: len(batch)].float()
+        features = values
+        # Channels are last for a linear layer, and follow the batch for a convolution.
+        first = 1 if isinstance(layer, nn.Linear) else 2
+        end = values.ndim - 1 if isinstance(layer, nn.Linear) else values.ndim
+        if end > first:
+            features = values.mean(tuple(range(first, end)))
+    if features.shape[1] > WIDEST:
+        features = F.adaptive_avg_pool1d(features[:, None], WIDEST)[:, 0]
+    return torch.cat([logits, features], 1)
 
 
-def discriminate(real: Tensor, filled: Tensor, asked: Sequence[Tensor]) -> list[Tensor]:
-    """How filled each of the `asked` (…, D) looks to a ridge classifier fitted on `real` and `filled` (n, D), (…,).
+def discriminate(real: Tensor, filled: Tensor, queries: Sequence[Tensor]) -> list[Tensor]:
+    """Return how filled each query (…, D) looks to a ridge classifier fitted on `real` and `filled` (n, D), (…,).
 
     Features are standardised by the fitted samples; with Z (2n, D) and y = ∓1 the weights are Zᵀ (Z Zᵀ + λ I)⁻¹ y.
 
@@ -78,31 +85,31 @@ def discriminate(real: Tensor, filled: Tensor, asked: Sequence[Tensor]) -> list[
     True
     """
     both = torch.cat([real, filled]).double()
-    centre, spread = both.mean(0), both.std(0)
-    spread = torch.where(spread > 1e-9 * both.abs().amax().clamp(min=1e-30), spread, torch.inf)
-    z = (both - centre) / spread
+    mean, std = both.mean(0), both.std(0)
+    # A feature that does not vary says nothing: dividing by infinity makes it 0.
+    varies = std > 1e-9 * both.abs().amax().clamp(min=1e-30)
+    std = torch.where(varies, std, torch.inf)
+    z = (both - mean) / std
     gram = z @ z.T
-    penalty = (
-        RIDGE
-        * gram.diagonal().mean().clamp(min=1e-12)
-        * torch.eye(len(z), dtype=z.dtype, device=z.device)
-    )
-    answer = torch.cat([both.new_full((len(real),), -1.0), both.new_ones(len(filled))])
-    weight = z.T @ torch.linalg.solve(gram + penalty, answer)
-    return [((some.double() - centre) / spread) @ weight for some in asked]
+    identity = torch.eye(len(z), dtype=z.dtype, device=z.device)
+    penalty = RIDGE * gram.diagonal().mean().clamp(min=1e-12) * identity
+    y = torch.cat([both.new_full((len(real),), -1.0), both.new_ones(len(filled))])
+    weights = z.T @ torch.linalg.solve(gram + penalty, y)
+    return [((query.double() - mean) / std) @ weights for query in queries]
 
 
 def folds(ids: Sequence[str], population: Sequence[str], seed: int) -> Tensor:
-    """The fold of each sample, (B,): members of the population in turn, so that folds are equal, others by a draw.
+    """Return the fold of each sample, (B,): members of the population in turn, so that folds are equal, others by a draw.
 
     >>> folds(["b", "x"], ["a", "b"], 0)[0].item()
     1
     """
-    place = {sample: i % FOLDS for i, sample in enumerate(population)}
+    fold_of_member = {sample: i % FOLDS for i, sample in enumerate(population)}
     drawn = (rand.keys(seed, ids, "folds") % FOLDS).tolist()
-    return torch.tensor(
-        [place.get(sample, other) for sample, other in zip(ids, drawn, strict=True)]
-    )
+    fold_of_sample = [
+        fold_of_member.get(sample, fold) for sample, fold in zip(ids, drawn, strict=True)
+    ]
+    return torch.tensor(fold_of_sample)
 
 
 def told_apart(
@@ -113,38 +120,46 @@ def told_apart(
     names: Sequence[str],
     seed: int,
 ) -> Tensor:
-    """Each sample's part in the area under the ROC curve, (B,) float64; their mean is the area.
+    """Return each sample's part in the area under the ROC curve, (B,) float64; their mean is the area.
 
-    `real` and `filled` (B, D) are features of the samples, `peers` those of the population (R, D). Of the peers in
-    the sample's fold but itself, vᵢ is the mean of the share whose real version looks less filled than the
-    sample's filled one, and of the share whose filled version looks more filled than the sample's real one; ties ½.
+    `real` and `filled` (B, D) are features of the samples, `peers` those of the population (R, D), whose ids are
+    `names`. Of the peers in the sample's fold but itself, vᵢ is the mean of the share whose real version looks less
+    filled than the sample's filled one, and of the share whose filled version looks more filled than the sample's real
+    one; ties ½.
 
     >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     >>> told_apart(x, x + 9, (names := [str(i) for i in range(60)]), (x, x + 9), names, 0).mean().item()
     1.0
     """
-    fine = (torch.isfinite(peers[0]) & torch.isfinite(peers[1])).all(1)
-    names = [name for name, usable in zip(names, fine.tolist(), strict=True) if usable]
-    peers = (peers[0][fine], peers[1][fine])
-    own, theirs = folds(ids, names, seed), folds(names, names, seed)
-    other = torch.tensor([[a != b for b in names] for a in ids])
-    found = torch.full((len(ids),), torch.nan, dtype=torch.float64)
+    peers_real, peers_filled = peers
+    usable = (torch.isfinite(peers_real) & torch.isfinite(peers_filled)).all(1)
+    names = [name for name, is_usable in zip(names, usable.tolist(), strict=True) if is_usable]
+    peers_real, peers_filled = peers_real[usable], peers_filled[usable]
+    fold_of_sample, fold_of_peer = folds(ids, names, seed), folds(names, names, seed)
+    is_another = torch.tensor([[name != sample for name in names] for sample in ids])
+
+    parts = torch.full((len(ids),), torch.nan, dtype=torch.float64)
     for fold in range(FOLDS):
-        rows, held = (own == fold).nonzero().flatten(), theirs == fold
+        rows = (fold_of_sample == fold).nonzero().flatten()
+        held_out = fold_of_peer == fold
         if not len(rows):
             continue
-        asked = [filled[rows], real[rows], peers[1][held], peers[0][held]]
-        mine, clean, them, others = discriminate(peers[0][~held], peers[1][~held], asked)
-        wins = ((mine[:, None] - others).sign() + (them - clean[:, None]).sign()) / 4 + 0.5
-        counted = other[rows][:, held].double()
-        found[rows] = (wins * counted).sum(1) / counted.sum(1)
-    return found
+        queries = [filled[rows], real[rows], peers_filled[held_out], peers_real[held_out]]
+        looks = discriminate(peers_real[~held_out], peers_filled[~held_out], queries)
+        sample_filled, sample_real, peer_filled, peer_real = looks
+        # A sign is 1 for right, 0 for a tie and −1 for wrong; half the sum of two, from 0 to 1.
+        right_about_filled = (sample_filled[:, None] - peer_real).sign()
+        right_about_real = (peer_filled - sample_real[:, None]).sign()
+        wins = (right_about_filled + right_about_real) / 4 + 0.5
+        counts = is_another[rows][:, held_out].double()
+        parts[rows] = (wins * counts).sum(1) / counts.sum(1)
+    return parts
 
 
 def area_and_interval(
     values: NDArray[np.float64], population: int, z: float = 1.96
 ) -> tuple[float, float, float]:
-    """The area under the ROC curve from the parts of N samples, and its 95 % interval.
+    """Return the area under the ROC curve from the parts of N samples, and its 95 % interval (area, low, high).
 
     The parts compare N samples with R of the population, which are among them, so a sample counts as both: with s²
     the variance of the parts, SE² = s² (3/N + 1/R), which is the usual 4 s²/N of a U-statistic where all are peers.
@@ -159,9 +174,10 @@ def area_and_interval(
         return math.nan, math.nan, math.nan
     area = float(values.mean())
     variance = float(values.var(ddof=1)) * (3 / n + 1 / peers)
-    answers = min(float(peers), area * (1 - area) / variance if variance > 0 else math.inf)
-    middle, width = (
-        area + z * z / (2 * answers),
-        z * math.sqrt(area * (1 - area) / answers + (z / (2 * answers)) ** 2),
-    )
-    return area, (middle - width) / (1 + z * z / answers), (middle + width) / (1 + z * z / answers)
+    effective_n = float(peers)
+    if variance > 0:
+        effective_n = min(effective_n, area * (1 - area) / variance)
+    centre = area + z * z / (2 * effective_n)
+    half_width = z * math.sqrt(area * (1 - area) / effective_n + (z / (2 * effective_n)) ** 2)
+    shrink = 1 + z * z / effective_n
+    return area, (centre - half_width) / shrink, (centre + half_width) / shrink

@@ -300,8 +300,8 @@ def _metric_table(removal: AxisResult, by_measure: dict[Measure, pd.DataFrame]) 
         key="scores",
         figure="removal-scores",
         title="All metrics",
-        caption="Arrows point to better. Bold: the best method of a column and all that the corrected paired test does "
-        "not tell from it; controls are never bold. Brackets: 95 % intervals over samples.",
+        caption="Arrows point to better. Bold: the best method of a column and all that do not differ significantly from "
+        "it; never a control. Brackets: 95 % intervals over samples.",
         scores=table.assign(
             row=table["explainer"], column_group="" if has_one_panel else table["panel"]
         ),
@@ -334,17 +334,18 @@ def _removed_inputs(removal: AxisResult) -> Iterator[Gallery]:
         key="removed",
         figure="removal-pictures",
         title=f"One {words.sample} as its {words.parts} are removed",
-        caption=f"{parts} are removed from the most relevant on and replaced ({removal_words(imputer)}); white "
-        "marks what is kept. Below: the probability of the class predicted for the whole. One example is no evidence; the "
-        "curves are.",
+        caption=f"{parts} are removed, most relevant first, and replaced ({removal_words(imputer)}); white marks what is "
+        "kept. Below: the probability of the class predicted for the original. An example; the curves are the evidence.",
         tiles=tiles,
         paper="ROAD, Figure 10",
     )
 
 
 def _removed_input(item: GalleryItem) -> Tile:
-    title = f"{100 * item.level:g} % removed" if item.level else "original"
-    return Tile(item, title, view="input" if item.map is None else "input_and_mask", note=item.note)
+    """Return the picture of one step of a removal."""
+    if item.map is None:
+        return Tile(item, "original", view="input", note=item.note)
+    return Tile(item, f"{100 * item.level:g} % removed", view="input_and_mask", note=item.note)
 
 
 def _realism(removal: AxisResult) -> Iterator[CurveChart]:
@@ -382,10 +383,9 @@ def _consistency(result: AxisResult) -> Iterator[Matrix]:
             key="consistency" if name == main_readout else f"consistency-{name}",
             figure="removal-consistency" if name == "accuracy" else "",
             title=f"Do the strategies agree? ({name})",
-            caption="Spearman's correlation of the rankings of methods under two strategies, mean over fractions; 1 is the "
-            "same ranking, 0 nothing in common. Controls are left out. For comparison, the ROAD paper reports for MoRF and "
-            "LeRF, eight methods on CIFAR-10 without retraining, 0.01 with a fixed value and 0.54 with noisy linear "
-            "imputation.",
+            caption="Spearman's correlation of the rankings of methods under two strategies, mean over fractions (1: same "
+            "ranking, 0: unrelated); controls are left out. The ROAD paper reports for MoRF and LeRF, eight methods on "
+            "CIFAR-10, no retraining: 0.01 with a fixed value, 0.54 with noisy linear imputation.",
             scores=_strategy_matrix(pairs),
             paper="ROAD, Table 7" if name == "accuracy" else "",
             row_title="Strategy",
@@ -416,6 +416,7 @@ def _strategy_matrix(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _strategy_group(strategy: tuple[bool, str, str]) -> str:
+    """Return the group of a strategy (retrained, order, imputer) in the table: its order, and whether retrained."""
     is_retrained, order, _ = strategy
     return f"Retrained {ORDERS[order]}" if is_retrained else ORDERS[order]
 

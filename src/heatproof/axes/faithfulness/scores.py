@@ -1,4 +1,4 @@
-"""Removal scores: what the sweeps and the random masks of a shard say of each explainer."""
+"""Removal scores: what the removal sweeps and the random masks of a shard say about each explainer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BANKED = ("infidelity", "sensitivity_n", "faithfulness_correlation")
 """Metrics that are read from one bank of random masks."""
 CORRELATIONS = ("sensitivity_n", "faithfulness_correlation")
-"""Metrics that are 0 for a map without merit."""
+"""Metrics that are 0 for an uninformative map."""
 SWEPT_TOGETHER = 1024
 """Versions of samples up to which explainers are swept together: a few full passes on a GPU."""
 STRIP = 5
@@ -39,9 +39,9 @@ NO_CHANCE = "the prediction after a random removal is not finite"
 
 
 class Features(NamedTuple):
-    """What may be removed from B samples: `labels` (B, H, W), and how many features each sample has, `counts` (B,).
+    """What may be removed from B samples: the feature of each pixel, and how many features each sample has.
 
-    A label from that number on is never removed.
+    A label (`labels` (B, H, W)) from `counts` (B,) on is never removed.
     """
 
     labels: Tensor
@@ -57,16 +57,19 @@ class Removed(NamedTuple):
 
 Swept = Mapping[Order, Removed]
 Readouts = Mapping[Readout, Tensor]
-"""What is read off a table at each fraction, (R, S)."""
+"""What is read off the logits at each fraction, (R, S)."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One explainer's maps of a shard: which `rows` have one, their `values` (R, H, W), and why others have none."""
+    """One explainer's maps of a shard: which `rows` (R,) have one, and their `values` (R, H, W).
+
+    `reason` has an entry per sample of the shard: why it has no map, "" where it has one.
+    """
 
     explainer: str
     rows: Tensor
-    why: tuple[str, ...]
+    reason: tuple[str, ...]
     values: Tensor
 
     def column(
@@ -79,16 +82,16 @@ class Explained:
         order: str = "",
         chance: Tensor | None = None,
     ) -> Scores:
-        """Return a full column from the values and the chance levels of the rows.
+        """Return a full column from the values (R,) and the chance levels (R,) of the rows.
 
-        `missing` says row by row why a number is not there.
+        `missing` has the reason for each row whose value is not finite.
         """
         scores = Scores.column(
             self.explainer,
             measure,
             where,
             value,
-            self.why,
+            self.reason,
             rows=self.rows,
             missing=missing,
             chance=chance,
@@ -110,10 +113,10 @@ class Bank:
 class Shard:
     """A shard of B samples, and all that does not depend on the explainer.
 
-    `clean` (B, K) is what the model says of whole samples, `start` what is read off it, and `truth` (B,) the class
-    that accuracy is against. `random` has the logits (B, S, K) after a random removal of pixels, by imputer, and
-    `random_segments` those after a random removal of segments, by baseline. `told_apart` (B, S) is each sample's part
-    in telling filled inputs from real ones, by imputer.
+    `clean` (B, K) are the logits of whole samples, `start` what is read off them, and `truth` (B,) the class that
+    accuracy is against. `random` has the logits (B, S, K) after a random removal of pixels, by imputer, and
+    `random_segments` those after a random removal of segments, by baseline. `detectability` (B, S) is each sample's
+    part in telling filled inputs from real ones, by imputer. `banks` are the random masks, by baseline.
     """
 
     axis: Faithfulness
@@ -124,29 +127,33 @@ class Shard:
     pixels: Features
     segments: Features | None
     random: Mapping[str, Tensor]
-    told_apart: Mapping[str, Tensor]
+    detectability: Mapping[str, Tensor]
     random_segments: Mapping[str, Tensor]
     banks: Mapping[str, Bank]
 
 
 def labelled(features: Any, batch: Batch) -> Features:
-    """The features of a batch that may be removed: those that a grouping keeps, as special tokens, come last.
+    """Return the features of a batch that may be removed; those that a grouping keeps get labels beyond the count.
+
+    A text keeps its special tokens, for example.
 
     >>> labels, counts = labelled(Tokens(special=(1,), mask_token=3), Batch(("a",), torch.tensor([[1, 7, 8]])))
     >>> labels.tolist(), counts.tolist()
     ([[2, 0, 1]], [2])
     """
     segments = features.segments(batch).to(batch.x.device)
-    kept = fixed(features, batch)
-    if kept is None:
+    is_kept = fixed(features, batch)
+    if is_kept is None:
         return Features(segments, count(segments))
-    renumbered = torch.where(kept, kept.shape[1] - 1, (~kept).cumsum(1) - 1)
-    exists = torch.arange(kept.shape[1], device=kept.device) < count(segments)[:, None]
-    return Features(spread(renumbered, segments), (~kept & exists).sum(1))
+    width = is_kept.shape[1]
+    removable_before = (~is_kept).cumsum(1) - 1
+    new_labels = torch.where(is_kept, width - 1, removable_before)
+    exists = torch.arange(width, device=is_kept.device) < count(segments)[:, None]
+    return Features(spread(new_labels, segments), (~is_kept & exists).sum(1))
 
 
 def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | GalleryImage]:
-    """Curves, summaries and pictures of an axis that suits the data, explainer by explainer.
+    """Yield curves, summaries and pictures, explainer by explainer; `axis` is configured for the data.
 
     Explainers whose sweeps are small are swept together, so that imputations and passes come in full batches.
     """
@@ -157,52 +164,56 @@ def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Ga
     names = list(subject.explainers)
     for start in range(0, len(names), together):
         group = [_explained(shard, name) for name in names[start : start + together]]
-        swept = [
-            _sweep(shard, group, shard.pixels, orders, imputer)
-            for imputer in axis.imputers
-            if orders
-        ]
+        sweeps_by_imputer: list[dict[str, Swept]] = []
+        for imputer in axis.imputers if orders else ():
+            sweeps_by_imputer.append(_sweep(shard, group, shard.pixels, orders, imputer))
         segmented = _segmented(shard, group) if "irof" in axis.wanted else {}
         for explained in group:
-            yield from _of_curves(shard, explained, [found[explained.explainer] for found in swept])
+            name = explained.explainer
+            swept = [by_explainer[name] for by_explainer in sweeps_by_imputer]
+            yield from _scores_of_curves(shard, explained, swept)
             if segmented:
-                yield _irof(shard, explained, segmented[explained.explainer])
+                yield _irof(shard, explained, segmented[name])
             if set(BANKED) & set(axis.wanted):
                 yield from _banked(shard, explained)
 
 
 def _explained(shard: Shard, explainer: str) -> Explained:
-    """The maps of an explainer that have a score, and why the others have none."""
+    """Return the maps of an explainer that can be scored, and why the others cannot."""
     axis, subject = shard.axis, shard.subject
     values = _importance(axis, subject, explainer, axis.absolute)
-    of_the_map = reasons(values, "the map")
+    of_map = reasons(values, "the map")
     is_finite = torch.isfinite(shard.clean).all(1).tolist()
-    of_the_prediction = ["" if finite else NOT_FINITE for finite in is_finite]
-    why = tuple(a or b for a, b in zip(of_the_prediction, of_the_map, strict=True))
-    rows = torch.tensor([i for i, reason in enumerate(why) if not reason]).long()
-    return Explained(explainer, rows, why, values[rows.to(values.device)])
+    of_prediction = ["" if finite else NOT_FINITE for finite in is_finite]
+    reason = tuple(
+        prediction or map_ for prediction, map_ in zip(of_prediction, of_map, strict=True)
+    )
+    rows = torch.tensor([i for i, text in enumerate(reason) if not text]).long()
+    return Explained(explainer, rows, reason, values[rows.to(values.device)])
 
 
 def _shard(axis: Faithfulness, subject: Subject) -> Shard:
-    """Compute what all explainers of a shard share: random removals and banks of random masks."""
+    """Return what all explainers of a shard share: predictions, random removals and banks of random masks."""
     batch = subject.batch
     clean = subject.predict(batch)
     truth = subject.target
     if axis.against == "label":
-        unknown = torch.full_like(subject.target, -1)
-        truth = unknown if batch.label is None else batch.label.to(subject.target)
-    read = curves.readouts(clean[:, None], subject.target, truth, subject.model.task, clean)
+        no_label = torch.full_like(subject.target, -1)
+        truth = no_label if batch.label is None else batch.label.to(subject.target)
+    of_clean = curves.readouts(clean[:, None], subject.target, truth, subject.model.task, clean)
 
     pixels = labelled(axis.features, batch)
     random: dict[str, Tensor] = {}
-    told_apart: dict[str, Tensor] = {}
-    enough = len(subject.draw_samples(realism.POPULATION)) >= realism.FEWEST
-    for imputer in axis.imputers if "random" in axis.orders else ():
-        name = label_of(imputer)
-        if enough:
-            random[name], told_apart[name] = _told_apart(axis, subject, imputer, pixels)
-        else:
-            random[name] = _random_removal(axis, subject, clean, pixels, imputer)
+    detectability: dict[str, Tensor] = {}
+    if "random" in axis.orders:
+        has_population = len(subject.draw_samples(realism.POPULATION)) >= realism.FEWEST
+        for imputer in axis.imputers:
+            name = label_of(imputer)
+            if has_population:
+                logits, parts = _random_removal_and_detectability(axis, subject, imputer, pixels)
+                random[name], detectability[name] = logits, parts
+            else:
+                random[name] = _random_removal(axis, subject, clean, pixels, imputer)
 
     segments = None
     random_segments: dict[str, Tensor] = {}
@@ -218,41 +229,40 @@ def _shard(axis: Faithfulness, subject: Subject) -> Shard:
                 if bank is not None:
                     banks[name] = bank
     return Shard(
-        axis,
-        subject,
-        clean,
-        {name: value[:, 0] for name, value in read.items()},
-        truth,
-        pixels,
-        segments,
-        random,
-        told_apart,
-        random_segments,
-        banks,
+        axis=axis,
+        subject=subject,
+        clean=clean,
+        start={name: value[:, 0] for name, value in of_clean.items()},
+        truth=truth,
+        pixels=pixels,
+        segments=segments,
+        random=random,
+        detectability=detectability,
+        random_segments=random_segments,
+        banks=banks,
     )
 
 
 def _baseline(axis: Faithfulness, subject: Subject, explainer: str) -> Any:
-    """What takes the place of segments when an explainer is scored: by default what it measures against itself."""
-    if isinstance(axis.baseline, OwnBaseline):
-        return axis.baseline.of(
-            subject.explainers[explainer], subject.model.mean, subject.model.std
-        )
-    return axis.baseline
+    """Return what takes the place of segments for an explainer: by default what it measures contributions against."""
+    if not isinstance(axis.baseline, OwnBaseline):
+        return axis.baseline
+    return axis.baseline.of(subject.explainers[explainer], subject.model.mean, subject.model.std)
 
 
 def _explainers_by_baseline(axis: Faithfulness, subject: Subject) -> dict[str, list[str]]:
-    """The explainers that share a baseline, by its label."""
-    found: dict[str, list[str]] = {}
+    """Return the explainers that share a baseline, by its label."""
+    by_baseline: dict[str, list[str]] = {}
     for explainer in subject.explainers:
-        found.setdefault(label_of(_baseline(axis, subject, explainer)), []).append(explainer)
-    return found
+        label = label_of(_baseline(axis, subject, explainer))
+        by_baseline.setdefault(label, []).append(explainer)
+    return by_baseline
 
 
 def _random_removal(
     axis: Faithfulness, subject: Subject, clean: Tensor, features: Features, imputer: Any
 ) -> Tensor:
-    """Logits (B, S, K) after the features went in a random order."""
+    """Return logits (B, S, K) after features were removed in a random order."""
     logits, _ = sweeps.removal(
         subject.predict,
         subject.batch,
@@ -267,30 +277,30 @@ def _random_removal(
     return logits[0]
 
 
-def _told_apart(
+def _random_removal_and_detectability(
     axis: Faithfulness, subject: Subject, imputer: Any, pixels: Features
 ) -> tuple[Tensor, Tensor]:
-    """Logits (B, S, K) after a random removal, and each sample's part in telling filled from real, (B, S).
+    """Return logits (B, S, K) after a random removal, and each sample's part in telling filled from real, (B, S).
 
-    Both are read from the same passes, as features are taken beside the logits.
+    Both are read from the same passes: the model's own features are taken beside its logits. A classifier learns the
+    difference on a population of samples that all shards share.
     """
 
     def logits_and_features(batch: Batch) -> Tensor:
-        model = subject.model
-        return subject.compute(
-            lambda some, _: realism.outputs_and_features(model, some.to(model.device)),
-            batch,
-            torch.zeros(len(batch)),
-        ).cpu()
+        def forward(some: Batch, _: Tensor) -> Tensor:
+            return realism.outputs_and_features(subject.model, some.to(subject.model.device))
 
-    def swept(batch: Batch, features: Features) -> tuple[Tensor, Tensor]:
+        return subject.compute(forward, batch, torch.zeros(len(batch))).cpu()
+
+    def sweep(batch: Batch, removable: Features) -> tuple[Tensor, Tensor]:
+        """Return logits and features of whole samples (B, K + D), and after a random removal (B, S, K + D)."""
         clean = logits_and_features(batch)
         filled, _ = sweeps.removal(
             logits_and_features,
             batch,
             clean,
             None,
-            *features,
+            *removable,
             axis.fractions,
             ("random",),
             _ready(axis, imputer, subject),
@@ -298,16 +308,17 @@ def _told_apart(
         )
         return clean, filled[0]
 
-    def population() -> tuple[Batch, Tensor, Tensor]:
+    def sweep_population() -> tuple[Batch, Tensor, Tensor]:
         batch = subject.draw_samples(realism.POPULATION).to(pixels.labels.device)
-        return (batch, *swept(batch, labelled(axis.features, batch)))
+        return (batch, *sweep(batch, labelled(axis.features, batch)))
 
     key = ("told apart", label_of(imputer), label_of(axis.features), axis.fractions)
-    peers, peers_clean, peers_filled = subject.compute_once(key, population)
-    clean, filled = swept(subject.batch, pixels)
+    peers, peers_clean, peers_filled = subject.compute_once(key, sweep_population)
+    clean, filled = sweep(subject.batch, pixels)
     classes = subject.logits.shape[1]
-    parts = [
-        realism.told_apart(
+    parts = []
+    for step in range(len(axis.fractions)):
+        of_step = realism.told_apart(
             clean[:, classes:],
             filled[:, step, classes:],
             subject.batch.ids,
@@ -315,8 +326,7 @@ def _told_apart(
             peers.ids,
             subject.seed,
         )
-        for step in range(len(axis.fractions))
-    ]
+        parts.append(of_step)
     return filled[..., :classes], torch.stack(parts, 1)
 
 
@@ -328,24 +338,24 @@ def _fill_bank(
     fill: Any,
     explainers: Sequence[str],
 ) -> Bank | None:
-    """The bank of the samples with more than one segment; None if there are none."""
-    place = (features.counts > 1).nonzero().flatten()
-    rows = place.cpu()
+    """Return the bank of the samples with more than one segment, None if there are none."""
+    rows_on_device = (features.counts > 1).nonzero().flatten()
+    rows = rows_on_device.cpu()
     if not len(rows):
         return None
-    maps = torch.stack([_importance(axis, subject, e)[place] for e in explainers])
+    maps = [_importance(axis, subject, name)[rows_on_device] for name in explainers]
     masks = mask_bank.fill_bank(
         subject.predict,
         subject.batch[rows],
         subject.target[rows],
         clean[rows],
-        features.labels[place],
-        maps.nan_to_num(0, 0, 0),
+        features.labels[rows_on_device],
+        torch.stack(maps).nan_to_num(0, 0, 0),
         _ready(axis, fill, subject),
         axis.masks,
         axis.subsets,
         subject.seed,
-        features.counts[place],
+        features.counts[rows_on_device],
     )
     return Bank(rows, masks, explainers)
 
@@ -353,13 +363,13 @@ def _fill_bank(
 def _importance(
     axis: Faithfulness, subject: Subject, explainer: str, absolute: bool = False
 ) -> Tensor:
-    return sweeps.importance(
-        subject.maps(explainer), absolute, tokens=isinstance(axis.features, Tokens)
-    )
+    """Return the importance of each pixel of a shard, (B, H, W), by the maps of an explainer."""
+    is_text = isinstance(axis.features, Tokens)
+    return sweeps.importance(subject.maps(explainer), absolute, tokens=is_text)
 
 
 def _ready(axis: Faithfulness, imputer: Any, subject: Subject) -> Any:
-    """The imputer with the reference samples and features that it may need."""
+    """Return the imputer with the reference samples and features that it may need."""
     return sweeps.bound(imputer, subject.references.batch.x, axis.features)
 
 
@@ -370,49 +380,52 @@ def _sweep(
     orders: Sequence[Order],
     imputer: Any,
 ) -> dict[str, Swept]:
-    """`sweeps.removal` of several explainers at once, each for the rows that have a map, by explainer."""
+    """Return the sweeps of several explainers, by explainer, each for the rows that have a map; see `sweeps.removal`."""
     axis, subject = shard.axis, shard.subject
     rows = torch.cat([explained.rows for explained in group])
-    place = rows.to(features.labels.device)
+    rows_on_device = rows.to(features.labels.device)
     logits, ranks = sweeps.removal(
         subject.predict,
         subject.batch[rows],
         shard.clean[rows],
         torch.cat([explained.values for explained in group]),
-        features.labels[place],
-        features.counts[place],
+        features.labels[rows_on_device],
+        features.counts[rows_on_device],
         axis.fractions,
         orders,
         _ready(axis, imputer, subject),
         subject.seed,
     )
     sizes = [len(explained.rows) for explained in group]
-    found: dict[str, Swept] = {}
-    for explained, own_logits, own_ranks in zip(
-        group, torch.split(logits, sizes, 1), torch.split(ranks, sizes, 1), strict=True
-    ):
-        found[explained.explainer] = {
-            order: Removed(own_logits[i], own_ranks[i]) for i, order in enumerate(orders)
+    logits_of, ranks_of = torch.split(logits, sizes, 1), torch.split(ranks, sizes, 1)
+    by_explainer: dict[str, Swept] = {}
+    for number, explained in enumerate(group):
+        by_explainer[explained.explainer] = {
+            order: Removed(logits_of[number][i], ranks_of[number][i])
+            for i, order in enumerate(orders)
         }
-    return found
+    return by_explainer
 
 
 def _segmented(shard: Shard, group: Sequence[Explained]) -> dict[str, Swept]:
-    """The sweeps of segments, together for the explainers that share a baseline."""
+    """Return the sweeps of segments, by explainer; explainers that share a baseline are swept together."""
     assert shard.segments is not None  # as irof is wanted
-    found: dict[str, Swept] = {}
+    by_explainer: dict[str, Swept] = {}
     for explainers in _explainers_by_baseline(shard.axis, shard.subject).values():
-        own = [explained for explained in group if explained.explainer in explainers]
-        if own:
+        sharing = [explained for explained in group if explained.explainer in explainers]
+        if sharing:
             fill = _baseline(shard.axis, shard.subject, explainers[0])
-            found |= _sweep(shard, own, shard.segments, ("morf",), fill)
-    return found
+            by_explainer |= _sweep(shard, sharing, shard.segments, ("morf",), fill)
+    return by_explainer
 
 
-def _of_curves(
+def _scores_of_curves(
     shard: Shard, explained: Explained, swept: Sequence[Swept]
 ) -> Iterator[Scores | GalleryImage]:
-    """Curves of every imputer, what is read from them, and the pictures of the first imputer."""
+    """Yield the curves of every imputer, what is read from them, and the pictures of the first imputer.
+
+    `swept` has the sweeps of the explainer for each imputer.
+    """
     axis = shard.axis
     for number, imputer in enumerate(axis.imputers):
         label = label_of(imputer)
@@ -422,7 +435,7 @@ def _of_curves(
                 logits[order] = shard.random[label][explained.rows]
             else:
                 logits[order] = swept[number][order].logits
-        read = {order: _read(shard, explained.rows, table) for order, table in logits.items()}
+        read = {order: _read(shard, explained.rows, values) for order, values in logits.items()}
         missing = _missing_by_readout(shard, explained.rows, imputer)
         yield from _curves(shard, explained, label, read, missing)
         if number == 0 and "morf" in read:
@@ -435,7 +448,7 @@ def _of_curves(
 
 
 def _read(shard: Shard, rows: Tensor, logits: Tensor) -> Readouts:
-    """What can be read off the logits (R, S, K) of some rows."""
+    """Return what can be read off the logits (R, S, K) of some rows."""
     subject = shard.subject
     return curves.readouts(
         logits, subject.target[rows], shard.truth[rows], subject.model.task, shard.clean[rows]
@@ -443,23 +456,23 @@ def _read(shard: Shard, rows: Tensor, logits: Tensor) -> Readouts:
 
 
 def _missing_by_readout(shard: Shard, rows: Tensor, imputer: Any) -> dict[Readout, list[str]]:
-    """Why a number of each row would be missing, by what it is read from."""
-    lost = _missing(shard, shard.pixels, rows, imputer)
-    missing = dict.fromkeys(shard.start, lost)
+    """Return why a number of each row would be missing, by what it is read from."""
+    reason = _missing(shard, shard.pixels, rows, imputer)
+    missing = dict.fromkeys(shard.start, reason)
     has_label = (shard.truth[rows] >= 0).tolist()
     missing["accuracy"] = [
-        why if known else NO_LABEL for why, known in zip(lost, has_label, strict=True)
+        text if labelled else NO_LABEL for text, labelled in zip(reason, has_label, strict=True)
     ]
     return missing
 
 
 def _missing(shard: Shard, features: Features, rows: Tensor, imputer: Any) -> list[str]:
-    """Why a number of each row would be missing."""
-    axis = shard.axis
+    """Return why a number of each row would be missing: nothing was left to fill in from, or it is not finite."""
+    fractions = shard.axis.fractions
     counts = features.counts.cpu()[rows]
-    all_go = sweeps.removal_sizes(axis.fractions, counts)[:, -1] >= counts
-    empty = all_go & needs_kept(_ready(axis, imputer, shard.subject))
-    return [NOTHING_LEFT if nothing else NOT_FINITE for nothing in empty.tolist()]
+    all_removed = sweeps.removal_sizes(fractions, counts)[:, -1] >= counts
+    is_impossible = all_removed & needs_kept(_ready(shard.axis, imputer, shard.subject))
+    return [NOTHING_LEFT if impossible else NOT_FINITE for impossible in is_impossible.tolist()]
 
 
 def _curves(
@@ -469,7 +482,7 @@ def _curves(
     read: Mapping[str, Readouts],
     missing: Mapping[Readout, Sequence[str]],
 ) -> Iterator[Scores]:
-    """The points of the curves in the orders of the map, with the random order as their chance."""
+    """Yield the points of the curves in the orders of the map, with the random order as their chance."""
     at_random = read.get("random")
     for order, curve_of in read.items():
         if order == "random":
@@ -490,7 +503,7 @@ def _road_accuracy(
     read: Mapping[str, Readouts],
     missing: Sequence[str],
 ) -> Iterator[Scores]:
-    """The accuracy after MoRF at every fraction, as in Tables 5 and 6 of the ROAD paper, under its own name."""
+    """Yield the accuracy after MoRF at every fraction, as Tables 5 and 6 of the ROAD paper report it."""
     for step, fraction in enumerate(shard.axis.fractions):
         value = read["morf"]["accuracy"][:, step]
         chance = read["random"]["accuracy"][:, step] if "random" in read else None
@@ -502,16 +515,15 @@ def _road_accuracy(
 def _detectability(
     shard: Shard, explained: Explained, imputer: str, missing: Sequence[str]
 ) -> Iterator[Scores]:
-    """Each sample's part in telling filled inputs from real ones, after a random removal."""
-    told_apart = shard.told_apart.get(imputer)
+    """Yield each sample's part in telling filled inputs from real ones, after a random removal."""
+    parts = shard.detectability.get(imputer)
+    if parts is None:
+        parts = torch.full((len(shard.clean), len(shard.axis.fractions)), torch.nan)
+        missing = [FEW] * len(explained.rows)
     for step, fraction in enumerate(shard.axis.fractions):
-        if told_apart is None:
-            value = torch.full((len(explained.rows),), torch.nan)
-            why: Sequence[str] = [FEW] * len(explained.rows)
-        else:
-            value, why = told_apart[explained.rows, step], missing
         where = (f"{imputer} random", fraction)
-        yield explained.column("detectability", where, value, why, imputer, "random")
+        value = parts[explained.rows, step]
+        yield explained.column("detectability", where, value, missing, imputer, "random")
 
 
 def _summaries(
@@ -521,64 +533,59 @@ def _summaries(
     read: Mapping[str, Readouts],
     missing: Mapping[Readout, Sequence[str]],
 ) -> Iterator[Scores]:
-    """What the curves of one imputer say in one number."""
+    """Yield the metrics that say a curve of one imputer in one number."""
     axis = shard.axis
     start = {name: value[explained.rows] for name, value in shard.start.items()}
-    usual = _shown_readout(shard)
-    chosen = axis.readout or usual
+    main_readout = _main_readout(shard)
+    chosen = axis.readout or main_readout
     for measure, summary in curves.summaries(read, axis.fractions, start, chosen).items():
-        if measure in axis.wanted:
-            readout = chosen if measure in ("road", "aopc") else usual
-            yield explained.column(
-                measure,
-                (imputer, 0.0),
-                summary.value,
-                missing[readout],
-                imputer,
-                chance=summary.chance,
-            )
+        if measure not in axis.wanted:
+            continue
+        readout = chosen if measure in ("road", "aopc") else main_readout
+        yield explained.column(
+            measure,
+            (imputer, 0.0),
+            summary.value,
+            missing[readout],
+            imputer,
+            chance=summary.chance,
+        )
 
 
-def _shown_readout(shard: Shard) -> Readout:
-    """The probability, or of a task that has none the explained number."""
+def _main_readout(shard: Shard) -> Readout:
+    """Return the readout that pictures show: the probability, or the explained number of a task that has none."""
     return "probability" if "probability" in shard.start else "logit"
 
 
 def _irof(shard: Shard, explained: Explained, swept: Swept) -> Scores:
-    """IROF, with that of a random order of segments as its chance."""
+    """Return IROF, with that of a random order of segments as its chance."""
     assert shard.segments is not None  # as irof is wanted
     axis, rows = shard.axis, explained.rows
     fill = _baseline(axis, shard.subject, explained.explainer)
     is_one_segment = shard.segments.counts.cpu()[rows] < 2
 
     def irof(logits: Tensor) -> Tensor:
-        curve = _read(shard, rows, logits)["probability"]
-        value = curves.irof(axis.fractions, curve, shard.start["probability"][rows])
+        probability = _read(shard, rows, logits)["probability"]
+        value = curves.irof(axis.fractions, probability, shard.start["probability"][rows])
         return value.masked_fill(is_one_segment, torch.nan)
 
+    one_segment = _one_segment(shard.subject)
+    missing = _missing(shard, shard.segments, rows, fill)
+    for row in is_one_segment.nonzero().flatten().tolist():
+        missing[row] = one_segment
     random = shard.random_segments.get(label_of(fill))
+    chance = None if random is None else irof(random[rows])
+    value = irof(swept["morf"].logits)
     baseline = label_of(axis.baseline)
-    missing = [
-        _one_segment(shard.subject) if one else why
-        for one, why in zip(
-            is_one_segment.tolist(), _missing(shard, shard.segments, rows, fill), strict=True
-        )
-    ]
-    return explained.column(
-        "irof",
-        (baseline, 0.0),
-        irof(swept["morf"].logits),
-        missing,
-        baseline,
-        chance=None if random is None else irof(random[rows]),
-    )
+    return explained.column("irof", (baseline, 0.0), value, missing, baseline, chance=chance)
 
 
 def _banked(shard: Shard, explained: Explained) -> Iterator[Scores]:
-    """What the bank of random masks says of a map; the chance of its correlations is 0."""
+    """Yield what the bank of random masks says about the maps; the chance level of its correlations is 0."""
     axis, subject = shard.axis, shard.subject
+    # Samples without a bank have one segment, and no score.
     missing = [_one_segment(subject)] * len(shard.clean)
-    nothing = torch.full((len(shard.clean),), torch.nan, dtype=torch.float64)
+    no_score = torch.full((len(shard.clean),), torch.nan, dtype=torch.float64)
     values: dict[tuple[str, float], Tensor] = {}
     bank = shard.banks.get(label_of(_baseline(axis, subject, explained.explainer)))
     if bank is not None:
@@ -587,59 +594,74 @@ def _banked(shard: Shard, explained: Explained) -> Iterator[Scores]:
             missing[row] = UNVARIED if finite else NOT_FINITE
         number = bank.explainers.index(explained.explainer)
         scale = shard.clean[bank.rows].abs().amax(1).double()
-        for where, value in mask_bank.scores(bank.masks, number, scale).items():
-            values[where] = nothing.index_copy(0, bank.rows, value)
+        for key, value in mask_bank.scores(bank.masks, number, scale).items():
+            values[key] = no_score.index_copy(0, bank.rows, value)
 
-    names = [("infidelity", 0.0), ("infidelity_scaled", 0.0), ("faithfulness_correlation", 0.0)]
-    names += [("sensitivity_n", size) for size in axis.subsets]
-    baseline, lost = label_of(axis.baseline), [missing[i] for i in explained.rows.tolist()]
-    for name, level in names:
-        if name.removesuffix("_scaled") in axis.wanted:
-            value = values.get((name, level), nothing)[explained.rows]
-            chance = torch.zeros_like(value) if name in CORRELATIONS else None
-            yield explained.column(name, (baseline, level), value, lost, baseline, chance=chance)
+    measures = [("infidelity", 0.0), ("infidelity_scaled", 0.0), ("faithfulness_correlation", 0.0)]
+    measures += [("sensitivity_n", size) for size in axis.subsets]
+    baseline = label_of(axis.baseline)
+    missing_of_rows = [missing[row] for row in explained.rows.tolist()]
+    for measure, level in measures:
+        if measure.removesuffix("_scaled") not in axis.wanted:
+            continue
+        value = values.get((measure, level), no_score)[explained.rows]
+        chance = torch.zeros_like(value) if measure in CORRELATIONS else None
+        where = (baseline, level)
+        yield explained.column(measure, where, value, missing_of_rows, baseline, chance=chance)
 
 
 def _one_segment(subject: Subject) -> str:
+    """Return why a sample with a single segment has no score: nothing can be removed and something kept."""
     return f"the {kind_of(subject.model, subject.batch).sample} is one segment"
 
 
 def _strip(
     shard: Shard, explained: Explained, imputer: Any, ranks: Tensor, read: Readouts
 ) -> Iterator[GalleryImage]:
-    """The showcase's images as their most important pixels go, and the probability of their class; of images only.
+    """Yield the images of the gallery as their most important pixels go, with the probability of their class.
 
-    `ranks` (R, H, W) and what is `read` at each fraction, (R, S), belong to the rows with a map; at most STRIP of the
-    fractions are pictured, beside the untouched image.
+    `ranks` (R, H, W) and what is `read` at each fraction, (R, S), belong to the rows with a map. At most `STRIP` of the
+    fractions are pictured, beside the untouched image. Other data than images and volumes have no strip.
     """
     subject = shard.subject
     if subject.batch.x.ndim not in (4, 5):
         return
-    shown = _shown_readout(shard)
-    of_class = torch.cat([shard.start[shown][explained.rows][:, None], read[shown]], 1)
-    levels = (0.0, *shard.axis.fractions)
-    last = len(levels) - 2
-    steps = sorted({0, *(1 + int(last * i / (STRIP - 1) + 0.5) for i in range(STRIP))})
-    pictures: list[tuple[int, int]] = []
-    for at, row in enumerate(explained.rows.tolist()):
+    readout = _main_readout(shard)
+    start = shard.start[readout][explained.rows][:, None]
+    of_class = torch.cat([start, read[readout]], 1)
+    fractions = (0.0, *shard.axis.fractions)
+    pictured = _evenly_spread(len(fractions) - 1, STRIP)
+
+    # The pairs of a row with a map and a step that has a picture.
+    positions, steps = [], []
+    for position, row in enumerate(explained.rows.tolist()):
         if subject.batch.ids[row] not in subject.gallery_ids:
             continue
-        for step in steps:
-            if step == 0 or (levels[step] and bool(of_class[at, step].isfinite())):
-                pictures.append((at, step))
-    if not pictures:
+        for step in (0, *pictured):
+            has_probability = bool(of_class[position, step].isfinite())
+            if step == 0 or (fractions[step] > 0 and has_probability):
+                positions.append(position)
+                steps.append(step)
+    if not positions:
         return
 
-    places = [at for at, _ in pictures]
-    batch, ranks = subject.batch[explained.rows[places]], ranks[places]
-    sizes_of_steps = sweeps.removal_sizes(levels, ranks.flatten(1).amax(1) + 1)
-    sizes = sizes_of_steps[range(len(pictures)), [step for _, step in pictures]]
+    batch, ranks = subject.batch[explained.rows[positions]], ranks[positions]
+    sizes = sweeps.removal_sizes(fractions, ranks.flatten(1).amax(1) + 1)
+    sizes = sizes[range(len(steps)), steps]
     kept = ranks >= sizes.reshape(-1, *[1] * (ranks.ndim - 1))
     ready = sweeps.bound(imputer, subject.references.batch.x, None)
     filled = ready(batch.x, kept, batch.ids, subject.seed)
-    for n, (at, step) in enumerate(pictures):
-        picture, mask = (filled[n], kept[n : n + 1].float()) if step else (batch.x[n], None)
-        target = int(subject.target[explained.rows[at]])
-        note = f"{subject.model.class_name(target)} {float(of_class[at, step]):.2f}"
-        where = (f"{label_of(imputer)} morf", levels[step])
+    for n, (position, step) in enumerate(zip(positions, steps, strict=True)):
+        is_original = step == 0
+        picture = batch.x[n] if is_original else filled[n]
+        mask = None if is_original else kept[n : n + 1].float()
+        target = int(subject.target[explained.rows[position]])
+        note = f"{subject.model.class_name(target)} {float(of_class[position, step]):.2f}"
+        where = (f"{label_of(imputer)} morf", fractions[step])
         yield GalleryImage(explained.explainer, *where, batch.ids[n], picture, mask, note)
+
+
+def _evenly_spread(steps: int, most: int) -> list[int]:
+    """Return at most `most` of the steps 1 … `steps`, evenly spread, with the first and the last."""
+    last = steps - 1
+    return sorted({1 + int(last * i / (most - 1) + 0.5) for i in range(most)})

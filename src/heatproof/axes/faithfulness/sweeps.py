@@ -29,13 +29,13 @@ from heatproof.types import Batch, label_of
 Order = Literal["morf", "lerf", "random"]
 ORDERS: tuple[Order, ...] = ("morf", "lerf", "random")
 VALUES = {"cpu": 2**22, "cuda": 256 * 3 * 224 * 224}
-"""How many values of imputed images exist at a time: a processor has them in its cache, a GPU wants full passes."""
+"""How many values of imputed images exist at a time: few enough for a CPU's cache, enough to fill a GPU."""
 
 Predict = Callable[[Batch], Tensor]
 
 
 def resolve_imputer(value: Any, known: Mapping[str, Any] = IMPUTERS) -> Any:
-    """An imputer from its name or from `{name: {parameters}}`; an object stays itself.
+    """Return an imputer from its name or from `{name: {parameters}}`; an object is returned unchanged.
 
     >>> resolve_imputer("noisy-linear")
     Traceback (most recent call last):
@@ -46,19 +46,19 @@ def resolve_imputer(value: Any, known: Mapping[str, Any] = IMPUTERS) -> Any:
 
 
 def resolve_imputers(value: Any, known: Mapping[str, Any] = IMPUTERS) -> tuple[Any, ...]:
-    """One imputer or a list of them, all different."""
-    given = value if isinstance(value, list | tuple) else [value]
-    found = tuple(resolve_imputer(item, known) for item in given)
-    names = [label_of(item) for item in found]
+    """Return imputers from one or from a list of them; they must be different and at least one."""
+    items = value if isinstance(value, list | tuple) else [value]
+    imputers = tuple(resolve_imputer(item, known) for item in items)
+    names = [label_of(imputer) for imputer in imputers]
     if not names or len(set(names)) != len(names):
         raise BadParameter(
             f"imputers must be different and at least one, got {', '.join(names) or 'none'}"
         )
-    return found
+    return imputers
 
 
 def bound(imputer: Any, reference: Tensor, features: Any) -> Any:
-    """The imputer with the reference samples (R, …) and the features that it needs to know; most need neither.
+    """Return the imputer with the reference samples (R, …) and the features that it needs; most need neither.
 
     >>> from heatproof.removal.contextual import ReferenceMean
     >>> bound(ReferenceMean(), torch.tensor([[1.0], [2.0]]), None).fill.tolist()
@@ -68,21 +68,21 @@ def bound(imputer: Any, reference: Tensor, features: Any) -> Any:
 
 
 def try_imputer(imputer: Any, shape: Sequence[int]) -> None:
-    """Call an imputer on one sample of this shape of which the first position is kept; it may be a network.
+    """Call an imputer once on a sample of this shape with its first position kept, so that errors show before the run.
 
     >>> from heatproof.removal import IMPUTERS
     >>> try_imputer(IMPUTERS["dataset_mean"](mean=(0.1, 0.2)), (3, 8, 8))
     Traceback (most recent call last):
     heatproof.errors.UserError: dataset_mean.mean has 2 numbers, not one for each of 3 channels
     """
-    size = list(shape) if len(shape) == 1 else list(shape[1:])
-    keep = torch.arange(math.prod(size)).reshape(1, *size) < 1
+    positions = list(shape) if len(shape) == 1 else list(shape[1:])
+    keep = torch.arange(math.prod(positions)).reshape(1, *positions) < 1
     x = torch.zeros(1, *shape)
     bound(imputer, x, None)(x, keep, ("",), 0)
 
 
 def needs_kept(imputer: Any) -> bool:
-    """Whether an imputer refuses a sample of which nothing is kept, as those that fill in from neighbours say.
+    """Whether an imputer cannot fill in a sample of which nothing is kept, such as one that uses neighbours.
 
     >>> from heatproof.removal import IMPUTERS
     >>> needs_kept(IMPUTERS["noisy_linear"]()), needs_kept(IMPUTERS["zero"]())
@@ -92,7 +92,7 @@ def needs_kept(imputer: Any) -> bool:
 
 
 def importance(maps: Tensor, absolute: bool = False, tokens: bool = False) -> Tensor:
-    """The map summed over channels, (B, C, H, W) to (B, H, W) in float64; of absolute values if asked.
+    """Return the map summed over channels, (B, C, H, W) to (B, H, W) in float64; of absolute values if `absolute`.
 
     Of series (B, C, T) to (B, T); rows of a table (B, F) have no channels, and those of `tokens` come last, (B, L, D).
 
@@ -106,7 +106,7 @@ def importance(maps: Tensor, absolute: bool = False, tokens: bool = False) -> Te
 
 
 def feature_means(values: Tensor, segments: Tensor, n: int) -> Tensor:
-    """The mean of `values` (B, H, W) over each of n features, (B, n); features that a sample lacks have 0.
+    """Return the mean of `values` (B, H, W) over each of n features, (B, n); 0 for features that a sample lacks.
 
     >>> feature_means(torch.tensor([[1.0, 3.0, 4.0]]), torch.tensor([[0, 0, 1]]), 3).tolist()
     [[2.0, 4.0, 0.0]]
@@ -118,7 +118,7 @@ def feature_means(values: Tensor, segments: Tensor, n: int) -> Tensor:
 def removal_ranks(
     values: Tensor, counts: Tensor, ids: Sequence[str], order: Order = "morf", seed: int = 0
 ) -> Tensor:
-    """When each feature goes, (B, n) int64 from 0, the first, to counts − 1; features beyond `counts` come last.
+    """Return when each feature goes, (B, n) int64 from 0, the first, to counts − 1; those beyond `counts` come last.
 
     `morf` goes from the largest of `values` (B, n) to the smallest, `lerf` is the same order backwards, and `random`
     does not look at the values. Values that `settled` makes equal are ordered by a draw keyed by seed and id.
@@ -129,22 +129,24 @@ def removal_ranks(
     """
     if order not in ORDERS:
         raise unknown("order", order, ORDERS)
-    n, counts = values.shape[1], counts.to(values.device)
-    place = torch.arange(n, device=values.device)
+    n, device, counts = values.shape[1], values.device, counts.to(values.device)
     if order == "random":
-        drawn = rand.permutation(rand.keys(seed, ids, "random order").to(values.device), n)
-        values = -_inverse(drawn).double()
+        random_order = rand.permutation(rand.keys(seed, ids, "random order").to(device), n)
+        values = -_ranks_of(random_order).double()
     else:
         values = settled(values, counts)
-    lottery = rand.permutation(rand.keys(seed, ids, "ties").to(values.device), n)
-    present = place < counts[:, None]
-    shuffled = values.masked_fill(~present, -torch.inf).gather(1, lottery)
-    ranks = _inverse(lottery.gather(1, shuffled.argsort(dim=1, descending=True, stable=True)))
+    exists = torch.arange(n, device=device) < counts[:, None]
+    values = values.masked_fill(~exists, -torch.inf)
+
+    # A stable sort of shuffled values orders equal ones as they were shuffled.
+    shuffle = rand.permutation(rand.keys(seed, ids, "ties").to(device), n)
+    order_of_shuffled = values.gather(1, shuffle).argsort(dim=1, descending=True, stable=True)
+    ranks = _ranks_of(shuffle.gather(1, order_of_shuffled))
     return backwards(ranks, counts) if order == "lerf" else ranks
 
 
 def backwards(ranks: Tensor, counts: Tensor) -> Tensor:
-    """The order (B, n) from its end to its beginning; features beyond `counts` (B,) stay last.
+    """Return ranks (B, n) with the order turned around; features beyond `counts` (B,) stay last.
 
     >>> backwards(torch.tensor([[0, 1, 2]]), torch.tensor([2])).tolist()
     [[1, 0, 2]]
@@ -153,27 +155,27 @@ def backwards(ranks: Tensor, counts: Tensor) -> Tensor:
 
 
 def settled(values: Tensor, counts: Tensor) -> Tensor:
-    """Values (B, n) as multiples of 2⁻¹⁴ of their root mean square, rounded down to a power of two.
+    """Return values (B, n) rounded to multiples of a unit: 2⁻¹⁴ of their root mean square, as a power of two.
 
-    The last digits of a map depend on the batch it was computed in, and would order what is equal. A unit that is a
-    power of two is the same in every batch.
+    The last digits of a map depend on the batch that it was computed in, and would order what is equal. A unit that is
+    a power of two is the same in every batch.
 
     >>> settled(torch.tensor([[1.0, 1.0 + 1e-6, 1.001]]), torch.tensor([3])).tolist()
     [[16384.0, 16384.0, 16400.0]]
     """
-    square = values.double().square().sum(1, keepdim=True) / counts[:, None].clamp(min=1)
-    unit = torch.where(square > 0, torch.exp2(square.sqrt().log2().floor() - 14), 1.0)
+    mean_square = values.double().square().sum(1, keepdim=True) / counts[:, None].clamp(min=1)
+    unit = torch.where(mean_square > 0, torch.exp2(mean_square.sqrt().log2().floor() - 14), 1.0)
     return (values.double() / unit).round()
 
 
-def _inverse(order: Tensor) -> Tensor:
-    """The place of each item in an order (B, n)."""
-    place = torch.arange(order.shape[1], device=order.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, place)
+def _ranks_of(order: Tensor) -> Tensor:
+    """Return at which position of an order (B, n) each item stands, (B, n): the inverse permutation."""
+    position = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, position)
 
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
-    """The fractions themselves, if they lie in [0, 1], rise strictly and are not all 0.
+    """Return the fractions as a tuple; refuse them unless they lie in [0, 1], rise strictly and are not all 0.
 
     >>> check_fractions((0.5, 1.5))
     Traceback (most recent call last):
@@ -193,7 +195,7 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
 
 
 def removal_sizes(fractions: Sequence[float], counts: Tensor) -> Tensor:
-    """How many of the features are gone at each fraction, ⌊f·n + ½⌋, (B, S) int64.
+    """Return how many of n features are gone at each fraction, ⌊f·n + ½⌋, (B, S) int64, for `counts` (B,).
 
     >>> removal_sizes((0.1, 0.5), torch.tensor([10, 3])).tolist()
     [[1, 5], [0, 2]]
@@ -210,10 +212,10 @@ def predict_kept(
     imputer: Any,
     seed: int,
 ) -> Tensor:
-    """Logits (R, classes) of versions of the samples: row r is sample index[r] with the pixels of `keep` left.
+    """Return logits (R, classes) of versions of the samples: row r is sample index[r] with the pixels of `keep` left.
 
-    `keep(rows)` gives the masks (r, H, W) of a slice of the rows; imputed images exist only a few at a time. An imputer
-    with a method `hide(batch, keep)` gives the batch with some positions hidden, any other is called.
+    `keep(rows)` returns the masks (r, H, W) of a slice of the rows, so that only a few imputed images exist at a time.
+    An imputer with a method `hide(batch, keep)` returns the batch with positions hidden; any other is called.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -222,18 +224,19 @@ def predict_kept(
     >>> predict_kept(lambda b: b.x.flatten(1), batch, torch.tensor([0, 0]), lambda r: masks[r], black, 0).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
-    step = max(
-        1, VALUES.get(batch.x.device.type, VALUES["cpu"]) // max(1, math.prod(batch.x.shape[1:]))
-    )
-    found, places = [], index.cpu()
+    values_at_a_time = VALUES.get(batch.x.device.type, VALUES["cpu"])
+    step = max(1, values_at_a_time // max(1, math.prod(batch.x.shape[1:])))
+    index = index.cpu()
+    logits = []
     for start in range(0, len(index), step):
         rows = slice(start, min(start + step, len(index)))
-        part = batch[places[rows]]
+        samples = batch[index[rows]]
         if hasattr(imputer, "hide"):
-            found.append(predict(imputer.hide(part, keep(rows))))
+            imputed = imputer.hide(samples, keep(rows))
         else:
-            found.append(predict(part.with_x(imputer(part.x, keep(rows), part.ids, seed))))
-    return torch.cat(found) if found else torch.empty(0)
+            imputed = samples.with_x(imputer(samples.x, keep(rows), samples.ids, seed))
+        logits.append(predict(imputed))
+    return torch.cat(logits) if logits else torch.empty(0)
 
 
 def sweep(
@@ -245,10 +248,10 @@ def sweep(
     seed: int,
     clean: Tensor,
 ) -> Tensor:
-    """Logits (B, S, classes) after the first sizes[b, s] features of `ranks` (B, H, W) are replaced.
+    """Return logits (B, S, classes) after the first sizes[b, s] features by `ranks` (B, H, W) were replaced.
 
-    `ranks` says for each pixel when its feature goes. Where nothing is removed the clean logits (B, classes) stand
-    in; a size that occurs twice in a sample costs one pass.
+    `ranks` says for each pixel when its feature goes. Where nothing is removed, the `clean` logits (B, classes) are
+    used; a size that occurs twice in a sample costs one pass.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -258,22 +261,23 @@ def sweep(
     >>> sweep(total, batch, torch.tensor([[[1, 0]]]), sizes, black, 0, total(batch)).flatten().tolist()
     [8.0, 3.0, 3.0, 0.0]
     """
-    samples = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
-    most = int(sizes.max()) + 1 if sizes.numel() else 1
-    # A sample and a size as one number: what occurs twice is predicted once.
-    unique: tuple[Tensor, Tensor] = torch.unique(samples * most + sizes, return_inverse=True)
-    pairs, place = unique
-    index, size = pairs.to(ranks.device) // most, pairs.to(ranks.device) % most
+    # A sample and a size as one number, so that what occurs twice is predicted once.
+    sample = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
+    base = int(sizes.max()) + 1 if sizes.numel() else 1
+    unique: tuple[Tensor, Tensor] = torch.unique(sample * base + sizes, return_inverse=True)
+    versions, version_of = unique
+    index, size = versions.to(ranks.device) // base, versions.to(ranks.device) % base
     logits = clean[index.cpu()]
-    some = (size > 0).nonzero().flatten()  # where nothing goes, the clean logits stay
-    index, size = index[some], size[some]
+
+    is_changed = (size > 0).nonzero().flatten()
+    index, size = index[is_changed], size[is_changed]
 
     def keep(rows: slice) -> Tensor:
         return ranks[index[rows]] >= size[rows].reshape(-1, *[1] * (ranks.ndim - 1))
 
-    if len(some):
-        logits[some.cpu()] = predict_kept(predict, batch, index, keep, imputer, seed)
-    return logits[place.cpu()].reshape(*sizes.shape, clean.shape[1])
+    if len(is_changed):
+        logits[is_changed.cpu()] = predict_kept(predict, batch, index, keep, imputer, seed)
+    return logits[version_of.cpu()].reshape(*sizes.shape, clean.shape[1])
 
 
 def removal(
@@ -288,20 +292,20 @@ def removal(
     imputer: Any,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Remove features in orders, a random one alone, and predict: logits (O, B, S, classes), ranks (O, B, H, W).
+    """Remove features in several orders and predict: logits (O, B, S, classes), ranks (O, B, H, W).
 
-    `values` (B, H, W) is the importance of pixels, needless in a random order; `segments` (B, H, W) labels the
-    features, of which sample b has counts[b]; what has a label beyond is never removed. Where nothing would be kept and
-    the imputer needs something, logits are NaN. What all orders leave is imputed and predicted together. The ranks say
-    for each pixel when it goes.
+    `values` (B, H, W) is the importance of pixels, None for the random order, which must be the only one; `segments`
+    (B, H, W) labels the features, of which sample b has counts[b]; a label beyond that is never removed. Logits are NaN
+    where nothing would be kept but the imputer needs something. The ranks say for each pixel when it goes.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
     >>> def total(b):
     ...     return b.x.flatten(1).sum(1, keepdim=True)
     >>> batch, labels = Batch(("a",), torch.tensor([[[[3.0, 5.0]]]])), torch.tensor([[[0, 1]]])
-    >>> what = (batch.x[:, 0], labels, torch.tensor([2]), (0.5, 1.0), ("morf", "lerf"), black)
-    >>> logits, ranks = removal(total, batch, total(batch), *what, seed=0)
+    >>> values, counts, fractions = batch.x[:, 0], torch.tensor([2]), (0.5, 1.0)
+    >>> orders = ("morf", "lerf")
+    >>> logits, ranks = removal(total, batch, total(batch), values, labels, counts, fractions, orders, black, seed=0)
     >>> logits[..., 0].tolist(), ranks.tolist()
     ([[[3.0, 0.0]], [[5.0, 0.0]]], [[[[1, 0]]], [[[0, 1]]]])
     """
@@ -313,14 +317,14 @@ def removal(
     forwards: Order = "random" if "random" in orders else "morf"
     ranks = removal_ranks(means, counts, batch.ids, forwards, seed)
 
-    # One row for each order and sample, so that what all orders leave is imputed and predicted together.
+    # One row for each order and sample, so that all orders are imputed and predicted together.
     by_order = [backwards(ranks, counts) if order == "lerf" else ranks for order in orders]
     labels = segments.flatten(1).repeat(len(orders), 1)
     pixel_ranks = torch.cat(by_order).gather(1, labels).reshape(-1, *segments.shape[1:])
     sample = torch.arange(len(batch)).repeat(len(orders))
     sizes = removal_sizes(fractions, counts).repeat(len(orders), 1)
-    all_go = sizes >= counts.repeat(len(orders))[:, None]
-    impossible = all_go & needs_kept(imputer)
+    all_removed = sizes >= counts.repeat(len(orders))[:, None]
+    impossible = all_removed & needs_kept(imputer)
     logits = sweep(
         predict,
         batch[sample],

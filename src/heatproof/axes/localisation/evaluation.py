@@ -94,7 +94,7 @@ class Localisation(Evaluation):
     their size, or the negative ones. A sample counts where its label, if it has one, is predicted, for the region is
     that of the label; `any_class` counts the others too.
 
-    In the pointing game a peak within `margin` pixels of the region is a hit, and chance is the share of places that
+    In the pointing game a peak within `margin` pixels of the region is a hit, and chance is the share of positions that
     are this near. Zhang et al. (2018) allow 15 pixels on photographs; the default allows none, because what 15 pixels
     are worth depends on the size of the picture.
 
@@ -121,7 +121,7 @@ class Localisation(Evaluation):
         return self.by == MOSAICS
 
     def conditions(self) -> list[Condition]:
-        """The one condition, named after where the regions come from."""
+        """Return the one condition, named after where the regions come from."""
         return [(self.by or REGIONS, 0.0)]
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
@@ -137,9 +137,9 @@ class Localisation(Evaluation):
                 f"{self.name} needs regions, and the data name none: add regions to them, or by: {MOSAICS}"
             )
         if by == MOSAICS and (kind != "image" or not model.task.exclusive):
-            what = f"mosaics need pictures and classes, which {model.name} has not"
             raise UserError(
-                f"{self.name} needs the regions of samples, and the data name none; {what}"
+                f"{self.name} needs the regions of samples, and the data name none; mosaics need pictures and classes, "
+                f"which {model.name} has not"
             )
         if self.margin and kind not in SPATIAL:
             raise UserError(
@@ -160,8 +160,8 @@ class Localisation(Evaluation):
             batch, excluded = subject.batch, self._other_class_predicted(subject)
         kind = kind_of(subject.model, batch).name
         region = batch.aux[REGION].bool().cpu()
-        there = _places(batch, region)
-        unusable = _unusable_regions(region, there)
+        is_present = _is_present(batch, region)
+        unusable = _unusable_regions(region, is_present)
 
         for name in subject.explainers:
             if self.by == MOSAICS:
@@ -172,11 +172,12 @@ class Localisation(Evaluation):
             _check_shapes(region, values)
             undefined = reasons(maps, "the map")
             reason = [
-                first or second or third
-                for first, second, third in zip(unusable, excluded, undefined, strict=True)
+                of_region or of_sample or of_map
+                for of_region, of_sample, of_map in zip(unusable, excluded, undefined, strict=True)
             ]
-            status = torch.tensor([_status(why) for why in reason])
-            for measure, score in region_scores(values, region, there, kind, self.margin).items():
+            status = torch.tensor([_status(text) for text in reason])
+            scores = region_scores(values, region, is_present, kind, self.margin)
+            for measure, score in scores.items():
                 yield Scores.column(
                     name,
                     measure,
@@ -198,34 +199,35 @@ class Localisation(Evaluation):
         return [OTHER if is_wrong else "" for is_wrong in wrong.tolist()]
 
 
-def _places(batch: Batch, region: Tensor) -> Tensor:
-    """Return which places (B, …) are no padding."""
+def _is_present(batch: Batch, region: Tensor) -> Tensor:
+    """Return which positions (B, …) are no padding."""
     mask = batch.aux.get("mask", batch.aux.get("attention_mask"))
     if mask is None or mask.shape != region.shape:
         return torch.ones_like(region)
     return mask.bool().cpu()
 
 
-def _unusable_regions(region: Tensor, there: Tensor) -> list[str]:
+def _unusable_regions(region: Tensor, is_present: Tensor) -> list[str]:
     """Return why the region of a sample can tell no map from another, empty where it can."""
-    inside = (region & there).flatten(1).sum(1)
-    places = there.flatten(1).sum(1)
-    found = []
-    for k, n in zip(inside.tolist(), places.tolist(), strict=True):
+    inside = (region & is_present).flatten(1).sum(1)
+    positions = is_present.flatten(1).sum(1)
+    reason = []
+    for k, n in zip(inside.tolist(), positions.tolist(), strict=True):
         if k == 0:
-            found.append(EMPTY)
+            reason.append(EMPTY)
         elif k == n:
-            found.append(WHOLE)
+            reason.append(WHOLE)
         else:
-            found.append("")
-    return found
+            reason.append("")
+    return reason
 
 
 def _check_shapes(region: Tensor, values: Tensor) -> None:
     """Refuse regions that do not fit the maps."""
     if values.shape != region.shape:
-        shapes = f"regions have shape {tuple(region.shape[1:])}, but maps {tuple(values.shape[1:])}"
-        raise UserError(f"{shapes} places")
+        raise UserError(
+            f"regions have shape {tuple(region.shape[1:])}, but maps {tuple(values.shape[1:])} places"
+        )
 
 
 def _status(reason: str) -> int:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 Sign = Literal["positive", "absolute", "negative"]
 SUMMED_DIMENSION = {"image": 1, "volume": 1, "series": 1, "set": -1, "graph": -1, "text": -1}
-"""The dimension over which the values of a place are summed: its channels, or the vector of an element or token."""
+"""The dimension over which the values of a position are summed: channels, or the vector of an element or token."""
 SPATIAL = ("image", "volume", "series")
-"""The kinds of data whose places have neighbours, so that a region has a box and a margin around it."""
+"""The kinds of data whose positions have neighbours, so that a region has a box and a margin around it."""
 
 
 class RegionScore(NamedTuple):
@@ -23,7 +23,7 @@ class RegionScore(NamedTuple):
 
 
 def relevance(maps: Tensor, kind: str, sign: Sign = "positive") -> Tensor:
-    """Return the relevance (B, …) of the places of a map: the sums of its channels, by the sign that counts.
+    """Return the relevance (B, …) of the positions of a map: the sums of its channels, by the sign that counts.
 
     Which sign is evidence for the class is a choice: the positive part, the absolute value, or the negative part.
 
@@ -41,26 +41,26 @@ def relevance(maps: Tensor, kind: str, sign: Sign = "positive") -> Tensor:
 
 
 def region_scores(
-    values: Tensor, region: Tensor, there: Tensor, kind: str = "image", margin: int = 0
+    values: Tensor, region: Tensor, is_present: Tensor, kind: str = "image", margin: int = 0
 ) -> dict[str, RegionScore]:
     """Return the scores and chance levels of relevance (B, …) in a region (B, …), by measure.
 
-    `there` (B, …) has the places that are no padding. In the pointing game a peak within `margin` pixels of the
+    `is_present` (B, …) says which positions are no padding. In the pointing game a peak within `margin` pixels of the
     region counts as a hit.
 
-    Chance is exact: the expected score when the values are shuffled over the places.
+    Chance is exact: the expected score when the values are shuffled over the positions.
 
     >>> region = torch.tensor([[[True, False], [False, False]]])
     >>> scores = region_scores(torch.tensor([[[3.0, 1.0], [0.0, 0.0]]]), region, torch.ones_like(region))
     >>> {name: float(score.value) for name, score in scores.items()}
     {'relevance_mass': 0.75, 'relevance_rank': 1.0, 'pointing': 1.0, 'region_auc': 1.0, 'energy': 0.75}
     """
-    region = region & there
+    region = region & is_present
     inside = region.flatten(1)
-    hit_area = (within(region, margin) & there).flatten(1)
-    present = there.flatten(1)
-    places = present.sum(1).double()
-    area = inside.sum(1) / places
+    hit_area = (within(region, margin) & is_present).flatten(1)
+    present = is_present.flatten(1)
+    positions = present.sum(1).double()
+    area = inside.sum(1) / positions
 
     amount = values.flatten(1) * present
     total = amount.sum(1)
@@ -71,17 +71,17 @@ def region_scores(
     scores = {
         "relevance_mass": RegionScore((amount * inside).sum(1) / total, area),
         "relevance_rank": RegionScore(_rank(ranked, inside), area),
-        "pointing": RegionScore(share_of_hits, hit_area.sum(1) / places),
+        "pointing": RegionScore(share_of_hits, hit_area.sum(1) / positions),
         "region_auc": RegionScore(_auc(ranked, inside, present), torch.full_like(area, 0.5)),
     }
     if kind in SPATIAL:
-        boxed = (box(region) & there).flatten(1)
-        scores["energy"] = RegionScore((amount * boxed).sum(1) / total, boxed.sum(1) / places)
+        boxed = (box(region) & is_present).flatten(1)
+        scores["energy"] = RegionScore((amount * boxed).sum(1) / total, boxed.sum(1) / positions)
     return scores
 
 
 def _rank(ranked: Tensor, inside: Tensor) -> Tensor:
-    """Return the share of the k largest values that lie in a region of k places.
+    """Return the share of the k largest values that lie in a region of k positions.
 
     Values that tie with the k-th largest fill what is left of the k; each of them counts by its share of it.
     """
@@ -89,14 +89,14 @@ def _rank(ranked: Tensor, inside: Tensor) -> Tensor:
     kth_largest = ranked.sort(1, descending=True).values.gather(1, (k - 1).clamp(min=0))
     above = ranked > kth_largest
     tied = ranked == kth_largest
-    left = k - above.sum(1, keepdim=True)
+    remaining = k - above.sum(1, keepdim=True)
     share_of_tied = (tied & inside).sum(1, keepdim=True).double() / tied.sum(1, keepdim=True)
-    hits = (above & inside).sum(1, keepdim=True) + left * share_of_tied
+    hits = (above & inside).sum(1, keepdim=True) + remaining * share_of_tied
     return (hits / k)[:, 0]
 
 
-def _auc(ranked: Tensor, inside: Tensor, there: Tensor) -> Tensor:
-    """Return the probability that a place of the region has a larger value than one outside; a tie counts half.
+def _auc(ranked: Tensor, inside: Tensor, is_present: Tensor) -> Tensor:
+    """Return the probability that a position of the region has a larger value than one outside; a tie counts half.
 
     It is Mann and Whitney's U over the number of pairs, from the mean ranks of tied values.
     """
@@ -104,10 +104,10 @@ def _auc(ranked: Tensor, inside: Tensor, there: Tensor) -> Tensor:
     ranked = ranked.contiguous()
     smaller = torch.searchsorted(ordered, ranked).double()
     smaller_or_tied = torch.searchsorted(ordered, ranked, right=True).double()
-    padding = (~there).sum(1, keepdim=True)  # it has the lowest ranks
+    padding = (~is_present).sum(1, keepdim=True)  # it has the lowest ranks
     ranks = (smaller + smaller_or_tied + 1) / 2 - padding
     k = inside.sum(1).double()
-    outside = (there & ~inside).sum(1)
+    outside = (is_present & ~inside).sum(1)
     u = (ranks * inside).sum(1) - k * (k + 1) / 2
     return u / (k * outside)
 
@@ -118,18 +118,18 @@ def box(region: Tensor) -> Tensor:
     >>> box(torch.tensor([[[True, False], [False, False], [True, True]]])).int().tolist()
     [[[1, 1], [1, 1], [1, 1]]]
     """
-    whole = torch.ones_like(region)
+    in_box = torch.ones_like(region)
     for dim in range(1, region.ndim):
         others = [d for d in range(1, region.ndim) if d != dim]
         occupied = (region.any(others, keepdim=True) if others else region).int()
         from_first = occupied.cummax(dim).values
         to_last = occupied.flip(dim).cummax(dim).values.flip(dim)
-        whole &= (from_first & to_last).bool()
-    return whole
+        in_box &= (from_first & to_last).bool()
+    return in_box
 
 
 def within(region: Tensor, margin: int) -> Tensor:
-    """Return the places (B, …) at most `margin` from a region (B, …), by Euclidean distance.
+    """Return the positions (B, …) at most `margin` from a region (B, …), by Euclidean distance.
 
     >>> within(torch.tensor([[True, False, False, False]]), 2).int().tolist()
     [[1, 1, 1, 0]]

@@ -1,4 +1,4 @@
-"""Mosaics: a sample and three of other classes in one picture, so that the right place is known without a mask."""
+"""Mosaics: a sample and three of other classes in one picture, so that the right region is known without a mask."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
     tiles_without = references[chosen.to(references.device)].to(batch.x.device)
     tiles = tiles_without.clone()
     tiles[rows, quarter] = batch.x
-    is_own = torch.zeros(len(batch), 4, 1, *batch.x.shape[-2:])
-    is_own[rows, quarter] = 1.0
-    region = composed(is_own)[:, 0] > 0.5
-    made = replace(batch, x=composed(tiles), aux={**batch.aux, REGION: region})
+    is_tile = torch.zeros(len(batch), 4, 1, *batch.x.shape[-2:])
+    is_tile[rows, quarter] = 1.0
+    region = composed(is_tile)[:, 0] > 0.5
+    mosaic = replace(batch, x=composed(tiles), aux={**batch.aux, REGION: region})
 
     score_without = subject.predict(batch.with_x(composed(tiles_without)))[rows, target]
-    score_with = subject.predict(made)[rows, target]
+    score_with = subject.predict(mosaic)[rows, target]
     reason = []
     for count, is_raised in zip(
         candidates.tolist(), (score_with > score_without).tolist(), strict=True
@@ -49,7 +49,7 @@ def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
             reason.append(ALONE)
         else:
             reason.append("" if is_raised else UNSEEN)
-    return made, reason
+    return mosaic, reason
 
 
 def _references_of_other_classes(subject: Subject, key: Tensor) -> tuple[Tensor, Tensor]:

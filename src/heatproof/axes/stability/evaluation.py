@@ -107,7 +107,7 @@ def _declared_measures() -> Iterator[Measure]:
 
 
 MEASURES = tuple(_declared_measures())
-"""What is known of the measures of the axis, the first of which speaks for it."""
+"""The measures of the axis; the first is the headline."""
 
 Weight = Annotated[float, Field(ge=0)]
 Items = TypeVar("Items", Tensor, Profile)
@@ -223,12 +223,13 @@ class Stability(Evaluation):
     @field_validator("perturbations")
     @classmethod
     def _resolve(cls, value: Any) -> Any:
+        """Return the named perturbations; a word that stands for the usual ones of the data is left open."""
         is_open = isinstance(value, str) and value in perturbing.OPEN
         return value if is_open else perturbing.resolve(value)
 
     @field_validator("weights")
     @classmethod
-    def _some_weight(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+    def _check_weights(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
         if sum(value) <= 0:
             raise ValueError("at least one weight must be positive")
         return value
@@ -241,7 +242,7 @@ class Stability(Evaluation):
         check_perturbable(kind_of(model, batch), takes_any_kind)
         for perturbation in self.perturbations:
             if isinstance(perturbation, perturbing.OfTexts):
-                perturbation.needs(batch)
+                perturbation.check_texts(batch)
 
         is_volume = batch.x.ndim == 5
         if is_volume and not (batch.x.min() >= 0 and batch.x.max() <= 1):
@@ -259,19 +260,19 @@ class Stability(Evaluation):
         return configured
 
     def _for(self, kind: DataKind) -> Self:
-        """Return the evaluation with what was left open chosen for a kind of data."""
-        chosen: dict[str, Any] = {}
+        """Return the evaluation with the default k and perturbations of a kind of data, where they were left open."""
+        defaults: dict[str, Any] = {}
         if self.k == "usual":
-            chosen["k"] = kind.top_k
+            defaults["k"] = kind.top_k
         if isinstance(self.perturbations, str):
             preset = kind.presets[self.perturbations]
-            chosen["perturbations"] = perturbing.KNOWN_PRESETS[preset]
-        return replace(self, **chosen) if chosen else self
+            defaults["perturbations"] = perturbing.KNOWN_PRESETS[preset]
+        return replace(self, **defaults) if defaults else self
 
     def conditions(self) -> list[Condition]:
         """Return (condition, level) of each perturbation; left open, of those for images."""
-        chosen = self._for(IMAGE).perturbations
-        return [(perturbing.condition(p), perturbing.level(p)) for p in chosen]
+        perturbations = self._for(IMAGE).perturbations
+        return [(perturbing.condition(p), perturbing.level(p)) for p in perturbations]
 
     def _check(self, kind: DataKind, shape: Sequence[int]) -> None:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
@@ -331,7 +332,7 @@ class Stability(Evaluation):
         is_finite = torch.isfinite(after).all(1) & torch.isfinite(subject.readout)
         status.exclude_undefined(["" if finite else NOT_FINITE for finite in is_finite.tolist()])
         if text is not None:
-            status.exclude_undefined(text.lost)
+            status.exclude_undefined(text.failures)
 
         is_same = task.same(before, after, subject.target)
         for row in status.retained.tolist():
@@ -343,9 +344,8 @@ class Stability(Evaluation):
 
         if self.max_drop is not None:
             probability = task.probability(after)
-            assert (
-                probability is not None
-            )  # `configured_for` refuses max_drop where a task has none
+            # `configured_for` refuses max_drop where a task has none.
+            assert probability is not None
             drops = (subject.probability - at(probability, subject.target)).tolist()
             for row, drop in enumerate(drops):
                 if drop > self.max_drop:
@@ -397,8 +397,8 @@ class Stability(Evaluation):
         is_retained = status.codes[explained] == OK
         maps = _at(maps, is_retained.nonzero().flatten())
 
-        found = self._compare(subject, originals, pairs, rows, maps)
-        for measure, (values, chance) in found.items():
+        similarities = self._compare(subject, originals, pairs, rows, maps)
+        for measure, (values, chance) in similarities.items():
             scores = Scores.column(
                 originals.explainer,
                 measure,
@@ -419,9 +419,9 @@ class Stability(Evaluation):
     ) -> Similarities:
         """Compare maps (R, …) with the original ones at `rows` in every way that the perturbation calls for."""
         if pairs.text is not None:
-            # Tokens have other places now, or other numbers, so maps are compared word by word.
-            word = pairs.text.after[rows.to(pairs.text.after.device)]
-            by_word = pairs.text.by_word(maps, word)
+            # Words may have moved or have more tokens now, so maps are compared word by word.
+            word_of_token = pairs.text.after[rows.to(pairs.text.after.device)]
+            by_word = pairs.text.by_word(maps, word_of_token)
             return self._compare_moved(subject, originals, pairs.text, rows, by_word)
 
         in_place = self._compare_in_place(subject, originals, rows, maps)
@@ -437,9 +437,7 @@ class Stability(Evaluation):
     ) -> Similarities:
         """Compare maps (R, …) with the original ones at `rows`, place by place."""
         if not len(rows):
-            return {
-                measure: (torch.empty(0), Chance(torch.empty(0))) for measure in _measures(maps)
-            }
+            return _no_similarities(maps)
         perturbed = self._profile(maps)
         scores = self._with_fass(compare(_at(originals.profile, rows), perturbed))
         to_references = self._with_fass(compare_all(originals.reference_profile, perturbed))
@@ -455,9 +453,7 @@ class Stability(Evaluation):
     ) -> Similarities:
         """Compare maps (R, …) with the original ones at `rows`, moved as the inputs were, where both have values."""
         if not len(rows):
-            return {
-                measure: (torch.empty(0), Chance(torch.empty(0))) for measure in _measures(maps)
-            }
+            return _no_similarities(maps)
         ids = [subject.batch.ids[row] for row in rows.tolist()]
         moved, valid = mover.move(_at(originals.maps, rows), ids, subject.seed)
         perturbed = self._profile(maps, valid)
@@ -479,11 +475,10 @@ class Stability(Evaluation):
             to_reference = compare(self._profile(moved, valid), perturbed)
             for measure, values in self._with_fass(to_reference).items():
                 per_reference[measure].append(values)
-        none = torch.empty(0, len(ids))
-        to_references = {
-            measure: torch.stack(values) if values else none
-            for measure, values in per_reference.items()
-        }
+        to_references = {}
+        for measure, to_each in per_reference.items():
+            no_references = torch.empty(0, len(ids))
+            to_references[measure] = torch.stack(to_each) if to_each else no_references
         return _with_chance(subject, rows, scores, to_references)
 
     def _score_redraw(self, subject: Subject, originals: Originals) -> Iterator[Scores]:
@@ -515,6 +510,7 @@ class Stability(Evaluation):
     # ---- similarity --------------------------------------------------------------------------
 
     def _profile(self, maps: Tensor, valid: Tensor | None = None) -> Profile:
+        """Return what the similarities need of maps (B, …): ranks, the k largest values and windows."""
         window_dimensions = maps.ndim - 2  # volumes 3, images 2, series 1, rows of a table 0
         return profile(maps, self._k, self.ties, valid, dims=window_dimensions)
 
@@ -569,20 +565,24 @@ def _measures(maps: Tensor) -> tuple[str, ...]:
     return measures(kind_of_samples(maps.shape[1:]))
 
 
+def _no_similarities(maps: Tensor) -> Similarities:
+    """Return the similarities of no pairs: every measure with no value."""
+    return {measure: (torch.empty(0), Chance(torch.empty(0))) for measure in _measures(maps)}
+
+
 def _with_chance(
     subject: Subject, rows: Tensor, scores: dict[str, Tensor], to_references: dict[str, Tensor]
 ) -> Similarities:
     """Return scores (R,) with their chance levels, from the scores (references, R) against the reference samples."""
     ids = [subject.batch.ids[row] for row in rows.tolist()]
-    return {
-        measure: (
-            values,
-            over_references(to_references[measure], ids, subject.references.batch.ids),
-        )
-        for measure, values in scores.items()
-    }
+    reference_ids = subject.references.batch.ids
+    similarities = {}
+    for measure, values in scores.items():
+        chance = over_references(to_references[measure], ids, reference_ids)
+        similarities[measure] = (values, chance)
+    return similarities
 
 
-def _renamed(found: Similarities, new_name: Callable[[str], str]) -> Similarities:
-    """Return what was found under the names that it has in the table."""
-    return {new_name(measure): similarity for measure, similarity in found.items()}
+def _renamed(similarities: Similarities, new_name: Callable[[str], str]) -> Similarities:
+    """Return similarities under the names that they have in the table."""
+    return {new_name(measure): similarity for measure, similarity in similarities.items()}

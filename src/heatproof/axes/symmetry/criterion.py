@@ -1,4 +1,4 @@
-"""The criterion of a score: how two explanations are compared, and why some cannot be."""
+"""How two explanations are compared, and why some cannot be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOP = 0.1
 
 @dataclass(frozen=True)
 class Criterion:
-    """What a score over a group asks of an explanation.
+    """What a score over a group compares.
 
     `similarity` names how two explanations are compared. `moves` says whether the explanation should move with the
     input (equivariance) or stay as it is (invariance), and `delta` how often a bound may miss the mean over the group.
@@ -43,7 +43,7 @@ class Criterion:
 
 
 def compare(name: str, a: Tensor, b: Tensor) -> Tensor:
-    """A similarity by its name, of two (B, …) tensors; (B,) float64 on the CPU, NaN where it is not defined.
+    """Return the named similarity of two (B, …) tensors: (B,) float64 on the CPU, NaN where it is not defined.
 
     >>> compare("agreement", torch.tensor([[1, 0, 1]]), torch.tensor([[1, 1, 1]])).tolist()
     [0.666...]
@@ -54,7 +54,7 @@ def compare(name: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _agreement(a: Tensor, b: Tensor) -> Tensor:
-    """The share of equal entries (B,), NaN where one is not finite."""
+    """Return the share of equal entries (B,), NaN where one is not finite."""
     share = (a == b).double().flatten(1).mean(1)
     is_finite = torch.isfinite(a).flatten(1).all(1) & torch.isfinite(b).flatten(1).all(1)
     return torch.where(is_finite, share, torch.nan)
@@ -74,9 +74,10 @@ NO_FLAW, NOT_FINITE, ZERO, CONSTANT = range(4)
 
 
 def flaws(name: str, maps: Tensor) -> Tensor:
-    """0 where a map can be compared, else the number of its flaw in `FLAWS`; (B,) on the CPU.
+    """Return 0 where a map can be compared, else the number of its flaw in `FLAWS`; (B,) on the CPU.
 
-    One number is constant too: its cosine could only be 1 or −1. Categories are compared one by one and may be equal.
+    A map of one number is constant: its cosine could only be 1 or −1. Categories are compared one by one and may all be
+    equal.
     """
     flat = maps.flatten(1)
     flaw = torch.full((len(maps),), NO_FLAW, device=maps.device)
@@ -87,7 +88,7 @@ def flaws(name: str, maps: Tensor) -> Tensor:
 
 
 def flaw_text(flaw: int, what: str = "the explanation") -> str:
-    """A flaw as the reason for a missing score, empty for none.
+    """Return a flaw as the reason for a missing score, empty for none.
 
     >>> flaw_text(2), flaw_text(0)
     ('the explanation is zero', '')
@@ -96,10 +97,10 @@ def flaw_text(flaw: int, what: str = "the explanation") -> str:
 
 
 def reasons(clean: Tensor, others: Tensor, what: str, missing: Tensor) -> tuple[str, ...]:
-    """Why each sample has no score, empty where it has one.
+    """Return why each sample has no score, empty where it has one.
 
     `clean` (B,) are the flaws of the explanations themselves, `others` (B, n) those of what they are compared with,
-    which `what` names; `missing` (B,) says which samples have no score all the same.
+    which `what` names; `missing` (B,) says which samples have no score.
 
     >>> reasons(torch.tensor([0]), torch.tensor([[0, 1]]), "the second draw", torch.tensor([True]))
     ('the second draw is not finite',)

@@ -149,22 +149,23 @@ MEASURES = (
         role="model",
     ),
 )
-"""What is known of the measures; `equivariance` speaks for maps, `invariance` for examples and concepts."""
+"""The measures of the axis; maps are ranked by `equivariance`, examples and concepts by `invariance`."""
 
 REDRAW: Condition = ("redraw", 0.0)
-"""The input as it is, explained with other random draws."""
+"""The unmoved input, explained with other random draws."""
 SENSITIVITY = "sensitivity"
 NOT_MOVABLE = "the group cannot move what this layer puts out"
 
 
-def _named_group(value: Any) -> Any:
+def _build_group(value: Any) -> Any:
+    """Return the group that a study names; it has no default."""
     if value is None:
-        named = ", ".join(sorted(GROUPS))
-        raise BadParameter(f"name the group that the model should be invariant to, one of {named}")
+        names = ", ".join(sorted(GROUPS))
+        raise BadParameter(f"name the group that the model should be invariant to, one of {names}")
     return build(value)
 
 
-GroupField = Annotated[Any, BeforeValidator(_named_group), Field(validate_default=True)]
+GroupField = Annotated[Any, BeforeValidator(_build_group), Field(validate_default=True)]
 """The type of a field that holds a group, which a study file names."""
 Similarity = Literal["auto", "cosine", "agreement", "spearman", "ssim", "jaccard"]
 
@@ -204,13 +205,13 @@ class Symmetry(Evaluation):
 
     @field_validator("repair", "layers", "convergence")
     @classmethod
-    def _different(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _check_different(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(value)) != len(value):
             raise ValueError(f"the entries must be different, got {value}")
         return value
 
     def conditions(self) -> list[Condition]:
-        """(condition, level) of everything that is scored; the level of a group is the most elements it may use."""
+        """Return (condition, level) of everything that is scored; the level of a group is the most elements it may use."""
         conditions = [(str(self.group.name), float(self.elements))]
         if self.sensitivity is not None:
             conditions.append((SENSITIVITY, self.sensitivity))
@@ -220,7 +221,7 @@ class Symmetry(Evaluation):
         return conditions
 
     def _convergence_steps(self) -> list[int]:
-        """The numbers of elements at which the score is kept; more than are tried there cannot be."""
+        """Return the numbers of elements at which the score is stored, of which no more can be than are tried."""
         return [n for n in self.convergence if n <= self.elements]
 
     def configured_for(self, model: Model, sample: Batch) -> Self:
@@ -238,9 +239,9 @@ class Symmetry(Evaluation):
         return self
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
+        """Yield columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
         orbit = orbit_of(self.group, subject.batch, self.elements, subject.seed)
-        # The order of a group of permutations depends on the padding: what a condition is called must not.
+        # The order of a group of permutations depends on the padding, on which the name of a condition must not depend.
         order = self.group.order(probe(subject.batch.x.shape[1:]))
         elements = float(min(self.elements, order))
         condition = (str(self.group.name), elements)
@@ -263,7 +264,7 @@ class Symmetry(Evaluation):
     def _explanation_rows(
         self, subject: Subject, explainer: str, orbit: Orbit, condition: Condition
     ) -> Iterator[Scores | GalleryImage]:
-        """The score of an explainer, the checks on it, and its worst cases as pictures."""
+        """Yield the score of an explainer, the checks on it, and its worst cases as pictures."""
         criterion = self._criterion(subject.explainers[explainer])
         clean = subject.maps(explainer)
         shown = _shown_samples(subject, clean) if criterion.moves else []
@@ -298,6 +299,7 @@ class Symmetry(Evaluation):
             yield from _gallery(subject, explainer, orbit, condition, clean, score, shown)
 
     def _criterion(self, explainer: Explainer) -> Criterion:
+        """Return how explanations of this kind are compared, and whether they should move with the input."""
         similarity: str = self.similarity
         if similarity == "auto":
             categorical = isinstance(explainer, Categorical) and explainer.categorical
@@ -307,11 +309,12 @@ class Symmetry(Evaluation):
     def _sensitivity_row(
         self, subject: Subject, explainer: str, clean: Tensor, radius: float
     ) -> Scores:
+        """Return the largest relative change of the explanation in a ball; undefined for inputs that are no numbers."""
         where, batch = (SENSITIVITY, radius), subject.batch
         if not batch.x.is_floating_point():
-            nothing = torch.full((len(batch),), torch.nan)
+            no_score = torch.full((len(batch),), torch.nan)
             return Scores.column(
-                explainer, "max_sensitivity", where, nothing, [NO_BALL] * len(batch)
+                explainer, "max_sensitivity", where, no_score, [NO_BALL] * len(batch)
             )
         explain = partial(subject.explain, explainer)
         changes = sensitivities(
@@ -319,7 +322,8 @@ class Symmetry(Evaluation):
         )
         flaw = flaws("cosine", clean)
         if clean[0].numel() == 1:
-            flaw = flaw.masked_fill(flaw == CONSTANT, NO_FLAW)  # one number always is
+            # A single number is always constant, and its change is defined all the same.
+            flaw = flaw.masked_fill(flaw == CONSTANT, NO_FLAW)
         reason = [flaw_text(number) for number in flaw.tolist()]
         missing = "the explanation of a perturbed input is not finite"
         return Scores.column(
@@ -327,7 +331,7 @@ class Symmetry(Evaluation):
         )
 
     def _symmetrised_row(self, subject: Subject, explainer: str, orbit: Orbit, n: int) -> Scores:
-        """The score of the explainer averaged over n elements."""
+        """Return the score of the explainer averaged over n elements."""
         averaged = symmetrise(subject.explainers[explainer], self.group, n)
         runner = BatchRunner(subject.model, subject.model.rows)
 
@@ -356,24 +360,37 @@ def _reference_explanations(subject: Subject, explainer: str, clean: Tensor) -> 
 
 
 def _activate(subject: Subject, layer: str) -> Callable[[Batch], Tensor]:
-    def call(part: Batch, _: Tensor) -> Tensor:
-        return activations(subject.model, part, layer)
+    """Return a function that computes the output of a layer, in batches that fit into memory."""
 
-    return lambda batch: subject.compute(call, batch, torch.zeros(len(batch)))
+    def forward(some: Batch, _: Tensor) -> Tensor:
+        return activations(subject.model, some, layer)
+
+    def activate(batch: Batch) -> Tensor:
+        return subject.compute(forward, batch, torch.zeros(len(batch)))
+
+    return activate
 
 
 def _layer_rows(
-    explainer: str, where: Condition, errors: tuple[Tensor, Tensor | None], why: Sequence[str]
+    explainer: str, where: Condition, errors: tuple[Tensor, Tensor | None], reason: Sequence[str]
 ) -> Iterator[Scores]:
-    """The largest relative errors over the elements."""
-    for name, error in zip(("invariance", "equivariance"), errors, strict=True):
-        largest = torch.full((len(errors[0]),), torch.nan) if error is None else error.amax(1)
-        missing = NOT_MOVABLE if error is None else "the layer's output is zero or not finite"
-        yield Scores.column(explainer, f"layer_{name}_error", where, largest, why, missing=missing)
+    """Yield the largest relative errors of a layer over the elements, of invariance and of equivariance (B, n)."""
+    invariance, equivariance = errors
+    zero = "the layer's output is zero or not finite"
+    value = invariance.amax(1)
+    yield Scores.column(explainer, "layer_invariance_error", where, value, reason, missing=zero)
+    missing = zero
+    if equivariance is None:
+        value, missing = torch.full_like(value, torch.nan), NOT_MOVABLE
+    else:
+        value = equivariance.amax(1)
+    yield Scores.column(
+        explainer, "layer_equivariance_error", where, value, reason, missing=missing
+    )
 
 
 def _noise_floor_row(explainer: str, criterion: Criterion, second: Tensor, clean: Tensor) -> Scores:
-    """The score of two draws on the same input."""
+    """Return the score of two draws on the same input."""
     similarity = criterion.similarity
     value = compare(similarity, second, clean)
     reason = reasons(
@@ -386,6 +403,7 @@ def _noise_floor_row(explainer: str, criterion: Criterion, second: Tensor, clean
 
 
 def _model_rows(explainer: str, where: Condition, model: ModelInvariance) -> Iterator[Scores]:
+    """Yield the scores of the model, which stand beside those of every explainer."""
     yield _score_row(explainer, "model_agreement", where, model.agreement)
     if model.cosine is not None:
         yield _score_row(explainer, "model_invariance", where, model.cosine)
@@ -399,7 +417,7 @@ def _score_row(
     score: Estimate,
     missing: str = "nothing to compare",
 ) -> Scores:
-    """A score with its bounds and its chance level."""
+    """Return a score with its bounds and its chance level as a column."""
     return Scores.column(
         explainer,
         measure,
@@ -421,9 +439,9 @@ def _gallery(
     score: Estimate,
     shown: Sequence[int],
 ) -> Iterator[GalleryImage]:
-    """Every shown input with its map, and moved by the element whose score is lowest."""
+    """Yield every shown input with its map, and moved by the element whose score is lowest."""
     rows = torch.tensor(shown)
-    # An undefined score is the lowest.
+    # An undefined score counts as the lowest.
     worst = score.each[rows].nan_to_num(nan=-torch.inf).argmin(1)
     device = orbit.elements.device
     g = orbit.elements[worst.to(device), rows.to(device)]

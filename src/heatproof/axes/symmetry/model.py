@@ -18,9 +18,10 @@ from heatproof.types import Batch
 
 
 class ModelInvariance(NamedTuple):
-    """How alike a model's outputs are on moved inputs: cosine of the probabilities, agreement of the top class, change.
+    """How similar a model's outputs are on moved inputs.
 
-    Of tasks without classes there is no cosine, and inputs agree whose prediction counts as unchanged.
+    `cosine` is that of the probabilities, `agreement` whether the top class is the same. Tasks without classes have no
+    cosine, and their outputs agree if the prediction counts as unchanged.
 
     `change` is that of the explained output, |f_c(g·x) − f_c(x)|, in units of what it differs by between unrelated
     samples: 0 is invariant, 1 as different as another sample. NaN where there are no other samples.
@@ -39,7 +40,7 @@ def model_scores(
     others: Batch | None = None,
     task: Task | None = None,
 ) -> ModelInvariance:
-    """The scores of a model whose logits `predict` gives; see `model_invariance`.
+    """Return the scores of a model whose logits `predict` returns; see `model_invariance`.
 
     `target` (B,) are the classes that are explained, by default the predicted ones. `others` are unrelated samples, by
     default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is that
@@ -56,7 +57,7 @@ def model_scores(
     unit = _distance_of_unrelated(clean, other_outputs, target, is_other)
 
     names = ("cosine", "agreement", "change", "cosine_chance", "agreement_chance")
-    tables = {name: orbit.column() for name in names}
+    tables = {name: orbit.empty_table() for name in names}
 
     def compare_outputs(piece: Piece, moved: Tensor) -> None:
         """Fill in the tables for some moved samples from the model's outputs for them."""
@@ -69,10 +70,10 @@ def model_scores(
             tables["agreement"][rows] = torch.where(gap.isfinite(), same, torch.nan)
             return
         probabilities, top = moved.double().softmax(1), moved.argmax(1)
-        alike = cosine(probabilities, before.double().softmax(1))
+        similarity = cosine(probabilities, before.double().softmax(1))
         same = (top == before.argmax(1)).double()
-        tables["cosine"][rows] = alike
-        tables["agreement"][rows] = torch.where(alike.isfinite(), same, torch.nan)
+        tables["cosine"][rows] = similarity
+        tables["agreement"][rows] = torch.where(similarity.isfinite(), same, torch.nan)
 
         other_probabilities = normalize(other_outputs.double().softmax(1))
         cosines = normalize(probabilities) @ other_probabilities.T
@@ -81,28 +82,31 @@ def model_scores(
         tables["cosine_chance"][rows] = cosines.masked_fill(is_itself, torch.nan).nanmean(1)
         tables["agreement_chance"][rows] = agrees.masked_fill(is_itself, torch.nan).nanmean(1)
 
-    compare_outputs(orbit.start(), clean[orbit.whole])
+    compare_outputs(orbit.start(), clean[orbit.exhaustive])
     # At the identity every output agrees with itself, as explanations do.
-    tables["cosine_chance"][orbit.whole, 0] = 1.0
-    tables["agreement_chance"][orbit.whole, 0] = 1.0
+    tables["cosine_chance"][orbit.exhaustive, 0] = 1.0
+    tables["agreement_chance"][orbit.exhaustive, 0] = 1.0
     for piece in orbit.pieces():
         compare_outputs(piece, predict(piece.batch))
 
-    undefined = (tables["agreement"].isnan() & orbit.used).any(1).tolist()
-    reason = orbit.reasons(["the prediction is not finite" if one else "" for one in undefined])
-    alike, agreement, change = (
-        estimated(orbit, tables[name], reason, 0.0, delta)
-        for name in ("cosine", "agreement", "change")
+    is_undefined = (tables["agreement"].isnan() & orbit.used).any(1).tolist()
+    reason = orbit.reasons(
+        ["the prediction is not finite" if undefined else "" for undefined in is_undefined]
     )
+    agreement = estimated(orbit, tables["agreement"], reason, 0.0, delta)
+    change = estimated(orbit, tables["change"], reason, 0.0, delta)
     if not orbit.exact:  # the change has no upper end, and so no bound
         unbounded = torch.full_like(change.value, torch.nan)
         change = replace(change, low=unbounded, high=unbounded)
     if not has_classes:
         return ModelInvariance(None, agreement, change)
+    of_probabilities = estimated(orbit, tables["cosine"], reason, 0.0, delta)
     cosine_chance = Chance(orbit.mean(tables["cosine_chance"]))
     agreement_chance = Chance(orbit.mean(tables["agreement_chance"]))
     return ModelInvariance(
-        replace(alike, chance=cosine_chance), replace(agreement, chance=agreement_chance), change
+        replace(of_probabilities, chance=cosine_chance),
+        replace(agreement, chance=agreement_chance),
+        change,
     )
 
 

@@ -1,7 +1,7 @@
-"""The orbit of samples under a group, and scores over it; what `heatproof.axes.symmetry.scores` is made of.
+"""The orbit of samples under a group, and mean scores over it.
 
-The functions here take explanations and predictions as callables, so that the engine's memory guard and a plain call
-share every line of the arithmetic.
+Explanations and predictions are passed as functions, so that a run, which guards its memory, and the functions of
+`heatproof.axes.symmetry.scores` use the same code.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ Explain = Callable[[Batch, Tensor], Tensor]
 VALUES_AT_ONCE = 2**26
 """How many values of inputs and of what goes with them are moved at once, which bounds the memory."""
 NOTHING_MOVES = "the group has a single element here, which moves nothing"
-STILL = "no element of the group moves the explanation"
+UNMOVED = "no element of the group moves the explanation"
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A mean over group elements for each of B samples.
 
-    value, low, high  (B,) float64. They agree where all elements were tried (`exact`: for every sample); else the mean
-                      over the group lies between `low` and `high` with probability 1 − delta, for each sample
+    value, low, high  (B,) float64. They are equal where all elements were tried (`exact`: for every sample); else the
+                      mean over the group lies between `low` and `high` with probability 1 − delta, for each sample
     each              (B, n), the score of every element of `elements` (n, B, …), NaN beyond the last of a sample
     reason            why a value is NaN
     chance            what the explanations of other samples score, moved alike
     noise_floor       (B,), the score of a stochastic explainer with fresh draws on the unmoved input
     there_and_back    (B,), the score of a map that a group which interpolates moved there and back
-    worst             the explanation with the lowest score, or without one, for the samples it was asked for
+    worst             the explanation with the lowest score (an undefined score counts as lowest), by sample, for the
+                      samples of the gallery
     """
 
     value: Tensor
@@ -60,7 +61,7 @@ class Estimate:
 
 
 class Piece(NamedTuple):
-    """Some rows of an orbit: sample and element numbers (R,), the elements (R, …) and the moved samples."""
+    """Some rows of an orbit: numbers of sample and element (R,), the elements g (R, …) and the moved samples."""
 
     sample: Tensor
     element: Tensor
@@ -70,49 +71,52 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Orbit:
-    """B samples under elements of a group, `counts` of each sample's, as rows in pieces that fit into memory."""
+    """B samples moved by `elements` (n, B, …) of a group, in pieces that fit into memory.
+
+    Sample b uses the first counts[b] elements; `exhaustive` (B,) says where these are all of the group.
+    """
 
     group: Group
     batch: Batch
     elements: Tensor
     counts: Tensor
-    whole: Tensor
+    exhaustive: Tensor
 
     @property
     def exact(self) -> bool:
-        """Whether all elements are there, for every sample."""
-        return bool(self.whole.all())
+        """Whether all elements are used, for every sample."""
+        return bool(self.exhaustive.all())
 
     def __len__(self) -> int:
         return len(self.elements)
 
     @property
     def used(self) -> Tensor:
-        """Which elements are those of a sample, (B, n)."""
+        """Which elements a sample uses, (B, n)."""
         return torch.arange(len(self)) < self.counts[:, None]
 
     @property
     def is_trivial(self) -> Tensor:
-        """The samples, (B,), for which the group has no element but the identity."""
-        return self.whole & (self.counts == 1)
+        """For which samples the group has no element but the identity, (B,)."""
+        return self.exhaustive & (self.counts == 1)
 
     def start(self) -> Piece:
-        """The unmoved samples (the identity comes first) of which all elements are there."""
-        sample = self.whole.nonzero().flatten()
+        """Return the unmoved samples of which all elements are used: the identity comes first among them."""
+        sample = self.exhaustive.nonzero().flatten()
         identity = self.elements[0, sample.to(self.elements.device)]
         return Piece(sample, torch.zeros_like(sample), identity, self.batch[sample])
 
-    def pieces(self, every: bool = False) -> Iterator[Piece]:
-        """The moved samples, sample by sample; those of `start` are left out unless `every` one is asked for."""
-        wanted = self.used
-        if not every:
-            wanted[self.whole, 0] = False
-        if not wanted.any():
+    def pieces(self, include_start: bool = False) -> Iterator[Piece]:
+        """Yield the moved samples, sample by sample, without those of `start` unless they are included."""
+        needed = self.used
+        if not include_start:
+            needed[self.exhaustive, 0] = False
+        if not needed.any():
             return
         values = sum(t[:1].numel() for t in (self.batch.x, *self.batch.aux.values()))
         rows_at_once = max(1, VALUES_AT_ONCE // max(1, values))
         device = self.elements.device
-        for rows in torch.split(wanted.nonzero(), rows_at_once):
+        for rows in torch.split(needed.nonzero(), rows_at_once):
             sample, element = rows.unbind(1)
             g = self.elements[element.to(device), sample.to(device)]
             moved = self.group.act(g, self.batch[sample])
@@ -122,12 +126,12 @@ class Orbit:
                 moved = replace(moved, moved=Moved(self.group.act, g))
             yield Piece(sample, element, g, moved)
 
-    def column(self) -> Tensor:
-        """An empty table (B, n)."""
+    def empty_table(self) -> Tensor:
+        """Return a table (B, n) of NaN, to be filled in piece by piece."""
         return torch.full((len(self.batch), len(self)), torch.nan, dtype=torch.float64)
 
     def mean(self, each: Tensor) -> Tensor:
-        """The mean (B,) over each sample's own elements; NaN where one is missing or nothing moves."""
+        """Return the mean (B,) of a table over the elements of each sample; NaN if one is missing or nothing moves."""
         total = torch.where(self.used, each, 0.0).sum(1) / self.counts
         return torch.where(self.is_trivial, torch.nan, total)
 
@@ -140,7 +144,7 @@ class Orbit:
 
 
 def orbit_of(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
-    """The samples under all elements of the group where it has at most n, else under n draws for each sample.
+    """Return the samples under all elements of the group if it has at most n, else under n draws for each sample.
 
     >>> from heatproof.axes.symmetry.groups import cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 6))
@@ -168,9 +172,9 @@ def explanation_scores(
     numbers of the samples whose worst explanation is kept.
     """
     group = orbit.group
-    each = orbit.column()
+    each = orbit.empty_table()
     flaw = torch.zeros(len(orbit.batch), len(orbit), dtype=torch.int64)
-    there_and_back = orbit.column() if criterion.moves and not group.exact else None
+    there_and_back = orbit.empty_table() if criterion.moves and not group.exact else None
     # A map that no element moves has no score, unless no map at all would be moved.
     is_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
     could_be_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
@@ -181,7 +185,7 @@ def explanation_scores(
     for piece, maps in explained(orbit, explain, clean, target):
         rows = (piece.sample, piece.element)
         before = clean[piece.sample.to(clean.device)]
-        each[rows] = _alike(group, criterion, piece, maps, before)
+        each[rows] = _similarity(group, criterion, piece, maps, before)
         flaw[rows] = flaws(criterion.similarity, maps)
         if criterion.moves:
             _mark_moved(is_moved, group, piece, before)
@@ -192,12 +196,13 @@ def explanation_scores(
             against_references.add(criterion, piece, maps)
         _keep_worst(worst, shown, piece.sample, each[rows], maps)
 
-    undefined = (each.isnan() & orbit.used).any(1)
-    what = "the explanation of a moved input"
-    why_undefined = reasons(flaws(criterion.similarity, clean), flaw, what, undefined)
-    stays = (could_be_moved & ~is_moved).tolist()
+    is_undefined = (each.isnan() & orbit.used).any(1)
+    of_moved = "the explanation of a moved input"
+    of_maps = reasons(flaws(criterion.similarity, clean), flaw, of_moved, is_undefined)
+    is_unmoved = (could_be_moved & ~is_moved).tolist()
     reason = [
-        why or (STILL if still else "") for why, still in zip(why_undefined, stays, strict=True)
+        text or (UNMOVED if unmoved else "")
+        for text, unmoved in zip(of_maps, is_unmoved, strict=True)
     ]
     score = estimated(orbit, each, orbit.reasons(reason), criterion.lowest, criterion.delta)
     return replace(
@@ -208,20 +213,18 @@ def explanation_scores(
     )
 
 
-def _alike(
+def _similarity(
     group: Group, criterion: Criterion, piece: Piece, moved: Tensor, clean: Tensor
 ) -> Tensor:
-    """Compare explanations of moved inputs with clean ones, which are moved along where they should be."""
+    """Return how similar explanations of moved inputs are to the clean ones, moved along for equivariance, (R,)."""
     if not criterion.moves:
         return compare(criterion.similarity, moved, clean)
-    expected = group.move(piece.g, clean)
-    return compare(
-        criterion.similarity, viewed(group, piece.g, moved), viewed(group, piece.g, expected)
-    )
+    expected = viewed(group, piece.g, group.move(piece.g, clean))
+    return compare(criterion.similarity, viewed(group, piece.g, moved), expected)
 
 
 def _mark_moved(is_moved: Tensor, group: Group, piece: Piece, maps: Tensor) -> None:
-    """Note in `is_moved` (B,) which samples' maps an element of this piece changes."""
+    """Set `is_moved` (B,) for samples whose maps an element of this piece changes."""
     differs = (group.move(piece.g, maps) != maps).flatten(1).any(1).cpu()
     is_moved[piece.sample[differs]] = True
 
@@ -229,43 +232,45 @@ def _mark_moved(is_moved: Tensor, group: Group, piece: Piece, maps: Tensor) -> N
 def _moved_there_and_back(
     group: Group, criterion: Criterion, piece: Piece, clean: Tensor
 ) -> Tensor:
-    """Compare maps with themselves after they were moved there and back: what interpolation alone costs."""
+    """Return how similar maps are to themselves after moving there and back, (R,): what interpolation alone costs."""
     back = group.inverse(piece.g)
     returned = group.move(back, group.move(piece.g, clean))
     return compare(criterion.similarity, viewed(group, back, returned), viewed(group, back, clean))
 
 
 class _ReferenceScores:
-    """The scores against the explanations of R reference samples, gathered piece by piece, for the chance level."""
+    """The chance level: scores against the explanations of R reference samples, gathered piece by piece.
+
+    `each` (B, n) is the mean score over references. `above` (B, R) is how far each reference lies above that mean,
+    averaged over the elements.
+    """
 
     def __init__(self, orbit: Orbit, references: Batch) -> None:
         self.orbit, self.references = orbit, references
-        self.each = orbit.column()
+        self.each = orbit.empty_table()
         self.above = torch.zeros(len(orbit.batch), len(references), dtype=torch.float64)
 
     def add(self, criterion: Criterion, piece: Piece, maps: Tensor) -> None:
         """Compare the explanations of a piece with those of every reference but the sample itself."""
-        scores = torch.stack(
-            [
-                _alike(self.orbit.group, criterion, piece, maps, reference.expand_as(maps))
-                for reference in self.references.x.to(maps.device)
-            ],
-            1,
-        )
+        per_reference = []
+        for reference in self.references.x.to(maps.device):
+            expanded = reference.expand_as(maps)
+            per_reference.append(_similarity(self.orbit.group, criterion, piece, maps, expanded))
+        scores = torch.stack(per_reference, 1)
         is_itself = itself(piece.batch.ids, self.references.ids).T
         scores = scores.masked_fill(is_itself, torch.nan)
-        level = scores.nanmean(1)
-        self.each[piece.sample, piece.element] = level
-        above = (scores - level[:, None]).nan_to_num() / self.orbit.counts[piece.sample, None]
+        mean = scores.nanmean(1)
+        self.each[piece.sample, piece.element] = mean
+        above = (scores - mean[:, None]).nan_to_num() / self.orbit.counts[piece.sample, None]
         self.above.index_add_(0, piece.sample, above)
 
     def chance(self, value: Tensor) -> Chance:
         """Return the chance level, with the part of each reference in it over the samples that have a `value`."""
         each = self.each.clone()
         # At the identity every explanation agrees with itself, whatever it is worth.
-        each[self.orbit.whole, 0] = 1.0
-        missing = (each.isnan() & self.orbit.used).any(1)
-        level = torch.where(missing, torch.nan, self.orbit.mean(each))
+        each[self.orbit.exhaustive, 0] = 1.0
+        is_missing = (each.isnan() & self.orbit.used).any(1)
+        level = torch.where(is_missing, torch.nan, self.orbit.mean(each))
         is_scored = (level + value).isfinite()
         is_other = ~itself(self.orbit.batch.ids, self.references.ids)
         return Chance(level, self.above[is_scored].sum(0), is_other[:, is_scored].sum(1))
@@ -278,41 +283,46 @@ def _keep_worst(
     score: Tensor,
     maps: Tensor,
 ) -> None:
-    """Remember the explanations of `shown` samples that score lower than those before; an undefined score is worst."""
+    """Keep the explanations of `shown` samples whose score is the lowest so far; an undefined score counts as lowest."""
     if not shown:
         return
-    ordered = score.nan_to_num(nan=-torch.inf).tolist()
+    scores = score.nan_to_num(nan=-torch.inf).tolist()
     for row, i in enumerate(sample.tolist()):
-        if i in shown and (i not in worst or ordered[row] < worst[i][0]):
-            worst[i] = (ordered[row], maps[row].clone())
+        if i not in shown:
+            continue
+        if i not in worst or scores[row] < worst[i][0]:
+            worst[i] = (scores[row], maps[row].clone())
 
 
 def explained(
     orbit: Orbit, explain: Explain, clean: Tensor, target: Tensor
 ) -> Iterator[tuple[Piece, Tensor]]:
-    """The explanations of all rows of an orbit; those of the samples as they are exist already."""
-    if orbit.whole.any():
-        yield orbit.start(), clean[orbit.whole.to(clean.device)]
+    """Yield the explanations of all rows of an orbit; those of unmoved samples exist already."""
+    if orbit.exhaustive.any():
+        yield orbit.start(), clean[orbit.exhaustive.to(clean.device)]
     for piece in orbit.pieces():
         yield piece, explain(piece.batch, target[piece.sample.to(target.device)])
 
 
 def layer_errors(orbit: Orbit, activate: Callable[[Batch], Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The relative errors (B, n) of invariance and, where the group can move the output, of equivariance."""
+    """Return the relative errors (B, n) of invariance and of equivariance; None where the group cannot move the output.
+
+    `activate` returns the output of a layer for some samples.
+    """
     clean = activate(orbit.batch)
-    same = orbit.column()
-    moved = orbit.column() if _can_move(orbit, clean) else None
-    for piece in orbit.pieces(every=True):
+    invariance = orbit.empty_table()
+    equivariance = orbit.empty_table() if _can_move(orbit, clean) else None
+    for piece in orbit.pieces(include_start=True):
+        rows = (piece.sample, piece.element)
         after, before = activate(piece.batch), clean[piece.sample.to(clean.device)]
-        same[piece.sample, piece.element] = _relative_error(after, before)
-        if moved is not None:
-            moved[piece.sample, piece.element] = _relative_error(
-                after, orbit.group.move(piece.g, before)
-            )
-    for errors in (same, moved) if moved is not None else (same,):
-        errors[~orbit.used] = 0.0
-        errors[orbit.is_trivial] = torch.nan
-    return same, moved
+        invariance[rows] = _relative_error(after, before)
+        if equivariance is not None:
+            equivariance[rows] = _relative_error(after, orbit.group.move(piece.g, before))
+    for errors in (invariance, equivariance):
+        if errors is not None:
+            errors[~orbit.used] = 0.0
+            errors[orbit.is_trivial] = torch.nan
+    return invariance, equivariance
 
 
 def sensitivities(
@@ -325,46 +335,52 @@ def sensitivities(
     seed: int,
     relative: bool = True,
 ) -> Tensor:
-    """The change of the explanation at each of n draws in the ball, (B, n) float64; see `max_sensitivity`."""
+    """Return the change of the explanation at each of n draws in the ball, (B, n) float64; see `max_sensitivity`."""
     key = rand.keys(seed, batch.ids, "max sensitivity")
     changes = torch.full((len(batch), n), torch.nan, dtype=torch.float64)
-    size = max(1, VALUES_AT_ONCE // max(1, batch.x[0].numel()))
-    for rows in torch.split(torch.arange(len(batch) * n), size):
+    rows_at_once = max(1, VALUES_AT_ONCE // max(1, batch.x[0].numel()))
+    for rows in torch.split(torch.arange(len(batch) * n), rows_at_once):
         sample, draw = rows // n, rows % n
-        part = batch[sample]
-        noise = rand.uniform(rand.fold(key[sample], draw).to(part.x.device), part.x.shape[1:]).to(
-            part.x
-        )
-        noise = radius * (2 * noise - 1)
-        if "mask" in part.aux:
-            real = part.aux["mask"].to(noise)
-            noise = noise * real.reshape(*real.shape, *[1] * (noise.ndim - real.ndim))
-        maps = explain(part.with_x(part.x + noise), target[sample.to(target.device)])
+        samples = batch[sample]
+        noise = _ball_noise(samples, rand.fold(key[sample], draw), radius)
+        maps = explain(samples.with_x(samples.x + noise), target[sample.to(target.device)])
         before = clean[sample.to(clean.device)]
-        scale = before.double().flatten(1).norm(dim=1)
-        if before[0].numel() > 1:
-            scale = scale.masked_fill(flaws("cosine", before).to(scale.device) > 0, 0)
         change = (maps.double() - before.double()).flatten(1).norm(dim=1)
-        changes[sample, draw] = torch.where(
-            scale > 0, change / scale if relative else change, torch.nan
-        ).cpu()
+        size = before.double().flatten(1).norm(dim=1)
+        if before[0].numel() > 1:
+            is_flawed = flaws("cosine", before).to(size.device) > 0
+            size = size.masked_fill(is_flawed, 0)
+        if relative:
+            change = change / size
+        changes[sample, draw] = torch.where(size > 0, change, torch.nan).cpu()
     return changes
+
+
+def _ball_noise(batch: Batch, key: Tensor, radius: float) -> Tensor:
+    """Return noise uniform on ±radius for each value of x, 0 on padding that `aux["mask"]` marks."""
+    uniform = rand.uniform(key.to(batch.x.device), batch.x.shape[1:]).to(batch.x)
+    noise = radius * (2 * uniform - 1)
+    if "mask" not in batch.aux:
+        return noise
+    is_real = batch.aux["mask"].to(noise)
+    return noise * is_real.reshape(*is_real.shape, *[1] * (noise.ndim - is_real.ndim))
 
 
 def estimated(
     orbit: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float
 ) -> Estimate:
-    """The mean of scores (B, n) of at least `lowest` over each sample's elements, with its bounds."""
-    value = torch.where(torch.tensor([not why for why in reason]), orbit.mean(each), torch.nan)
+    """Return the mean of scores (B, n) over each sample's elements, with its bounds; no score is below `lowest`."""
+    has_score = torch.tensor([not text for text in reason])
+    value = torch.where(has_score, orbit.mean(each), torch.nan)
     low, high = value.clone(), value.clone()
     if not orbit.exact:
-        sampled = ~orbit.whole & ~value.isnan()
+        sampled = ~orbit.exhaustive & ~value.isnan()
         low[sampled], high[sampled] = mean_interval(each[sampled], lowest, 1.0, delta)
     return Estimate(value, low, high, each, orbit.elements, orbit.exact, reason)
 
 
 def _relative_error(output: Tensor, expected: Tensor) -> Tensor:
-    """‖output − expected‖ / ‖expected‖ by row, 0 where both are zero; (B,) float64 on the CPU."""
+    """Return ‖output − expected‖ / ‖expected‖ by row, 0 where both are zero; (B,) float64 on the CPU."""
     difference = (output.double() - expected.double()).flatten(1).norm(dim=1)
     scale = expected.double().flatten(1).norm(dim=1)
     return torch.where(difference == 0, 0.0, difference / scale).cpu()
@@ -373,7 +389,8 @@ def _relative_error(output: Tensor, expected: Tensor) -> Tensor:
 def _can_move(orbit: Orbit, output: Tensor) -> bool:
     """Whether the group acts on a layer's output as it does on the input: the same positions, any channels."""
     x = orbit.batch.x
-    if output.ndim != x.ndim + (not x.is_floating_point()):
+    has_tokens = not x.is_floating_point()  # a layer has a vector for each token
+    if output.ndim != x.ndim + has_tokens:
         return False
     try:
         orbit.group.check(tuple(output.shape[1:]))

@@ -1,7 +1,7 @@
 """Scores of symmetry: does an explanation respect what the model is invariant to?
 
-Every score is a mean over the elements g of a group G, of each sample apart: all of G where it has at most n elements,
-else n elements drawn uniformly from G, keyed by seed and sample id. The identity is an element like any other. Both
+For each sample, every score is a mean over the elements g of a group G: all of G if it has at most n elements, else n
+elements drawn uniformly from G, keyed by seed and sample id. The identity is an element like any other. Both
 explanations of a comparison share their random draws, because a moved sample keeps its id.
 """
 
@@ -55,12 +55,12 @@ class LayerSymmetry:
 def model_invariance(
     model: Model, batch: Batch, group: Group, n: int = 32, seed: int = 0, delta: float = 0.05
 ) -> ModelInvariance:
-    """How alike a model's outputs f (B, classes) are on moved inputs, the mean over g.
+    """Return how similar a model's outputs f (B, classes) are on moved inputs, as means over g.
 
-    The cosine of f(g·x) and f(x) as probabilities; whether the top class c agrees; and the change of the output that
-    is explained, |f_c(g·x) − f_c(x)|, in units of what it differs by between the samples of the batch. The first two
-    have their chance level, against the other samples. A model is invariant where the change is 0: the cosine of
-    outputs that are nearly uniform, or saturated, is close to 1 for any model.
+    These are the cosine of f(g·x) and f(x) as probabilities; whether the top class c agrees; and the change of the
+    output that is explained, |f_c(g·x) − f_c(x)|, in units of what it differs by between the samples of the batch. The
+    first two have their chance level, against the other samples. A model is invariant if the change is 0: the cosine
+    of outputs that are nearly uniform, or saturated, is close to 1 for any model.
 
     >>> from heatproof.axes.symmetry.groups import cyclic
     >>> net = torch.nn.Sequential(torch.nn.AdaptiveAvgPool1d(1), torch.nn.Flatten(), torch.nn.Linear(2, 3))
@@ -68,7 +68,7 @@ def model_invariance(
     >>> alike.agreement.value.tolist(), round(float(alike.cosine.value), 6)
     ([1.0], 1.0)
     """
-    orbit = orbit_of(group, _ready(model, batch), n, seed)
+    orbit = orbit_of(group, _checked(model, batch), n, seed)
     check_inputs(orbit.group, batch)
     return model_scores(orbit, BatchRunner(model, model.rows).predict, delta, task=model.task)
 
@@ -84,7 +84,7 @@ def equivariance(
     similarity: str = "cosine",
     delta: float = 0.05,
 ) -> Estimate:
-    """(1/|G|) Σ_g s(e(g·x), g·e(x)) for explanations e in the shape of the input, by sample; 1 is equivariant.
+    """Return (1/|G|) Σ_g s(e(g·x), g·e(x)) for explanations e in the shape of the input, by sample; 1 is equivariant.
 
     `similarity` is "cosine", "agreement" (the share of equal entries), "spearman", "ssim" or "jaccard" (of the top
     tenth). `target` (B,) is explained on both sides.
@@ -97,7 +97,7 @@ def equivariance(
     >>> round(float(score.value), 5), score.exact, score.each.shape
     (1.0, True, torch.Size([1, 8]))
     """
-    orbit = orbit_of(group, _ready(model, batch, target), n, seed)
+    orbit = orbit_of(group, _checked(model, batch, target), n, seed)
     return _score(model, orbit, target, explainer, seed, Criterion(similarity, True, delta))
 
 
@@ -112,7 +112,7 @@ def invariance(
     similarity: str = "cosine",
     delta: float = 0.05,
 ) -> Estimate:
-    """(1/|G|) Σ_g s(e(g·x), e(x)) for explanations e by examples or concepts, (B, n_examples); 1 is invariant.
+    """Return (1/|G|) Σ_g s(e(g·x), e(x)) for explanations e by examples or concepts, (B, n_examples); 1 is invariant.
 
     >>> from heatproof.axes.symmetry.groups import cyclic
     >>> class Logits:
@@ -124,7 +124,7 @@ def invariance(
     >>> bool(score.value < 1)
     True
     """
-    orbit = orbit_of(group, _ready(model, batch, target), n, seed)
+    orbit = orbit_of(group, _checked(model, batch, target), n, seed)
     return _score(model, orbit, target, explainer, seed, Criterion(similarity, False, delta))
 
 
@@ -136,7 +136,7 @@ def _score(
     seed: int,
     criterion: Criterion,
 ) -> Estimate:
-    """The mean over an orbit, with the noise floor of an explainer that draws random numbers."""
+    """Return the mean score over an orbit, with the noise floor of an explainer that draws random numbers."""
     kind = wrap_explainer(explainer).kind
     if (kind == "feature") != criterion.moves:
         other = "equivariance" if kind == "feature" else "invariance"
@@ -153,8 +153,8 @@ def _score(
     return replace(score, noise_floor=compare(criterion.similarity, second, clean))
 
 
-def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
-    """The samples on the model's device, after a look at what was given."""
+def _checked(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
+    """Return the samples on the model's device; refuse what is no `Model`, and targets that are not one per sample."""
     if not isinstance(model, Model):
         raise UserError(
             f"a heatproof.Model is needed, got {type(model).__name__}; wrap the network: Model(net)"
@@ -168,10 +168,14 @@ def _ready(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
 
 
 def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
+    """Return a function that explains samples in batches that fit into memory."""
     runner = BatchRunner(model, model.rows)
-    return lambda batch, target: runner.explain(
-        wrap_explainer(explainer), type(explainer).__name__, batch, target, seed
-    )
+    wrapped, name = wrap_explainer(explainer), type(explainer).__name__
+
+    def explain(batch: Batch, target: Tensor) -> Tensor:
+        return runner.explain(wrapped, name, batch, target, seed)
+
+    return explain
 
 
 def layer_symmetry(
@@ -183,7 +187,7 @@ def layer_symmetry(
     seed: int = 0,
     tolerance: float = TOLERANCE,
 ) -> LayerSymmetry:
-    """Whether the layer's output h is invariant, h(g·x) = h(x), equivariant, h(g·x) = g·h(x), or neither.
+    """Return whether a layer's output h is invariant, h(g·x) = h(x), equivariant, h(g·x) = g·h(x), or neither.
 
     The errors are max_g ‖h(g·x) − h(x)‖ / ‖h(x)‖ and max_g ‖h(g·x) − g·h(x)‖ / ‖h(x)‖; an error of at most
     `tolerance` on every sample decides. A layer that shrinks what the group moves is neither: it may be equivariant
@@ -196,17 +200,17 @@ def layer_symmetry(
     >>> [layer_symmetry(Model(net), batch, layer, cyclic()).verdict for layer in ("0", "1")]
     ['equivariant', 'invariant']
     """
-    orbit = orbit_of(group, _ready(model, batch), n, seed)
-    same, moved = layer_errors(orbit, lambda part: activations(model, part, layer))
-    verdict = layer_verdict(
-        float(same.max()), math.nan if moved is None else float(moved.max()), tolerance
-    )
-    largest = None if moved is None else moved.amax(1)
-    return LayerSymmetry(verdict, same.amax(1), largest, orbit.elements, orbit.exact)
+    orbit = orbit_of(group, _checked(model, batch), n, seed)
+    invariance, equivariance = layer_errors(orbit, lambda batch: activations(model, batch, layer))
+    largest_equivariance, of_samples = math.nan, None
+    if equivariance is not None:
+        largest_equivariance, of_samples = float(equivariance.max()), equivariance.amax(1)
+    verdict = layer_verdict(float(invariance.max()), largest_equivariance, tolerance)
+    return LayerSymmetry(verdict, invariance.amax(1), of_samples, orbit.elements, orbit.exact)
 
 
 def layer_verdict(invariance: float, equivariance: float, tolerance: float = TOLERANCE) -> Verdict:
-    """What the largest errors of a layer say; NaN stands for an error that does not exist.
+    """Return what the largest errors of a layer say; NaN stands for an error that does not exist.
 
     >>> layer_verdict(0.7, 1e-6), layer_verdict(1e-6, math.nan), layer_verdict(0.7, math.nan)
     ('equivariant', 'invariant', 'neither')
@@ -226,10 +230,11 @@ def max_sensitivity(
     seed: int = 0,
     relative: bool = True,
 ) -> Tensor:
-    """max ‖e(x′) − e(x)‖₂ / ‖e(x)‖₂ over n draws x′ uniform on ‖x′ − x‖∞ ≤ radius, in units of the data; (B,) float64.
+    """Return max ‖e(x′) − e(x)‖₂ / ‖e(x)‖₂ over n draws x′ uniform on ‖x′ − x‖∞ ≤ radius, (B,) float64.
 
-    It is a lower bound of the maximum over the ball. `relative=False` leaves out the division, as the paper prints it.
-    NaN for a zero, constant or non-finite explanation. Padding that `aux["mask"]` tells of is left alone.
+    The radius is in units of the data. It is a lower bound of the maximum over the ball. `relative=False` leaves out the
+    division, as the paper prints it. NaN for a zero, constant or non-finite explanation. Padding that `aux["mask"]`
+    marks is not perturbed.
 
     >>> from heatproof.explainers import Saliency
     >>> batch, target = Batch(("a",), torch.rand(1, 4)), torch.tensor([0])
@@ -243,6 +248,6 @@ def max_sensitivity(
     if not batch.x.is_floating_point():
         raise UserError(f"max_sensitivity: {NO_BALL}")
     explain = _explain(model, explainer, seed)
-    batch = _ready(model, batch, target)
+    batch = _checked(model, batch, target)
     clean = explain(batch, target)
     return sensitivities(explain, batch, target, clean, radius, n, seed, relative).amax(1)

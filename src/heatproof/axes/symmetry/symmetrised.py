@@ -17,7 +17,13 @@ from torch import Tensor
 from heatproof import rand
 from heatproof.axes.symmetry.criterion import compare
 from heatproof.axes.symmetry.groups import Group, build
-from heatproof.axes.symmetry.groups.contract import order_text, orders, probe, side_by_side
+from heatproof.axes.symmetry.groups.contract import (
+    BySample,
+    order_text,
+    orders,
+    probe,
+    side_by_side,
+)
 from heatproof.errors import UserError, make
 from heatproof.explainers.gradient import draws, per_row
 from heatproof.models import Model
@@ -32,13 +38,14 @@ from heatproof.types import (
     wrap_explainer,
 )
 
-WHOLE = 1024
-"""The largest group that is averaged over as a whole unless `n` says otherwise."""
-LISTED = 65_536
+MOST_BY_DEFAULT = 1024
+"""The largest group of which all elements are averaged over unless `n` says otherwise."""
+MOST_LISTED = 65_536
 """The largest group from which elements are drawn without replacement."""
 
 
-def _an_explainer(of: Any) -> Any:
+def _check_explainer(of: Any) -> Any:
+    """Return the inner explainer; refuse what is none, and stored maps, which exist for unmoved inputs only."""
     if not callable(of) or isinstance(of, type):
         raise UserError(f"an explainer such as Saliency() is needed, got {of!r}")
     if isinstance(of, Stored):
@@ -71,7 +78,7 @@ class Symmetrised(Explainer):
     """
 
     name: ClassVar[str] = "symmetrised"
-    of: Annotated[Any, AfterValidator(_an_explainer)]
+    of: Annotated[Any, AfterValidator(_check_explainer)]
     group: Annotated[Any, BeforeValidator(build)]
     n: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
@@ -120,15 +127,14 @@ class Symmetrised(Explainer):
         self.of.check(model, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Explanations like the inner explainer's, averaged."""
+        """Return the inner explainer's explanations, averaged."""
         n = _count(self.group, batch, self.n)
-        elements, counts = chosen_elements(
-            self.group, batch, n, seed if self.seed is None else self.seed
-        )
-        # Draws that move along belong to one element; over several the average is of different draws.
-        average = _Average(
-            self, model, batch if n == 1 else replace(batch, moved=None), target, seed
-        )
+        seed_of_elements = seed if self.seed is None else self.seed
+        elements, counts = chosen_elements(self.group, batch, n, seed_of_elements)
+        if n > 1:
+            # Draws that move along belong to one element; over several the average is of different draws.
+            batch = replace(batch, moved=None)
+        average = _Average(self, model, batch, target, seed)
         average.add(elements, counts)
         return average.value()
 
@@ -136,7 +142,7 @@ class Symmetrised(Explainer):
 def symmetrise(
     explainer: Any, group: Any, n: int | None = None, seed: int | None = None
 ) -> Symmetrised:
-    """An explainer of the same kind whose output is averaged over `n` elements of a group; see `Symmetrised`.
+    """Return an explainer of the same kind whose output is averaged over `n` elements of a group; see `Symmetrised`.
 
     Over the whole group it respects the symmetry by construction, which says nothing about faithfulness.
 
@@ -145,10 +151,9 @@ def symmetrise(
     >>> symmetrise(Saliency(), dihedral(4)).kind
     'feature'
     """
-    made: Symmetrised = make(
-        Symmetrised, "symmetrised", {"of": explainer, "group": group, "n": n, "seed": seed}
-    )
-    return made
+    parameters = {"of": explainer, "group": group, "n": n, "seed": seed}
+    symmetrised: Symmetrised = make(Symmetrised, "symmetrised", parameters)
+    return symmetrised
 
 
 @plain_dataclass(frozen=True)
@@ -157,7 +162,7 @@ class CurvePoint:
 
     `score` is the mean of `scores` (B,), those of the samples, without undefined ones (NaN). `passes` counts the
     inputs through the network that the batch's explanations with n elements take, `spent` all that the curve has taken
-    up to this point. `whole` says that n is the order of the group, so that 1 is no news.
+    up to this point. `whole` says that n is the order of the group, so that a score of 1 is true by construction.
     """
 
     n: int
@@ -179,7 +184,7 @@ def symmetrise_curve(
     reach: float | None = None,
     fresh: int = 4,
 ) -> list[CurvePoint]:
-    """How equivariant (invariant) an explainer becomes with the number n of elements averaged over, and at what cost.
+    """Return how equivariant (invariant) an explainer becomes with the number n of elements averaged over, and its cost.
 
     The score is the mean over `fresh` elements g of the cosine between ē(ρ[g]x) and ρ′[g]ē(x) for feature
     explanations, ē(x) for others; for categories it is the share of equal ones. The elements g are not among those of
@@ -199,22 +204,26 @@ def symmetrise_curve(
         raise UserError(f"fresh must be at least 1, got {fresh}")
     order = group.order(batch)
     elements, counts = chosen_elements(group, batch, steps[-1], seed)
+    symmetrised = symmetrise(explainer, group, seed=seed)
+
+    # The samples moved by elements that the average does not use, one row for each element and sample.
     tested = _fresh_elements(group, batch, fresh, seed)
     sample = torch.arange(len(batch)).repeat(len(tested))
     g = tested.flatten(0, 1)
     moved = group.act(g, batch[sample])
-    symmetrised = symmetrise(explainer, group, seed=seed)
     of_clean = _Average(symmetrised, model, batch, target, seed)
     of_moved = _Average(symmetrised, model, moved, target[sample.to(target.device)], seed)
 
     points: list[CurvePoint] = []
-    passes_before, passes, done = model.passes, 0, 0
+    passes_before, passes, averaged = model.passes, 0, 0
     for n in steps:
+        # The averages grow: only the elements that are new at this step are explained.
+        new_elements = elements[averaged:n]
         passes_at_step = model.passes
-        of_clean.add(elements[done:n], counts - done)
+        of_clean.add(new_elements, counts - averaged)
         passes += model.passes - passes_at_step
-        of_moved.add(elements[done:n][:, sample], counts[sample] - done)
-        done = n
+        of_moved.add(new_elements[:, sample], counts[sample] - averaged)
+        averaged = n
 
         expected = of_clean.value()[sample]
         if symmetrised.kind == "feature":
@@ -223,23 +232,22 @@ def symmetrise_curve(
         is_categorical = symmetrised.categorical or not explained.is_floating_point()
         similarity = compare("agreement" if is_categorical else "cosine", explained, expected)
         scores = similarity.reshape(len(tested), len(batch)).nanmean(0)
-        points.append(
-            CurvePoint(
-                n=n,
-                score=float(scores.nanmean()),
-                scores=scores,
-                passes=passes,
-                spent=model.passes - passes_before,
-                whole=n == order <= LISTED,
-            )
+        point = CurvePoint(
+            n=n,
+            score=float(scores.nanmean()),
+            scores=scores,
+            passes=passes,
+            spent=model.passes - passes_before,
+            whole=n == order <= MOST_LISTED,
         )
-        if reach is not None and points[-1].score >= reach:
+        points.append(point)
+        if reach is not None and point.score >= reach:
             break
     return points
 
 
 def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """n elements for each sample, (n, B, *e), identity first, and how many of them a sample has, (B,).
+    """Return n elements for each sample, (n, B, *e), identity first, and how many of them a sample has, (B,).
 
     A group of at most 65,536 elements comes in each sample's own random order; a larger one is sampled. A smaller n
     gives the first of a larger one's.
@@ -248,18 +256,19 @@ def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tens
     >>> sorted(chosen_elements(Cyclic(), Batch(("a",), torch.rand(1, 5)), 5, seed=0)[0].flatten().tolist())
     [0, 1, 2, 3, 4]
     """
-    sizes = orders(group, batch)
-    if len(set(sizes)) == 1 and not hasattr(group, "orders"):
-        chosen = _chosen(group, batch, n, seed, sizes[0])
-        return chosen, torch.full((len(batch),), len(chosen))
-    return side_by_side(
-        [_chosen(group, batch[i : i + 1], n, seed, size)[:, 0] for i, size in enumerate(sizes)]
-    )
+    orders_of_samples = orders(group, batch)
+    if not isinstance(group, BySample):
+        elements = _chosen(group, batch, n, seed, orders_of_samples[0])
+        return elements, torch.full((len(batch),), len(elements))
+    of_samples = []
+    for i, order in enumerate(orders_of_samples):
+        of_samples.append(_chosen(group, batch[i : i + 1], n, seed, order)[:, 0])
+    return side_by_side(of_samples)
 
 
 def _chosen(group: Group, batch: Batch, n: int, seed: int, order: float) -> Tensor:
     """Return n elements (n, B, *e) for samples with groups of one order, the identity first."""
-    if order <= LISTED:
+    if order <= MOST_LISTED:
         in_random_order = _random_order(int(order), batch, seed)
         return group.elements(batch)[in_random_order[: min(n, int(order))]]
     identity = group.identity(batch)
@@ -270,38 +279,41 @@ def _chosen(group: Group, batch: Batch, n: int, seed: int, order: float) -> Tens
 
 
 def _fresh_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
-    """Elements other than the identity to measure on: the last of each sample's order, or draws of their own."""
+    """Return n elements other than the identity to measure on: the last of each sample's order, or draws of their own."""
     order = group.order(batch)
     if order == 1:
         raise UserError(f"{group.name} has a single element here; there is nothing to measure")
-    if order > LISTED or len(set(orders(group, batch))) > 1:
+    if order > MOST_LISTED or len(set(orders(group, batch))) > 1:
         return group.sample(batch, n, _seed(seed, "measure"))
     order = int(order)
-    return group.elements(batch)[_random_order(order, batch, seed)[max(1, order - n) :]]
+    last = _random_order(order, batch, seed)[max(1, order - n) :]
+    return group.elements(batch)[last]
 
 
 def _random_order(order: int, batch: Batch, seed: int) -> Tensor:
-    """Numbers 0 … order − 1 in each sample's own random order with 0 first, (order, B)."""
+    """Return the numbers 0 … order − 1 in each sample's own random order with 0 first, (order, B)."""
     key = rand.keys(seed, batch.ids, "symmetrise").to(batch.x.device)
     rest = rand.permutation(key, order - 1) + 1
     return torch.cat([rest.new_zeros(len(batch), 1), rest], 1).T
 
 
 def _seed(seed: int, purpose: str) -> int:
+    """Return a seed of its own for one purpose."""
     return int(rand.keys(seed, ("elements",), f"symmetrise {purpose}"))
 
 
 def _count(group: Group, batch: Batch, n: int | None) -> int:
     """Return how many elements to average over: n, or all of them where the group has no more."""
     order = group.order(batch)
-    if n is None and order > WHOLE:
+    if n is None and order > MOST_BY_DEFAULT:
         raise UserError(
-            f"{group.name} has {order_text(order)} elements here, too many to average over (at most {WHOLE}); give n, "
+            f"{group.name} has {order_text(order)} elements here, too many to average over (at most {MOST_BY_DEFAULT}); give n, "
             "for instance n=32, or find it by symmetrise_curve"
         )
     if n is None:
         return int(order)
-    return min(n, int(order)) if order <= LISTED else n
+    # Drawn with replacement, a large group has no end.
+    return min(n, int(order)) if order <= MOST_LISTED else n
 
 
 def _steps(ns: Sequence[int], group: Group, batch: Batch) -> list[int]:
@@ -329,7 +341,7 @@ class _Average:
         self.votes: list[Tensor] = []
 
     def add(self, elements: Tensor, counts: Tensor) -> None:
-        """Explain the batch moved by elements (m, B, *e), the first counts (B,) of them, `model.rows` at once."""
+        """Explain the batch moved by elements (m, B, *e), of which a sample has the first counts[b], and add the results."""
         m = len(elements)
         votes = torch.empty(0)
         for samples, draws_of_samples in draws(len(self.batch), m, self.model.rows):
@@ -339,14 +351,14 @@ class _Average:
                 continue
             g = elements[draw.to(elements.device), sample.to(elements.device)]
             g = g.to(self.model.device)
-            maps = self._explained(g, sample)
+            maps = self._explain(g, sample)
             if self._is_vote(maps):
                 if not len(votes):
                     votes = maps.new_zeros(m, len(self.batch), *maps.shape[1:])
                 votes[draw.to(maps.device), sample.to(maps.device)] = maps
                 continue
             if self.plan.kind == "feature":
-                maps = self._moved_back(g, maps)
+                maps = self._move_back(g, maps)
             if not len(self.total):
                 self.total = maps.new_zeros(len(self.batch), *maps.shape[1:])
             self.total.index_add_(0, sample.to(maps.device), maps)
@@ -354,8 +366,8 @@ class _Average:
             self.votes.append(votes)
         self.count += counts.clamp(0, m)
 
-    def _explained(self, g: Tensor, sample: Tensor) -> Tensor:
-        """Return the explanations of some samples, each moved by its own element; numbers unless they are votes."""
+    def _explain(self, g: Tensor, sample: Tensor) -> Tensor:
+        """Return the explanations of some samples, each moved by its own element; floats unless they are votes."""
         moved = self.plan.group.act(g, self.batch[sample])
         target = self.target[sample.to(self.model.device)]
         maps: Tensor = self.plan.of(self.model, moved, target, self.seed).detach()
@@ -366,16 +378,16 @@ class _Average:
         is_categorical = self.plan.categorical or not maps.is_floating_point()
         return self.plan.kind != "feature" and is_categorical
 
-    def _moved_back(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Return maps of moved samples as they belong to the unmoved ones."""
+    def _move_back(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Return maps of samples moved by g, moved by g⁻¹."""
         has_tokens = not self.batch.x.is_floating_point()
         if has_tokens and maps.shape[1:-1] == self.batch.x.shape[1:]:
-            maps = maps.sum(-1)  # tokens are what moves: a token's part is the sum over its vector
+            maps = maps.sum(-1)  # the group moves tokens, so a token gets the sum over its vector
         group: Group = self.plan.group
         return group.move(group.inverse(g), maps)
 
     def value(self) -> Tensor:
-        """The average, or the majority, of what was added so far."""
+        """Return the average, or the majority, of what was added so far."""
         if not self.votes:
             return self.total / per_row(self.count.to(self.total.device), self.total)
         votes = torch.cat(self.votes)
@@ -387,7 +399,7 @@ class _Average:
 
 
 def majority(votes: Tensor) -> Tensor:
-    """The most frequent category along the first dimension of (n, …), the smallest of equally frequent ones.
+    """Return the most frequent category along the first dimension of (n, …), the smallest of equally frequent ones.
 
     >>> majority(torch.tensor([[2, 1], [0, 1], [2, 0], [0, 3]])).tolist()
     [0, 1]

@@ -45,7 +45,7 @@ class Cell:
 
     @property
     def condition(self) -> str:
-        """As the evaluation `faithfulness` names it, so that the two can be compared."""
+        """The name that the evaluation `faithfulness` gives to it, so that the two can be compared."""
         return f"{label_of(self.imputer)} {self.order}"
 
     @property
@@ -101,13 +101,13 @@ class Retraining:
     # ---- the evaluations of a cell ---------------------------------------------------------------
 
     def retrained_accuracy(self, cell: Cell) -> list[Scores]:
-        """Return whether a network that was trained on what is left is right about what is left of each test image."""
+        """Return the accuracy, on what is left of each test image, of a network trained on what is left (ROAR, KAR)."""
         train = self._removed_by_map("train", cell)
         network = self._train_network(self.trainer, cell, train)
         return self._accuracy(network, cell)
 
     def tuned_accuracy(self, cell: Cell) -> list[Scores]:
-        """Return the same of the network that was tuned to images with random parts removed (F-Fidelity)."""
+        """Return the accuracy, on what is left of each test image, of a network tuned to random removals (F-Fidelity)."""
         key = (label_of(cell.imputer), cell.repeat)
         if key not in self._tuned_networks:
             train = self._removed_at_random(cell)
@@ -132,6 +132,7 @@ class Retraining:
         return self._scores(cell, {"accuracy": is_right.masked_fill(~is_finite, torch.nan)})
 
     def _scores(self, cell: Cell, columns: Mapping[str, Tensor]) -> list[Scores]:
+        """Return columns of values (N,) by measure as the scores of a cell."""
         results = []
         for measure, value in columns.items():
             condition = (cell.condition, cell.fraction)
@@ -146,6 +147,7 @@ class Retraining:
     # ---- networks --------------------------------------------------------------------------------
 
     def _train_network(self, trainer: Trainer | None, cell: Cell, train: Removed) -> Any:
+        """Return what the trainer makes of the images of a cell; its errors say at which cell they occurred."""
         assert trainer is not None  # a cell is only asked about what there is a trainer for
         try:
             seed = self.seed + SEEDS_PER_REPEAT * cell.repeat
@@ -171,7 +173,7 @@ class Retraining:
     # ---- images ----------------------------------------------------------------------------------
 
     def _removed_by_map(self, which: Literal["train", "test"], cell: Cell) -> Removed:
-        """Return the images less the fraction of their pixels that the map decides on."""
+        """Return the training or test images without the fraction of pixels that the map of the cell ranks first."""
         batch = self.train if which == "train" else self.test
         pixels = math.prod(batch.x.shape[2:])
         sizes = sweeps.removal_sizes((cell.fraction,), torch.tensor([pixels]))
@@ -179,7 +181,7 @@ class Retraining:
         return self._removed(batch, cell, sizes.expand(len(batch), 1), ranks)
 
     def _removed_at_random(self, cell: Cell) -> Removed:
-        """Return the training images less a random share of their pixels, uniform on [0, 1) for each image."""
+        """Return the training images without a random share of their pixels, uniform on [0, 1) for each image."""
         pixels = math.prod(self.train.x.shape[2:])
         keys = rand.keys(self.seed + cell.repeat, self.train.ids, "share to tune by")
         share = rand.uniform(keys, (1,))
@@ -187,9 +189,9 @@ class Retraining:
         return self._removed(self.train, replace(cell, order="random"), sizes, None)
 
     def _removed(self, batch: Batch, cell: Cell, sizes: Tensor, ranks: Tensor | None) -> Removed:
-        """Return images on the model's device, less so many pixels of each (`sizes`, (N, 1)).
+        """Return images on the model's device, without the first `sizes` (N, 1) pixels of each.
 
-        `ranks` (N, H, W) say when each pixel goes from the most important on; without them the order is random.
+        `ranks` (N, H, W) say when each pixel is removed, the most important first; without them the order is random.
         """
         shape = batch.x.shape[2:]
         pixels, device = math.prod(shape), self.model.device
@@ -220,6 +222,7 @@ class Retraining:
         return self._ranks[which, explainer]
 
     def _rank_pixels(self, name: str, batch: Batch) -> Tensor:
+        """Explain images and return when each of their pixels is removed, (N, H, W) int32 on the CPU."""
         runner = BatchRunner(self.model, self.batch_size)
         all_ranks = []
         for piece in pieces(batch):

@@ -8,17 +8,18 @@ from heatproof.errors import UserError
 
 
 def entropy(counts: list[int]) -> float:
-    """The entropy in bits of classes that occur this often.
+    """Return the entropy in bits of classes that occur this often.
 
     >>> entropy([5, 5])
     1.0
     """
     total = sum(counts)
-    return -sum(n / total * math.log2(n / total) for n in counts if n) if total else 0.0
+    shares = [n / total for n in counts if n]
+    return -sum(share * math.log2(share) for share in shares) if shares else 0.0
 
 
 def fano(accuracy: float, classes: int, prior: float | None = None) -> float:
-    """The least mutual information in bits that lets any classifier reach this accuracy.
+    """Return the least mutual information in bits that lets any classifier reach this accuracy.
 
     I ≥ H(C) − H₂(acc) − (1 − acc)·log₂(c − 1), with H(C) = log₂ c unless `prior` gives the entropy of the classes. It
     holds for every classifier, so a held-out accuracy is a guarantee up to its own sampling error; at or below the
@@ -30,14 +31,15 @@ def fano(accuracy: float, classes: int, prior: float | None = None) -> float:
     _check(accuracy, classes)
     if accuracy <= 1 / classes:
         return 0.0
-    wrong = 1 - accuracy
-    binary = -sum(p * math.log2(p) for p in (accuracy, wrong) if p > 0)
-    rest = wrong * math.log2(classes - 1) if classes > 2 else 0.0
-    return max(0.0, (math.log2(classes) if prior is None else prior) - binary - rest)
+    error = 1 - accuracy
+    of_being_right = -sum(p * math.log2(p) for p in (accuracy, error) if p > 0)
+    of_wrong_class = error * math.log2(classes - 1) if classes > 2 else 0.0
+    of_class = math.log2(classes) if prior is None else prior
+    return max(0.0, of_class - of_being_right - of_wrong_class)
 
 
 def hellman_raviv(accuracy: float, classes: int, prior: float | None = None) -> float:
-    """H(C) − 2·(1 − acc): the most information that is compatible with this accuracy of the best possible classifier.
+    """Return H(C) − 2·(1 − acc): the most information that is compatible with this accuracy of the best possible classifier.
 
     A trained probe is seldom the best possible one, so from its accuracy this is an indication, no bound.
 
@@ -45,10 +47,12 @@ def hellman_raviv(accuracy: float, classes: int, prior: float | None = None) -> 
     2.92
     """
     _check(accuracy, classes)
-    return max(0.0, (math.log2(classes) if prior is None else prior) - 2 * (1 - accuracy))
+    of_class = math.log2(classes) if prior is None else prior
+    return max(0.0, of_class - 2 * (1 - accuracy))
 
 
 def _check(accuracy: float, classes: int) -> None:
+    """Refuse accuracies outside [0, 1] and fewer than two classes."""
     if not 0 <= accuracy <= 1:
         raise UserError(f"accuracy must lie in [0, 1], got {accuracy!r}")
     if classes < 2:

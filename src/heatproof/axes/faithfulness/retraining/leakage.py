@@ -8,11 +8,12 @@ it was removed: where it succeeds, nothing hides the mask from a network.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from heatproof.axes.faithfulness import LEAKAGE
 from heatproof.axes.faithfulness.retraining.information import entropy, fano, hellman_raviv
 from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, Trainer, scores, small_net
 from heatproof.models.randomised import seeded
+from heatproof.statistics.arrays import Array
 from heatproof.statistics.bounds import clopper_pearson
 
 PROBES = ("mask", "imputed", "both")
@@ -43,9 +45,11 @@ class Removed:
     label: Tensor
 
     def seen(self, probe: str) -> Tensor:
-        """What a probe is shown: the mask, the imputed image, or both as channels."""
+        """Return what a probe is shown: the mask, the imputed image, or both as channels."""
         mask = self.keep[:, None].to(self.x.dtype)
-        return {"mask": mask, "imputed": self.x, "both": torch.cat([self.x, mask], 1)}[probe]
+        if probe == "mask":
+            return mask
+        return self.x if probe == "imputed" else torch.cat([self.x, mask], 1)
 
 
 def probe_classes(
@@ -55,69 +59,75 @@ def probe_classes(
     seed: int,
     trainer: Callable[[int], Trainer] | None = None,
 ) -> Iterator[tuple[str, Tensor]]:
-    """For each probe, how much its held-out probabilities say of the true class: (name, log₂ p and hit, (N, 2)).
+    """Yield for each probe what it says about held-out images: its name, and log₂ p of the true class and hit (N, 2).
 
     `trainer(channels)` makes the trainer of a probe; by default a small convolutional network.
     """
     for probe in PROBES:
         images = train.seen(probe)
-        # No augmentation, for a mask's place is its message.
-        build = partial(small_net, images.shape[1], classes)
-        usual = ImageTrainer(build, epochs=12, batch_size=64, rate=0.05, augment=False)
-        net = (trainer(images.shape[1]) if trainer else usual)(
-            TensorDataset(images, train.label), seed
-        )
-        logits = scores(net, test.seen(probe)).cpu()
+        channels = images.shape[1]
+        if trainer is None:
+            # Without augmentation: a mask's position is its message.
+            build = partial(small_net, channels, classes)
+            train_probe: Trainer = ImageTrainer(
+                build, epochs=12, batch_size=64, rate=0.05, augment=False
+            )
+        else:
+            train_probe = trainer(channels)
+        network = train_probe(TensorDataset(images, train.label), seed)
+        logits = scores(network, test.seen(probe)).cpu()
         truth = test.label.cpu()[:, None]
-        surprise = logits.log_softmax(1).gather(1, truth)[:, 0] / math.log(2)
-        yield probe, torch.stack([surprise.double(), (logits.argmax(1) == truth[:, 0]).double()], 1)
+        log2_p = logits.log_softmax(1).gather(1, truth)[:, 0] / math.log(2)
+        hit = logits.argmax(1) == truth[:, 0]
+        yield probe, torch.stack([log2_p.double(), hit.double()], 1)
 
 
 def probe_pixels(
     train: Removed, test: Removed, seed: int, steps: int = 300, batch_size: int = 64
 ) -> Tensor:
-    """The share of each held-out image's pixels whose removal a three-layer network tells right, (N,) float64.
+    """Return the share of each held-out image's pixels that a small network tells rightly as removed or kept, (N,).
 
     Removed and kept pixels count alike: it is the mean of the shares among the two, ½ for a guess.
     """
-    channels = train.x.shape[1]
-
-    def build() -> nn.Sequential:
-        return nn.Sequential(
-            nn.Conv2d(channels, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(32, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(32, 1, 3, padding=1),
-        )
-
-    net = seeded(build, seed).to(train.x.device)
-    draw = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(net.parameters(), 3e-3)
-    share = train.keep.double().mean().clamp(1e-6, 1 - 1e-6)
-    balance = ((1 - share) / share).float()
+    channels, device = train.x.shape[1], train.x.device
+    network = seeded(partial(_pixel_net, channels), seed).to(device)
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(network.parameters(), 3e-3)
+    share_kept = train.keep.double().mean().clamp(1e-6, 1 - 1e-6)
+    weight_of_kept = ((1 - share_kept) / share_kept).float()  # so that both kinds weigh alike
+    size = min(batch_size, len(train.x))
     for _ in range(steps):
-        rows = torch.randint(0, len(train.x), (min(batch_size, len(train.x)),), generator=draw).to(
-            train.x.device
-        )
+        rows = torch.randint(0, len(train.x), (size,), generator=generator).to(device)
+        outputs = network(train.x[rows])[:, 0]
         kept = train.keep[rows].float()
-        loss = F.binary_cross_entropy_with_logits(
-            net(train.x[rows])[:, 0], kept, pos_weight=balance
-        )
+        loss = F.binary_cross_entropy_with_logits(outputs, kept, pos_weight=weight_of_kept)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+
     with torch.no_grad():
-        says_kept = torch.cat([net(part)[:, 0] > 0 for part in torch.split(test.x, 256)])
+        says_kept = torch.cat([network(images)[:, 0] > 0 for images in torch.split(test.x, 256)])
+    is_right = says_kept == test.keep
     shares = []
-    for truth in (test.keep, ~test.keep):
-        right = ((says_kept == test.keep) & truth).flatten(1).sum(1).double()
-        shares.append(right / truth.flatten(1).sum(1).clamp(min=1))
+    for pixels in (test.keep, ~test.keep):
+        right = (is_right & pixels).flatten(1).sum(1).double()
+        shares.append(right / pixels.flatten(1).sum(1).clamp(min=1))
     return torch.stack(shares).mean(0).cpu()
 
 
+def _pixel_net(channels: int) -> nn.Sequential:
+    """Return a network of three convolutions with one output per pixel."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 1, 3, padding=1),
+    )
+
+
 def probe_columns(train: Removed, test: Removed, seed: int) -> dict[str, Tensor]:
-    """What the probes say of each held-out image, as columns (N,) of the evaluation: measure → values."""
+    """Return what the probes say about each held-out image, (N,), by the measures of the evaluation."""
     classes = int(max(train.label.max(), test.label.max())) + 1
     columns = {PRIOR: test.label.double().cpu(), PIXELS: probe_pixels(train, test, seed)}
     for probe, answers in probe_classes(train, test, classes, seed):
@@ -126,7 +136,7 @@ def probe_columns(train: Removed, test: Removed, seed: int) -> dict[str, Tensor]
 
 
 def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
-    """Bits from the rows of an evaluation `leakage`: one row per explainer, imputer, order and fraction.
+    """Return the leaked bits from the rows of an evaluation `leakage`: a row per explainer, imputer, order and fraction.
 
     `mask_bits`, `imputed_bits` and `both_bits` are Fano's bounds at the lower confidence limit of the accuracy, each
     failing with probability at most delta/2; `mask_indicated` is Hellman and Raviv's value. `leak` is
@@ -135,31 +145,38 @@ def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
     `pixels` is the share of pixels whose removal can be told, and `leaks` whether a report should warn.
     """
     rows = table[(table["status"] == "ok") & table["measure"].isin(LEAKAGE.of_role("model"))]
-    entries = []
     keys = ["dataset", "model", "evaluation", "explainer", "condition", "imputer", "order", "level"]
-    for key, part in rows.groupby(keys, sort=False, observed=True):
+    entries = []
+    for key, group in rows.groupby(keys, sort=False, observed=True):
         columns = {
-            name: values["value"].to_numpy()
-            for name, values in part.groupby("measure", observed=True)
+            str(measure): values["value"].to_numpy()
+            for measure, values in group.groupby("measure", observed=True)
         }
-        entry: dict[str, Any] = dict(zip(keys, key, strict=True))
-        counts = part.loc[part["measure"] == PRIOR, "value"].value_counts().tolist()
-        classes, prior = max(2, len(counts)), entropy([int(n) for n in counts])
-        estimate = {}
-        for probe in PROBES:
-            if f"{probe}_hit" not in columns:
-                continue
-            hits = columns[f"{probe}_hit"]
-            low, _ = clopper_pearson(int(hits.sum()), len(hits), delta / 2)
-            entry[f"{probe}_accuracy"] = float(hits.mean())
-            entry[f"{probe}_bits"] = fano(float(low), classes, prior)
-            entry[f"{probe}_indicated"] = hellman_raviv(float(hits.mean()), classes, prior)
-            estimate[probe] = max(0.0, prior + float(columns[f"{probe}_log2"].mean()))
-        if len(estimate) == len(PROBES):
-            entry["leak"] = estimate["imputed"] - estimate["both"] + estimate["mask"]
-        entry["pixels"] = float(columns[PIXELS].mean()) if PIXELS in columns else math.nan
-        entry["leaks"] = bool(
-            entry.get("mask_bits", 0.0) > LEAK_BITS and entry["pixels"] > TELLTALE
-        )
-        entries.append(entry)
+        entries.append(dict(zip(keys, key, strict=True)) | _leaked_bits(columns, delta))
     return pd.DataFrame(entries)
+
+
+def _leaked_bits(columns: Mapping[str, Array], delta: float) -> dict[str, Any]:
+    """Return the numbers of `leakage_summary` from what the probes said about each image, by measure."""
+    labels = columns.get(PRIOR, np.zeros(0))
+    _, counts = np.unique(labels, return_counts=True)
+    classes, prior = max(2, len(counts)), entropy(counts.tolist())
+    bits: dict[str, Any] = {}
+    information = {}
+    for probe in PROBES:
+        if f"{probe}_hit" not in columns:
+            continue
+        hits = columns[f"{probe}_hit"]
+        accuracy = float(hits.mean())
+        low, _ = clopper_pearson(int(hits.sum()), len(hits), delta / 2)
+        bits[f"{probe}_accuracy"] = accuracy
+        bits[f"{probe}_bits"] = fano(float(low), classes, prior)
+        bits[f"{probe}_indicated"] = hellman_raviv(accuracy, classes, prior)
+        # H(C) − cross-entropy, in bits.
+        information[probe] = max(0.0, prior + float(columns[f"{probe}_log2"].mean()))
+    if len(information) == len(PROBES):
+        bits["leak"] = information["imputed"] - information["both"] + information["mask"]
+    bits["pixels"] = float(columns[PIXELS].mean()) if PIXELS in columns else math.nan
+    has_bits = bits.get("mask_bits", 0.0) > LEAK_BITS
+    bits["leaks"] = bool(has_bits and bits["pixels"] > TELLTALE)
+    return bits

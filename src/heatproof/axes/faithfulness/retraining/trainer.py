@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -26,28 +27,29 @@ module takes such images; a `heatproof.Model` may be returned as well."""
 
 
 def described(trainer: Any) -> str:
-    """What the manifest calls a trainer: its label, and of every function in it a digest of its code.
+    """Return the name of a trainer in the manifest: its label and a digest of the code of its functions.
 
-    Addresses go, as no two processes share them; a function that was changed under its name is another trainer.
+    With the digest, a function that was edited under the same name is another trainer. Memory addresses are left out,
+    as no two processes share them.
 
     >>> described(ImageTrainer(small_net, epochs=3)).split(" ")[0]
     'ImageTrainer(build=<function'
     >>> described(lambda dataset, seed: None) == described(lambda dataset, seed: 3)
     False
     """
-    inside = (
-        [getattr(trainer, f.name) for f in fields(trainer)] if is_dataclass(trainer) else [trainer]
-    )
+    functions = [trainer]
+    if is_dataclass(trainer):
+        functions = [getattr(trainer, field.name) for field in fields(trainer)]
     digest = blake2b(digest_size=6)
-    for part in inside:
-        for code in _codes(part):
+    for function in functions:
+        for code in _codes(function):
             digest.update(code.encode())
     label = trainer.__name__ if isinstance(trainer, type) else label_of(trainer)
     return f"{re.sub(r' at 0x[0-9a-fA-F]+', '', label)} {digest.hexdigest()}"
 
 
 def _codes(function: Any) -> Iterator[str]:
-    """The code of a function, of those it makes, and of those it has closed over; what is no function by its text."""
+    """Yield the code of a function, of functions defined in it, and of what it has closed over; nothing for others."""
     if isinstance(function, partial):
         yield f"{function.args} {function.keywords}"
         function = function.func
@@ -61,11 +63,11 @@ def _codes(function: Any) -> Iterator[str]:
         else:
             yield repr(constant)
     for cell in getattr(function, "__closure__", None) or ():
-        held = cell.cell_contents
-        if callable(held):
-            yield from _codes(held)
-        elif isinstance(held, bool | int | float | str | tuple | type(None)):
-            yield repr(held)
+        value = cell.cell_contents
+        if callable(value):
+            yield from _codes(value)
+        elif isinstance(value, bool | int | float | str | tuple | type(None)):
+            yield repr(value)
 
 
 @dataclass(frozen=True)
@@ -104,57 +106,65 @@ class ImageTrainer:
             )
 
     def __call__(self, dataset: TensorDataset, seed: int) -> nn.Module:
-        """The trained network in eval mode, on the device."""
+        """Return the trained network in eval mode, on the device."""
         device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         x, y = (tensor.to(device) for tensor in dataset.tensors)
-        held = max(1, round(self.validation * len(x)))
-        if len(x) <= held:
-            raise UserError(f"{len(x)} images are too few to train on and to hold {held} back")
-        draw = torch.Generator().manual_seed(seed)
-        mixed = torch.randperm(len(x), generator=draw).to(device)
-        watch, train = mixed[:held], mixed[held:]
-        net = seeded(self.build, seed).to(device)
+        held_out = max(1, round(self.validation * len(x)))
+        if len(x) <= held_out:
+            raise UserError(f"{len(x)} images are too few to train on and to hold {held_out} back")
+        generator = torch.Generator().manual_seed(seed)
+        shuffled = torch.randperm(len(x), generator=generator).to(device)
+        validation, train = shuffled[:held_out], shuffled[held_out:]
+        network = seeded(self.build, seed).to(device)
         if device.type == "cuda":
-            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimiser = torch.optim.SGD(
-            net.parameters(), self.rate, 0.9, weight_decay=self.weight_decay, nesterov=True
+            network.parameters(), self.rate, 0.9, weight_decay=self.weight_decay, nesterov=True
         )
-        steps = self.epochs * -(-len(train) // self.batch_size)
-        best, chosen = -1.0, copy.deepcopy(net.state_dict())
+        steps = self.epochs * math.ceil(len(train) / self.batch_size)
         step = 0
+        best_accuracy, best_weights = -1.0, copy.deepcopy(network.state_dict())
         for _ in range(self.epochs):
-            net.train()
-            order = train[torch.randperm(len(train), generator=draw).to(device)]
-            # One transfer for an epoch: on a GPU one at every step would make each step wait for the last.
-            moves = drawn_moves(len(train), draw).to(device) if self.augment else None
-            for at, rows in enumerate(torch.split(order, self.batch_size)):
+            network.train()
+            order = train[torch.randperm(len(train), generator=generator).to(device)]
+            # Moves are transferred once per epoch: on a GPU one transfer at every step would make each step wait.
+            moves = drawn_moves(len(train), generator).to(device) if self.augment else None
+            for start in range(0, len(order), self.batch_size):
+                rows = order[start : start + self.batch_size]
                 for group in optimiser.param_groups:
                     group["lr"] = self.rate * one_cycle(step / max(1, steps))
                 step += 1
                 if len(rows) == 1 and len(order) > 1:  # batch norm has no variance of one image
                     continue
-                start = at * self.batch_size
-                images = (
-                    x[rows]
-                    if moves is None
-                    else shifted(x[rows], moves[:, start : start + len(rows)])
-                )
-                if device.type == "cuda":
-                    images = images.contiguous(memory_format=torch.channels_last)
-                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                    loss = F.cross_entropy(net(images).float(), y[rows])
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-            score = accuracy(net, x[watch], y[watch], self.batch_size)
-            if score >= best:  # of equal epochs the later one, whose rate was lower
-                best, chosen = score, copy.deepcopy(net.state_dict())
-        net.load_state_dict(chosen)
-        return net.eval()
+                images = x[rows]
+                if moves is not None:
+                    images = shifted(images, moves[:, start : start + len(rows)])
+                self._step(network, optimiser, images, y[rows])
+            validation_accuracy = accuracy(network, x[validation], y[validation], self.batch_size)
+            if (
+                validation_accuracy >= best_accuracy
+            ):  # of equal epochs the later one, whose rate was lower
+                best_accuracy = validation_accuracy
+                best_weights = copy.deepcopy(network.state_dict())
+        network.load_state_dict(best_weights)
+        return network.eval()
+
+    def _step(
+        self, network: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor
+    ) -> None:
+        """Take one step of the optimiser on a batch of images, in bfloat16 on a GPU."""
+        on_gpu = images.device.type == "cuda"
+        if on_gpu:
+            images = images.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=on_gpu):
+            loss = F.cross_entropy(network(images).float(), labels)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
 
 
 def one_cycle(share: float) -> float:
-    """The rate at a share of the training, from 0 up to 1 in the first quarter and down to 0 at the end.
+    """Return the rate at a share of the training, from 0 up to 1 in the first quarter and down to 0 at the end.
 
     >>> [one_cycle(share) for share in (0, 0.25, 1)]
     [0.04, 1.0, 0.0]
@@ -163,18 +173,18 @@ def one_cycle(share: float) -> float:
 
 
 def drawn_moves(n: int, draw: torch.Generator) -> Tensor:
-    """How n images are shifted and whether they are mirrored: down and right, 0 … 8 each, and 0 or 1; (3, n) int64.
+    """Draw how n images are shifted and whether they are mirrored: down and right, 0 … 8 each, and 0 or 1; (3, n).
 
     >>> drawn_moves(5, torch.Generator().manual_seed(0)).amax(1) <= torch.tensor([8, 8, 1])
     tensor([True, True, True])
     """
-    return torch.cat(
-        [torch.randint(0, 9, (2, n), generator=draw), torch.randint(0, 2, (1, n), generator=draw)]
-    )
+    shifts = torch.randint(0, 9, (2, n), generator=draw)
+    mirrored = torch.randint(0, 2, (1, n), generator=draw)
+    return torch.cat([shifts, mirrored])
 
 
 def shifted(images: Tensor, moves: Tensor) -> Tensor:
-    """Images (n, C, H, W) moved by up to four pixels over a border of zeros, some mirrored, as `moves` (3, n) says.
+    """Return images (n, C, H, W) moved by up to four pixels over a border of zeros, some mirrored, as `moves` (3, n) says.
 
     >>> image = torch.arange(4.0).reshape(1, 1, 1, 4)
     >>> shifted(image, torch.tensor([[4], [5], [0]])).flatten().tolist()
@@ -188,29 +198,31 @@ def shifted(images: Tensor, moves: Tensor) -> Tensor:
     rows = down[:, None] + torch.arange(height, device=images.device)
     columns = torch.arange(width, device=images.device)
     columns = right[:, None] + torch.where(mirror[:, None] > 0, columns.flip(0), columns)
-    every = torch.arange(n, device=images.device)[:, None, None]
-    return padded[every, :, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+    image = torch.arange(n, device=images.device)[:, None, None]
+    # Indexing in three places puts the channels last.
+    return padded[image, :, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
 
 
 def accuracy(net: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> float:
-    """The share of images that a network gets right; scores that are not finite are wrong."""
-    found = scores(net, x, batch_size)
-    return float(((found.argmax(1) == y) & torch.isfinite(found).all(1)).float().mean())
+    """Return the share of images that a network gets right; scores that are not finite are wrong."""
+    logits = scores(net, x, batch_size)
+    is_right = (logits.argmax(1) == y) & torch.isfinite(logits).all(1)
+    return float(is_right.float().mean())
 
 
 def scores(net: nn.Module, x: Tensor, batch_size: int = 256) -> Tensor:
-    """Class scores (N, classes) in float32 on the network's device; the network is left in eval mode."""
+    """Return class scores (N, classes) in float32 on the network's device; the network is left in eval mode."""
     net.eval()
     device = next((p.device for p in net.parameters()), x.device)
     with (
         torch.no_grad(),
         torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"),
     ):
-        return torch.cat([net(part.to(device)).float() for part in torch.split(x, batch_size)])
+        return torch.cat([net(batch.to(device)).float() for batch in torch.split(x, batch_size)])
 
 
 def small_net(channels: int, classes: int, width: int = 32) -> nn.Module:
-    """Three convolutions, two of them strided, a mean over positions and a linear layer; a probe for leaks.
+    """Return three convolutions, two of them strided, a mean over positions and a linear layer; a probe for leaks.
 
     >>> small_net(1, 10)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 10])

@@ -17,12 +17,12 @@ from heatproof.axes.stability.perturbations.contract import (
     INSTEAD,
     Geometric,
     Perturbation,
-    adopted,
     bound,
     check,
     condition,
     is_geometric,
     level,
+    wrap_perturbation,
 )
 from heatproof.axes.stability.perturbations.geometric import Elastic, Rotation, Translation
 from heatproof.axes.stability.perturbations.photometric import (
@@ -79,13 +79,12 @@ __all__ += [
     "Scaling",
     "TimeShift",
     "Translation",
-    "adopted",
     "bound",
     "check",
     "condition",
     "describe",
 ]
-__all__ += ["is_geometric", "known", "level", "milder", "resolve", "title"]
+__all__ += ["is_geometric", "known", "level", "milder", "resolve", "title", "wrap_perturbation"]
 __all__ += ["FOR_TEXTS", "Case", "OfTexts", "PassageOrder", "Reworded", "Synonyms", "WhiteSpace"]
 
 _OF_IMAGES: tuple[Any, ...] = (Identity, Rotation, Translation, Brightness, GaussianNoise, Jpeg)
@@ -127,7 +126,7 @@ NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "scaling": 1.0, "jpeg": 100.0}
 
 
 def known(condition: str) -> Perturbation | None:
-    """The built-in perturbation of a condition, whatever its parameters; None for one's own.
+    """Return the built-in perturbation of a condition, with default parameters; None for a user's own.
 
     >>> known("translation(axis=vertical)").unit, known("my_own")
     ('px', None)
@@ -137,21 +136,27 @@ def known(condition: str) -> Perturbation | None:
 
 
 def title(condition: str, level: float) -> str:
-    """A condition of the table with its level and unit, as it is written in a report.
+    """Return a condition of the table with its level and unit in words.
 
     >>> title("rotation", 15.0), title("brightness", 1.5), title("jpeg", 40.0)
     ('rotation 15°', 'brightness ×1.5', 'jpeg quality 40')
     >>> title("time_shift", 2.0), title("my_own", 0.0)
     ('time shift 2 steps', 'my own')
     """
-    kind = known(condition)
-    name, size = condition.replace("_", " "), f"{level:g}"
-    if (kind is None and level == 0) or (kind is not None and not kind.unit):
+    name = condition.replace("_", " ")
+    perturbation = known(condition)
+    if perturbation is None:
+        return f"{name} {level:g}" if level else name
+    unit = perturbation.unit
+    if not unit:
         return name
-    unit = kind.unit if kind else ""
-    if unit in ("×", "σ", "quality"):
-        return f"{name} {unit}{'' if unit == '×' else ' '}{size}"
-    return f"{name} {size}{'' if unit == '°' else ' '}{unit}".rstrip()
+    if unit == "×":
+        return f"{name} ×{level:g}"
+    if unit in ("σ", "quality"):
+        return f"{name} {unit} {level:g}"
+    if unit == "°":
+        return f"{name} {level:g}°"
+    return f"{name} {level:g} {unit}"
 
 
 EFFECTS = {
@@ -178,7 +183,7 @@ def effect(condition: str, level: float) -> str:
 
 
 def describe(perturbation: Perturbation) -> str:
-    """The perturbation in words.
+    """Return the perturbation in words.
 
     >>> describe(Rotation()), describe(Jpeg()), describe(Brightness())
     ('rotation 15°', 'jpeg quality 40', 'brightness ×1.5')
@@ -207,7 +212,7 @@ def milder(condition: str, level: float) -> dict[str, dict[str, list[float]]]:
 
 
 def resolve(spec: Any) -> tuple[Perturbation, ...]:
-    """The perturbations that a study names, in order.
+    """Return the perturbations that a study names, in order.
 
     `spec` is a preset, a name, an object, a mapping {name: {parameter: value}}, or a list of these. A list as the
     value of one parameter is a sweep.
@@ -215,23 +220,24 @@ def resolve(spec: Any) -> tuple[Perturbation, ...]:
     >>> [describe(p) for p in resolve(["jpeg", {"rotation": {"degrees": [5, 10]}}])]
     ['jpeg quality 40', 'rotation 5°', 'rotation 10°']
     """
-    found = tuple(_flatten(spec))
-    if not found:
+    perturbations = tuple(_flatten(spec))
+    if not perturbations:
         raise BadParameter(
             "no perturbations were given; name at least one, for example 'fass-paper'"
         )
     seen = set()
-    for perturbation in found:
+    for perturbation in perturbations:
         key = condition(perturbation), level(perturbation)
         if key in seen:
             raise BadParameter(
                 f"the perturbation {key[0]!r} at level {key[1]:g} is given twice; each may occur once"
             )
         seen.add(key)
-    return found
+    return perturbations
 
 
 def _flatten(spec: Any) -> Iterable[Perturbation]:
+    """Yield the perturbations of a specification, however it is nested."""
     if isinstance(spec, str):
         yield from _named(spec)
     elif isinstance(spec, type):
@@ -241,9 +247,10 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
     elif isinstance(spec, Mapping):
         for name, values in spec.items():
             with inside(name):
-                yield from _named(name) if values is None or values == {} else _sweep(name, values)
+                has_parameters = values is not None and values != {}
+                yield from _sweep(name, values) if has_parameters else _named(name)
     elif callable(spec):
-        yield adopted(spec)
+        yield wrap_perturbation(spec)
     elif isinstance(spec, Iterable):
         for number, item in enumerate(spec):
             with inside(number):
@@ -256,6 +263,7 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
 
 
 def _named(name: str) -> Iterable[Perturbation]:
+    """Return the perturbations of a preset, or the one of this name."""
     if name in KNOWN_PRESETS:
         return KNOWN_PRESETS[name]
     if name in KNOWN:
@@ -264,7 +272,7 @@ def _named(name: str) -> Iterable[Perturbation]:
 
 
 def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
-    """One perturbation, or one for each value of the parameter that is a list."""
+    """Yield one perturbation, or one for each value of the parameter that is a list."""
     if name in KNOWN_PRESETS:
         raise BadParameter(f"the preset {name!r} takes no parameters, got {values!r}")
     if name not in KNOWN:
@@ -290,9 +298,6 @@ def _sweep(name: Any, values: Any) -> Iterable[Perturbation]:
 
 
 def _example(name: str) -> str:
-    defaults = {f.name: f.default for f in fields(KNOWN[name])}
-    return (
-        "such as {"
-        + ", ".join(f"{key}: {value}" for key, value in list(defaults.items())[:1])
-        + "}"
-    )
+    """Return an example of the parameters of a perturbation: the first with its default."""
+    parameters = [f"{field.name}: {field.default}" for field in fields(KNOWN[name])]
+    return f"such as {{{', '.join(parameters[:1])}}}"

@@ -49,7 +49,8 @@ NonNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 
 
-def _not_of_bytes(sigma: float) -> float:
+def _check_sigma(sigma: float) -> float:
+    """Refuse a σ that was meant for pixels from 0 to 255."""
     if sigma > 1:
         raise ValueError(
             f"pixels are in [0, 1], so sigma must be at most 1; {sigma:g} of 255 is {sigma / 255:.2g}"
@@ -57,7 +58,8 @@ def _not_of_bytes(sigma: float) -> float:
     return sigma
 
 
-def _not_in_percent(factor: float) -> float:
+def _check_factor(factor: float) -> float:
+    """Refuse a factor that was meant in percent."""
     if factor > MOST_FACTOR:
         raise ValueError(
             f"factor must be at most {MOST_FACTOR:g}, got {factor:g}; {factor:g} % is {factor / 100:g}"
@@ -66,19 +68,24 @@ def _not_in_percent(factor: float) -> float:
 
 
 MOST_FACTOR = 20.0
-"""Beyond it hardly anything of an image or series is left; a larger one was meant in percent."""
-PixelSigma = Annotated[NonNegative, AfterValidator(_not_of_bytes)]
-Factor = Annotated[Positive, AfterValidator(_not_in_percent)]
+"""A larger factor leaves hardly anything of an image or series; it was meant in percent."""
+PixelSigma = Annotated[NonNegative, AfterValidator(_check_sigma)]
+Factor = Annotated[Positive, AfterValidator(_check_factor)]
 
 
 @runtime_checkable
 class Perturbation(Protocol):
     """Anything callable as (batch, seed) -> x of the same shape; the built-in ones are frozen objects with fields.
 
-    `kind` is the data it is made for, None for any; `magnitude_field` names the field that is the severity, and
-    `stochastic` says whether the seed matters. A callable of one's own may lack all of these; `adopted` gives it the
-    usual. One that needs other samples has `bound(references)`, which gives what is called, and one that does not fit
-    every sample `check(shape)`, which raises `UserError`.
+    family           what kind of change it is
+    kind             the data it is made for, None for any
+    unit             the unit of its magnitude
+    magnitude_field  the name of the field that is its severity, "" for none
+    stochastic       whether the seed matters
+
+    A user's callable may lack all of these; `wrap_perturbation` fills them in. A perturbation that needs other samples
+    has `bound(references)`, which returns what is called; one that does not fit every sample has `check(shape)`, which
+    raises `UserError`.
     """
 
     @property
@@ -106,8 +113,8 @@ class Geometric(Perturbation, Protocol):
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]: ...
 
 
-class Usual:
-    """What most built-in perturbations are: photometric, of images, and not random."""
+class PerturbationDefaults:
+    """Default attributes of built-in perturbations: photometric, of images, and not random."""
 
     family: ClassVar[Family] = "photometric"
     kind: ClassVar[KindName | None] = "image"
@@ -117,8 +124,11 @@ class Usual:
 
 
 @dataclass(frozen=True)
-class Own:
-    """Somebody's own perturbation with the usual for what it leaves out: no severity, any data, random draws."""
+class CallablePerturbation:
+    """A user's callable with default attributes: no severity, any data, random draws.
+
+    `move`, `check` and `bound` are those of the callable, None where it has none.
+    """
 
     call: Callable[[Batch, int], Tensor]
     family: Family = "other"
@@ -126,9 +136,7 @@ class Own:
     unit: str = ""
     magnitude_field: str = ""
     stochastic: bool = True
-    move: Callable[..., tuple[Tensor, Tensor]] | None = (
-        None  # None says that it is not `Geometric`, and so on
-    )
+    move: Callable[..., tuple[Tensor, Tensor]] | None = None
     check: Callable[[Sequence[int]], None] | None = None
     bound: Callable[[Batch], Callable[[Batch, int], Tensor]] | None = None
 
@@ -138,24 +146,23 @@ class Own:
         return self.call
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        """What the callable gives."""
+        """Return what the callable returns."""
         return self.call(batch, seed)
 
 
-def adopted(perturbation: Any) -> Perturbation:
-    """A perturbation with all that the evaluation asks for; what one's own says itself counts.
+def wrap_perturbation(perturbation: Any) -> Perturbation:
+    """Return a `Perturbation` itself, or a callable wrapped as one; attributes that it defines are kept.
 
-    >>> adopted(lambda batch, seed: 0.9 * batch.x).stochastic
+    >>> wrap_perturbation(lambda batch, seed: 0.9 * batch.x).stochastic
     True
     """
     if isinstance(perturbation, Perturbation):
         return perturbation
-    said = {
-        f.name: getattr(perturbation, f.name)
-        for f in fields(Own)[1:]
-        if hasattr(perturbation, f.name)
-    }
-    return Own(perturbation, **said)
+    attributes = {}
+    for field in fields(CallablePerturbation)[1:]:
+        if hasattr(perturbation, field.name):
+            attributes[field.name] = getattr(perturbation, field.name)
+    return CallablePerturbation(perturbation, **attributes)
 
 
 def is_geometric(perturbation: Any) -> TypeGuard[Geometric]:
@@ -169,7 +176,7 @@ def is_geometric(perturbation: Any) -> TypeGuard[Geometric]:
 
 
 def condition(perturbation: Perturbation) -> str:
-    """A short name without the magnitude, the same for all levels of a sweep.
+    """Return a short name without the magnitude, the same for all levels of a sweep.
 
     >>> from heatproof.axes.stability.perturbations import Rotation, Translation
     >>> condition(Rotation(degrees=5)), condition(Translation(axis="vertical"))
@@ -179,7 +186,7 @@ def condition(perturbation: Perturbation) -> str:
 
 
 def level(perturbation: Perturbation) -> float:
-    """The magnitude in the perturbation's unit; 0 for one that has none.
+    """Return the magnitude in the perturbation's unit; 0 for one that has none.
 
     >>> from heatproof.axes.stability.perturbations import Identity, Rotation
     >>> level(Rotation(degrees=5)), level(Identity())
@@ -190,7 +197,7 @@ def level(perturbation: Perturbation) -> float:
 
 
 def bound(perturbation: Perturbation, references: Batch) -> Callable[[Batch, int], Tensor]:
-    """What is called: the perturbation itself, or one that needs other samples with these.
+    """Return what is called: the perturbation itself, or with these samples if it needs some.
 
     >>> import torch
     >>> from heatproof.axes.stability.perturbations import ColumnNoise
@@ -212,32 +219,36 @@ def check(perturbation: Perturbation, shape: Sequence[int]) -> None:
     Traceback (most recent call last):
     heatproof.errors.UserError: jitter needs series (B, C, T), got shape (B, 12); for tables there are column_noise ...
     """
-    kind = perturbation.kind
+    name, kind = name_of(perturbation), perturbation.kind
     data_kind = kind_of_shape(shape)
     data = None if data_kind is None else data_kind.name
-    voxels = data == "volume" and name_of(perturbation) in OF_VOLUMES
-    if kind is not None and not ((data == kind or voxels) and min(shape) > 0):
+    takes_volumes = data == "volume" and name in OF_VOLUMES
+    fits = (data == kind or takes_volumes) and min(shape) > 0
+    if kind is not None and not fits:
         text = ", ".join(str(n) for n in ("B", *shape))
         hint = "" if data in (None, kind) else f"; {INSTEAD[data]}"
-        raise UserError(f"{name_of(perturbation)} needs {_SHAPES[kind]}, got shape ({text}){hint}")
-    demands = getattr(perturbation, "check", None)
-    if demands is not None:
-        demands(shape)
+        raise UserError(f"{name} needs {_SHAPES[kind]}, got shape ({text}){hint}")
+    check_shape = getattr(perturbation, "check", None)
+    if check_shape is not None:
+        check_shape(shape)
 
 
 def values_of(perturbation: Perturbation, batch: Batch) -> Tensor:
-    """The batch's values in their own units, images in float32, after the checks that need a shape."""
+    """Return the values of a batch in their own units, images in float32, after the checks that need a shape."""
     check(perturbation, batch.x.shape[1:])
-    images = perturbation.kind == "image"
+    is_image = perturbation.kind == "image"
     if not batch.x.is_floating_point():
-        what, more = ("pixels in [0, 1]", "; divide by 255 first") if images else ("numbers", "")
-        raise UserError(
-            f"{name_of(perturbation)} needs floating-point {what}, got {batch.x.dtype}{more}"
+        needed, hint = (
+            ("pixels in [0, 1]", "; divide by 255 first") if is_image else ("numbers", "")
         )
-    return batch.x.float() if images else batch.x
+        raise UserError(
+            f"{name_of(perturbation)} needs floating-point {needed}, got {batch.x.dtype}{hint}"
+        )
+    return batch.x.float() if is_image else batch.x
 
 
 def check_maps(perturbation: Perturbation, maps: Tensor, ids: Sequence[str]) -> None:
+    """Refuse maps whose shape the perturbation does not fit, or that are not one per sample id."""
     check(perturbation, maps.shape[1:])
     if len(maps) != len(ids):
         raise UserError(

@@ -13,8 +13,8 @@ from heatproof.axes.stability.perturbations.contract import (
     Family,
     Finite,
     NonNegative,
+    PerturbationDefaults,
     Positive,
-    Usual,
     check_maps,
     values_of,
 )
@@ -27,7 +27,7 @@ _ALONG = {"horizontal": (-1, "width"), "vertical": (-2, "height"), "depth": (-3,
 
 
 @parameter_class
-class Rotation(Usual):
+class Rotation(PerturbationDefaults):
     """Rotation about the centre by `degrees`, counter-clockwise when positive; bilinear, exposed regions zero.
 
     Works in pixel coordinates, so it is a true rotation on images of any proportions.
@@ -44,16 +44,17 @@ class Rotation(Usual):
     degrees: Finite = 15.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return self.move(values_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+        rotated, _ = self.move(values_of(self, batch), batch.ids, seed)
+        return rotated.clamp(0, 1)
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
-        """Maps (B, C, …, H, W) rotated alike, and the mask (B, 1, …, H, W) of pixels whose source lies inside."""
+        """Return maps (B, C, …, H, W) rotated alike, and the mask (B, 1, …, H, W) of pixels whose source lies inside."""
         check_maps(self, maps, ids)
         return resample(maps, rotation_offsets(self.degrees, *maps.shape[-2:]))
 
 
 @parameter_class
-class Translation(Usual):
+class Translation(PerturbationDefaults):
     """Shift by whole pixels, right or down when positive; exposed regions zero: out[i, j] = x[i, j − pixels].
 
     >>> x = torch.tensor([[[[0.1, 0.2, 0.3]]]])
@@ -70,29 +71,29 @@ class Translation(Usual):
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a sample shape (C, H, W) or (C, D, H, W) of which nothing would remain."""
-        dim, what = _ALONG[self.axis]
+        dim, side = _ALONG[self.axis]
         if len(shape) <= -dim:
             raise UserError(
-                f"a translation along {what} is for volumes (C, D, H, W), got {tuple(shape)}"
+                f"a translation along {side} is for volumes (C, D, H, W), got {tuple(shape)}"
             )
-        side = shape[dim]
-        if abs(self.pixels) >= side:
-            told = f"{what} {side}; give fewer"
+        if abs(self.pixels) >= shape[dim]:
             raise UserError(
-                f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {told}"
+                f"a {self.axis} translation by {self.pixels} pixels leaves nothing of images of {side} {shape[dim]}; "
+                "give fewer"
             )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return self.move(values_of(self, batch), batch.ids, seed)[0]
+        shifted, _ = self.move(values_of(self, batch), batch.ids, seed)
+        return shifted
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
-        """Maps (B, C, …, H, W) shifted alike, and the mask (B, 1, …, H, W) of pixels that are not fill."""
+        """Return maps (B, C, …, H, W) shifted alike, and the mask (B, 1, …, H, W) of pixels that are not fill."""
         check_maps(self, maps, ids)
         return shift(maps, self.pixels, _ALONG[self.axis][0])
 
 
 @parameter_class
-class Elastic(Usual):
+class Elastic(PerturbationDefaults):
     """A smooth random displacement field; its longest vector is `amplitude` pixels, it varies over `smoothness` pixels.
 
     Bilinear, zero outside. The field depends on (seed, sample id); amplitudes of a sweep share it.
@@ -112,10 +113,11 @@ class Elastic(Usual):
     smoothness: Positive = 8.0
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        return self.move(values_of(self, batch), batch.ids, seed)[0].clamp(0, 1)
+        warped, _ = self.move(values_of(self, batch), batch.ids, seed)
+        return warped.clamp(0, 1)
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
-        """Maps (B, C, H, W) warped by each sample's field, and the mask (B, 1, H, W) of pixels read from inside."""
+        """Return maps (B, C, H, W) warped by each sample's field, and the mask (B, 1, H, W) of pixels read from inside."""
         check_maps(self, maps, ids)
         fields = _fields(seed, tuple(ids), self.smoothness, *maps.shape[-2:], maps.device)
         return resample(maps, self.amplitude * fields)
@@ -130,5 +132,8 @@ def _fields(
     width: int,
     device: torch.device,
 ) -> Tensor:
-    """Fields of amplitude 1, kept since every explainer, and chance for every reference, asks for the same ones."""
+    """Return displacement fields of amplitude 1.
+
+    They are cached: every explainer needs the same ones, and so does the chance level for every reference.
+    """
     return elastic_offsets(keys(seed, ids, "elastic").to(device), 1.0, smoothness, height, width)

@@ -20,8 +20,8 @@ from heatproof.axes.stability.perturbations.contract import (
     Factor,
     Family,
     NonNegative,
+    PerturbationDefaults,
     PixelSigma,
-    Usual,
     values_of,
 )
 from heatproof.errors import UserError
@@ -30,11 +30,13 @@ from heatproof.rand import keys, normal, uniform
 from heatproof.types import Batch, parameter_class
 
 _LUMA = (0.299, 0.587, 0.114)
+"""The weights of red, green and blue in a grey level (ITU-R BT.601)."""
 _TRUNCATE = 4.0
+"""How many standard deviations a Gaussian kernel reaches."""
 
 
 @parameter_class
-class Identity(Usual):
+class Identity(PerturbationDefaults):
     """The control: x itself, for data of any shape. Every stability measure must score it 1.
 
     >>> batch = Batch(ids=("a",), x=torch.rand(1, 3, 4, 4))
@@ -51,7 +53,7 @@ class Identity(Usual):
 
 
 @parameter_class
-class Brightness(Usual):
+class Brightness(PerturbationDefaults):
     """Every pixel times `factor`: min(1, factor · x).
 
     >>> Brightness(factor=1.5)(Batch(ids=("a",), x=torch.full((1, 1, 1, 1), 0.5)), seed=0).item()
@@ -68,7 +70,7 @@ class Brightness(Usual):
 
 
 @parameter_class
-class Contrast(Usual):
+class Contrast(PerturbationDefaults):
     """Distance from the image's own mean grey level m times `factor`: clamp(m + factor · (x − m), 0, 1).
 
     The grey level is 0.299 R + 0.587 G + 0.114 B for three channels, else the mean of the channels.
@@ -85,14 +87,16 @@ class Contrast(Usual):
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
         x = values_of(self, batch)
-        means = x.mean(tuple(range(2, x.ndim)))
-        grey = (means * means.new_tensor(_LUMA)).sum(1) if x.shape[1] == 3 else means.mean(1)
+        channel_means = x.mean(tuple(range(2, x.ndim)))
+        grey = channel_means.mean(1)
+        if x.shape[1] == 3:
+            grey = (channel_means * channel_means.new_tensor(_LUMA)).sum(1)
         grey = grey.reshape(-1, *[1] * (x.ndim - 1))
         return (grey + self.factor * (x - grey)).clamp(0, 1)
 
 
 @parameter_class
-class GaussianNoise(Usual):
+class GaussianNoise(PerturbationDefaults):
     """clamp(x + σ z, 0, 1) with z standard normal, a function of (seed, sample id) shared by all σ of a sweep.
 
     >>> batch = Batch(ids=("a",), x=torch.full((1, 1, 8, 8), 0.5))
@@ -113,7 +117,7 @@ class GaussianNoise(Usual):
 
 
 @parameter_class
-class GaussianBlur(Usual):
+class GaussianBlur(PerturbationDefaults):
     """Convolution with a Gaussian of standard deviation `sigma` pixels, cut at 4σ, edge pixels repeated outwards.
 
     >>> batch = Batch(ids=("a",), x=torch.full((1, 1, 3, 3), 0.5))
@@ -134,7 +138,7 @@ class GaussianBlur(Usual):
 
 
 @parameter_class
-class Jpeg(Usual):
+class Jpeg(PerturbationDefaults):
     """A round trip through a real JPEG codec (Pillow's, 4:2:0) at `quality` 1 to 100; images of 1 or 3 channels.
 
     Pixels are rounded to 8 bits first. Qualities above 95 are allowed, but give much larger files and hardly a better
@@ -160,16 +164,20 @@ class Jpeg(Usual):
         x = values_of(self, batch)
         pixels = (x.detach().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
         pictures = pixels.permute(0, 2, 3, 1).contiguous().numpy()
-        with ThreadPoolExecutor(max(1, min(len(pictures), os.cpu_count() or 1))) as pool:
-            decoded = list(pool.map(self._round_trip, pictures))
-        out = torch.from_numpy(np.stack(decoded)) if decoded else pixels.permute(0, 2, 3, 1)
-        return out.permute(0, 3, 1, 2).to(x.device, torch.float32).contiguous() / 255
+        if not len(pictures):
+            return x
+        with ThreadPoolExecutor(min(len(pictures), os.cpu_count() or 1)) as pool:
+            decoded = np.stack(list(pool.map(self._round_trip, pictures)))
+        channels_first = torch.from_numpy(decoded).permute(0, 3, 1, 2)
+        return channels_first.to(x.device, torch.float32).contiguous() / 255
 
     def _round_trip(
         self, picture: np.ndarray[Any, np.dtype[np.uint8]]
     ) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return a picture (H, W, C) of bytes after encoding and decoding it."""
+        is_grey = picture.shape[2] == 1
         file = io.BytesIO()
-        Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture).save(
+        Image.fromarray(picture[..., 0] if is_grey else picture).save(
             file, "JPEG", quality=self.quality
         )
         with Image.open(file) as image:
@@ -177,10 +185,10 @@ class Jpeg(Usual):
 
 
 @parameter_class
-class OccludingPatch(Usual):
+class OccludingPatch(PerturbationDefaults):
     """A square of `fraction` of the area, at least one pixel, filled with `value` at a place drawn from (seed, id).
 
-    Its side is round(√(fraction · H · W)); in volumes it is a arrays, of side round(∛(fraction · D · H · W)).
+    Its side is round(√(fraction · H · W)); in volumes it is a cube, of side round(∛(fraction · D · H · W)).
 
     >>> batch = Batch(ids=("a",), x=torch.ones(1, 1, 10, 10))
     >>> int((OccludingPatch(fraction=0.09)(batch, seed=0) == 0.5).sum())
@@ -196,12 +204,13 @@ class OccludingPatch(Usual):
     value: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)] = 0.5
 
     def side(self, *sizes: int) -> int:
-        """The side of the square or arrays in pixels."""
+        """Return the side of the square or cube in pixels."""
         content = self.fraction * math.prod(sizes)
-        return max(1, round(math.sqrt(content) if len(sizes) == 2 else content ** (1 / len(sizes))))
+        side = math.sqrt(content) if len(sizes) == 2 else content ** (1 / len(sizes))
+        return max(1, round(side))
 
     def check(self, shape: Sequence[int]) -> None:
-        """Refuse a sample shape (C, H, W) or (C, D, H, W) that the square or arrays does not fit into."""
+        """Refuse a sample shape (C, H, W) or (C, D, H, W) that the square or cube does not fit into."""
         sizes = shape[1:]
         side, least = self.side(*sizes), min(sizes)
         if side > least:
@@ -215,25 +224,33 @@ class OccludingPatch(Usual):
         sizes = x.shape[2:]
         side = self.side(*sizes)
         draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (len(sizes),))
-        inside = torch.ones_like(x[:, :1], dtype=torch.bool)
+        is_covered = torch.ones_like(x[:, :1], dtype=torch.bool)
         for axis, size in enumerate(sizes):
-            room = size - side  # a patch begins anywhere from 0 to that, with equal chance
-            start = (draw[:, axis, None] * (room + 1)).long().clamp(max=room)
-            place = torch.arange(size, device=x.device) - start
-            shape = [size if at == axis else 1 for at in range(len(sizes))]
-            inside &= ((place >= 0) & (place < side)).reshape(-1, 1, *shape)
-        return torch.where(inside, self.value, x)
+            last_start = size - side  # the patch starts anywhere from 0 to there, with equal chance
+            start = (draw[:, axis, None] * (last_start + 1)).long().clamp(max=last_start)
+            position = torch.arange(size, device=x.device) - start
+            is_within = (position >= 0) & (position < side)
+            along_axis = [1] * len(sizes)
+            along_axis[axis] = size
+            is_covered &= is_within.reshape(-1, 1, *along_axis)
+        return torch.where(is_covered, self.value, x)
 
 
 def _smooth(x: Tensor, sigma: float, dim: int) -> Tensor:
-    """One axis of a Gaussian blur; tap by tap, because a GPU's convolution may round to ten bits."""
+    """Return x blurred along one dimension; tap by tap, because a GPU's convolution may round to ten bits."""
     radius = int(_TRUNCATE * sigma + 0.5)
     if radius == 0:
         return x
-    taps = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / sigma) ** 2)
-    ends = [radius if at == dim else 0 for at in range(x.ndim - 1, 1, -1) for _ in range(2)]
-    padded = functional.pad(x, ends, mode="replicate")
-    out = torch.zeros_like(x)
-    for index, weight in enumerate((taps / taps.sum()).tolist()):
-        out += weight * padded.narrow(dim, index, x.shape[dim])
-    return out
+    offsets = torch.arange(-radius, radius + 1, dtype=torch.float64)
+    kernel = torch.exp(-0.5 * (offsets / sigma) ** 2)
+    kernel = kernel / kernel.sum()
+
+    # `pad` takes the two ends of every dimension, from the last one on.
+    padding = []
+    for d in range(x.ndim - 1, 1, -1):
+        padding += [radius, radius] if d == dim else [0, 0]
+    padded = functional.pad(x, padding, mode="replicate")
+    blurred = torch.zeros_like(x)
+    for start, weight in enumerate(kernel.tolist()):
+        blurred += weight * padded.narrow(dim, start, x.shape[dim])
+    return blurred

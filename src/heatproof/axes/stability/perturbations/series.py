@@ -12,7 +12,7 @@ from heatproof.axes.stability.perturbations.contract import (
     Factor,
     Family,
     NonNegative,
-    Usual,
+    PerturbationDefaults,
     check_maps,
     values_of,
 )
@@ -24,7 +24,7 @@ from heatproof.types import Batch, parameter_class
 
 
 @parameter_class
-class Jitter(Usual):
+class Jitter(PerturbationDefaults):
     """x + σ s z with z standard normal and s the standard deviation over time of each channel of the sample itself.
 
     z is a function of (seed, sample id) shared by all σ of a sweep. A channel that does not vary stays as it is.
@@ -50,7 +50,7 @@ class Jitter(Usual):
 
 
 @parameter_class
-class Scaling(Usual):
+class Scaling(PerturbationDefaults):
     """Distance from the mean m over time of each channel times `factor`: m + factor · (x − m).
 
     >>> Scaling(factor=2.0)(Batch(ids=("a",), x=torch.tensor([[[1.0, 3.0]]])), seed=0).tolist()
@@ -71,7 +71,7 @@ class Scaling(Usual):
 
 
 @parameter_class
-class TimeShift(Usual):
+class TimeShift(PerturbationDefaults):
     """Shift by whole steps, later when positive, the value at the edge repeated: out[t] = x[clamp(t − steps)].
 
     >>> TimeShift(steps=1)(Batch(ids=("a",), x=torch.tensor([[[1.0, 2.0, 3.0]]])), seed=0).tolist()
@@ -98,7 +98,7 @@ class TimeShift(Usual):
         return x[:, :, time.clamp(0, x.shape[2] - 1)]
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
-        """Maps (B, C, T) shifted alike with zero fill, and the mask (B, 1, T) of steps that are not fill."""
+        """Return maps (B, C, T) shifted alike with zero fill, and the mask (B, 1, T) of steps that are not fill."""
         check_maps(self, maps, ids)
         moved, valid = shift(maps[:, :, None], self.steps, -1)
         return moved[:, :, 0], valid[:, :, 0]

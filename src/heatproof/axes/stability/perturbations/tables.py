@@ -1,4 +1,4 @@
-"""Perturbations of tables (B, F): what they change is measured by other rows, the study's references."""
+"""Perturbations of tables (B, F): noise in units of each column, and values taken from other rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heatproof.axes.stability.perturbations.contract import Family, NonNegative, Usual, values_of
+from heatproof.axes.stability.perturbations.contract import (
+    Family,
+    NonNegative,
+    PerturbationDefaults,
+    values_of,
+)
 from heatproof.errors import UserError
 from heatproof.features.segments import COLUMNS, pool, spread
 from heatproof.kinds import KindName
@@ -21,7 +26,7 @@ from heatproof.types import Batch, parameter_class
 
 
 @parameter_class
-class ColumnNoise(Usual):
+class ColumnNoise(PerturbationDefaults):
     """x + σ s z with z standard normal and s the standard deviation of each column, `scale` or that of the references.
 
     z is a function of (seed, sample id) shared by all σ of a sweep. The references are a few rows of the data, the same
@@ -46,19 +51,22 @@ class ColumnNoise(Usual):
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a sample shape (F,) that `scale` does not fit."""
         if self.scale is not None and len(self.scale) != shape[0]:
-            told = f"a scale of {len(self.scale)} numbers, but rows have {shape[0]} columns"
-            raise UserError(f"column_noise has {told}; give as many, or leave scale out")
+            raise UserError(
+                f"column_noise has a scale of {len(self.scale)} numbers, but rows have {shape[0]} columns; give as many, "
+                "or leave scale out"
+            )
 
     def bound(self, references: Batch) -> ColumnNoise:
-        """The perturbation with the standard deviations of the columns of `references`, unless it has a scale."""
+        """Return a copy with the standard deviations of the columns of `references`, unless it has a scale."""
         if self.scale is not None:
             return self
         rows = values_of(self, references).double()
-        known = rows.isfinite()
-        mean = rows.masked_fill(~known, torch.nan).nanmean(0)
-        variance = (rows - mean).square().masked_fill(~known, torch.nan).nanmean(0).nan_to_num(0)
-        flag = ((rows == 0) | (rows == 1) | ~known).all(0)
-        scale = variance.sqrt().masked_fill(flag, 0)
+        is_gap = ~rows.isfinite()
+        mean = rows.masked_fill(is_gap, torch.nan).nanmean(0)
+        squares = (rows - mean).square().masked_fill(is_gap, torch.nan)
+        variance = squares.nanmean(0).nan_to_num(0)
+        is_flag = ((rows == 0) | (rows == 1) | is_gap).all(0)
+        scale = variance.sqrt().masked_fill(is_flag, 0)
         if not bool(scale.any()):
             raise UserError(
                 f"column_noise would change nothing: among the {len(rows)} reference rows no column varies, other than "
@@ -77,7 +85,7 @@ class ColumnNoise(Usual):
 
 
 @parameter_class
-class ColumnSwap(Usual):
+class ColumnSwap(PerturbationDefaults):
     """In a `fraction` of the columns, at least one, the value becomes that of another row, one of the references.
 
     Columns and row are drawn from (seed, sample id), so only values that occur are put in: for columns of categories,
@@ -99,11 +107,11 @@ class ColumnSwap(Usual):
     fraction: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)] = 0.1
 
     def size(self, columns: int) -> int:
-        """How many of the columns are swapped."""
+        """Return how many of the columns are swapped."""
         return max(1, int(self.fraction * columns + 0.5))
 
     def bound(self, references: Batch) -> Swapping:
-        """The perturbation with the rows to take values from."""
+        """Return the perturbation with the rows to take values from."""
         values_of(self, references)
         return Swapping(self, references)
 
@@ -113,24 +121,31 @@ class ColumnSwap(Usual):
 
 
 @plain_dataclass(frozen=True)
-class Swapping(Usual):
+class Swapping(PerturbationDefaults):
     """`ColumnSwap` with the rows it takes values from."""
 
     swap: ColumnSwap
     references: Batch
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
-        """Rows (B, F) with some columns of a reference that is another sample; those of one category go together."""
+        """Return rows (B, F) with some columns of a reference; the columns of one category go together."""
         x, others = values_of(self.swap, batch), self.references
         if not len(others) or not len(batch):
             return x
-        own = itself(batch.ids, others.ids).T.to(x.device)
-        draw = uniform(keys(seed, batch.ids, "column_swap row").to(x.device), (len(others),))
-        row = draw.masked_fill(own, -1).argmax(1)
-        values = others.x.to(x)[row]
-        owner = batch.aux.get(COLUMNS, torch.arange(x.shape[1]).expand(x.shape)).to(x.device)
-        n = int(owner.max()) + 1
-        differs = (pool((values != x).float(), owner, n) > 0) & ~own.all(1, keepdim=True)
-        order = permutation(keys(seed, batch.ids, "column_swap").to(x.device), n)
-        turn = order.argsort(1).masked_fill(~differs, n).argsort(dim=1, stable=True).argsort(1)
-        return torch.where(spread(differs & (turn < self.swap.size(n)), owner), values, x)
+        device = x.device
+
+        # The other row of each sample: any reference but itself, with equal chance.
+        is_itself = itself(batch.ids, others.ids).T.to(device)
+        draw = uniform(keys(seed, batch.ids, "column_swap row").to(device), (len(others),))
+        other_row = draw.masked_fill(is_itself, -1).argmax(1)
+        values = others.x.to(x)[other_row]
+        has_other = ~is_itself.all(1, keepdim=True)
+
+        # The first columns, in a random order, of those in which the two rows differ.
+        column = batch.aux.get(COLUMNS, torch.arange(x.shape[1]).expand(x.shape)).to(device)
+        n = int(column.max()) + 1
+        differs = (pool((values != x).float(), column, n) > 0) & has_other
+        random_order = permutation(keys(seed, batch.ids, "column_swap").to(device), n).argsort(1)
+        rank = random_order.masked_fill(~differs, n).argsort(dim=1, stable=True).argsort(1)
+        is_swapped = differs & (rank < self.swap.size(n))
+        return torch.where(spread(is_swapped, column), values, x)

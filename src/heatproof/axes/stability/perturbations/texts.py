@@ -1,7 +1,7 @@
-"""Perturbations of texts (B, L) that say the same: other letters, blanks or words, or passages in another order.
+"""Perturbations of texts (B, L) that keep their meaning: case, blanks, synonyms, or the order of passages.
 
-A changed word may have more or fewer tokens, so maps are compared word by word, as sums over tokens. Words are what
-stands between blanks; each is changed and cut into tokens on its own, and one that stays keeps its tokens.
+A changed word may have more or fewer tokens, so maps are compared word by word, as sums over tokens. Words are
+separated by blanks; each is changed and tokenised on its own, and a word that does not change keeps its tokens.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from heatproof.axes.stability.perturbations.contract import Family, Usual
+from heatproof.axes.stability.perturbations.contract import Family, PerturbationDefaults
 from heatproof.data.sequences import IGNORED, PADDING, encoder
 from heatproof.data.text import as_object, as_text, unpacked
 from heatproof.errors import UserError
@@ -29,14 +29,26 @@ from heatproof.models.tasks import ANSWER
 from heatproof.rand import integers, keys, permutation
 from heatproof.types import Batch, name_of, parameter_class
 
-Some = Annotated[list[str], Field(min_length=1)]
-Token = tuple[int, int, int]
-"""A token of a changed text, the number of its word in the original, −1 for none, and where that word began there."""
+NonEmpty = Annotated[list[str], Field(min_length=1)]
+
+
+class Token(NamedTuple):
+    """A token of a changed text.
+
+    `word` is the number of its word in the original text, −1 for none (special tokens and padding); `start` is where
+    that word began there, −1 for padding.
+    """
+
+    id: int
+    word: int
+    start: int
 
 
 @plain_dataclass(frozen=True)
 class Reworded:
-    """Changed texts: the word of each token `before` and `after`, (B, L) and −1 for none, and why a text is `lost`.
+    """Changed texts, with the number of the word that each token belongs to, `before` and `after`, (B, L), −1 for none.
+
+    `failures` says why a text could not be changed, "" where it was.
 
     >>> words = torch.tensor([[0, 1, -1]]), torch.tensor([[0, 1, 1]])
     >>> changed = Reworded(Batch(("a",), torch.zeros(1, 3)), *words, ("",))
@@ -47,36 +59,38 @@ class Reworded:
     batch: Batch
     before: Tensor
     after: Tensor
-    lost: tuple[str, ...]
+    failures: tuple[str, ...]
     stochastic: ClassVar[bool] = True  # every text moves in its own way
 
     def by_word(self, maps: Tensor, word: Tensor) -> Tensor:
-        """Sums of maps (B, L) over the tokens of each word, (B, L) by the number of the word."""
+        """Return the sums of maps (B, L) over the tokens of each word, (B, L) by the number of the word."""
         return pool(maps, word.to(maps.device) + 1, maps.shape[1] + 1)[:, 1:]
 
     def move(self, maps: Tensor, ids: Sequence[str], seed: int) -> tuple[Tensor, Tensor]:
-        """Maps (B, L) of the texts as they were by word, and which words both texts have, (B, L) boolean."""
-        at, ones = [self.batch.ids.index(name) for name in ids], torch.ones_like(maps)
-        both = [self.by_word(ones, word[at]) > 0 for word in (self.before, self.after)]
-        return self.by_word(maps, self.before[at]), both[0] & both[1]
+        """Return maps (B, L) of the original texts by word, and which words both texts have, (B, L) boolean."""
+        rows = [self.batch.ids.index(name) for name in ids]
+        ones = torch.ones_like(maps)
+        in_original = self.by_word(ones, self.before[rows]) > 0
+        in_changed = self.by_word(ones, self.after[rows]) > 0
+        return self.by_word(maps, self.before[rows]), in_original & in_changed
 
 
-class OfTexts(Usual):
-    """What perturbations of texts are: of token ids (B, L), which the tokenizer of the data made."""
+class OfTexts(PerturbationDefaults):
+    """Base of perturbations of texts: token ids (B, L), made by the tokenizer of the data."""
 
     family: ClassVar[Family] = "wording"
     kind: ClassVar[KindName | None] = None
 
-    def needs(self, batch: Batch) -> None:
-        """Refuse samples that are no token ids, or whose tokenizer is not known."""
+    def check_texts(self, batch: Batch) -> None:
+        """Refuse samples that are no token ids or come without their tokenizer, and synonyms without words."""
         if batch.x.is_floating_point():
             raise UserError(
                 f"{name_of(self)} changes texts, which are token ids, and these samples are numbers"
             )
         if not isinstance(self, PassageOrder) and not hasattr(batch.tokenizer, "decode"):
-            said = "open_data(texts, vocabulary=tokenizer) and heatproof.prompts(tokenizer, …) bring it"
             raise UserError(
-                f"{name_of(self)} needs the tokenizer of the texts, with encode and decode: {said}"
+                f"{name_of(self)} needs the tokenizer of the texts, with encode and decode: open_data(texts, "
+                "vocabulary=tokenizer) and heatproof.prompts(tokenizer, …) bring it"
             )
         if isinstance(self, Synonyms) and not self.words:
             raise UserError(
@@ -96,10 +110,14 @@ class Case(OfTexts):
     to: Literal["upper", "lower", "capitalised"] = "upper"
 
     def change(self, words: list[str], sample: str = "") -> list[str]:
-        """The words of a text, each with the blanks before it."""
+        """Return the changed words of a text, each with the blanks before it."""
         if self.to == "capitalised":
-            return [re.sub(r"\w", lambda first: first[0].upper(), word, count=1) for word in words]
-        return [word.upper() if self.to == "upper" else word.lower() for word in words]
+            return [
+                re.sub(r"\w", lambda letter: letter[0].upper(), word, count=1) for word in words
+            ]
+        if self.to == "upper":
+            return [word.upper() for word in words]
+        return [word.lower() for word in words]
 
     def __call__(self, batch: Batch, seed: int) -> Reworded:
         return _reworded(self, batch, self.change)
@@ -117,32 +135,32 @@ class WhiteSpace(OfTexts):
     to: Literal["doubled", "lines", "trimmed"] = "doubled"
 
     def change(self, words: list[str], sample: str = "") -> list[str]:
-        """The words of a text, each with the blanks before it."""
-        said = [i for i, word in enumerate(words) if word] or [0]
-        if self.to == "trimmed":
-            words = [
-                w.lstrip() if i == said[0] else w.rstrip() if i == said[-1] else w
-                for i, w in enumerate(words)
-            ]
-        pattern, by = {
-            "doubled": (r"(\s)", r"\1\1"),
-            "lines": (r"\s+", "\n"),
-            "trimmed": (r"\s+", " "),
-        }[self.to]
-        return [re.sub(pattern, by, word) for word in words]
+        """Return the changed words of a text, each with the blanks before it."""
+        if self.to == "doubled":
+            return [re.sub(r"(\s)", r"\1\1", word) for word in words]
+        if self.to == "lines":
+            return [re.sub(r"\s+", "\n", word) for word in words]
+        trimmed = list(words)
+        with_letters = [i for i, word in enumerate(words) if word] or [0]
+        first, last = with_letters[0], with_letters[-1]
+        for i, word in enumerate(words):
+            if i == first:
+                trimmed[i] = word.lstrip()
+            elif i == last:
+                trimmed[i] = word.rstrip()
+        return [re.sub(r"\s+", " ", word) for word in trimmed]
 
     def __call__(self, batch: Batch, seed: int) -> Reworded:
         return _reworded(self, batch, self.change)
 
 
-def _listed(words: Any) -> Any:
-    read = isinstance(words, str | Path)
-    given = as_object(as_text(unpacked(Path(words)), str(words)), str(words)) if read else words
-    return (
-        {str(word).lower(): meant for word, meant in given.items()}
-        if isinstance(given, dict)
-        else given
-    )
+def _read_synonyms(words: Any) -> Any:
+    """Return {word: synonyms} from such a mapping or the path of a JSON file, the words in lower case."""
+    if isinstance(words, str | Path):
+        words = as_object(as_text(unpacked(Path(words)), str(words)), str(words))
+    if not isinstance(words, dict):
+        return words
+    return {str(word).lower(): synonyms for word, synonyms in words.items()}
 
 
 @parameter_class
@@ -155,20 +173,22 @@ class Synonyms(OfTexts):
 
     name: ClassVar[str] = "synonyms"
     stochastic: ClassVar[bool] = True
-    words: Annotated[dict[str, Some], BeforeValidator(_listed)] = field(default_factory=dict)
+    words: Annotated[dict[str, NonEmpty], BeforeValidator(_read_synonyms)] = field(
+        default_factory=dict
+    )
 
     def change(self, words: list[str], sample: str, seed: int = 0) -> list[str]:
-        """The words of a text; a first capital stays one."""
-        draws = iter(
-            integers(keys(seed, [sample], self.name), (sum(map(len, words)),), 1 << 30)[0].tolist()
-        )
+        """Return the words of a text with synonyms in place of some; a first capital stays one."""
+        letters = sum(len(word) for word in words)  # no text has more words than letters
+        draws = iter(integers(keys(seed, [sample], self.name), (letters,), 1 << 30)[0].tolist())
 
-        def other(found: re.Match[str]) -> str:
-            word, meant = str(found[0]), self.words.get(found[0].lower(), [found[0]])
-            chosen: str = meant[next(draws) % len(meant)]
-            return chosen[:1].upper() + chosen[1:] if word[0].isupper() else chosen
+        def replacement(match: re.Match[str]) -> str:
+            word = str(match[0])
+            synonyms = self.words.get(word.lower(), [word])
+            synonym: str = synonyms[next(draws) % len(synonyms)]
+            return synonym[:1].upper() + synonym[1:] if word[0].isupper() else synonym
 
-        return [re.sub(r"\w+", other, word) for word in words]
+        return [re.sub(r"\w+", replacement, word) for word in words]
 
     def __call__(self, batch: Batch, seed: int) -> Reworded:
         return _reworded(self, batch, partial(self.change, seed=seed))
@@ -178,7 +198,7 @@ class Synonyms(OfTexts):
 class PassageOrder(OfTexts):
     """The passages of a prompt, such as the options of a question, in another order, drawn from (seed, sample id).
 
-    `features` tell them apart; what is no passage keeps its turn. Every token is a word of its own here.
+    `features` tell them apart; tokens outside passages keep their turn. Every token is a word of its own here.
 
     >>> batch = Batch(("a",), torch.tensor([[5, 6, 9, 7, 8]]), {"_passages": torch.tensor([[1, 1, 0, 2, 0]])})
     >>> changed = PassageOrder(Passages(mask_token=0))(batch, seed=0)
@@ -191,114 +211,181 @@ class PassageOrder(OfTexts):
     features: GroupingField = Passages()
 
     def __call__(self, batch: Batch, seed: int) -> Reworded:
-        self.needs(batch)
-        texts, width = list[list[Token]](), batch.x.shape[1]
-        known = (
-            keys(seed, batch.ids, self.name),
-            batch.x.tolist(),
-            self.features.segments(batch).tolist(),
-        )
-        for key, row, number in zip(*known, strict=True):
-            places = [
-                [at for at, other in enumerate(number) if other == n]
-                for n in sorted(set(number) - {0})
-            ]
-            order = permutation(key[None], len(places))[0].tolist()
-            turns = iter(
-                order if order != sorted(order) else order[::-1]
-            )  # never the one that it has
-            begin = {own[0] for own in places}
-            runs = [
-                places[next(turns)] if n else [at]
-                for at, n in enumerate(number)
-                if not n or at in begin
-            ]
-            texts.append([(row[at], at, at) for run in runs for at in run])
-        return _rebuilt(self, batch, texts, [list(range(width))] * len(batch))
+        self.check_texts(batch)
+        texts = []
+        sample_keys = keys(seed, batch.ids, self.name)
+        segments = self.features.segments(batch).tolist()
+        for key, row, numbers in zip(sample_keys, batch.x.tolist(), segments, strict=True):
+            positions = _with_passages_reordered(key, numbers)
+            texts.append([Token(row[i], i, i) for i in positions])
+        word_of_token = list(range(batch.x.shape[1]))
+        return _rebuilt(self, batch, texts, [word_of_token] * len(batch))
 
 
-def _reworded(of: OfTexts, batch: Batch, change: Callable[[list[str], str], list[str]]) -> Reworded:
-    """The texts with every word as `change(words, id)` has it; special tokens, words without letters here, stay."""
-    of.needs(batch)
-    encode, special = encoder(batch.tokenizer), set(getattr(batch.tokenizer, "all_special_ids", ()))
-    texts, before = list[list[Token]](), list[list[int]]()
-    for sample, row, real in zip(
+def _with_passages_reordered(key: Tensor, numbers: Sequence[int]) -> list[int]:
+    """Return the positions of the tokens of a text with its passages in another order than now.
+
+    `numbers` says which passage each token belongs to, 0 for none.
+    """
+    passages = []
+    for number in sorted(set(numbers) - {0}):
+        passages.append([i for i, other in enumerate(numbers) if other == number])
+    order = permutation(key[None], len(passages))[0].tolist()
+    if order == sorted(order):  # the order that they have
+        order = order[::-1]
+    next_passage = iter(order)
+    starts = {positions[0] for positions in passages}
+    reordered = []
+    for i, number in enumerate(numbers):
+        if number == 0:
+            reordered.append(i)
+        elif i in starts:
+            reordered += passages[next(next_passage)]
+    return reordered
+
+
+def _reworded(
+    perturbation: OfTexts, batch: Batch, change: Callable[[list[str], str], list[str]]
+) -> Reworded:
+    """Return the texts with their words changed by `change(words, id)`; special tokens, words without letters here, stay."""
+    perturbation.check_texts(batch)
+    tokenizer = batch.tokenizer
+    encode, special = encoder(tokenizer), set(getattr(tokenizer, "all_special_ids", ()))
+    texts: list[list[Token]] = []
+    words_before: list[list[int]] = []
+    for sample, row, attended in zip(
         batch.ids, batch.x.tolist(), _attended(batch).tolist(), strict=True
     ):
-        end = max((i + 1 for i, there in enumerate(real) if there), default=0)
-        plain = [real[i] and row[i] not in special for i in range(end)]
-        words = _words(batch.tokenizer, row, plain)
-        olds = [_text(batch.tokenizer, row, plain, own) for own in words]
-        changed, new = zip(words, olds, change(olds, sample), strict=True), list[Token]()
-        for n, (own, old, said) in enumerate(changed):
-            tokens = [row[i] for i in own] if said == old else _tokens(encode, said)
-            new += [(token, n if plain[own[0]] else -1, own[0]) for token in tokens]
-        texts, before = (
-            [*texts, new],
-            [*before, [n if plain[i] else -1 for n, own in enumerate(words) for i in own]],
-        )
-    return _rebuilt(of, batch, texts, before)
+        end = max((i + 1 for i, is_attended in enumerate(attended) if is_attended), default=0)
+        is_plain = [attended[i] and row[i] not in special for i in range(end)]
+        words = _words(tokenizer, row, is_plain)
+        old_words = [_text(tokenizer, row, is_plain, positions) for positions in words]
+        new_words = change(old_words, sample)
+
+        tokens: list[Token] = []
+        word_of_token: list[int] = []
+        for number, positions in enumerate(words):
+            start = positions[0]
+            word = number if is_plain[start] else -1
+            if new_words[number] == old_words[number]:
+                ids = [row[i] for i in positions]
+            else:
+                ids = _tokens(encode, new_words[number])
+            tokens += [Token(token, word, start) for token in ids]
+            word_of_token += [number if is_plain[i] else -1 for i in positions]
+        texts.append(tokens)
+        words_before.append(word_of_token)
+    return _rebuilt(perturbation, batch, texts, words_before)
 
 
 def _attended(batch: Batch) -> Tensor:
+    """Return which tokens are no padding, (B, L) boolean."""
     return batch.aux.get("attention_mask", torch.ones_like(batch.x)) != 0
 
 
-def _words(tokenizer: Any, row: Sequence[int], plain: Sequence[bool]) -> list[list[int]]:
-    """The places of the tokens of each word, with the blanks before it; special tokens stand alone."""
-    words, blank = list[list[int]](), True
-    for i, free in enumerate(plain):
-        piece = _text(tokenizer, row, plain, [i])
-        if i and free and plain[i - 1] and (blank or not piece[:1].isspace()):
+def _words(tokenizer: Any, row: Sequence[int], is_plain: Sequence[bool]) -> list[list[int]]:
+    """Return the positions of the tokens of each word, with the blanks before it; special tokens stand alone.
+
+    A token continues a word unless it begins with a blank; blanks belong to the word that follows them.
+    """
+    words: list[list[int]] = []
+    only_blanks = True
+    for i, plain in enumerate(is_plain):
+        text = _text(tokenizer, row, is_plain, [i])
+        continues_text = i > 0 and plain and is_plain[i - 1]
+        if continues_text and (only_blanks or not text[:1].isspace()):
             words[-1].append(i)
         else:
-            words, blank = [*words, [i]], True
-        blank = blank and not piece.strip()
+            words.append([i])
+            only_blanks = True
+        only_blanks = only_blanks and not text.strip()
     return words
 
 
-def _text(tokenizer: Any, row: Sequence[int], plain: Sequence[bool], places: Sequence[int]) -> str:
-    """What tokens in a row say behind the one before them, whose end decides on a blank; nothing of special ones."""
-    first = places[0]
-    before = [row[first - 1]] if first and plain[first - 1] else []
-    said = [tokenizer.decode(ids) for ids in (before, [*before, *(row[i] for i in places)])]
-    short, long = (text if isinstance(text, str) else " ".join(text) for text in said)
-    return long[len(short) :] if plain[first] else ""
+def _text(
+    tokenizer: Any, row: Sequence[int], is_plain: Sequence[bool], positions: Sequence[int]
+) -> str:
+    """Return the text of neighbouring tokens in a row, "" for special ones.
+
+    Whether a token begins with a blank may depend on the one before it, so both are decoded, and that one is cut off.
+    """
+    first = positions[0]
+    if not is_plain[first]:
+        return ""
+    before = [row[first - 1]] if first and is_plain[first - 1] else []
+    text_before = _decoded(tokenizer, before)
+    return _decoded(tokenizer, [*before, *(row[i] for i in positions)])[len(text_before) :]
+
+
+def _decoded(tokenizer: Any, ids: list[int]) -> str:
+    """Return the text of token ids; some tokenizers return a list of words."""
+    text = tokenizer.decode(ids)
+    return text if isinstance(text, str) else " ".join(text)
 
 
 def _tokens(encode: Callable[[str], Sequence[int]], text: str) -> list[int]:
-    """The tokens of a word; one with a blank before it is cut as behind another word."""
-    anchor, both = list(encode("a")), list(encode("a" + text))
-    if text[:1].isspace() and both[: len(anchor)] == anchor:
-        return both[len(anchor) :]
+    """Return the tokens of a word; one with a blank before it is tokenised as it is behind another word."""
+    before, both = list(encode("a")), list(encode("a" + text))
+    if text[:1].isspace() and both[: len(before)] == before:
+        return both[len(before) :]
     return list(encode(text)) if text else []
 
 
 def _rebuilt(
-    of: OfTexts, batch: Batch, texts: Sequence[list[Token]], before: Sequence[list[int]]
+    perturbation: OfTexts,
+    batch: Batch,
+    texts: Sequence[list[Token]],
+    words_before: Sequence[list[int]],
 ) -> Reworded:
-    """Changed texts in the width of the batch, with what stands beside their tokens; one that does not fit is lost."""
-    width, rows, lost, shift = batch.x.shape[1], list[list[Token]](), list[str](), list[list[int]]()
-    words = [[*word, *[-1] * (width - len(word))] for word in before]
-    for row, word, old, new in zip(batch.x.tolist(), words, before, texts, strict=True):
-        why = (
-            f"{name_of(of)} changes nothing in it"
-            if [t for t, *_ in new] == row[: len(old)]
-            else ""
-        )
-        if len(new) > width:
-            why = f"it would have {len(new)} tokens, and texts have {width} here; open them with a larger length"
-        lost, shift = [*lost, why], [*shift, [0 if why else len(new) - len(old)]]
-        kept = list(zip(row, word, range(width), strict=True)) if why else new
-        rows.append(kept + [(PADDING, -1, -1)] * (width - len(kept)))
-    x, after, place = torch.tensor(rows, device=batch.x.device).unbind(2)
-    aux = {key: held.gather(1, place.clamp(min=0)).masked_fill(place < 0, 0) if held.shape == x.shape else held
-           for key, held in batch.aux.items()}  # fmt: skip
-    if ANSWER in aux:  # right behind the prompt, wherever that ends now
-        at = torch.arange(aux[ANSWER].shape[1], device=x.device) - torch.tensor(
-            shift, device=x.device
-        )
-        inside = at.clamp(0, at.shape[1] - 1)
-        aux[ANSWER] = aux[ANSWER].gather(1, inside).masked_fill(at != inside, IGNORED)
-    known = torch.tensor(words, device=x.device).masked_fill(~_attended(batch), -1)
-    return Reworded(replace(batch, x=x, aux=aux), known, after, tuple(lost))
+    """Return changed texts in the width of the batch, with their auxiliary tensors.
+
+    `words_before` has the word of each token of the original texts, without padding. A text that did not change or
+    does not fit stays as it is, and has a failure.
+    """
+    width, device = batch.x.shape[1], batch.x.device
+    padding = Token(PADDING, -1, -1)
+    rows, failures, growth, padded_words = [], [], [], []
+    for row, words, tokens in zip(batch.x.tolist(), words_before, texts, strict=True):
+        failure = ""
+        if [token.id for token in tokens] == row[: len(words)]:
+            failure = f"{name_of(perturbation)} changes nothing in it"
+        if len(tokens) > width:
+            failure = (
+                f"it would have {len(tokens)} tokens, and texts have {width} here; "
+                "open them with a larger length"
+            )
+        padded = [*words, *[-1] * (width - len(words))]
+        if failure:
+            original = zip(row, padded, range(width), strict=True)
+            rows.append([Token(*token) for token in original])
+            growth.append(0)
+        else:
+            rows.append([*tokens, *[padding] * (width - len(tokens))])
+            growth.append(len(tokens) - len(words))
+        padded_words.append(padded)
+        failures.append(failure)
+
+    x, after, start = torch.tensor(rows, device=device).unbind(2)
+    aux = _aux_of(batch, start)
+    if ANSWER in aux:
+        aux[ANSWER] = _shifted(aux[ANSWER], torch.tensor(growth, device=device))
+    before = torch.tensor(padded_words, device=device).masked_fill(~_attended(batch), -1)
+    return Reworded(replace(batch, x=x, aux=aux), before, after, tuple(failures))
+
+
+def _aux_of(batch: Batch, start: Tensor) -> dict[str, Tensor]:
+    """Return the auxiliary tensors of changed texts: those of tokens (B, L) are read where each word began before."""
+    aux = {}
+    for name, values in batch.aux.items():
+        if values.shape == start.shape:
+            aux[name] = values.gather(1, start.clamp(min=0)).masked_fill(start < 0, 0)
+        else:
+            aux[name] = values
+    return aux
+
+
+def _shifted(answer: Tensor, growth: Tensor) -> Tensor:
+    """Return answers (B, L) moved to the right by what their prompts grew (B,): they stand right behind them."""
+    positions = torch.arange(answer.shape[1], device=answer.device) - growth[:, None]
+    inside = positions.clamp(0, positions.shape[1] - 1)
+    return answer.gather(1, inside).masked_fill(positions != inside, IGNORED)

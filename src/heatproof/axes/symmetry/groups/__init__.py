@@ -83,7 +83,7 @@ so2, scale, so3 = Rotations, Scalings, SpaceRotations
 
 
 def product(*factors: Any) -> Product:
-    """The direct product of groups that commute; see `Product`.
+    """Return the direct product of groups that commute; see `Product`.
 
     >>> product(cyclic(-1), dihedral(1)).check((1, 4, 4))
     Traceback (most recent call last):
@@ -100,7 +100,7 @@ def own(
     interpolating: bool = False,
     title: str = "a group of your own",
 ) -> Own:
-    """Your own group from three functions: how an element acts, how it moves maps, and the list; see `Own`.
+    """Return your own group from three functions: how an element acts, how it moves maps, and the list; see `Own`.
 
     >>> sign = own(lambda g, batch: g * batch.x, lambda g, maps: g * maps, [1, -1], title="change of sign")
     >>> sign.check((3,))
@@ -119,7 +119,7 @@ def own(
 
 
 def build(spec: Any) -> Group:
-    """A group from its name, a mapping {name: parameters}, or the group itself.
+    """Return a group from its name, from a mapping {name: parameters}, or the group itself.
 
     >>> build({"dihedral": {"n": 4}})
     Dihedral(n=4)
@@ -127,11 +127,12 @@ def build(spec: Any) -> Group:
     Traceback (most recent call last):
     heatproof.errors.BadParameter: unknown group 'cyclick'; did you mean 'cyclic'? Allowed: ...
     """
-    functions = spec[Own.name] if isinstance(spec, Mapping) and Own.name in spec else None
-    named = isinstance(spec, str | Mapping) and Own.name in (
-        (spec,) if isinstance(spec, str) else spec
-    )
-    if named and not (isinstance(functions, Mapping) and callable(functions.get("acting"))):
+    is_own = spec == Own.name if isinstance(spec, str) else False
+    if isinstance(spec, Mapping) and Own.name in spec:
+        parameters = spec[Own.name]
+        is_own = not (isinstance(parameters, Mapping) and callable(parameters.get("acting")))
+    if is_own:
+        # A study file can name the group, but not give its functions.
         raise BadParameter(
             "own: a group of your own is made of functions, in Python: groups.own(act, move, …)"
         )

@@ -26,23 +26,23 @@ from heatproof.types import Batch, parameter_class
 
 
 class _Sampled:
-    """What infinitely many elements have in common: they are drawn, never listed."""
+    """Base of groups with infinitely many elements: they are drawn, never listed."""
 
     name: ClassVar[str]
 
     def order(self, batch: Batch) -> float:
-        """Infinite."""
+        """Return infinity."""
         return math.inf
 
     def elements(self, batch: Batch) -> Tensor:
-        """Not to be had: `UserError`."""
+        """Raise `UserError`: infinitely many elements cannot be listed."""
         raise UserError(f"{self.name} has {listed(self.name, self.order(batch))} elements")
 
 
 class _Planar(_Sampled, Moving, Additive):
-    """A transformation of the plane about the centre of an image, one number an element; it interpolates.
+    """Base of transformations of the plane about the centre of an image; an element is a number, and they interpolate.
 
-    `matrices` (B, 2, 2) say where the position (below, right) of the centre is read.
+    `matrices(g)` (B, 2, 2) map a position of the result, (rows below, columns right of) the centre, to where it is read.
     """
 
     matrices: ClassVar[Callable[..., Tensor]]
@@ -55,29 +55,32 @@ class _Planar(_Sampled, Moving, Additive):
             raise UserError(f"{self.name} needs images (B, C, H, W), got shape {shape_text(shape)}")
 
     def identity(self, batch: Batch) -> Tensor:
-        """0, ()."""
+        """Return 0, ()."""
         return torch.zeros((), dtype=torch.float64, device=batch.x.device)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, C, H, W) or (B, H, W) moved alike, 0 where nothing was."""
-        return self._resampled(g, maps)[0]
+        """Return maps (B, C, H, W) or (B, H, W) moved alike, 0 where nothing was."""
+        moved, _ = self._resampled(g, maps)
+        return moved
 
     def view(self, g: Tensor, maps: Tensor) -> Tensor:
-        """The maps of moved images, 0 on what came from beyond the border."""
-        return torch.where(self._resampled(g, maps)[1], maps, 0)
+        """Return the maps of moved images, 0 on what came from beyond the border."""
+        _, inside = self._resampled(g, maps)
+        return torch.where(inside, maps, 0)
 
     def _resampled(self, g: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """Return moved maps, and whether each position was read from inside of the original."""
         if maps.ndim not in (3, 4) or not maps.is_floating_point():
             raise UserError(
                 f"{self.name} moves floating-point maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}"
             )
         height, width = maps.shape[-2:]
-        axes = [torch.arange(n, dtype=torch.float64) - (n - 1) / 2 for n in (height, width)]
-        grid = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
-        matrices = self.matrices(
-            aligned(self.name, g, self.rank, len(maps), torch.device("cpu")).reshape(-1)
-        )
-        offsets = (matrices @ grid - grid).reshape(-1, 2, height, width)
+        rows = torch.arange(height, dtype=torch.float64) - (height - 1) / 2
+        columns = torch.arange(width, dtype=torch.float64) - (width - 1) / 2
+        grid = torch.stack(torch.meshgrid(rows, columns, indexing="ij")).flatten(1)
+        g = aligned(self.name, g, self.rank, len(maps), torch.device("cpu"))
+        offsets = self.matrices(g.reshape(-1)) @ grid - grid
+        offsets = offsets.reshape(-1, 2, height, width)
         moved, inside = resample(maps.reshape(len(maps), -1, height, width), offsets)
         return moved.reshape(maps.shape), inside if maps.ndim == 4 else inside[:, 0]
 
@@ -97,12 +100,13 @@ class Rotations(_Planar):
     title: ClassVar[str] = "SO(2): rotations by any angle, approximate (interpolating)"
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform angles, (n, B)."""
+        """Return uniform angles, (n, B)."""
         return 360 * rand.uniform(draw_keys(seed, batch, self.name), (n,)).T.double()
 
     def matrices(self, g: Tensor) -> Tensor:
-        """As `rotation_offsets` has them."""
-        cos, sin = torch.deg2rad(g.double() % 360).cos(), torch.deg2rad(g.double() % 360).sin()
+        """Return rotation matrices, as `maps.warping.rotation_offsets` has them."""
+        angle = torch.deg2rad(g.double() % 360)
+        cos, sin = angle.cos(), angle.sin()
         return torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)
 
 
@@ -127,12 +131,12 @@ class Scalings(_Planar):
         return f"changes of size by up to {self.most:g}, approximate (interpolating)"
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Logarithms of factors, uniform on ±log(most), (n, B)."""
+        """Return logarithms of factors, uniform on ±log(most), (n, B)."""
         drawn = rand.uniform(draw_keys(seed, batch, self.name), (n,)).T.double()
         return (2 * drawn - 1) * math.log(self.most)
 
     def matrices(self, g: Tensor) -> Tensor:
-        """Positions nearer to the centre for larger images."""
+        """Return scaled identities: a larger image is read from positions nearer to the centre."""
         return torch.eye(2, dtype=torch.float64) * torch.exp(-g.double())[:, None, None]
 
 
@@ -171,51 +175,49 @@ class SpaceRotations(_Sampled):
             )
 
     def identity(self, batch: Batch) -> Tensor:
-        """I, (3, 3)."""
+        """Return I, (3, 3)."""
         return torch.eye(3, dtype=torch.float64, device=batch.x.device)
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform rotations, from normal quaternions, (n, B, 3, 3)."""
-        key = rand.fold(
-            draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None]
-        )
-        drawn = rand.normal(key.flatten(), (4,)).reshape(n, len(batch), 4).double()
-        matrices = Rotation.from_quat(
-            drawn.roll(-1, -1).reshape(-1, 4).cpu().numpy()
-        ).as_matrix()  # scipy has w last
-        return torch.from_numpy(matrices).to(drawn).reshape(n, len(batch), 3, 3)
+        """Return uniform rotations, from normal quaternions, (n, B, 3, 3)."""
+        draw = torch.arange(n, device=batch.x.device)[:, None]
+        key = rand.fold(draw_keys(seed, batch, self.name), draw)
+        quaternions = rand.normal(key.flatten(), (4,)).reshape(n, len(batch), 4).double()
+        w_last = quaternions.roll(-1, -1).reshape(-1, 4)  # as scipy has it
+        matrices = Rotation.from_quat(w_last.cpu().numpy()).as_matrix()
+        return torch.from_numpy(matrices).to(quaternions).reshape(n, len(batch), 3, 3)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """gh."""
+        """Return gh."""
         return g @ h
 
     def inverse(self, g: Tensor) -> Tensor:
-        """gᵀ."""
+        """Return gᵀ."""
         return g.mT
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The points turned; what else is known of them stays."""
+        """Return the points turned; their other columns and auxiliary tensors stay."""
         self.check(batch.x.shape[1:])
         return batch.with_x(self._turned(g, batch.x))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, N, F) turned with the points, or as they are."""
+        """Return maps (B, N, F) of vectors turned with the points, and scalar ones unchanged."""
         return self._turned(g, maps) if self.maps == "vector" else maps
 
     def view(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Vector maps as they are; of scalar ones the sum over a point's coordinates, (B, N)."""
-        return (
-            maps
-            if self.maps == "vector" or maps.ndim < 3
-            else maps[..., list(self.columns)].sum(-1)
-        )
+        """Return vector maps unchanged, and of scalar maps the sum over a point's coordinates, (B, N)."""
+        if self.maps == "vector" or maps.ndim < 3:
+            return maps
+        return maps[..., list(self.columns)].sum(-1)
 
     def _turned(self, g: Tensor, x: Tensor) -> Tensor:
+        """Return x (B, N, F) with the coordinates of each point multiplied by gᵀ."""
         if x.ndim != 3:
             raise UserError(
                 f"so3 turns vectors (B, N, F), got maps of {tuple(x.shape)}; use maps: scalar"
             )
         g = aligned(self.name, g, self.rank, len(x), x.device)
-        places, out = list(self.columns), x.clone()
-        out[..., places] = (x[..., places].double() @ g.double().mT).to(x.dtype)
-        return out
+        columns = list(self.columns)
+        turned = x.clone()
+        turned[..., columns] = (x[..., columns].double() @ g.double().mT).to(x.dtype)
+        return turned

@@ -85,51 +85,52 @@ class BySample(Protocol):
 
 
 class Numbered:
-    """What finite groups share whose elements are the numbers 0 … |G| − 1, of which 0 moves nothing."""
+    """Base of finite groups whose elements are the numbers 0 … |G| − 1, of which 0 moves nothing."""
 
     name: ClassVar[str]
     order: Callable[[Batch], int]
     rank: ClassVar[int] = 0
 
     def identity(self, batch: Batch) -> Tensor:
-        """Element 0, ()."""
+        """Return element 0, ()."""
         return torch.zeros((), dtype=torch.int64, device=batch.x.device)
 
     def elements(self, batch: Batch) -> Tensor:
-        """0 … |G| − 1, (|G|,)."""
+        """Return 0 … |G| − 1, (|G|,)."""
         return torch.arange(listed(self.name, self.order(batch)), device=batch.x.device)
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform elements, (n, B)."""
-        return rand.integers(draw_keys(seed, batch, self.name), (n,), self.order(batch)).T
+        """Return uniform elements, (n, B)."""
+        keys = draw_keys(seed, batch, self.name)
+        return rand.integers(keys, (n,), self.order(batch)).T
 
 
 class Moving:
-    """What groups share that move a sample as they move its map; regions move along, other auxiliary tensors stay."""
+    """Base of groups that move a sample as they move its map; regions move along, other auxiliary tensors stay."""
 
     check: Callable[[Sequence[int]], None]
     move: Callable[[Tensor, Tensor], Tensor]
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The samples moved."""
+        """Return the samples moved by g."""
         self.check(batch.x.shape[1:])
         return with_region(batch, self.move(g, batch.x), partial(self.move, g))
 
 
 class Additive:
-    """What groups share whose elements are added: shifts, angles and logarithms of factors."""
+    """Base of groups whose elements are added: shifts, angles and logarithms of factors."""
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """g + h."""
+        """Return g + h."""
         return g + h
 
     def inverse(self, g: Tensor) -> Tensor:
-        """−g."""
+        """Return −g."""
         return -g
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """A sample shape as the batch has it.
+    """Return the shape of a sample as that of a batch, for messages.
 
     >>> shape_text((3, 8))
     '(B, 3, 8)'
@@ -138,7 +139,7 @@ def shape_text(shape: Iterable[int]) -> str:
 
 
 def axis(name: str, dim: int, shape: Sequence[int]) -> int:
-    """The dimension `dim` of a batched tensor of this shape, counted from 1 up; the batch itself cannot be moved.
+    """Return the dimension `dim` of a batched tensor of this shape as an index from 1 on; 0 is the batch, and refused.
 
     Positive dims count from the batch on, so they suit maps that lost their last dimension; negative ones count from
     the end, so they suit maps that lost their channels.
@@ -147,33 +148,34 @@ def axis(name: str, dim: int, shape: Sequence[int]) -> int:
     (2, 1)
     """
     index = dim + len(shape) if dim < 0 else dim
-    if not 1 <= index < len(shape):
-        other = "the batch" if index == 0 else "not there"
-        allowed = f"1 to {len(shape) - 1} or -1 to {1 - len(shape)}" if len(shape) > 1 else "none"
-        raise UserError(
-            f"{name}: dim {dim} of tensors of shape {shape_text(shape[1:])} is {other}; allowed: {allowed}"
-        )
-    return index
+    if 1 <= index < len(shape):
+        return index
+    problem = "the batch" if index == 0 else "not there"
+    allowed = "none"
+    if len(shape) > 1:
+        allowed = f"1 to {len(shape) - 1} or -1 to {1 - len(shape)}"
+    raise UserError(
+        f"{name}: dim {dim} of tensors of shape {shape_text(shape[1:])} is {problem}; allowed: {allowed}"
+    )
 
 
 def aligned(name: str, g: Tensor, rank: int, samples: int, device: torch.device) -> Tensor:
-    """The elements on a device, after a check that they are (*e) or (B, *e)."""
-    if (
-        not isinstance(g, Tensor)
-        or g.ndim not in (rank, rank + 1)
-        or (g.ndim > rank and len(g) not in (1, samples))
-    ):
-        got = tuple(g.shape) if isinstance(g, Tensor) else repr(g)
-        one = "()" if rank == 0 else "(k,)"
-        many = f"({samples},)" if rank == 0 else f"({samples}, k)"
-        raise UserError(
-            f"{name}: an element is a tensor of shape {one}, or {many} for one per sample; got {got}"
-        )
-    return g.to(device)
+    """Return the elements on a device; refuse anything that is neither one element (*e) nor one per sample (B, *e)."""
+    if isinstance(g, Tensor):
+        is_one = g.ndim == rank
+        is_one_per_sample = g.ndim == rank + 1 and len(g) in (1, samples)
+        if is_one or is_one_per_sample:
+            return g.to(device)
+    got = tuple(g.shape) if isinstance(g, Tensor) else repr(g)
+    shape_of_one = "()" if rank == 0 else "(k,)"
+    shape_of_many = f"({samples},)" if rank == 0 else f"({samples}, k)"
+    raise UserError(
+        f"{name}: an element is a tensor of shape {shape_of_one}, or {shape_of_many} for one per sample; got {got}"
+    )
 
 
 def take(x: Tensor, dim: int, source: Tensor) -> Tensor:
-    """out[b, …, i, …] = x[b, …, source[b, i], …] along `dim`; source is (n,) or (B, n) int64.
+    """Return x rearranged along `dim`: out[b, …, i, …] = x[b, …, source[b, i], …]; source is (n,) or (B, n) int64.
 
     >>> take(torch.tensor([[1, 2, 3], [4, 5, 6]]), 1, torch.tensor([[2, 1, 0], [0, 1, 2]])).tolist()
     [[3, 2, 1], [4, 5, 6]]
@@ -190,7 +192,7 @@ def take(x: Tensor, dim: int, source: Tensor) -> Tensor:
 def take_along(
     name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source: Tensor
 ) -> dict[str, Tensor]:
-    """The auxiliary tensors with those named in `keys`, each (B, n, …), rearranged like the input."""
+    """Return the auxiliary tensors, those named in `keys` (B, n, …) rearranged along their n positions by `source`."""
     moved = dict(aux)
     for key in keys:
         if key not in aux:
@@ -206,17 +208,16 @@ def take_along(
 
 
 def listed(name: str, order: float) -> int:
-    """The order of a group that is small enough to be listed."""
+    """Return the order of a group as an integer; refuse a group that is too large to be listed."""
     if order > ENUMERABLE:
-        many = order_text(order)
         raise UserError(
-            f"{name} has {many} elements here, too many to list (at most {ENUMERABLE}); use sample()"
+            f"{name} has {order_text(order)} elements here, too many to list (at most {ENUMERABLE}); use sample()"
         )
     return int(order)
 
 
 def order_text(order: float) -> str:
-    """The order of a group, a large one by its power of ten.
+    """Return the order of a group in words, a large one by its power of ten.
 
     >>> order_text(24), order_text(math.factorial(20)), order_text(math.inf)
     ('24', 'about 10^18', 'infinitely many')
@@ -227,29 +228,29 @@ def order_text(order: float) -> str:
 
 
 def draw_keys(seed: int, batch: Batch, purpose: str) -> Tensor:
-    """One key per sample on the batch's device."""
+    """Return one random key per sample, on the batch's device."""
     return rand.keys(seed, batch.ids, f"group {purpose}").to(batch.x.device)
 
 
 def probe(shape: Sequence[int]) -> Batch:
-    """One made-up sample of a shape, for questions that only the shape can answer."""
+    """Return a made-up sample of a shape, to try on it what depends on the shape alone."""
     key = rand.keys(0, ("probe",), "group probe")
     return Batch(ids=("probe",), x=rand.uniform(key, tuple(shape)))
 
 
 class Plan(NamedTuple):
-    """Elements (n, B, *e) for a mean over a group, of which sample b uses the first counts[b]; (B,) each.
+    """The elements (n, B, *e) that a mean over a group uses, of which sample b has the first counts[b].
 
-    `whole` says that these are all of the group, the identity first.
+    `exhaustive` (B,) says for which samples these are all elements of the group, the identity first.
     """
 
     elements: Tensor
     counts: Tensor
-    whole: Tensor
+    exhaustive: Tensor
 
 
 def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
-    """The elements for a mean over the group, sample by sample.
+    """Return the elements for a mean over the group, sample by sample.
 
     All |G| elements if there are at most `limit`; else `limit` uniform draws keyed by (seed, sample id). Groups of
     permutations leave padding in place, so that their order depends on the sample: short ones are listed though long
@@ -258,7 +259,7 @@ def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
     >>> from heatproof.axes.symmetry.groups import Cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 5))
     >>> plan = plan_elements(Cyclic(), batch, limit=8, seed=0)
-    >>> plan.elements.T.tolist(), plan.whole.tolist()
+    >>> plan.elements.T.tolist(), plan.exhaustive.tolist()
     ([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], [True, True])
     >>> plan_elements(Cyclic(), batch, limit=3, seed=0).counts.tolist()
     [3, 3]
@@ -267,21 +268,23 @@ def plan_elements(group: Group, batch: Batch, limit: int, seed: int) -> Plan:
         raise UserError(
             f"the number of group elements must be a whole number from 1 on, got {limit!r}"
         )
-    sizes = orders(group, batch)
-    whole = torch.tensor([size <= limit for size in sizes])
+    exhaustive = torch.tensor([order <= limit for order in orders(group, batch)])
     if not isinstance(group, BySample):
-        every = group.elements(batch)[:, None] if whole.all() else group.sample(batch, limit, seed)
-        elements = every.expand(-1, len(batch), *every.shape[2:])
-        return Plan(elements, torch.full((len(batch),), len(elements)), whole)
+        if exhaustive.all():
+            elements = group.elements(batch)[:, None]
+        else:
+            elements = group.sample(batch, limit, seed)
+        elements = elements.expand(-1, len(batch), *elements.shape[2:])
+        return Plan(elements, torch.full((len(batch),), len(elements)), exhaustive)
     drawn = group.sample(batch, limit, seed)
-    columns = [
-        group.elements(batch[i : i + 1]) if w else drawn[:, i] for i, w in enumerate(whole.tolist())
-    ]
-    return Plan(*side_by_side(columns), whole)
+    of_samples = []
+    for i, lists_all in enumerate(exhaustive.tolist()):
+        of_samples.append(group.elements(batch[i : i + 1]) if lists_all else drawn[:, i])
+    return Plan(*side_by_side(of_samples), exhaustive)
 
 
 def orders(group: Group, batch: Batch) -> list[float]:
-    """|G| for each sample, which is that of all where the group does not say more.
+    """Return |G| for each sample; the same for all unless the group depends on the sample.
 
     >>> from heatproof.axes.symmetry.groups import Permutation
     >>> orders(Permutation(), Batch(("a",), torch.zeros(1, 4, 2), {"mask": torch.tensor([[1, 1, 1, 0]])}))
@@ -291,24 +294,29 @@ def orders(group: Group, batch: Batch) -> list[float]:
 
 
 def side_by_side(columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Elements (n_b, *e) of each sample as one tensor (n, B, *e), filled up with the first, and their numbers (B,).
+    """Return the elements (n_b, *e) of each sample as one tensor (n, B, *e), and their numbers (B,).
+
+    Shorter columns are filled up with their first element.
 
     >>> side_by_side([torch.tensor([1, 2]), torch.tensor([3])])[0].tolist()
     [[1, 3], [2, 3]]
     """
     counts = torch.tensor([len(column) for column in columns])
     most = int(counts.max())
-    filled = [torch.cat([c, c[:1].expand(most - len(c), *c.shape[1:])]) for c in columns]
+    filled = []
+    for column in columns:
+        padding = column[:1].expand(most - len(column), *column.shape[1:])
+        filled.append(torch.cat([column, padding]))
     return torch.stack(filled, 1), counts
 
 
 def check_inputs(group: Group, batch: Batch) -> None:
-    """Raise `UserError` where a group that says how to try it is found to be none on these samples."""
+    """Raise `UserError` if a group's action, tried on these samples, turns out not to be one."""
     if len(batch) and hasattr(group, "check_inputs"):
         group.check_inputs(batch)
 
 
 def viewed(group: Group, g: Tensor, maps: Tensor) -> Tensor:
-    """What of the maps of inputs moved by g can be compared; everything, unless the group says otherwise by `view`."""
+    """Return the part of the maps of inputs moved by g that can be compared: all, unless the group has a `view`."""
     view = getattr(group, "view", None)
     return maps if view is None else cast(Tensor, view(g, maps))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -17,20 +17,29 @@ from heatproof.errors import UserError
 from heatproof.types import Batch, parameter_class
 
 _TRIED = 256
-"""How many pairs of elements are checked with each other, all of them up to that number."""
+"""How many pairs of elements are checked with each other; all pairs where there are no more."""
 _INVERTED = 16
+"""For how many elements an inverse is looked for before the run."""
 _LARGEST = 4096
+"""The longest list of elements."""
 _CLOSE = 1e-4
+"""Maps that differ by less, relative to their size, are equal to rounding."""
 _PROJECTIONS = 32
+"""A map is told from others by so many random projections, which need less memory than the map."""
 
 
-def _checked(members: Any) -> Sequence[Any]:
-    n = len(members) if isinstance(members, Sized) else None
-    if n is None or not 1 <= n <= _LARGEST:
-        raise UserError(
-            f"a list of 1 to {_LARGEST} elements is needed, got {repr(members) if n is None else n}"
-        )
-    return members  # type: ignore[no-any-return]
+def _check_members(members: Any) -> Sequence[Any]:
+    """Return the list of elements; refuse anything that is no list of a sensible length."""
+    if not isinstance(members, Sized):
+        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {members!r}")
+    if not 1 <= len(members) <= _LARGEST:
+        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {len(members)}")
+    return members  # type: ignore[return-value]
+
+
+def _check_members_or_function(members: Any) -> Any:
+    """Return the list of elements, or the function of a batch that returns it."""
+    return members if callable(members) else _check_members(members)
 
 
 @parameter_class
@@ -39,12 +48,12 @@ class Own(Numbered):
 
     `acting(element, batch)` returns the moved batch, or the moved x alone; `moving(element, maps)` returns maps (B, …)
     moved alike; both get one element and move all samples by it. `members` is the list of elements, identity first:
-    a tensor (|G|, …), a sequence of anything, or a function of a batch, which may look at the shape of x only. For
-    the bench an element is its place in that list, so elements here are numbers 0 … |G| − 1.
+    a tensor (|G|, …), a sequence of anything, or a function of a batch, which may look at the shape of x only. Elsewhere
+    an element is its position in that list, a number 0 … |G| − 1.
 
-    Products and inverses are found by trying what `moving` does to a made-up map; `check` tries up to 256 pairs of
-    elements, `check_inputs` and the first `act` on inputs of each shape do the same to samples. What is no group action
-    is refused. `interpolating=True` (then `exact` is False) leaves the test of closure out, for it could only fail.
+    Products and inverses are found by trying what `moving` does to a made-up map: `check` tries up to 256 pairs of
+    elements. `check_inputs`, and the first `act` on inputs of each shape, do the same with samples. What is no group
+    action is refused. `interpolating=True` (then `exact` is False) skips the test of closure, which could only fail.
 
     >>> flip = Own(
     ...     acting=lambda g, batch: batch.x.flip(-1) if g else batch.x,
@@ -60,9 +69,7 @@ class Own(Numbered):
     name: ClassVar[str] = "own"
     acting: Callable[[Any, Batch], Any]
     moving: Callable[[Any, Tensor], Tensor]
-    members: Annotated[
-        Any, AfterValidator(lambda given: given if callable(given) else _checked(given))
-    ]
+    members: Annotated[Any, AfterValidator(_check_members_or_function)]
     interpolating: bool = False
     title: str = "a group of your own"
 
@@ -74,199 +81,219 @@ class Own(Numbered):
     def check(self, shape: Sequence[int]) -> None:
         """Try `moving` on a made-up map of a sample's shape: identity, closure and inverses of a few elements."""
         shape = tuple(shape)
-        if shape in self._memo:
+        if shape in self._tables:
             return
         table = _Table(self, shape)
-        table.check_a_few()
-        self._memo[shape] = table
+        table.check()
+        self._tables[shape] = table
 
     def order(self, batch: Batch) -> int:
-        """The length of the list."""
+        """Return the length of the list."""
         return len(self._list(batch))
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """The element that moves maps like g after h."""
+        """Return the element that moves maps like g after h."""
         table = self._table("compose")
-        g, h = g + 0 * h, h + 0 * g
-        products = [
-            table.products(a, b)[0]
-            for a, b in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)
-        ]
+        g, h = g + 0 * h, h + 0 * g  # of one shape
+        pairs = zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)
+        products = [table.products(a, b)[0] for a, b in pairs]
         return torch.tensor(products, device=g.device).reshape(g.shape)
 
     def inverse(self, g: Tensor) -> Tensor:
-        """The element that moves maps back."""
+        """Return the element that moves maps back."""
         return self._table("inverse").inverses.to(g.device)[g]
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The samples moved, those with the same element in one call."""
+        """Return the samples moved by g, those with the same element in one call."""
         g = aligned(self.name, g, self.rank, len(batch), torch.device("cpu"))
         members = self._list(batch)
         self.check_inputs(batch)
         if g.ndim == 0:
-            return self._acted(members, int(g), batch)
-        x, aux = batch.x.clone(), {key: tensor.clone() for key, tensor in batch.aux.items()}
+            return self._act_alike(members, int(g), batch)
+        x = batch.x.clone()
+        aux = {key: tensor.clone() for key, tensor in batch.aux.items()}
         for index in sorted(set(g.tolist())):
             rows = g.expand(len(batch)) == index
-            part = self._acted(members, index, batch[rows])
-            x[rows.to(x.device)] = part.x
+            moved = self._act_alike(members, index, batch[rows])
+            x[rows.to(x.device)] = moved.x
             for key, tensor in aux.items():
-                tensor[rows.to(tensor.device)] = part.aux[key]
+                tensor[rows.to(tensor.device)] = moved.aux[key]
         return replace(batch, x=x, aux=aux)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, …) moved alike."""
+        """Return maps (B, …) moved by g."""
         g = aligned(self.name, g, self.rank, len(maps), torch.device("cpu"))
         members = self._members_for(maps)
         if g.ndim == 0:
-            return self.moved(members, int(g), maps)
-        out = maps.clone()
+            return self.move_alike(members, int(g), maps)
+        moved = maps.clone()
         for index in sorted(set(g.tolist())):
             rows = (g.expand(len(maps)) == index).to(maps.device)
-            out[rows] = self.moved(members, index, maps[rows])
-        return out
+            moved[rows] = self.move_alike(members, index, maps[rows])
+        return moved
 
-    def moved(self, members: Sequence[Any], index: int, maps: Tensor) -> Tensor:
-        """`moving` for one element, with a check of what it returns."""
-        out = self.moving(_member(members, index), maps)
-        if not isinstance(out, Tensor) or out.shape != maps.shape:
-            got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+    def move_alike(self, members: Sequence[Any], index: int, maps: Tensor) -> Tensor:
+        """Return maps all moved by one element, after a check of what the user's `moving` returns."""
+        moved = self.moving(_member(members, index), maps)
+        if not isinstance(moved, Tensor) or moved.shape != maps.shape:
+            got = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved).__name__
             raise UserError(f"own: move must return maps of shape {tuple(maps.shape)}, got {got}")
-        return out
+        return moved
 
-    def _acted(self, members: Sequence[Any], index: int, batch: Batch) -> Batch:
-        out = self.acting(_member(members, index), batch)
-        out = batch.with_x(out) if isinstance(out, Tensor) else out
-        if (
-            not isinstance(out, Batch)
-            or out.x.shape != batch.x.shape
-            or set(out.aux) != set(batch.aux)
-        ):
-            got = (
-                f"x of shape {tuple(out.x.shape)}" if isinstance(out, Batch) else type(out).__name__
-            )
-            raise UserError(
-                f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}"
-            )
-        return out
+    def _act_alike(self, members: Sequence[Any], index: int, batch: Batch) -> Batch:
+        """Return samples all moved by one element, after a check of what the user's `acting` returns."""
+        moved = self.acting(_member(members, index), batch)
+        if isinstance(moved, Tensor):
+            moved = batch.with_x(moved)
+        if not isinstance(moved, Batch):
+            got = type(moved).__name__
+        elif moved.x.shape != batch.x.shape or set(moved.aux) != set(batch.aux):
+            got = f"x of shape {tuple(moved.x.shape)}"
+        else:
+            return moved
+        raise UserError(
+            f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}"
+        )
 
     def check_inputs(self, batch: Batch) -> None:
-        """The laws of `acting` on the first sample of this shape, with the products that `moving` has."""
-        shape, members = tuple(batch.x.shape[1:]), self._list(batch)
-        if shape in self._seen or not len(batch):
+        """Try the laws of a group on the first sample of this shape, with the products that `moving` has."""
+        shape = tuple(batch.x.shape[1:])
+        if shape in self._checked_shapes or not len(batch):
             return
         self.check(shape)
-        one = batch[:1]
-        if not _same(self._acted(members, 0, one), one):
+        table, members, sample = self._tables[shape], self._list(batch), batch[:1]
+        if not _same(self._act_alike(members, 0, sample), sample):
             raise UserError(
                 f"own: the first element, {members[0]!r}, must act as the identity but changes the input"
             )
-        table = self._memo[shape]
-        images = {k: self._acted(members, k, one) for k in table.tried}
-        if len(images) > 1 and all(_same(image, one) for image in images.values()):
+        images = {k: self._act_alike(members, k, sample) for k in table.tried}
+        if len(images) > 1 and all(_same(image, sample) for image in images.values()):
             raise UserError("own: act changes nothing of the input, whatever the element")
-        two = batch[[0, 0]]  # the first, and beside it another that it must not touch
-        two = two.with_x(torch.cat([one.x, one.x.flip(tuple(range(1, one.x.ndim)))]))
-        for k, image in images.items():
-            if not _same(self._acted(members, k, two)[:1], image):
-                raise UserError(
-                    f"own: act moves samples differently in company: {members[k]!r} on one and on two"
-                )
+        self._check_independence(members, batch, images)
         if self.exact:
-            for g, h in table.pairs:
-                if (
-                    g < h
-                    and _same(images[g], images[h])
-                    and table.near(table.marks[g], table.marks[h])
-                ):
-                    raise UserError(
-                        f"own: {members[g]!r} and {members[h]!r} are the same element; list each once"
-                    )
-                both = self._acted(members, g, images[h])
-                products = table.products(g, h)
-                images |= {k: self._acted(members, k, one) for k in products if k not in images}
-                if not any(_same(images[k], both) for k in products):
-                    raise UserError(
-                        f"own: act is no group action, or not that of move: {members[g]!r} after {members[h]!r} is "
-                        f"not what {' or '.join(repr(members[k]) for k in table.products(g, h))} does to the input"
-                    )
-        self._seen.add(shape)
+            self._check_products(table, members, sample, images)
+        self._checked_shapes.add(shape)
+
+    def _check_independence(
+        self, members: Sequence[Any], batch: Batch, images: Mapping[int, Batch]
+    ) -> None:
+        """Refuse an action that gives a sample a different result depending on the rest of the batch."""
+        x = batch.x[:1]
+        pair = batch[[0, 0]].with_x(torch.cat([x, x.flip(tuple(range(1, x.ndim)))]))
+        for k, image in images.items():
+            if not _same(self._act_alike(members, k, pair)[:1], image):
+                raise UserError(
+                    "own: act gives a sample a different result depending on the rest of the batch: "
+                    f"{members[k]!r} on one sample and on two"
+                )
+
+    def _check_products(
+        self, table: _Table, members: Sequence[Any], sample: Batch, images: dict[int, Batch]
+    ) -> None:
+        """Refuse elements that are listed twice, and pairs whose product on inputs is not that on maps."""
+        for g, h in table.pairs:
+            same_on_maps = table.near(table.marks[g], table.marks[h])
+            if g < h and same_on_maps and _same(images[g], images[h]):
+                raise UserError(
+                    f"own: {members[g]!r} and {members[h]!r} are the same element; list each once"
+                )
+            g_after_h = self._act_alike(members, g, images[h])
+            products = table.products(g, h)
+            for k in products:
+                if k not in images:
+                    images[k] = self._act_alike(members, k, sample)
+            if not any(_same(images[k], g_after_h) for k in products):
+                expected = " or ".join(repr(members[k]) for k in products)
+                raise UserError(
+                    f"own: act is no group action, or not that of move: {members[g]!r} after {members[h]!r} is "
+                    f"not what {expected} does to the input"
+                )
 
     def _list(self, batch: Batch) -> Sequence[Any]:
-        return _checked(self.members(batch)) if callable(self.members) else _checked(self.members)
+        """Return the list of elements for samples of this shape."""
+        return _check_members(self.members(batch) if callable(self.members) else self.members)
 
     def _members_for(self, maps: Tensor) -> Sequence[Any]:
-        """The list of elements for maps; where it depends on the input's shape, that must be known."""
+        """Return the list of elements for maps; if it depends on the shape of the input, that must be known."""
         if not callable(self.members):
-            return _checked(self.members)
+            return _check_members(self.members)
         shape = tuple(maps.shape[1:])
-        return self._memo[shape].members if shape in self._memo else self._table("move").members
+        if shape in self._tables:
+            return self._tables[shape].members
+        return self._table("move").members
 
-    def _table(self, what: str) -> _Table:
-        tables = list(self._memo.values())
+    def _table(self, operation: str) -> _Table:
+        """Return what was found out about the group by `check`; refuse if it is not clear for which shape."""
+        tables = list(self._tables.values())
         if not tables:
             raise UserError(
-                f"own: {what} needs to know the shape of the inputs; call check(shape) first"
+                f"own: {operation} needs to know the shape of the inputs; call check(shape) first"
             )
         if callable(self.members) and len(tables) > 1:
             raise UserError(
-                f"own: {what} is ambiguous, for the elements depend on the input and the group was used on inputs of "
-                f"shapes {', '.join(map(str, self._memo))}; make one group for each"
+                f"own: {operation} is ambiguous, for the elements depend on the input and the group was used on inputs "
+                f"of shapes {', '.join(map(str, self._tables))}; make one group for each"
             )
         return tables[-1]
 
     # What was found out by trying, by sample shape: a memo of pure functions, no part of the group's value.
     @cached_property
-    def _memo(self) -> dict[tuple[int, ...], _Table]:
+    def _tables(self) -> dict[tuple[int, ...], _Table]:
         return {}
 
     @cached_property
-    def _seen(self) -> set[tuple[int, ...]]:
+    def _checked_shapes(self) -> set[tuple[int, ...]]:
         return set()
 
 
 class _Table:
-    """What `moving` does to one made-up map, as a few random projections per element: enough to tell maps apart."""
+    """What the elements of a group do to one made-up map, from which products and inverses are read.
+
+    `marks` (|G|, _PROJECTIONS) are random projections of the moved maps, enough to tell them apart; of a group that
+    interpolates they are the maps themselves. `pairs` are the pairs of elements that are tried.
+    """
 
     def __init__(self, group: Own, shape: tuple[int, ...]) -> None:
         self.group = group
-        self.start = (
-            probe(shape).x - 0.5
-        )  # centred, so that what falls off the border counts for little
+        # Centred, so that what falls off the border counts for little.
+        self.start = probe(shape).x - 0.5
         self.members = group._list(probe(shape))
         key = rand.keys(0, [str(i) for i in range(_PROJECTIONS)], "own group")
         self.directions = rand.normal(key, (self.start.numel(),)).T.double()
-        self.marks = torch.cat(
-            [self.mark(self.moved(k, self.start)) for k in range(len(self.members))]
-        )
+        moved = [self.move(k, self.start) for k in range(len(self.members))]
+        self.marks = torch.cat([self.mark(maps) for maps in moved])
         n = len(self.members)
-        self.pairs = [(g, h) for g in range(n) for h in range(n)]
-        if n * n > _TRIED:
+        if n * n <= _TRIED:
+            self.pairs = [(g, h) for g in range(n) for h in range(n)]
+        else:
             drawn = rand.integers(rand.keys(0, ["pairs"], "own group"), (_TRIED, 2), n)[0].tolist()
             self.pairs = [(min(pair), max(pair)) for pair in drawn]
         self.tried = sorted({g for pair in self.pairs for g in pair})
 
-    def moved(self, index: int, maps: Tensor) -> Tensor:
-        return self.group.moved(self.members, index, maps)
+    def move(self, index: int, maps: Tensor) -> Tensor:
+        """Return maps moved by one element."""
+        return self.group.move_alike(self.members, index, maps)
 
     def mark(self, maps: Tensor) -> Tensor:
+        """Return what maps are told apart by: projections, or the whole maps of a group that interpolates."""
         flat = maps.flatten(1).double()
         return torch.matmul(flat, self.directions) if self.group.exact else flat
 
-    def check_a_few(self) -> None:
+    def check(self) -> None:
+        """Refuse a `moving` that is no linear group action on maps, sample by sample."""
         if not self.near(self.marks[:1], self.mark(self.start)):
             raise UserError(
                 f"own: the first element, {self.members[0]!r}, must be the identity but moves maps"
             )
         other = self.start.flip(tuple(range(1, self.start.ndim))).square() - 0.3
-        both = torch.cat([self.start, other])
         for g in self.tried:
-            alone = [self.moved(g, maps) for maps in (self.start, other)]
-            if not _close(self.moved(g, both), torch.cat(alone)):
+            moved_start, moved_other = self.move(g, self.start), self.move(g, other)
+            together = self.move(g, torch.cat([self.start, other]))
+            if not _close(together, torch.cat([moved_start, moved_other])):
                 raise UserError(
                     f"own: move mixes maps of different samples: {self.members[g]!r} on one map and on two"
                 )
-            if not _close(self.moved(g, self.start + other), alone[0] + alone[1]):
+            if not _close(self.move(g, self.start + other), moved_start + moved_other):
                 raise UserError(
                     f"own: move is not linear, so maps cannot be averaged: {self.members[g]!r} of a sum"
                 )
@@ -278,10 +305,11 @@ class _Table:
             self.inverse_of(torch.tensor([g]))
 
     def near(self, a: Tensor, b: Tensor) -> bool:
+        """Whether two maps, given by their marks, are equal to rounding."""
         return bool(self.gap(a, b).max() <= _CLOSE)
 
     def gap(self, a: Tensor, b: Tensor) -> Tensor:
-        """How far apart maps are: the size of their difference, against that of the probe, as projections tell it.
+        """Return how far maps are apart, from their marks: the size of their difference, relative to the map's.
 
         Interpolation blurs, so for it the whole maps are compared, by their angle.
         """
@@ -291,52 +319,56 @@ class _Table:
         return ((a - b).square().sum(-1) / size).sqrt()
 
     def products(self, g: int, h: int) -> list[int]:
-        """The elements that move the map like g after h; several where the map cannot tell them apart."""
-        gaps = self.gap(self.marks, self.mark(self.moved(g, self.moved(h, self.start))))
+        """Return the elements that move the map like g after h; several if the map cannot tell them apart."""
+        g_after_h = self.move(g, self.move(h, self.start))
+        gaps = self.gap(self.marks, self.mark(g_after_h))
         if not self.group.exact:
             return [int(gaps.argmin())]
-        alike: list[int] = (gaps <= _CLOSE).nonzero().flatten().tolist()
-        if not alike:
+        equal: list[int] = (gaps <= _CLOSE).nonzero().flatten().tolist()
+        if not equal:
             raise UserError(
                 f"own: move is no group action: {self.members[g]!r} after {self.members[h]!r} is none of the "
                 f"{len(self.members)} elements"
             )
-        return alike
+        return equal
 
     @cached_property
     def inverses(self) -> Tensor:
-        return torch.cat(
-            [self.inverse_of(part) for part in torch.split(torch.arange(len(self.members)), 64)]
-        )
+        """The inverse of every element, (|G|,)."""
+        numbers = torch.arange(len(self.members))
+        return torch.cat([self.inverse_of(some) for some in torch.split(numbers, 64)])
 
     def inverse_of(self, indices: Tensor) -> Tensor:
-        away = torch.cat([self.moved(g, self.start) for g in indices.tolist()])
-        home = self.mark(self.start)
-        gaps = torch.stack(
-            [self.gap(self.mark(self.moved(k, away)), home) for k in range(len(self.members))]
-        )
-        best, nearest = gaps.min(0)
-        if self.group.exact and bool((best > _CLOSE).any()):
-            lost = int(indices[int((best > _CLOSE).nonzero()[0])])
+        """Return the elements that move the map back best, (k,); refuse an exact group in which one has no inverse."""
+        moved = torch.cat([self.move(g, self.start) for g in indices.tolist()])
+        start = self.mark(self.start)
+        gaps = []
+        for k in range(len(self.members)):
+            gaps.append(self.gap(self.mark(self.move(k, moved)), start))
+        smallest, nearest = torch.stack(gaps).min(0)
+        has_no_inverse = smallest > _CLOSE
+        if self.group.exact and bool(has_no_inverse.any()):
+            index = int(indices[int(has_no_inverse.nonzero()[0])])
             raise UserError(
-                f"own: element {self.members[lost]!r} has no inverse among the {len(self.members)}"
+                f"own: element {self.members[index]!r} has no inverse among the {len(self.members)}"
             )
         return nearest
 
 
 def _member(members: Sequence[Any], index: int) -> Any:
+    """Return an element by its number."""
     if not 0 <= index < len(members):
         raise UserError(f"own: elements are numbered 0 to {len(members) - 1}, got {index}")
     return members[index]
 
 
 def _same(a: Batch, b: Batch) -> bool:
+    """Whether two batches hold the same samples, to rounding."""
     return _close(a.x, b.x) and all(_close(a.aux[key], b.aux[key]) for key in b.aux)
 
 
-def _close(u: Tensor, v: Tensor) -> bool:
-    return (
-        torch.allclose(u, v, atol=1e-5, equal_nan=True)
-        if u.is_floating_point()
-        else torch.equal(u, v)
-    )
+def _close(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal, floating-point ones to rounding."""
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    return torch.allclose(a, b, atol=1e-5, equal_nan=True)

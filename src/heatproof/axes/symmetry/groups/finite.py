@@ -1,4 +1,4 @@
-"""Finite groups of places: circular shifts along one dimension or several, rotations and reflections."""
+"""Finite groups that permute positions: circular shifts, rotations and reflections."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Cyclic(Numbered, Additive):
         axis(self.name, self.dim, (1, *shape))
 
     def order(self, batch: Batch) -> int:
-        """n."""
+        """Return n."""
         return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The samples shifted."""
+        """Return the samples shifted by g."""
         g = aligned(self.name, g, self.rank, len(batch), batch.x.device)
         dim = axis(self.name, self.dim, batch.x.shape)
         source = _source(g, batch.x.shape[dim])
@@ -73,13 +73,14 @@ class Cyclic(Numbered, Additive):
         return replace(moved, aux=take_along(self.name, moved.aux, self.along, source))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, …) shifted alike."""
+        """Return maps (B, …) shifted by g."""
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
         dim = axis(self.name, self.dim, maps.shape)
         return take(maps, dim, _source(g, maps.shape[dim]))
 
 
-def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _check_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Refuse no dimension at all, and one that is named twice."""
     if not dims or len(set(dims)) != len(dims):
         raise UserError(
             f"one or more different dimensions are needed, such as (-2, -1), got {dims}"
@@ -101,7 +102,7 @@ class Torus(Moving, Additive):
     name: ClassVar[str] = "torus"
     exact: ClassVar[bool] = True
     rank: ClassVar[int] = 1
-    dims: Annotated[tuple[int, ...], AfterValidator(_different)] = (-2, -1)
+    dims: Annotated[tuple[int, ...], AfterValidator(_check_dims)] = (-2, -1)
 
     @property
     def title(self) -> str:
@@ -113,30 +114,29 @@ class Torus(Moving, Additive):
         self._axes((1, *shape))
 
     def order(self, batch: Batch) -> int:
-        """n₁ ⋯ n_k."""
+        """Return n₁ ⋯ n_k."""
         return math.prod(self._sizes(batch))
 
     def identity(self, batch: Batch) -> Tensor:
-        """No shift, (k,)."""
+        """Return the shift by nothing, (k,)."""
         return torch.zeros(len(self.dims), dtype=torch.int64, device=batch.x.device)
 
     def elements(self, batch: Batch) -> Tensor:
-        """All shifts, (|G|, k)."""
+        """Return all shifts, (|G|, k)."""
         listed(self.name, self.order(batch))
         sides = [torch.arange(size, device=batch.x.device) for size in self._sizes(batch)]
         return torch.stack([side.flatten() for side in torch.meshgrid(*sides, indexing="ij")], 1)
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform shifts, (n, B, k)."""
+        """Return uniform shifts, (n, B, k)."""
         key = draw_keys(seed, batch, self.name)
-        shifts = [
-            rand.integers(rand.fold(key, i), (n,), size).T
-            for i, size in enumerate(self._sizes(batch))
-        ]
+        shifts = []
+        for i, size in enumerate(self._sizes(batch)):
+            shifts.append(rand.integers(rand.fold(key, i), (n,), size).T)
         return torch.stack(shifts, 2)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, …) shifted alike."""
+        """Return maps (B, …) shifted by g."""
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
         if g.shape[-1] != len(self.dims):
             raise UserError(f"torus: an element holds {len(self.dims)} shifts, got {g.shape[-1]}")
@@ -145,6 +145,7 @@ class Torus(Moving, Additive):
         return maps
 
     def _axes(self, shape: Sequence[int]) -> list[int]:
+        """Return the indices of the dimensions in a batched tensor of this shape."""
         axes = [axis(self.name, dim, shape) for dim in self.dims]
         if len(set(axes)) != len(axes):
             raise UserError(
@@ -157,7 +158,7 @@ class Torus(Moving, Additive):
 
 
 def _source(g: Tensor, n: int) -> Tensor:
-    """Where each position of a shifted tensor comes from, (n,) or (B, n)."""
+    """Return from where each position of a tensor shifted by g comes, (n,) or (B, n)."""
     return (torch.arange(n, device=g.device) - g[..., None]) % n
 
 
@@ -204,23 +205,23 @@ class Dihedral(Moving, Numbered):
         self._check_square(shape[-2], shape[-1])
 
     def order(self, batch: Batch) -> int:
-        """2n."""
+        """Return 2n."""
         return 2 * self.n
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """Rotations add up, with the second one reversed by a reflection in the first."""
-        turn, mirror = g % self.n, g // self.n
-        other_turn, other_mirror = h % self.n, h // self.n
-        return (turn + (1 - 2 * mirror) * other_turn) % self.n + self.n * (
-            (mirror + other_mirror) % 2
-        )
+        """Return gh: rotations add up, with that of h reversed if g mirrors."""
+        turn_g, mirror_g = g % self.n, g // self.n
+        turn_h, mirror_h = h % self.n, h // self.n
+        turn = (turn_g + (1 - 2 * mirror_g) * turn_h) % self.n
+        mirror = (mirror_g + mirror_h) % 2
+        return turn + self.n * mirror
 
     def inverse(self, g: Tensor) -> Tensor:
-        """A rotation turns back; a reflection is its own inverse."""
+        """Return g⁻¹: a rotation turns back; a reflection is its own inverse."""
         return torch.where(g < self.n, -g % self.n, g)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, C, H, W) or (B, H, W), or those of volumes, turned and mirrored alike."""
+        """Return maps (B, C, H, W) or (B, H, W), or those of volumes, turned and mirrored by g."""
         if maps.ndim not in (3, 4, 5):
             raise UserError(
                 f"dihedral({self.n}) moves maps (B, C, H, W) or (B, H, W), got {tuple(maps.shape)}"
@@ -234,29 +235,31 @@ class Dihedral(Moving, Numbered):
         return self._permuted(g, maps) if self.exact else self._interpolated(g, maps)
 
     def _permuted(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Return maps moved exactly, by a table that says from where each pixel comes."""
         height, width = maps.shape[-2:]
         pixels = torch.arange(height * width, device=maps.device).reshape(height, width)
         quarters = 4 // self.n
-        sources = [
-            torch.rot90(start, quarters * turn, (0, 1)).flatten()
-            for start in (pixels, pixels.flip(1))
-            for turn in range(self.n)
-        ]
+        sources = []
+        for start in (pixels, pixels.flip(1)):
+            for turn in range(self.n):
+                sources.append(torch.rot90(start, quarters * turn, (0, 1)).flatten())
         source = torch.stack(sources)[g].reshape(-1, 1, height * width)
         flat = maps.reshape(len(maps), -1, height * width)
         return flat.gather(2, source.expand(flat.shape)).reshape(maps.shape)
 
     def _interpolated(self, g: Tensor, maps: Tensor) -> Tensor:
+        """Return maps mirrored, then turned with bilinear interpolation."""
         if not maps.is_floating_point():
             raise UserError(
                 f"dihedral({self.n}) interpolates and needs floating-point images, got {maps.dtype}"
             )
-        mirrored = (g >= self.n).reshape(-1, *[1] * (maps.ndim - 1))
-        return Rotations().move(
-            (g % self.n) * (360 / self.n), torch.where(mirrored, maps.flip(-1), maps)
-        )
+        is_mirrored = (g >= self.n).reshape(-1, *[1] * (maps.ndim - 1))
+        maps = torch.where(is_mirrored, maps.flip(-1), maps)
+        angle = (g % self.n) * (360 / self.n)
+        return Rotations().move(angle, maps)
 
     def _check_square(self, height: int, width: int) -> None:
+        """Refuse to turn images by a quarter or less unless they are square."""
         if self.n > 2 and height != width:
             raise UserError(
                 f"dihedral({self.n}) turns images by {360 // self.n}° and needs square ones, got {height}×{width}; "
@@ -273,20 +276,21 @@ _MOVES = [
 
 
 def _sources(sides: tuple[int, ...], n: int) -> Tensor:
-    """Where every place of a volume comes from under the first n elements, (n, D·H·W)."""
-    places = torch.arange(math.prod(sides)).reshape(sides)
-    moved = [
-        places.permute(order).flip([i for i in range(3) if flips[i]]).flatten()
-        for order, flips in _MOVES[:n]
-    ]
-    return torch.stack(moved)
+    """Return from where every voxel of a volume comes under the first n elements, (n, D·H·W)."""
+    voxels = torch.arange(math.prod(sides)).reshape(sides)
+    sources = []
+    for order, flips in _MOVES[:n]:
+        mirrored_axes = [i for i in range(3) if flips[i]]
+        sources.append(voxels.permute(order).flip(mirrored_axes).flatten())
+    return torch.stack(sources)
 
 
 @cache
 def _products() -> Tensor:
-    """The number of gh, (48, 48), by what elements do to the corners of a cube."""
+    """Return the number of gh for all g and h, (48, 48), from what elements do to the corners of a cube."""
     corners = _sources((2, 2, 2), len(_MOVES))
-    both = corners[:, corners].transpose(0, 1)  # [g, h]: the corner that h moves to where g looks
+    # Entry [g, h] has the corners in the order in which gh puts them.
+    both = corners[:, corners].transpose(0, 1)
     return (both[:, :, None] == corners).all(-1).int().argmax(-1)
 
 
@@ -326,25 +330,24 @@ class Octahedral(Moving, Numbered):
             )
 
     def order(self, batch: Batch) -> int:
-        """48, or 8."""
+        """Return 48, or 8 without turns."""
         return 48 if self.turns else 8
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """By a table of products."""
+        """Return gh, from a table of products."""
         return _products().to(g.device)[g, h]
 
     def inverse(self, g: Tensor) -> Tensor:
-        """The element whose product with g moves nothing."""
+        """Return the element whose product with g is the identity."""
         return (_products() == 0).int().argmax(1).to(g.device)[g]
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, C, D, H, W) or (B, D, H, W) turned and mirrored alike."""
+        """Return maps (B, C, D, H, W) or (B, D, H, W) turned and mirrored by g."""
         self.check((1, *maps.shape[-3:]))
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
-        source = _sources(tuple(maps.shape[-3:]), self.order(Batch((), maps[:0]))).to(maps.device)[
-            g
-        ]
-        flat = maps.reshape(len(maps), -1, source.shape[-1])
-        return flat.gather(2, source.reshape(-1, 1, source.shape[-1]).expand(flat.shape)).reshape(
-            maps.shape
-        )
+        order = 48 if self.turns else 8
+        source = _sources(tuple(maps.shape[-3:]), order).to(maps.device)[g]
+        voxels = source.shape[-1]
+        flat = maps.reshape(len(maps), -1, voxels)
+        moved = flat.gather(2, source.reshape(-1, 1, voxels).expand(flat.shape))
+        return moved.reshape(maps.shape)

@@ -31,7 +31,7 @@ from heatproof.types import Batch, parameter_class
 
 
 class _Orders:
-    """S_m, whose elements are the orders p (n,) of n positions along `dim`, of which m may move and the others stay."""
+    """Base of S_m acting on n positions along `dim`, of which m may move; an element is the order p (n,) they are put in."""
 
     name: ClassVar[str]
     exact: ClassVar[bool] = True
@@ -40,58 +40,54 @@ class _Orders:
     along: tuple[str, ...]
 
     def order(self, batch: Batch) -> int:
-        """m!, of the sample with the most free positions."""
+        """Return m!, of the sample with the most free positions."""
         return max(self.orders(batch), default=1)
 
     def orders(self, batch: Batch) -> list[int]:
-        """m! for each sample."""
+        """Return m! for each sample."""
         return [math.factorial(m) for m in self._free(batch).sum(1).tolist()]
 
     def identity(self, batch: Batch) -> Tensor:
-        """0 … n − 1, (n,)."""
+        """Return 0 … n − 1, (n,)."""
         return torch.arange(self._size(batch), device=batch.x.device)
 
     def elements(self, batch: Batch) -> Tensor:
-        """All orders, (m!, n), of samples whose free positions are the same."""
+        """Return all orders, (m!, n), of samples whose free positions are the same."""
         free = self._free(batch)
         if not bool((free == free[:1]).all()):
             raise UserError(
                 f"{self.name}: the samples have padding at different places; list those of one"
             )
         listed(self.name, self.order(batch))
-        places = free[0].nonzero().flatten()
-        orders = torch.tensor(
-            list(permutations(range(len(places)))), dtype=torch.int64, device=batch.x.device
-        )
-        every = self.identity(batch).repeat(len(orders), 1)
-        every[:, places] = places[orders]
-        return every
+        positions = free[0].nonzero().flatten()
+        orders = torch.tensor(list(permutations(range(len(positions)))), dtype=torch.int64)
+        elements = self.identity(batch).repeat(len(orders), 1)
+        elements[:, positions] = positions[orders.to(batch.x.device)]
+        return elements
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform orders, (n, B, positions)."""
-        keys = rand.fold(
-            draw_keys(seed, batch, self.name), torch.arange(n, device=batch.x.device)[:, None]
-        )
+        """Return uniform orders, (n, B, positions): random words are sorted, and those that stay are put back."""
+        draw = torch.arange(n, device=batch.x.device)[:, None]
+        keys = rand.fold(draw_keys(seed, batch, self.name), draw)
         free = self._free(batch)
         words = rand.bits(keys.flatten(), free.shape[1]).reshape(n, *free.shape)
-        last = torch.iinfo(torch.int64).max
-        shuffled = words.masked_fill(~free, last).argsort(
-            dim=2, stable=True
-        )  # free ones, then those that stay
-        places = (~free).long().argsort(dim=1, stable=True).expand_as(shuffled)
-        return torch.empty_like(shuffled).scatter_(2, places, shuffled)
+        words = words.masked_fill(~free, torch.iinfo(torch.int64).max)
+        # The free positions in random order, then those that stay, in their order.
+        shuffled = words.argsort(dim=2, stable=True)
+        free_then_fixed = (~free).long().argsort(dim=1, stable=True).expand_as(shuffled)
+        return torch.empty_like(shuffled).scatter_(2, free_then_fixed, shuffled)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """(gh)[i] = h[g[i]]."""
-        g, h = g + 0 * h, h + 0 * g  # of one shape, whether one element or one per sample
+        """Return gh: (gh)[i] = h[g[i]]."""
+        g, h = g + 0 * h, h + 0 * g  # of one shape, if one of them is a single element
         return h.gather(-1, g)
 
     def inverse(self, g: Tensor) -> Tensor:
-        """The order that puts everything back."""
+        """Return the order that puts everything back."""
         return g.argsort(-1)
 
     def _free(self, batch: Batch) -> Tensor:
-        """Which positions may move, (B, n) boolean: all but padding, as the masks among `along` tell it."""
+        """Return which positions may move, (B, n) boolean: all but padding, by the masks named in `along`."""
         free = torch.ones(len(batch), self._size(batch), dtype=torch.bool, device=batch.x.device)
         for key in set(self.along) & set(ALONG) & set(batch.aux):
             if batch.aux[key].shape == free.shape:
@@ -102,20 +98,20 @@ class _Orders:
         return batch.x.shape[axis(self.name, self.dim, batch.x.shape)]
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The samples permuted, with the auxiliary tensors named in `along`."""
+        """Return the samples permuted, with the auxiliary tensors named in `along`."""
         aux = take_along(self.name, batch.aux, self.along, g.to(batch.x.device))
         return replace(batch, x=self.move(g, batch.x), aux=aux)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, …) permuted alike."""
+        """Return maps (B, …) permuted alike."""
         g = aligned(self.name, g, 1, len(maps), maps.device)
-        moved = axis(self.name, self.dim, maps.shape)
-        if g.shape[-1] != maps.shape[moved]:
+        dim = axis(self.name, self.dim, maps.shape)
+        if g.shape[-1] != maps.shape[dim]:
             raise UserError(
                 f"{self.name}: a permutation of {g.shape[-1]} positions cannot move dimension {self.dim} of a tensor "
                 f"of shape {shape_text(maps.shape[1:])}"
             )
-        return take(maps, moved, g)
+        return take(maps, dim, g)
 
 
 @parameter_class
@@ -148,7 +144,7 @@ class Permutation(_Orders):
         axis(self.name, self.dim, (1, *shape))
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The samples permuted, with their masks."""
+        """Return the samples permuted, with their masks; refuse graphs, whose edges would stay behind."""
         if "adjacency" in batch.aux:
             raise UserError(
                 "permutation moves elements but not the edges in aux['adjacency']; use node_permutation()"
@@ -156,20 +152,20 @@ class Permutation(_Orders):
         return super().act(g, batch)
 
     def _free(self, batch: Batch) -> Tensor:
+        """Return which positions may move, (B, n) boolean: neither padding nor special tokens."""
         free = super()._free(batch)
         if batch.x.is_floating_point() or not self.special:
             return free
-        return free & ~torch.isin(
-            batch.x, torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device)
-        )
+        special = torch.tensor(self.special, dtype=batch.x.dtype, device=batch.x.device)
+        return free & ~torch.isin(batch.x, special)
 
 
 @parameter_class
 class PassagePermutation(_Orders):
     """S_m on the m passages of prompts (B, L), which `features` tells apart; an element is the order p (L,) of tokens.
 
-    A passage moves as a whole to where another stood; what lies before, between and behind them keeps its turn, and
-    shifts where their lengths differ. Auxiliary tensors named in `along` move with the tokens.
+    A passage moves as a whole to where another stood. Tokens before, between and behind passages stay in their turn, and
+    shift if lengths differ. Auxiliary tensors named in `along` move with the tokens.
 
     >>> batch = Batch(("a",), torch.tensor([[5, 6, 9, 7, 8]]), {"_passages": torch.tensor([[1, 1, 0, 2, 0]])})
     >>> group = PassagePermutation(Passages(mask_token=0))
@@ -187,51 +183,56 @@ class PassagePermutation(_Orders):
         self.features.check((1, *shape))
 
     def orders(self, batch: Batch) -> list[int]:
-        """m! for each sample; of a made-up one, which has no passages, as many as there could be."""
+        """Return m! for each sample; for a made-up sample, which has no passages, the most there could be."""
         if batch.x.is_floating_point():
             return [math.factorial(batch.x.shape[1])]
         return [math.factorial(m) for m in self.features.segments(batch).amax(1).tolist()]
 
     def elements(self, batch: Batch) -> Tensor:
-        """All orders, (m!, L), of samples whose passages stand at the same places."""
+        """Return all orders, (m!, L), of samples whose passages stand at the same positions."""
         numbers = self.features.segments(batch)
         if not bool((numbers == numbers[:1]).all()):
             raise UserError(
                 f"{self.name}: the samples have passages at different places; list those of one"
             )
         listed(self.name, self.order(batch))
-        every = list(permutations(range(int(numbers.max()))))
-        return self._placed(
-            numbers[:1].expand(len(every), -1), torch.tensor(every, device=numbers.device).double()
-        )
+        ranks = list(permutations(range(int(numbers.max()))))
+        sort_by = torch.tensor(ranks, device=numbers.device).double()
+        return self._token_orders(numbers[:1].expand(len(ranks), -1), sort_by)
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Uniform orders, (n, B, L)."""
+        """Return uniform orders, (n, B, L)."""
         numbers = self.features.segments(batch).repeat(n, 1)
-        keys = rand.fold(
-            draw_keys(seed, batch, self.name), torch.arange(n, device=numbers.device)[:, None]
-        )
-        return self._placed(numbers, rand.uniform(keys.flatten(), (int(numbers.max()),))).reshape(
-            n, *batch.x.shape
-        )
+        draw = torch.arange(n, device=numbers.device)[:, None]
+        keys = rand.fold(draw_keys(seed, batch, self.name), draw)
+        sort_by = rand.uniform(keys.flatten(), (int(numbers.max()),))
+        return self._token_orders(numbers, sort_by).reshape(n, *batch.x.shape)
 
-    def _placed(self, numbers: Tensor, wanted: Tensor) -> Tensor:
-        """Orders of tokens (N, L) in which the passages, numbered from 1 in (N, L), stand as `wanted` (N, m) rises."""
+    def _token_orders(self, numbers: Tensor, sort_by: Tensor) -> Tensor:
+        """Return orders of tokens (N, L) that put the passages into the order in which `sort_by` (N, m) rises.
+
+        `numbers` (N, L) says which passage a token belongs to, from 1 on, 0 for none.
+        """
+        # Pieces of equal numbers, counted from 1: a passage, or what lies between two.
         begins = F.pad(numbers.diff(dim=1) != 0, (1, 0), value=True)
-        turn = begins.cumsum(1).double()
-        slots = torch.full(
-            (len(turn), wanted.shape[1] + 1), torch.inf, dtype=turn.dtype, device=turn.device
+        piece = begins.cumsum(1).double()
+
+        # The piece that each passage is, infinite for passages that a sample lacks.
+        no_piece = torch.full(
+            (len(piece), sort_by.shape[1] + 1), torch.inf, dtype=piece.dtype, device=piece.device
         )
-        slots = slots.scatter_reduce(1, numbers, turn, "amin")[:, 1:]
-        if bool(((begins & (numbers > 0)).sum(1) != slots.isfinite().sum(1)).any()):
+        slots = no_piece.scatter_reduce(1, numbers, piece, "amin")[:, 1:]
+        passage_pieces = (begins & (numbers > 0)).sum(1)
+        if bool((passage_pieces != slots.isfinite().sum(1)).any()):
             raise UserError(
                 f"{self.name} moves passages in one piece, and one stands in several; number them apart"
             )
-        rank = (
-            wanted.masked_fill(slots.isinf(), torch.inf).argsort(1).argsort(1)
-        )  # of those that are there come first
-        new = F.pad(slots.sort(1).values.gather(1, rank), (1, 0)).gather(1, numbers)
-        return torch.where(numbers > 0, new, turn).argsort(dim=1, stable=True)
+
+        # The passage of rank r takes the r-th slot; passages that a sample lacks come last.
+        rank = sort_by.masked_fill(slots.isinf(), torch.inf).argsort(1).argsort(1)
+        new_slot = F.pad(slots.sort(1).values.gather(1, rank), (1, 0)).gather(1, numbers)
+        new_piece = torch.where(numbers > 0, new_slot, piece)
+        return new_piece.argsort(dim=1, stable=True)
 
 
 @parameter_class
@@ -261,20 +262,20 @@ class NodePermutation(_Orders):
             )
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The graphs with their nodes renamed."""
+        """Return the graphs with their nodes in another order, and their edges alike."""
         self.check(batch.x.shape[1:])
         moved, source = super().act(g, batch), g.to(batch.x.device)
+        n = source.shape[-1]
         aux = dict(moved.aux)
         for key in self.edges:
-            n, shape = source.shape[-1], aux[key].shape if key in aux else ()
-            if len(shape) < 3 or not shape[1] == shape[2] == n:
-                found = (
-                    f"it has shape {shape_text(shape[1:])}"
-                    if shape
-                    else f"the batch has {sorted(aux)}"
-                )
+            if key not in aux:
                 raise UserError(
-                    f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); {found}"
+                    f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); the batch has {sorted(aux)}"
+                )
+            shape = aux[key].shape
+            if len(shape) < 3 or not shape[1] == shape[2] == n:
+                raise UserError(
+                    f"node_permutation needs aux[{key!r}] of shape (B, {n}, {n}); it has shape {shape_text(shape[1:])}"
                 )
             order = source.to(aux[key].device)
             aux[key] = take(take(aux[key], 1, order), 2, order)

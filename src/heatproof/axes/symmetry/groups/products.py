@@ -27,7 +27,8 @@ _TRIED = 8
 """How many elements of each factor are tried for commutation."""
 
 
-def _built(factors: tuple[Any, ...]) -> tuple[Group, ...]:
+def _build_factors(factors: tuple[Any, ...]) -> tuple[Group, ...]:
+    """Return the groups that a study file names; their elements must be numbers or vectors."""
     from heatproof.axes.symmetry.groups import build
 
     if not factors:
@@ -61,7 +62,7 @@ class Product:
 
     name: ClassVar[str] = "product"
     rank: ClassVar[int] = 1
-    factors: Annotated[tuple[Any, ...], AfterValidator(_built)]
+    factors: Annotated[tuple[Any, ...], AfterValidator(_build_factors)]
 
     @property
     def exact(self) -> bool:
@@ -77,118 +78,126 @@ class Product:
         """Refuse a sample shape that a factor refuses, and factors that do not commute on it."""
         for factor in self.factors:
             factor.check(shape)
-        self._check_commuting(
-            probe(shape), lambda factor, g, sample: sample.with_x(factor.move(g, sample.x))
-        )
+
+        def move(factor: Group, g: Tensor, sample: Batch) -> Batch:
+            return sample.with_x(factor.move(g, sample.x))
+
+        self._check_commuting(probe(shape), move)
 
     def check_inputs(self, batch: Batch) -> None:
         """Refuse factors that are no action on these samples, or that do not commute on the first of them."""
         for factor in self.factors:
             check_inputs(factor, batch)
-        self._check_commuting(batch[:1], lambda factor, g, sample: factor.act(g, sample))
 
-    def _check_commuting(self, one: Batch, moved: Callable[[Group, Tensor, Batch], Batch]) -> None:
+        def act(factor: Group, g: Tensor, sample: Batch) -> Batch:
+            return factor.act(g, sample)
+
+        self._check_commuting(batch[:1], act)
+
+    def _check_commuting(
+        self, sample: Batch, moved: Callable[[Group, Tensor, Batch], Batch]
+    ) -> None:
+        """Refuse factors of which an element g of one and h of another give different results as gh and hg."""
         for first, second in combinations(self.factors, 2):
-            for g, h in product(_a_few(first, one), _a_few(second, one)):
-                a, b = (
-                    moved(first, g, moved(second, h, one)),
-                    moved(second, h, moved(first, g, one)),
-                )
-                same = [bool(torch.isclose(a.x.double(), b.x.double(), atol=1e-5).all())]
-                same += [torch.equal(a.aux[key], b.aux[key]) for key in a.aux]
-                if not all(same):
+            for g, h in product(_some_elements(first, sample), _some_elements(second, sample)):
+                g_after_h = moved(first, g, moved(second, h, sample))
+                h_after_g = moved(second, h, moved(first, g, sample))
+                x, y = g_after_h.x.double(), h_after_g.x.double()
+                commutes = bool(torch.isclose(x, y, atol=1e-5).all())
+                for key, tensor in g_after_h.aux.items():
+                    commutes = commutes and torch.equal(tensor, h_after_g.aux[key])
+                if not commutes:
                     raise UserError(
                         f"{first.name} and {second.name} do not commute, so their product is not a group action: "
                         f"element {g.tolist()} of the one after {h.tolist()} of the other differs from the reverse"
                     )
 
     def order(self, batch: Batch) -> float:
-        """|G₁| ⋯ |G_k|, of the sample with the largest."""
+        """Return |G₁| ⋯ |G_k|, of the sample with the largest."""
         return max(self.orders(batch), default=1)
 
     def orders(self, batch: Batch) -> list[float]:
-        """|G₁| ⋯ |G_k| for each sample."""
-        return [
-            math.prod(each)
-            for each in zip(*(orders(factor, batch) for factor in self.factors), strict=True)
-        ]
+        """Return |G₁| ⋯ |G_k| for each sample."""
+        of_factors = [orders(factor, batch) for factor in self.factors]
+        return [math.prod(of_sample) for of_sample in zip(*of_factors, strict=True)]
 
     def identity(self, batch: Batch) -> Tensor:
-        """The identities of all factors, one vector."""
-        return _join([(factor.identity(batch), factor.rank) for factor in self.factors])
+        """Return the identities of all factors as one vector."""
+        return self._joined([factor.identity(batch) for factor in self.factors])
 
     def elements(self, batch: Batch) -> Tensor:
-        """All combinations, (|G|, k + lengths)."""
+        """Return all combinations, (|G|, k + lengths)."""
         listed(self.name, self.order(batch))
-        parts = [factor.elements(batch) for factor in self.factors]
-        rows = torch.meshgrid(
-            *(torch.arange(len(p), device=p.device) for p in parts), indexing="ij"
-        )
-        chosen = [part[row.flatten()] for part, row in zip(parts, rows, strict=True)]
-        return _join(
-            [(part, factor.rank) for part, factor in zip(chosen, self.factors, strict=True)]
-        )
+        of_factors = [factor.elements(batch) for factor in self.factors]
+        numbers = [torch.arange(len(elements), device=elements.device) for elements in of_factors]
+        combined = torch.meshgrid(*numbers, indexing="ij")
+        parts = [
+            elements[number.flatten()]
+            for elements, number in zip(of_factors, combined, strict=True)
+        ]
+        return self._joined(parts)
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Independent uniform elements of all factors, (n, B, k + lengths)."""
-        seeds = rand.keys(
-            seed, [str(i) for i in range(len(self.factors))], "group product"
-        ).tolist()
-        drawn = [factor.sample(batch, n, s) for factor, s in zip(self.factors, seeds, strict=True)]
-        return _join(
-            [(part, factor.rank) for part, factor in zip(drawn, self.factors, strict=True)]
-        )
+        """Return independent uniform elements of all factors, (n, B, k + lengths)."""
+        names = [str(i) for i in range(len(self.factors))]
+        seeds = rand.keys(seed, names, "group product").tolist()
+        parts = [
+            factor.sample(batch, n, factor_seed)
+            for factor, factor_seed in zip(self.factors, seeds, strict=True)
+        ]
+        return self._joined(parts)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """Part by part."""
+        """Return gh, part by part."""
         pairs = zip(self.factors, self._parts(g), self._parts(h), strict=True)
-        return _join([(factor.compose(a, b), factor.rank) for factor, a, b in pairs])
+        return self._joined([factor.compose(a, b) for factor, a, b in pairs])
 
     def inverse(self, g: Tensor) -> Tensor:
-        """Part by part."""
-        return _join(
-            [
-                (f.inverse(part), f.rank)
-                for f, part in zip(self.factors, self._parts(g), strict=True)
-            ]
-        )
+        """Return g⁻¹, part by part."""
+        pairs = zip(self.factors, self._parts(g), strict=True)
+        return self._joined([factor.inverse(part) for factor, part in pairs])
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """The samples moved by every factor."""
+        """Return the samples moved by every factor."""
         parts = self._parts(aligned(self.name, g, self.rank, len(batch), batch.x.device))
         for factor, part in zip(self.factors, parts, strict=True):
             batch = factor.act(part, batch)
         return batch
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Maps (B, …) moved by every factor."""
+        """Return maps (B, …) moved by every factor."""
         parts = self._parts(aligned(self.name, g, self.rank, len(maps), maps.device))
         for factor, part in zip(self.factors, parts, strict=True):
             maps = factor.move(part, maps)
         return maps
 
     def _parts(self, g: Tensor) -> list[Tensor]:
+        """Return the elements of all factors from one vector, which begins with their k lengths."""
         k = len(self.factors)
         lengths = g.reshape(-1, g.shape[-1])[0, :k].tolist()
         if len(lengths) != k or k + sum(lengths) != g.shape[-1]:
             raise UserError(
                 f"product: {g.tolist()} is no element of a product of {k} groups; use elements or sample"
             )
-        parts = torch.split_with_sizes(g[..., k:], lengths, -1)
+        vectors = torch.split_with_sizes(g[..., k:], lengths, -1)
         return [
-            part if f.rank else part[..., 0] for f, part in zip(self.factors, parts, strict=True)
+            vector if factor.rank else vector[..., 0]
+            for factor, vector in zip(self.factors, vectors, strict=True)
         ]
 
+    def _joined(self, parts: list[Tensor]) -> Tensor:
+        """Return one vector from the elements of all factors, which are numbers or vectors; see `_parts`."""
+        vectors = [
+            part if factor.rank else part[..., None]
+            for factor, part in zip(self.factors, parts, strict=True)
+        ]
+        lengths = torch.tensor([vector.shape[-1] for vector in vectors], device=vectors[0].device)
+        shape = vectors[0].shape[:-1]
+        return torch.cat([lengths.expand(*shape, -1), *vectors], -1)
 
-def _join(parts: list[tuple[Tensor, int]]) -> Tensor:
-    vectors = [part if rank else part[..., None] for part, rank in parts]
-    shape = vectors[0].shape[:-1]
-    lengths = torch.tensor([v.shape[-1] for v in vectors], device=vectors[0].device)
-    return torch.cat([lengths.expand(*shape, -1), *vectors], -1)
 
-
-def _a_few(factor: Group, batch: Batch) -> Tensor:
-    """All elements of a small group, else a few draws."""
+def _some_elements(factor: Group, batch: Batch) -> Tensor:
+    """Return all elements of a small group, else a few draws."""
     if factor.order(batch) <= _TRIED:
         return factor.elements(batch)
     return factor.sample(batch, _TRIED, seed=0)[:, 0]
