@@ -242,10 +242,10 @@ def worst_miss(draws: int, epsilon: float) -> float:
     return float(1 - np.minimum(*near_enough).min())
 
 
-def hard_size(epsilon: float, delta: float) -> int:
+def zero_failure_sample_size(epsilon: float, delta: float) -> int:
     """Return the draws n that, if all agree, certify τ ≥ 1 − epsilon: the smallest with (1 − epsilon)^n ≤ delta.
 
-    >>> hard_size(0.1, 0.1)
+    >>> zero_failure_sample_size(0.1, 0.1)
     22
     """
     check_share("epsilon", epsilon)

@@ -37,7 +37,7 @@ from heatproof.errors import UserError, unknown
 from heatproof.features import Patches
 from heatproof.features.fill import Fill
 from heatproof.models import Model
-from heatproof.statistics.bounds import check_share, hard_size, sample_size
+from heatproof.statistics.bounds import check_share, sample_size, zero_failure_sample_size
 from heatproof.types import Batch
 
 Mode = Literal["estimate", "decide", "hard"]
@@ -307,7 +307,9 @@ def _rule(
         rule = estimate_rule(epsilon, delta, method)
     elif mode == "decide":
         rule = decide_rule(
-            threshold, delta, max(sample_size(epsilon, delta), hard_size(1 - threshold, delta) + 1)
+            threshold,
+            delta,
+            max(sample_size(epsilon, delta), zero_failure_sample_size(1 - threshold, delta) + 1),
         )
     else:
         rule = hard_rule(epsilon, delta)
