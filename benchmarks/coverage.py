@@ -28,9 +28,11 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from heatproof.evaluation import Span
-from heatproof.results.arrays import ScoreArrays
+from heatproof.results.arrays import ScoreArrays, rows_to_arrays
 from heatproof.results.comparisons import paired_tests
+from heatproof.results.ranking import ranking
 from heatproof.results.score_estimates import score_estimates
+from heatproof.results.summary import summary
 from heatproof.statistics.above_chance import numbers_of_hits
 from heatproof.statistics.arrays import mean_of_finite
 from heatproof.statistics.betting import reaches_goal
@@ -1009,13 +1011,39 @@ def calibrated_gate(name: str, level: ChanceLevel, replicates: int, n: int) -> s
 # Time
 
 
-def seconds_of_a_large_study(methods: int, conditions: int, samples: int) -> float:
-    """The tests of all pairs of methods, of a table that is arranged already."""
-    scores = generator_of("large").random((methods, conditions, samples))
-    arrays = arrays_of({"score": scores}, [f"s{i}" for i in range(samples)])
+def seconds_of_a_large_study(methods: int, conditions: int, samples: int) -> dict[str, float]:
+    """Processor seconds from the rows of a study to its tests and tables, step by step."""
+    shape = (methods, conditions, samples)
+    method, condition, sample = (index.ravel() for index in np.indices(shape))
+    g = generator_of("large")
+    table = pd.DataFrame(
+        {
+            "dataset": "d",
+            "model": "m",
+            "evaluation": "e",
+            "measure": "score",
+            "explainer": pd.Categorical.from_codes(method, [f"e{i}" for i in range(methods)]),
+            "condition": pd.Categorical.from_codes(condition, [f"c{i}" for i in range(conditions)]),
+            "level": 0.0,
+            "sample": pd.Categorical.from_codes(sample, [f"s{i}" for i in range(samples)]),
+            "value": g.random(methods * conditions * samples),
+            "chance": 0.3 * g.random(methods * conditions * samples),
+            "status": pd.Categorical(["ok"]).repeat(methods * conditions * samples),
+            "reason": "",
+        }
+    )
+    seconds = {}
     begun = time.process_time()
-    paired_tests(arrays, "score")
-    return time.process_time() - begun
+    (arrays,) = rows_to_arrays(table)
+    seconds["arranging the rows"] = time.process_time() - begun
+    begun = time.process_time()
+    tests = paired_tests(arrays, "score")
+    seconds["the tests of all pairs"] = time.process_time() - begun
+    begun = time.process_time()
+    ranking(arrays, "score", tests=tests)
+    summary(arrays)
+    seconds["ranking and summary"] = time.process_time() - begun
+    return seconds
 
 
 # The page
@@ -1078,14 +1106,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not given.parts:
         counted = contradictions(50 if given.quick else 1000)
         size = (5, 4, 200) if given.quick else (20, 20, 5000)
-        seconds = seconds_of_a_large_study(*size)
         text = (
             f"{counted['studies']:,} random studies: {counted['pairs']:,} pairs with an interval, "
+            f"{counted['significant']:,} significant, {counted['contradictions']} contradictions."
         )
-        text += f"{counted['significant']:,} significant, {counted['contradictions']} contradictions.\n\n"
-        text += "{} methods × {} conditions × {:,} samples: ".format(*size)
-        text += f"{seconds:.1f} s of one core for the tests of all pairs."
         put(given.out, "contradictions", text)
+        print(text)
+        seconds = seconds_of_a_large_study(*size)
+        steps = ", ".join(f"{spent:.1f} s for {step}" for step, spent in seconds.items())
+        text = "{} methods × {} conditions × {:,} samples".format(*size)
+        text += f" take {sum(seconds.values()):.1f} s of one core: {steps}."
+        put(given.out, "time", text)
         print(text)
 
 

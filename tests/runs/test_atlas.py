@@ -333,7 +333,9 @@ def test_tables_are_those_of_the_product(
     assert found == pytest.approx(dict(zip(one["sample"], one["value"], strict=True)), abs=1e-4)
     about = pd.read_csv(tmp_path / "runs.csv").iloc[0]
     assert (
-        about["device_seconds"] == 4.0 and about["samples"] == SAMPLES and about["heatproof"] == "0 abc"
+        about["device_seconds"] == 4.0
+        and about["samples"] == SAMPLES
+        and about["heatproof"] == "0 abc"
     )
     networks = pd.read_csv(tmp_path / "networks.csv")
     assert list(networks) == tables.NETWORKS and networks["network"].tolist() == ["fashion-vit-s0"]
