@@ -72,7 +72,7 @@ def with_interval(value: float, low: float, high: float, n: int | None = None) -
     digits = digits_of(value, low, high)
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{number(value)} (no interval)"
-    if n is not None and low == value == high:
+    if n is not None and high - low <= 1e-9:  # rounding leaves a little
         return f"{number(value, digits)} (identical on all {n} samples)"
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
 

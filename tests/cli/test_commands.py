@@ -346,6 +346,15 @@ def test_the_gate_is_stricter_with_an_option(main, wish, limit):
     assert main("check", MOVED, "--require", wish, *limit)[0] == 1
 
 
+def test_a_strict_bound_is_lower_where_scores_are_missing(main):
+    """Without the option such means have the approximate bound; with it every condition is bet on."""
+    wish = ("--min-samples", 3, "--require", "stability.fass{explainer=grad_cam} >= 0.5")
+    code, text, _ = main("check", MOVED, *wish)
+    assert code == 0 and "Hall" in text
+    code, text, _ = main("check", MOVED, *wish, "--strict")
+    assert code == 1 and "betting" in text
+
+
 def test_exports_name_the_files_that_they_wrote(main, tmp_path):
     code, text, _ = main("export", MOVED, "--to", "csv", "--out", tmp_path / "csv")
     assert code == 0

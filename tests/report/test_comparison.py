@@ -83,6 +83,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
         "base": run("base", small.model()),
         "again": run("again", small.model()),
         "moved": run("moved", moved_model()),
+        "one method": run("one", small.model(), ["saliency"]),
         "other data": run("other", small.model(), ["random"], data=1 - x),
         "other seed": run("seed", small.model(), ["random"], seed=5),
         "more references": run("references", small.model(), ["random"], references=12),
@@ -127,11 +128,21 @@ def test_differences_are_those_of_the_joined_samples(runs):
     rows = found.differences
     fell = rows[["joined", "flipped", "undefined", "absent", "unreadable"]].sum(axis=1)
     assert (fell == rows["samples"]).all()
-    family = rows[rows["family"] == "overall"].sort_values("p")
-    assert len(family) == 2
-    assert family["p"].between(0, 1).all()
     assert "weights: no. 1 in base, no. 2 in moved" in found.subject
     assert "model: shapes in base, moved in moved" in found.subject
+
+
+def test_p_is_corrected_for_the_other_methods_of_a_family(runs):
+    """A corrected p lies between that of the difference alone and Bonferroni's, and its interval is wider."""
+    family = compare(runs["base"], runs["moved"]).differences.query("family == 'overall'")
+    single = compare(runs["one method"], runs["moved"], only_shared=True).differences
+    (alone,) = single.query("family == 'overall'").itertuples()
+    (among_two,) = family[family["explainer"] == alone.explainer].itertuples()
+    assert len(family) == 2
+    assert among_two.difference == pytest.approx(alone.difference, abs=1e-9)
+    assert alone.p <= among_two.p <= min(1, 2 * alone.p)
+    assert (family["p"] > 0.05).any() or among_two.p > alone.p
+    assert among_two.low < alone.low < alone.high < among_two.high
 
 
 def test_order_of_the_runs_turns_the_sign(runs):

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from heatproof.evaluation import Better, Measure
+from heatproof.results.above_chance import decide_above_chance
+from heatproof.results.arrays import rows_to_arrays
 from heatproof.statistics.above_chance import (
-    above_chance,
+    bet_above_chance,
     order_of_bets,
     poisson_binomial_p,
     smallest_excess,
 )
-from heatproof.statistics.bounds_of_means import BETTING_FOR_REFERENCES, bet_on_calibrated
-from heatproof.statistics.estimates import calibrated, of_means
+from heatproof.statistics.betting import betting_bound
+from heatproof.statistics.estimates import of_means
 from heatproof.statistics.few import smallest_p, unseen_share
-from heatproof.statistics.intervals import STUDENT
 from heatproof.statistics.sign_flips import simultaneous_tests
+from support import synthetic
 
 UNIT = (0.0, 1.0)
+FASS = Measure("fass", "FASS", "", "higher", "headline", chance="calibrate", span=UNIT)
 
 
 def names_of(n: int) -> list[str]:
@@ -93,7 +98,7 @@ def test_rare_failures_do_not_lead_to_false_claims_as_they_do_with_halls_bound(n
     scores = far_below_at_times(generator, studies, n)
     chance = np.full((1, n), 0.865)
     names = names_of(n)
-    bets = [above_chance(row[None], chance, UNIT, ["jpeg"], names).bound > 0 for row in scores]
+    bets = [bet_above_chance(row[None], chance, UNIT, ["jpeg"], names) for row in scores]
     usual, _ = of_means(scores).bound(0.95, lower=True)
     assert sum(bets) <= stats.binom.ppf(0.999, studies, 0.05)
     assert sum(bets) < (usual > 0.865).sum()
@@ -101,66 +106,78 @@ def test_rare_failures_do_not_lead_to_false_claims_as_they_do_with_halls_bound(n
 
 def test_the_order_of_rows_does_not_matter_but_that_of_bets_is_fixed_by_name() -> None:
     generator = np.random.default_rng(1)
-    score, chance, names = (
-        generator.beta(6, 2, (3, 40)),
-        generator.beta(2, 6, (3, 40)),
-        names_of(40),
-    )
-    found = above_chance(score, chance, UNIT, ["a", "a", "b"], names)
-    order = generator.permutation(40)
-    moved = above_chance(
-        score[:, order], chance[:, order], UNIT, ["a", "a", "b"], [names[i] for i in order]
-    )
-    assert moved.bound == pytest.approx(found.bound, abs=1e-12)
-    score[0, 3] = np.nan
-    found = above_chance(score, chance, UNIT, ["a", "a", "b"], names)
-    moved = above_chance(
-        score[:, order], chance[:, order], UNIT, ["a", "a", "b"], [names[i] for i in order]
-    )
-    assert moved.bound == pytest.approx(found.bound, abs=1e-12)
+    names, conditions = names_of(12), ["a", "a", "b"]
+    shown = []
+    for _ in range(60):
+        score, chance = generator.beta(9, 11, (3, 12)), generator.beta(6, 14, (3, 12))
+        if len(shown) % 2:
+            score[0, 3] = np.nan
+        order = generator.permutation(12)
+        names_in_order = [names[i] for i in order]
+        here = bet_above_chance(score, chance, UNIT, conditions, names, 0.8)
+        moved = score[:, order], chance[:, order]
+        assert bet_above_chance(*moved, UNIT, conditions, names_in_order, 0.8) == here
+        shown.append(here)
+    assert 5 < sum(shown) < 55
 
 
-def test_one_condition_is_the_bet_on_a_calibrated_score() -> None:
+def test_a_bet_agrees_with_the_bound_of_the_calibrated_score() -> None:
     generator = np.random.default_rng(2)
-    score, chance, names = (
-        generator.beta(6, 2, (1, 40)),
-        generator.beta(2, 6, (1, 40)),
-        names_of(40),
-    )
+    names = names_of(14)
     order = order_of_bets(names)
-    most = chance.max()
-    wanted = bet_on_calibrated(score[0, order], chance[0, order], UNIT, 0.9, True, most)
-    found = above_chance(score, chance, UNIT, ["jpeg"], names, 0.9)
-    assert found == wanted and found.method == BETTING_FOR_REFERENCES
+    for excess in (0.05, 0.1, 0.2, 0.3, 0.5):
+        score = 0.3 + excess + 0.1 * generator.random((1, 14))
+        chance = 0.3 + 0.1 * generator.random((1, 14))
+        bound = betting_bound(
+            score[0, order], chance[0, order], 0.95, True, largest_chance=chance.max()
+        )
+        assert bet_above_chance(score, chance, UNIT, ["jpeg"], names) == (bound > 0)
 
 
 def test_conditions_without_a_score_are_left_out() -> None:
-    generator = np.random.default_rng(4)
-    score, chance = generator.beta(6, 2, (2, 40)), generator.beta(2, 6, (2, 40))
-    wanted = above_chance(score[:1], chance[:1], UNIT, ["a"], names_of(40))
+    score, chance = np.full((2, 20), 0.8), np.full((2, 20), 0.3)
     chance[1] = np.nan
-    assert above_chance(score, chance, UNIT, ["a", "b"], names_of(40)) == wanted
-    assert np.isnan(above_chance(score[1:], chance[1:], UNIT, ["b"], names_of(40)).bound)
+    assert bet_above_chance(score, chance, UNIT, ["a", "b"], names_of(20))
+    assert not bet_above_chance(score[1:], chance[1:], UNIT, ["b"], names_of(20))
 
 
 def test_missing_scores_cost_power_but_not_the_claim_where_the_scores_are_high() -> None:
     generator = np.random.default_rng(5)
     score, chance = 0.5 + 0.3 * generator.random((3, 30)), 0.2 + 0.1 * generator.random((3, 30))
-    whole = above_chance(score, chance, UNIT, ["a", "b", "c"], names_of(30)).bound
     score[generator.random(score.shape) < 0.2] = np.nan
-    assert 0 < above_chance(score, chance, UNIT, ["a", "b", "c"], names_of(30)).bound < whole
+    assert bet_above_chance(score, chance, UNIT, ["a", "b", "c"], names_of(30))
+    at_chance = np.where(np.isnan(score), np.nan, chance)
+    assert not bet_above_chance(at_chance, chance, UNIT, ["a", "b", "c"], names_of(30))
 
 
-@pytest.mark.parametrize("span", [None, (None, 1.0), (0.0, None)])
-def test_without_both_ends_of_the_scale_the_bound_is_that_of_reports(
-    span: tuple[float | None, float | None] | None,
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_few_samples_make_no_false_claims_whichever_way_is_better(better: Better) -> None:
+    """Ten samples of a measure whose mean is at chance; one in twenty is far on the wrong side."""
+    generator = np.random.default_rng(0)
+    claims, studies = 0, 200
+    chance = np.full(10, 0.4)
+    for _ in range(studies):
+        excess = np.where(generator.random(10) < 0.05, -0.38, 0.02)
+        score = chance + (excess if better == "higher" else -excess)
+        rows = synthetic.rows_of([("m", "fass", "jpeg", 1.0, score, chance)], "stability")
+        (arrays,) = rows_to_arrays(rows, {"stability": [FASS]})
+        claims += decide_above_chance(arrays, "fass", better, 0.95) == [True]
+    assert claims <= stats.binom.ppf(0.999, studies, 0.05)
+    clear = chance + (0.35 if better == "higher" else -0.35)
+    rows = synthetic.rows_of([("m", "fass", "jpeg", 1.0, clear, chance)], "stability")
+    (arrays,) = rows_to_arrays(rows, {"stability": [FASS]})
+    assert decide_above_chance(arrays, "fass", better, 0.95) == [True]
+
+
+@pytest.mark.parametrize(("groups", "decision"), [(5, None), (10, None), (20, True)])
+def test_few_groups_are_not_decided_by_the_bound_however_many_samples_they_hold(
+    groups: int, decision: bool | None
 ) -> None:
-    generator = np.random.default_rng(3)
-    score, chance = generator.normal(0.5, 0.1, (2, 20)), generator.normal(0.3, 0.1, (2, 20))
-    found = above_chance(score, chance, span, ["a", "b"], names_of(20), 0.9)
-    report = calibrated(of_means(score), of_means(chance)).nested(["a", "b"])
-    assert found.bound == pytest.approx(float(report.bound(0.9, lower=True)[0]))
-    assert found.method == STUDENT
+    score = 0.5 + 0.01 * np.random.default_rng(0).normal(size=60)
+    rows = synthetic.rows_of([("m", "fass", "jpeg", 1.0, score, np.full(60, 0.3))], "stability")
+    (arrays,) = rows_to_arrays(rows, {"stability": [FASS]})
+    arrays = replace(arrays, groups=np.arange(60) % groups)
+    assert decide_above_chance(arrays, "fass", "higher", 0.95) == [decision]
 
 
 @pytest.mark.parametrize("n", [8, 20, 100])
@@ -168,8 +185,7 @@ def test_no_smaller_excess_over_chance_can_be_shown(n: int) -> None:
     least = smallest_excess(n, 0.3)
     for excess, is_shown in ((0.95 * least, False), (2 * least, True)):
         score, chance = np.full((1, n), 0.3 + excess), np.full((1, n), 0.3)
-        bound = above_chance(score, chance, UNIT, ["jpeg"], names_of(n)).bound
-        assert (bound > 0) == is_shown
+        assert bet_above_chance(score, chance, UNIT, ["jpeg"], names_of(n)) == is_shown
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9])

@@ -77,7 +77,7 @@ def test_the_exact_sample_size_is_the_smallest(epsilon: float, delta: float) -> 
 def test_the_papers_sample_sizes() -> None:
     assert bounds.sample_size(0.1, 0.1, "hoeffding") == 150
     assert bounds.worst_miss(75, 0.1) <= 0.1
-    assert bounds.hard_size(0.1, 0.1) == 22
+    assert bounds.zero_failure_sample_size(0.1, 0.1) == 22
 
 
 @pytest.mark.parametrize("tau", [0.03, 0.5, 0.9, 0.99])

@@ -26,7 +26,7 @@ def capital_against(score: np.ndarray, chance: np.ndarray, m: float, miss: float
     """
     capital, squares, gained, room = 1.0, 0.25, 0.0, 1.0
     for i, (s, c) in enumerate(zip(score, chance, strict=True), start=1):
-        bet = min(math.sqrt(2 * math.log(1 / miss) / (len(score) * squares / i)), 0.75)
+        bet = min(math.sqrt(2 * math.log(1 / miss) / (len(score) * squares / i)), 0.9)
         capital *= 1 + bet * (s - c - m * (1 - c))
         squares += (s - c - gained / room * (1 - c)) ** 2
         gained += s - c

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from heatproof.statistics.above_chance import above_chance, order_of_bets
+from heatproof.statistics.above_chance import bet_above_chance, order_of_bets
 from heatproof.statistics.estimates import of_means
 from heatproof.statistics.sign_flips import sign_flips, simultaneous_tests
 
@@ -54,8 +54,10 @@ def test_claims_of_many_studies_at_once_are_those_of_above_chance(
             own_score, own_chance = np.empty((1, n)), np.empty((1, n))
             own_score[0, order] = score[study, method]
             own_chance[0, order] = chance[study, method]
-            bet = above_chance(own_score, own_chance, (0.0, 1.0), ["c"], samples, confidence)
-            assert (bet.bound > 0) == by_bets[study, method]
+            is_shown = bet_above_chance(
+                own_score, own_chance, (0.0, 1.0), ["c"], samples, confidence
+            )
+            assert is_shown == by_bets[study, method]
             bound = of_means(score[study, method] - chance[study, method]).bound(confidence, True)
             assert (bound[0] > 0) == by_hall[study, method]
 
@@ -67,7 +69,7 @@ def test_a_quick_run_writes_every_part_and_finds_no_contradiction(
     page = tmp_path / "coverage.md"
     bench.main(["--quick", "--out", str(page)])
     text = page.read_text(encoding="utf-8")
-    for part in (*bench.PARTS, "contradictions"):
+    for part in (*bench.PARTS, "contradictions", "time"):
         assert f"<!-- {part} -->" in text and f"<!-- end of {part} -->" in text
     assert " 0 contradictions" in text
 

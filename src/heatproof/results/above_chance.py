@@ -9,7 +9,7 @@ from heatproof.results.arrays import ScoreArrays
 from heatproof.results.score_estimates import score_estimates
 from heatproof.statistics.above_chance import (
     FEW_SAMPLES_ABOVE_CHANCE,
-    above_chance,
+    bet_above_chance,
     poisson_binomial_p,
 )
 from heatproof.statistics.estimates import of_means
@@ -23,8 +23,9 @@ def decide_above_chance(
 
     `confidence` is that of a single claim. A rate under one condition has the exact test of its hits. Other scores are
     above chance if the one-sided bound of their interval is, so that a claim never contradicts the printed interval. With
-    fewer than `FEW_SAMPLES_ABOVE_CHANCE` samples this bound makes too many false claims for skewed scores. A bet, which
-    holds for any scores, may then still show that a method is above chance; nothing shows that it is not.
+    fewer than `FEW_SAMPLES_ABOVE_CHANCE` samples (or groups of them) this bound makes too many false claims for skewed
+    scores. A bet, which holds for any scores, may then still show that a method is above chance; nothing shows that it is
+    not.
     """
     if measure not in arrays.chance or better == "neither":
         return [None] * len(arrays.explainers)
@@ -40,25 +41,28 @@ def _is_above_chance(
 ) -> bool | None:
     """Decide for the only explainer of the arrays."""
     score, chance = arrays.values[measure][0], arrays.chance[measure][0]
-    samples = int(np.isfinite(score).any(0).sum())
-    if samples < FEWEST:
+    is_scored = np.isfinite(score).any(0)
+    is_grouped = arrays.groups is not None
+    independent = np.arange(len(is_scored)) if arrays.groups is None else arrays.groups
+    units = len(np.unique(independent[is_scored]))
+    if units < FEWEST:
         return None
 
-    is_grouped = arrays.groups is not None
     has_one_condition = len(score) == 1
     if arrays.is_rate(measure) and has_one_condition and better == "higher" and not is_grouped:
         return poisson_binomial_p(score[0], chance[0]) <= 1 - confidence
-    if samples >= FEW_SAMPLES_ABOVE_CHANCE:
+    if units >= FEW_SAMPLES_ABOVE_CHANCE:
         return _bound_is_above_chance(arrays, measure, better, confidence)
 
-    span = arrays.span(measure)
-    if span is None or None in span or is_grouped:
+    lowest, highest = arrays.span(measure) or (None, None)
+    if lowest is None or highest is None or is_grouped:
         return None  # a bet needs both ends of the scale, and independent samples
-    if better == "lower":
-        score, chance = chance, score
     names = [name for name, _ in arrays.conditions]
-    bet = above_chance(score, chance, span, names, arrays.samples, confidence)
-    return True if bet.bound > ALIKE else None
+    span = (float(lowest), float(highest))
+    if better == "lower":  # the bet is that the mirrored score is above the mirrored chance
+        score, chance, span = -score, -chance, (-span[1], -span[0])
+    is_shown = bet_above_chance(score, chance, span, names, arrays.samples, confidence)
+    return True if is_shown else None
 
 
 def _bound_is_above_chance(

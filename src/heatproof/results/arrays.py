@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from heatproof.evaluation import FLIPPED, OK, OPEN, STATUS, UNDEFINED, Condition, Measure, Span
-from heatproof.statistics.arrays import Array
+from heatproof.statistics.arrays import Array, mean_of_finite
 
 CONTROL = "control"
 """The role of an explainer that does not look at the model."""
@@ -103,12 +103,7 @@ class ScoreArrays:
         name = self.declared[measure].noise_floor if measure in self.declared else ""
         if name not in self.values:
             return None
-        values = self.values[name]
-        is_scored = np.isfinite(values)
-        number = is_scored.sum(1)
-        total = np.where(is_scored, values, 0.0).sum(1)
-        mean = np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
-        return np.asarray(mean)
+        return mean_of_finite(np.moveaxis(self.values[name], 1, -1))
 
     def settings_of(self, condition: str) -> ConditionSettings:
         """The settings of a condition; empty where its rows have none."""
@@ -130,32 +125,28 @@ class ScoreArrays:
         With `measures`, a pair that has no score by any of them becomes undefined, unless it is flipped, open or was not
         attempted.
         """
-        rows = [
-            e for e, name in enumerate(self.explainers) if explainers is None or name in explainers
-        ]
-        columns = [
-            c
-            for c, condition in enumerate(self.conditions)
-            if conditions is None or condition in conditions
-        ]
+        kept_explainers = _indices_of(self.explainers, explainers)
+        kept_conditions = _indices_of(self.conditions, conditions)
         names = [name for name in self.values if measures is None or name in measures]
-        cell = np.ix_(rows, columns)
+        cell = np.ix_(kept_explainers, kept_conditions)
 
-        def part_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+        def cut(arrays: Mapping[str, Any]) -> dict[str, Any]:
             return {name: arrays[name][cell] for name in names if name in arrays}
 
-        part = replace(
+        selected = replace(
             self,
-            explainers=[self.explainers[e] for e in rows],
-            conditions=[self.conditions[c] for c in columns],
-            values=part_of(self.values),
-            has_rows=part_of(self.has_rows),
+            explainers=[self.explainers[e] for e in kept_explainers],
+            conditions=[self.conditions[c] for c in kept_conditions],
+            values=cut(self.values),
+            has_rows=cut(self.has_rows),
             status=self.status[cell],
-            repeats=part_of(self.repeats),
-            chance=part_of(self.chance),
-            by_reference=part_of(self.by_reference),
+            repeats=cut(self.repeats),
+            chance=cut(self.chance),
+            by_reference=cut(self.by_reference),
         )
-        return part if measures is None else replace(part, status=part._status_by_scores())
+        if measures is None:
+            return selected
+        return replace(selected, status=selected._status_by_scores())
 
     def _status_by_scores(self) -> NDArray[np.int8]:
         """Return the status of every pair where only the scores of these measures count."""
@@ -170,6 +161,11 @@ class ScoreArrays:
         without_score = np.where(keeps_status, self.status, UNDEFINED)
         status = np.where(is_attempted, without_score, NOT_ATTEMPTED)
         return np.where(has_score, OK, status).astype(np.int8)
+
+
+def _indices_of(names: Sequence[Any], selected: Collection[Any] | None) -> list[int]:
+    """Return the indices of the selected names, in their present order; None selects all."""
+    return [i for i, name in enumerate(names) if selected is None or name in selected]
 
 
 def rows_to_arrays(
@@ -217,7 +213,7 @@ def _numbered_evaluations(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArr
 
 
 def _with_references(arrays: ScoreArrays, references: pd.DataFrame) -> ScoreArrays:
-    """The arrays with the mean score against each reference: the sum in the side table by the number of samples."""
+    """Return the arrays with the mean score against each reference: the sum in the side table by the number of samples."""
     is_of_test = np.ones(len(references), dtype=bool)
     for name, value in arrays.key.items():
         is_of_test &= (references[name] == value).to_numpy()
@@ -250,7 +246,7 @@ def _with_references(arrays: ScoreArrays, references: pd.DataFrame) -> ScoreArra
 
 
 def groups_of(arrays: ScoreArrays, samples: pd.DataFrame | None) -> NDArray[np.int64] | None:
-    """The number of the group of every sample, by the column `group` of the samples; None if no sample has a group.
+    """Return the number of the group of every sample, by the column `group` of the samples; None if no sample has a group.
 
     >>> arrays = ScoreArrays("d", "m", "e", [], [], ["a", "b", "c"], {}, np.empty((0, 0, 3), np.int8), pd.DataFrame(), {})
     >>> groups_of(arrays, pd.DataFrame({"dataset": "d", "sample": ["a", "b", "c"], "group": ["p", "", "p"]})).tolist()
@@ -319,23 +315,24 @@ def _arrays_of_rows(rows: pd.DataFrame, declared: Mapping[str, Measure]) -> Scor
     chance: dict[str, Array] = {}
     has_rows: dict[str, NDArray[np.bool_]] = {}
     for number, name in enumerate(measures):
-        is_own = measure == number
-        cell = (explainer[is_own], condition[is_own], sample[is_own])
-        values[name] = _mean_over_repeats(shape, cell, value[is_own])
-        number_of_repeats = int(repeat[is_own].max(initial=0)) + 1
+        rows_of_measure = measure == number
+        cell = (explainer[rows_of_measure], condition[rows_of_measure], sample[rows_of_measure])
+        values[name] = _mean_over_repeats(shape, cell, value[rows_of_measure])
+        number_of_repeats = int(repeat[rows_of_measure].max(initial=0)) + 1
         if number_of_repeats > 1:
             repeats[name] = np.full((*shape, number_of_repeats), np.nan)
-            repeats[name][*cell, repeat[is_own]] = value[is_own]
-        if np.isfinite(chance_level[is_own]).any():
-            chance[name] = _mean_over_repeats(shape, cell, chance_level[is_own])
+            repeats[name][*cell, repeat[rows_of_measure]] = value[rows_of_measure]
+        if np.isfinite(chance_level[rows_of_measure]).any():
+            chance[name] = _mean_over_repeats(shape, cell, chance_level[rows_of_measure])
         has_rows[name] = np.zeros(shape[:2], dtype=bool)
-        has_rows[name][explainer[is_own], condition[is_own]] = True
+        has_rows[name][cell[:2]] = True
 
     status = np.full(shape, NOT_ATTEMPTED, dtype=np.int8)
     deciding = _deciding_measures(measures, declared)
     for name in reversed(deciding):  # the first decides, so it is written last
-        is_own = measure == measures.index(name)
-        status[explainer[is_own], condition[is_own], sample[is_own]] = status_code[is_own]
+        rows_of_measure = measure == measures.index(name)
+        cell = (explainer[rows_of_measure], condition[rows_of_measure], sample[rows_of_measure])
+        status[cell] = status_code[rows_of_measure]
     decides = measure == (measures.index(deciding[0]) if deciding else -1)
 
     is_control = rows["role"] == CONTROL if "role" in rows else np.zeros(len(rows), dtype=bool)
@@ -394,7 +391,7 @@ def _numbered_conditions(rows: pd.DataFrame) -> tuple[NDArray[np.int64], list[Co
 
 
 def _numbered_repeats(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """The number of every row's repeat, from 0."""
+    """Return the number of every row's repeat, from 0."""
     if "repeat" not in rows:
         return np.zeros(len(rows), dtype=np.int64)
     return np.asarray(pd.factorize(rows["repeat"], sort=True)[0], dtype=np.int64)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from heatproof.results.arrays import ScoreArrays
 from heatproof.statistics.arrays import Array, calibrate, mean_of_finite
 from heatproof.statistics.estimates import Estimate, calibrated, chosen, of_means
-from heatproof.statistics.two_way import two_way_mean
 
 ALL = slice(None)
 Selection = NDArray[np.bool_] | None
@@ -85,26 +84,28 @@ def _with_reference_parts(
 def _with_network_parts(
     arrays: ScoreArrays, measure: str, estimate: Estimate, use: Selection, explainers: Any
 ) -> Estimate:
-    """Add the part of each of K random networks to the error of a mean over samples and networks.
+    """Add the part of each of K random networks j: (m_j − m̄)/√(K (K − 1)), with m_j its mean over samples.
 
-    The deviations of the networks' means are scaled so that their squares add up to the variance that is due to the
-    networks (see `two_way`). The rest of their spread is due to the samples, whose parts have it already.
+    Samples and networks are crossed: every network serves all samples. The variance of the mean is that between samples
+    plus that between networks, minus what is in both, the noise of single scores. This last term is not subtracted, which
+    errs on the safe side (Cameron, Gelbach and Miller 2011, J. Bus. Econ. Stat. 29, 238; Owen 2007, Ann. Appl. Stat. 1,
+    386). A single network says nothing of how much networks differ; its part is NaN, and there is no interval.
     """
     declared = arrays.declared.get(measure)
+    needs_networks = declared is not None and declared.networks
     if measure not in arrays.repeats:
-        if declared is None or not declared.networks:
-            return estimate
         unknown = np.full((*estimate.value.shape, 1), np.nan)
-        return replace(estimate, network_parts=unknown)
+        return replace(estimate, network_parts=unknown) if needs_networks else estimate
 
     values = arrays.repeats[measure][explainers]
     if use is not None:
         values = np.where(use[..., None], values, np.nan)
     network_means = mean_of_finite(np.moveaxis(values, -1, -2))
+    networks = np.isfinite(network_means).sum(-1, keepdims=True)
     deviations = np.nan_to_num(network_means - mean_of_finite(network_means)[..., None])
-    error = np.sqrt(np.nan_to_num(two_way_mean(values).of_networks))[..., None]
-    length = np.sqrt((deviations**2).sum(-1, keepdims=True))
-    parts = np.divide(deviations * error, length, out=np.zeros_like(deviations), where=length > 0)
+    parts = deviations / np.sqrt(np.maximum(networks * (networks - 1), 1))
+    if needs_networks:
+        parts = np.where(networks == 1, np.nan, parts)
     return replace(estimate, network_parts=parts)
 
 

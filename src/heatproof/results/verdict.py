@@ -290,19 +290,19 @@ def _unbeaten_controls(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
     """Return a sentence for every control that scores above chance and that some method does not beat."""
     if not verdict.can_decide or not verdict.measure.sign:
         return []
-    said = []
+    unbeaten = []
     for control in verdict.controls:
         if control == verdict.random or verdict.above_chance.get(control) is False:
             continue
         losers = verdict.not_above(control)
         score = f"the control {names[control]} ({verdict.scores[control]})"
         if losers and len(losers) == len(verdict.methods):
-            said.append(f"No method significantly beats {score}.")
+            unbeaten.append(f"No method significantly beats {score}.")
         elif losers:
             verb = "does" if len(losers) == 1 else "do"
             who = some((names[name] for name in losers), LISTED)
-            said.append(f"{who} {verb} not significantly beat {score}.")
-    return said
+            unbeaten.append(f"{who} {verb} not significantly beat {score}.")
+    return unbeaten
 
 
 def _with_scores(explainers: Sequence[str], verdict: Verdict, names: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ Array = NDArray[np.float64]
 
 
 def mean_of_finite(values: Array) -> Array:
-    """Mean over the last axis of the finite entries; NaN where there are none."""
+    """Return the mean over the last axis of the finite entries; NaN where there are none."""
     finite = np.isfinite(values)
     n = finite.sum(-1)
     total = np.where(finite, values, 0.0).sum(-1)
@@ -17,7 +17,7 @@ def mean_of_finite(values: Array) -> Array:
 
 
 def calibrate(score: Array, chance: Array) -> Array:
-    """(score − chance) / (1 − chance); NaN where chance leaves no room."""
+    """Return (score − chance) / (1 − chance); NaN where chance leaves no room."""
     room = 1 - chance
     return np.asarray(
         np.divide(

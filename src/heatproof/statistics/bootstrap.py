@@ -17,7 +17,7 @@ AT_ONCE = 2**24
 
 @lru_cache(maxsize=1)
 def bootstrap_counts(n: int, resamples: int, seed: int) -> Counts:
-    """How often each of n samples is drawn in each of the bootstrap draws, (resamples, n), as bytes.
+    """Return how often each of n samples is drawn in each of the bootstrap draws, (resamples, n), as bytes.
 
     Of n draws among n samples none is drawn 256 times; that would be reported as an overflow.
     """
@@ -33,24 +33,24 @@ def bootstrap_counts(n: int, resamples: int, seed: int) -> Counts:
 
 
 def resampled_means(values: Array, counts: Counts) -> Array:
-    """Means of the finite entries of (K, N) in every draw, (resamples, K); a few draws at a time if N is large."""
+    """Return the means of the finite entries of (K, N) in every draw, (resamples, K); a few draws at a time if N is large."""
     finite = np.isfinite(values)
     centre = mean_of_finite(values)  # products of deviations keep float32 exact enough
     spread = np.where(finite, values - centre[:, None], 0.0).astype(np.float32)
-    there = finite.astype(np.float32)
-    found = np.full((len(counts), len(values)), np.nan)
+    is_scored = finite.astype(np.float32)
+    deviations = np.full((len(counts), len(values)), np.nan)
     step = max(1, AT_ONCE // max(1, values.shape[-1]))
     for start in range(0, len(counts), step):
         drawn = counts[start : start + step].astype(np.float32)
-        n = drawn @ there.T
-        found[start : start + step] = np.divide(
+        n = drawn @ is_scored.T
+        deviations[start : start + step] = np.divide(
             drawn @ spread.T, n, out=np.full(n.shape, np.nan), where=n > 0
         )
-    return found + centre
+    return deviations + centre
 
 
 def percentiles(draws: Array, level: float) -> tuple[Array, Array]:
-    """The central `level` of the draws (resamples, K), per column."""
+    """Return the ends of the central `level` of the draws (resamples, K), per column."""
     edges = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(draws, edges, axis=0)
     for k in np.flatnonzero(np.isnan(low)):  # a draw may miss the few retained samples altogether

@@ -54,7 +54,7 @@ class Estimate:
     is_rate: NDArray[np.bool_]
 
     def __getitem__(self, index: Any) -> Estimate:
-        """Some of the scores, by an index into their shape."""
+        """Return some of the scores, by an index into their shape."""
         return replace(self, **{name: getattr(self, name)[index] for name in _PER_SCORE})
 
     @property
@@ -70,7 +70,7 @@ class Estimate:
         return np.divide(of_references, total, out=np.zeros_like(total), where=of_references > 0)
 
     def _variances(self) -> tuple[Array, Array, Array]:
-        """The variance due to samples, to references and to networks."""
+        """Return the variance due to samples, to references and to networks."""
         return (
             _sum_of_squares(self.sample_parts),
             _sum_of_squares(self.reference_parts),
@@ -78,7 +78,7 @@ class Estimate:
         )
 
     def errors(self) -> Errors:
-        """The scores as rows for `intervals`, with Satterthwaite's degrees of freedom for all sources of error."""
+        """Return the scores as rows for `intervals`, with Satterthwaite's degrees of freedom for all sources of error."""
         of_samples, of_references, of_networks = self._variances()
         df_of_references = max(self.reference_parts.shape[-1] - 1, 1)
         df_of_networks = max(self.network_parts.shape[-1] - 1, 1)
@@ -91,7 +91,9 @@ class Estimate:
         has_other_sources = of_references + of_networks > 0
         df = np.where(has_other_sources, np.minimum(df, self.df), self.df)
 
-        parts = np.concatenate([self._parts_of_samples_and_references(), self.network_parts], -1)
+        # Few networks say little of skewness: two halves of opposite sign have the same variance and no third moment.
+        half = self.network_parts / np.sqrt(2)
+        parts = np.concatenate([self._parts_of_samples_and_references(), half, -half], -1)
         is_one_network = np.isnan(self.network_parts).any(-1)
         n = np.where(is_one_network, 0, self.n)  # no interval
         return Errors(
@@ -105,7 +107,7 @@ class Estimate:
         )
 
     def _parts_of_samples_and_references(self) -> Array:
-        """The parts (…, M) of samples and references; a reference that is a sample adds to the part of that sample."""
+        """Return the parts (…, M) of samples and references; a reference that is a sample adds to the part of that sample."""
         if not np.any(self.reference_parts):
             return self.sample_parts
         is_sample = self.reference_index >= 0
@@ -120,12 +122,12 @@ class Estimate:
         return np.concatenate([parts, of_others], -1)
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Two-sided intervals (low, high) in the shape of the scores; NaN where there are too few samples."""
+        """Return two-sided intervals (low, high) in the shape of the scores; NaN where there are too few samples."""
         low, high = intervals(self.errors(), level)
         return low.reshape(self.value.shape), high.reshape(self.value.shape)
 
     def bound(self, confidence: float, lower: bool) -> tuple[Array, Array]:
-        """One-sided bounds, and the name of the method of each."""
+        """Return one-sided bounds, and the name of the method of each."""
         errors = self.errors()
         if lower:
             bounds = lower_bounds(errors, 1 - confidence)
@@ -134,7 +136,7 @@ class Estimate:
         return bounds.reshape(self.value.shape), np.where(self.is_rate, EXACT, STUDENT)
 
     def nested(self, names: Sequence[str]) -> Estimate:
-        """The mean over conditions of the mean over each condition's levels, along the last axis (C) of the scores.
+        """Return the mean over conditions of the mean over each condition's levels, along the last axis (C) of the scores.
 
         `names` (C,) has the condition of each entry; entries with the same name are its levels.
         """
@@ -173,7 +175,7 @@ class Estimate:
         )
 
     def minus(self, other: Estimate) -> Estimate:
-        """The difference of two scores of the same samples and references."""
+        """Return the difference of two scores of the same samples and references."""
         has_score = np.isfinite(self.sample_parts) | np.isfinite(other.sample_parts)
         difference = np.nan_to_num(self.sample_parts) - np.nan_to_num(other.sample_parts)
         return replace(
@@ -194,7 +196,7 @@ _PER_SCORE = [name for name in Estimate.__dataclass_fields__ if name != "referen
 
 
 def _sum_of_squares(parts: Array) -> Array:
-    """Σ parts² over the last axis; a missing part adds nothing."""
+    """Return Σ parts² over the last axis; a missing part adds nothing."""
     finite = np.nan_to_num(parts)
     return np.asarray(np.einsum("...i,...i->...", finite, finite))
 
@@ -261,7 +263,7 @@ def interval(
 
 
 def _sums_of_groups(parts: Array, groups: NDArray[np.int64]) -> Array:
-    """Add up the parts of samples (…, N) by group: (…, G), NaN for a group without any score."""
+    """Return the parts of samples (…, N) added up by group: (…, G), NaN for a group without any score."""
     by_group = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[by_group], prepend=-1))
     sorted_parts = parts[..., by_group]

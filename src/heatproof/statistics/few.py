@@ -28,7 +28,7 @@ FEW_REFERENCES = 8
 
 
 def smallest_p(n: int) -> float:
-    """The smallest p that the paired test can give with n samples: one of 2^(n − 1) flips, or of those that are drawn.
+    """Return the smallest p that the paired test can give with n samples: one of 2^(n − 1) flips, or of those that are drawn.
 
     >>> smallest_p(5), smallest_p(14), smallest_p(1000)
     (0.0625, 0.0001220703125, 0.0001)

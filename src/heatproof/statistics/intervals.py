@@ -50,14 +50,14 @@ class Errors:
     rate: NDArray[np.bool_]
 
     def mirrored(self) -> Errors:
-        """The same numbers with the other sign."""
+        """Return the same numbers with the other sign."""
         return replace(
             self, value=-self.value, parts=-self.parts, below=self.above, above=self.below
         )
 
 
 def lower_bounds(seen: Errors, miss: float) -> Array:
-    """One-sided lower bounds (K,) that are missed with probability `miss`; NaN where there are too few samples.
+    """Return one-sided lower bounds (K,) that are missed with probability `miss`; NaN where there are too few samples.
 
     >>> parts = np.array([[-0.09] + [0.01] * 9])
     >>> ends = np.array([0.9]), np.array([0.1])
@@ -72,13 +72,16 @@ def lower_bounds(seen: Errors, miss: float) -> Array:
 
 
 def intervals(seen: Errors, level: float) -> tuple[Array, Array]:
-    """Two-sided intervals (low, high), (K,) each."""
+    """Return two-sided intervals (low, high), (K,) each."""
     miss = (1 - level) / 2
     return lower_bounds(seen, miss), -lower_bounds(seen.mirrored(), miss)
 
 
 def _skewed_student_bound(seen: Errors, miss: float) -> Array:
-    """Student's bound with Hall's correction for skewness, which is Student's own without skewness."""
+    """Return Student's bound with Hall's correction for skewness, which is Student's own without skewness.
+
+    The bound is value − error · q, with q the quantile of Student's t corrected for the skewness of the mean.
+    """
     count = seen.n
     parts = np.where(np.isfinite(seen.parts), seen.parts, 0.0)
     variance = np.einsum("ij,ij->i", parts, parts)
@@ -92,7 +95,7 @@ def _skewed_student_bound(seen: Errors, miss: float) -> Array:
 
 
 def skewed_quantile(quantile: Array, skewness: Array) -> Array:
-    """The quantile of Student's t of a mean with this skewness (that of single scores / √n), by Hall's correction.
+    """Return the quantile of Student's t of a mean with this skewness (that of single scores / √n), by Hall's correction.
 
     Hall's transformation of t with skewness g is t + g t²/3 + g² t³/27 + g/6. It is monotone and is inverted here in
     closed form; without skewness the quantile stays as it is.
@@ -100,12 +103,12 @@ def skewed_quantile(quantile: Array, skewness: Array) -> Array:
     >>> skewed_quantile(np.array([2.0, 2.0, 2.0]), np.array([-0.2, 0.0, 0.2])).round(2).tolist()
     [2.4, 2.0, 1.75]
     """
-    g = np.where(np.abs(skewness) < 1e-6, 1e-6, skewness)
+    g = np.where(np.abs(skewness) < 1e-6, 1e-6, skewness)  # 0 / 0 without skewness
     return np.asarray(3 / g * (np.cbrt(1 + g * (quantile - g / 6)) - 1))
 
 
 def _rate_bound(seen: Errors, miss: float) -> Array:
-    """Clopper and Pearson's lower bound; a mirrored rate lies between −1 and 0.
+    """Return Clopper and Pearson's lower bound; a mirrored rate lies between −1 and 0.
 
     Of a mean over several conditions the number of successes is n times that mean: samples that are counted
     several times vary less than the binomial, so the bound errs on the safe side.
@@ -119,7 +122,7 @@ def _rate_bound(seen: Errors, miss: float) -> Array:
 
 
 def unseen_share(n: int, level: float = 0.95) -> float:
-    """The largest share of a kind of sample that n draws may well have missed altogether: the "rule of three", 3/n.
+    """Return the largest share of a kind of sample that n draws may well have missed altogether: the "rule of three", 3/n.
 
     >>> [round(unseen_share(n), 2) for n in (8, 14, 30, 100)]
     [0.31, 0.19, 0.1, 0.03]

@@ -17,7 +17,7 @@ def smallest_difference(
     level: float = 0.95,
     power: float = 0.8,
 ) -> float:
-    """The mean difference that n samples find with probability `power` among all pairs of so many methods.
+    """Return the mean difference that n samples find with probability `power` among all pairs of so many methods.
 
     `spread` is the standard deviation of paired differences. This is the usual formula of sample sizes at Bonferroni's
     level, (t_{1 − α/2m} + t_power) · spread / √n (Cohen 1988). NaN where nothing can be decided.
@@ -33,7 +33,7 @@ def smallest_difference(
 
 
 def power_sentence(n: int, methods: int, spread: float | None = None) -> str:
-    """What differences could be found, in words; `spread` is that of paired differences where a run knows it.
+    """Return what differences could be found, in words; `spread` is that of paired differences where a run knows it.
 
     >>> power_sentence(14, 5)
     '14 samples, 5 methods: differences below about 0.1 are likely to be missed.'

@@ -22,7 +22,7 @@ GUARD = 1e-6
 
 
 def leads(outputs: Tensor, unsure: Tensor | None = None) -> Tensor:
-    """By how much each mask prefers the predicted class to every other, runner-up first, (B, N, C − 1) float64.
+    """Return by how much each mask prefers the predicted class to every other, runner-up first, (B, N, C − 1) float64.
 
     `outputs` (B, N, C) are probabilities or votes of N masks, `unsure` (B, N) marks votes that rounding could turn:
     they count as votes for each of the others at once.
@@ -31,18 +31,15 @@ def leads(outputs: Tensor, unsure: Tensor | None = None) -> Tensor:
     [0.25, -0.25, 0.75]
     """
     outputs = outputs.double()
-    order = (
-        outputs.mean(1, keepdim=True)
-        .argsort(dim=2, descending=True, stable=True)
-        .expand_as(outputs)
-    )
-    sorted_ = outputs.gather(2, order)
-    lead = sorted_[..., :1] - sorted_[..., 1:]
+    mean_output = outputs.mean(1, keepdim=True)
+    order = mean_output.argsort(dim=2, descending=True, stable=True)
+    best_first = outputs.gather(2, order.expand_as(outputs))
+    lead = best_first[..., :1] - best_first[..., 1:]
     return lead if unsure is None else lead.masked_fill(unsure[..., None], -1.0)
 
 
 def per_mask_radius(lead: Tensor, bank: Tensor, free: Tensor, guard: float = GUARD) -> Tensor:
-    """The largest r such that no r of the features `free` (B, n) can turn the mean over these very masks, (B,) int64.
+    """Return the largest r such that no r of the features `free` (B, n) can turn the mean over these very masks, (B,) int64.
 
     A mask t of the `bank` (N, n) that keeps an added feature loses at most 1 + lead_tc against class c, and the others
     nothing. So r features are harmless if for every c the r largest of Σ_t bank_tj (1 + lead_tc) sum to less than
@@ -52,22 +49,34 @@ def per_mask_radius(lead: Tensor, bank: Tensor, free: Tensor, guard: float = GUA
     >>> per_mask_radius(torch.tensor([[[1.0], [1.0], [1.0], [0.0]]]), bank, torch.ones(1, 4).bool()).tolist()
     [1]
     """
-    bank, found = bank.to(lead.device), []
-    for own, addable in zip(lead.double(), free.to(lead.device), strict=True):
-        loss, kept = 1 + own, bank[:, addable]
-        one_by_one = (kept.double().T @ loss).sort(0, descending=True).values.cumsum(0)
-        reached = kept.sum(0).sort(descending=True).values.cumsum(0).clamp(max=len(bank))
-        worst_masks = torch.nn.functional.pad(
-            loss.sort(0, descending=True).values.cumsum(0), (0, 0, 1, 0)
-        )
-        harm = torch.minimum(one_by_one, worst_masks[reached])
-        safe = (harm < own.sum(0) - guard * len(bank)).all(1)
-        found.append(safe.long().cumprod(0).sum())
-    return torch.stack(found) if found else torch.zeros(0, dtype=torch.int64)
+    if not len(lead):
+        return torch.zeros(0, dtype=torch.int64)
+    bank = bank.to(lead.device)
+    masks = len(bank)
+    radii = []
+    for lead_of_sample, is_free in zip(lead.double(), free.to(lead.device), strict=True):
+        loss = 1 + lead_of_sample  # (N, C − 1): what a mask loses at most against each class
+        keeps = bank[:, is_free]  # (N, free features)
+
+        # At entry r − 1 the r features with the largest losses, all masks that keep one of them counted in full.
+        loss_by_feature = _sum_of_largest(keeps.double().T @ loss)
+        # Or the largest losses of as many masks as r features can reach.
+        reached = _sum_of_largest(keeps.sum(0)).clamp(max=masks)
+        loss_by_masks = torch.nn.functional.pad(_sum_of_largest(loss), (0, 0, 1, 0))[reached]
+
+        harm = torch.minimum(loss_by_feature, loss_by_masks)
+        is_safe = (harm < lead_of_sample.sum(0) - guard * masks).all(1)
+        radii.append(is_safe.long().cumprod(0).sum())  # up to the first radius that is not safe
+    return torch.stack(radii)
+
+
+def _sum_of_largest(values: Tensor) -> Tensor:
+    """Return the sums of the 1, 2, … largest values along the first axis."""
+    return values.sort(0, descending=True).values.cumsum(0)
 
 
 def mus_radius(gap: Tensor, keep: float, rule: RadiusRule = "lipschitz") -> Tensor:
-    """How many features can be added without changing the prediction of a smoothed model, int64 like `gap`.
+    """Return how many features can be added without changing the prediction of a smoothed model, int64 like `gap`.
 
     `gap` is the difference between the two largest smoothed probabilities at the explanation, `keep` the
     probability λ that smoothing keeps a feature. "lipschitz" is the largest r with 2 λ r < gap, for any masks with
@@ -86,16 +95,16 @@ def mus_radius(gap: Tensor, keep: float, rule: RadiusRule = "lipschitz") -> Tens
     if rule == "lipschitz":
         limit = gap / (2 * keep)
     elif rule == "bernoulli":
-        limit = gap.clamp(min=0).log1p() / -math.log1p(-keep) if keep < 1 else torch.zeros_like(gap)
+        no_added_feature = torch.zeros_like(gap)  # with λ = 1 no feature is ever dropped
+        limit = gap.clamp(min=0).log1p() / -math.log1p(-keep) if keep < 1 else no_added_feature
     else:
         raise unknown("radius rule", rule, ("lipschitz", "bernoulli"))
-    return (
-        ((limit - 1e-9).ceil() - 1).clamp(min=0).long()
-    )  # rounding must not turn r < 4 into r < 4.0000001
+    largest_below = (limit - 1e-9).ceil() - 1  # rounding must not turn r < 4 into r < 4.0000001
+    return largest_below.clamp(min=0).long()
 
 
 def bernoulli_gap(lead: Tensor, delta: float, votes: bool = False) -> Tensor:
-    """A lower bound (B,) of the gap in the mean over *all* Bernoulli masks, wrong with probability at most `delta`.
+    """Return a lower bound (B,) of the gap in the mean over *all* Bernoulli masks, wrong with probability at most `delta`.
 
     From `lead` (B, N, C − 1) of N drawn masks. For probabilities it is Hoeffding's, at delta/C: the true runner-up may
     be nearer than it seems, or any other class only seem to be the first. For votes the number of classes does not
@@ -109,15 +118,15 @@ def bernoulli_gap(lead: Tensor, delta: float, votes: bool = False) -> Tensor:
     check_share("delta", delta)
     n, others = lead.shape[1:]
     if votes:
-        won = (lead.amin(2) == 1).sum(1).cpu()
-        return 2 * clopper_pearson_low(won, n, delta / 2) - 1
+        votes_for_first = (lead.amin(2) == 1).sum(1).cpu()
+        return 2 * clopper_pearson_low(votes_for_first, n, delta / 2) - 1
     return lead.mean(1).amin(1).cpu() - math.sqrt(2 * math.log((others + 1) / delta) / n)
 
 
 def largest_radius(
     keep: float, samples: int, classes: int, delta: float, rule: RadiusRule, votes: bool = False
 ) -> int:
-    """The radius that a rule certifies if every one of the masks is sure of the same class: no sample has more.
+    """Return the radius that a rule certifies if every one of the masks is sure of the same class: no sample has more.
 
     >>> [largest_radius(0.125, 16, 1000, 0.1, "bernoulli", votes) for votes in (False, True)]
     [0, 3]

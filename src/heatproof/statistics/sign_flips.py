@@ -49,7 +49,7 @@ class PairedTests:
 def simultaneous_tests(
     totals: Array, shares: Array | None = None, level: float = 0.95, seed: int = 0
 ) -> PairedTests:
-    """Test K mean differences at once, from what each of N samples adds to them, (K, N).
+    """Return tests of K mean differences at once, from what each of N samples adds to them, (K, N).
 
     The mean is Σ totals / Σ shares. Without missing scores the totals of a pair are the differences of its samples and
     the shares are 1; `shares` are 0 where a sample has no say.
@@ -83,7 +83,7 @@ def simultaneous_tests(
 
 
 def sign_flips(n: int, seed: int = 0) -> Iterator[Array]:
-    """Rows of signs (b, n), a block at a time; the first row of all is what was seen, without a flip.
+    """Yield rows of signs (b, n), a block at a time; the first row of all is what was seen, without a flip.
 
     A flip and its opposite have the same statistic, so the first sample is never flipped.
 
@@ -106,23 +106,22 @@ def sign_flips(n: int, seed: int = 0) -> Iterator[Array]:
 
 
 def _length(rows: Array) -> Array:
-    """The root of the sum of squares of each row; infinite where all are 0, so that statistics become 0."""
+    """Return the root of the sum of squares of each row; infinite where all are 0, so that statistics become 0."""
     length = np.sqrt((rows**2).sum(1))
     return np.where(length > ROUNDING, length, np.inf)
 
 
 def _not_rejected(totals: Array, shares: Array, critical: float) -> tuple[Array, Array]:
-    """The ends of {δ : |Σ (totals − δ shares)| ≤ critical · ‖totals − δ shares‖}, by the quadratic equation.
+    """Return the ends of {δ : |Σ (totals − δ shares)| ≤ critical · ‖totals − δ shares‖}, by the quadratic equation.
 
     With few samples, or shares that differ much, the set may have no end: it is then all numbers, or, if 0 is rejected,
     what is left beside an interval around 0. Of the latter the side of the mean is given.
     """
+    # Squared, the condition is leading · δ² − 2 centre · δ + constant ≤ 0.
     total, share = totals.sum(1), shares.sum(1)
-    squares, product, square_shares = (
-        (totals**2).sum(1),
-        (totals * shares).sum(1),
-        (shares**2).sum(1),
-    )
+    squares = (totals**2).sum(1)
+    product = (totals * shares).sum(1)
+    square_shares = (shares**2).sum(1)
     leading = share**2 - critical**2 * square_shares
     centre = total * share - critical**2 * product
     constant = total**2 - critical**2 * squares
@@ -134,6 +133,6 @@ def _not_rejected(totals: Array, shares: Array, critical: float) -> tuple[Array,
     is_zero_rejected = constant > 0
     low_if_unbounded = np.where(is_zero_rejected & (total > 0), first_above_zero, -np.inf)
     high_if_unbounded = np.where(is_zero_rejected & (total < 0), first_below_zero, np.inf)
-    return np.where(is_bounded, low, low_if_unbounded), np.where(
-        is_bounded, high, high_if_unbounded
-    )
+    low = np.where(is_bounded, low, low_if_unbounded)
+    high = np.where(is_bounded, high, high_if_unbounded)
+    return low, high

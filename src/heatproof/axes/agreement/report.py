@@ -44,21 +44,25 @@ def corrected_pairs(result: AxisResult, pairs: Sequence[Pair]) -> list[Pair]:
 def lead(result: AxisResult) -> list[str]:
     """Return sentences on which methods agree most and least, and which form a cluster."""
     agreement = matrix(result)
-    pairs = without_controls(result, agreement.pairs) or agreement.pairs
+    pairs = without_controls(result, agreement.pairs)
+    if agreement.pairs and not pairs:
+        return ["No two methods were compared, only controls."]
     if not pairs:
         has_scores = any(np.isfinite(values).any() for values in result.arrays.values.values())
         return [NO_CHANCE if has_scores else NOTHING]
-    closest, farthest = _with_score(result, pairs[0]), _with_score(result, pairs[-1])
+    highest, lowest = _with_score(result, pairs[0]), _with_score(result, pairs[-1])
     if len(pairs) == 1:
-        sentences = [f"The only methods to compare are {closest}."]
+        sentences = [f"There is one pair of methods: {highest}."]
     else:
         shown = sum(pair.low > ALIKE for pair in corrected_pairs(result, pairs))
         clearly = f"{shown} of {len(pairs)} pairs of methods clearly agree"
         if not shown:
             clearly = "No two methods clearly agree"
+        scores = f"scores range from {lowest} to {highest}"
+        if pairs[0].score == pairs[-1].score:
+            scores = f"all score {pairs[0].score}"
         sentences = [
-            f"{clearly} (significantly more than half of the way from chance to identical maps); the closest are "
-            f"{closest}, the farthest {farthest}."
+            f"{clearly} (significantly more than half of the way from chance to identical maps); {scores}."
         ]
     members: dict[int, list[str]] = {}
     for cluster, explainer in zip(agreement.clusters, agreement.explainers, strict=True):
@@ -71,8 +75,8 @@ def lead(result: AxisResult) -> list[str]:
 
 
 def _with_score(result: AxisResult, pair: Pair) -> str:
-    """Return the display names of two explainers and how far they agree."""
-    return f"{result.name_of(pair.a)} and {result.name_of(pair.b)} with {pair.score}"
+    """Return how far two explainers agree, with their display names."""
+    return f"{pair.score} ({result.name_of(pair.a)} and {result.name_of(pair.b)})"
 
 
 def findings(result: AxisResult) -> Iterator[Finding]:

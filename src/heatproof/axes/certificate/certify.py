@@ -37,7 +37,7 @@ from heatproof.errors import UserError, unknown
 from heatproof.features import Patches
 from heatproof.features.fill import Fill
 from heatproof.models import Model
-from heatproof.statistics.bounds import check_share, hard_size, sample_size
+from heatproof.statistics.bounds import check_share, sample_size, zero_failure_sample_size
 from heatproof.types import Batch
 
 Mode = Literal["estimate", "decide", "hard"]
@@ -456,7 +456,9 @@ def _stopping_rule(
     if mode == "hard":
         return hard_rule(epsilon, delta)
     # As many draws as an estimate would take, and enough that draws which all agree decide.
-    most_draws = max(sample_size(epsilon, delta), hard_size(1 - threshold, delta) + 1)
+    most_draws = max(
+        sample_size(epsilon, delta), zero_failure_sample_size(1 - threshold, delta) + 1
+    )
     return decide_rule(threshold, delta, most_draws)
 
 

@@ -21,6 +21,7 @@ from heatproof.axes.certificate.shares import (
 from heatproof.evaluation import GalleryItem
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Tile
 from heatproof.results.axis_result import AxisResult
+from heatproof.results.verdict import NO_METHOD_SCORED
 from heatproof.text import at_least, number, records, with_interval
 
 __all__ = ["components", "findings", "lead"]
@@ -61,7 +62,10 @@ def lead(result: AxisResult) -> list[str]:
     )
     methods = at_radius[~at_radius["control"]]
     best = records(methods if len(methods) else at_radius)[0]
-    sentences = [*result.decided(), _rate_sentence(result, best)]
+    decided = result.decided()
+    if decided == [NO_METHOD_SCORED]:
+        decided = ["No method can be compared: random features always keep the prediction, too."]
+    sentences = [*decided, _rate_sentence(result, best)]
     if best.measure == "rate":
         sentences += _guarantee(result, best)
     return [*sentences, *_prediction_sentence(result, best.explainer)]
@@ -73,7 +77,9 @@ def _rate_sentence(result: AxisResult, best: Any) -> str:
     key = (best.explainer, best.condition, best.level)
     row = raw.set_index(["explainer", "condition", "level"]).loc[[key]].iloc[0]
     share = with_interval(row["score"], row["low"], row["high"])
-    kept = KEPT[best.measure].format(name=result.name_of(best.explainer), share=share)
+    name = result.name_of(best.explainer)
+    name = f"the control {name}" if best.control else name
+    kept = KEPT[best.measure].format(name=name, share=share)
     if best.open:
         kept += f" that were decided ({best.open} of {best.attempted} stayed open)"
     if np.isfinite(row["chance"]):

@@ -19,7 +19,13 @@ from scipy import special
 from torch import Tensor
 
 from heatproof.errors import unknown
-from heatproof.statistics.bounds import betting, capital, hard_size, hoeffding, sample_size
+from heatproof.statistics.bounds import (
+    betting,
+    capital,
+    hoeffding,
+    sample_size,
+    zero_failure_sample_size,
+)
 
 Method = Literal["clopper-pearson", "hoeffding", "betting"]
 Floats = npt.NDArray[np.float64]
@@ -194,7 +200,7 @@ def hard_rule(epsilon: float, delta: float) -> Rule:
     >>> rule.looks[-1], round(float(rule.low[-1, 22]), 4)
     (22, 0.9006)
     """
-    most = hard_size(epsilon, delta)
+    most = zero_failure_sample_size(epsilon, delta)
     looks = _doubling_looks(most)
     agreed = torch.arange(most + 1)
     stop = torch.stack([(agreed < n) | (n == most) for n in looks])

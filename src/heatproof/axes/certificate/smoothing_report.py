@@ -42,10 +42,13 @@ def lead(result: AxisResult) -> list[str]:
     methods = cells[~cells["control"].astype(bool)]
     cells = methods if len(methods) else cells
     if len(cells):
-        best = records(cells.sort_values("score", ascending=False, kind="stable"))[0]
+        if methods.empty:
+            sentences.append("Only controls were tested.")
+        largest = records(cells.sort_values("score", ascending=False, kind="stable"))[0]
+        share = result.arrays.settings_of(largest.condition).share
         sentences.append(
-            f"The largest mean hard radius is {with_interval(best.score, best.low, best.high)} features, "
-            f"of {result.name_of(best.explainer)} with λ = {result.arrays.settings_of(best.condition).share:g}."
+            f"Mean hard radii reach {with_interval(largest.score, largest.low, largest.high)} features "
+            f"({result.name_of(largest.explainer)} with λ = {share:g})."
         )
     return sentences or ["Nothing can be concluded: no sample has a certificate."]
 

@@ -167,16 +167,16 @@ def _class_sentences(methods: pd.DataFrame) -> list[str]:
         return [f"When another class is explained, the {maps} of {names} {verb}."]
 
     depends = scored["class_verdict"] == DEPENDS
-    least = scored.sort_values("class_score").head(1)
     if len(scored) == 1:
         verb = "depends" if depends.all() else "is not shown to depend"
-        return [f"Its map {verb} on the class that is explained: {_with_scores(least, 'class_')}."]
+        return [f"Its map {verb} on the class that is explained: {_with_scores(scored, 'class_')}."]
     if depends.all():
         maps = f"The maps of {_all_of(len(scored))} methods depend on the class that is explained"
     else:
         names = listing(scored.loc[~depends, "explainer"])
         maps = f"Not shown to depend on the class that is explained: {names}"
-    return [f"{maps}; {_with_scores(least, 'class_')} changes the least."]
+    lowest, highest = scored["class_score"].min(), scored["class_score"].max()
+    return [f"{maps} (scores from {number(lowest)} to {number(highest)})."]
 
 
 def _network_sentences(result: AxisResult, table: pd.DataFrame) -> list[str]:
@@ -186,8 +186,9 @@ def _network_sentences(result: AxisResult, table: pd.DataFrame) -> list[str]:
         return []
     row = records(table.loc[[spread.idxmax()]])[0]
     networks = _count(number_of_networks(result))
-    ends = f"from {number(row.least)} to {number(row.most)}"
-    return [f"Across the {networks} random networks, {row.explainer} varies the most: {ends}."]
+    ends = f"{row.explainer}: from {number(row.least)} to {number(row.most)}"
+    apart = number(row.most - row.least)
+    return [f"Across the {networks} random networks, scores differ by up to {apart} ({ends})."]
 
 
 def _with_scores(table: pd.DataFrame, prefix: str = "") -> str:
