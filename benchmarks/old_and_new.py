@@ -122,8 +122,9 @@ def in_present_form(old: pd.DataFrame) -> pd.DataFrame:
         rows.loc[is_check & ~is_headline, "measure"] = name + "_" + rows["measure"]
     is_cascade = rows["condition"].isin(["top_down", "bottom_up"])
     rows.loc[is_cascade & (rows["measure"] == "dependence"), "measure"] = "cascade_dependence"
+    is_symmetry = rows["evaluation"] == "symmetry"
     for condition in MEASURES_OF_THEIR_OWN:
-        rows.loc[rows["condition"] == condition, "measure"] = condition
+        rows.loc[is_symmetry & (rows["condition"] == condition), "measure"] = condition
 
     # A random order is the chance level of the curves of the two other orders.
     is_random_order = (rows["order"] == "random") & (rows["measure"] != "detectability")
@@ -215,6 +216,11 @@ CAUSES: dict[str, Callable[[Rows], Any]] = {
         (rows["study"] == "subtraction") & rows[["explainer", "condition"]].eq("lrp").any(axis=1)
     ),
     "each model has its own readouts": lambda rows: rows["study"] == "two-tasks",
+    "each data set has its own defaults: its labels, if it has some, say what is right": lambda rows: (
+        (rows["dataset"] == "two")
+        & (rows["evaluation"] == "faithfulness")
+        & (rows["measure"] == "accuracy")
+    ),
 }
 """Every intended difference, and which rows it may explain."""
 
