@@ -505,8 +505,13 @@ RUNS: dict[str, tuple[Callable[[], Run], tuple[str, ...]]] = {
 
 
 @cache
+def run_of(name: str) -> Run:
+    """Return one of the runs."""
+    make, _ = RUNS[name]
+    return make()
+
+
 def findings_of_run(name: str) -> list[Finding]:
     """Return what is found in one of the runs."""
-    make, _ = RUNS[name]
-    run = make()
+    run = run_of(name)
     return findings(run.results(), run.samples(), run.manifest, missing(run.path))

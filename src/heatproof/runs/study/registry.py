@@ -204,8 +204,7 @@ def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]
     by_label = isinstance(specs, Mapping)
     items: dict[str, Any] = {}
     for key, given in specs.items() if by_label else enumerate(specs):
-        bare = key in known and isinstance(given, Mapping) and not known.keys() & given.keys()
-        spec = {key: given} if bare else given
+        spec = {key: given} if _are_parameters(given, known.get(key), known) else given
         renamed = isinstance(spec, Mapping) and "as" in spec
         with inside(key):
             item = build(
@@ -222,6 +221,17 @@ def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]
     if not items:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(known))}")
     return items
+
+
+def _are_parameters(given: Any, registered: Any, known: Mapping[str, Any]) -> bool:
+    """Whether a mapping has the parameters of what is registered, and not another registered name.
+
+    A parameter may be called like something registered: `certificate` has a parameter `agreement`.
+    """
+    if registered is None or not isinstance(given, Mapping):
+        return False
+    other_names = known.keys() & given.keys()
+    return other_names <= inspect.signature(registered).parameters.keys()
 
 
 def _check_role(what: str, known: Mapping[str, Any], item: Any) -> None:
