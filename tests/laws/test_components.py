@@ -31,6 +31,8 @@ from heatproof.report.notebook import ShownComponent
 from heatproof.report.page_parts import Chart, Panel, part_of
 from heatproof.report.terminal import component_text
 from heatproof.results.names import looks
+from heatproof.results.reports import components_of
+from support import runs_with_findings as real
 
 METHODS = ("lime", "grad_cam", "random")
 LOOKS = looks(METHODS, {"random"}, {})
@@ -177,6 +179,29 @@ def test_a_component_renders_in_every_view(kind: str) -> None:
         assert r"\begin{tabular}" in latex and all(name in latex for name in NAMES)
     if isinstance(component, ScoreChart | Matrix | Table):
         assert all(name in text for name in NAMES), text
+
+
+def test_every_kind_of_component_is_tried() -> None:
+    tried = {type(make(None)) for make in COMPONENTS.values()} | {Gallery}
+    assert tried == set(Component.__subclasses__())
+
+
+# A run of every test that reports components.
+REAL = ["stable or not", "faithful or not", "undone predictions", "costly smoothing"]
+REAL += ["blind or not", "disagreeing", "retrained on masks"]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_components_of_a_real_run_render_in_every_view(name: str) -> None:
+    for result in real.run_of(name).results():
+        parts = []
+        for component in components_of(result):
+            part, latex, _ = rendered(component)
+            # What is empty is left out of every view.
+            is_table = isinstance(component, Matrix | Table)
+            assert bool(latex) == (is_table and part is not None), component.title
+            parts.append(part)
+        assert any(parts)
 
 
 @pytest.mark.parametrize("kind", COMPONENTS)

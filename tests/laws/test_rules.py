@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from heatproof.rules import RULES, SEVERITIES, sections
 from heatproof.runs.results import axis_results
 from heatproof.runs.study.file import parse
 from support import made_up_findings as made_up
+from support import runs_with_findings as real
 from support.paths import ROOT
 from support.small import pictures, untrained
 
@@ -87,19 +87,19 @@ def assert_a_study_can_have(change: Mapping[str, Any], folder: Path) -> None:
     parse(study, folder)
 
 
-@cache
-def found_in_a_real_run() -> list[Finding]:
-    """What is found in a small study of an untrained network."""
-    run = made_up.small_run()
-    return findings(run.results(), run.samples(), run.manifest)
+TRIGGERED_BY = {rule: name for name, (_, rules) in real.RUNS.items() for rule in rules}
 
 
-@pytest.mark.parametrize("rule", sorted(set(RULES) - set(made_up.TABLES) - COMPARING))
-def test_a_small_study_triggers_the_rule(rule: str, tmp_path: Path) -> None:
-    given = [finding for finding in found_in_a_real_run() if finding.rule == rule]
-    assert given
-    for finding in given:
+@pytest.mark.parametrize("rule", sorted(set(RULES) - COMPARING))
+def test_a_real_run_triggers_the_rule(rule: str, tmp_path: Path) -> None:
+    listed = [f for f in real.findings_of_run(TRIGGERED_BY[rule]) if f.rule == rule]
+    assert listed
+    for finding in listed:
         assert_a_study_can_have(finding.change, tmp_path)
+
+
+def test_two_real_runs_trigger_the_rules_about_comparisons() -> None:
+    assert set(real.compared_runs()) >= COMPARING
 
 
 def test_a_run_can_be_resumed_with_other_rules_ignored(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from heatproof.text import p_value
-from heatproof.text import with_interval
 from scipy import stats
 
 import heatproof
@@ -15,6 +13,7 @@ from heatproof.report.findings import findings
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.ranking import ranking
 from heatproof.results.summary import summary
+from heatproof.text import p_value, with_interval
 from support import synthetic
 from support.manifests import manifest_of
 from support.small import model, pictures

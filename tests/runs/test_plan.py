@@ -15,6 +15,7 @@ from heatproof.runs import engine
 from heatproof.runs.merge import merge
 from heatproof.runs.plan import describe, make_plan
 from heatproof.runs.references import load_references
+from heatproof.runs.study import registry
 from heatproof.runs.verify import missing
 from support.fixed import fixed, with_weights
 from support.whole import BASE, MOVED
@@ -241,3 +242,8 @@ def test_a_run_resumes_only_with_the_settings_that_each_data_set_had(tmp_path: P
 def test_a_run_of_one_kind_of_data_has_no_settings_by_data_set() -> None:
     plan = make_plan(linear_model(), fixed(5, 3, 16, 16), ["saliency", "lime"], [STABILITY])
     assert "configured" not in describe(plan).as_mapping()
+
+
+def test_a_parameter_may_have_the_name_of_another_test() -> None:
+    built = registry.evaluations({"certificate": {"agreement": "margin", "radii": [2]}})
+    assert built == {"certificate": heatproof.Certificate(agreement="margin", radii=(2,))}

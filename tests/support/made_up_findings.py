@@ -1,23 +1,17 @@
-"""Made-up tables that give each rule of the findings something to find, and a small real run."""
+"""Made-up tables that give rules of the findings something to find; `runs_with_findings.py` has real runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
-import heatproof
 from heatproof.runs.manifest import Manifest
-from heatproof.runs.run import Run
 from support import synthetic
 from support.manifests import manifest_of
-from support.small import pictures, untrained
 from support.synthetic import Entry, rows_of
 
 SHORT = (("rotation", 15.0), ("jpeg", 40.0))
@@ -327,23 +321,3 @@ TABLES: dict[str, Callable[[], Case]] = {
     "identical-scores": _identical,
 }
 """Rules that speak of models, data or scores of a special kind, which are simplest to make up."""
-
-
-def _blank(model: Any, batch: Any, target: Tensor, seed: int) -> Tensor:
-    """Maps without anything in them."""
-    return torch.zeros_like(batch.x[:, :1])
-
-
-@cache
-def small_run() -> Run:
-    """A run with everything too small: samples, references, networks and draws; maps are not moved back."""
-    images, _ = pictures(12)
-    rotated = heatproof.Stability(perturbations="rotation", aligned=False)
-    return heatproof.evaluate(
-        untrained(),
-        images,
-        {"lime": heatproof.Lime(samples=8), "saliency": heatproof.Saliency(), "blank": _blank},
-        {"stability": rotated, "dependence": heatproof.Dependence(draws=1)},
-        references=3,
-        show_progress=False,
-    )

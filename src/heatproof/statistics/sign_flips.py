@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,12 +98,24 @@ def sign_flips(n: int, seed: int = 0) -> Iterator[Array]:
             bits = (numbers >> np.arange(n - 1, -1, -1)) & 1
             yield np.where(bits, -1.0, 1.0)
         return
-    generator = np.random.default_rng(seed)
+    signs = _random_signs(n, seed)
     for start in range(0, FLIPS, AT_ONCE):
-        signs = np.where(generator.integers(0, 2, (AT_ONCE, n)), -1.0, 1.0)
-        if start == 0:
-            signs[0] = 1.0
-        yield signs
+        yield signs[start : start + AT_ONCE].astype(np.float64)
+
+
+@lru_cache(maxsize=1)
+def _random_signs(n: int, seed: int) -> NDArray[np.int8]:
+    """Return `FLIPS` rows of signs (FLIPS, n).
+
+    They are kept for the next test, since a report makes dozens with the same samples and drawing signs takes longer
+    than using them. As bytes they take 10 kB per sample.
+    """
+    generator = np.random.default_rng(seed)
+    signs = np.empty((FLIPS, n), np.int8)
+    for start in range(0, FLIPS, AT_ONCE):
+        signs[start : start + AT_ONCE] = np.where(generator.integers(0, 2, (AT_ONCE, n)), -1, 1)
+    signs[0] = 1
+    return signs
 
 
 def _length(rows: Array) -> Array:

@@ -159,10 +159,14 @@ def _without_label(spec: Any) -> tuple[Any, str | None]:
 
 
 def _is_parameters_of(key: Any, spec: Any, registered: Mapping[str, Any]) -> bool:
-    """Return whether an entry is `name: {parameter: value}`, and not `label: {name: parameters}`."""
+    """Return whether an entry is `name: {parameter: value}`, and not `label: {name: parameters}`.
+
+    A parameter may be called like something registered: `certificate` has a parameter `agreement`.
+    """
     if key not in registered or not isinstance(spec, Mapping):
         return False
-    return not any(name in registered for name in spec)
+    other_names = {name for name in spec if name in registered}
+    return other_names <= inspect.signature(registered[key]).parameters.keys()
 
 
 def _check_role(what: str, registered: Mapping[str, Any], item: Any) -> None:
