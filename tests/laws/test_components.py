@@ -308,3 +308,14 @@ def test_a_gallery_of_pairs_has_the_score_in_the_corner() -> None:
     part = part_of(Gallery(**HEAD, tiles=pairs), LOOKS)
     assert isinstance(part, Panel)
     assert part.html.count('class="badge">0.25') == len(METHODS) and "turned 15°" in part.html
+
+
+def test_sentences_in_a_table_are_folded_on_page_and_paper() -> None:
+    advice = "Use a baseline that the group leaves unchanged, such as a constant."
+    rows = pd.DataFrame({"explainer": METHODS, "advice": [advice, "Nothing.", "Nothing."]})
+    table = Table(**HEAD, rows=rows, columns={"explainer": "Method", "advice": "What to do"})
+    part, latex, _ = rendered(table)
+    assert isinstance(part, Panel) and f'<td class="prose">{advice}</td>' in part.html
+    assert r"p{" in latex and advice in latex
+    _, short, _ = rendered(replace(table, rows=rows.tail(2)))
+    assert r"p{" not in short
