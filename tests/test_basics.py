@@ -277,14 +277,16 @@ def test_every_alias_is_written_as_it_is_looked_up_and_leads_to_a_name() -> None
         assert alias not in EXPLAINERS
 
 
+REGISTRIES = (EXPLAINERS, EVALUATIONS, KNOWN, GROUPS, IMPUTERS, CONTEXTUAL, GROUPINGS)
+REGISTERED = [(registry, name) for registry in REGISTRIES for name in registry]
+
+
 @pytest.mark.parametrize(
     ("registry", "name"),
     [
-        (registry, name)
-        for registry in (EXPLAINERS, EVALUATIONS, KNOWN, GROUPS, IMPUTERS, CONTEXTUAL, GROUPINGS)
-        for name in registry
+        pytest.param(registry, name, id=f"{i}-{name}")
+        for i, (registry, name) in enumerate(REGISTERED)
     ],
-    ids=str,
 )
 def test_a_registered_class_has_its_name_and_refuses_an_unknown_parameter_in_one_sentence(
     registry: Any, name: str

@@ -19,7 +19,7 @@ from heatproof.report.findings import findings
 from heatproof.report.proof_sheet import Column
 from heatproof.report.terminal import styled_summary
 from heatproof.results.axis_result import AxisResult
-from heatproof.results.reports import page_of, report_of
+from heatproof.results.reports import report_of
 from heatproof.results.verdict import Label
 from heatproof.runs.run import Run
 from support.laws import AXES as QUICK
@@ -80,9 +80,8 @@ def case(request: pytest.FixtureRequest) -> tuple[str, Run, list[AxisResult]]:
 
 def lead_of(result: AxisResult) -> str:
     """The sentences under the heading of an axis."""
-    report, page = report_of(result.axis), page_of(result.axis)
-    sentences = report.lead(result) if report else page.lead(result) if page else result.decided()
-    return " ".join(sentences)
+    report = report_of(result.axis)
+    return " ".join(report.lead(result) if report else result.decided())
 
 
 def test_no_sentence_says_that_a_method_is_better(case: tuple[str, Run, list[AxisResult]]) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import heatproof
 from heatproof import Batch, Model
 from heatproof.axes.faithfulness.retraining.trainer import ImageTrainer, small_net
-from heatproof.report.comparison.words import cautions
+from heatproof.report.comparison.cautions import cautions
 from heatproof.report.findings import findings
 from heatproof.results.findings import Finding
 from heatproof.runs.run import Run
