@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 from markupsafe import Markup
 
 from heatproof.report.canvas import Plot
 from heatproof.report.components import Component
 from heatproof.report.draw import Looks
-from heatproof.report.html import grid
 from heatproof.report.images import filters
+from heatproof.report.overview import overviews
+from heatproof.report.overview_html import overviews_html
 from heatproof.report.page_parts import Panel, part_of
 from heatproof.report.styles import css
-from heatproof.report.table_rows import Row
 from heatproof.report.terminal import component_text
 from heatproof.results.axis_result import AxisResult
-from heatproof.results.names import looks
 from heatproof.results.reports import components_of
 from heatproof.runs.run import Run
-from heatproof.runs.verify import missing
-from heatproof.text import with_interval
+from heatproof.runs.verify import missing, missing_in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +62,8 @@ def shown_components(results: Sequence[AxisResult]) -> list[ShownComponent]:
 
 
 def run_html(run: Run) -> str:
-    """Return what was run, whether all of it, and the ranking of every axis as HTML."""
+    """Return the verdict of a run with a few maps, and whether the run is complete, as HTML."""
     gaps = missing(run.path)
-    state = f"So far: {len(gaps)} parts are not computed yet." if gaps else "Complete."
-    names = looks(run.manifest.study.explainers)
-    columns = ["explainer", "rank", "score", "dataset", "model", "evaluation", "measure"]
-    rows = []
-    for row in run.ranking().to_dict("records"):
-        cells = {column: str(row[column]) for column in columns}
-        cells["explainer"] = names[row["explainer"]].name
-        cells["rank"] = "–" if pd.isna(row["rank"]) else f"{row['rank']:.0f}"
-        cells["score"] = with_interval(row["score"], row["low"], row["high"], row["samples"])
-        rows.append(Row(list(cells.values())))
-    table = grid(columns, rows, "Ranking")
-    return str(Markup("<p>{}<br>{}</p>{}").format(run, state, table))
+    state = f"Unfinished: {missing_in_words(gaps)}." if gaps else "Complete."
+    made = overviews(run.results(gallery=True), run.samples(), run.manifest)
+    return overviews_html(made, state)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from heatproof.axes.tiles import Tiles
 from heatproof.errors import UserError, unknown
-from heatproof.evaluation import Condition
+from heatproof.evaluation import Condition, GalleryItem
 from heatproof.report.canvas import Box, Picture, Sheet, Stroke, Words, width_of
 from heatproof.report.images import place_map
 from heatproof.report.map_drawings import ground
@@ -55,7 +56,7 @@ def drawn(proof: ProofSheet, sample: str | None = None) -> Sheet:
         _draw_name(sheet, proof, explainer, y + tall / 2)
         for j, (condition, _) in enumerate(tiles.columns):
             x = NAMES + (wide + 8) * j
-            _tile(sheet, proof, tiles, (explainer, condition, chosen), x, y, wide)
+            draw_tile(sheet, proof, tiles, (explainer, condition, chosen), x, y, wide)
         for j, column in enumerate(proof.columns):
             if explainer in column.marks:
                 dot = spot(column.marks[explainer], column.ends, tall, SPOT - 16)
@@ -103,7 +104,7 @@ def _draw_name(sheet: Sheet, proof: ProofSheet, explainer: str, y: float) -> Non
     sheet.add(Words(22, y + 15, proof.settings(explainer), "third", size=11))
 
 
-def _tile(
+def draw_tile(
     sheet: Sheet,
     proof: ProofSheet,
     tiles: Tiles,
@@ -111,18 +112,24 @@ def _tile(
     x: float,
     y: float,
     wide: float,
+    tall: float = TILE,
+    seen: GalleryItem | None = None,
 ) -> None:
+    """Draw the map of an explainer under a condition with its score, or `seen`, the input alone."""
+    if seen is not None:
+        place_map(sheet, replace(seen, map=None), False, x, y, wide, tall)
+        return
     item = tiles.shown.get(key)
     score, _ = tiles.scores.get(key, (math.nan, ""))
     if item is None or item.map is None:
-        sheet.add(Box(x, y, wide, TILE, "grid"))
-        sheet.add(Words(x + wide / 2, y + TILE / 2, "not scored", "third", "middle", 11))
+        sheet.add(Box(x, y, wide, tall, "grid"))
+        sheet.add(Words(x + wide / 2, y + tall / 2, "not scored", "third", "middle", 11))
         return
-    place_map(sheet, item, key[0] in proof.signed, x, y, wide, TILE)
+    place_map(sheet, item, key[0] in proof.signed, x, y, wide, tall)
     if math.isfinite(score):
-        corner = (x + wide - 36, y + TILE - 20, 33, 17)
+        corner = (x + wide - 36, y + tall - 20, 33, 17)
         sheet.add(Box(*corner, "card"), Box(*corner, "heat", 0.45 * min(max(score, 0), 1)))
-        sheet.add(Words(x + wide - 19.5, y + TILE - 7, number(score), "ink", "middle", 11, True))
+        sheet.add(Words(x + wide - 19.5, y + tall - 7, number(score), "ink", "middle", 11, True))
 
 
 def proof_sheet(

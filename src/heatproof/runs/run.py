@@ -181,6 +181,14 @@ class Run:
             results, self.samples(), sample, dataset, model
         )
 
+    def show(self, sample: str | None = None) -> Any:
+        """Return the maps of one sample by all methods, with their scores, as a drawing that a notebook shows.
+
+        Without a sample it is a typical one, nearest to the median score. `samples()` lists the ids; a run keeps the maps
+        of some of them.
+        """
+        return self.proof_sheet(sample)
+
     def components(self, evaluation: str | None = None) -> list[Any]:
         """Return the charts, tables and galleries of the report, of one evaluation or of all, for a notebook.
 
