@@ -204,7 +204,7 @@ def _labelled(what: str, known: Mapping[str, Any], specs: Any) -> dict[str, Any]
     by_label = isinstance(specs, Mapping)
     items: dict[str, Any] = {}
     for key, given in specs.items() if by_label else enumerate(specs):
-        spec = {key: given} if _are_parameters(given, known.get(key), known) else given
+        spec = {key: given} if _are_parameters(given, known.get(str(key)), known) else given
         renamed = isinstance(spec, Mapping) and "as" in spec
         with inside(key):
             item = build(
