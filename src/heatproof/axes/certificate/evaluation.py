@@ -380,6 +380,7 @@ class Certificate(Evaluation):
         settings: dict[str, Any] = {name: getattr(self, name) for name in _CERTIFY_SETTINGS}
 
         def certify_batch(batch: Batch, mask_and_class: Tensor) -> Tensor:
+            """Return the certificates (S, R, 8) of some explanations, with the class in the last column of their masks."""
             mask, full = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
             target = full if self.anchor == "full" else None
             result = certify(
@@ -418,6 +419,7 @@ class Certificate(Evaluation):
         radii = listed(self.radii)
 
         def measure(batch: Batch, kept: Tensor, full: Tensor) -> Tensor:
+            """Return the rates (S, R) of random sets of `kept` (S,) features; `full` (S,) is the class of the whole input."""
             return random_set_rates(
                 model,
                 batch,

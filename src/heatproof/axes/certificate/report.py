@@ -341,6 +341,7 @@ def _tiles_of(
     samples: list[str],
     most: int | None = None,
 ) -> list[Tile]:
+    """Return the tiles of some samples, a row of them per explainer, at most so many rows."""
     keys = [key for sample in samples for key in rows if key[0] == sample]
     return [tile for key in keys[:most] for tile in _row_of_tiles(rows[key])]
 

@@ -281,6 +281,7 @@ def _early_stops(
     """
 
     def is_settled(n: int, agreed: Floats) -> npt.NDArray[np.bool_]:
+        """Whether an error beyond epsilon is improbable enough after n draws, by number of agreements (S,)."""
         weight = 1.0 if population is None else (population - 1) / max(population - n, 1e-9)
         a, b = weight * agreed + 1, weight * (n - agreed) + 1
         rate = agreed / n

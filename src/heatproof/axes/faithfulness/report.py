@@ -78,6 +78,7 @@ def lead(result: AxisResult) -> list[str]:
 
 
 def _leak(result: AxisResult) -> str:
+    """Say which imputers leak the class."""
     probes = leakage(result)
     leaking = dict.fromkeys(probes.loc[probes["leaks"].astype(bool), "imputer"])
     if not leaking:
@@ -615,6 +616,7 @@ def across(results: Sequence[AxisResult]) -> Iterator[Component]:
 
 
 def _agreement_table(pairs: pd.DataFrame, key: str, compared: str, paper: str) -> Iterator[Matrix]:
+    """Yield a table of rank correlations, a row per model and data set; nothing if there are none."""
     if pairs.empty:
         return
     methods = int(pairs["explainers"].max())
