@@ -364,7 +364,11 @@ def test_tokenizers_of_transformers_cut_a_changed_text_as_a_whole(make: Any) -> 
     for perturbation, change in wanted:
         changed = perturbation(batch, 0)
         for text, row, real, why in zip(
-            texts, changed.batch.x, changed.batch.aux["attention_mask"], changed.failures, strict=True
+            texts,
+            changed.batch.x,
+            changed.batch.aux["attention_mask"],
+            changed.failures,
+            strict=True,
         ):
             ids = row[real != 0].tolist()
             assert ids == tokenizer.encode(change(text)), (perturbation, text)
