@@ -90,9 +90,7 @@ def _leak(result: AxisResult) -> str:
 
 def _scale(result: AxisResult, measure: Measure) -> str:
     """Say what the scores are, over which imputers, and where a random order is."""
-    conditions = [
-        condition for reading in readings(result, measure).values() for condition in reading
-    ]
+    conditions = itertools.chain.from_iterable(readings(result, measure).values())
     names = listing(dict.fromkeys(removal_words(name) for name, _ in conditions))
     mean = "averaged over" if name_of_mean(result, measure) else "with"
     direction = "" if measure.name == "road" else f"; {measure.better} is better"

@@ -90,7 +90,7 @@ NEAR_CHANCE = finding_template(
 NEAR_CHANCE_UNDER_CHANGE = finding_template(
     "near-chance-under-change",
     "Close to chance under {where}",
-    "The prediction stays, but the maps change: they agree little more than maps of different samples.",
+    "Even where the prediction stays, the maps change: they agree little more than maps of different samples.",
     "{sweep} to find where the maps break.",
     seen="Calibrated scores under {scores}.",
     axis=AXIS,

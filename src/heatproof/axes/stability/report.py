@@ -203,10 +203,10 @@ def _title_of(result: AxisResult, measure: str) -> str:
 def _disagreement(result: AxisResult) -> str:
     """Say how often the components do not order two methods the same way; empty if one of them is missing."""
     arrays = result.arrays.for_measure(FASS)
-    found = disagreement(arrays, COMPONENTS)
-    if found.empty or not found["compared"].iloc[0]:
+    shares = disagreement(arrays, COMPONENTS)
+    if shares.empty or not shares["compared"].iloc[0]:
         return ""
-    (row,) = found.to_dict("records")
+    (row,) = shares.to_dict("records")
     pairs = [
         f"{_title_of(result, a)} and {_title_of(result, b)} {100 * row[f'{a}_{b}']:.0f} %"
         for a, b in combinations(COMPONENTS, 2)
