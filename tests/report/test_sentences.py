@@ -125,7 +125,7 @@ def test_nothing_is_claimed_of_predictions_that_did_not_survive() -> None:
         "value",
     ] += 0.3
     (found,) = [f for f in findings(judged(table)) if "chance" in f.rule]
-    assert "where the prediction survived" in found.means.lower()
+    assert "where the prediction stays" in found.means.lower()
     texts = " ".join(f.means for f in findings(judged(synthetic.table(flip=0.9, samples=60))))
     assert "model itself ignores" not in texts and "The prediction survives" not in texts
 

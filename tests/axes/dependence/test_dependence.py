@@ -223,6 +223,21 @@ def test_descriptions_of_a_map():
     assert bool(entropy(torch.zeros(1, 4)).isnan()) and bool(gini(torch.zeros(1, 4)).isnan())
 
 
+def histogram_entropy(values: np.ndarray) -> float:
+    """The complexity of eMPRT: the entropy of a histogram of the values."""
+    counts, _ = np.histogram(values, bins="fd")
+    return float(stats.entropy(counts))
+
+
+def test_entropy_is_of_the_shares_and_not_of_a_histogram_of_values_as_that_of_emprt():
+    """docs/dependence.md: the two put an even and an uneven map in opposite orders."""
+    even, uneven = torch.ones(1, 100), torch.linspace(0, 1, 100)[None]
+    by_values = [histogram_entropy(maps[0].numpy()) for maps in (even, uneven)]
+    by_shares = entropy(torch.cat([even, uneven])).tolist()
+    assert by_values[0] == 0 < by_values[1]
+    assert by_shares[0] == pytest.approx(1) and by_shares[1] < 1
+
+
 def test_completeness_and_passes_stand_beside_it():
     methods = [
         "saliency",

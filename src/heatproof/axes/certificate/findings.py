@@ -19,7 +19,7 @@ FRAGILE = finding_template(
     axis="certificate",
     title="A few more features change the prediction",
     seen="With up to r more features, the prediction stays the same for this share of supersets: {rates}.",
-    means="The features that the method calls important do not hold the prediction: with most ways of adding a few "
+    means="The features that the method calls important do not determine the prediction: with most ways of adding a few "
     "others, the model predicts something else.",
     do="{better}Keep more features (now {fraction:g}). A smoothed model may be more stable; the evaluation smoothing "
     "shows what it costs in accuracy.",

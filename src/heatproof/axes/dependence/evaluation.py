@@ -295,6 +295,7 @@ class Dependence(Evaluation):
         refit_on = subject.references.batch if self.batch_norms == "refit" else None
 
         def make() -> BatchRunner:
+            """Draw the weights and wrap the network."""
             model = subject.model
             if cascade:
                 drawn = self._random_network(subject, network).model.module.named_parameters()

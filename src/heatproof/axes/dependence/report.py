@@ -207,12 +207,12 @@ def findings(result: AxisResult) -> Iterator[Finding]:
     blind = methods["verdict"] == BLIND
     seeing = methods[~blind]
     has_interval = seeing["low"].notna()
-    found = [
+    rows_of_findings = [
         (IGNORES, methods[blind], ""),
         (UNSHOWN, seeing[(seeing["verdict"] == UNDECIDED) & has_interval], ""),
         (ANY_CLASS, seeing[seeing["class_verdict"] == BLIND], "class_"),
     ]
-    for finding, rows, prefix in found:
+    for finding, rows, prefix in rows_of_findings:
         if len(rows):
             facts = {"bound": NEGLIGIBLE, "scores": _with_scores(rows, prefix)}
             yield finding.filled(facts, rows["explainer"])

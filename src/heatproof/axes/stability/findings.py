@@ -90,7 +90,7 @@ NEAR_CHANCE = finding_template(
 NEAR_CHANCE_UNDER_CHANGE = finding_template(
     "near-chance-under-change",
     "Close to chance under {where}",
-    "Where the prediction survived this change, the maps did not: they agree little more than maps of different samples.",
+    "Even where the prediction stays, the maps change: they agree little more than maps of different samples.",
     "{sweep} to find where the maps break.",
     seen="Calibrated scores under {scores}.",
     axis=AXIS,
@@ -239,10 +239,11 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
     k = result.settings.get("k", 100)
     share = 0.05 if result.modality == "image" else 0.3
     for component, names in failing.items():
+        largest = f"the largest {100 * k:g} % of the values"
+        if isinstance(k, int):
+            largest = f"the {k} largest values"
         words = {
-            "k": f"the {k} largest values"
-            if isinstance(k, int)
-            else f"the largest {100 * k:g} % of the values",
+            "k": largest,
             "others": "the other two" if len(needed) > 2 else "the other",
             "parts": result.words.parts,
             "share": 100 * share,
@@ -253,12 +254,14 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
 
 
 def _or_infinite(score: float) -> float:
+    """Return a score for sorting, with those that are missing last."""
     return score if math.isfinite(score) else math.inf
 
 
 def _component_scores(
     result: AxisResult, scores: dict[str, pd.DataFrame], methods: Sequence[str]
 ) -> str:
+    """Return the scores of every component of each method in words."""
     texts = []
     for method in methods:
         parts = []
@@ -344,6 +347,7 @@ NO_FAITHFULNESS = finding_template(
 
 
 def _missing_conditions(result: AxisResult) -> Iterator[Finding]:
+    """Yield the methods that have no score under some of the conditions."""
     ranking = result.overall(FASS)
     partial = ranking[ranking["conditions"] < ranking["conditions_total"]]
     if partial.empty:
@@ -442,20 +446,21 @@ def _undefined_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding
     if counts.empty:
         return
     methods = counts[~counts["control"].astype(bool)]
-    told = methods if len(methods) else counts
+    reported = methods if len(methods) else counts
     reasons = result.arrays.undefined_reasons
-    of_told = reasons[reasons["explainer"].isin(told["explainer"])]["reason"]
-    why = some(dict.fromkeys(str(reason) for reason in of_told if reason), 2)
+    of_reported = reasons[reasons["explainer"].isin(reported["explainer"])]["reason"]
+    texts = some(dict.fromkeys(str(reason) for reason in of_reported if reason), 2)
     words = {
         "counts": each(
-            (row.explainer, f"{row.undefined} of {row.attempted}") for row in records(told)
+            (row.explainer, f"{row.undefined} of {row.attempted}") for row in records(reported)
         ),
-        "reasons": f" ({why})" if why else "",
+        "reasons": f" ({texts})" if texts else "",
     }
     finding = UNDEFINED_MAPS.filled(words, _names(methods), items=_reason_counts(reasons))
-    is_often = any(
-        rate_interval(int(row.undefined), int(row.attempted))[0] > OFTEN for row in records(methods)
-    )
+    is_often = False
+    for row in records(methods):
+        low, _ = rate_interval(int(row.undefined), int(row.attempted))
+        is_often = is_often or low > OFTEN
     yield replace(finding, severity="problem") if is_often else finding
 
 
