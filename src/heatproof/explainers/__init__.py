@@ -5,7 +5,13 @@ from typing import Any
 from heatproof.explainers.ablation import FeatureAblation, FeaturePermutation
 from heatproof.explainers.adapters.maps import Precomputed
 from heatproof.explainers.attention import AttentionRollout, Chefer
-from heatproof.explainers.cam import GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM
+from heatproof.explainers.cam import (
+    GradCAM,
+    GradCAMPlusPlus,
+    GuidedGradCAM,
+    HiResCAM,
+    LayerCAM,
+)
 from heatproof.explainers.concepts.explain import Car, Cav
 from heatproof.explainers.controls import RandomMap, SobelEdges, WeightNoise
 from heatproof.explainers.examples.influence import Influence, TracIn
@@ -17,10 +23,10 @@ from heatproof.explainers.gradient import (
     IntegratedGradients,
     Saliency,
 )
-from heatproof.explainers.lrp import Lrp
+from heatproof.explainers.lrp import AttnLrp, Lrp
 from heatproof.explainers.masking import Occlusion, Rise
 from heatproof.explainers.mfaba import Mfaba
-from heatproof.explainers.rules import DeepLift, GuidedBackprop
+from heatproof.explainers.rules import Deconvolution, DeepLift, GuidedBackprop
 from heatproof.explainers.sampling import KernelShap, Lime
 from heatproof.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 
@@ -32,11 +38,14 @@ KINDS: tuple[Any, ...] = (
     GradientShap,
     DeepLift,
     GuidedBackprop,
+    Deconvolution,
     Lrp,
+    AttnLrp,
     GradCAM,
     GradCAMPlusPlus,
     LayerCAM,
     HiResCAM,
+    GuidedGradCAM,
     AttentionRollout,
     Chefer,
     Lime,
@@ -65,9 +74,11 @@ EXPLAINERS: dict[str, Any] = {kind.name: kind for kind in KINDS}
 __all__ = [
     "EXPLAINERS",
     "AttentionRollout",
+    "AttnLrp",
     "Car",
     "Cav",
     "Chefer",
+    "Deconvolution",
     "DeepLift",
     "ExpectedGradients",
     "FeatureAblation",
@@ -76,6 +87,7 @@ __all__ = [
     "GradCAMPlusPlus",
     "GradientShap",
     "GuidedBackprop",
+    "GuidedGradCAM",
     "HiResCAM",
     "Influence",
     "InputXGradient",
