@@ -173,6 +173,8 @@ class Explainer:
     hooks_into_network: ClassVar[bool] = False
     undefined_on: ClassVar[Mapping[str, str]] = {}
     cost: ClassVar[str] = ""
+    model_type: ClassVar[Any] = None
+    """`heatproof.Model`, which wraps a plain module; set where it is defined, because models import this module."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -270,9 +272,9 @@ def _taking_plain_objects(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _as_model(model: Any) -> Model:
-    from heatproof.models import Model  # models import this module
-
-    return model if isinstance(model, Model) else Model(model)
+    model_type: Any = Explainer.model_type
+    wrapped: Model = model if isinstance(model, model_type) else model_type(model)
+    return wrapped
 
 
 def _as_batch(samples: Any) -> Batch:

@@ -29,7 +29,7 @@ from heatproof.models.network import (
 from heatproof.models.norms import quick_norms
 from heatproof.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from heatproof.models.tasks import Binary, Classification, Task, as_task, has_probability
-from heatproof.types import Batch
+from heatproof.types import Batch, Explainer
 
 Read = Callable[[Any, Mapping[str, Tensor]], Tensor]
 ONE_OUTPUT = (
@@ -397,3 +397,6 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.name}, {self.fingerprint[:12]})"
+
+
+Explainer.model_type = Model
