@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -209,6 +210,14 @@ class Explainer:
     cost                what one map costs, in words
 
     A plain callable works as well; `wrap_explainer` makes an `Explainer` of it.
+
+    Outside of a study, an explainer also takes a plain module, a tensor of samples, and a class for all of them, one for
+    each, or none for the predicted ones; then the defaults for this kind of data are filled in first.
+
+    >>> from heatproof.explainers import Saliency
+    >>> net, x = torch.nn.Linear(3, 2), torch.rand(4, 3)
+    >>> Saliency()(net, x, 1).shape, Saliency()(net, x).shape
+    (torch.Size([4, 3]), torch.Size([4, 3]))
     """
 
     kind: ClassVar[ExplanationKind] = "feature"
@@ -218,6 +227,13 @@ class Explainer:
     hooks_into_network: ClassVar[bool] = False
     undefined_on: ClassVar[Mapping[str, str]] = {}
     cost: ClassVar[str] = ""
+    model_type: ClassVar[Any] = None
+    """`heatproof.Model`, which wraps a plain module; set where it is defined, because models import this module."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in cls.__dict__:
+            cls.__call__ = _taking_plain_objects(cls.__dict__["__call__"])  # type: ignore[method-assign]
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Return one map per sample."""
@@ -289,6 +305,61 @@ class Explainer:
         elif "layers" in cls.requires:
             models = "models with accessible layers"
         return "; ".join(filter(None, [cls.cost, data, models]))
+
+
+def _taking_plain_objects(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an explainer's `__call__` that takes a plain module, a tensor and a class as well."""
+
+    @functools.wraps(call)
+    def call_or_convert(
+        explainer: Any, model: Any, batch: Any, target: Any = None, seed: int = 0
+    ) -> Tensor:
+        is_plain = isinstance(model, torch.nn.Module) or not isinstance(batch, Batch)
+        has_targets = isinstance(target, Tensor) and target.ndim == 1
+        if not is_plain and has_targets:
+            return call(explainer, model, batch, target, seed)
+        model, batch = _as_model(model), _as_batch(batch)
+        configured = explainer.configured_for(model, batch[:1])
+        return call(configured, model, batch, targets_of(model, batch, target), seed)
+
+    return call_or_convert
+
+
+def _as_model(model: Any) -> Model:
+    model_type: Any = Explainer.model_type
+    wrapped: Model = model if isinstance(model, model_type) else model_type(model)
+    return wrapped
+
+
+def _as_batch(samples: Any) -> Batch:
+    if isinstance(samples, Batch):
+        return samples
+    x = torch.as_tensor(samples)
+    if x.ndim < 2:
+        raise UserError(
+            f"samples have a batch axis first, got a tensor of shape {tuple(x.shape)}; for one sample give x[None]"
+        )
+    return Batch(tuple(map(str, range(len(x)))), x)
+
+
+def targets_of(model: Model, batch: Batch, target: Any) -> Tensor:
+    """Return the classes (B,) to explain: `target` for all samples or one for each, or the predicted ones for None.
+
+    >>> from heatproof import Model
+    >>> targets_of(Model(torch.nn.Linear(1, 3)), Batch(("a", "b"), torch.ones(2, 1)), 2).tolist()
+    [2, 2]
+    """
+    if target is None:
+        with torch.no_grad():
+            return model.logits(model.inputs(batch), batch.aux).argmax(1)
+    classes = torch.as_tensor(target)
+    if classes.is_floating_point() or classes.dtype == torch.bool or classes.ndim > 1:
+        raise UserError(f"target is the number of a class, or one for each sample, got {target!r}")
+    if classes.ndim == 1 and len(classes) != len(batch):
+        raise UserError(f"target has {len(classes)} classes for {len(batch)} samples")
+    if classes.numel() and int(classes.min()) < 0:
+        raise UserError(f"target is the number of a class from 0 on, got {target!r}")
+    return classes.long().expand(len(batch)).to(model.device)
 
 
 @runtime_checkable

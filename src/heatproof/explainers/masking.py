@@ -27,6 +27,9 @@ from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
 Readout = Literal["probability", "logit"]
+Side = Annotated[int, Field(ge=1)]
+Sides = Side | tuple[Side, ...]
+"""A number of positions for all axes, or one for each."""
 _OCCLUSION_UNDEFINED_ON = {**HAS_NO_ORDER, **NEEDS_VECTORS}
 _RISE_UNDEFINED_ON = {
     **HAS_NO_ORDER,
@@ -43,12 +46,12 @@ _RISE_UNDEFINED_ON = {
 class Occlusion(Explainer):
     """Occlusion: how much the target's score drops when a window is covered.
 
-    A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
-    mean of f(x) − f(x covered) over the windows that contain p, in every channel. Windows are squares on images (B, C,
-    H, W), cubes on volumes, intervals on series (B, C, T), on columns (B, F) and on the vectors of tokens (B, L, E),
-    where the map has one value per token (B, L). They are filled with `fill`, a number after normalisation or a sample
-    in the data's own units. With a `background`, f(x covered) is the mean over its rows in the window; in a study of
-    tables these are the reference samples. Costs one pass per window, row and sample, and one for the sample itself.
+    A window of `window` positions per axis moves by `stride`; both are one number or one per axis. The last windows are
+    cut at the border. Position p gets the mean of f(x) − f(x covered) over the windows that contain p, in every channel.
+    There are windows on images (B, C, H, W), volumes, series (B, C, T), columns (B, F), and on the vectors of tokens (B,
+    L, E), where the map has one value per token (B, L). They are filled with `fill`, a number after normalisation or a
+    sample in the data's own units. With a `background`, f(x covered) is the mean over its rows in the window; in a study
+    of tables these are the reference samples. Costs one pass per window, row and sample, and one for the sample itself.
 
     With `circular`, windows wrap around at the border. If the stride divides the length and the model is invariant
     under cyclic shifts by multiples of the stride, the maps then shift with the input.
@@ -65,8 +68,8 @@ class Occlusion(Explainer):
     undefined_on = _OCCLUSION_UNDEFINED_ON
     cost = "1 pass per window"
 
-    window: Annotated[int, Field(ge=1)] = 16
-    stride: Annotated[int, Field(ge=1)] = 8
+    window: Sides = 16
+    stride: Sides = 8
     fill: NumberOrSample = 0.0
     readout: Readout = "logit"
     circular: bool = False
@@ -75,16 +78,19 @@ class Occlusion(Explainer):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the windows do not fit or leave gaps; `shape` is that of a sample."""
         size = spatial((1, *shape))
-        if self.window > min(size):
-            raise UserError(
-                f"occlusion window {self.window} is larger than the input's {'×'.join(map(str, size))} positions; "
-                f"choose at most {min(size)}, for instance {max(1, min(size) // 8)}"
-            )
-        if self.stride > self.window:
-            raise UserError(
-                f"occlusion stride {self.stride} leaves gaps between windows of {self.window}; "
-                f"choose at most {self.window}"
-            )
+        windows = _per_axis("window", self.window, size)
+        strides = _per_axis("stride", self.stride, size)
+        for length, window, stride in zip(size, windows, strides, strict=True):
+            if window > length:
+                raise UserError(
+                    f"occlusion window {self.window} is larger than the input's {'×'.join(map(str, size))} positions; "
+                    f"choose at most {length}, for instance {max(1, length // 8)}"
+                )
+            if stride > window:
+                raise UserError(
+                    f"occlusion stride {self.stride} leaves gaps between windows of {self.window}; "
+                    f"choose at most {window}"
+                )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,); the seed plays no part."""
@@ -98,10 +104,11 @@ class Occlusion(Explainer):
                 "or use feature_ablation with features=Tokens(...)"
             )
         size = spatial(batch.x.shape)
-        axes = [
-            _windows(length, self.window, self.stride, self.circular, inputs.device)
-            for length in size
-        ]
+        axes = []
+        windows_per_axis = _per_axis("window", self.window, size)
+        strides = _per_axis("stride", self.stride, size)
+        for length, window, stride in zip(size, windows_per_axis, strides, strict=True):
+            axes.append(_windows(length, window, stride, self.circular, inputs.device))
         counts = [len(axis) for axis in axes]
         windows = math.prod(counts)
 
@@ -356,6 +363,17 @@ def require_order(name: str, batch: Batch) -> None:
             f"{name} covers neighbouring positions, and the elements of sets and graphs have no order; "
             "use feature_ablation with features=elements"
         )
+
+
+def _per_axis(name: str, value: int | tuple[int, ...], size: Sequence[int]) -> tuple[int, ...]:
+    """Return a number for each axis; one number is meant for all."""
+    values = (value,) * len(size) if isinstance(value, int) else value
+    if len(values) != len(size):
+        raise UserError(
+            f"occlusion's {name} has {len(values)} numbers, and the inputs have {len(size)} axes of positions; "
+            "channels are covered together"
+        )
+    return values
 
 
 def _windows(length: int, window: int, stride: int, circular: bool, device: torch.device) -> Tensor:

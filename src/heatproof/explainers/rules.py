@@ -413,22 +413,16 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
 
 
 @parameter_class
-class GuidedBackprop(Explainer):
-    """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
+class _PositiveGradient(Explainer):
+    """Base class of methods in which every ReLU passes back only the positive part of the gradient that it gets."""
 
-    The rule of Springenberg et al. (2015). It also holds for relu6, hardtanh, threshold and clamps from below at 0.
-
-    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
-    >>> GuidedBackprop()(Model(net), batch, target, seed=0).shape
-    torch.Size([1, 3])
-    """
-
-    name: ClassVar[str] = "guided_backprop"
+    name: ClassVar[str]
     requires = ("gradients", "layers")
     undefined_on = NEEDS_VECTORS
     hooks_into_network = True
     cost = "1 pass and its gradient"
+    only_where_active: ClassVar[bool]
+    """Whether a ReLU passes it on only where it was active in the forward pass, as in the plain gradient."""
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -441,7 +435,7 @@ class GuidedBackprop(Explainer):
             has_rectifier = True
             with torch.no_grad():
                 out = call.compute(call.x)
-            passing = _passing(call, out)
+            passing = _passing(call, out) if self.only_where_active else torch.ones_like(out)
             return _WithPullback.apply(  # type: ignore[no-any-return, no-untyped-call]
                 call.x, lambda x: out, lambda gradient: gradient.clamp_min(0).mul_(passing)
             )
@@ -450,10 +444,43 @@ class GuidedBackprop(Explainer):
         maps, _ = input_gradient(model, inputs, batch.aux, target, _Intercept(guide))
         if not has_rectifier:
             raise UserError(
-                f"guided_backprop changes the gradient of ReLUs only and {model.name} has none, so it would equal the "
+                f"{self.name} changes the gradient of ReLUs only and {model.name} has none, so it would equal the "
                 "plain gradient; use saliency or input_x_gradient"
             )
         return maps
+
+
+@parameter_class
+class GuidedBackprop(_PositiveGradient):
+    """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
+
+    The rule of Springenberg et al. (2015). It also holds for relu6, hardtanh, threshold and clamps from below at 0.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
+    >>> GuidedBackprop()(Model(net), batch, target, seed=0).shape
+    torch.Size([1, 3])
+    """
+
+    name: ClassVar[str] = "guided_backprop"
+    only_where_active: ClassVar[bool] = True
+
+
+@parameter_class
+class Deconvolution(_PositiveGradient):
+    """The gradient in which every ReLU passes back max(0, gradient), active or not; (B, …) in the shape of the input.
+
+    The deconvolution of Zeiler and Fergus (ECCV 2014), as Captum computes it; guided backpropagation passes gradients
+    back through active ReLUs only.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
+    >>> Deconvolution()(Model(net), batch, target, seed=0).shape
+    torch.Size([1, 3])
+    """
+
+    name: ClassVar[str] = "deconvolution"
+    only_where_active: ClassVar[bool] = False
 
 
 def _passing(call: _Call, out: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from heatproof.models.network import (
 from heatproof.models.norms import quick_norms
 from heatproof.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from heatproof.models.tasks import Binary, Classification, Task, as_task, has_probability
-from heatproof.types import Batch
+from heatproof.types import Batch, Explainer
 
 Read = Callable[[Any, Mapping[str, Tensor]], Tensor]
 ONE_OUTPUT = (
@@ -440,3 +440,6 @@ def _per_channel(name: str, values: Tensor, x: Tensor) -> Tensor:
             f"{name} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}"
         )
     return values.to(x.device).reshape(1, -1, *[1] * (x.ndim - 2))
+
+
+Explainer.model_type = Model

@@ -32,6 +32,7 @@ from heatproof.runs.verify import (
     drop_failed_shards,
     remove_damaged_parts,
 )
+from heatproof.types import targets_of
 
 if TYPE_CHECKING:
     from heatproof.runs.cost import Estimate
@@ -114,10 +115,13 @@ def explain(
     seed: int = 0,
     limit: int | None = None,
     batch_size: int | None = None,
+    *,
+    target: int | Sequence[int] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the maps (n, …) of one explainer for the classes that the model predicts, in the order of the data.
+    """Return the maps (n, …) of one explainer, in the order of the data.
 
-    Arguments are those of `evaluate`, and the maps are those that it tests: float32, in the shape of the samples.
+    They are of the classes that the model predicts, or of a `target` class for all samples or one for each. Everything
+    else is as `evaluate` takes it, and the maps are those that it judges: float32, in the shape of the samples.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
     >>> maps = explain(net, torch.rand(5, 3, 8, 8), "saliency")
@@ -127,11 +131,33 @@ def explain(
     plan = make_plan(
         model, data, [explainer], [], seed=seed, limit=limit, batch_size=batch_size, keep_maps=True
     )
+    if target is not None:
+        return _maps_of_targets(plan, target)
     with scratch() as folder:
         run = execute(plan, folder, "heatproof.explain(...)")
         for row in run.samples().query("error != ''").itertuples():
             raise UserError(f"{row.sample!r} of {row.dataset} has no map: {row.error}")
         return np.stack(list(run.maps(*plan.explainers).values()))
+
+
+def _maps_of_targets(plan: Plan, target: int | Sequence[int]) -> NDArray[np.float32]:
+    """Return the maps (n, …) of the only model, data set and explainer of a plan for given classes."""
+    ((dataset, model_name), study), *_ = plan.configured.items()
+    (explainer,) = study.explainers.values()
+    data, model = plan.data[dataset], plan.models[model_name]
+    targets = np.asarray(target)
+    if targets.ndim and len(targets) != len(data.ids):
+        raise UserError(f"target has {len(targets)} classes for {len(data.ids)} samples")
+    maps = []
+    for start in range(0, len(data.ids), plan.shard_size):
+        positions = list(range(start, min(start + plan.shard_size, len(data.ids))))
+        loaded = data.load(positions)
+        for sample, error in loaded.errors.items():
+            raise UserError(f"{sample!r} of {dataset} has no map: {error}")
+        batch = loaded.batch.to(model.device)
+        classes = targets_of(model, batch, targets[positions] if targets.ndim else target)
+        maps.append(explainer(model, batch, classes, plan.seed).float().cpu().numpy())
+    return np.concatenate(maps)
 
 
 def execute(
