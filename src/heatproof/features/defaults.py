@@ -15,7 +15,9 @@ from heatproof.features.groupings import (
     Superpixels,
     Windows,
 )
+from heatproof.features.tokens import PASSAGES, Passages, Tokens
 from heatproof.kinds import DataKind
+from heatproof.types import Batch
 
 WINDOWS = 20
 """About how many windows a series is cut into."""
@@ -41,18 +43,39 @@ def default_features(kind: DataKind, shape: Sequence[int]) -> Grouping | None:
     return None
 
 
-def with_default_features(configured: Any, kind: DataKind, shape: Sequence[int]) -> Any:
+def with_default_features(
+    configured: Any, kind: DataKind, shape: Sequence[int], sample: Batch | None = None
+) -> Any:
     """Return a copy of an explainer or evaluation that has those features for data other than images.
 
-    Features that only images have are replaced where they were left at the default of the class.
+    Features are replaced only where they were left at the default of the class. Those of a text are known by the
+    tokenizer of a `sample`.
 
     >>> from heatproof.explainers import Lime
     >>> from heatproof.kinds import TABLE
     >>> with_default_features(Lime(), TABLE, (4,)).features
     Pixels()
     """
-    features = default_features(kind, shape)
-    if features is None or not isinstance(configured.features, Patches | Superpixels | Slic):
-        return configured
     default = next(field.default for field in fields(configured) if field.name == "features")
-    return replace(configured, features=features) if configured.features == default else configured
+    if configured.features != default:
+        return configured
+    if kind.name in ("text", "token ids"):
+        features: Grouping | None = None if sample is None else token_features(sample)
+    elif isinstance(default, Patches | Superpixels | Slic):  # features that only images have
+        features = default_features(kind, shape)
+    else:
+        features = None
+    return configured if features is None else replace(configured, features=features)
+
+
+def token_features(sample: Batch) -> Tokens | None:
+    """Return the tokens of texts, or passages where a prompt has some, as the tokenizer that made them says.
+
+    None where the tokenizer is unknown, or is no tokenizer of transformers: which tokens must stay is not known then.
+    """
+    if not hasattr(sample.tokenizer, "all_special_ids"):
+        return None
+    passages = sample.aux.get(PASSAGES)
+    has_passages = passages is not None and bool((passages > 0).any())
+    tokens: Tokens = (Passages if has_passages else Tokens).of(sample.tokenizer)
+    return tokens

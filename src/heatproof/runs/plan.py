@@ -164,7 +164,8 @@ def make_plan(
     """
     methods = registry.explainers(explainers)
     judges = {} if keep_maps and evaluations in ([], (), {}) else registry.evaluations(evaluations)
-    datasets, models = registry.datasets_of(data, limit), registry.models_of(model, device)
+    models = registry.models_of(model, device)
+    datasets = registry.datasets_of(data, limit, models)
     for what, named in (("model", models), ("data", datasets)):
         if not named:
             raise UserError(f"no {what} is given")

@@ -17,7 +17,7 @@ from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
-from heatproof.features import GroupingField, Pixels, Tokens
+from heatproof.features import GroupingField, Pixels, Tokens, with_default_features
 from heatproof.kinds import kind_of
 from heatproof.models import Model
 from heatproof.models.tasks import Task, has_probability
@@ -289,8 +289,10 @@ class Faithfulness(Evaluation):
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
         """Return a copy with what is None filled in; raise `UserError` for data of which nothing can be removed."""
-        check_removable(kind_of(model, batch), self.features)
-        axis = self._reading(model.task)._finished(batch.x.shape[1:])
+        kind = kind_of(model, batch)
+        with_features: Self = with_default_features(self, kind, batch.x.shape[1:], batch)
+        check_removable(kind, with_features.features)
+        axis = with_features._reading(model.task)._finished(batch.x.shape[1:])
         if axis.against is None:
             labelled = (
                 model.task.exclusive and batch.label is not None and bool((batch.label >= 0).any())

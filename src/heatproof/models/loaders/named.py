@@ -18,7 +18,15 @@ from heatproof.errors import UserError, unknown
 from heatproof.models import Model
 from heatproof.models.loaders.files import load_file
 from heatproof.models.loaders.heads import with_new_head
-from heatproof.models.loaders.hubs import from_decoder, from_hf, from_timm, from_torchvision
+from heatproof.models.loaders.hubs import (
+    from_decoder,
+    from_hf,
+    from_timm,
+    from_torchvision,
+    from_transformers,
+    is_of_transformers,
+    is_pipeline,
+)
 from heatproof.models.loaders.onnx import PROBABILITIES, load_onnx
 from heatproof.models.loaders.sklearn import from_sklearn, is_table_model
 from heatproof.models.network import Channels, Parts
@@ -61,7 +69,15 @@ def load_model(
     'tiny'
     """
     made: Any = spec
-    if isinstance(spec, nn.Module):
+    network, processor = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, None)
+    if is_of_transformers(network) or is_pipeline(network):
+        is_configured = any(v is not None for v in (embedding, mean, std, new_head, channels_last))
+        if not is_configured:
+            made = from_transformers(network, processor, classes=classes, name=name, task=task)
+            classes = name = task = None
+        else:
+            made = Parts(network)
+    elif isinstance(spec, nn.Module):
         made = Parts(spec)
         name = name or type(spec).__name__
     elif isinstance(spec, str):
