@@ -24,7 +24,7 @@ WORDS = [
     "[CLS]",
     "[SEP]",
     "[MASK]",
-    *"a very good bad film not the plot is".split(),
+    *["a", "very", "good", "bad", "film", "not", "the", "plot", "is"],
 ]
 TEXTS = ["a very good film", "the plot is bad", "not a good film", "a film", "very bad"]
 
