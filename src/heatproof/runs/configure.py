@@ -71,10 +71,12 @@ def configure(
     problems: list[UserError] = []
     configured_explainers: dict[str, Explainer] = {}
     for name, explainer in explainers.items():
+        for_data = explainer
         try:
             if isinstance(explainer, Stored):
                 explainer.check_ids(source.ids, source.name)
-            configured_explainers[name] = explainer.configured_for(model, sample)
+                for_data = explainer.for_ids(source.ids)
+            configured_explainers[name] = for_data.configured_for(model, sample)
         except UserError as error:
             problems.append(error)
     _raise_all(problems, f"{model.name} on {dataset}")
