@@ -12,7 +12,12 @@ from heatproof.evaluation import Evaluation
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.examples.training_set import examples
 from heatproof.models import Model
-from heatproof.models.guards import check_arguments, has_one_output
+from heatproof.models.guards import (
+    check_arguments,
+    has_one_output,
+    refuse_byte_range,
+    refuse_single_image,
+)
 from heatproof.models.model import ONE_OUTPUT
 from heatproof.models.tasks import Binary
 from heatproof.runs.references import load_references
@@ -66,7 +71,10 @@ def configure(
     Every explainer and evaluation that does not apply is named in one `UserError`; `other_data` says that the study has
     other data sets too.
     """
-    _check_channels(model, source.name, tuple(sample.x.shape[1:]))
+    shape = tuple(sample.x.shape[1:])
+    refuse_single_image(model, len(source), shape)
+    refuse_byte_range(model, shape)
+    _check_channels(model, source.name, shape)
     check_arguments(model, sample.aux)
     problems: list[UserError] = []
     configured_explainers: dict[str, Explainer] = {}
