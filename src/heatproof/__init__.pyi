@@ -72,6 +72,7 @@ from heatproof.models import Model as Model
 from heatproof.models import tasks as tasks
 from heatproof.models.decoders import decoder as decoder
 from heatproof.models.loaders import load_model as load_model
+from heatproof.models.loaders.hubs import from_transformers as from_transformers
 from heatproof.models.loaders.sklearn import from_sklearn as from_sklearn
 from heatproof.models.smoothed import Smoothed as Smoothed
 from heatproof.report import figures as figures

@@ -369,6 +369,9 @@ class Stored(Protocol):
     def check_ids(self, ids: Iterable[str], source: str) -> None:
         """Raise `UserError` for samples that it has no maps of."""
 
+    def for_ids(self, ids: Iterable[str]) -> Any:
+        """Return a copy for the samples with these ids."""
+
 
 @runtime_checkable
 class Categorical(Protocol):

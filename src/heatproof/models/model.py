@@ -60,6 +60,8 @@ class Model:
     """
 
     _compiled: Any = None  # of models that never compile too
+    tokenizer: Any = None
+    """What makes token ids of texts for this model, where that is known."""
 
     def __init__(
         self,

@@ -7,11 +7,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+from torch import Tensor, nn
+
 from heatproof.axes import DEFAULT_EVALUATION
 from heatproof.data import Data
+from heatproof.data.frames import is_frame
 from heatproof.errors import UserError, nearest
 from heatproof.evaluation import Evaluation
 from heatproof.models import Model
+from heatproof.models.guards import refuse_nan_weights
 from heatproof.models.loaders.sklearn import with_frames
 from heatproof.models.precision import Precision, check_precision
 from heatproof.rules import check_rules
@@ -178,8 +183,11 @@ def make_plan(
     chosen_evaluations: dict[str, Evaluation] = {}
     if not (keep_maps and evaluations in ([], (), {})):
         chosen_evaluations = registry.evaluations(evaluations)
-    datasets = registry.datasets_of(data, limit)
+    _check_order(model, data)
     models = registry.models_of(model, device)
+    for network in models.values():
+        refuse_nan_weights(network)
+    datasets = registry.datasets_of(data, limit, models)
     if not models:
         raise UserError("no model is given")
     if not datasets:
@@ -231,6 +239,17 @@ def make_plan(
         study_file=study_file,
         ignore=check_rules(ignore),
     )
+
+
+def _check_order(model: Any, data: Any) -> None:
+    """Raise `UserError` for arguments in the wrong order: data in place of the model."""
+    is_data = isinstance(model, Tensor | np.ndarray | Data | Batch) or is_frame(model)
+    data_is_model = isinstance(data, nn.Module | Model)
+    if is_data or (data_is_model and not isinstance(model, nn.Module | Model)):
+        hint = "the model comes first: evaluate(model, data, explainers, ...)"
+        raise UserError(
+            f"the model is {type(model).__name__} and the data are {type(data).__name__}; {hint}"
+        )
 
 
 def _set_precision(

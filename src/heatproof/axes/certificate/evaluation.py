@@ -269,7 +269,7 @@ class Certificate(Evaluation):
                 f"{setting} compares classes, and {model.task.name} has none that exclude each other"
             )
         shape = batch.x.shape[1:]
-        with_features: Self = with_default_features(self, kind_of(model, batch), shape)
+        with_features: Self = with_default_features(self, kind_of(model, batch), shape, batch)
         configured = with_features._with_radii(batch)
         configured._check(shape)
         return configured

@@ -16,7 +16,7 @@ from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
-from heatproof.features import GroupingField, Pixels, Tokens
+from heatproof.features import GroupingField, Pixels, Tokens, with_default_features
 from heatproof.kinds import kind_of
 from heatproof.models import Model
 from heatproof.models.tasks import Task, has_probability
@@ -299,9 +299,11 @@ class Faithfulness(Evaluation):
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
         """Return a copy with what is None filled in; raise `UserError` for data of which nothing can be removed."""
-        check_removable(kind_of(model, batch), self.features)
+        kind = kind_of(model, batch)
         shape = batch.x.shape[1:]
-        configured = self._with_readout(model.task)._with_defaults(shape)
+        with_features: Self = with_default_features(self, kind, shape, batch)
+        check_removable(kind, with_features.features)
+        configured = with_features._with_readout(model.task)._with_defaults(shape)
         if configured.against is None:
             has_labels = batch.label is not None and bool((batch.label >= 0).any())
             by_label = model.task.exclusive and has_labels
