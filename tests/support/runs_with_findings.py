@@ -414,6 +414,12 @@ def unfinished() -> Run:
     return heatproof.read(run.path)
 
 
+def of_one_class() -> Run:
+    """Pictures that a model all puts into one class."""
+    methods = {name: STABLE_OR_NOT[name] for name in ("steady", "scattered")}
+    return evaluate(Level(0.05), greys(), methods, heatproof.Agreement(k=10))
+
+
 def everything_too_small() -> Run:
     """Few samples, references, networks and draws, and maps of rotated pictures that are not moved back."""
     images, _ = pictures(12)
@@ -494,6 +500,7 @@ RUNS: dict[str, tuple[Callable[[], Run], tuple[str, ...]]] = {
         unusual_models,
         ("untrained-model", "missing-normalisation", "probability-outputs"),
     ),
+    "one class": (of_one_class, ("single-class-references",)),
     "unreadable picture": (unreadable_picture, ("unreadable-files",)),
     "unfinished": (unfinished, ("unfinished-run",)),
     "everything too small": (
