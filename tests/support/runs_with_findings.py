@@ -495,6 +495,7 @@ RUNS: dict[str, tuple[Callable[[], Run], tuple[str, ...]]] = {
         ("untrained-model", "missing-normalisation", "probability-outputs"),
     ),
     "unreadable picture": (unreadable_picture, ("unreadable-files",)),
+    "capped": (capped, ("precision-not-reached",)),
     "unfinished": (unfinished, ("unfinished-run",)),
     "everything too small": (
         everything_too_small,

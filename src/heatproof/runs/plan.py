@@ -279,7 +279,7 @@ def _first_stages(
     methods = [name for name, explainer in explainers.items() if role_of(explainer) == "method"]
     for (dataset, _), study in configured.items():
         check_tests(sampling, dataset, study.evaluations, methods)
-    stages = {}
+    stages: dict[str, tuple[int, ...]] = {}
     for name, source in datasets.items():
         stages[name] = (look_sizes(sampling, unit_ends(source))[0],)
     return stages
