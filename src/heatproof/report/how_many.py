@@ -52,11 +52,11 @@ def precision_not_reached(results: Sequence[AxisResult]) -> Iterator[Finding]:
     if (
         sampling is None
         or not looks
-        or looks[-1].outcome not in ("missed", "capped", "all samples")
+        or looks[-1].outcome not in ("missed", "at_most", "all samples")
     ):
         return
     last = looks[-1]
-    advice = {"missed": SMALLER_WIDTH, "capped": RAISE_THE_CAP, "all samples": MORE_DATA}
+    advice = {"missed": SMALLER_WIDTH, "at_most": RAISE_THE_CAP, "all samples": MORE_DATA}
     words = {"do": advice[last.outcome]}
     if sampling.until:
         open_pairs = _open(last, results)
@@ -109,7 +109,7 @@ def _of_pilot(sampling: Sampling, looks: Sequence[Look], results: Sequence[AxisR
         return f"by a pilot of {pilot.samples}, so many are needed for {goal}{varying}.{_given(results)}"
     needed = max(look.needed or 0 for look in (pilot, last))
     reasons = {
-        "capped": f"the most allowed (at_most); about {needed:,} are needed for {goal}{varying}",
+        "at_most": f"the most allowed (at_most); about {needed:,} are needed for {goal}{varying}",
         "all samples": f"about {needed:,} are needed for {goal}{varying}",
         "missed": f"a pilot of {pilot.samples} planned them for {goal}, but scores vary more than in the pilot",
     }

@@ -122,7 +122,7 @@ def _look_at_widths(
     if units < most:  # what was planned from the pilot was not enough
         outcome: Outcome = "missed"
     else:
-        outcome = "all samples" if units == len(ends) else "capped"
+        outcome = "all samples" if units == len(ends) else "at_most"
     return look.model_copy(update={"outcome": outcome, "needed": _samples(needed, ends)})
 
 
@@ -180,7 +180,7 @@ def _look_at_pairs(
     later = [size for size in sizes if size > samples]
     if later:
         return look.model_copy(update={"outcome": "goes on", "next": later[0]})
-    return look.model_copy(update={"outcome": "all samples" if samples == ends[-1] else "capped"})
+    return look.model_copy(update={"outcome": "all samples" if samples == ends[-1] else "at_most"})
 
 
 def _pairs(arrays: ScoreArrays, measure: str, sampling: Sampling) -> Iterator[PairEntry]:

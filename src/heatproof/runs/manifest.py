@@ -177,7 +177,7 @@ class Sampling(Entry):
         return f"until: {self.until}"
 
 
-Outcome = Literal["goes on", "reached", "missed", "capped", "all samples", "no scores"]
+Outcome = Literal["goes on", "reached", "missed", "at_most", "all samples", "no scores"]
 """What follows from a look: there will be another one; the request was fulfilled; it was not, because a planned number
 was too small, `at_most` was reached, or the data have no more samples; or there is no score to look at."""
 
