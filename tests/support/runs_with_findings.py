@@ -406,6 +406,13 @@ def unreadable_picture() -> Run:
     return evaluate(trained_model(), folder, ["saliency", "grad_cam"], heatproof.Agreement(k=50))
 
 
+def capped() -> Run:
+    """A run that may not test as many samples as the requested half-width takes."""
+    methods = {name: STABLE_OR_NOT[name] for name in ("steady", "scattered")}
+    stability = heatproof.Stability(perturbations="brightness", k=10)
+    return evaluate(Level(0.05), greys(90), methods, stability, half_width=0.001, at_most=70)
+
+
 def unfinished() -> Run:
     """A run of which a part was lost."""
     methods = {name: STABLE_OR_NOT[name] for name in ("steady", "scattered")}
@@ -502,6 +509,7 @@ RUNS: dict[str, tuple[Callable[[], Run], tuple[str, ...]]] = {
     ),
     "one class": (of_one_class, ("single-class-references",)),
     "unreadable picture": (unreadable_picture, ("unreadable-files",)),
+    "capped": (capped, ("precision-not-reached",)),
     "unfinished": (unfinished, ("unfinished-run",)),
     "everything too small": (
         everything_too_small,

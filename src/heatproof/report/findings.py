@@ -15,6 +15,7 @@ from heatproof.axes import BY_NAME
 from heatproof.explainers import EXPLAINERS
 from heatproof.report.common_findings import common_findings, undefined_maps
 from heatproof.report.frontier import frontier_findings, weighed
+from heatproof.report.how_many import precision_not_reached
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.results.names import Look, spoken
@@ -238,6 +239,7 @@ def _run_findings(
         )
         yield UNREADABLE.filled({"files": _counted(len(items), "file")}, items=items)
     yield from _small_budget(here, manifest)
+    yield from precision_not_reached(here)
     if here:
         yield from _sample_size(here)
 

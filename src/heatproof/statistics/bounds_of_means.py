@@ -187,7 +187,7 @@ def samples_needed(
         )
         return abs(mean - float(repeated.bound(confidence, lower)[0]))
 
-    return _fewest_samples(distance, n, abs(mean - threshold))
+    return fewest_samples(distance, n, abs(mean - threshold))
 
 
 def samples_needed_to_bet(
@@ -202,12 +202,12 @@ def samples_needed_to_bet(
     """
     if seen.n < 1 or not (seen.mean > threshold if lower else seen.mean < threshold):
         return None
-    return _fewest_samples(
+    return fewest_samples(
         lambda m: abs(seen.mean - bet(m).bound), seen.n, abs(seen.mean - threshold)
     )
 
 
-def _fewest_samples(distance: Callable[[int], float], n: int, largest: float) -> int:
+def fewest_samples(distance: Callable[[int], float], n: int, largest: float) -> int:
     """Return how many samples, n or more, bring a bound so near to the mean; `distance` is NaN without a bound."""
     too_few, enough = n, n
     while enough < TRIED and not distance(enough) <= largest:

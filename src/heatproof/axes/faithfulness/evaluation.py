@@ -320,6 +320,10 @@ class Faithfulness(Evaluation):
             "them out"
         ]
 
+    def measured(self) -> tuple[str, ...]:
+        """Return the requested metrics, and the curve of the readout, which has the scale of those that have none."""
+        return (*self.wanted, *(("probability",) if self.readout != "logit" else ()))
+
     def _with_readout(self, task: Task) -> Self:
         """Return a copy with a readout and metrics that the task has; refuse others if the user asked for them."""
         if not task.exclusive and (self.against == "label" or self.readout == "margin"):
