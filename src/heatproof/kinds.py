@@ -60,8 +60,7 @@ class DataKind:
         >>> IMAGE.top_k_for((3, 224, 224)), IMAGE.top_k_for((1, 8, 8))
         (100, 0.1)
         """
-        positions = math.prod(shape[1:]) if len(shape) > 1 else math.prod(shape)
-        return SMALL_TOP_K if self.top_k >= positions else self.top_k
+        return SMALL_TOP_K if self.top_k >= math.prod(shape) else self.top_k
 
 
 def _same_preset(name: str) -> dict[str, str]:
