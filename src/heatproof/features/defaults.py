@@ -60,11 +60,21 @@ def with_default_features(
         return configured
     if kind.name in ("text", "token ids"):
         features: Grouping | None = None if sample is None else token_features(sample)
+    elif kind.name == "image":
+        features = _smaller_patches(default, shape)
     elif isinstance(default, Patches | Superpixels | Slic):  # features that only images have
         features = default_features(kind, shape)
     else:
         features = None
     return configured if features is None else replace(configured, features=features)
+
+
+def _smaller_patches(default: Any, shape: Sequence[int]) -> Grouping | None:
+    """Return patches for images that make up one patch of the default size; None for larger images."""
+    sides = shape[1:]
+    if isinstance(default, Patches) and default.size >= max(sides) > 1:
+        return Patches(size=max(1, min(sides) // CUBES))
+    return None
 
 
 def token_features(sample: Batch) -> Tokens | None:

@@ -391,7 +391,9 @@ def test_a_model_without_weights_is_refused_before_any_pass():
             Nothing(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 5}}]
         )
     with pytest.raises(UserError, match=r"k .*48.*100"):
-        heatproof.evaluate(model(), torch.rand(2, 3, 4, 4), "saliency", "dependence")
+        heatproof.evaluate(
+            model(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 100}}]
+        )
 
 
 def test_clean_maps_and_redraws_are_shared_with_other_axes():

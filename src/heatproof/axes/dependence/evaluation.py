@@ -247,8 +247,10 @@ class Dependence(Evaluation):
             raise UserError(
                 f"{model.name} has no weights that can be drawn anew; draws: 0 asks about classes alone"
             )
-        check_k(self.k, sample.x.shape[1:], self.name)
-        return replace(self, k=kind_of(model, sample).top_k) if self.k == "usual" else self
+        shape = sample.x.shape[1:]
+        k = kind_of(model, sample).top_k_for(shape) if self.k == "usual" else self.k
+        check_k(k, shape, self.name)
+        return replace(self, k=k)
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, condition, repeat and measure, explainer by explainer."""

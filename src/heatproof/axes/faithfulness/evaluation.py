@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -304,6 +304,7 @@ class Faithfulness(Evaluation):
         with_features: Self = with_default_features(self, kind, shape, batch)
         check_removable(kind, with_features.features)
         configured = with_features._with_readout(model.task)._with_defaults(shape)
+        configured = configured._with_fitting_fractions(shape)
         if configured.against is None:
             has_labels = batch.label is not None and bool((batch.label >= 0).any())
             by_label = model.task.exclusive and has_labels
@@ -350,6 +351,17 @@ class Faithfulness(Evaluation):
         usual = defaults(kind_of_features(shape, self.features), shape, self.features)
         missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
+
+    def _with_fitting_fractions(self, shape: Sequence[int]) -> Self:
+        """Return the axis without those default fractions that leave imputers nothing to fill in from."""
+        default = next(field.default for field in fields(self) if field.name == "fractions")
+        total = self.features.total((1, *shape))
+        if self.fractions != default or total is None or not any(map(needs_kept, self.imputers)):
+            return self
+        sizes = sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0].tolist()
+        pairs = zip(self.fractions, sizes, strict=True)
+        fitting = tuple(fraction for fraction, size in pairs if size < total)
+        return self if fitting in ((), default) else replace(self, fractions=fitting)
 
     @property
     def wanted(self) -> tuple[str, ...]:

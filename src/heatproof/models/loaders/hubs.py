@@ -217,6 +217,10 @@ def from_transformers(
     feature extractor whether audio is normalised; a tokenizer turns lists of texts into samples, and says which tokens
     are special. The layer that embeds tokens is the network's own, classes are those of its configuration. Decoders
     take `options` as `heatproof.decoder` does. Samples of audio are series (1, T).
+
+    >>> from_transformers(nn.Linear(2, 2))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: from_transformers(...) needs a model or a pipeline of transformers, got Linear
     """
     if not isinstance(network, nn.Module) and isinstance(
         getattr(network, "model", None), nn.Module
