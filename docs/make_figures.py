@@ -123,7 +123,10 @@ def first_screen(page: Path, width: int) -> Image.Image:
     browser = Chromium(Path(tempfile.mkdtemp()))
     try:
         browser.open(page, WINDOW, 1000)
-        browser.wait("[...document.querySelectorAll('.verdict img')].every(i => i.naturalWidth)")
+        browser.wait(
+            "(!document.querySelector('.mini') || document.querySelector('.mini .tile'))"
+            " && [...document.querySelectorAll('.verdict img')].every(i => i.naturalWidth)"
+        )
         # The button copies to the clipboard; the drawing is taken where the page hands it over.
         browser.run(
             "window.drawing = null; const toBlob = HTMLCanvasElement.prototype.toBlob;"

@@ -3,6 +3,7 @@
     python docs/make_gallery.py [SECTION …]
 
 Every block of Python on the page ends with a `run`; the picture above the block is the first screen of its report.
+The last picture is of the first run of `docs/language.md`.
 """
 
 from __future__ import annotations
@@ -11,28 +12,48 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from make_figures import first_screen
-from PIL import Image
 
-PAGE = Path(__file__).parent / "gallery.md"
-STUDY = re.compile(r"^!\[[^]]*\]\((gallery/[\w-]+\.png)\)\n\n```python\n(.*?)^```", re.S | re.M)
-WIDE, COLOURS = 1366, 128
+from heatproof.runs.run import Run
+
+DOCS = Path(__file__).parent
+STUDY = re.compile(r"^!\[[^]]*\]\(gallery/([\w-]+)\.jpg\)\n\n```python\n(.*?)^```", re.S | re.M)
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
+WIDE, QUALITY = 1366, 85
 
 
 def main() -> None:
     chosen = sys.argv[1:]
-    session: dict[str, object] = {}
-    for target, study in STUDY.findall(PAGE.read_text("utf-8")):
-        exec(compile(study, PAGE.name, "exec"), session)
-        if chosen and Path(target).stem not in chosen:
-            continue
-        picture = PAGE.parent / target
-        picture.parent.mkdir(exist_ok=True)
-        report = session["run"].report(Path(tempfile.mkdtemp()) / "report.html")
-        screen = first_screen(Path(str(report)), WIDE)
-        screen.quantize(COLOURS, dither=Image.Dither.NONE).save(picture, optimize=True)
-        print(f"{target}  {picture.stat().st_size / 1000:.0f} kB\n{session['run']}\n")
+    session: dict[str, Any] = {}
+    for name, study in STUDY.findall((DOCS / "gallery.md").read_text("utf-8")):
+        exec(compile(study, name, "exec"), session)
+        if not chosen or name in chosen:
+            draw(name, session["run"])
+    if not chosen or "language" in chosen:
+        draw("language", run_of_language_models())
+
+
+def run_of_language_models() -> Run:
+    """Return the first run of `docs/language.md`."""
+    session: dict[str, Any] = {}
+    for block in BLOCK.findall((DOCS / "language.md").read_text("utf-8")):
+        exec(compile(block, "language.md", "exec"), session)
+        if "run" in session:
+            break
+    run: Run = session["run"]
+    return run
+
+
+def draw(name: str, run: Run) -> None:
+    """Write the first screen of the report of a run."""
+    picture = DOCS / "gallery" / f"{name}.jpg"
+    picture.parent.mkdir(exist_ok=True)
+    report = Path(tempfile.mkdtemp()) / "report.html"
+    run.report(report)
+    first_screen(report, WIDE).save(picture, quality=QUALITY, optimize=True, progressive=True)
+    print(f"{picture}  {picture.stat().st_size / 1000:.0f} kB\n{run}\n")
 
 
 if __name__ == "__main__":
