@@ -25,14 +25,14 @@ import io
 import math
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -43,16 +43,23 @@ from torch.nn import functional as F
 import heatproof
 from heatproof import Batch, Model
 from heatproof.results.arrays import ScoreArrays
+from heatproof.results.comparisons import paired_tests
+from heatproof.results.score_estimates import score_estimates
 from heatproof.runs.evaluate import execute
 from heatproof.runs.executors import Processes, Ray
 from heatproof.runs.executors.worker import FromStudy
-from heatproof.runs.looks import pairs_of, widths_of
+from heatproof.runs.looks import widths_of
 from heatproof.runs.manifest import Sampling
 from heatproof.runs.run import Run
 from heatproof.runs.sampling import look_sizes
 from heatproof.statistics import sign_flips
 from heatproof.statistics.estimates import of_means
-from heatproof.statistics.sample_sizes import PILOT, half_width, samples_for_half_width
+from heatproof.statistics.sample_sizes import (
+    PILOT,
+    half_width,
+    of_samples_alone,
+    samples_for_half_width,
+)
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Array]
@@ -338,14 +345,10 @@ def networks(data: Path | None, images: int, out: Path, orders: int) -> None:
             )
     sign_flips.FLIPS = FLIPS
     for name, make in runs.items():
-        started = time.perf_counter()
         run = make()
         passes = sum(sum(session.passes.values()) for session in run.manifest.sessions)
         seconds = sum(float(session.seconds or 0) for session in run.manifest.sessions)
-        print(
-            f"\n{name}: {images:,} images, {passes:,.0f} passes, {seconds:,.0f} s; "
-            f"read in {time.perf_counter() - started - seconds:,.0f} s\n"
-        )
+        print(f"\n{name}: {images:,} images, {passes:,.0f} passes, {seconds:,.0f} s\n")
         _print_network(run, images, passes, orders)
 
 
@@ -357,43 +360,47 @@ def _run(model: Model, pool: Batch, out: Path) -> Run:
 
 def _print_network(run: Run, images: int, passes: float, orders: int) -> None:
     """Print a row for each half-width and test, and for each margin."""
-    by_test = {result.label: result.arrays for result in run._every_result()}
-    of_all = {result.label: result for result in run.results()}
+    by_test = {result.label: result.arrays for result in run.results()}
+    choices = [*((test,) for test in by_test), tuple(by_test)]
+    every_order = [np.random.default_rng(seed).permutation(images) for seed in range(orders)]
+
     print(
-        "| request | tests | samples (5 %, 95 %) | passes | all at once | interval covers | within ± | as narrow |"
+        "| request | tests | samples (5 %, 95 %) | passes | of all | covers | within ± | as narrow |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    choices = [("stability",), ("faithfulness",), ("stability", "faithfulness")]
     for width in WIDTHS:
+        planned = {
+            test: [_planned(a, o, width) for o in every_order] for test, a in by_test.items()
+        }
         for tests in choices:
-            arrays = [by_test[test] for test in tests]
-            measured = [_reordered_width(arrays, width, seed) for seed in range(orders)]
-            samples, covers, within, narrow = (
-                np.array(column) for column in zip(*measured, strict=True)
-            )
-            low, high = np.quantile(samples, (0.05, 0.95))
+            counts = np.max([planned[test] for test in tests], axis=0)
+            counts = np.minimum(counts, images)
+            outcomes = []
+            for order, count in zip(every_order, counts.tolist(), strict=True):
+                of_tests = [_outcome(by_test[test], order, count, width) for test in tests]
+                outcomes.append(np.mean(of_tests, axis=0))
+            covers, within, narrow = np.mean(outcomes, axis=0)
+            low, high = np.quantile(counts, (0.05, 0.95))
             print(
-                f"| ± {width:g} | {' and '.join(tests)} | {samples.mean():,.0f} ({low:,.0f}, {high:,.0f}) | "
-                f"{passes * samples.mean() / images:,.0f} | {samples.mean() / images:.0%} of {images:,} | "
-                f"{covers.mean():.3f} | {within.mean():.3f} | {narrow.mean():.2f} |",
+                f"| ± {width:g} | {' and '.join(tests)} | {counts.mean():,.0f} ({low:,.0f}, {high:,.0f}) | "
+                f"{passes * counts.mean() / images:,.0f} | {counts.mean() / images:.0%} | "
+                f"{covers:.3f} | {within:.3f} | {narrow:.2f} |",
                 flush=True,
             )
-    print("\n| until: decided | tests | samples | all at once | all decided | against all images |")
+
+    print("\n| until: decided | tests | samples | of all | all decided | wrong, by all images |")
     print("|---|---|---|---|---|---|")
+    truth = {test: _all_tests(arrays) for test, arrays in by_test.items()}
+    looks = []
+    for order in every_order[: max(orders // 5, 1)]:
+        looks.append({test: _tests_of_looks(arrays, order) for test, arrays in by_test.items()})
     for margin in (None, 0.05, 0.02):
         for tests in choices:
-            measured_pairs = [
-                _reordered_looks(
-                    [(by_test[t], of_all[t].headlines[0].name) for t in tests], margin, seed
-                )
-                for seed in range(orders // 5)
-            ]
-            samples, settled, wrong = (
-                np.array(column) for column in zip(*measured_pairs, strict=True)
-            )
+            decisions = [_decisions(look, truth, tests, margin) for look in looks]
+            samples, settled, wrong = np.mean(decisions, axis=0)
             print(
-                f"| margin {margin} | {' and '.join(tests)} | {samples.mean():,.0f} | "
-                f"{samples.mean() / images:.0%} of {images:,} | {settled.mean():.2f} | {wrong.mean():.3f} wrong |",
+                f"| margin {margin} | {' and '.join(tests)} | {samples:,.0f} | {samples / images:.0%} | "
+                f"{settled:.2f} | {wrong:.3f} |",
                 flush=True,
             )
 
@@ -419,74 +426,80 @@ def _headline(arrays: ScoreArrays) -> str:
     return next(name for name, declared in arrays.declared.items() if declared.role == "headline")
 
 
-def _reordered_width(every: Sequence[ScoreArrays], width: float, seed: int) -> tuple[float, ...]:
-    """Return the samples of one random order, the coverage of its scores, and the share of scores that are as narrow."""
-    from heatproof.results.score_estimates import score_estimates
-    from heatproof.statistics.sample_sizes import of_samples_alone
-
-    total = len(every[0].samples)
-    order = np.random.default_rng(seed).permutation(total)
-    needed = PILOT
-    for arrays in every:
-        pilot = first_samples(arrays, order, PILOT)
-        for entry in widths_of(pilot, _headline(arrays), width, 0.95, PILOT):
-            needed = max(needed, entry.needed or 0)
-    count = min(needed, total)
-    covers, within, narrow = [], [], []
-    for arrays in every:
-        measure = _headline(arrays)
-        methods = [e for e, name in enumerate(arrays.explainers) if name not in arrays.controls]
-        overall = []
-        for part in (arrays, first_samples(arrays, order, count)):
-            of_measure = part.for_measure(measure)
-            names = [name for name, _ in of_measure.conditions]
-            overall.append(of_samples_alone(score_estimates(of_measure, measure).nested(names)))
-        truth, scores = overall
-        low, high = scores.interval()
-        covers.append(((low <= truth.value) & (truth.value <= high))[methods])
-        within.append((np.abs(scores.value - truth.value) <= width)[methods])
-        narrow.append((half_width(scores) <= width + 1e-9)[methods])
-    return count, *(float(np.concatenate(part).mean()) for part in (covers, within, narrow))
+def _planned(arrays: ScoreArrays, order: NDArray[np.int64], width: float) -> int:
+    """Return how many samples the pilot of one order plans."""
+    pilot = first_samples(arrays, order, PILOT)
+    entries = widths_of(pilot, _headline(arrays), width, 0.95, PILOT)
+    return max([PILOT, *(entry.needed or 0 for entry in entries)])
 
 
-def _reordered_looks(
-    every: Sequence[tuple[ScoreArrays, str]], margin: float | None, seed: int
-) -> tuple[float, ...]:
-    """Return the samples of one random order, whether all pairs are settled, and whether all images contradict one."""
-    total = len(every[0][0].samples)
-    order = np.random.default_rng(seed).permutation(total)
-    sampling = Sampling(until="decided", margin=margin)
-    sizes = look_sizes(sampling, range(1, total + 1))
-    samples, is_settled, is_wrong = sizes[-1], False, False
-    for size in sizes:
-        states: list[tuple[str, float, float]] = []
-        for arrays, measure in every:
-            states += _states(first_samples(arrays, order, size), arrays, measure, sampling)
-        is_settled = all(state != "open" for state, *_ in states)
-        is_wrong = any(
-            (state == "different" and seen * truth < 0)
-            or (state == "equal" and abs(truth) >= (margin or 0))
-            for state, seen, truth in states
-        )
+def _outcome(
+    arrays: ScoreArrays, order: NDArray[np.int64], count: int, width: float
+) -> tuple[float, float, float]:
+    """Return the shares of scores whose interval covers that of all images, that are within ±, and that are as narrow."""
+    measure = _headline(arrays)
+    methods = [e for e, name in enumerate(arrays.explainers) if name not in arrays.controls]
+    overall = []
+    for some in (arrays, first_samples(arrays, order, count)):
+        of_measure = some.for_measure(measure)
+        names = [name for name, _ in of_measure.conditions]
+        overall.append(of_samples_alone(score_estimates(of_measure, measure).nested(names)))
+    truth, scores = overall
+    low, high = scores.interval()
+    covers = (low <= truth.value) & (truth.value <= high)
+    within = np.abs(scores.value - truth.value) <= width
+    narrow = half_width(scores) <= width + 1e-9
+    return covers[methods].mean(), within[methods].mean(), narrow[methods].mean()
+
+
+def _all_tests(arrays: ScoreArrays) -> pd.DataFrame:
+    """Return the differences of all pairs of methods on all images."""
+    return _of_methods(paired_tests(arrays, _headline(arrays)), arrays)
+
+
+def _of_methods(tests: pd.DataFrame, arrays: ScoreArrays) -> pd.DataFrame:
+    is_of_methods = ~tests["a"].isin(arrays.controls) & ~tests["b"].isin(arrays.controls)
+    return tests[is_of_methods]
+
+
+def _tests_of_looks(
+    arrays: ScoreArrays, order: NDArray[np.int64]
+) -> list[tuple[int, pd.DataFrame]]:
+    """Return the samples and the paired tests of every look at one order."""
+    sampling = Sampling(until="decided")
+    looks = []
+    for size in look_sizes(sampling, range(1, len(order) + 1)):
+        some = first_samples(arrays, order, size)
+        tests = paired_tests(some, _headline(arrays), level=sampling.level)
+        looks.append((size, _of_methods(tests, arrays)))
+    return looks
+
+
+def _decisions(
+    looks: Mapping[str, list[tuple[int, pd.DataFrame]]],
+    truth: Mapping[str, pd.DataFrame],
+    tests: Sequence[str],
+    margin: float | None,
+) -> tuple[float, bool, bool]:
+    """Return the samples of one order, whether all pairs are settled, and whether all images contradict one."""
+    samples, is_settled, is_wrong = 0, False, False
+    for number in range(len(looks[tests[0]])):
+        settled, wrong = [], []
+        for test in tests:
+            samples, seen = looks[test][number]
+            is_different = seen["significant"].to_numpy(dtype=bool)
+            limit = margin or 0.0
+            is_equal = ((seen["low"] > -limit) & (seen["high"] < limit)).to_numpy() & ~is_different
+            of_all = truth[test]["difference"].to_numpy()
+            reversed_sign = seen["difference"].to_numpy() * of_all < 0
+            settled.append((is_different | is_equal).all())
+            wrong.append(
+                ((is_different & reversed_sign) | (is_equal & (np.abs(of_all) >= limit))).any()
+            )
+        is_settled, is_wrong = all(settled), any(wrong)
         if is_settled:
-            samples = size
             break
     return samples, is_settled, is_wrong
-
-
-def _states(
-    seen: ScoreArrays, every: ScoreArrays, measure: str, sampling: Sampling
-) -> Iterator[tuple[str, float, float]]:
-    """Yield the state of each pair of methods, its difference as seen, and that of all images."""
-    from heatproof.results.ranking import ranking
-
-    overall = []
-    for arrays in (seen, every):
-        ranked = ranking(arrays, measure, better="neither")
-        overall.append(dict(zip(ranked["explainer"], ranked["score"], strict=True)))
-    for pair in pairs_of(seen, measure, sampling):
-        differences = [scores[pair.a] - scores[pair.b] for scores in overall]
-        yield pair.state, differences[0], differences[1]
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------

@@ -26,13 +26,10 @@ from heatproof.runs.manifest import (
 )
 from heatproof.runs.plan import Plan
 from heatproof.runs.results import arrays_of_run, in_study_order
-from heatproof.runs.sampling import allowed_units, has_a_say, look_sizes, unit_ends
+from heatproof.runs.sampling import TOLERANCE, allowed_units, has_a_say, look_sizes, unit_ends
 from heatproof.runs.storage import Place
 from heatproof.statistics.sample_sizes import half_width, samples_for_half_width
 from heatproof.text import records
-
-ROUNDING = 1e-9
-"""A width that is larger by less is as requested."""
 
 
 def has_finished_stage(plan: Plan, directory: RunDirectory, dataset: str) -> bool:
@@ -115,7 +112,7 @@ def _look_at_widths(
             update={"next": next_samples, "outcome": "goes on", "needed": _samples(needed, ends)}
         )
     is_narrow = all(
-        entry.width is not None and entry.width <= width * (1 + ROUNDING) for entry in widths
+        entry.width is not None and entry.width <= width * TOLERANCE for entry in widths
     )
     if is_narrow:
         return look.model_copy(update={"outcome": "reached"})
