@@ -334,7 +334,9 @@ EVALUATIONS: list[Any] = [
 ]
 
 
-def networks(data: Path | None, images: int, out: Path, orders: int) -> None:
+def networks(
+    data: Path | None, images: int, out: Path, orders: int, only: Sequence[str] = ()
+) -> None:
     """Print the samples, passes and errors of `half_width` and `until: decided` on real scores."""
     runs: dict[str, Callable[[], Run]] = {"drawings": lambda: _run(*drawings(images), out)}
     if data is not None:
@@ -345,6 +347,8 @@ def networks(data: Path | None, images: int, out: Path, orders: int) -> None:
             )
     sign_flips.FLIPS = FLIPS
     for name, make in runs.items():
+        if only and name not in only:
+            continue
         run = make()
         passes = sum(sum(session.passes.values()) for session in run.manifest.sessions)
         seconds = sum(float(session.seconds or 0) for session in run.manifest.sessions)
@@ -551,6 +555,7 @@ def main() -> None:
     parser.add_argument("part", choices=("drawn", "decided", "networks", "workers"))
     parser.add_argument("--replicates", type=int, default=500)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--only", nargs="*", default=(), help="names of networks")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "bench-precision")
     parser.add_argument(
@@ -563,7 +568,7 @@ def main() -> None:
     elif given.part == "decided":
         decided(given.replicates)
     elif given.part == "networks":
-        networks(given.data, given.images, given.out, given.replicates)
+        networks(given.data, given.images, given.out, given.replicates, given.only)
     else:
         workers(given.ray)
 
