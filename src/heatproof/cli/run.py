@@ -313,6 +313,10 @@ def _carry_out(
     if not gaps:
         return _present(done)
     say(f"{missing_in_words(gaps)}; the other shares, or `heatproof merge`, add them")
+    if opened.plan.sampling is not None:
+        say(
+            f"then rerun this command, which goes on to as many samples as {opened.plan.sampling} takes"
+        )
     return None
 
 

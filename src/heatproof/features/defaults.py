@@ -22,7 +22,7 @@ from heatproof.types import Batch
 WINDOWS = 20
 """About how many windows a series is cut into."""
 CUBES_PER_SIDE = 4
-"""How many cubes lie along the shortest side of a volume."""
+"""How many cubes or patches lie along the shortest side of a volume or a small image."""
 
 
 def default_features(kind: DataKind, shape: Sequence[int]) -> Grouping | None:
@@ -73,7 +73,7 @@ def _smaller_patches(default: Any, shape: Sequence[int]) -> Grouping | None:
     """Return patches for images that make up one patch of the default size; None for larger images."""
     sides = shape[1:]
     if isinstance(default, Patches) and default.size >= max(sides) > 1:
-        return Patches(size=max(1, min(sides) // CUBES))
+        return Patches(size=max(1, min(sides) // CUBES_PER_SIDE))
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.runs.manifest import LOOKS, Look, PairEntry, Sampling, WidthEntry
-from heatproof.runs.sampling import has_a_say
+from heatproof.runs.sampling import TOLERANCE, has_a_say
 from heatproof.text import listing, plural, some
 
 LISTED = 3
@@ -153,7 +153,7 @@ def _given(results: Sequence[AxisResult]) -> str:
 
 def _too_wide(sampling: Sampling, look: Look, results: Sequence[AxisResult]) -> list[WidthEntry]:
     """Return the scores of these results that are less certain than requested, the least certain first."""
-    requested = float(sampling.half_width or 0)
+    requested = float(sampling.half_width or 0) * TOLERANCE
     wide = []
     for entry in look.widths:
         if entry.model == results[0].model and (entry.width is None or entry.width > requested):

@@ -26,13 +26,10 @@ from heatproof.runs.manifest import (
 )
 from heatproof.runs.plan import Plan
 from heatproof.runs.results import arrays_of_run, in_study_order
-from heatproof.runs.sampling import allowed_units, has_a_say, look_sizes, unit_ends
+from heatproof.runs.sampling import TOLERANCE, allowed_units, has_a_say, look_sizes, unit_ends
 from heatproof.runs.storage import Place
 from heatproof.statistics.sample_sizes import half_width, samples_for_half_width
 from heatproof.text import records
-
-ROUNDING = 1e-9
-"""A width that is larger by less is as requested."""
 
 
 def has_finished_stage(plan: Plan, directory: RunDirectory, dataset: str) -> bool:
@@ -100,7 +97,7 @@ def _look_at_widths(
     units = ends.index(samples) + 1
     widths: list[WidthEntry] = []
     for arrays, measure in _headlines(every_arrays, manifest):
-        widths += _widths(arrays, measure, width, sampling.level, units)
+        widths += widths_of(arrays, measure, width, sampling.level, units)
     look = Look(dataset=dataset, samples=samples, next=samples, outcome="no scores", widths=widths)
     numbers = [entry.needed for entry in widths if entry.needed is not None]
     if not numbers:
@@ -115,7 +112,7 @@ def _look_at_widths(
             update={"next": next_samples, "outcome": "goes on", "needed": _samples(needed, ends)}
         )
     is_narrow = all(
-        entry.width is not None and entry.width <= width * (1 + ROUNDING) for entry in widths
+        entry.width is not None and entry.width <= width * TOLERANCE for entry in widths
     )
     if is_narrow:
         return look.model_copy(update={"outcome": "reached"})
@@ -126,7 +123,7 @@ def _look_at_widths(
     return look.model_copy(update={"outcome": outcome, "needed": _samples(needed, ends)})
 
 
-def _widths(
+def widths_of(
     arrays: ScoreArrays, measure: str, width: float, level: float, units: int
 ) -> Iterator[WidthEntry]:
     """Yield the half-width of the overall score of every method, and how many samples or groups the requested one takes."""
@@ -168,7 +165,7 @@ def _look_at_pairs(
     sampling = plan.sampling or Sampling()
     pairs: list[PairEntry] = []
     for arrays, measure in _headlines(every_arrays, manifest):
-        pairs += _pairs(arrays, measure, sampling)
+        pairs += pairs_of(arrays, measure, sampling)
     ends = unit_ends(plan.data[dataset])
     sizes = look_sizes(sampling, ends)
     samples = plan.sample_count(dataset)
@@ -183,7 +180,7 @@ def _look_at_pairs(
     return look.model_copy(update={"outcome": "all samples" if samples == ends[-1] else "at_most"})
 
 
-def _pairs(arrays: ScoreArrays, measure: str, sampling: Sampling) -> Iterator[PairEntry]:
+def pairs_of(arrays: ScoreArrays, measure: str, sampling: Sampling) -> Iterator[PairEntry]:
     """Yield every pair of methods with what the paired tests of the report say of it."""
     tests = paired_tests(arrays, measure, level=sampling.level)
     different = {frozenset(pair) for pair in significant_pairs(tests)}

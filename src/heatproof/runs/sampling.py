@@ -47,6 +47,8 @@ from heatproof.types import name_of, parameters
 ORDER = "order of samples"
 """The purpose of the random numbers that order samples and groups."""
 DECIDED = "decided"
+TOLERANCE = 1.1
+"""By what factor an interval may be wider than requested, since a pilot plans its width with some uncertainty."""
 DEFAULT_LAST_LOOK = PILOT * 2 ** (LOOKS - 1)
 """The samples of the last look where a study names no `at_most`."""
 

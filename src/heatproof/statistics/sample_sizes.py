@@ -52,12 +52,12 @@ def of_samples_alone(scores: Estimate) -> Estimate:
 
 
 def half_width(scores: Estimate, level: float = 0.95) -> Array:
-    """Return how far the farther end of each interval is from its score (…), by the choice of samples alone.
+    """Return half the width of the interval of each score (…), by the choice of samples alone.
 
     NaN where there are too few samples for an interval.
     """
     low, high = of_samples_alone(scores).interval(level)
-    return np.asarray(np.maximum(scores.value - low, high - scores.value))
+    return np.asarray((high - low) / 2)
 
 
 def samples_for_half_width(
@@ -71,9 +71,9 @@ def samples_for_half_width(
     >>> from heatproof.statistics.estimates import of_means
     >>> scores, no_failure = np.tile([0.4, 0.6], 32), np.ones(64)
     >>> samples_for_half_width(of_means(scores), 0.02), samples_for_half_width(of_means(scores), 0.05)
-    (115, 64)
+    (118, 64)
     >>> samples_for_half_width(of_means(no_failure, rate=True), 0.02, is_rate=True)
-    393
+    288
     """
     pilot = of_samples_alone(pilot)
     parts = pilot.sample_parts[np.isfinite(pilot.sample_parts)]
