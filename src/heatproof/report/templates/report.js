@@ -57,9 +57,9 @@
       cell.replaceChildren(within(button, [tile(sample, cell, column)]));
     }
     for (const button of all("[data-pick]", sheet)) button.setAttribute("aria-pressed", String(Number(button.dataset.pick) === at));
-    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of those drawn for it`;
+    const nearest = at || samples(sheet).length < 2 ? "" : ", a typical sample (median score)";
     const words = sheet.querySelector("[data-said]");
-    if (words) words.textContent = `${sample.said ? `The model says ${sample.said}. ` : ""}${sample.id}${nearest}`;
+    if (words) words.textContent = `${sample.id}${nearest}${sample.said ? `. The model says ${sample.said}.` : ""}`;
     outline(sheet);
   };
   const prepare = (root) => {
@@ -150,18 +150,18 @@
     const said = (row) => row.children[column].dataset.v;
     const words = rows.some((row) => said(row) !== "" && Number.isNaN(Number(said(row))));
     const value = (row) => (said(row) === "" ? -Infinity : Number(said(row)));
-    const down = head.ariaSort ? head.ariaSort === "ascending" : column > 1;
+    const down = head.ariaSort ? head.ariaSort === "ascending" : column > 0;
     all("th[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     const order = (a, b) => (down ? -1 : 1) * (words ? said(a).localeCompare(said(b)) : value(a) - value(b));
     table.tBodies[0].append(...rows.sort((a, b) => a.matches(".control") - b.matches(".control") || order(a, b)));
   };
   const tabled = {
-    markdown: ([head, ...rows]) => [head, head.map((_, i) => (i > 1 ? "---:" : "---")), ...rows].map((row) => `| ${row.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`),
+    markdown: ([head, ...rows]) => [head, head.map((_, i) => (i > 0 ? "---:" : "---")), ...rows].map((row) => `| ${row.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`),
     latex: ([head, ...rows]) => {
       const safe = (text) => text.replace(/[\\&%$#_{}~^]/g, (c) => ({ "\\": "\\textbackslash{}", "~": "\\~{}", "^": "\\^{}" })[c] || `\\${c}`).replaceAll("−", "$-$").replaceAll("–", "--");
       const line = (row) => `${row.map(safe).join(" & ")} \\\\`;
-      return ["% needs booktabs", `\\begin{tabular}{${head.map((_, i) => (i > 1 ? "r" : "l")).join("")}}`, "\\toprule", line(head), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}"];
+      return ["% needs booktabs", `\\begin{tabular}{${head.map((_, i) => (i > 0 ? "r" : "l")).join("")}}`, "\\toprule", line(head), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}"];
     },
   };
   const cells = (table) => all("tr", table).map((row) => [...row.children].map((cell) => (cell.querySelector("button") || cell).textContent.trim().replace(/\s+/g, " ")));
