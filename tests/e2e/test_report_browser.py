@@ -265,7 +265,7 @@ def test_everything_is_large_enough_to_be_touched(browser: Chromium, usual: Path
     small = """[...document.querySelectorAll('button, summary, select, input, nav a, .actions a, .tests a, .axis-head a')]
         .filter((e) => e.offsetParent).map((e) => [e.outerHTML.slice(0, 90), e.getBoundingClientRect()])
         .filter(([, b]) => b.width < 24 || b.height < 24).map(([name, b]) => `${name} ${b.width}x${b.height}`)"""
-    assert browser.run(small) == []
+    assert list(browser.run(small)) == []
 
 
 def test_paper_has_few_pages(browser: Chromium, usual: Path) -> None:

@@ -104,8 +104,9 @@
     frame.append(part.cloneNode(true));
     all(".actions, .pick > div, .foot .actions", frame).forEach((control) => control.remove());
     const body = getComputedStyle(document.body);
-    for (const name of ["font-family", "font-size", "line-height", "color", "background-color"]) frame.style.setProperty(name, body.getPropertyValue(name));
-    Object.assign(frame.style, { boxSizing: "border-box", width: `${part.offsetWidth + 32}px` });
+    for (const name of ["font-family", "font-size", "color", "background-color", "letter-spacing", "overflow-wrap"]) frame.style.setProperty(name, body.getPropertyValue(name));
+    const lineHeight = parseFloat(body.lineHeight) / parseFloat(body.fontSize); // without a unit, so that small print has less
+    Object.assign(frame.style, { boxSizing: "border-box", width: `${part.offsetWidth + 32}px`, lineHeight: String(lineHeight) });
     document.body.append(frame); // for a moment, to measure it without its buttons
     const [width, height] = [document.documentElement.clientWidth, Math.ceil(frame.getBoundingClientRect().height)];
     frame.remove();
