@@ -11,6 +11,7 @@ from heatproof.report.overview import Column, Overview
 from heatproof.report.proof_sheet import ProofSheet
 
 SHOWN_CHANGES = 2
+"""Changes beside the original; of wide tiles, such as texts, there is room for one."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,17 @@ class ExampleMaps:
     text: str
     columns: list[tuple[int, str]]
     rows: list[ExampleRow]
+    is_wide: bool
+    ramps: list[Ramp]
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A scale of colours: the CSS class that draws it, and the words at its ends."""
+
+    style: str
+    low: str
+    high: str
 
 
 def example_maps(overview: Overview, proof: ProofSheet) -> ExampleMaps | None:
@@ -49,12 +61,16 @@ def example_maps(overview: Overview, proof: ProofSheet) -> ExampleMaps | None:
         if condition != CLEAN:
             changes.append((number, title, all(math.isfinite(score) for score, _ in pairs)))
     scored = [(number, title) for number, title, is_scored in changes if is_scored]
-    chosen = _first_and_last(scored or [(number, title) for number, title, _ in changes])
+    is_wide = proof.wide > proof.size
+    offered = scored or [(number, title) for number, title, _ in changes]
+    chosen = offered[-1:] if is_wide else _first_and_last(offered)
 
     kind = overview.kind
     unchanged = "each time " if scored else ""
     prediction = proof.said_of(sample).rpartition(", ")[0]
-    says = f"The model says {prediction} {unchanged}" if prediction else ""
+    has_classes = bool(overview.samples["probability"].notna().any())
+    verb = "says" if has_classes else "predicts"
+    says = f"The model {verb} {prediction} {unchanged}" if prediction else ""
     counted = f"(one {kind.sample} of {overview.sample_count}). "
     scale = f"1 = the same map, 0 = as similar as maps of unrelated {kind.samples}."
     return ExampleMaps(
@@ -62,7 +78,20 @@ def example_maps(overview: Overview, proof: ProofSheet) -> ExampleMaps | None:
         text=(says + counted if says else "") + scale,
         columns=[(0, tiles.columns[0][1]), *chosen],
         rows=[ExampleRow(proof.rows.index(name), name, _note(test, name)) for name in explainers],
+        is_wide=is_wide,
+        ramps=_ramps([name in proof.signed for name in explainers], has_classes),
     )
+
+
+def _ramps(signed: Sequence[bool], has_classes: bool) -> list[Ramp]:
+    """Return the scales of colours that occur among maps with and without a sign."""
+    ramps = []
+    if not all(signed):
+        ramps.append(Ramp("one-way", "weak", "strong"))
+    if any(signed):
+        ends = ("against", "for the class") if has_classes else ("lowers", "raises the output")
+        ramps.append(Ramp("two-way", *ends))
+    return ramps
 
 
 def _shown_explainers(overview: Overview, test: Column) -> list[str]:

@@ -96,7 +96,7 @@ FEW = finding_template(
     "few-samples",
     title="Few samples",
     seen="{tested}",
-    means="Intervals from so few samples are wide, and methods that look equal may not be.",
+    means="Intervals from so few samples are wide, and methods that look equal may not be. {tie}",
     do="Take this run as a pilot. Test at least {pilot} samples before you choose a method; four times as many samples "
     "halve the intervals.",
 )
@@ -270,16 +270,19 @@ def _sample_size(here: Sequence[AxisResult]) -> Iterator[Finding]:
     independent = groups or samples
     tie = _tie(here[0])
     if independent < FEW_SAMPLES:
-        was = "was" if samples == 1 else "were"
-        sentences = [f"{_counted(samples, 'sample')} {was} tested."]
+        methods = max(len(set(r.explainers) - r.controls) for r in here)
+        sentences = []
+        if methods < 2 or groups:
+            was = "was" if samples == 1 else "were"
+            sentences.append(f"{_counted(samples, 'sample')} {was} tested.")
         if groups:
             sentences.append(f"They form {groups} groups, and only groups are independent.")
-        methods = max(len(set(r.explainers) - r.controls) for r in here)
         if methods > 1:
             sentences.append(power_sentence(independent, methods))
         template = TOO_FEW if independent < FEWEST else FEW
         words = {
-            "tested": " ".join([*sentences, tie]).strip(),
+            "tested": " ".join(sentences),
+            "tie": tie,
             "fewest": FEWEST,
             "pilot": PILOT,
         }

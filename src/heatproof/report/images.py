@@ -114,7 +114,7 @@ def prediction(samples: pd.DataFrame, sample: str) -> str:
         name = f"class {int(row['predicted'])}"
     probability = row.get("probability")
     if not name or probability is None or pd.isna(probability):
-        return name
+        return name.replace("-", "−", 1) if name.startswith("-") else name
     return f"{name} ({100 * probability:.0f} %)"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,7 @@ from heatproof.results.names import Look, settings_of
 from heatproof.results.verdict import Label, Verdict
 from heatproof.runs.manifest import Manifest
 from heatproof.statistics.intervals import FEWEST
+from heatproof.statistics.power import USUAL_SPREAD, smallest_difference
 from heatproof.text import listing, number, records
 
 MOST_CAVEAT_RULES = ("probability-outputs", "low-retention", "no-faithfulness", "few-samples")
@@ -82,6 +83,9 @@ class Column:
         notes = []
         if not self.result.zero_is_chance(self.measure):
             notes.append(self.measure.title)
+        elif self.measure.chance == "compare":
+            # Such scores are changes of the output: 0 is random, but nothing is perfect at 1.
+            notes.append("no fixed maximum")
         if self.measure.better == "lower":
             notes.append("lower is better")
         return ", ".join(notes)
@@ -288,12 +292,14 @@ class Overview:
         winners = [name for name in methods if wins[name]]
         tests = f"{word(len(columns))} tests"
         if not winners:
-            if all(set(c.verdict.as_random) == set(c.verdict.methods) for c in columns):
-                return f"No method is significantly better than a random map on any of {tests}."
-            return f"No method is significantly better than all others on any of {tests}."
+            return self._headline_without_winner(methods, columns)
         leader = winners[0]
         is_beaten = any(c.verdict.beats(other, leader) for c in columns for other in methods)
-        if len(winners) > 1 or is_beaten:
+        if len(winners) == 1 and is_beaten:
+            lost = [c for c in columns if any(c.verdict.beats(other, leader) for other in methods)]
+            wins_and_losses = f"best on {_titles(wins[leader])}, but significantly worse than another on {_titles(lost)}"
+            return f"No method leads on all tests: {self.looks[leader].name} is {wins_and_losses}."
+        if len(winners) > 1:
             single = [f"{self.looks[name].name} on {_titles(wins[name])}" for name in winners]
             return f"No method leads on all tests. Best on single tests: {'; '.join(single)}."
         labels = [c.verdict.labels.get(leader) for c in columns]
@@ -305,6 +311,27 @@ class Overview:
             parts.append(f"no better than random on {word(as_random)}")
         of_all = f"these {word(len(methods))} methods"
         return f"{self.looks[leader].name} leads {of_all}: {', '.join(parts)}."
+
+    def _headline_without_winner(self, methods: Sequence[str], columns: Sequence[Column]) -> str:
+        """Say which methods are left where none beats all others on any test."""
+        tests = f"{word(len(columns))} tests"
+        if all(set(c.verdict.as_random) == set(c.verdict.methods) for c in columns):
+            return f"No method is significantly better than a random map on any of {tests}."
+        unbeaten = [
+            name
+            for name in methods
+            if not any(c.verdict.beats(other, name) for c in columns for other in methods)
+        ]
+        if len(unbeaten) == len(methods):
+            return f"Undecided: no method is significantly better than another on any of {tests}."
+        names = listing(self.looks[name].name for name in unbeaten)
+        if len(unbeaten) == 1:
+            return f"No method is best on any of {tests}; only {names} is never significantly worse than another."
+        if unbeaten:
+            return (
+                f"Undecided between {names}: no method significantly beats them on any of {tests}."
+            )
+        return f"No method is significantly better than all others on any of {tests}."
 
     def _headline_of_one_test(self, methods: Sequence[str], column: Column) -> str:
         verdict, test = column.verdict, column.title.lower()
@@ -355,15 +382,36 @@ class Overview:
         """The one thing that matters most for reading the table; None where nothing is amiss."""
         problems = [finding for finding in self.findings if finding.severity == "problem"]
         if problems:
-            return _of_finding(problems[0])
+            return self._of_problem(problems[0])
         unbeaten = self._unbeaten_controls()
         if unbeaten is not None:
             return unbeaten
         for rule in MOST_CAVEAT_RULES:
             for finding in self.findings:
                 if finding.rule == rule:
-                    return _of_finding(finding)
+                    return self._few_samples() if rule == "few-samples" else _of_finding(finding)
         return None
+
+    def _few_samples(self) -> Caveat:
+        """Say which differences so few samples are likely to miss."""
+        claim = f"{self.counted_samples} are too few to see small differences."
+        if len(self.methods) < 2:
+            return Caveat(claim, "Intervals from so few samples are wide.", "few-samples")
+        least = smallest_difference(self._independent, len(self.methods), USUAL_SPREAD)
+        missed = f"Differences below about {least:.1g} are likely to be missed"
+        is_undecided = Label.UNDECIDED in self.labels
+        reason = f"{missed}{', so “undecided” does not mean equal' if is_undecided else ''}."
+        return Caveat(claim, reason, "few-samples")
+
+    def _of_problem(self, problem: Finding) -> Caveat:
+        """Return a problem as a caveat that begins with the methods it is about, if it is not about all of them."""
+        caveat = _of_finding(problem)
+        concerned = [name for name in problem.explainers if name in self.looks]
+        if not 0 < len(concerned) < len(self.methods) or problem.title.startswith("The control"):
+            return caveat
+        names = listing(self.looks[name].name for name in concerned)
+        title = f"{problem.title[:1].lower()}{problem.title[1:]}"
+        return replace(caveat, claim=f"{names}: {title}.")
 
     def _unbeaten_controls(self) -> Caveat | None:
         """Name the tests on which a control that ignores the model scores above chance and no method beats it."""

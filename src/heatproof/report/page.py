@@ -83,7 +83,8 @@ def _stops(sections: Sequence[Section]) -> list[tuple[str, str]]:
             stops.append(("scorecard", "Scorecard"))
         if first.findings:
             stops.append(("findings", "Findings"))
-        stops += [(axis.key, axis.result.title) for axis in first.axes]
+        if first.axes:
+            stops.append(("axes", "Tests"))
     return [*stops, ("details", "Details")]
 
 

@@ -17,6 +17,7 @@ from heatproof.axes.tiles import Tiles, tiles_of
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.kinds import KINDS
 from heatproof.report import images
+from heatproof.report.draw import is_true
 from heatproof.report.findings import PILOT, unreadable
 from heatproof.report.map_drawings import ground, is_drawn, is_wide, uri
 from heatproof.report.plots import Mark, mark, of_marks
@@ -72,12 +73,18 @@ class Column:
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
-        """explainer -> its mark; where there is a chance level, it is filled only if the score is above chance."""
+        """explainer -> its mark; where there is a chance level, it is filled only if the score is above chance.
+
+        Too few samples for a verdict leave the interval, as in the charts of the section.
+        """
         looks = self.result.looks
-        has_chance = self.result.headlines[0].name in self.result.arrays.chance
+        measure = self.result.headlines[0].name
+        has_chance = measure in self.result.arrays.chance
+        overall = self.result.overall(measure)
+        above_chance = dict(zip(overall["explainer"], overall["above_chance"], strict=True))
         marks = {}
         for explainer, row in self.rows.items():
-            is_above = self.decided is not None and bool(self.decided.above_chance.get(explainer))
+            is_above = is_true(above_chance.get(explainer))
             marks[explainer] = mark(
                 looks[explainer],
                 row.score,
@@ -164,7 +171,7 @@ class ProofSheet:
         """Return the settings of a method, where its name does not say them."""
         look = self.looks[explainer]
         if look.control:
-            return "control, no rank"
+            return "control"
         settings = settings_of(explainer)
         return "" if settings in look.name else settings
 

@@ -112,6 +112,12 @@ class Section:
         return verdict_latex(self.overview)
 
     @property
+    def scorecard_rows(self) -> list[str]:
+        """The explainers of the scorecard in the order of the verdict."""
+        scored = set(self.proof.order)
+        return [explainer for explainer in self.overview.rows if explainer in scored]
+
+    @property
     def words(self) -> DataKind:
         """The vocabulary for this kind of data: sample, feature and the like."""
         return self.proof.here[0].words if self.proof.here else KINDS["image"]

@@ -214,13 +214,16 @@ def _against_random(result: AxisResult, measure: Measure) -> Iterator[Finding]:
     undecided = result.verdict(measure).as_random
     as_random = methods[methods["explainer"].isin(undecided) & ~methods["below"]]
     parts = kind_of_data(result).parts
-    chance = "0" if result.zero_is_chance(measure) else "the score of that order"
     name, *others = readings(result, measure)
     where = name_of_mean(result, measure) if others else f"with {name}"
     for rows, finding in ((worse, WORSE_THAN_RANDOM), (as_random, AS_RANDOM)):
         if rows.empty:
             continue
         listed = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(rows))
-        seen = f"{measure.title} ({where}), less {chance}, turned so that more is better: {listed}."
+        if result.zero_is_chance(measure):
+            seen = f"{measure.title} ({where}): {listed}; a random order scores 0."
+        else:
+            gain = "gain over a random order, more is better"
+            seen = f"{measure.title} ({where}), {gain}: {listed}."
         change = ABSOLUTE if finding is WORSE_THAN_RANDOM else {}
         yield finding.filled({"parts": parts}, rows["explainer"], seen=seen, change=change)

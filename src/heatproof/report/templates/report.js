@@ -57,9 +57,9 @@
       cell.replaceChildren(within(button, [tile(sample, cell, column)]));
     }
     for (const button of all("[data-pick]", sheet)) button.setAttribute("aria-pressed", String(Number(button.dataset.pick) === at));
-    const nearest = at || samples(sheet).length < 2 ? "" : `: the nearest to the median of those drawn for it`;
+    const nearest = at || samples(sheet).length < 2 ? "" : ", a typical sample (median score)";
     const words = sheet.querySelector("[data-said]");
-    if (words) words.textContent = `${sample.said ? `The model says ${sample.said}. ` : ""}${sample.id}${nearest}`;
+    if (words) words.textContent = `${sample.id}${nearest}${sample.said ? `. The model says ${sample.said}.` : ""}`;
     outline(sheet);
   };
   const prepare = (root) => {
@@ -104,8 +104,9 @@
     frame.append(part.cloneNode(true));
     all(".actions, .pick > div, .foot .actions", frame).forEach((control) => control.remove());
     const body = getComputedStyle(document.body);
-    for (const name of ["font-family", "font-size", "line-height", "color", "background-color"]) frame.style.setProperty(name, body.getPropertyValue(name));
-    Object.assign(frame.style, { boxSizing: "border-box", width: `${part.offsetWidth + 32}px` });
+    for (const name of ["font-family", "font-size", "color", "background-color", "letter-spacing", "overflow-wrap"]) frame.style.setProperty(name, body.getPropertyValue(name));
+    const lineHeight = parseFloat(body.lineHeight) / parseFloat(body.fontSize); // without a unit, so that small print has less
+    Object.assign(frame.style, { boxSizing: "border-box", width: `${part.offsetWidth + 32}px`, lineHeight: String(lineHeight) });
     document.body.append(frame); // for a moment, to measure it without its buttons
     const [width, height] = [document.documentElement.clientWidth, Math.ceil(frame.getBoundingClientRect().height)];
     frame.remove();
@@ -150,18 +151,18 @@
     const said = (row) => row.children[column].dataset.v;
     const words = rows.some((row) => said(row) !== "" && Number.isNaN(Number(said(row))));
     const value = (row) => (said(row) === "" ? -Infinity : Number(said(row)));
-    const down = head.ariaSort ? head.ariaSort === "ascending" : column > 1;
+    const down = head.ariaSort ? head.ariaSort === "ascending" : column > 0;
     all("th[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     const order = (a, b) => (down ? -1 : 1) * (words ? said(a).localeCompare(said(b)) : value(a) - value(b));
     table.tBodies[0].append(...rows.sort((a, b) => a.matches(".control") - b.matches(".control") || order(a, b)));
   };
   const tabled = {
-    markdown: ([head, ...rows]) => [head, head.map((_, i) => (i > 1 ? "---:" : "---")), ...rows].map((row) => `| ${row.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`),
+    markdown: ([head, ...rows]) => [head, head.map((_, i) => (i > 0 ? "---:" : "---")), ...rows].map((row) => `| ${row.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`),
     latex: ([head, ...rows]) => {
       const safe = (text) => text.replace(/[\\&%$#_{}~^]/g, (c) => ({ "\\": "\\textbackslash{}", "~": "\\~{}", "^": "\\^{}" })[c] || `\\${c}`).replaceAll("−", "$-$").replaceAll("–", "--");
       const line = (row) => `${row.map(safe).join(" & ")} \\\\`;
-      return ["% needs booktabs", `\\begin{tabular}{${head.map((_, i) => (i > 1 ? "r" : "l")).join("")}}`, "\\toprule", line(head), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}"];
+      return ["% needs booktabs", `\\begin{tabular}{${head.map((_, i) => (i > 0 ? "r" : "l")).join("")}}`, "\\toprule", line(head), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}"];
     },
   };
   const cells = (table) => all("tr", table).map((row) => [...row.children].map((cell) => (cell.querySelector("button") || cell).textContent.trim().replace(/\s+/g, " ")));
