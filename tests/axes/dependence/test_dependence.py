@@ -140,7 +140,11 @@ def test_a_blind_explainer_is_marked_on_every_axis(run):
     lines = [
         line for line in stability.splitlines() if "(blind)" in line and line.endswith("control")
     ]
-    assert len(lines) == 2 and " Sobel (blind) " in lines[0] and " Random (blind) " in lines[1]
+    assert (
+        len(lines) == 2
+        and " Edge filter (blind) " in lines[0]
+        and " Random map (blind) " in lines[1]
+    )
     arrays = next(
         arrays for arrays in arrays_of_run(run.table()) if arrays.evaluation == "dependence"
     )
