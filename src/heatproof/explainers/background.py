@@ -70,7 +70,10 @@ class Background:
             raise UserError(
                 f"the background of {name} ({self}) has samples of shape {got}, and those to explain have {expected}"
             )
-        weights = self.weights if len(rows) == len(self.rows) else torch.ones(1).double()
+        # A single sample without a batch axis, such as a picture (C, H, W), has been made one row here. Its first axis
+        # was counted as rows before, so the weights do not fit.
+        is_single_sample = len(rows) != len(self.rows)
+        weights = torch.ones(1).double() if is_single_sample else self.weights
         values = model.inputs(rows.batch.to(model.device)).detach()
         return values, weights.to(values.device)
 

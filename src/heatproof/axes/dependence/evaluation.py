@@ -239,13 +239,14 @@ class Dependence(Evaluation):
         return [step / self.steps for step in range(1, self.steps + 1)]
 
     def configured_for(self, model: Model, sample: Batch) -> Self:
-        """Return a copy with the k of this kind of data; raise `UserError` for a model without weights to randomise.
+        """Return a copy with the top-k of this kind of data; raise `UserError` if nothing can be randomised.
 
-        Such a model can be asked about other classes alone. Maps that are too small for k are refused too.
+        A model such as a forest has no weights to randomise. With `draws=0` no network is randomised, and only the maps
+        of other classes are compared, which works for any model. Maps with fewer than k values are refused too.
         """
         if self.draws and not is_randomisable(model):
             raise UserError(
-                f"{model.name} has no weights that can be drawn anew; draws: 0 asks about classes alone"
+                f"{model.name} has no weights to randomise; set draws: 0 to compare the maps of other classes only"
             )
         check_k(self.k, sample.x.shape[1:], self.name)
         return replace(self, k=kind_of(model, sample).top_k) if self.k == "usual" else self

@@ -355,13 +355,17 @@ def _explainer_differences(
 
 
 def _task_differences(runs: Sequence[ComparedRun], datasets: Names, models: Names) -> list[str]:
-    """Return a line if the runs explain different numbers, or count other predictions as unchanged."""
+    """Return a line for each setting of the task that differs between the runs.
+
+    `readout` is the number that is explained, such as a logit or a probability; `unchanged` is the rule by which a
+    prediction counts as unchanged. Scores under different ones answer different questions.
+    """
     lines = []
-    for fact in ("readout", "unchanged"):
+    for setting in ("readout", "unchanged"):
         values = []
         for run, dataset, model in zip(runs, datasets, models, strict=True):
-            values.append(getattr(run.manifest.task(dataset, model), fact))
-        lines += disagreements(f"tasks.{fact}", values, _labels(runs))
+            values.append(getattr(run.manifest.task(dataset, model), setting))
+        lines += disagreements(f"tasks.{setting}", values, _labels(runs))
     return lines
 
 
@@ -387,13 +391,16 @@ def _evaluation_differences(
     """
     settings = [entry.as_mapping() for entry in entries]
     parameters = [parameters_of(entry) for entry in settings]
-    made_by = [entry.pop(axis.separable, ABSENT) for entry in parameters]
-    of_conditions = disagreements(f"{shown(names)}.{axis.separable}", made_by, _labels(runs))
-    of_others = disagreements(shown(names), parameters, _labels(runs))
-    lines = of_conditions + of_others
+    # The parameter that lists the conditions, such as `perturbations`, is compared apart from all others.
+    condition_lists = [entry.pop(axis.separable, ABSENT) for entry in parameters]
+    differing_conditions = disagreements(
+        f"{shown(names)}.{axis.separable}", condition_lists, _labels(runs)
+    )
+    other_differences = disagreements(shown(names), parameters, _labels(runs))
+    lines = differing_conditions + other_differences
     if not lines:
         return [], None
-    if of_others:
+    if other_differences:
         return lines, frozenset()
     is_one_version = len({run.manifest.heatproof for run in runs}) == 1
     shared = shared_conditions(settings, axis.separable, is_one_version)
