@@ -37,10 +37,17 @@ ROOM = 0.04
 
 @dataclass(frozen=True)
 class Mark:
-    """A number with its interval, what it is of, and how it is drawn; `x` is its position on the other axis.
+    """One mark of a plot: a number with its interval, what it belongs to, and how it is drawn.
 
-    `said` is what a reader is told beside the number, `cloud` the scores of single samples, `chance` what an
-    uninformative map scores, where that is drawn in the row. `bold` is the number in a cell.
+    name     what the number belongs to: a method, a condition, a sample
+    value    the number, with the ends `low` and `high` of its interval
+    x        its position on the other axis, with its interval, in plots of two axes
+    kind     how the dot is drawn: "filled", "open" for a second setting of a method, or "hollow" at chance
+    note     what the page shows beside the number when the mark is pointed at
+    method   the method that it belongs to, where the name is another
+    cloud    the scores of single samples, drawn faintly
+    chance   what an uninformative map scores, where that is drawn in the row
+    bold     whether the number in a cell is bold
     """
 
     name: str
@@ -49,7 +56,7 @@ class Mark:
     high: float = math.nan
     colour: str = "soft"
     kind: str = "filled"
-    said: str = ""
+    note: str = ""
     x: float = math.nan
     x_low: float = math.nan
     x_high: float = math.nan
@@ -60,7 +67,7 @@ class Mark:
 
     @property
     def data(self) -> dict[str, str | float]:
-        """What the mark carries on the page."""
+        """The attributes of the mark in the page's SVG, which `charts.js` reads for tooltips, sorting and highlighting."""
         return {
             "name": self.name,
             "method": self.method or self.name,
@@ -70,7 +77,7 @@ class Mark:
             "value": self.value,
             "low": self.low,
             "high": self.high,
-            "said": self.said,
+            "said": self.note,
         }
 
 
@@ -80,7 +87,7 @@ def mark(
     low: float = math.nan,
     high: float = math.nan,
     chance: float = math.nan,
-    said: str = "",
+    note: str = "",
     above_chance: bool | None = None,
 ) -> Mark:
     """Return the mark of a method in its colour, open for a second setting.
@@ -95,7 +102,7 @@ def mark(
     kind = "open" if look.open else "filled"
     if reaches_chance or not has_interval:
         kind = "hollow"
-    return Mark(look.name, value, low, high, look.colour, kind, said, method=look.name)
+    return Mark(look.name, value, low, high, look.colour, kind, note, method=look.name)
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
@@ -103,7 +110,10 @@ def mark(
 
 @dataclass(frozen=True)
 class Scale:
-    """Numbers to pixels."""
+    """The scale of an axis: calling it with a number gives the position in pixels.
+
+    The numbers `low` to `high` lie at the pixels `start` to `end`, by their logarithm with `log`.
+    """
 
     low: float
     high: float
@@ -166,7 +176,7 @@ def span(values: Iterable[float], *others: float) -> tuple[float, float]:
 
 
 def of_marks(marks: Iterable[Mark], *others: float) -> tuple[float, float]:
-    """Return the `span` of the numbers of marks, their intervals and their samples."""
+    """Return the ends of a scale that holds marks with their intervals and samples, and some other numbers."""
     numbers: list[float] = []
     for m in marks:
         numbers += [m.value, m.low, m.high, *m.cloud]
@@ -288,6 +298,7 @@ def dots(
 
 
 def _dot_row(sheet: Sheet, m: Mark, scale: Scale, y: float, tall: float, names: float) -> None:
+    """Draw the row of one mark at the height y: its name, samples, chance level, interval and dot."""
     # The row of a method is one group, so that the page can move it.
     with sheet.mark(**m.data, y=y):
         sheet.add(Box(0, y - tall / 2, sheet.width, tall, "card", 0))
