@@ -47,16 +47,16 @@ def parameter_class(cls: type[Class]) -> type[Class]:
     Traceback (most recent call last):
     heatproof.errors.BadParameter: integrated_gradients has no parameter 'n_steps'; did you mean 'steps'? ...
     """
-    made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
+    dataclass_type: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
     label = getattr(cls, "name", cls.__name__)
-    names = [parameter.name for parameter in fields(made)]
-    construct = made.__init__
+    names = [parameter.name for parameter in fields(dataclass_type)]
+    construct = dataclass_type.__init__
 
     @wraps(construct)
-    def init(self: Any, *values: Any, **named: Any) -> None:
-        only_known(named, names, label)
+    def init(self: Any, *values: Any, **arguments: Any) -> None:
+        only_known(arguments, names, label)
         try:
-            construct(self, *values, **named)
+            construct(self, *values, **arguments)
         except pydantic.ValidationError as error:
             mistake = wrong_parameter(error, label, names)
         else:
@@ -64,8 +64,8 @@ def parameter_class(cls: type[Class]) -> type[Class]:
         # Outside of the handler, so that a traceback does not show pydantic's message too.
         raise mistake
 
-    made.__init__ = init
-    decorated: type[Class] = made
+    dataclass_type.__init__ = init
+    decorated: type[Class] = dataclass_type
     return decorated
 
 

@@ -243,12 +243,12 @@ def with_study_rows(explainer: Any, load: Callable[[int | None], Examples]) -> A
     inner = getattr(explainer, "of", None)
     if is_dataclass(inner):
         changes["of"] = with_study_rows(inner, load)
-    wanted = getattr(explainer, "background", None)
-    if isinstance(wanted, StudyRows):
-        if wanted.kmeans is None:
-            changes["background"] = Background(load(wanted.count))
+    rows = getattr(explainer, "background", None)
+    if isinstance(rows, StudyRows):
+        if rows.kmeans is None:
+            changes["background"] = Background(load(rows.count))
         else:
-            changes["background"] = kmeans(load(_ROWS_TO_CLUSTER), wanted.kmeans)
+            changes["background"] = kmeans(load(_ROWS_TO_CLUSTER), rows.kmeans)
     return replace(explainer, **changes) if changes else explainer
 
 

@@ -247,17 +247,18 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
 
     best_error = torch.full_like(total, torch.inf)
     best_values = torch.zeros_like(exists)
-    unit = torch.eye(n).to(gram)
+    identity = torch.eye(n).to(gram)
     for ridge in ridges:
-        factor = torch.linalg.cholesky(gram + outside + ridge * scale * unit)
+        factor = torch.linalg.cholesky(gram + outside + ridge * scale * identity)
         # The inverse by a triangular solve: on a GPU it runs as a batch, and torch.linalg.inv does not.
-        root = torch.linalg.solve_triangular(factor, unit, upper=False)
+        root = torch.linalg.solve_triangular(factor, identity, upper=False)
         values = root.mT @ (root @ right)
-        freedom = (gram * (root.mT @ root)).sum((1, 2))
+        degrees_of_freedom = (gram * (root.mT @ root)).sum((1, 2))
         explained = (2 * right - gram @ values).mul(values).sum((1, 2))
         residual = (total - explained).clamp(min=0)
-        error = residual / (pairs - freedom).square()
-        error = torch.where(pairs - freedom > 0.5, error, torch.inf)
+        remaining = pairs - degrees_of_freedom
+        error = residual / remaining.square()
+        error = torch.where(remaining > 0.5, error, torch.inf)
         # With enough pairs the smallest penalty has the least error.
         error = torch.where(no_ridge, float(ridge != _RIDGES[0]), error)
         best_values = torch.where((error < best_error)[:, None], values[..., 0], best_values)

@@ -148,12 +148,13 @@ def entry(cell: Entry, digits: int) -> str:
     """
     if isinstance(cell, str):
         return cell
-    scale, places = (100, 1) if cell.percent else (1, digits)
-    latex = latex_number(scale * cell.value, places)
+    scale, decimals = (100, 1) if cell.percent else (1, digits)
+    latex = latex_number(scale * cell.value, decimals)
     if cell.bold and math.isfinite(cell.value):
         latex = rf"\textbf{{{latex}}}"
     if math.isfinite(cell.low) and math.isfinite(cell.high):
-        low, high = latex_number(scale * cell.low, places), latex_number(scale * cell.high, places)
+        low = latex_number(scale * cell.low, decimals)
+        high = latex_number(scale * cell.high, decimals)
         latex += rf" {{\scriptsize [{low}, {high}]}}"
     return latex
 

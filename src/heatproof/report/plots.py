@@ -269,7 +269,7 @@ def draw_diagonal(sheet: Sheet, across: Scale, up: Scale) -> None:
 def dots(
     title: str,
     marks: Sequence[Mark],
-    ends: tuple[float, float],
+    limits: tuple[float, float],
     axis: str = "",
     note: str = "",
     guides: Sequence[tuple[str, float]] = (),
@@ -285,10 +285,10 @@ def dots(
     bottom = EDGE + tall * len(marks)
     sheet = Sheet(width, bottom + (33 if axis else 18))
     right = 18 if percent else EDGE
-    scale = Scale(*ends, names + 12, width - right, log)
+    scale = Scale(*limits, names + 12, width - right, log)
     x_axis(sheet, scale, EDGE - 4, bottom, axis, percent)
     for name, value in guides:
-        if ends[0] <= value <= ends[1]:
+        if limits[0] <= value <= limits[1]:
             x = scale(value)
             with sheet.mark(name=name, value=value):
                 sheet.add(Stroke([(x, EDGE - 4), (x, bottom)], "third", 1.4, (2, 2)))
@@ -323,11 +323,11 @@ def _banded(sheet: Sheet, m: Mark, scale: Scale, y: float, half: float) -> None:
 
 
 def spot(
-    m: Mark, ends: tuple[float, float], height: float, width: float = 112, bold: bool = True
+    m: Mark, limits: tuple[float, float], height: float, width: float = 112, bold: bool = True
 ) -> Sheet:
     """Return one row of `dots` alone, with its number beside it, for a cell of a table whose rows share a scale."""
     sheet, y = Sheet(width, height), height / 2
-    scale = Scale(*ends, 6, width - 40)
+    scale = Scale(*limits, 6, width - 40)
     for tick in scale.ticks(2):
         x = scale(tick)
         sheet.add(Stroke([(x, 0), (x, height)], "strong" if tick == 0 else "grid", 1.2))
@@ -357,7 +357,7 @@ class Curve:
 def curves(
     title: str,
     lines: Sequence[Curve],
-    ends: tuple[float, float],
+    limits: tuple[float, float],
     x: str,
     y: str = "",
     at: Sequence[float] | None = None,
@@ -381,8 +381,8 @@ def curves(
     head = 14.0 if y else 0.0
     tall = 150.0 + head
     sheet = Sheet(width, tall + 34)
-    across = Scale(*_ends_of_levels(levels, log), LEFT, width - 8 - right, log)
-    up = Scale(*ends, tall - 4, 8 + head)
+    across = Scale(*_limits_of_levels(levels, log), LEFT, width - 8 - right, log)
+    up = Scale(*limits, tall - 4, 8 + head)
     if y:
         sheet.add(Words(0, 11, y, "third"))
     y_axis(sheet, up, across.end, percent)
@@ -391,7 +391,7 @@ def curves(
     if diagonal:
         draw_diagonal(sheet, across, up)
     for name, value in guides:
-        if ends[0] <= value <= ends[1]:
+        if limits[0] <= value <= limits[1]:
             height = up(value)
             with sheet.mark(name=name, value=value):
                 sheet.add(Stroke([(LEFT, height), (across.end, height)], "third", 1.4, (2, 2)))
@@ -401,7 +401,7 @@ def curves(
     return Plot(title, sheet, note)
 
 
-def _ends_of_levels(levels: Sequence[float], log: bool) -> tuple[float, float]:
+def _limits_of_levels(levels: Sequence[float], log: bool) -> tuple[float, float]:
     """Return the ends of the horizontal axis of curves."""
     low, high = (levels[0], levels[-1]) if levels else (0.0, 1.0)
     if high == low:
@@ -436,8 +436,8 @@ def _draw_curve(sheet: Sheet, line: Curve, across: Scale, up: Scale) -> None:
         x, y = across(m.x), up(m.value)
         with sheet.mark(**m.data):
             if m.low < m.high:
-                ends = [(x, up(max(m.low, up.low))), (x, up(min(m.high, up.high)))]
-                sheet.add(Stroke(ends, line.colour, 1.2, (), 0.75))
+                bar = [(x, up(max(m.low, up.low))), (x, up(min(m.high, up.high)))]
+                sheet.add(Stroke(bar, line.colour, 1.2, (), 0.75))
             if m.x_low < m.x_high:
                 sides = [(across(across.inside(value)), y) for value in (m.x_low, m.x_high)]
                 sheet.add(Stroke(sides, line.colour, 1.2, (), 0.75))

@@ -299,9 +299,13 @@ class Dependence(Evaluation):
             """Draw the weights and wrap the network."""
             model = subject.model
             if cascade:
-                drawn = self._random_network(subject, network).model.module.named_parameters()
+                # The same random weights as in the network whose layers are all random.
+                all_random = self._random_network(subject, network).model.module
                 chosen = _parameters_of_share(model, subject.references.batch, cascade, share)
-                weights = {name: new.data for name, new in drawn if name in chosen}
+                weights = {}
+                for name, parameter in all_random.named_parameters():
+                    if name in chosen:
+                        weights[name] = parameter.data
             else:
                 weights = random_weights(model, subject.seed, network, self.scheme)
             return BatchRunner(with_weights(model, weights, refit_on), model.rows)

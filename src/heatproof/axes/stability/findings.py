@@ -307,7 +307,7 @@ LOW_RETENTION = finding_template(
     "Only pairs with an unchanged prediction are compared. Where few remain, the score describes the easiest samples, "
     "not the data. The model itself is not robust to this change.",
     "Use a milder change{sweep} and report the retention with every score.",
-    seen="The prediction stayed the same for {kept}.",
+    seen="The prediction stayed the same for {retained}.",
     axis=AXIS,
 )
 FEW_PAIRS = finding_template(
@@ -425,15 +425,17 @@ def _low_retention(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]
     low = records(shares[shares["high"] < summary.LOW_RETENTION])
     if not low:
         return
-    sweep = next((sweep for row in low if (sweep := milder(row.condition, row.level))), None)
-    kept = [f"{row.note} under {row.condition_title}" for row in low]
+    # One sweep over milder strengths: that of the first perturbation that has one.
+    sweeps = [milder(row.condition, row.level) for row in low]
+    sweep = next(filter(None, sweeps), None)
+    retained = [f"{row.note} under {row.condition_title}" for row in low]
     words = {
         "where": some([row.condition_title for row in low], 2),
-        "kept": some(kept, 3),
+        "retained": some(retained, 3),
         "sweep": " or a sweep" if sweep else "",
     }
     change = _change({"perturbations": sweep}) if sweep else {}
-    yield LOW_RETENTION.filled(words, items=tuple(kept), change=change)
+    yield LOW_RETENTION.filled(words, items=tuple(retained), change=change)
 
 
 def _few_pairs(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:

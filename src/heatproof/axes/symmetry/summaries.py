@@ -305,8 +305,8 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> Estimate | None:
     value = float(spearman(x, y))
     if len(x) < FEWEST_RESAMPLED:
         return Estimate(value)
-    drawn = np.random.default_rng(0).integers(0, len(x), (resamples, len(x)))
-    low, high = np.nanquantile(spearman(x[drawn], y[drawn]), [0.025, 0.975])
+    resampled = np.random.default_rng(0).integers(0, len(x), (resamples, len(x)))
+    low, high = np.nanquantile(spearman(x[resampled], y[resampled]), [0.025, 0.975])
     return Estimate(value, float(low), float(high))
 
 
