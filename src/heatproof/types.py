@@ -47,16 +47,16 @@ def parameter_class(cls: type[Class]) -> type[Class]:
     Traceback (most recent call last):
     heatproof.errors.BadParameter: integrated_gradients has no parameter 'n_steps'; did you mean 'steps'? ...
     """
-    made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
+    dataclass_type: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
     label = getattr(cls, "name", cls.__name__)
-    names = [parameter.name for parameter in fields(made)]
-    construct = made.__init__
+    names = [parameter.name for parameter in fields(dataclass_type)]
+    construct = dataclass_type.__init__
 
     @wraps(construct)
-    def init(self: Any, *values: Any, **named: Any) -> None:
-        only_known(named, names, label)
+    def init(self: Any, *values: Any, **arguments: Any) -> None:
+        only_known(arguments, names, label)
         try:
-            construct(self, *values, **named)
+            construct(self, *values, **arguments)
         except pydantic.ValidationError as error:
             mistake = wrong_parameter(error, label, names)
         else:
@@ -64,8 +64,8 @@ def parameter_class(cls: type[Class]) -> type[Class]:
         # Outside of the handler, so that a traceback does not show pydantic's message too.
         raise mistake
 
-    made.__init__ = init
-    decorated: type[Class] = made
+    dataclass_type.__init__ = init
+    decorated: type[Class] = dataclass_type
     return decorated
 
 
@@ -87,8 +87,8 @@ class Batch:
     `x` is (B, …): pixels in [0, 1], time steps, points or token ids. The ids are the join key, the resume key and
     the source of randomness. `aux` holds further (B, …) tensors such as an attention mask, which the network takes by
     their names; those whose name begins with an underscore are for the task or the bench alone. `moved` is set
-    where samples are others moved by a group under the same ids; random numbers that belong to places of the input then
-    move along. `tokenizer` is what made texts token ids, where that is known.
+    where samples are others moved by a group under the same ids; random numbers that belong to positions of the input
+    then move along. `tokenizer` is what made texts token ids, where that is known.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
     >>> len(batch), batch[1:].ids
@@ -164,25 +164,28 @@ class Batch:
             label=label,
         )
 
-    def carried(self, drawn: Tensor) -> Tensor:
-        """Return numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
+    def carried(self, noise: Tensor) -> Tensor:
+        """Return random noise moved by the group element that moved the samples; unchanged for samples not moved.
 
-        Noise z of x becomes that of g·x, so that g·x + carried(z) = g·(x + z); of samples that are as they were it
-        stays. An action with an offset, such as 1 − x, moves differences without it.
+        Noise is drawn by the id of a sample, so a moved sample would get the noise of its original, unmoved. With this,
+        g·x + carried(z) = g·(x + z), so an explainer that adds noise z is as equivariant as its noiseless form. `noise`
+        has a number (B, …), or a vector (B, …, E), for each position of a sample.
 
         >>> shifted = Moved(lambda g, batch: batch.with_x(batch.x.roll(1, 1)), torch.tensor([1]))
         >>> Batch(("a",), torch.zeros(1, 3), moved=shifted).carried(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
         [[3.0, 1.0, 2.0]]
         """
         if self.moved is None:
-            return drawn
-        if drawn.ndim > self.x.ndim:
-            return torch.stack([self.carried(part) for part in drawn.unbind(-1)], -1)
-        places, act = replace(self, moved=None), self.moved.act
-        return (
-            act(self.moved.g, places.with_x(drawn)).x
-            - act(self.moved.g, places.with_x(torch.zeros_like(drawn))).x
-        )
+            return noise
+        if noise.ndim > self.x.ndim:
+            moved_entries = [self.carried(entry) for entry in noise.unbind(-1)]
+            return torch.stack(moved_entries, -1)
+        act, g = self.moved.act, self.moved.g
+        unmoved = replace(self, moved=None)
+        moved_noise = act(g, unmoved.with_x(noise)).x
+        # An action may have an offset, such as g·x = 1 − x. Noise is a difference of inputs and moves without it.
+        offset = act(g, unmoved.with_x(torch.zeros_like(noise))).x
+        return moved_noise - offset
 
 
 Requirement = Literal["gradients", "layers", "class probabilities"]

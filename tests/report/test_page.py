@@ -19,7 +19,7 @@ from heatproof.axes.tiles import tiles_of, worst_pair_tiles
 from heatproof.errors import UserError
 from heatproof.evaluation import GalleryItem
 from heatproof.explainers import EXPLAINERS
-from heatproof.maps.overlay import COVER, overlaid
+from heatproof.maps.overlay import OPACITIES, overlaid
 from heatproof.report.canvas import Dot, Plot, Words
 from heatproof.report.findings import PILOT, findings
 from heatproof.report.images import Album, draw_map, photo
@@ -377,7 +377,7 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
     assert (dark[:50] == dark[0]).all() and (np.diff(dark[51:]) <= 0).all(), (
         "what has no sign shows strength alone"
     )
-    assert list(COVER) == sorted(COVER) and COVER[0] == 0
+    assert list(OPACITIES) == sorted(OPACITIES) and OPACITIES[0] == 0
 
 
 def test_verdict_names_the_winner_with_its_interval() -> None:

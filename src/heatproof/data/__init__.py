@@ -108,7 +108,7 @@ def open_data(
         **{key: value for key, value in options.items() if value is not None},
     }
     if isinstance(source, str):
-        source, size, name = sources.named(source, size, resize, name, allow_code)
+        source, size, name = sources.resolve_name(source, size, resize, name, allow_code)
     how = how_to(size, resize, None if shape is None else tuple(shape))
     if isinstance(vocabulary, str) and vocabulary.startswith(PREFIX):
         vocabulary = tokeniser(vocabulary, length)

@@ -270,7 +270,7 @@ class Model:
         task = self.task
         if task.fixes and task.fixes not in aux:
             raise UserError(
-                f"{task.name} reads what is fixed on the sample as it is: pass model.fixed(batch) on"
+                f"{task.name} needs aux[{task.fixes!r}], read off the unchanged samples: use model.fixed(batch)"
             )
         table = self._forward(inputs, aux, self.read)
         if table.ndim != 2 or len(table) != len(inputs) or not table.numel():
@@ -281,7 +281,11 @@ class Model:
         return table
 
     def fixed(self, batch: Batch) -> Batch:
-        """Return the samples with the auxiliary tensor that the task fixes on them as they are, where it fixes one.
+        """Return the samples with the auxiliary tensor that the task reads off the unchanged input, if it needs one.
+
+        Some tasks explain a number about something that the model itself chose: segmentation the mean score of the
+        region that it predicts, a language model the answer that it gives. That choice is made here, once, on the
+        unchanged samples. Otherwise a perturbed or masked input would be scored on another region or another answer.
 
         >>> model = Model(nn.Conv2d(3, 2, 1), task="segmentation")
         >>> model.fixed(Batch(("a",), torch.rand(1, 3, 4, 4))).aux["_region"].shape

@@ -381,6 +381,15 @@ class AxisResult:
             marked[explainer] = replace(look, name=f"{look.name} ({mark})") if mark else look
         return marked
 
+    @property
+    def unmarked_names(self) -> dict[str, str]:
+        """The display name of every explainer of the study without its mark, as findings have them."""
+        return {explainer: look.name for explainer, look in self.unmarked_looks.items()}
+
+    def unmarked(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows with the display names of their explainers without marks, for the text of a finding."""
+        return rows.assign(explainer=rows["explainer"].map(self.unmarked_names))
+
     def name_of(self, explainer: str) -> str:
         """Return the display name of an explainer, with its mark."""
         return self.looks[explainer].name

@@ -116,7 +116,9 @@ Anchor = Literal["explanation", "full"]
 
 
 def condition_title(condition: str, level: float) -> str:
-    """Return a condition with its radius in words.
+    """Return a condition with its radius r in words.
+
+    At r = 0 no feature is added, so the level stands for the explanation alone: whether it is predicted like the input.
 
     >>> condition_title("radius", 5.0), condition_title("λ=0.25", 3.0), condition_title("fraction=0.5", 0.0)
     ('radius 5', 'λ = 0.25, radius 3', 'fraction = 0.5, explanation alone')

@@ -182,15 +182,18 @@ def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveC
 
 
 def points_at_radii(cells: pd.DataFrame, panels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the points of curves against the radius, panel by panel; rows without a score are left out."""
-    scored = cells[
-        (cells["level"] > 0) & cells["score"].notna() & cells["condition"].isin(list(panels))
-    ]
+    """Return the points of curves against the radius, panel by panel; rows without a score are left out.
+
+    The `level` of a row is its radius r. Level 0 is the explanation alone, to which nothing is added: no point of a curve.
+    """
+    is_in_a_panel = cells["condition"].isin(list(panels))
+    scored = cells[(cells["level"] > 0) & cells["score"].notna() & is_in_a_panel]
     position = {condition: i for i, condition in enumerate(panels)}
     in_order = scored.sort_values(
         "condition", key=lambda names: names.map(position), kind="stable", ignore_index=True
     )
     points = in_order.assign(x=in_order["level"], panel=in_order["condition"].map(panels))
+    # With this column a dot is hollow unless it is above chance. Curves show chance as a line, so their dots are filled.
     return points.drop(columns="above_chance")
 
 

@@ -235,6 +235,7 @@ def _further(result: AxisResult) -> Iterator[Finding]:
     both = soft.merge(hard, on=["explainer", "keep", "level"], suffixes=("", "_hard"))
     further = both[both["low"] > both["high_hard"]]
     if len(further):
-        best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
+        largest_first = further.sort_values(["level", "share"], ascending=False, kind="stable")
+        best = records(result.unmarked(largest_first))[0]
         fill = {"best": best, "least": least, "delta": delta(result)}
         yield FURTHER.filled(fill, dict.fromkeys(further["explainer"]))
