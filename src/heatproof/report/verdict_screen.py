@@ -118,9 +118,11 @@ def verdict_latex(overview: Overview) -> str:
         {len(overview.methods): "Controls"} if len(overview.rows) > len(overview.methods) else {}
     )
     caption = (
-        f"{latex.escape(overview.model)} on {latex.escape(overview.counted_samples)}: scores with 95\\,\\% intervals; "
-        "0 is a random map. Bold: significantly better than every other method."
+        f"{latex.escape(overview.model)} on {latex.escape(overview.counted_samples)}: "
+        "scores with 95\\,\\% intervals; 0 is a random map."
     )
+    if Label.BEST in overview.labels:
+        caption += " Bold: significantly better than every other method."
     return latex.render(
         latex.Tabular(heads, rows, rules),
         caption,
