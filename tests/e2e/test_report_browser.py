@@ -194,10 +194,8 @@ def test_the_first_screen_has_sentence_table_and_caveat(
     browser.open(usual, 1366, 1000, dark)
     browser.wait(DRAWN)
     for part in (".verdict .sentence", ".tests", ".caveat.late"):
-        box = browser.run(
-            f"(() => {{ const b = document.querySelector('{part}').getBoundingClientRect(); return [b.top, b.bottom, b.width]; }})()"
-        )
-        assert box[0] >= 0 and box[1] <= 1000 and box[2] > 200, part
+        box = browser.run(f"document.querySelector('{part}').getBoundingClientRect().toJSON()")
+        assert box["top"] >= 0 and box["bottom"] <= 1000 and box["width"] > 200, part
 
 
 @pytest.mark.parametrize("width", [1366, 390])
@@ -237,10 +235,9 @@ def test_the_copied_picture_is_what_is_on_the_screen(
     browser.run("document.querySelector('[data-picture]').click()")
     with Image.open(io.BytesIO(arrived(tmp_path / "verdict.png"))) as saved:
         copied = np.asarray(saved.convert("RGB")).astype(int)
-    box = browser.run(
-        "(() => { const b = document.querySelector('.verdict').getBoundingClientRect(); return [b.left, b.top + scrollY, b.width, b.height]; })()"
-    )
-    clip = {"x": box[0], "y": box[1], "width": box[2], "height": box[3], "scale": 2}
+    box = browser.run("document.querySelector('.verdict').getBoundingClientRect().toJSON()")
+    clip = {"x": box["x"], "y": box["y"] + browser.run("scrollY"), "scale": 2}
+    clip |= {"width": box["width"], "height": box["height"]}
     shot = browser.call(
         "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
     )
@@ -436,7 +433,9 @@ def test_marks_are_walked_told_lit_and_sorted(browser: Chromium, report: Path) -
         "the second method of the first plot"
     )
     lit = "[...new Set([...document.querySelectorAll('.chart .mark.lit')].map((m) => m.closest('.chart').id))].length"
-    having = f"new Set([...document.querySelectorAll('.chart .mark')].filter((m) => m.dataset.method === {json.dumps(NASTY)}).map((m) => m.closest('.chart').id)).size"
+    of_method = f"(m) => m.dataset.method === {json.dumps(NASTY)}"
+    marks = f"[...document.querySelectorAll('.chart .mark')].filter({of_method})"
+    having = f"new Set({marks}.map((m) => m.closest('.chart').id)).size"
     assert browser.run(lit) == browser.run(having) > 2, "lit in every chart that has it"
     assert browser.run("document.querySelectorAll('.tests tr.lit').length") == 1
     assert browser.run("document.querySelectorAll('.proof tr.lit, .score tr.lit').length") == 2

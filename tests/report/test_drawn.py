@@ -30,6 +30,7 @@ from heatproof.report.canvas import (
     Stroke,
     Words,
     flowed,
+    inches_of,
 )
 from heatproof.report.components import CurveChart
 from heatproof.report.draw import plots_of
@@ -194,7 +195,9 @@ def test_plots_flow_onto_sheets_and_none_is_lost(inches: float) -> None:
     sheets = flowed(plots, inches)
     assert len(sheets) > 1
     for sheet in sheets:
-        assert sheet.width == pytest.approx(max(inches * PIXELS, plots[0].sheet.width))
+        widest = max(plot.sheet.width for plot in plots)
+        assert widest <= sheet.width <= max(inches * PIXELS, 1.3 * widest)
+        assert 6 <= 12 * 72 * inches_of(sheet, inches) / sheet.width <= 7.01, "points of its type"
         assert sheet.height <= TALLEST + GAP
     texts = [p.text for sheet in sheets for p in sheet.pieces if isinstance(p, Words)]
     assert [t for t in texts if t.startswith("plot ")] == [plot.title for plot in plots]

@@ -97,7 +97,7 @@ def test_an_untrained_head_and_few_samples() -> None:
     given = of(table, manifest)
     assert given.one("untrained-model").severity == "problem"
     few = given.one("few-samples")
-    assert "12 samples" in few.seen and "FASS" in few.seen
+    assert "12 samples" in few.seen and "FASS" in few.means
     good = of(held({"a": 0.5, "b": 0.1}))
     assert not good.about("untrained-model") and not good.about("few-samples")
 

@@ -15,7 +15,7 @@ from heatproof.runs import progress as progressing
 from heatproof.runs.evaluate import execute
 from heatproof.runs.plan import make_plan
 from heatproof.runs.progress import Clock, progress
-from heatproof.text import with_interval
+from heatproof.text import number
 from support.small import model, pictures
 
 COSTS = {"lime": 20.0, "saliency": 0.1, "rise": 7.0}
@@ -156,5 +156,22 @@ def test_a_run_shows_itself_in_a_notebook() -> None:
     shown = run._repr_html_()
     best = run.ranking().iloc[0]
     assert ">Saliency<" in shown
-    assert with_interval(best["score"], best["low"], best["high"]) in shown
+    assert number(best["score"]) in shown
     assert shown.count("<tr") == 1 + len(run.ranking())
+
+
+def test_a_notebook_bar_ends() -> None:
+    at = iter([0.0, 3.0, 5.0]).__next__
+    clock = Clock({"stability of lime": 2}, at)
+    clock.tick("stability of lime", 1)
+    clock.tick("stability of lime", 1)
+    clock.end()
+    assert clock.share() == 1
+    assert "left" not in clock.text() and "5 s" in clock.text()
+
+
+def test_a_run_that_fails_does_not_say_that_it_is_done() -> None:
+    clock = Clock({"stability of lime": 2}, iter([0.0, 3.0, 3.0, 3.0]).__next__)
+    clock.tick("stability of lime", 1)
+    clock.end()
+    assert clock.share() < 1 and "done" not in clock.text()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
 
 PIXELS = 12 / 7 * 72
+TYPEFACES = ("Helvetica", "Arial", "Liberation Sans", "Nimbus Sans")
 """Per inch on paper, where text of 12 pixels has 7 points."""
 LETTER = 0.56
 """How wide a letter is on average, as a share of the size of the text."""
@@ -299,9 +300,11 @@ class Sheet:
             )
             parts.append(f'<g class="mark" {carried}>{body}</g>' if data else body)
         # The font is an attribute of the root, for a rule for `text` would override the size and weight of each text.
+        # A file and a notebook do not know which colours surround the drawing, so it brings paper along.
         root = ' xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
+        root += ' style="background:#fff;max-width:100%;height:auto"'
         spaced = root if alone else ""
-        style = f"<style>{css()}</style>" if alone else ""
+        style = f"<style>{css(dark=False)}</style>" if alone else ""
         return Markup(
             f"<svg{spaced} {about}>{style}{''.join(parts)}</svg>"
         )  # all text in it was escaped
@@ -320,6 +323,7 @@ class Sheet:
         with matplotlib.rc_context():
             matplotlib.rcdefaults()  # whatever a user's matplotlibrc says
             current: Any = matplotlib.rcParams
+            current["font.sans-serif"] = [*TYPEFACES, *current["font.sans-serif"]]
             current["pdf.fonttype"] = 42  # TrueType, which publishers ask for
             unit = inches / self.width
             figure = Figure(figsize=(inches, self.height * unit), facecolor="white")
@@ -365,6 +369,8 @@ class Plot:
 
 HEAD, GAP = 22.0, 18.0
 TALLEST = 9 * PIXELS
+SMALLEST_TYPE = 6
+"""Points of the smallest type that is readable in print."""
 
 
 def _moved(piece: Piece, dx: float, dy: float) -> Piece:
@@ -380,29 +386,46 @@ def _moved(piece: Piece, dx: float, dy: float) -> Piece:
 
 
 def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
-    """Plots beside and under each other on sheets of this width, as they flow on a page; many fill several sheets."""
+    """Return plots beside and under each other on sheets of at most this width; many fill several sheets.
+
+    A sheet is no larger than what is on it, and wider than asked for only where a single plot is.
+    """
     rows: list[list[Plot]] = []
-    width = max([inches * PIXELS, *(plot.sheet.width for plot in plots)])
+    most = max([inches * PIXELS, *(plot.sheet.width for plot in plots)])
     for plot in plots:
         used = sum(p.sheet.width + GAP for p in rows[-1]) if rows else math.inf
-        if used + plot.sheet.width > width:
+        if used + plot.sheet.width > most:
             rows.append([])
         rows[-1].append(plot)
     sheets: list[Sheet] = []
     for row in rows:
         headed = HEAD if any(p.title for p in row) else 0.0
-        tall = headed + max(p.sheet.height for p in row) + GAP
-        if not sheets or sheets[-1].height + tall > TALLEST:
-            sheets.append(Sheet(width, 4))
-        sheet, x = sheets[-1], 0.0
+        tall = headed + max(p.sheet.height for p in row)
+        if not sheets or sheets[-1].height + GAP + tall > TALLEST:
+            sheets.append(Sheet(0, 4))
+        else:
+            sheets[-1].height += GAP
+        sheet, top, x = sheets[-1], sheets[-1].height, 0.0
         for plot in row:
+            right = x + plot.sheet.width
             if plot.title:
-                sheet.add(Words(x, sheet.height + 13, plot.title, "ink", bold=True))
-                after = x + 1.12 * width_of(plot.title) + 6
-                sheet.add(
-                    *([Words(after, sheet.height + 13, plot.note, "third")] if plot.note else [])
-                )
-            sheet.place(plot.sheet, x, sheet.height + headed)
+                sheet.add(Words(x, top + 13, plot.title, "ink", bold=True))
+                right = max(right, x + 1.2 * width_of(plot.title))
+            if plot.title and plot.note:
+                after = x + 1.2 * width_of(plot.title) + 6
+                sheet.add(Words(after, top + 13, plot.note, "third"))
+                right = max(right, after + 1.2 * width_of(plot.note))
+            sheet.place(plot.sheet, x, top + headed)
+            sheet.width = max(sheet.width, right)
             x += plot.sheet.width + GAP
-        sheet.height += tall
+        sheet.height = top + tall
     return sheets
+
+
+def inches_of(sheet: Sheet, inches: float) -> float:
+    """Return how wide a sheet is printed that should be at most so many inches wide.
+
+    Type has 7 points, and at least 6: a sheet that would need smaller type is wider than asked for.
+    """
+    natural = sheet.width / PIXELS
+    return max(min(natural, inches), natural * SMALLEST_TYPE / 7)

@@ -11,7 +11,7 @@ from pathlib import Path
 from heatproof.axes import BY_NAME
 from heatproof.errors import UserError, unknown
 from heatproof.report import components
-from heatproof.report.canvas import Plot, flowed, need_matplotlib
+from heatproof.report.canvas import Plot, flowed, inches_of, need_matplotlib
 from heatproof.report.components import Component, Matrix
 from heatproof.report.draw import Looks, plots_of
 from heatproof.report.latex import Tabular, escape, render, tabular_of
@@ -248,7 +248,8 @@ def write_figures(
             stem = _unused_stem(figure.name, subject, stems)
             for file_format in formats:
                 path = folder / f"{stem}.{file_format}"
-                write_atomically(path, sheet.encoded(file_format, figure.caption, width))
+                inches = inches_of(sheet, width)
+                write_atomically(path, sheet.encoded(file_format, figure.caption, inches))
                 files.append(File(path, figure.name, figure.paper, subject, figure.caption))
         table = figure.table()
         if table is not None:

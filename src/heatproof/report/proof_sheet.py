@@ -17,7 +17,6 @@ from heatproof.axes.tiles import Tiles, tiles_of
 from heatproof.evaluation import CLEAN, Condition, GalleryItem
 from heatproof.kinds import KINDS
 from heatproof.report import images
-from heatproof.report.draw import is_true
 from heatproof.report.findings import PILOT, unreadable
 from heatproof.report.map_drawings import ground, is_drawn, is_wide, uri
 from heatproof.report.plots import Mark, mark, of_marks
@@ -73,18 +72,12 @@ class Column:
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
-        """explainer -> its mark; where there is a chance level, it is filled only if the score is above chance.
-
-        Too few samples for a verdict leave the interval, as in the charts of the section.
-        """
+        """explainer -> its mark; where there is a chance level, it is filled only if the score is above chance."""
         looks = self.result.looks
-        measure = self.result.headlines[0].name
-        has_chance = measure in self.result.arrays.chance
-        overall = self.result.overall(measure)
-        above_chance = dict(zip(overall["explainer"], overall["above_chance"], strict=True))
+        has_chance = self.result.headlines[0].name in self.result.arrays.chance
         marks = {}
         for explainer, row in self.rows.items():
-            is_above = is_true(above_chance.get(explainer))
+            is_above = self.decided is not None and bool(self.decided.above_chance.get(explainer))
             marks[explainer] = mark(
                 looks[explainer],
                 row.score,

@@ -27,12 +27,14 @@ COLOURS = {**INKS, **{f"m{i}": pair for i, pair in enumerate(OWN_COLOURS + SHARE
 """The colours of methods as well: m0, m1, …, as `results.names.colour_of` gives them."""
 
 
-def css() -> str:
-    """Return the style sheet of all colours.
+def css(dark: bool = True) -> str:
+    """Return the style sheet of all colours, with those for dark pages unless told otherwise.
 
-    >>> css()[:19]
-    ':root{--ink:#16191d'
+    >>> css()[:19], "dark" in css(dark=False)
+    (':root{--ink:#16191d', False)
     """
     light = ";".join(f"--{name}:{colour}" for name, (colour, _) in COLOURS.items())
-    dark = ";".join(f"--{name}:{colour}" for name, (_, colour) in COLOURS.items())
-    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    if not dark:
+        return f":root{{{light}}}"
+    on_dark = ";".join(f"--{name}:{colour}" for name, (_, colour) in COLOURS.items())
+    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{on_dark}}}}}"

@@ -61,16 +61,17 @@ TITLES = {
 }
 """What each registered method is called; the first nine have a colour of their own."""
 OWN_COLOURS = (
-    ("#0067a8", "#5ab4ef"),
-    ("#c65200", "#ff9650"),
-    ("#00805d", "#35cf9f"),
-    ("#b04b8c", "#e69cc9"),
-    ("#5a55c4", "#a9a5ff"),
-    ("#8a6a00", "#d9b64a"),
-    ("#a33b2f", "#f08f80"),
-    ("#3d7a8c", "#7fc4d6"),
-    ("#4b7f2a", "#9cd06f"),
+    ("#4170cf", "#70c5ff"),
+    ("#b3350c", "#e8971a"),
+    ("#007547", "#4dfdc8"),
+    ("#660d40", "#b972bd"),
+    ("#3f2191", "#797dfd"),
+    ("#653f07", "#fde271"),
+    ("#d63c56", "#e3a186"),
+    ("#046b82", "#87f3fd"),
+    ("#0a3d18", "#81933d"),
 )
+"""Light and dark. Any two, and the grey of controls, also differ for readers with deuteranopia (see the tests)."""
 SHARED_COLOURS = (
     ("#7a3fa8", "#c99bf0"),
     ("#8b5e34", "#d6a878"),

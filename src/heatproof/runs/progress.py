@@ -56,9 +56,19 @@ class Clock:
     running: str = "starting"
     done: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
+    has_ended: bool = False
 
     def __post_init__(self) -> None:
         self.last = self.now()
+
+    def end(self) -> None:
+        """Note that nothing more will be done, because all is done or because of an error."""
+        self.has_ended = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all the work is done."""
+        return all(self.done[step] >= amount for step, amount in self.work.items())
 
     def tick(self, step: str, amount: int) -> None:
         """Note that so much of a step is done; with 0 it begins, and the time since the last tick was another's."""
@@ -81,6 +91,8 @@ class Clock:
 
     def share(self) -> float:
         """Return which share of the time is over, that of earlier sessions included."""
+        if self.has_ended and self.is_done:
+            return 1.0
         left = self.left()
         if left is None:
             finished, to_do = sum(self.finished.values()), sum(self.work.values())
@@ -92,7 +104,19 @@ class Clock:
         return over / max(over + left, 1e-9)
 
     def text(self) -> str:
-        """Return how far the work is, and what is running, in a line."""
+        """Return how far the work is, and what is running, in a line; at the end, how long it took.
+
+        >>> at = iter([0.0, 9.0]).__next__
+        >>> clock = Clock({"stability of lime": 3}, at)
+        >>> clock.tick("stability of lime", 3)
+        >>> clock.end()
+        >>> clock.text()
+        'done in 9 s'
+        """
+        if self.has_ended and self.is_done:
+            return f"done in {duration(sum(self.seconds.values()))}"
+        if self.has_ended:
+            return f"stopped at {100 * self.share():.0f} %"
         left, running = self.left(), f"now {self.running}"
         if left is None:
             return printable(running)
@@ -165,6 +189,7 @@ def progress(
         finally:
             is_over.set()
             thread.join()
+            clock.end()
             if interval < MINUTE:
                 update()
 
