@@ -176,7 +176,7 @@ def test_a_comparison_of_two_models_has_a_sound_page_and_names_every_method(tmp_
     html = found.page(tmp_path / "page.html").read_text(encoding="utf-8")
     assert drawings_are_sound(html)
     text = " ".join(Page(html).words)
-    assert all(name in text for name in ("Grad-CAM", "Integrated gradients", "LIME"))
+    assert all(name in text for name in ("Grad-CAM", "Integrated Gradients", "LIME"))
 
 
 def test_a_leaderboard_has_the_scores_of_the_ranking(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ def overview_html(overview: Overview) -> Markup:
     parts = [Markup('<h3 style="margin:8px 0 2px">{}</h3>').format(overview.headline)]
     if overview.pilot:
         parts.append(Markup('<p style="margin:0 0 8px;opacity:.75">{}</p>').format(overview.pilot))
+    if overview.sampling:
+        text = Markup('<p style="margin:0 0 8px;opacity:.75">{}</p>')
+        parts.append(text.format(overview.sampling))
     if overview.columns:
         beside = [] if example is None else [_maps(overview, proof, example)]
         parts.append(

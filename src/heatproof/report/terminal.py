@@ -113,7 +113,8 @@ def _ranking(result: AxisResult, width: int) -> list[Line]:
         lines.append(("", ""))
         for row, style in rows:
             cut = [shortened(text, most) for text, most in zip(row, widths, strict=True)]
-            lines.append(("    " + "  ".join(map(str.ljust, cut, widths)).rstrip(), style))
+            line = "    " + "  ".join(map(str.ljust, cut, widths)).rstrip()
+            lines.append((shortened(line, max(width, 40)), style))
     return lines
 
 
