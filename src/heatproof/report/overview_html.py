@@ -36,8 +36,8 @@ def overview_html(overview: Overview) -> Markup:
     if overview.pilot:
         parts.append(Markup('<p style="margin:0 0 8px;opacity:.75">{}</p>').format(overview.pilot))
     if overview.sampling:
-        text = Markup('<p style="margin:0 0 8px;opacity:.75">{}</p>')
-        parts.append(text.format(overview.sampling))
+        line = Markup('<p style="margin:0 0 8px;opacity:.75">{}</p>')
+        parts.append(line.format(overview.sampling))
     if overview.columns:
         beside = [] if example is None else [_maps(overview, proof, example)]
         parts.append(
