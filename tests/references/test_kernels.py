@@ -23,7 +23,7 @@ LAUNCHED = {
     ssim: ("_products_kernel", "_scores_kernel"),
 }
 LAUNCHED[depthwise] = ("_depthwise_kernel",)
-CALLED = {ssim: ("_total",), depthwise: ("_tap", "_weight")}
+CALLED = {ssim: ("_total",), depthwise: ("_add_weighted", "_weight")}
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])

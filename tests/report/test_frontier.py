@@ -142,7 +142,7 @@ def test_less_is_better_turns_the_axis() -> None:
     assert any("faithfulness" in text and "lower" in text for text in texts)
     held = stability(STABLE | {"grad_cam": 0.4})
     (finding,) = frontier_findings(held, true)
-    assert "grad_cam" in finding.title and finding.explainers == ("lime",)
+    assert "Grad-CAM" in finding.title and finding.explainers == ("lime",)
     gaps = []
     for judged, sign in ((held, 1), (true, -1)):
         tests = judged.tests[judged.tests["measure"] == judged.headlines[0].name]

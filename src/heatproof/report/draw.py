@@ -277,7 +277,7 @@ def curve_plots_by_panel(chart: CurveChart, looks: Looks) -> list[tuple[str, lis
         [value for m in marks for value in (m.value, m.low, m.high)], chart.limits, False
     )
     common: dict[str, Any] = {
-        "ends": limits,
+        "limits": limits,
         "x": chart.x_label,
         "y": chart.y_label,
         "at": [m.x for m in marks],
