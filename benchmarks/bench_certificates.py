@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import heatproof
 from heatproof import Batch, Model, open_data
 from heatproof.axes.certificate.certify import certify
-from heatproof.axes.certificate.sequential import decide_rule, estimate_rule, expected_draws
+from heatproof.axes.certificate.sequential import Rule, decide_rule, endings, estimate_rule
 from heatproof.features import Patches, Pixels
 from heatproof.maps.masks import select
 from heatproof.statistics.bounds import sample_size
@@ -26,6 +26,12 @@ from heatproof.statistics.bounds import sample_size
 EPSILON = DELTA = 0.1
 PAPER = sample_size(EPSILON, DELTA, "hoeffding")
 FEATURES, SELECTED, RADIUS = 14, 3, 6
+
+
+def expected_draws(rule: Rule, tau: float) -> float:
+    """Return the mean number of draws until a rule stops, exactly."""
+    ends = endings(rule.looks, rule.stop.numpy())
+    return float(ends.law(tau)[0] @ ends.draws)
 
 
 def table(title: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:

@@ -306,25 +306,38 @@ def power(replicates: int, sizes: Sequence[int]) -> pd.DataFrame:
 
 
 def contradictions(studies: int) -> dict[str, int]:
-    """Random studies with 0 to 30 % of the scores missing: pairs whose interval and test disagree."""
+    """Random studies with 0 to 30 % of the scores missing: pairs whose interval and test disagree.
+
+    The tests are those of a run, `paired_tests`; in every other study scores are calibrated by a chance level.
+    """
     g = generator_of("contradictions")
     counted = {"studies": studies, "pairs": 0, "significant": 0, "contradictions": 0}
     names = [name for name, population in POPULATIONS.items() if not population.in_groups]
-    for _ in range(studies):
+    for study in range(studies):
         n, methods = int(g.integers(2, 41)), int(g.integers(2, METHODS + 1))
         scores = POPULATIONS[str(g.choice(names))].draw(g, 1, methods, n)[0]
         scores = scores + g.choice([0.0, 0.1, 0.3]) * np.arange(methods)[:, None, None]
         scores[g.random(scores.shape) < g.uniform(0, 0.3)] = np.nan
-        first, second = np.array(list(combinations(range(methods), 2))).T
-        apart = of_means(scores[first] - scores[second])
-        found = simultaneous_tests(*sample_totals(apart, names_of(scores)))
-        has_interval = ~np.isnan(found.low)
-        excludes_zero = (found.low > 0) | (found.high < 0)
-        counted["pairs"] += int(has_interval.sum())
-        counted["significant"] += int(found.significant.sum())
-        disagree = (excludes_zero != found.significant) | (excludes_zero != (found.p <= ALPHA))
-        counted["contradictions"] += int(disagree[has_interval].sum())
+        chance = {"score": 0.3 * g.random(scores.shape)} if study % 2 else {}
+        arrays = arrays_of({"score": scores}, [f"s{i}" for i in range(n)], chance=chance)
+        tests = paired_tests(arrays, "score")
+        tests = tests[tests["low"].notna()]
+        excludes_zero = (tests["low"] > 0) | (tests["high"] < 0)
+        disagree = (excludes_zero != tests["significant"]) | (
+            excludes_zero != (tests["p"] <= ALPHA)
+        )
+        counted["pairs"] += len(tests)
+        counted["significant"] += int(tests["significant"].sum())
+        counted["contradictions"] += int(disagree.sum())
     return counted
+
+
+def contradictions_in_words(is_quick: bool) -> str:
+    counted = contradictions(50 if is_quick else 1000)
+    return (
+        f"{counted['studies']:,} random studies: {counted['pairs']:,} pairs with an interval, "
+        f"{counted['significant']:,} significant, {counted['contradictions']} contradictions."
+    )
 
 
 # Intervals
@@ -1046,6 +1059,14 @@ def seconds_of_a_large_study(methods: int, conditions: int, samples: int) -> dic
     return seconds
 
 
+def time_in_words(is_quick: bool) -> str:
+    size = (5, 4, 200) if is_quick else (20, 20, 5000)
+    seconds = seconds_of_a_large_study(*size)
+    steps = ", ".join(f"{spent:.1f} s for {step}" for step, spent in seconds.items())
+    about = "{} methods × {} conditions × {:,} samples".format(*size)
+    return f"{about} take {sum(seconds.values()):.1f} s of one core: {steps}."
+
+
 # The page
 
 Table = Callable[[int, Sequence[int]], pd.DataFrame]
@@ -1061,6 +1082,10 @@ PARTS: dict[str, Table] = {
     "pointing": pointing,
     "gate": gate,
     "power": power,
+}
+SENTENCES: dict[str, Callable[[bool], str]] = {
+    "contradictions": contradictions_in_words,
+    "time": time_in_words,
 }
 
 
@@ -1088,7 +1113,7 @@ def put(path: Path, part: str, text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join([*PARTS, *SENTENCES]))
     parser.add_argument("--replicates", type=int, default=4000)
     parser.add_argument("--quick", action="store_true", help="a trial: n = 8 and 30, 40 replicates")
     page = Path(__file__).parents[1] / "docs" / "coverage.md"
@@ -1096,28 +1121,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     replicates, sizes = (40, (8, 30)) if given.quick else (given.replicates, SIZES)
 
-    for part in given.parts or PARTS:
+    for part in given.parts or [*PARTS, *SENTENCES]:
+        if part in SENTENCES:
+            text = SENTENCES[part](given.quick)
+            put(given.out, part, text)
+            print(text, flush=True)
+            continue
         begun = time.process_time()
         table = PARTS[part](replicates, sizes)
         seconds = time.process_time() - begun
         about = f"{replicates:,} replicates a cell, {seconds:.0f} s of one core."
         put(given.out, part, f"{markdown(table)}\n\n{about}")
         print(f"{part}: {seconds:.0f} s\n{table.to_string()}\n", flush=True)
-    if not given.parts:
-        counted = contradictions(50 if given.quick else 1000)
-        size = (5, 4, 200) if given.quick else (20, 20, 5000)
-        text = (
-            f"{counted['studies']:,} random studies: {counted['pairs']:,} pairs with an interval, "
-            f"{counted['significant']:,} significant, {counted['contradictions']} contradictions."
-        )
-        put(given.out, "contradictions", text)
-        print(text)
-        seconds = seconds_of_a_large_study(*size)
-        steps = ", ".join(f"{spent:.1f} s for {step}" for step, spent in seconds.items())
-        text = "{} methods × {} conditions × {:,} samples".format(*size)
-        text += f" take {sum(seconds.values()):.1f} s of one core: {steps}."
-        put(given.out, "time", text)
-        print(text)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from heatproof.statistics.arrays import mean_of_finite
 from heatproof.statistics.estimates import interval
 from heatproof.text import with_interval
 
-NETWORKS = 3  # with which the tables of docs/dependence.md were made
+NETWORKS = 3  # with which the tables of docs/measured.md were made
 GRID = {"patches": {"size": 32}}
 QUICK: list[Any] = [
     "saliency",

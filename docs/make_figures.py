@@ -1,16 +1,20 @@
 """Make the pictures of the docs.
 
-    python docs/make_figures.py RUN             `docs/reading.md`: the charts of the report of a run, the hold
-                                                sheet of README and tutorials, and the report itself
+    python docs/make_figures.py RUN             `docs/reading.md`: charts of the report of a run, the first screen
+                                                that README and tutorials show, and the report itself
     python docs/make_figures.py --explainers    `docs/explainers.md`: maps of every family, of one photograph
 
 A picture is named after the axis and its chart, `docs/figures/symmetry-boxes.svg`, or after the family of explainers.
+The first screen is drawn by the "Copy picture" button of the page, in headless Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import io
+import sys
+import tempfile
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,21 @@ from heatproof.results.names import TITLES
 from heatproof.runs.study.registry import EXPLAINERS, build
 
 FIGURES = Path(__file__).parent / "figures"
-INCHES, WIDE = 8.5, 1800
+INCHES, WIDE = 8.5, 1720
+WINDOW = 1366
+"""Width of the browser's window in pixels; the picture of the first screen has twice as many."""
+READING = (
+    "stability-scores",
+    "certificates-rates",
+    "symmetry-boxes",
+    "faithfulness-curves",
+    "faithfulness-ranking",
+    "dependence-scores",
+    "localisation-scores",
+    "agreement-matrix",
+    "agreement-frontier-stability-faithfulness",
+)
+"""The charts that the pages show."""
 SIDE, GAP, WORDS = 128, 8, 18
 PHOTOGRAPH = "cat"
 PATCHES = {"patches": {"size": 28}}
@@ -83,17 +101,47 @@ def main() -> None:
 def charts(path: Path, out: Path) -> None:
     run = heatproof.read(path)
     section = sections_of(run.results(), run.samples(), run.manifest, Album())[0]
-    picture = Image.open(io.BytesIO(run.proof_sheet().encoded("png", "Proof sheet", INCHES)))
-    picture.convert("RGB").resize((WIDE, picture.height * WIDE // picture.width)).save(
-        out.parent / "proof-sheet.jpg", quality=88
+    page = out.parent / "demo-report.html"
+    run.report(page)
+    first_screen(page, WIDE).save(
+        out.parent / "verdict.jpg", quality=88, optimize=True, progressive=True
     )
-    run.report(out.parent / "demo-report.html")
     for axis in section.axes:
         for part in axis.parts:
-            if isinstance(part, Chart):
-                target = out / f"{axis.result.title.lower()}-{part.key}.svg"
+            name = f"{axis.result.title.lower()}-{getattr(part, 'key', '')}"
+            if isinstance(part, Chart) and name in READING:
+                target = out / f"{name}.svg"
                 target.write_bytes(flowed(part.shown, INCHES)[0].encoded("svg", part.alt, INCHES))
                 print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
+
+
+def first_screen(page: Path, width: int) -> Image.Image:
+    """Return the picture that "Copy picture" of a report makes, `width` pixels wide."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from support.chromium import Chromium
+
+    browser = Chromium(Path(tempfile.mkdtemp()))
+    try:
+        browser.open(page, WINDOW, 1000)
+        browser.wait(
+            "(!document.querySelector('.mini') || document.querySelector('.mini .tile'))"
+            " && [...document.querySelectorAll('.verdict img')].every(i => i.naturalWidth)"
+        )
+        # The button copies to the clipboard; the drawing is taken where the page hands it over.
+        browser.run(
+            "window.drawing = null; const toBlob = HTMLCanvasElement.prototype.toBlob;"
+            "HTMLCanvasElement.prototype.toBlob = function (...args) {"
+            " window.drawing = this.toDataURL('image/png'); toBlob.apply(this, args); }; 0"
+        )
+        browser.run("document.querySelector('[data-picture]').click()")
+        browser.wait("window.drawing")
+        address = str(browser.run("window.drawing"))
+    finally:
+        browser.close()
+    drawing = Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))
+    opaque = Image.new("RGB", drawing.size, drawing.getpixel((0, 0))[:3])
+    opaque.paste(drawing, mask=drawing.getchannel("A"))
+    return opaque.resize((width, round(drawing.height * width / drawing.width)), Image.LANCZOS)
 
 
 def photograph_maps(specs: list[Any]) -> str:

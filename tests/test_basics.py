@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from heatproof import errors
+from heatproof import Model, errors
 from heatproof.axes import EVALUATIONS
 from heatproof.axes.stability.perturbations import KNOWN
 from heatproof.axes.symmetry.groups import GROUPS
@@ -212,8 +212,9 @@ def test_an_explainer_of_ones_own_gets_the_usual_for_what_it_does_not_say() -> N
     assert role_of(wrap_explainer(CallableExplainer(bare, control=True))) == "control"
     assert wrap_explainer(Lime()) == Lime()
     batch = Batch(("a",), torch.ones(1, 2))
-    assert torch.equal(own(None, batch, None, 3), torch.full((1, 2), 3.0))  # type: ignore[arg-type]
-    own.check(None, (1, 2))  # type: ignore[arg-type]
+    model, target = Model(torch.nn.Linear(2, 2)), torch.zeros(1, dtype=torch.int64)
+    assert torch.equal(own(model, batch, target, 3), torch.full((1, 2), 3.0))
+    own.check(model, (1, 2))
 
 
 @pytest.mark.parametrize(

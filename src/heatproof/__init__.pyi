@@ -27,9 +27,11 @@ from heatproof.data import open_data as open_data
 from heatproof.data.sequences import prompts as prompts
 from heatproof.errors import UserError as UserError
 from heatproof.explainers import AttentionRollout as AttentionRollout
+from heatproof.explainers import AttnLrp as AttnLrp
 from heatproof.explainers import Car as Car
 from heatproof.explainers import Cav as Cav
 from heatproof.explainers import Chefer as Chefer
+from heatproof.explainers import Deconvolution as Deconvolution
 from heatproof.explainers import DeepLift as DeepLift
 from heatproof.explainers import ExpectedGradients as ExpectedGradients
 from heatproof.explainers import FeatureAblation as FeatureAblation
@@ -38,6 +40,7 @@ from heatproof.explainers import GradCAM as GradCAM
 from heatproof.explainers import GradCAMPlusPlus as GradCAMPlusPlus
 from heatproof.explainers import GradientShap as GradientShap
 from heatproof.explainers import GuidedBackprop as GuidedBackprop
+from heatproof.explainers import GuidedGradCAM as GuidedGradCAM
 from heatproof.explainers import HiResCAM as HiResCAM
 from heatproof.explainers import Influence as Influence
 from heatproof.explainers import InputXGradient as InputXGradient
@@ -69,6 +72,7 @@ from heatproof.models import Model as Model
 from heatproof.models import tasks as tasks
 from heatproof.models.decoders import decoder as decoder
 from heatproof.models.loaders import load_model as load_model
+from heatproof.models.loaders.hubs import from_transformers as from_transformers
 from heatproof.models.loaders.sklearn import from_sklearn as from_sklearn
 from heatproof.models.smoothed import Smoothed as Smoothed
 from heatproof.report import figures as figures

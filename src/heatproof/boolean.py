@@ -17,8 +17,9 @@ The Fourier basis is the p-biased one, orthonormal when features are present wit
 basis.
 
 **Rates and bounds.** α is an explanation and m = n − |α| the number of features outside it; Δ_r holds the sets β ⊇ α
-with at most r more features, and β is drawn uniformly from it. The bounds are the corrected forms of the paper's Lemma
-B.3 and Theorems B.4 and B.5. As printed, they consider only sets T disjoint from α and fail. A counterexample to B.4: n = 3,
+with at most r more features, and β is drawn uniformly from it. The bounds are the corrected forms of Lemma B.3 and
+Theorems B.4 and B.5 of the paper on soft stability (Jin, Xue, You, Goel and Wong 2025, Probabilistic stability guarantees
+for feature attributions). As printed, they consider only sets T disjoint from α and fail. A counterexample to B.4: n = 3,
 h̃({1, 3}) = ½, h̃({1, 2, 3}) = −½, α = {1, 2}, r = 1, λ = 2/3, γ = 0.05, where the printed Q is 0, though τ(M_λh) = ½.
 """
 
@@ -255,9 +256,10 @@ def containment(m: int, k: int, r: int) -> float:
 
 
 def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
-    """Return Q′ = Σ |h̃(T)| · Pr[T ⊆ β] over the sets T with 1 ≤ |T∖α| ≤ r; (..., 2^n) to (...).
+    """Return Q′(h, α) = Σ |h̃(T)| · Pr[T ⊆ β] over the sets T with 1 ≤ |T∖α| ≤ r; (..., 2^n) to (...).
 
-    It is at least E|h(β) − h(α)|, and λQ′ is at least E|M_λh(β) − M_λh(α)|.
+    It bounds how far h moves when random features are added to α: E|h(β) − h(α)| ≤ Q′, and for the smoothed function
+    E|M_λh(β) − M_λh(α)| ≤ λQ′. (The paper's Q with the sets T that it leaves out; see the top of this module.)
 
     >>> instability_weight(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1).item()
     0.5
@@ -277,18 +279,27 @@ def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
 def instability_bound(
     values: Tensor, alpha: Subset, r: int, gamma: float, keep: float = 1.0
 ) -> Tensor:
-    """Return the upper bound Q′/γ on 1 − τ_r(M_λh) for λ = `keep`, with the unsmoothed h in `values`; (..., 2^n) to (...).
+    """Return an upper bound on 1 − τ_r(M_λh), the instability of h smoothed with λ = `keep`; (..., 2^n) to (...).
 
-    Q′ is that of M_λh on the supersets of α, `restrict(masking(values, λ), alpha)` at ∅: every set T counts λ^|T|, and
-    what cancels on α is added up first. It is never above the corrected λQ′(h)/γ of the paper, which is
-    `keep * instability_weight(values, alpha, r) / gamma`. It may exceed 1, and then says nothing.
+    `values` holds the unsmoothed h. By Markov's inequality 1 − τ_r = Pr[|M_λh(β) − M_λh(α)| > γ] ≤ E|…| / γ, and
+    `instability_weight` bounds the expectation. It is computed in three steps:
+
+    1. Smooth: g = M_λh.
+    2. Restrict: S ↦ g(α ∪ S), a function of the features outside α alone. Coefficients of g whose sets differ only
+       within α become one, so that those of opposite signs cancel before their absolute values are summed.
+    3. Divide the weight Q′ of the restricted function at ∅ by γ.
+
+    The paper's bound, corrected, is `keep * instability_weight(values, alpha, r) / gamma`. It has no step 2, and λ in
+    place of the λ^|T| that smoothing gives a set T, so it is never smaller. A bound above 1 says nothing.
 
     >>> instability_bound(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1, gamma=0.75, keep=0.5).item()
     0.16666666666666666
     """
     _check_gamma(gamma)
     _check_share("keep", keep)
-    return instability_weight(restrict(masking(values, keep), alpha), 0, r) / gamma
+    smoothed = masking(values, keep)
+    outside_alpha = restrict(smoothed, alpha)
+    return instability_weight(outside_alpha, 0, r) / gamma
 
 
 def prediction_bound(scores: Tensor, alpha: Subset, r: int) -> Tensor:
@@ -323,7 +334,7 @@ def hard_radius(values: Tensor, alpha: Subset, gamma: float) -> Tensor:
     m = _features_of(restricted)
     changes = (restricted - restricted[..., :1]).abs() > gamma
     added = degrees(m).to(restricted.device)
-    # Every set that changes it ends the radius below its own size.
+    # A set that changes h by more than γ ends the radius below its own size.
     return torch.where(changes, added - 1, m).amin(-1)
 
 

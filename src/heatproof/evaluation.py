@@ -287,6 +287,10 @@ class Evaluation:
         """Return what it cannot measure on this model as it is configured, known before any pass."""
         return []
 
+    def measured(self) -> tuple[str, ...] | None:
+        """Return the names of the measures that it yields as it is configured; None stands for all that it declares."""
+        return None
+
 
 @dataclass(frozen=True)
 class CallableEvaluation(Evaluation):

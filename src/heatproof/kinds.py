@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from heatproof.types import Batch
 
 KindName = Literal["image", "volume", "series", "table", "set", "graph", "text", "token ids"]
+SMALL_TOP_K = 0.1
 KIND_NAMES: tuple[KindName, ...] = get_args(KindName)
 
 
@@ -51,6 +53,14 @@ class DataKind:
     segments: str = ""
     other_imputers: str = ""
     why_not_removable: str = ""
+
+    def top_k_for(self, shape: Sequence[int]) -> int | float:
+        """Return `top_k` for samples of this shape: a tenth of the values where maps have no more than that number.
+
+        >>> IMAGE.top_k_for((3, 224, 224)), IMAGE.top_k_for((1, 8, 8))
+        (100, 0.1)
+        """
+        return SMALL_TOP_K if self.top_k >= math.prod(shape) else self.top_k
 
 
 def _same_preset(name: str) -> dict[str, str]:

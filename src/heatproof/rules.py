@@ -45,6 +45,7 @@ _PROBLEMS = {
 _WARNINGS = {
     "probability-outputs": "The scores of the model look like probabilities, not logits.",
     "few-samples": "So few samples are a pilot: intervals are wide, and small differences are missed.",
+    "precision-not-reached": "The run ended before it was as precise as the study asked for.",
     "no-interval": "A score rests on too few samples for an interval.",
     "unreadable-files": "Some files could not be read and took no part.",
     "undefined-maps": "Some maps are constant or not finite, so they have no score.",

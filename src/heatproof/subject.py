@@ -13,7 +13,11 @@ from torch import Tensor
 from heatproof.batching import BatchRunner
 from heatproof.evaluation import Condition, GalleryImage
 from heatproof.models import Model
-from heatproof.models.guards import refuse_probabilities
+from heatproof.models.guards import (
+    refuse_probabilities,
+    refuse_random_outputs,
+    refuse_wrong_class_count,
+)
 from heatproof.models.tasks import at
 from heatproof.types import Batch, Explainer
 
@@ -63,6 +67,11 @@ class Subject:
         batch = runner.prepare(batch)
         logits = runner.predict(batch)
         refuse_probabilities(logits, runner.model.name, runner.model.task)
+        refuse_wrong_class_count(logits, runner.model)
+        passes = runner.model.passes
+        first, second = runner.predict(batch[:2]), runner.predict(batch[:2])
+        runner.model.passes = passes  # a check, and no work of the study
+        refuse_random_outputs(first, second, runner.model.name)
         runner.model = runner.model.finished(logits)
         target = runner.model.task.target(logits)
         return cls(

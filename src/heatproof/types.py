@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -46,16 +47,16 @@ def parameter_class(cls: type[Class]) -> type[Class]:
     Traceback (most recent call last):
     heatproof.errors.BadParameter: integrated_gradients has no parameter 'n_steps'; did you mean 'steps'? ...
     """
-    made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
+    dataclass_type: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=STRICT)
     label = getattr(cls, "name", cls.__name__)
-    names = [parameter.name for parameter in fields(made)]
-    construct = made.__init__
+    names = [parameter.name for parameter in fields(dataclass_type)]
+    construct = dataclass_type.__init__
 
     @wraps(construct)
-    def init(self: Any, *values: Any, **named: Any) -> None:
-        only_known(named, names, label)
+    def init(self: Any, *values: Any, **arguments: Any) -> None:
+        only_known(arguments, names, label)
         try:
-            construct(self, *values, **named)
+            construct(self, *values, **arguments)
         except pydantic.ValidationError as error:
             mistake = wrong_parameter(error, label, names)
         else:
@@ -63,8 +64,8 @@ def parameter_class(cls: type[Class]) -> type[Class]:
         # Outside of the handler, so that a traceback does not show pydantic's message too.
         raise mistake
 
-    made.__init__ = init
-    decorated: type[Class] = made
+    dataclass_type.__init__ = init
+    decorated: type[Class] = dataclass_type
     return decorated
 
 
@@ -86,8 +87,8 @@ class Batch:
     `x` is (B, …): pixels in [0, 1], time steps, points or token ids. The ids are the join key, the resume key and
     the source of randomness. `aux` holds further (B, …) tensors such as an attention mask, which the network takes by
     their names; those whose name begins with an underscore are for the task or the bench alone. `moved` is set
-    where samples are others moved by a group under the same ids; random numbers that belong to places of the input then
-    move along. `tokenizer` is what made texts token ids, where that is known.
+    where samples are others moved by a group under the same ids; random numbers that belong to positions of the input
+    then move along. `tokenizer` is what made texts token ids, where that is known.
 
     >>> batch = Batch(ids=("a", "b"), x=torch.zeros(2, 3, 8, 8))
     >>> len(batch), batch[1:].ids
@@ -163,25 +164,28 @@ class Batch:
             label=label,
         )
 
-    def carried(self, drawn: Tensor) -> Tensor:
-        """Return numbers drawn for the places of the samples (B, …), or vectors there (B, …, E), moved as the samples were.
+    def carried(self, noise: Tensor) -> Tensor:
+        """Return random noise moved by the group element that moved the samples; unchanged for samples not moved.
 
-        Noise z of x becomes that of g·x, so that g·x + carried(z) = g·(x + z); of samples that are as they were it
-        stays. An action with an offset, such as 1 − x, moves differences without it.
+        Noise is drawn by the id of a sample, so a moved sample would get the noise of its original, unmoved. With this,
+        g·x + carried(z) = g·(x + z), so an explainer that adds noise z is as equivariant as its noiseless form. `noise`
+        has a number (B, …), or a vector (B, …, E), for each position of a sample.
 
         >>> shifted = Moved(lambda g, batch: batch.with_x(batch.x.roll(1, 1)), torch.tensor([1]))
         >>> Batch(("a",), torch.zeros(1, 3), moved=shifted).carried(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
         [[3.0, 1.0, 2.0]]
         """
         if self.moved is None:
-            return drawn
-        if drawn.ndim > self.x.ndim:
-            return torch.stack([self.carried(part) for part in drawn.unbind(-1)], -1)
-        places, act = replace(self, moved=None), self.moved.act
-        return (
-            act(self.moved.g, places.with_x(drawn)).x
-            - act(self.moved.g, places.with_x(torch.zeros_like(drawn))).x
-        )
+            return noise
+        if noise.ndim > self.x.ndim:
+            moved_entries = [self.carried(entry) for entry in noise.unbind(-1)]
+            return torch.stack(moved_entries, -1)
+        act, g = self.moved.act, self.moved.g
+        unmoved = replace(self, moved=None)
+        moved_noise = act(g, unmoved.with_x(noise)).x
+        # An action may have an offset, such as g·x = 1 − x. Noise is a difference of inputs and moves without it.
+        offset = act(g, unmoved.with_x(torch.zeros_like(noise))).x
+        return moved_noise - offset
 
 
 Requirement = Literal["gradients", "layers", "class probabilities"]
@@ -209,6 +213,14 @@ class Explainer:
     cost                what one map costs, in words
 
     A plain callable works as well; `wrap_explainer` makes an `Explainer` of it.
+
+    Outside of a study, an explainer also takes a plain module, a tensor of samples, and a class for all of them, one for
+    each, or none for the predicted ones; then the defaults for this kind of data are filled in first.
+
+    >>> from heatproof.explainers import Saliency
+    >>> net, x = torch.nn.Linear(3, 2), torch.rand(4, 3)
+    >>> Saliency()(net, x, 1).shape, Saliency()(net, x).shape
+    (torch.Size([4, 3]), torch.Size([4, 3]))
     """
 
     kind: ClassVar[ExplanationKind] = "feature"
@@ -218,6 +230,13 @@ class Explainer:
     hooks_into_network: ClassVar[bool] = False
     undefined_on: ClassVar[Mapping[str, str]] = {}
     cost: ClassVar[str] = ""
+    model_type: ClassVar[Any] = None
+    """`heatproof.Model`, which wraps a plain module; set where it is defined, because models import this module."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in cls.__dict__:
+            cls.__call__ = _taking_plain_objects(cls.__dict__["__call__"])  # type: ignore[method-assign]
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Return one map per sample."""
@@ -291,12 +310,70 @@ class Explainer:
         return "; ".join(filter(None, [cls.cost, data, models]))
 
 
+def _taking_plain_objects(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an explainer's `__call__` that takes a plain module, a tensor and a class as well."""
+
+    @functools.wraps(call)
+    def call_or_convert(
+        explainer: Any, model: Any, batch: Any, target: Any = None, seed: int = 0
+    ) -> Tensor:
+        is_plain = isinstance(model, torch.nn.Module) or not isinstance(batch, Batch)
+        has_targets = isinstance(target, Tensor) and target.ndim == 1
+        if not is_plain and has_targets:
+            return call(explainer, model, batch, target, seed)
+        model, batch = _as_model(model), _as_batch(batch)
+        configured = explainer.configured_for(model, batch[:1])
+        return call(configured, model, batch, targets_of(model, batch, target), seed)
+
+    return call_or_convert
+
+
+def _as_model(model: Any) -> Model:
+    model_type: Any = Explainer.model_type
+    wrapped: Model = model if isinstance(model, model_type) else model_type(model)
+    return wrapped
+
+
+def _as_batch(samples: Any) -> Batch:
+    if isinstance(samples, Batch):
+        return samples
+    x = torch.as_tensor(samples)
+    if x.ndim < 2:
+        raise UserError(
+            f"samples have a batch axis first, got a tensor of shape {tuple(x.shape)}; for one sample give x[None]"
+        )
+    return Batch(tuple(map(str, range(len(x)))), x)
+
+
+def targets_of(model: Model, batch: Batch, target: Any) -> Tensor:
+    """Return the classes (B,) to explain: `target` for all samples or one for each, or the predicted ones for None.
+
+    >>> from heatproof import Model
+    >>> targets_of(Model(torch.nn.Linear(1, 3)), Batch(("a", "b"), torch.ones(2, 1)), 2).tolist()
+    [2, 2]
+    """
+    if target is None:
+        with torch.no_grad():
+            return model.logits(model.inputs(batch), batch.aux).argmax(1)
+    classes = torch.as_tensor(target)
+    if classes.is_floating_point() or classes.dtype == torch.bool or classes.ndim > 1:
+        raise UserError(f"target is the number of a class, or one for each sample, got {target!r}")
+    if classes.ndim == 1 and len(classes) != len(batch):
+        raise UserError(f"target has {len(classes)} classes for {len(batch)} samples")
+    if classes.numel() and int(classes.min()) < 0:
+        raise UserError(f"target is the number of a class from 0 on, got {target!r}")
+    return classes.long().expand(len(batch)).to(model.device)
+
+
 @runtime_checkable
 class Stored(Protocol):
     """An explainer that has maps of given samples as they are, and of no other input."""
 
     def check_ids(self, ids: Iterable[str], source: str) -> None:
         """Raise `UserError` for samples that it has no maps of."""
+
+    def for_ids(self, ids: Iterable[str]) -> Any:
+        """Return a copy for the samples with these ids."""
 
 
 @runtime_checkable

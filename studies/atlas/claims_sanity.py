@@ -114,7 +114,7 @@ def from_json(found: dict[str, object]) -> pd.DataFrame:
                     c["low"],
                     c["high"],
                     found["photographs"],
-                    "docs/dependence.md",
+                    "docs/measured.md",
                     BENCHMARK,
                 )
             )
@@ -136,7 +136,7 @@ def rankings_from_json(found: dict[str, object]) -> pd.DataFrame:
                 c["low"],
                 c["high"],
                 2500,
-                "docs/faithfulness.md",
+                "docs/measured.md",
                 "python benchmarks/retraining_rankings.py",
             )
         )

@@ -300,7 +300,7 @@ def test_a_blind_method_is_a_finding_of_dependence() -> None:
     assert finding.explainers == ("blind",)
     text = " ".join(leads(judged))
     assert re.search(r"blind .*0\.02", text)
-    assert re.search(r"Sobel.* 0\.00", text)
+    assert re.search(r"Edge filter.* 0\.00", text)
 
 
 def test_a_method_that_does_not_find_the_class_is_a_finding_of_localisation() -> None:

@@ -313,7 +313,7 @@ def test_verify_finds_a_whole_run_whole_and_exits_with_0(main):
 def test_a_report_in_text_names_every_method_and_is_not_written(main):
     code, text, _ = main("report", MOVED, "--text")
     assert code == 0
-    for method in ("Grad-CAM", "LIME", "ntegrated gradients"):
+    for method in ("Grad-CAM", "LIME", "ntegrated Gradients"):
         assert method in text
     code, _, error = main("report", MOVED, "--text", "--out", "x.html")
     assert code == 2

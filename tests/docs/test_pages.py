@@ -59,11 +59,11 @@ def test_links_between_pages_lead_somewhere_and_stay_inside_the_site():
 
 def test_every_benchmark_can_be_found_by_its_command():
     pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
-    missing = [
-        p.name
-        for p in sorted((ROOT / "benchmarks").glob("*.py"))
-        if f"python benchmarks/{p.name}" not in pages
-    ]
+    missing = []
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        is_command = "__main__" in path.read_text(encoding="utf-8")  # others are imported by these
+        if is_command and f"python benchmarks/{path.name}" not in pages:
+            missing.append(path.name)
     assert not missing
 
 

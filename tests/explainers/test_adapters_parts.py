@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
+import heatproof
 from heatproof import Batch, Model
 from heatproof import explainers as ex
 from heatproof.errors import UserError
@@ -287,3 +289,48 @@ def test_numbers_that_a_metric_gives() -> None:
     batch = Batch(("a",), normal(1, 2, 3, 3))
     assert torch.allclose(unnormalised(model, model.inputs(batch)), batch.x, atol=1e-6)
     assert torch.equal(unnormalised(network(), SAMPLES.x), SAMPLES.x)
+
+
+def test_maps_without_ids_go_by_position_whatever_they_come_in(tmp_path: Path) -> None:
+    """An array, a tensor, a list, .npy, .npz and a folder give the same maps as a mapping of ids."""
+    rng = np.random.default_rng(0)
+    images, values = torch.rand(4, 3, 8, 8), rng.integers(0, 256, (4, 8, 8)).astype(np.float32)
+    data = heatproof.open_data(images)
+    net = heatproof.Model(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)))
+    np.save(tmp_path / "a.npy", values)
+    np.savez(tmp_path / "a.npz", values)
+    np.savez(tmp_path / "b.npz", maps=values, targets=net.logits(images).argmax(1).numpy())
+    (tmp_path / "folder").mkdir()
+    for sample, value in zip(data.ids, values, strict=True):
+        Image.fromarray(value.astype(np.uint8)).save(tmp_path / "folder" / f"{sample}.png")
+    by_id = dict(zip(data.ids, values, strict=True))
+    expected = heatproof.explain(net, data, ex.Precomputed(by_id))
+    for source in (
+        values,
+        torch.from_numpy(values),
+        list(values),
+        tmp_path / "a.npy",
+        tmp_path / "a.npz",
+        tmp_path / "b.npz",
+        tmp_path / "folder",
+    ):
+        found = heatproof.explain(net, data, ex.Precomputed(source))
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(UserError, match=r"4 maps.*3 samples"):
+        heatproof.explain(net, images[:3], ex.Precomputed(values))
+
+
+def test_maps_of_every_class_give_that_of_the_predicted_one() -> None:
+    """SHAP's `Explanation` has values (n, F, classes), of images (n, H, W, C, classes)."""
+    rng = np.random.default_rng(0)
+    for shape in ((5,), (3, 4, 4)):
+        x = torch.rand(6, *shape)
+        net = heatproof.Model(nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 2)))
+        last = (*shape[1:], shape[0]) if len(shape) == 3 else shape
+        explanation = type("Explanation", (), {})()
+        explanation.values = rng.normal(size=(6, *last, 2)).astype(np.float32)
+        maps = heatproof.explain(net, x, ex.Precomputed(explanation))
+        for i, label in enumerate(net.logits(x).argmax(1).tolist()):
+            expected = explanation.values[i, ..., label]
+            expected = np.moveaxis(expected, -1, 0) if len(shape) == 3 else expected
+            np.testing.assert_array_equal(maps[i], expected)

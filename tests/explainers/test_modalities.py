@@ -81,7 +81,7 @@ OF_LAYERS = (
     "attention_rollout",
     "chefer",
 )
-OF_LAYERS += ("guided_backprop",)
+OF_LAYERS += ("guided_backprop", "deconvolution", "guided_grad_cam")
 
 
 def feature_explainers() -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -332,3 +333,22 @@ def test_edges_of_what_explainers_accept() -> None:
     )
     with pytest.raises(UserError, match="sizes"):
         ex.IntegratedGradients(baseline=normal(2, 4, 3))(Model(net), masked, TARGET[:1], 0)
+
+
+@pytest.mark.parametrize("softmax", [nn.Softmax(1), nn.LogSoftmax(1)], ids=["softmax", "log"])
+def test_deep_lift_through_a_softmax_hardly_sees_a_part_that_all_logits_share(
+    softmax: nn.Module,
+) -> None:
+    """A softmax does not see what all logits share, so the multipliers sum to 0, up to one rounding of each."""
+    model = Model(softmax, task={"classification": {"outputs": "logits"}})
+    generator = torch.Generator().manual_seed(0)
+    shared = 2.0**17
+    # Multiples of 2⁻⁵, so that the sum with the shared part is exact.
+    baselines = torch.randint(-64, 64, (40, 5), generator=generator) / 32
+    target = torch.arange(40) % 5
+    for row, baseline in enumerate(baselines):
+        batch = Batch(("a",), baseline[None] + shared)
+        maps = ex.DeepLift(baseline=baseline[None])(model, batch, target[row : row + 1], 0)
+        multipliers = (maps / shared).double()  # a power of two, so this is exact
+        rounding = np.spacing(multipliers.abs().numpy().astype(np.float32)) / 2
+        assert abs(float(multipliers.sum())) <= float(rounding.sum()) * (1 + 1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,22 @@ def test_a_real_run_triggers_the_rule(rule: str, tmp_path: Path) -> None:
     assert listed
     for finding in listed:
         assert_a_study_can_have(finding.change, tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(real.RUNS))
+def test_findings_call_methods_as_the_page_does(name: str) -> None:
+    display_names: dict[str, str] = {}
+    for result in real.run_of(name).results():
+        display_names |= result.unmarked_names
+    for finding in real.findings_of_run(name):
+        if finding.rule == "unfinished-run":
+            continue  # its items are parts of the run directory
+        text = "\n".join((finding.title, finding.seen, finding.do, *finding.items))
+        for explainer, display_name in display_names.items():
+            # Names without an underscore or brackets may be words of the sentence.
+            if explainer != display_name and re.search(r"[_(]", explainer):
+                assert explainer not in text
+        assert set(finding.explainers) <= set(display_names)
 
 
 def test_two_real_runs_trigger_the_rules_about_comparisons() -> None:

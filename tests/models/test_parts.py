@@ -294,10 +294,11 @@ def test_explainers_say_which_models_they_cannot_explain() -> None:
         name: {label for label, item in ALL.items() if item.why_unmet(model)}
         for name, model in given.items()
     }
-    layers = {"grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam"}
+    layers = {"grad_cam", "grad_cam_plus_plus", "layer_cam", "hires_cam", "guided_grad_cam"}
     assert why["network"] == set()
     assert why["number"] == {"mfaba"}
-    assert why["scripted"] == layers | {"deep_lift", "lrp", "guided_backprop"}
+    of_rules = {"deep_lift", "lrp", "attn_lrp", "guided_backprop", "deconvolution"}
+    assert why["scripted"] == layers | of_rules
     assert why["predicts"] > layers | {"saliency", "smoothgrad", "mfaba"}
     assert not why["predicts"] & {"lime", "kernel_shap", "occlusion", "rise", "feature_ablation"}
     differentiable = [model.is_differentiable for model in given.values()]

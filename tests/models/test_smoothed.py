@@ -124,6 +124,8 @@ OF_LAYERS = {
     "attention_rollout",
     "chefer",
     "lrp",
+    "attn_lrp",
+    "guided_grad_cam",
 }
 
 

@@ -107,7 +107,7 @@ def test_ssim_of_pairs_and_of_all(fused, monkeypatch, masked):
         profile(values, 10, valid=valid)
         for values in (maps(0, fused), maps(0, fused) + maps(1, fused) / 4)
     ]
-    monkeypatch.setattr(windows, "_chunk", lambda values: 3)  # which does not divide the pairs
+    monkeypatch.setattr(windows, "_at_once", lambda values: 3)  # which does not divide the pairs
     found = compare(*profiles)["ssim"], compare_all(profiles[0][:3], profiles[1])["ssim"]
     plain(monkeypatch)
     wanted = compare(*profiles)["ssim"], compare_all(profiles[0][:3], profiles[1])["ssim"]

@@ -406,12 +406,6 @@ def test_methods_have_names_that_differ_and_controls_have_a_colour_of_their_own(
     )
 
 
-def test_a_sentence_has_human_names_and_study_files_keep_theirs() -> None:
-    looks = names_of.looks(["lime(samples=8)", "grad_cam"])
-    told = names_of.spoken("lime(samples=8) beats grad_cam; write lime: {samples: 3}", looks)
-    assert "LIME" in told and "Grad-CAM" in told and "lime: {samples: 3}" in told
-
-
 def test_text_is_escaped_for_latex() -> None:
     told = latex.escape("a_b & 50% $x {y} #1")
     assert all(f"\\{character}" in told for character in "_&%$#{}")

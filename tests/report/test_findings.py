@@ -182,7 +182,9 @@ def test_controls_that_methods_do_not_beat(table: pd.DataFrame, axis: str) -> No
     beside_sobel = of(table, study(**{axis: {}}))
     card = beside_sobel.one("control-not-beaten")
     assert card.explainers == ("weak",) and card.axis == axis
-    assert "Sobel" in card.title and re.search(r"weak \(0\.\d+ \[0\.\d+, 0\.\d+\]\)", card.seen)
+    assert "Edge filter" in card.title and re.search(
+        r"weak \(0\.\d+ \[0\.\d+, 0\.\d+\]\)", card.seen
+    )
     others = table[table["explainer"] != "weak"]
     assert not of(others, study(**{axis: {}})).about("control-not-beaten")
 

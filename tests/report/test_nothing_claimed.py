@@ -25,7 +25,7 @@ from heatproof.runs.run import Run
 from support.laws import AXES as QUICK
 from support.small import model, pictures
 
-BETTER = sorted({axis.best for axis in AXES if axis.best})
+BETTER = sorted({axis.best for axis in AXES if axis.best and axis.purpose == "rank"})
 """What is said of the best method of an axis."""
 SUPERLATIVES = r"\b(the most|the least|the closest|the farthest|best|winner|leads)\b"
 COMPARING_RULES = {"dominated-method", "tied-methods", "control-not-beaten"}

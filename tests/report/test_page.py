@@ -19,7 +19,7 @@ from heatproof.axes.tiles import tiles_of, worst_pair_tiles
 from heatproof.errors import UserError
 from heatproof.evaluation import GalleryItem
 from heatproof.explainers import EXPLAINERS
-from heatproof.maps.overlay import COVER, overlaid
+from heatproof.maps.overlay import OPACITIES, overlaid
 from heatproof.report.canvas import Dot, Plot, Words
 from heatproof.report.findings import PILOT, findings
 from heatproof.report.images import Album, draw_map, photo
@@ -377,7 +377,7 @@ def test_pictures_are_small_and_maps_keep_their_sign() -> None:
     assert (dark[:50] == dark[0]).all() and (np.diff(dark[51:]) <= 0).all(), (
         "what has no sign shows strength alone"
     )
-    assert list(COVER) == sorted(COVER) and COVER[0] == 0
+    assert list(OPACITIES) == sorted(OPACITIES) and OPACITIES[0] == 0
 
 
 def test_verdict_names_the_winner_with_its_interval() -> None:
@@ -405,7 +405,7 @@ def test_verdict_tells_chance_and_controls() -> None:
         lead(result_of({"a": 0.4, "noise_like": 0.0, "sobel": 0.7, "random": 0.0}, seed=4))
     )
     assert re.search(r"chance: noise_like\b", said)
-    assert re.search(r"Sobel[^(]*\(0\.7\d+ \[", said)
+    assert re.search(r"Edge filter[^(]*\(0\.7\d+ \[", said)
     assert re.search(r"chance", said) and not re.search(r"chance: a\b", said)
 
 
@@ -656,6 +656,6 @@ def test_text_summary_is_aligned() -> None:
     column = lines[header].index("calibrated")
     rows = lines[header + 1 : header + 6]
     assert all(re.match(r"[−\d]", row[column]) and row[column - 2 : column] == "  " for row in rows)
-    assert rows[0].endswith("control") and "Sobel" in rows[0]
+    assert rows[0].endswith("control") and "Edge filter" in rows[0]
     assert all(fact in lines[0] for fact in ("mobilenet", "photos", "40"))
     assert "unreadable" in " ".join(lines)

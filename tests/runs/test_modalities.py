@@ -172,7 +172,7 @@ def test_features_left_open_are_those_of_the_data(shape, aux, kind) -> None:
     for item in given.values():
         assert with_default_features(item, kind_of_data, size) == item
     for item in open_ones.values():
-        assert with_default_features(item, IMAGE, (3, 16, 16)) == item
+        assert with_default_features(item, IMAGE, (3, 32, 32)) == item
 
 
 def test_a_study_of_series(tmp_path: Path) -> None:

@@ -16,7 +16,15 @@ from heatproof.errors import UserError
 from heatproof.runs import manifest
 from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.executors.local import _serve
-from heatproof.runs.executors.worker import FromStudy, Pickled, Tally, Worker, WorkerError, pickled
+from heatproof.runs.executors.worker import (
+    FromStudy,
+    Pickled,
+    Sharding,
+    Tally,
+    Worker,
+    WorkerError,
+    pickled,
+)
 from heatproof.runs.plan import Plan, describe, make_plan
 from support.paths import SMALL
 from support.small import drawn, pictures
@@ -34,7 +42,7 @@ def served(root: Path, recipe: Any, *jobs: Any) -> list[tuple[str, Any]]:
     ours, theirs = multiprocessing.Pipe()
     for job in jobs:
         ours.send(job)
-    _serve(theirs, recipe, root, 2, 0, torch.get_num_threads())
+    _serve(theirs, recipe, root, Sharding(2), 0, torch.get_num_threads())
     answers = []
     while ours.poll(0):
         answers.append(ours.recv())
@@ -79,7 +87,7 @@ def test_a_worker_answers_with_ticks_and_what_each_shard_took(tmp_path: Path) ->
 def test_a_worker_counts_each_shard_for_itself(tmp_path: Path) -> None:
     made = plan()
     manifest.begin(tmp_path, describe(made), 2, "test")
-    worker = Worker(lambda number: plan(), tmp_path, 2, 0)
+    worker = Worker(lambda number: plan(), tmp_path, Sharding(2), 0)
     begun = time.perf_counter()
     first, second, again = (
         worker(job, lambda what, amount: None) for job in (*made.jobs()[:2], made.jobs()[0])

@@ -84,7 +84,7 @@ def test_a_complete_layout_is_the_analysis_of_variance(n: int, k: int) -> None:
     df = (of_samples + of_networks) ** 2 / (of_samples**2 / (n - 1) + of_networks**2 / (k - 1))
     half = stats.t.ppf(0.975, min(df, n - 1)) * np.sqrt(of_samples + of_networks)
     expected = values.mean() - half, values.mean() + half
-    np.testing.assert_allclose(interval(rows(values)), expected, rtol=1e-5)
+    np.testing.assert_allclose(interval(rows(values)), expected, atol=1e-5)
 
 
 def test_networks_that_are_all_alike_leave_the_interval_of_the_samples() -> None:

@@ -406,12 +406,25 @@ def unreadable_picture() -> Run:
     return evaluate(trained_model(), folder, ["saliency", "grad_cam"], heatproof.Agreement(k=50))
 
 
+def capped() -> Run:
+    """A run that may not test as many samples as the requested half-width takes."""
+    methods = {name: STABLE_OR_NOT[name] for name in ("steady", "scattered")}
+    stability = heatproof.Stability(perturbations="brightness", k=10)
+    return evaluate(Level(0.05), greys(90), methods, stability, half_width=0.001, at_most=70)
+
+
 def unfinished() -> Run:
     """A run of which a part was lost."""
     methods = {name: STABLE_OR_NOT[name] for name in ("steady", "scattered")}
     run = evaluate(Level(0.05), greys(8), methods, heatproof.Agreement(k=10))
     next(Path(run.path, "parts").rglob("*.parquet")).unlink()
     return heatproof.read(run.path)
+
+
+def of_one_class() -> Run:
+    """Pictures that a model all puts into one class."""
+    methods = {name: STABLE_OR_NOT[name] for name in ("steady", "scattered")}
+    return evaluate(Level(0.05), greys(), methods, heatproof.Agreement(k=10))
 
 
 def everything_too_small() -> Run:
@@ -494,7 +507,9 @@ RUNS: dict[str, tuple[Callable[[], Run], tuple[str, ...]]] = {
         unusual_models,
         ("untrained-model", "missing-normalisation", "probability-outputs"),
     ),
+    "one class": (of_one_class, ("single-class-references",)),
     "unreadable picture": (unreadable_picture, ("unreadable-files",)),
+    "capped": (capped, ("precision-not-reached",)),
     "unfinished": (unfinished, ("unfinished-run",)),
     "everything too small": (
         everything_too_small,

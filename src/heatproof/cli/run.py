@@ -313,6 +313,10 @@ def _carry_out(
     if not gaps:
         return _present(done)
     say(f"{missing_in_words(gaps)}; the other shares, or `heatproof merge`, add them")
+    if opened.plan.sampling is not None:
+        say(
+            f"then rerun this command, which goes on to as many samples as {opened.plan.sampling} takes"
+        )
     return None
 
 
@@ -354,7 +358,7 @@ def _announce(plan: Plan) -> None:
     """Say what is about to be done, and what is left out."""
     sizes = []
     for name, data in plan.data.items():
-        sizes.append(f"{name} ({counted(len(data.ids), 'sample')})")
+        sizes.append(f"{name} ({_size(plan, name, len(data.ids))})")
     say(f"{', '.join(plan.models)} on {', '.join(sizes)}: {', '.join(plan.explainers)}")
     reasons: dict[str, None] = {}
     for study in plan.configured.values():
@@ -366,6 +370,16 @@ def _announce(plan: Plan) -> None:
         say(f"note: {note}")
     if plan.keep_maps:
         say(f"maps are kept: {plan.megabytes():,.1f} MB before they are compressed")
+
+
+def _size(plan: Plan, dataset: str, samples: int) -> str:
+    """Return how many samples of a data set there are, and with how many the study begins."""
+    begins = plan.sample_count(dataset)
+    if plan.sampling is None or begins == samples:
+        return counted(samples, "sample")
+    return (
+        f"{begins} of {counted(samples, 'sample')} at first, then as many as {plan.sampling} takes"
+    )
 
 
 def _sizes(plan: Plan) -> Iterator[str]:

@@ -23,6 +23,13 @@ from heatproof.data import images, sources
 from heatproof.data.arrays import as_tensor, open_arrays, open_dataset
 from heatproof.data.choices import NO_LABEL, Choice, only_choices, whole_labels
 from heatproof.data.dataset import Data, How, Loaded, Sample, Size, how_to, not_pictures
+from heatproof.data.encodings import (
+    class_names_of,
+    encoding_of_rows,
+    holds_texts,
+    is_encoding,
+    open_encoding,
+)
 from heatproof.data.files import existing, open_pictures
 from heatproof.data.frames import is_frame, open_frame
 from heatproof.data.graphs import Graph, is_graph, open_graphs, open_pyg
@@ -45,6 +52,8 @@ __all__ = [
     "Vocabulary",
     "check_hub_name",
     "existing",
+    "holds_texts",
+    "is_encoding",
     "open_data",
     "order_by_hash",
 ]
@@ -99,7 +108,7 @@ def open_data(
         **{key: value for key, value in options.items() if value is not None},
     }
     if isinstance(source, str):
-        source, size, name = sources.named(source, size, resize, name, allow_code)
+        source, size, name = sources.resolve_name(source, size, resize, name, allow_code)
     how = how_to(size, resize, None if shape is None else tuple(shape))
     if isinstance(vocabulary, str) and vocabulary.startswith(PREFIX):
         vocabulary = tokeniser(vocabulary, length)
@@ -172,7 +181,8 @@ def _padded(source: Any, how: How, texts: Texts, choice: Choice) -> Data | None:
                 raise UserError(
                     f"{kind!r}: entry {i + 1} cannot be read: {error or type(error).__name__}"
                 ) from error
-        return open_texts(kind, lines_of(rows, kind), vocabulary, length)
+        data = open_texts(kind, lines_of(rows, kind), vocabulary, length)
+        return replace(data, class_names=class_names_of(source) or data.class_names)
     pictures = vocabulary is None and all(map(_is_picture, values))
     if values and not pictures and all(isinstance(value, str) for value in values):
         not_pictures("texts", how)
@@ -243,6 +253,8 @@ def _dispatch(source: Any, size: Size, how: How) -> Data:
                 f"{source.name!r} is open already; give size and shape where it is opened"
             )
         return source
+    if is_encoding(source):
+        return open_encoding(source)
     if isinstance(source, Batch):
         data = open_arrays(
             "data", source.x, how, labels=source.label, ids=source.ids, aux=source.aux
@@ -271,7 +283,9 @@ def _dispatch(source: Any, size: Size, how: How) -> Data:
         }
         return open_arrays("data", named["x"], how, labels=named.get("y"), aux=aux)
     if _by_position(source) and not isinstance(source, (Mapping, IterableDataset)):
-        return open_dataset(source, how)
+        columns = encoding_of_rows(source)
+        data = open_dataset(source, how) if columns is None else open_encoding(columns)
+        return replace(data, class_names=class_names_of(source))
     raise UserError(
         f"cannot read data from {type(source).__name__}; give a tensor, (x, y), {{'x': …}} with more inputs by name, a "
         "Batch, a DataFrame, a path, a list of paths, sets, graphs or texts, or a Dataset with __getitem__ and __len__ "

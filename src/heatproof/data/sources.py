@@ -19,7 +19,7 @@ BUNDLED_DATA: dict[str, Callable[..., Data]] = {"photographs": bundled.photograp
 
 
 def check_data_name(spec: str, folder: str | Path | None = None) -> str:
-    """The name of data, checked without reading it; paths are made absolute, relative to `folder` when given.
+    """Return a name of data, checked without reading it; paths are made absolute, relative to `folder` when given.
 
     >>> check_data_name("bundled:photos")
     Traceback (most recent call last):
@@ -34,35 +34,39 @@ def check_data_name(spec: str, folder: str | Path | None = None) -> str:
         return absolute(spec, folder)
     if scheme == "hf":
         copy = local_copy(spec, folder)
-        return (
-            check_hub_name(spec)
-            if copy is None
-            else f"hf:{copy[0]}" + (f"@{copy[1]}" if copy[1] else "")
-        )
+        if copy is None:
+            return check_hub_name(spec)
+        directory, split = copy
+        return f"hf:{directory}@{split}" if split else f"hf:{directory}"
     path = beside(spec, folder)
     if re.match(r"[a-z]{2,}:", spec) and not path.exists():
         raise unknown("kind of data", scheme, ("bundled", "hf", "python"))
     return str(existing(path))
 
 
-def named(
+def resolve_name(
     spec: str, size: Size, resize: Resize, name: str | None, allow_code: bool
 ) -> tuple[Any, Size, str | None]:
-    """What a name stands for, the size that its pictures still need, and what the data is called where `name` is None.
+    """Return what a name of data stands for, with the size and the title that `open_data` should go on with.
 
-    `bundled:…` is opened, a `python:` function is called; a path and a name of the hub stay what they are.
+    `bundled:…` is opened and `python:…` is called; a path and a name of the hub stay what they are, for `open_data` to
+    open. `size` becomes "auto" where the pictures have been resized already, so that it is not done twice. `name` is the
+    title that the user gave; if it is None, that of a `python:` object is the last part of its path.
 
-    >>> named("python:math:pi", "auto", "squash", None, allow_code=True)
+    >>> resolve_name("python:math:pi", "auto", "squash", None, allow_code=True)
     (3.14..., 'auto', 'pi')
-    >>> named("no/such/folder", "auto", "squash", None, allow_code=False)
+    >>> resolve_name("no/such/folder", "auto", "squash", None, allow_code=False)
     Traceback (most recent call last):
     heatproof.errors.UserError: there is no file or folder ...
     """
     checked = check_data_name(spec)
     scheme, _, rest = checked.partition(":")
     if scheme == "bundled":
-        return BUNDLED_DATA[rest](size=size, resize=resize), "auto", name
+        data = BUNDLED_DATA[rest](size=size, resize=resize)
+        return data, "auto", name
     if scheme == "python":
         check_allowed(spec, allow_code)
         return made_by(rest), size, name or rest.rpartition(":")[2]
-    return (checked if scheme == "hf" else spec), size, name
+    if scheme == "hf":
+        return checked, size, name
+    return spec, size, name

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from heatproof.explainers.ablation import FeatureAblation, FeaturePermutation
     from heatproof.explainers.adapters.maps import Precomputed
     from heatproof.explainers.attention import AttentionRollout, Chefer
-    from heatproof.explainers.cam import GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM
+    from heatproof.explainers.cam import (
+        GradCAM,
+        GradCAMPlusPlus,
+        GuidedGradCAM,
+        HiResCAM,
+        LayerCAM,
+    )
     from heatproof.explainers.concepts.explain import Car, Cav
     from heatproof.explainers.controls import RandomMap, SobelEdges, WeightNoise
     from heatproof.explainers.examples.influence import Influence, TracIn
@@ -24,10 +30,10 @@ if TYPE_CHECKING:
         IntegratedGradients,
         Saliency,
     )
-    from heatproof.explainers.lrp import Lrp
+    from heatproof.explainers.lrp import AttnLrp, Lrp
     from heatproof.explainers.masking import Occlusion, Rise
     from heatproof.explainers.mfaba import Mfaba
-    from heatproof.explainers.rules import DeepLift, GuidedBackprop
+    from heatproof.explainers.rules import Deconvolution, DeepLift, GuidedBackprop
     from heatproof.explainers.sampling import KernelShap, Lime
     from heatproof.explainers.smoothgrad import SmoothGrad, SmoothGradSquared, VarGrad
 
@@ -70,11 +76,14 @@ EXPLAINERS = LazyRegistry(
         "gradient_shap": "heatproof.explainers.gradient:GradientShap",
         "deep_lift": "heatproof.explainers.rules:DeepLift",
         "guided_backprop": "heatproof.explainers.rules:GuidedBackprop",
+        "deconvolution": "heatproof.explainers.rules:Deconvolution",
         "lrp": "heatproof.explainers.lrp:Lrp",
+        "attn_lrp": "heatproof.explainers.lrp:AttnLrp",
         "grad_cam": "heatproof.explainers.cam:GradCAM",
         "grad_cam_plus_plus": "heatproof.explainers.cam:GradCAMPlusPlus",
         "layer_cam": "heatproof.explainers.cam:LayerCAM",
         "hires_cam": "heatproof.explainers.cam:HiResCAM",
+        "guided_grad_cam": "heatproof.explainers.cam:GuidedGradCAM",
         "attention_rollout": "heatproof.explainers.attention:AttentionRollout",
         "chefer": "heatproof.explainers.attention:Chefer",
         "lime": "heatproof.explainers.sampling:Lime",
@@ -105,9 +114,11 @@ EXPLAINERS = LazyRegistry(
 __all__ = [
     "EXPLAINERS",
     "AttentionRollout",
+    "AttnLrp",
     "Car",
     "Cav",
     "Chefer",
+    "Deconvolution",
     "DeepLift",
     "ExpectedGradients",
     "FeatureAblation",
@@ -116,6 +127,7 @@ __all__ = [
     "GradCAMPlusPlus",
     "GradientShap",
     "GuidedBackprop",
+    "GuidedGradCAM",
     "HiResCAM",
     "Influence",
     "InputXGradient",

@@ -268,22 +268,26 @@ def _mean_differences(
     # The numbers of the features that may change come first, in order.
     ordered = may_change.long().argsort(dim=1, descending=True, stable=True)
 
-    def build(owner: Tensor, index: Tensor) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-        feature = ordered[owner, index // draws[owner]]
-        return change_feature(owner, feature, index % draws[owner])
+    # A version of a sample is one feature with one draw of what takes its place.
+    def make_versions(
+        sample: Tensor, version: Tensor
+    ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+        feature = ordered[sample, version // draws[sample]]
+        return change_feature(sample, feature, version % draws[sample])
 
     values = torch.zeros(len(batch), n, dtype=torch.float64, device=inputs.device)
     with torch.no_grad():
         unchanged = readout_scores(
-            model, batch, target, 1, readout, lambda owner, index: inputs[owner]
+            model, batch, target, 1, readout, lambda sample, version: inputs[sample]
         )
         versions = may_change.sum(1) * draws
-        for owner, index, scores in readouts(model, batch, target, versions, readout, build):
-            feature = ordered[owner, index // draws[owner]]
-            difference = unchanged[owner] - scores
+        chunks = readouts(model, batch, target, versions, readout, make_versions)
+        for sample, version, scores in chunks:
+            feature = ordered[sample, version // draws[sample]]
+            difference = unchanged[sample] - scores
             if weights is None:
-                weighted = difference / draws[owner]
+                weighted = difference / draws[sample]
             else:
-                weighted = difference * weights[index % draws[owner]]
-            values.index_put_((owner, feature), weighted, accumulate=True)
+                weighted = difference * weights[version % draws[sample]]
+            values.index_put_((sample, feature), weighted, accumulate=True)
     return spread_out(spread(values, segments), inputs, batch)

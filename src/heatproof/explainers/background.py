@@ -70,7 +70,10 @@ class Background:
             raise UserError(
                 f"the background of {name} ({self}) has samples of shape {got}, and those to explain have {expected}"
             )
-        weights = self.weights if len(rows) == len(self.rows) else torch.ones(1).double()
+        # A single sample without a batch axis, such as a picture (C, H, W), has been made one row here. Its first axis
+        # was counted as rows before, so the weights do not fit.
+        is_single_sample = len(rows) != len(self.rows)
+        weights = torch.ones(1).double() if is_single_sample else self.weights
         values = model.inputs(rows.batch.to(model.device)).detach()
         return values, weights.to(values.device)
 
@@ -240,12 +243,12 @@ def with_study_rows(explainer: Any, load: Callable[[int | None], Examples]) -> A
     inner = getattr(explainer, "of", None)
     if is_dataclass(inner):
         changes["of"] = with_study_rows(inner, load)
-    wanted = getattr(explainer, "background", None)
-    if isinstance(wanted, StudyRows):
-        if wanted.kmeans is None:
-            changes["background"] = Background(load(wanted.count))
+    rows = getattr(explainer, "background", None)
+    if isinstance(rows, StudyRows):
+        if rows.kmeans is None:
+            changes["background"] = Background(load(rows.count))
         else:
-            changes["background"] = kmeans(load(_ROWS_TO_CLUSTER), wanted.kmeans)
+            changes["background"] = kmeans(load(_ROWS_TO_CLUSTER), rows.kmeans)
     return replace(explainer, **changes) if changes else explainer
 
 

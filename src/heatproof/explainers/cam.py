@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from heatproof.errors import UserError
 from heatproof.explainers.cam_layer import Site, find_layer, first_tensor, refuse_averages
 from heatproof.explainers.gradient import normalised, rows_of, slices
+from heatproof.explainers.rules import GuidedBackprop
 from heatproof.explainers.undefined import NEEDS_A_GRID
 from heatproof.models import Model
-from heatproof.types import Batch, Explainer, parameter_class
+from heatproof.types import Batch, Explainer, Requirement, parameter_class
 
 MODES = {2: "linear", 3: "bilinear", 4: "trilinear"}
 """Number of dimensions of a sample → the mode of `F.interpolate` that enlarges its map."""
@@ -26,7 +27,7 @@ class _ClassActivation(Explainer):
     """Base class of Grad-CAM and relatives, which differ in the `_weights` that features are multiplied by."""
 
     name: ClassVar[str]
-    requires = ("layers",)
+    requires: ClassVar[tuple[Requirement, ...]] = ("layers",)
     undefined_on = NEEDS_A_GRID
     hooks_into_network = True
     cost = "1 pass and its gradient"
@@ -167,6 +168,26 @@ class HiResCAM(_ClassActivation):
 
     def _weights(self, gradient: Tensor, features: Tensor) -> Tensor:
         return gradient
+
+
+@parameter_class
+class GuidedGradCAM(GradCAM):
+    """Guided backpropagation times Grad-CAM: the details of the first where the second is large; (B, C, H, W).
+
+    The method of Selvaraju et al. (ICCV 2017). Layer and enlargement as in `GradCAM`. The network needs ReLUs.
+
+    >>> GuidedGradCAM(layer="3").name
+    'guided_grad_cam'
+    """
+
+    name: ClassVar[str] = "guided_grad_cam"
+    requires = ("gradients", "layers")
+    cost = "2 passes and their gradients"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, C, H, W) for the classes `target` (B,)."""
+        guided = GuidedBackprop()(model, batch, target, seed)
+        return guided * super().__call__(model, batch, target, seed)
 
 
 def enlarged(maps: Tensor, inputs: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from heatproof.explainers.undefined import NEEDS_VECTORS
 from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
+RuleName = Literal["epsilon", "plus", "alpha2_beta1", "gamma", "flat", "box"]
 Composite = Literal[
     "epsilon",
     "epsilon_plus",
@@ -63,11 +64,14 @@ class Lrp(Explainer):
     - box: x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between l and h: black and white of images, else the limits of the
       sample, followed through whatever the network does to its input before its first linear layer
 
-    `composite` chooses the rules by zennit's names: the first word is the rule of linear layers, the second of
-    convolutions, and flat or box of the first layer; "epsilon" and "gamma" alone hold for all layers. Activations pass
-    relevance on unchanged, sums divide it in proportion to the summands, layer normalisation counts as a fixed linear
-    map, and products of activations and attention follow AttnLRP (Achtibat et al., ICML 2024: softmax by its Taylor
-    expansion, half for each factor of a product). A bias absorbs relevance, so maps sum to f_t only without biases.
+    `composite` chooses the rules by layer or by zennit's names. `Lrp({"0": "gamma", "3": "plus"})` names layers by their
+    dotted paths, and all others have the ε rule. Of zennit's names, the first word is the rule of linear layers, the
+    second of convolutions, and flat or box of the first layer; "epsilon" and "gamma" alone hold for all layers.
+
+    Activations pass relevance on unchanged, sums divide it in proportion to the summands, layer normalisation counts as
+    a fixed linear map, and products of activations and attention follow AttnLRP (Achtibat et al., ICML 2024: softmax by
+    its Taylor expansion, half for each factor of a product). A bias absorbs relevance, so maps sum to f_t only without
+    biases.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8, bias=False), torch.nn.ReLU(), torch.nn.Linear(8, 2, bias=False))
     >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
@@ -82,13 +86,21 @@ class Lrp(Explainer):
     hooks_into_network = True
     cost = "1 pass and its gradient"
 
-    composite: Composite = "epsilon_plus"
+    composite: Composite | dict[str, RuleName] = "epsilon_plus"
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-6
     gamma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.25
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise for a smoothed model, whose many passes have no layers in common."""
+        """Raise for a smoothed model, whose many passes have no layers in common, and for a layer that is not there."""
         refuse_averages(self.name, model)
+        if isinstance(self.composite, dict):
+            for path in self.composite:
+                layer = model.layer(path)
+                if not isinstance(getattr(layer, "weight", None), Tensor):
+                    raise UserError(
+                        f"lrp has rules for linear layers and convolutions, and {path!r} of {model.name} is a "
+                        f"{type(layer).__name__} without a weight"
+                    )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -99,10 +111,16 @@ class Lrp(Explainer):
         for rows in slices(len(inputs), model.rows):
             aux = rows_of(batch.aux, rows, inputs.device)
             bounds = None
-            if self.composite.endswith("_box"):
+            if self._has_box:
                 bounds = self._first_layer_bounds(model, low[rows], high[rows], aux)
             maps.append(self._pass_maps(model, inputs[rows], aux, target[rows], bounds))
         return torch.cat(maps)
+
+    @property
+    def _has_box(self) -> bool:
+        if isinstance(self.composite, dict):
+            return "box" in self.composite.values()
+        return self.composite.endswith("_box")
 
     def _pass_maps(
         self,
@@ -113,7 +131,7 @@ class Lrp(Explainer):
         bounds: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Return the maps (B, …) of inputs that fit into one pass."""
-        relevance_pass = Relevance(self._rules(bounds), self.epsilon, model.name)
+        relevance_pass = Relevance(self._rules(model, bounds), self.epsilon, model.name)
         # The backward pass gives the relevance of the inputs for a relevance of 1 at the output.
         shares, score = input_gradient(model, inputs, aux, target, relevance_pass)
         if not relevance_pass.layers:
@@ -138,27 +156,63 @@ class Lrp(Explainer):
             ends.append(end)
         return ends[0].minimum(ends[1]), ends[0].maximum(ends[1])
 
-    def _rules(self, bounds: tuple[Tensor, Tensor] | None) -> Callable[[Affine, bool], Rule]:
+    def _rules(
+        self, model: Model, bounds: tuple[Tensor, Tensor] | None
+    ) -> Callable[[Affine, bool], Rule]:
         """Return a function that chooses the rule of a layer; the first layer may have another rule than the rest."""
-        word = self.composite.removeprefix("epsilon_").removesuffix("_flat").removesuffix("_box")
-        by_word: dict[str, Rule] = {
+        by_name: dict[str, Rule] = {
             "epsilon": epsilon_rule,
             "plus": z_plus,
             "alpha2_beta1": alpha_beta(2.0, 1.0),
             "gamma": gamma_rule(self.gamma),
+            "flat": flat,
         }
+        if bounds is not None:
+            by_name["box"] = box(*bounds)
+        composite = self.composite
+        if isinstance(composite, dict):
+            # A layer is known by its weight: functions are intercepted, and not modules.
+            name_of_weight = {
+                id(model.layer(path).weight): name for path, name in composite.items()
+            }
+
+            def rule_by_layer(layer: Affine, is_first: bool) -> Rule:
+                name = name_of_weight.get(id(layer.parameter), "epsilon")
+                if name == "box" and not is_first:
+                    raise UserError("lrp's rule box is for the first layer, whose input has bounds")
+                return by_name[name]
+
+            return rule_by_layer
+
+        of_convolutions = composite.removeprefix("epsilon_")
+        of_convolutions = of_convolutions.removesuffix("_flat").removesuffix("_box")
+        for_all_layers = composite in ("epsilon", "gamma")
+        first = composite.rpartition("_")[2]
 
         def rule_of(layer: Affine, is_first: bool) -> Rule:
-            if is_first and self.composite.endswith("_flat"):
-                return flat
-            if is_first and bounds is not None:
-                return box(*bounds)
-            for_all_layers = self.composite in ("epsilon", "gamma")
+            if is_first and first in ("flat", "box"):
+                return by_name[first]
             if layer.convolves or for_all_layers:
-                return by_word[word]
+                return by_name[of_convolutions]
             return epsilon_rule
 
         return rule_of
+
+
+@parameter_class
+class AttnLrp(Lrp):
+    """AttnLRP: relevance propagation of transformers with the ε rule for all linear layers; (B, …) like the input.
+
+    The method of Achtibat et al. (ICML 2024): attention and products of activations as in `Lrp`, layer normalisation
+    as a fixed linear map.
+
+    >>> AttnLrp().composite
+    'epsilon'
+    """
+
+    name: ClassVar[str] = "attn_lrp"
+
+    composite: Composite | dict[str, RuleName] = "epsilon"
 
 
 def _input_range(model: Model, batch: Batch, inputs: Tensor) -> tuple[Tensor, Tensor]:

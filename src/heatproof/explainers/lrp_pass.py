@@ -253,11 +253,12 @@ class Relevance(TorchFunctionMode):
         def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             return func(x, weight, bias, *rest, **options)  # type: ignore[no-any-return]
 
-        return self._affine(Affine(x, weight, bias, apply, func is not F.linear), self._first)
+        convolves = func is not F.linear
+        return self._affine(Affine(x, weight, bias, apply, convolves, weight), self._first)
 
     def _addmm(self, bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """bias + x @ weight, the form in which transformers' Conv1D has a linear layer."""
-        return self._affine(Affine(x, weight.T, bias, F.linear, False), self._first)
+        return self._affine(Affine(x, weight.T, bias, F.linear, False, weight), self._first)
 
     def _affine(self, layer: Affine, is_first: bool) -> Tensor:
         """A linear layer, with the relevance of its rule. It is remembered for a batch normalisation that may follow."""
@@ -389,7 +390,7 @@ class Relevance(TorchFunctionMode):
                 return func(*equation, *factors)  # type: ignore[no-any-return]
 
             x, weight = (a, b) if a_is_activation else (b, a)
-            return self._affine(Affine(x, weight, None, apply, False), self._first)
+            return self._affine(Affine(x, weight, None, apply, False, weight), self._first)
         with torch.enable_grad():
             points = [factor.detach().requires_grad_() for factor in (a, b)]
             z = func(*equation, *points)

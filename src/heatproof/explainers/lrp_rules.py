@@ -12,13 +12,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Affine:
-    """One call of a linear layer: its input x, weight and bias, and the function `apply(x, weight, bias)`."""
+    """One call of a linear layer: its input x, weight and bias, and the function `apply(x, weight, bias)`.
+
+    `parameter` is the network's own weight tensor, which tells which layer it is.
+    """
 
     x: Tensor
     weight: Tensor
     bias: Tensor | None
     apply: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     convolves: bool
+    parameter: Tensor | None = None
 
     def back(self, weight: Tensor, share: Tensor) -> Tensor:
         """Apply the transposed layer, with another weight, to the shares (B, …) of its outputs."""

@@ -27,6 +27,15 @@ from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
 Readout = Literal["probability", "logit"]
+MakeVersions = Callable[[Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]]
+"""A function (sample, version) of two numbers (R,) int64 that makes these versions of these samples of a batch.
+
+It returns inputs of the network (R, …), or these with auxiliary tensors of their own, as (inputs, aux). Without them a
+version has the auxiliary tensors of its sample.
+"""
+Side = Annotated[int, Field(ge=1)]
+Sides = Side | tuple[Side, ...]
+"""A number of positions for all axes, or one for each."""
 _OCCLUSION_UNDEFINED_ON = {**HAS_NO_ORDER, **NEEDS_VECTORS}
 _RISE_UNDEFINED_ON = {
     **HAS_NO_ORDER,
@@ -43,12 +52,12 @@ _RISE_UNDEFINED_ON = {
 class Occlusion(Explainer):
     """Occlusion: how much the target's score drops when a window is covered.
 
-    A window of `window` positions per axis moves by `stride`; the last ones are cut at the border. Position p gets the
-    mean of f(x) − f(x covered) over the windows that contain p, in every channel. Windows are squares on images (B, C,
-    H, W), cubes on volumes, intervals on series (B, C, T), on columns (B, F) and on the vectors of tokens (B, L, E),
-    where the map has one value per token (B, L). They are filled with `fill`, a number after normalisation or a sample
-    in the data's own units. With a `background`, f(x covered) is the mean over its rows in the window; in a study of
-    tables these are the reference samples. Costs one pass per window, row and sample, and one for the sample itself.
+    A window of `window` positions per axis moves by `stride`; both are one number or one per axis. The last windows are
+    cut at the border. Position p gets the mean of f(x) − f(x covered) over the windows that contain p, in every channel.
+    There are windows on images (B, C, H, W), volumes, series (B, C, T), columns (B, F), and on the vectors of tokens (B,
+    L, E), where the map has one value per token (B, L). They are filled with `fill`, a number after normalisation or a
+    sample in the data's own units. With a `background`, f(x covered) is the mean over its rows in the window; in a study
+    of tables these are the reference samples. Costs one pass per window, row and sample, and one for the sample itself.
 
     With `circular`, windows wrap around at the border. If the stride divides the length and the model is invariant
     under cyclic shifts by multiples of the stride, the maps then shift with the input.
@@ -65,8 +74,8 @@ class Occlusion(Explainer):
     undefined_on = _OCCLUSION_UNDEFINED_ON
     cost = "1 pass per window"
 
-    window: Annotated[int, Field(ge=1)] = 16
-    stride: Annotated[int, Field(ge=1)] = 8
+    window: Sides = 16
+    stride: Sides = 8
     fill: NumberOrSample = 0.0
     readout: Readout = "logit"
     circular: bool = False
@@ -75,16 +84,19 @@ class Occlusion(Explainer):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the windows do not fit or leave gaps; `shape` is that of a sample."""
         size = spatial((1, *shape))
-        if self.window > min(size):
-            raise UserError(
-                f"occlusion window {self.window} is larger than the input's {'×'.join(map(str, size))} positions; "
-                f"choose at most {min(size)}, for instance {max(1, min(size) // 8)}"
-            )
-        if self.stride > self.window:
-            raise UserError(
-                f"occlusion stride {self.stride} leaves gaps between windows of {self.window}; "
-                f"choose at most {self.window}"
-            )
+        windows = _per_axis("window", self.window, size)
+        strides = _per_axis("stride", self.stride, size)
+        for length, window, stride in zip(size, windows, strides, strict=True):
+            if window > length:
+                raise UserError(
+                    f"occlusion window {self.window} is larger than the input's {'×'.join(map(str, size))} positions; "
+                    f"choose at most {length}, for instance {max(1, length // 8)}"
+                )
+            if stride > window:
+                raise UserError(
+                    f"occlusion stride {self.stride} leaves gaps between windows of {self.window}; "
+                    f"choose at most {window}"
+                )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,); the seed plays no part."""
@@ -98,10 +110,11 @@ class Occlusion(Explainer):
                 "or use feature_ablation with features=Tokens(...)"
             )
         size = spatial(batch.x.shape)
-        axes = [
-            _windows(length, self.window, self.stride, self.circular, inputs.device)
-            for length in size
-        ]
+        axes = []
+        windows_per_axis = _per_axis("window", self.window, size)
+        strides = _per_axis("stride", self.stride, size)
+        for length, window, stride in zip(size, windows_per_axis, strides, strict=True):
+            axes.append(_windows(length, window, stride, self.circular, inputs.device))
         counts = [len(axis) for axis in axes]
         windows = math.prod(counts)
 
@@ -112,22 +125,22 @@ class Occlusion(Explainer):
         else:
             fills = background_fills(self.name, rows, model, batch)
 
-        def covered(owner: Tensor, version: Tensor) -> Tensor:
-            """Cover window number `version` // fills of the samples `owner` by fill number `version` % fills, (R,) each."""
-            index, row = version // len(fills), version % len(fills)
-            inside = index.new_ones((len(index), *[1] * len(axes)), dtype=torch.bool)
+        def covered(sample: Tensor, version: Tensor) -> Tensor:
+            """Return samples (R, …) each with one window covered; there is a version for every window and fill."""
+            window, fill = version // len(fills), version % len(fills)
+            inside = window.new_ones((len(window), *[1] * len(axes)), dtype=torch.bool)
             for dim, axis in enumerate(axes):
-                # `index` counts the windows row by row, as a position in a grid of shape `counts`.
-                index_on_axis = index // math.prod(counts[dim + 1 :]) % counts[dim]
-                shape = [len(index), *[1] * len(axes)]
+                # `window` counts the windows row by row, as a position in a grid of shape `counts`.
+                index_on_axis = window // math.prod(counts[dim + 1 :]) % counts[dim]
+                shape = [len(window), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
                 inside = inside & axis[index_on_axis].reshape(shape)
             is_covered = beside_channels(inside, inputs, batch)
-            return torch.where(is_covered, fills.at(owner, row), inputs[owner])
+            return torch.where(is_covered, fills.at(sample, fill), inputs[sample])
 
         with torch.no_grad():
             original = readout_scores(
-                model, batch, target, 1, self.readout, lambda owner, index: inputs[owner]
+                model, batch, target, 1, self.readout, lambda sample, version: inputs[sample]
             )
             scores = readout_scores(
                 model, batch, target, windows * len(fills), self.readout, covered
@@ -202,35 +215,37 @@ class Rise(Explainer):
         position_map = torch.arange(positions, device=inputs.device).reshape(size)
         original = origins(batch, position_map.expand(len(batch), *size), positions)
 
-        def masks(owner: Tensor, index: Tensor) -> Tensor:
+        def masks(sample: Tensor, number: Tensor) -> Tensor:
+            """Return mask `number` of each sample, (R, *sides)."""
             # Masks 2k and 2k + 1 are a pair: they share their draws.
-            cells = rand.fold(cell_keys[owner], index // 2)
-            shifts = rand.fold(shift_keys[owner], index // 2)
-            drawn = smooth_masks(
-                cells, shifts, self.grid, self.keep, *sides, mirrored=index % 2 == 1
+            cells = rand.fold(cell_keys[sample], number // 2)
+            shifts = rand.fold(shift_keys[sample], number // 2)
+            is_mirrored = number % 2 == 1
+            unmoved = smooth_masks(
+                cells, shifts, self.grid, self.keep, *sides, mirrored=is_mirrored
             )
             if batch.moved is None:
-                return drawn
+                return unmoved
             # A moved sample gets the masks of its original, moved along.
-            return drawn.flatten(1).gather(1, original[owner]).reshape(drawn.shape)
+            return unmoved.flatten(1).gather(1, original[sample]).reshape(unmoved.shape)
 
-        def masked(owner: Tensor, index: Tensor) -> Tensor:
-            return inputs[owner].mul_(masks(owner, index).reshape(len(owner), 1, *size))
+        def masked(sample: Tensor, number: Tensor) -> Tensor:
+            return inputs[sample].mul_(masks(sample, number).reshape(len(sample), 1, *size))
 
         total = torch.zeros(len(batch), positions, dtype=torch.float64, device=inputs.device)
         done = 0
         with torch.no_grad():
             chunks = readouts(model, batch, target, self.samples, self.readout, masked)
-            for owner, index, scores in chunks:
+            for sample, number, scores in chunks:
                 # A chunk has versions of the few samples first … last − 1. Their numbers follow from the count of
-                # versions done; reading them from `owner` would wait for the GPU.
+                # versions done; reading them from `sample` would wait for the GPU.
                 first = done // self.samples
-                done += len(owner)
+                done += len(sample)
                 last = math.ceil(done / self.samples)
-                samples = torch.arange(first, last, device=owner.device)
-                sample_scores = (owner == samples[:, None]) * scores
+                samples = torch.arange(first, last, device=sample.device)
+                scores_by_sample = (sample == samples[:, None]) * scores
                 # The masks are drawn a second time, which needs less memory than keeping them.
-                total[first:last] += sample_scores @ masks(owner, index).flatten(1).double()
+                total[first:last] += scores_by_sample @ masks(sample, number).flatten(1).double()
         maps = (total / (self.samples * self.keep)).reshape(len(batch), *size)
         return spread_out(maps, inputs, batch)
 
@@ -273,52 +288,56 @@ def readouts(
     model: Model,
     batch: Batch,
     target: Tensor,
-    repeats: int | Tensor,
+    versions_per_sample: int | Tensor,
     readout: Readout,
-    build: Callable[[Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]],
+    make_versions: MakeVersions,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the target's score for `repeats` altered versions of each sample, at most `model.rows` inputs per pass.
+    """Yield the target's score on altered versions of each sample, a pass of at most `model.rows` inputs at a time.
 
-    `build(owner, index)` makes version `index` of sample `owner`, both (R,) int64, just before it is needed; it may
-    also give auxiliary tensors of its own, as (inputs, aux). Yields (owner, index, scores) with float64 scores (R,), in
-    the order of samples and versions; `repeats` is one number or one per sample (B,). The batch has to be on the
-    model's device.
+    A version is the input of the network with something removed, such as one occluded by window 7. Versions of one
+    sample are numbered from 0 on. `versions_per_sample` says how many there are, as one number or one per sample (B,);
+    `make_versions` makes them (see `MakeVersions`) just before they are needed, because all of them rarely fit into
+    memory. Yields (sample, version, scores): two numbers (R,) and float64 scores (R,), in the order of samples and
+    versions. The batch has to be on the model's device.
 
     >>> from heatproof.models import Model
     >>> model, batch = Model(torch.nn.Linear(2, 2), rows=3), Batch(ids=("a", "b"), x=torch.ones(2, 2))
-    >>> chunks = readouts(model, batch, torch.tensor([0, 1]), 2, "logit", lambda owner, index: batch.x[owner])
-    >>> [(owner.tolist(), index.tolist()) for owner, index, scores in chunks]
+    >>> chunks = readouts(model, batch, torch.tensor([0, 1]), 2, "logit", lambda sample, version: batch.x[sample])
+    >>> [(sample.tolist(), version.tolist()) for sample, version, scores in chunks]
     [([0, 0, 1], [0, 1, 0]), ([1], [1])]
     """
-    repeats = torch.as_tensor(repeats, device=batch.x.device).expand(len(batch))
+    counts = torch.as_tensor(versions_per_sample, device=batch.x.device).expand(len(batch))
     target = target.to(batch.x.device)
-    # Number the versions of all samples one after another; `first` is the number of each sample's first version.
-    first = repeats.cumsum(0) - repeats
-    version_numbers = torch.arange(int(repeats.sum()), device=batch.x.device)
-    for rows in torch.split(version_numbers, model.rows):
-        owner = torch.searchsorted(first, rows, right=True) - 1
-        index = rows - first[owner]
-        built = build(owner, index)
-        if isinstance(built, tuple):
-            versions, aux = built
+    # Number the versions of all samples one after another, and split these numbers into passes.
+    first_of_sample = counts.cumsum(0) - counts
+    numbers = torch.arange(int(counts.sum()), device=batch.x.device)
+    for numbers_of_pass in torch.split(numbers, model.rows):
+        sample = torch.searchsorted(first_of_sample, numbers_of_pass, right=True) - 1
+        version = numbers_of_pass - first_of_sample[sample]
+        inputs = make_versions(sample, version)
+        if isinstance(inputs, tuple):
+            inputs, aux = inputs
         else:
-            versions, aux = built, {name: value[owner] for name, value in batch.aux.items()}
-        logits = model.logits(versions, aux).double()
+            aux = {name: value[sample] for name, value in batch.aux.items()}
+        logits = model.logits(inputs, aux).double()
         probability = model.task.probability(logits) if readout == "probability" else None
         scores = logits if probability is None else probability
-        yield owner, index, scores.gather(1, target[owner, None])[:, 0]
+        yield sample, version, scores.gather(1, target[sample, None])[:, 0]
 
 
 def readout_scores(
     model: Model,
     batch: Batch,
     target: Tensor,
-    repeats: int | Tensor,
+    versions_per_sample: int | Tensor,
     readout: Readout,
-    build: Callable[[Tensor, Tensor], Tensor | tuple[Tensor, Mapping[str, Tensor]]],
+    make_versions: MakeVersions,
 ) -> Tensor:
-    """Return the scores of `readouts` of all versions in one tensor, sample by sample."""
-    chunks = readouts(model, batch, target, repeats, readout, build)
+    """Return the target's score on altered versions of each sample, (all versions,) float64, sample by sample.
+
+    The same as `readouts`, whose passes are joined; for callers that need all scores together.
+    """
+    chunks = readouts(model, batch, target, versions_per_sample, readout, make_versions)
     return torch.cat([scores for _, _, scores in chunks])
 
 
@@ -356,6 +375,17 @@ def require_order(name: str, batch: Batch) -> None:
             f"{name} covers neighbouring positions, and the elements of sets and graphs have no order; "
             "use feature_ablation with features=elements"
         )
+
+
+def _per_axis(name: str, value: int | tuple[int, ...], size: Sequence[int]) -> tuple[int, ...]:
+    """Return a number for each axis; one number is meant for all."""
+    values = (value,) * len(size) if isinstance(value, int) else value
+    if len(values) != len(size):
+        raise UserError(
+            f"occlusion's {name} has {len(values)} numbers, and the inputs have {len(size)} axes of positions; "
+            "channels are covered together"
+        )
+    return values
 
 
 def _windows(length: int, window: int, stride: int, circular: bool, device: torch.device) -> Tensor:

@@ -24,5 +24,5 @@ class OverFeatures(Explainer):
         Pixels()
         """
         kind = kind_of(model, sample)
-        with_features: Self = with_default_features(self, kind, sample.x.shape[1:])
+        with_features: Self = with_default_features(self, kind, sample.x.shape[1:], sample)
         return Explainer.configured_for(with_features, model, sample)

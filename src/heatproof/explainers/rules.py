@@ -245,16 +245,23 @@ class DeepLift(FromBaseline):
         baseline: Tensor,
         baseline_rows: int,
     ) -> Tensor:
-        """Return the maps (B, …) by a pass of the baseline and a pass of the input, matched call by call."""
+        """Return the maps (B, …) by a pass of the baseline and a pass of the input, matched call by call.
+
+        First the baseline goes through the network, and the inputs of every non-linear function are recorded. Then the
+        input does; where it meets the same function, the rescale rule compares it with what was recorded. The baseline
+        has as many rows as the input, or one that stands for all.
+        """
         references: list[_Call] = []
-        shares_baseline = baseline_rows < len(inputs)
-        # A model may fill a pass up to a larger size, whose first row then represents all rows.
-        baseline_pass = model.size_of(baseline_rows) if shares_baseline else 0
-        input_pass = model.size_of(len(inputs)) if shares_baseline else 0
+        has_one_baseline_row = baseline_rows < len(inputs)
+        # The rows that layers see: a model may fill a pass up with copies to a size that its device prefers.
+        rows_of_baseline_pass = model.size_of(baseline_rows)
+        rows_of_input_pass = model.size_of(len(inputs))
 
         def record(call: _Call) -> Tensor:
+            """Keep the input of a call, without the copies of the single baseline row."""
             x = call.x.detach()
-            x = x[:1] if len(x) == baseline_pass else x
+            if has_one_baseline_row and len(x) == rows_of_baseline_pass:
+                x = x[:1]
             references.append(dataclasses.replace(call, x=x.clone()))
             return call.compute(call.x)  # type: ignore[no-any-return]
 
@@ -264,7 +271,8 @@ class DeepLift(FromBaseline):
         baseline_scores = logits.gather(1, target.to(logits.device)[:, None]).squeeze(1)
 
         remaining = iter(references)
-        rescale = _Intercept(partial(_rescaled, input_pass, remaining))
+        rows_to_share = rows_of_input_pass if has_one_baseline_row else None
+        rescale = _Intercept(partial(_rescaled, rows_to_share, remaining))
         multipliers, scores = input_gradient(model, inputs, aux, target, rescale)
         if next(remaining, None) is not None:
             raise _PassesDiffer
@@ -285,17 +293,18 @@ class _PassesDiffer(Exception):
     """The pass of the baseline does not match the pass of the input, call by call."""
 
 
-def _rescaled(input_pass: int, references: Iterator[_Call], call: _Call) -> Tensor:
+def _rescaled(rows_to_share: int | None, references: Iterator[_Call], call: _Call) -> Tensor:
     """Return the value of a call whose backward rule is DeepLIFT's, with the next of the baseline's calls as reference.
 
-    `input_pass` is the size of the input's pass if one row of a reference represents all of them, else 0.
+    If a single row of the baseline stands for all, `rows_to_share` is the number of rows of the input's pass: a call
+    with so many rows may be compared with a reference of one row.
     """
     reference = next(references, None)
     if reference is None or reference.name != call.name:
         raise _PassesDiffer
     one_row_for_all = (
         len(reference.x) == 1
-        and len(call.x) == input_pass
+        and len(call.x) == rows_to_share
         and reference.x.shape[1:] == call.x.shape[1:]
     )
     if not one_row_for_all and reference.x.shape != call.x.shape:
@@ -413,22 +422,16 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
 
 
 @parameter_class
-class GuidedBackprop(Explainer):
-    """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
+class _PositiveGradient(Explainer):
+    """Base class of methods in which every ReLU passes back only the positive part of the gradient that it gets."""
 
-    The rule of Springenberg et al. (2015). It also holds for relu6, hardtanh, threshold and clamps from below at 0.
-
-    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
-    >>> GuidedBackprop()(Model(net), batch, target, seed=0).shape
-    torch.Size([1, 3])
-    """
-
-    name: ClassVar[str] = "guided_backprop"
+    name: ClassVar[str]
     requires = ("gradients", "layers")
     undefined_on = NEEDS_VECTORS
     hooks_into_network = True
     cost = "1 pass and its gradient"
+    only_where_active: ClassVar[bool]
+    """Whether a ReLU passes it on only where it was active in the forward pass, as in the plain gradient."""
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
@@ -441,7 +444,7 @@ class GuidedBackprop(Explainer):
             has_rectifier = True
             with torch.no_grad():
                 out = call.compute(call.x)
-            passing = _passing(call, out)
+            passing = _passing(call, out) if self.only_where_active else torch.ones_like(out)
             return _WithPullback.apply(  # type: ignore[no-any-return, no-untyped-call]
                 call.x, lambda x: out, lambda gradient: gradient.clamp_min(0).mul_(passing)
             )
@@ -450,10 +453,43 @@ class GuidedBackprop(Explainer):
         maps, _ = input_gradient(model, inputs, batch.aux, target, _Intercept(guide))
         if not has_rectifier:
             raise UserError(
-                f"guided_backprop changes the gradient of ReLUs only and {model.name} has none, so it would equal the "
+                f"{self.name} changes the gradient of ReLUs only and {model.name} has none, so it would equal the "
                 "plain gradient; use saliency or input_x_gradient"
             )
         return maps
+
+
+@parameter_class
+class GuidedBackprop(_PositiveGradient):
+    """The gradient in which every ReLU passes back max(0, gradient) only; (B, …) in the shape of the input.
+
+    The rule of Springenberg et al. (2015). It also holds for relu6, hardtanh, threshold and clamps from below at 0.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
+    >>> GuidedBackprop()(Model(net), batch, target, seed=0).shape
+    torch.Size([1, 3])
+    """
+
+    name: ClassVar[str] = "guided_backprop"
+    only_where_active: ClassVar[bool] = True
+
+
+@parameter_class
+class Deconvolution(_PositiveGradient):
+    """The gradient in which every ReLU passes back max(0, gradient), active or not; (B, …) in the shape of the input.
+
+    The deconvolution of Zeiler and Fergus (ECCV 2014), as Captum computes it; guided backpropagation passes gradients
+    back through active ReLUs only.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> batch, target = Batch(("a",), torch.rand(1, 3)), torch.tensor([1])
+    >>> Deconvolution()(Model(net), batch, target, seed=0).shape
+    torch.Size([1, 3])
+    """
+
+    name: ClassVar[str] = "deconvolution"
+    only_where_active: ClassVar[bool] = False
 
 
 def _passing(call: _Call, out: Tensor) -> Tensor:

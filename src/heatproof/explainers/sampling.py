@@ -85,10 +85,12 @@ class Lime(OverFeatures):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
+            # The user asked for a precision: run with more and more samples until the map is as precise.
             return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
+            """Return random subsets with LIME's weights, by their cosine distance to the whole input."""
             kept = lime_masks(key, counts, n, self.samples)
             distance = 1 - (kept.sum(2) / counts[:, None].double()).sqrt()
             weight = (-0.5 * (distance / self.kernel_width) ** 2).exp()
@@ -96,9 +98,10 @@ class Lime(OverFeatures):
             return kept, weight.clamp(min=torch.finfo(torch.float64).tiny)
 
         def solve(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
+            """Return the coefficients of the features in the ridge regression."""
             return weighted_ridge(kept.double(), scores, weight, self.alpha)
 
-        return _fit(self, model, batch, target, seed, draw, solve)
+        return _maps_by_regression(self, model, batch, target, seed, draw, solve)
 
 
 @parameter_class
@@ -149,13 +152,15 @@ class KernelShap(OverFeatures):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, …) for the classes `target` (B,)."""
         if self.error is not None:
+            # The user asked for a precision: run with more and more samples until the map is as precise.
             return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
+            """Return coalitions with the weights of the Shapley kernel."""
             return shapley_coalitions(key, counts, n, self.samples)
 
-        return _fit(self, model, batch, target, seed, draw, shapley_regression)
+        return _maps_by_regression(self, model, batch, target, seed, draw, shapley_regression)
 
 
 def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
@@ -242,17 +247,18 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
 
     best_error = torch.full_like(total, torch.inf)
     best_values = torch.zeros_like(exists)
-    unit = torch.eye(n).to(gram)
+    identity = torch.eye(n).to(gram)
     for ridge in ridges:
-        factor = torch.linalg.cholesky(gram + outside + ridge * scale * unit)
+        factor = torch.linalg.cholesky(gram + outside + ridge * scale * identity)
         # The inverse by a triangular solve: on a GPU it runs as a batch, and torch.linalg.inv does not.
-        root = torch.linalg.solve_triangular(factor, unit, upper=False)
+        root = torch.linalg.solve_triangular(factor, identity, upper=False)
         values = root.mT @ (root @ right)
-        freedom = (gram * (root.mT @ root)).sum((1, 2))
+        degrees_of_freedom = (gram * (root.mT @ root)).sum((1, 2))
         explained = (2 * right - gram @ values).mul(values).sum((1, 2))
         residual = (total - explained).clamp(min=0)
-        error = residual / (pairs - freedom).square()
-        error = torch.where(pairs - freedom > 0.5, error, torch.inf)
+        remaining = pairs - degrees_of_freedom
+        error = residual / remaining.square()
+        error = torch.where(remaining > 0.5, error, torch.inf)
         # With enough pairs the smallest penalty has the least error.
         error = torch.where(no_ridge, float(ridge != _RIDGES[0]), error)
         best_values = torch.where((error < best_error)[:, None], values[..., 0], best_values)
@@ -260,7 +266,7 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     return exists * (equal_share + best_values)
 
 
-def _fit(
+def _maps_by_regression(
     explainer: Lime | KernelShap,
     model: Model,
     batch: Batch,
@@ -269,7 +275,7 @@ def _fit(
     draw: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
     solve: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return maps (B, …): draw subsets of features, score them, and solve for one value per feature.
+    """Return maps (B, …) of LIME or KernelSHAP: draw subsets of features, score them, solve for one value per feature.
 
     `draw(key, counts, n)` gives the kept features (B, S, n) and the weights (B, S); `solve(kept, scores, weight,
     counts)` the values (B, n). Only features that may change take part (the "players"); padding is always present and
@@ -321,12 +327,12 @@ def _player_numbers(is_player: Tensor, original: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Game:
-    """Samples of which subsets of features are scored.
+    """Samples of which subsets of features are scored, the cooperative game of Shapley values.
 
     features   the grouping, which may hide features itself
     batch      the samples, for their auxiliary tensors
     inputs     (B, …)
-    fills      what takes the place of absent features
+    fills      what takes the place of absent features: one fill, or one for each row of a background
     segments   (B, …) the feature of every position
     kept       (B, S, players) the subsets
     is_player  (B, n) which features take part; others, such as padding, always stay
@@ -347,41 +353,55 @@ class _Game:
 
         Subsets of weight 0, which come last, are not run.
         """
-        rows = len(self.fills)
+        fill_count = len(self.fills)
         scores = torch.zeros_like(weight)
-        versions = (weight > 0).sum(1) * rows
+        # A version of a sample is one subset with one fill.
+        versions = (weight > 0).sum(1) * fill_count
 
-        def build(owner: Tensor, version: Tensor) -> Any:
-            return self.with_subset(owner, version // rows, version % rows)
+        def make_versions(sample: Tensor, version: Tensor) -> Any:
+            return self.with_subset(sample, version // fill_count, version % fill_count)
 
         with torch.no_grad():
-            chunks = readouts(model, self.batch, target, versions, readout, build)
-            for owner, version, values in chunks:
-                weighted = values * self.fills.weight_of(version % rows)
-                scores.index_put_((owner, version // rows), weighted, accumulate=True)
+            chunks = readouts(model, self.batch, target, versions, readout, make_versions)
+            for sample, version, values in chunks:
+                subset, fill = version // fill_count, version % fill_count
+                weighted = values * self.fills.weight_of(fill)
+                scores.index_put_((sample, subset), weighted, accumulate=True)
         return scores
 
     def with_subset(
-        self, owner: Tensor, subset: Tensor, row: Tensor
+        self, sample: Tensor, subset: Tensor, fill: Tensor
     ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-        """Return the samples `owner` with only the features of `subset`, and the fill number `row` elsewhere, (R,) each."""
+        """Return inputs (R, …) that keep a subset of the features and have a fill in place of the others.
+
+        Three numbers (R,) say which: of the sample, of the subset in `kept`, and of the fill.
+        """
+        # A grouping that hides features itself (by an attention mask, say) needs the auxiliary tensors.
         if isinstance(self.features, Hiding) or self.inputs.device.type != "cpu":
-            aux = {name: value[owner] for name, value in self.batch.aux.items()}
-            fill = self.fills.at(owner, row)
-            present = self._present(owner, subset)
+            aux = {name: value[sample] for name, value in self.batch.aux.items()}
+            fill_values = self.fills.at(sample, fill)
+            present = self._present(sample, subset)
             return kept_only(
-                self.features, self.inputs[owner], fill, aux, present, self.segments[owner]
+                self.features,
+                self.inputs[sample],
+                fill_values,
+                aux,
+                present,
+                self.segments[sample],
             )
         # On a CPU each sample is handled by itself, because it stays in the cache; a GPU would wait for each.
-        samples, lengths = torch.unique_consecutive(owner, return_counts=True)
+        samples, lengths = torch.unique_consecutive(sample, return_counts=True)
         sizes = lengths.tolist()
-        subsets, rows = torch.split(subset, sizes), torch.split(row, sizes)
-        versions = []
-        for sample, own_subsets, own_rows in zip(samples.tolist(), subsets, rows, strict=True):
-            fill = self.fills.of_sample(sample, own_rows)
-            present = self._present(sample, own_subsets)
-            versions.append(keep(self.inputs[sample], fill, present, self.segments[sample]))
-        return torch.cat(versions)
+        subsets_by_sample = torch.split(subset, sizes)
+        fills_by_sample = torch.split(fill, sizes)
+        inputs = []
+        for i, subsets, fills in zip(
+            samples.tolist(), subsets_by_sample, fills_by_sample, strict=True
+        ):
+            fill_values = self.fills.of_sample(i, fills)
+            present = self._present(i, subsets)
+            inputs.append(keep(self.inputs[i], fill_values, present, self.segments[i]))
+        return torch.cat(inputs)
 
     def _present(self, sample: Tensor | int, subset: Tensor) -> Tensor:
         """Return which features (R, n) a subset has, those that do not take part included."""

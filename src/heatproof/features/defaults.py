@@ -15,12 +15,14 @@ from heatproof.features.groupings import (
     Superpixels,
     Windows,
 )
+from heatproof.features.tokens import PASSAGES, Passages, Tokens
 from heatproof.kinds import DataKind
+from heatproof.types import Batch
 
 WINDOWS = 20
 """About how many windows a series is cut into."""
 CUBES_PER_SIDE = 4
-"""How many cubes lie along the shortest side of a volume."""
+"""How many cubes or patches lie along the shortest side of a volume or a small image."""
 
 
 def default_features(kind: DataKind, shape: Sequence[int]) -> Grouping | None:
@@ -41,21 +43,48 @@ def default_features(kind: DataKind, shape: Sequence[int]) -> Grouping | None:
     return None
 
 
-def with_default_features(configured: Any, kind: DataKind, shape: Sequence[int]) -> Any:
+def with_default_features(
+    configured: Any, kind: DataKind, shape: Sequence[int], sample: Batch | None = None
+) -> Any:
     """Return a copy of an explainer or evaluation with the features of this kind of data.
 
-    Only a default is replaced, and only one that needs images; features that a user chose stay.
+    Only a default is replaced; features that a user chose stay. Those of a text are known by the tokenizer of a `sample`.
 
     >>> from heatproof.explainers import Lime
     >>> from heatproof.kinds import TABLE
     >>> with_default_features(Lime(), TABLE, (4,)).features
     Pixels()
     """
-    features = default_features(kind, shape)
-    needs_images = isinstance(configured.features, Patches | Superpixels | Slic)
-    if features is None or not needs_images:
+    default = next(field.default for field in fields(configured) if field.name == "features")
+    if configured.features != default:
         return configured
-    class_default = next(field.default for field in fields(configured) if field.name == "features")
-    if configured.features != class_default:
-        return configured
-    return replace(configured, features=features)
+    if kind.name in ("text", "token ids"):
+        features: Grouping | None = None if sample is None else token_features(sample)
+    elif kind.name == "image":
+        features = _smaller_patches(default, shape)
+    elif isinstance(default, Patches | Superpixels | Slic):  # features that only images have
+        features = default_features(kind, shape)
+    else:
+        features = None
+    return configured if features is None else replace(configured, features=features)
+
+
+def _smaller_patches(default: Any, shape: Sequence[int]) -> Grouping | None:
+    """Return patches for images that make up one patch of the default size; None for larger images."""
+    sides = shape[1:]
+    if isinstance(default, Patches) and default.size >= max(sides) > 1:
+        return Patches(size=max(1, min(sides) // CUBES_PER_SIDE))
+    return None
+
+
+def token_features(sample: Batch) -> Tokens | None:
+    """Return the tokens of texts, or passages where a prompt has some, as the tokenizer that made them says.
+
+    None where the tokenizer is unknown, or is no tokenizer of transformers: which tokens must stay is not known then.
+    """
+    if not hasattr(sample.tokenizer, "all_special_ids"):
+        return None
+    passages = sample.aux.get(PASSAGES)
+    has_passages = passages is not None and bool((passages > 0).any())
+    tokens: Tokens = (Passages if has_passages else Tokens).of(sample.tokenizer)
+    return tokens

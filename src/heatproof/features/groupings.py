@@ -7,6 +7,7 @@ table (B, F): channels always go together.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
@@ -197,7 +198,101 @@ class Elements:
         return ~is_real.bool()
 
 
-_KINDS: tuple[Any, ...] = (Elements, Passages, Patches, Pixels, Slic, Superpixels, Tokens, Windows)
+class LabelMap:
+    """Labels of all positions of a sample, (*spatial) int64 from 0 without gaps, that are the same for all samples.
+
+    >>> LabelMap([[7, 7], [9, 7]])
+    LabelMap(2×2, 2 features, ...)
+    """
+
+    def __init__(self, labels: Any) -> None:
+        values = torch.as_tensor(labels)
+        if values.is_floating_point() or values.dtype == torch.bool or not values.numel():
+            kind = str(values.dtype).removeprefix("torch.")
+            raise UserError(
+                f"labels of features are whole numbers, one for each position, got {kind} of shape {tuple(values.shape)}"
+            )
+        _, self.labels = torch.unique(values.cpu(), return_inverse=True)
+
+    @property
+    def count(self) -> int:
+        """The number of features."""
+        return int(self.labels.max()) + 1
+
+    def of_shape(self, shape: Sequence[int]) -> Tensor:
+        """Return the labels of inputs of a shape (B, …), (*spatial); raise where they do not fit.
+
+        Captum's masks have a batch axis of 1, and channels; these must agree, because channels go together.
+        """
+        size = spatial(shape)
+        labels: Tensor = self.labels
+        if labels.ndim == len(shape) and len(labels) == 1:
+            labels = labels[0]
+        if labels.ndim == len(size) + 1:
+            if bool((labels != labels[:1]).any()):
+                raise UserError("labels of features differ between channels, which go together")
+            labels = labels[0]
+        if tuple(labels.shape) != size:
+            raise UserError(
+                f"labels of features have shape {tuple(self.labels.shape)}, and the inputs have {size} positions"
+            )
+        return labels
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LabelMap) and torch.equal(self.labels, other.labels)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.labels.shape))
+        digest = hashlib.sha256(self.labels.contiguous().numpy().tobytes()).hexdigest()
+        return f"LabelMap({shape}, {self.count} features, {digest[:8]})"
+
+
+def _label_map(value: Any) -> LabelMap:
+    return value if isinstance(value, LabelMap) else LabelMap(value)
+
+
+@parameter_class
+class Labels:
+    """Features given as whole numbers, one for each position, which are the same for all samples.
+
+    A tensor or an array in the place of a grouping means these: `FeatureAblation(features=labels)`, as a `feature_mask`
+    of Captum.
+
+    >>> Labels([5, 5, 8]).segments(Batch(ids=("a",), x=torch.zeros(1, 3))).tolist()
+    [[0, 0, 1]]
+    """
+
+    name: ClassVar[str] = "labels"
+    labels: Annotated[LabelMap, BeforeValidator(_label_map)]
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless there is a label for each position of inputs of this shape (B, …)."""
+        self.labels.of_shape(shape)
+
+    def total(self, shape: Sequence[int]) -> int | None:
+        """Return the number of features of a sample."""
+        return self.labels.count
+
+    def segments(self, batch: Batch) -> Tensor:
+        """Return labels (B, *spatial) int64, from 0 to n − 1 in each sample."""
+        labels = self.labels.of_shape(batch.x.shape).to(batch.x.device)
+        return labels.expand(len(batch), *labels.shape)
+
+
+_KINDS: tuple[Any, ...] = (
+    Elements,
+    Labels,
+    Passages,
+    Patches,
+    Pixels,
+    Slic,
+    Superpixels,
+    Tokens,
+    Windows,
+)
 GROUPINGS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
 
@@ -251,6 +346,8 @@ def grouping(value: Any) -> Any:
     >>> grouping("pixels"), grouping({"patches": {"size": 8}}), grouping({"name": "windows", "size": 5})
     (Pixels(), Patches(size=8), Windows(size=5))
     """
+    if isinstance(value, Tensor) or type(value).__module__ == "numpy":
+        return Labels(value)
     if isinstance(value, Mapping) and "name" in value:
         value = {value["name"]: {key: field for key, field in value.items() if key != "name"}}
     return resolve("grouping", GROUPINGS, value, lambda item: isinstance(item, Grouping))

@@ -12,6 +12,16 @@ from torch import Tensor
 from heatproof.errors import UserError
 from heatproof.types import Batch, parameter_class
 
+_SPECIAL = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+"""The special tokens by which a tokenizer of transformers names them."""
 PASSAGES = "_passages"
 """The auxiliary tensor (B, L) that numbers the passage of every token from 1, and is 0 at those of none."""
 
@@ -62,8 +72,17 @@ class Tokens:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Any:
-        """Return the features for a tokenizer of transformers, with its special tokens and its mask token, if any."""
-        return cls(special=tuple(tokenizer.all_special_ids), mask_token=tokenizer.mask_token_id)
+        """Return features with the special tokens and the mask token, if any, of a tokenizer of transformers.
+
+        An unknown word is a word, and may be hidden, unless its id is that of the end of texts, as in GPT-2.
+        """
+        unknown = getattr(tokenizer, "unk_token", None)
+        names = [name for name in _SPECIAL if getattr(tokenizer, name, None) is not None]
+        others = {getattr(tokenizer, name) for name in names if name != "unk_token"}
+        special = list(dict.fromkeys(tokenizer.all_special_ids))
+        if unknown is not None and unknown not in others and names:
+            special.remove(tokenizer.unk_token_id)
+        return cls(special=tuple(special), mask_token=getattr(tokenizer, "mask_token_id", None))
 
     def fixed(self, batch: Batch) -> Tensor:
         """Return which positions are never hidden, (B, L) boolean: special tokens and padding."""

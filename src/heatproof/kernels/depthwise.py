@@ -1,7 +1,11 @@
-"""Depthwise convolutions without a stride: the forward pass, and the gradient by the input, which is one as well.
+"""Depthwise convolutions without a stride on a GPU: the forward pass, and the gradient by the input, which is one as well.
 
-For large filters cuDNN takes two to five times as long on the gradient by the input, which is all that an explainer
-asks for (`benchmarks/bench_depthwise.py`).
+In a depthwise convolution every channel has a filter of its own. For large filters cuDNN takes two to five times as long
+on the gradient by the input, which is all that an explainer asks for (`benchmarks/bench_depthwise.py`).
+
+The kernel computes 7 neighbours in a row of the output together. Neighbours use almost the same inputs, so each input is
+read once and added, times the weight that belongs to it, to the sum of each of the seven. The limit of 7 weights in a row
+of the filter, and the code that is written out seven times, come from Triton, which has no lists.
 """
 
 from __future__ import annotations
@@ -16,38 +20,41 @@ from torch.nn.grad import conv2d_weight
 from heatproof.kernels import AVAILABLE
 
 _OUTPUTS = 7
-"""Neighbours in a row that share what one program reads; the width of most feature maps is a multiple of it."""
+"""Neighbours in a row of the output that are computed together; the width of most feature maps is a multiple of it."""
 _STRIPS, _CHANNELS, _WARPS = 16, 32, 4
 
 if AVAILABLE:
     import triton
     import triton.language as tl
 
-    # Numbers have one name each, because Triton has no lists, and before 3.3 no tuples.
+    # Sums and weights have one name each, because Triton has no lists, and before 3.3 no tuples.
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def _tap(total, value, w0, w1, w2, w3, w4, w5, w6, PLACE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Return the sum plus a value times the weight at a place of the filter's row, if that place exists."""
-        if PLACE >= 0 and PLACE < WIDTH:
-            if PLACE == 0:
+    def _add_weighted(  # type: ignore[no-untyped-def]
+        total, value, w0, w1, w2, w3, w4, w5, w6, COLUMN: tl.constexpr, WIDTH: tl.constexpr
+    ):
+        """Return total + value · w[COLUMN], for a row of the filter with WIDTH weights; total if COLUMN is outside."""
+        if COLUMN >= 0 and COLUMN < WIDTH:
+            if COLUMN == 0:
                 total += value * w0
-            elif PLACE == 1:
+            elif COLUMN == 1:
                 total += value * w1
-            elif PLACE == 2:
+            elif COLUMN == 2:
                 total += value * w2
-            elif PLACE == 3:
+            elif COLUMN == 3:
                 total += value * w3
-            elif PLACE == 4:
+            elif COLUMN == 4:
                 total += value * w4
-            elif PLACE == 5:
+            elif COLUMN == 5:
                 total += value * w5
             else:
                 total += value * w6
         return total
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def _weight(row, PLACE: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, inside):  # type: ignore[no-untyped-def]
-        return tl.load(row + (PLACE if PLACE < WIDTH else 0) * STEP, mask=inside, other=0.0).to(
+    def _weight(row, COLUMN: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, inside):  # type: ignore[no-untyped-def]
+        """Return the weights of a block of channels at one column of the filter; some weight if COLUMN is outside."""
+        return tl.load(row + (COLUMN if COLUMN < WIDTH else 0) * STEP, mask=inside, other=0.0).to(
             tl.float32
         )[None, :]
 
@@ -55,23 +62,29 @@ if AVAILABLE:
     def _depthwise_kernel(  # type: ignore[no-untyped-def]  # Triton reads annotations in a way of its own
         x, taps, bias, out, strips,
         CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-        OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
-        ABOVE: tl.constexpr, LEFT: tl.constexpr, FLIPPED: tl.constexpr, BIASED: tl.constexpr,
+        OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
+        FILTER_HEIGHT: tl.constexpr, FILTER_WIDTH: tl.constexpr,
+        PADDING_ABOVE: tl.constexpr, PADDING_LEFT: tl.constexpr,
+        FLIPPED: tl.constexpr, BIASED: tl.constexpr,
         OUTPUTS: tl.constexpr, STRIPS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        """Strips of 7 neighbours in a row of the output: each value that they share is read once for all of them."""
+        """Compute STRIPS strips, of OUTPUTS = 7 neighbours in a row of the output each, for BLOCK channels.
+
+        x and out are in channels-last order, taps (FILTER_HEIGHT · FILTER_WIDTH, CHANNELS). With FLIPPED the filters are
+        read from their last weight to their first, which rotates them by 180°, as the gradient by the input needs.
+        """
         strip = tl.program_id(0) * STRIPS + tl.arange(0, STRIPS)
         channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        exists, known = strip < strips, channel < CHANNELS
-        across = (OUT_WIDTH + OUTPUTS - 1) // OUTPUTS
-        start = (strip % across) * OUTPUTS
-        y = (strip // across) % OUT_HEIGHT
-        image = (strip // (across * OUT_HEIGHT)).to(tl.int64)
+        is_strip, is_channel = strip < strips, channel < CHANNELS
+        strips_per_row = (OUT_WIDTH + OUTPUTS - 1) // OUTPUTS
+        start = (strip % strips_per_row) * OUTPUTS
+        y = (strip // strips_per_row) % OUT_HEIGHT
+        image = (strip // (strips_per_row * OUT_HEIGHT)).to(tl.int64)
         if BIASED:
-            first = tl.load(bias + channel, mask=known, other=0.0).to(tl.float32)[None, :]
+            initial = tl.load(bias + channel, mask=is_channel, other=0.0).to(tl.float32)[None, :]
         else:
-            first = tl.zeros([1, BLOCK], tl.float32)
-        total0 = tl.zeros([STRIPS, BLOCK], tl.float32) + first
+            initial = tl.zeros([1, BLOCK], tl.float32)
+        total0 = tl.zeros([STRIPS, BLOCK], tl.float32) + initial
         total1, total2, total3, total4, total5, total6 = (
             total0,
             total0,
@@ -80,53 +93,73 @@ if AVAILABLE:
             total0,
             total0,
         )
-        for dy in range(TALL):
-            row = y + dy - ABOVE
-            seen = exists & (row >= 0) & (row < HEIGHT)
-            here = (
+        for dy in range(FILTER_HEIGHT):
+            row = y + dy - PADDING_ABOVE
+            is_row = is_strip & (row >= 0) & (row < HEIGHT)
+            first_input = (
                 x
-                + ((image * HEIGHT + row) * WIDTH + start - LEFT)[:, None] * CHANNELS
+                + ((image * HEIGHT + row) * WIDTH + start - PADDING_LEFT)[:, None] * CHANNELS
                 + channel[None, :]
             )
             step = -CHANNELS if FLIPPED else CHANNELS
-            line = (
+            filter_row = (
                 taps
-                + ((TALL * WIDE - 1 - dy * WIDE) if FLIPPED else dy * WIDE) * CHANNELS
+                + (
+                    (FILTER_HEIGHT * FILTER_WIDTH - 1 - dy * FILTER_WIDTH)
+                    if FLIPPED
+                    else dy * FILTER_WIDTH
+                )
+                * CHANNELS
                 + channel
             )
-            w0 = _weight(line, 0, WIDE, step, known)
-            w1 = _weight(line, 1, WIDE, step, known)
-            w2 = _weight(line, 2, WIDE, step, known)
-            w3 = _weight(line, 3, WIDE, step, known)
-            w4 = _weight(line, 4, WIDE, step, known)
-            w5 = _weight(line, 5, WIDE, step, known)
-            w6 = _weight(line, 6, WIDE, step, known)
-            for j in tl.static_range(OUTPUTS - 1 + WIDE):
-                column = start + j - LEFT
-                there = seen & (column >= 0) & (column < WIDTH)
+            w0 = _weight(filter_row, 0, FILTER_WIDTH, step, is_channel)
+            w1 = _weight(filter_row, 1, FILTER_WIDTH, step, is_channel)
+            w2 = _weight(filter_row, 2, FILTER_WIDTH, step, is_channel)
+            w3 = _weight(filter_row, 3, FILTER_WIDTH, step, is_channel)
+            w4 = _weight(filter_row, 4, FILTER_WIDTH, step, is_channel)
+            w5 = _weight(filter_row, 5, FILTER_WIDTH, step, is_channel)
+            w6 = _weight(filter_row, 6, FILTER_WIDTH, step, is_channel)
+            # Input j of the strip meets weight j of the filter's row for output 0, weight j − 1 for output 1, and so on.
+            for j in tl.static_range(OUTPUTS - 1 + FILTER_WIDTH):
+                column = start + j - PADDING_LEFT
+                is_input = is_row & (column >= 0) & (column < WIDTH)
                 value = tl.load(
-                    here + j * CHANNELS, mask=there[:, None] & known[None, :], other=0.0
+                    first_input + j * CHANNELS,
+                    mask=is_input[:, None] & is_channel[None, :],
+                    other=0.0,
                 ).to(tl.float32)
-                total0 = _tap(total0, value, w0, w1, w2, w3, w4, w5, w6, j, WIDE)
-                total1 = _tap(total1, value, w0, w1, w2, w3, w4, w5, w6, j - 1, WIDE)
-                total2 = _tap(total2, value, w0, w1, w2, w3, w4, w5, w6, j - 2, WIDE)
-                total3 = _tap(total3, value, w0, w1, w2, w3, w4, w5, w6, j - 3, WIDE)
-                total4 = _tap(total4, value, w0, w1, w2, w3, w4, w5, w6, j - 4, WIDE)
-                total5 = _tap(total5, value, w0, w1, w2, w3, w4, w5, w6, j - 5, WIDE)
-                total6 = _tap(total6, value, w0, w1, w2, w3, w4, w5, w6, j - 6, WIDE)
-        place = (
+                total0 = _add_weighted(total0, value, w0, w1, w2, w3, w4, w5, w6, j, FILTER_WIDTH)
+                total1 = _add_weighted(
+                    total1, value, w0, w1, w2, w3, w4, w5, w6, j - 1, FILTER_WIDTH
+                )
+                total2 = _add_weighted(
+                    total2, value, w0, w1, w2, w3, w4, w5, w6, j - 2, FILTER_WIDTH
+                )
+                total3 = _add_weighted(
+                    total3, value, w0, w1, w2, w3, w4, w5, w6, j - 3, FILTER_WIDTH
+                )
+                total4 = _add_weighted(
+                    total4, value, w0, w1, w2, w3, w4, w5, w6, j - 4, FILTER_WIDTH
+                )
+                total5 = _add_weighted(
+                    total5, value, w0, w1, w2, w3, w4, w5, w6, j - 5, FILTER_WIDTH
+                )
+                total6 = _add_weighted(
+                    total6, value, w0, w1, w2, w3, w4, w5, w6, j - 6, FILTER_WIDTH
+                )
+        first_output = (
             out
             + ((image * OUT_HEIGHT + y) * OUT_WIDTH + start)[:, None] * CHANNELS
             + channel[None, :]
         )
-        fits = exists[:, None] & known[None, :]
-        tl.store(place, total0, mask=fits)
-        tl.store(place + CHANNELS, total1, mask=fits & (start + 1 < OUT_WIDTH)[:, None])
-        tl.store(place + 2 * CHANNELS, total2, mask=fits & (start + 2 < OUT_WIDTH)[:, None])
-        tl.store(place + 3 * CHANNELS, total3, mask=fits & (start + 3 < OUT_WIDTH)[:, None])
-        tl.store(place + 4 * CHANNELS, total4, mask=fits & (start + 4 < OUT_WIDTH)[:, None])
-        tl.store(place + 5 * CHANNELS, total5, mask=fits & (start + 5 < OUT_WIDTH)[:, None])
-        tl.store(place + 6 * CHANNELS, total6, mask=fits & (start + 6 < OUT_WIDTH)[:, None])
+        fits = is_strip[:, None] & is_channel[None, :]
+        tl.store(first_output, total0, mask=fits)
+        tl.store(first_output + CHANNELS, total1, mask=fits & (start + 1 < OUT_WIDTH)[:, None])
+        tl.store(first_output + 2 * CHANNELS, total2, mask=fits & (start + 2 < OUT_WIDTH)[:, None])
+        tl.store(first_output + 3 * CHANNELS, total3, mask=fits & (start + 3 < OUT_WIDTH)[:, None])
+        tl.store(first_output + 4 * CHANNELS, total4, mask=fits & (start + 4 < OUT_WIDTH)[:, None])
+        tl.store(first_output + 5 * CHANNELS, total5, mask=fits & (start + 5 < OUT_WIDTH)[:, None])
+        tl.store(first_output + 6 * CHANNELS, total6, mask=fits & (start + 6 < OUT_WIDTH)[:, None])
 
 
 def _convolved(

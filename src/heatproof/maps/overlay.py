@@ -15,10 +15,10 @@ STRENGTH = "#420673"
 SIGNED = (AGAINST, FOR)
 UNSIGNED = ("#cda9ea", "#8f55c4", STRENGTH)
 """From weak to strong; violet says that a map has no sign."""
-COVER = (0.0, 0.34, 0.6, 0.78, 0.92)
-"""How much a map covers what it lies on, from zero to its strongest value: zero shows what is behind."""
-WASHED = 0.46
-"""How much of a photograph shows under a map, in grey over white."""
+OPACITIES = (0.0, 0.34, 0.6, 0.78, 0.92)
+"""The opacity of a map at equal steps of its strength, from zero to the strongest value: zero shows what is behind."""
+PHOTOGRAPH_OPACITY = 0.46
+"""The opacity of the grey photograph on white, pale so that the colours of the map stand out."""
 TOP_PERCENTILE = 99.5
 """The percentile of its strength at which the scale of a map ends."""
 
@@ -26,20 +26,29 @@ TOP_PERCENTILE = 99.5
 def overlaid(
     photograph: NDArray[np.uint8], values: NDArray[Any], signed: bool
 ) -> NDArray[np.uint8]:
-    """Return a map (H, W) over its photograph (H', W', 3), (H, W, 3): what the filters of a page do, for paper."""
-    unit = unit_map(values)
-    grey = Image.fromarray(photograph).convert("L")
-    grey = grey.resize(unit.shape[::-1], Image.Resampling.LANCZOS)
-    ground = 1 - WASHED * (1 - np.asarray(grey)[..., None] / 255)
+    """Return a map (H, W) drawn in colours over its photograph (H', W', 3), as pixels (H, W, 3).
 
-    strength = np.abs(unit) if signed else np.clip(unit, 0, 1)
-    cover = np.interp(strength, np.linspace(0, 1, len(COVER)), COVER)[..., None]
+    On a page the browser draws the same with SVG filters (`report.images`); a figure for a paper needs the pixels.
+    """
+    scaled = unit_map(values)
+    grey = Image.fromarray(photograph).convert("L")
+    grey = grey.resize(scaled.shape[::-1], Image.Resampling.LANCZOS)
+    darkness = 1 - np.asarray(grey)[..., None] / 255
+    background = 1 - PHOTOGRAPH_OPACITY * darkness
+
+    strength = np.abs(scaled) if signed else np.clip(scaled, 0, 1)
+    opacity = np.interp(strength, np.linspace(0, 1, len(OPACITIES)), OPACITIES)[..., None]
     colours = colours_of_maps(signed)
-    position = (unit > 0).astype(float) if signed else strength * (len(colours) - 1)
+    if signed:
+        # One of two colours, by the sign alone; the opacity shows the strength.
+        position = (scaled > 0).astype(float)
+    else:
+        position = strength * (len(colours) - 1)
     numbers = np.arange(len(colours))
     channels = [np.interp(position, numbers, colours[:, channel]) for channel in range(3)]
-    ink = np.stack(channels, -1)
-    return np.asarray(np.round(255 * (ink * cover + ground * (1 - cover))), dtype=np.uint8)
+    foreground = np.stack(channels, -1)
+    blended = foreground * opacity + background * (1 - opacity)
+    return np.asarray(np.round(255 * blended), dtype=np.uint8)
 
 
 def unit_map(values: NDArray[Any], side: int | None = None) -> NDArray[np.float32]:

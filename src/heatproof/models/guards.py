@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING
 
+import torch
 from scipy import stats
 from torch import Tensor, nn
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from heatproof.models import Model
 
 _SQUASHING = {nn.Softmax: "softmax", nn.Softmax2d: "softmax", nn.Sigmoid: "sigmoid"}
+LARGEST_MEAN = 2.0
+"""The mean of a channel above which pixels cannot be in [0, 1]; those of 0 to 255 are around 100."""
 ALMOST = 1e-3
 """How far from 1 rounding may move a sum of probabilities."""
 
@@ -179,3 +182,84 @@ def reads_logits(task: Task) -> bool:
 def or_say(task: Task) -> str:
     """Return the advice to say what the outputs are."""
     return f"or say what they are: task={{'{task.name}': {{'outputs': 'probabilities'}}}} (or 'logits')"
+
+
+def refuse_nan_weights(model: Model) -> None:
+    """Raise `UserError` for a network with weights or running statistics that are not finite.
+
+    >>> from heatproof.models import Model
+    >>> net = nn.Linear(2, 2)
+    >>> _ = net.weight.data.fill_(float("nan"))
+    >>> refuse_nan_weights(Model(net))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: 'weight' of Linear has 4 values that are not finite (NaN or infinite); ...
+    """
+    for name, values in model.module.named_parameters():
+        if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+            count = int((~torch.isfinite(values)).sum())
+            noun = "value that is" if count == 1 else "values that are"
+            raise UserError(
+                f"{name!r} of {model.name} has {count} {noun} not finite (NaN or infinite); load trained weights, or "
+                "an earlier checkpoint"
+            )
+
+
+def refuse_byte_range(model: Model, shape: Sequence[int]) -> None:
+    """Raise `UserError` for a mean and std of pixels in 0–255: images are in [0, 1] here.
+
+    >>> from heatproof.models import Model
+    >>> refuse_byte_range(Model(nn.Flatten(), mean=(123.7, 116.3, 103.5)), (3, 8, 8))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: mean=[123.7, 116.3, 103.5] of Flatten is for pixels from 0 to 255, and images ...
+    """
+    if len(shape) != 3:
+        return
+    for name, values in (("mean", model.mean), ("std", model.std)):
+        if values is not None and max(values) > LARGEST_MEAN:
+            in_bytes = [round(value, 3) for value in values]
+            in_unit = [round(value / 255, 4) for value in values]
+            raise UserError(
+                f"{name}={in_bytes} of {model.name} is for pixels from 0 to 255, and images are in [0, 1] here; give "
+                f"{name}={in_unit}"
+            )
+
+
+def refuse_single_image(model: Model, count: int, shape: Sequence[int]) -> None:
+    """Raise `UserError` for `count` samples (H, W) that are the channels of one image for a network of images.
+
+    >>> from heatproof.models import Model
+    >>> refuse_single_image(Model(nn.Conv2d(3, 8, 3)), 3, (32, 32))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: the data look like a single image (3, 32, 32) without a batch axis; give x[None]
+    """
+    layers = (m for m in model.module.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Linear))
+    first = next(layers, None)
+    if len(shape) == 2 and isinstance(first, nn.Conv2d) and first.in_channels == count:
+        raise UserError(
+            f"the data look like a single image {(count, *shape)} without a batch axis; give x[None]"
+        )
+
+
+def refuse_wrong_class_count(table: Tensor, model: Model) -> None:
+    """Raise `UserError` for a classifier whose outputs (R, K) are not as many as the names of its classes."""
+    classes = model.classes
+    if classes is None or model.task.name != "classification" or table.shape[1] == len(classes):
+        return
+    names = ", ".join(map(repr, classes[:3])) + (", …" if len(classes) > 3 else "")
+    raise UserError(
+        f"{model.name} has {table.shape[1]} outputs, and classes are {len(classes)} names ({names}); give one for "
+        "each output, in their order"
+    )
+
+
+def refuse_random_outputs(first: Tensor, second: Tensor, name: str) -> None:
+    """Raise `UserError` for two tables (R, K) of the same samples that differ by more than rounding.
+
+    >>> refuse_random_outputs(torch.ones(1, 2), torch.ones(1, 2), "net")
+    """
+    if not torch.allclose(first, second, rtol=1e-2, atol=1e-3, equal_nan=True):
+        gap = float((first - second).abs().max())
+        raise UserError(
+            f"{name} gives other outputs for the same samples in a second pass (by up to {gap:.2g}); dropout or noise "
+            "is on in eval mode: use nn.Dropout, or F.dropout(x, p, training=self.training)"
+        )

@@ -29,7 +29,7 @@ from heatproof.models.network import (
 from heatproof.models.norms import quick_norms
 from heatproof.models.precision import GRADIENT_SCALES, Precision, scale_gradient, weight_type
 from heatproof.models.tasks import Binary, Classification, Task, as_task, has_probability
-from heatproof.types import Batch
+from heatproof.types import Batch, Explainer
 
 Read = Callable[[Any, Mapping[str, Tensor]], Tensor]
 ONE_OUTPUT = (
@@ -60,6 +60,8 @@ class Model:
     """
 
     _compiled: Any = None  # of models that never compile too
+    tokenizer: Any = None
+    """What makes token ids of texts for this model, where that is known."""
 
     def __init__(
         self,
@@ -268,7 +270,7 @@ class Model:
         task = self.task
         if task.fixes and task.fixes not in aux:
             raise UserError(
-                f"{task.name} reads what is fixed on the sample as it is: pass model.fixed(batch) on"
+                f"{task.name} needs aux[{task.fixes!r}], read off the unchanged samples: use model.fixed(batch)"
             )
         table = self._forward(inputs, aux, self.read)
         if table.ndim != 2 or len(table) != len(inputs) or not table.numel():
@@ -279,7 +281,11 @@ class Model:
         return table
 
     def fixed(self, batch: Batch) -> Batch:
-        """Return the samples with the auxiliary tensor that the task fixes on them as they are, where it fixes one.
+        """Return the samples with the auxiliary tensor that the task reads off the unchanged input, if it needs one.
+
+        Some tasks explain a number about something that the model itself chose: segmentation the mean score of the
+        region that it predicts, a language model the answer that it gives. That choice is made here, once, on the
+        unchanged samples. Otherwise a perturbed or masked input would be scored on another region or another answer.
 
         >>> model = Model(nn.Conv2d(3, 2, 1), task="segmentation")
         >>> model.fixed(Batch(("a",), torch.rand(1, 3, 4, 4))).aux["_region"].shape
@@ -440,3 +446,6 @@ def _per_channel(name: str, values: Tensor, x: Tensor) -> Tensor:
             f"{name} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}"
         )
     return values.to(x.device).reshape(1, -1, *[1] * (x.ndim - 2))
+
+
+Explainer.model_type = Model

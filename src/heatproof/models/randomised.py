@@ -72,7 +72,8 @@ def with_weights(
     """Return a model like this one, not compiled, with some parameters replaced; it shares the others.
 
     With `refit_on` the running statistics of batch norms become those of these samples, which go through the network
-    in one batch, for they belonged to the activations of the old weights.
+    in one batch. The old statistics are those of activations under the old weights; with them, the activations of a
+    random network would leave the range that its layers were built for, and its maps would be constant or undefined.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     >>> model, samples = Model(net), Batch(("a", "b"), torch.tensor([[0.0, 1.0], [4.0, 1.0]]))
@@ -93,17 +94,22 @@ def with_weights(
     for layer in twin.module.modules():
         if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
             norms.append(layer)
-    has_spread = refit_on is not None and len(refit_on) > 1
-    if refit_on is not None and has_spread and norms:
+    # A single sample has no variance to take.
+    if norms and refit_on is not None and len(refit_on) > 1:
         _refit(twin, norms, refit_on)
     return twin
 
 
 def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
-    """Set the running mean and variance of batch norms to those of one batch."""
+    """Set the running mean and variance of batch norms to those of their inputs in one pass of the batch.
+
+    In training mode a batch norm updates these statistics itself, so it is put into it for one pass.
+    """
     momentum_before = {norm: norm.momentum for norm in norms}
     rows_before = model.rows
-    model.rows = 0  # so that no pass is filled up: the copies would count
+    # On a GPU a pass is filled up to `model.rows` with copies of a sample, which would count in the statistics; a batch
+    # larger than `rows` never is.
+    model.rows = 0
     for norm in norms:
         for name, buffer in list(norm.named_buffers(recurse=False)):
             # A new buffer, since the old one is shared with the original network.

@@ -62,7 +62,7 @@ IDENTICAL = finding_template(
 
 
 def common_findings(result: AxisResult) -> Iterator[Finding]:
-    """Yield what may happen in any test."""
+    """Yield the findings that any test can have, of each headline of a result."""
     for measure in result.headlines:
         yield from _no_score(result, measure)
         yield from _controls(result, measure)
@@ -78,10 +78,11 @@ def _no_score(result: AxisResult, measure: Measure) -> Iterator[Finding]:
 
 
 def _controls(result: AxisResult, measure: Measure) -> Iterator[Finding]:
-    """Controls above chance that some method does not significantly beat."""
+    """Yield the controls above chance that some method does not significantly beat."""
     verdict = result.verdict(measure)
     if not verdict.can_decide or not measure.sign:
         return
+    names = result.unmarked_names
     for control in verdict.controls:
         # `random` is at chance by definition, and so is a control that is as random.
         if control == verdict.random or verdict.above_chance.get(control) is False:
@@ -90,8 +91,8 @@ def _controls(result: AxisResult, measure: Measure) -> Iterator[Finding]:
         if not_above:
             words = {
                 "axis": result.title,
-                "control": control,
-                "methods": each((name, f"({verdict.scores[name]})") for name in not_above),
+                "control": names[control],
+                "methods": each((names[e], f"({verdict.scores[e]})") for e in not_above),
                 "do": plural(not_above, "does", "do"),
                 "score": f"{measure.title} {verdict.scores[control]}",
             }
@@ -99,33 +100,34 @@ def _controls(result: AxisResult, measure: Measure) -> Iterator[Finding]:
 
 
 def undefined_maps(result: AxisResult) -> Iterator[Finding]:
-    """Explanations that have no score at all, each counted once."""
-    scored = result.axis.of_role("headline", "component")
-    rows = result.rows[result.rows["measure"].isin(scored)]
+    """Return the finding that some explanations have no score at all, each counted once; empty if all have one."""
+    measures = result.axis.of_role("headline", "component")
+    rows = result.rows[result.rows["measure"].isin(measures)]
     pairs = pd.MultiIndex.from_frame(rows[["explainer", "sample"]])
     has_score = pairs.isin(pairs[rows["status"] == "ok"])
-    lost = rows[(rows["status"] == "undefined") & ~has_score]
-    lost = lost.drop_duplicates(["explainer", "sample"])
-    if lost.empty:
+    undefined = rows[(rows["status"] == "undefined") & ~has_score]
+    undefined = undefined.drop_duplicates(["explainer", "sample"])
+    if undefined.empty:
         return
-    reasons = lost["reason"].fillna("").astype(str).replace("", "no reason given")
-    lost = lost.assign(reason=reasons)
-    by_reason = lost.groupby(["explainer", "reason"], sort=False, observed=True)
+    reasons = undefined["reason"].fillna("").astype(str).replace("", "no reason given")
+    undefined = undefined.assign(reason=reasons)
+    by_reason = undefined.groupby(["explainer", "reason"], sort=False, observed=True)
     counts = records(by_reason.size().rename("times").reset_index())
     words = {
-        "count": len(lost),
-        "explanations": "explanation has" if len(lost) == 1 else "explanations have",
+        "count": len(undefined),
+        "explanations": "explanation has" if len(undefined) == 1 else "explanations have",
     }
+    names = result.unmarked_names
     yield UNDEFINED.filled(
         words,
-        dict.fromkeys(map(str, lost["explainer"])),
+        dict.fromkeys(map(str, undefined["explainer"])),
         axis=result.axis.name,
-        items=tuple(f"{row.explainer}: {row.times} × {row.reason}" for row in counts),
+        items=tuple(f"{names[row.explainer]}: {row.times} × {row.reason}" for row in counts),
     )
 
 
 def _references(result: AxisResult, measure: Measure) -> Iterator[Finding]:
-    """Few references, or references whose choice is a large part of the error of overall scores."""
+    """Yield that references are few, or that their choice is a large part of the error of overall scores."""
     if measure.name not in result.arrays.by_reference:
         return
     count = len(result.arrays.references)
@@ -142,19 +144,21 @@ def _references(result: AxisResult, measure: Measure) -> Iterator[Finding]:
 
 
 def _identical(result: AxisResult, measure: Measure) -> Iterator[Finding]:
-    """Methods whose samples all have the same score under every condition."""
+    """Yield the methods whose samples all have the same score under every condition."""
     arrays = result.arrays
     scores = {}
-    for e, name in enumerate(arrays.explainers):
-        values = arrays.values[measure.name][e]
+    for i, explainer in enumerate(arrays.explainers):
+        values = arrays.values[measure.name][i]
+        # Conditions under which two samples or more have a score.
         values = values[np.isfinite(values).sum(1) > 1]
-        if name in arrays.controls or not len(values):
+        if explainer in arrays.controls or not len(values):
             continue
         spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
         if (spread <= ALIKE).all():
             n = int(np.isfinite(values).sum(1).min())
             mean = number(float(np.nanmean(values)))
-            scores[name] = f"{mean} on all {n} samples"
+            scores[explainer] = f"{mean} on all {n} samples"
     if scores:
-        words = {"scores": each(scores.items())}
+        names = result.unmarked_names
+        words = {"scores": each((names[e], score) for e, score in scores.items())}
         yield IDENTICAL.filled(words, scores, axis=result.axis.name)

@@ -412,7 +412,7 @@ def _cell_mark(cell: Any, row: Any, column: Any, looks: Looks) -> Mark:
         cell.score,
         cell.low,
         cell.high,
-        said=str(cell.note),
+        note=str(cell.note),
         method=method,
         bold=is_true(cell.best),
     )

@@ -6,7 +6,7 @@ Every rule speaks only where an interval, a bound or a corrected test supports i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 
 import pandas as pd
@@ -15,9 +15,9 @@ from heatproof.axes import BY_NAME
 from heatproof.explainers import EXPLAINERS
 from heatproof.report.common_findings import common_findings, undefined_maps
 from heatproof.report.frontier import frontier_findings, weighed
+from heatproof.report.how_many import precision_not_reached
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
-from heatproof.results.names import Look, spoken
 from heatproof.results.reports import findings_of
 from heatproof.results.summary import FEW_SAMPLES
 from heatproof.rules import SEVERITIES
@@ -146,56 +146,50 @@ def findings(
     Rules that the study ignores (`ignore` in the manifest) are left out. `missing` names the parts of the study that
     are not computed yet.
     """
-    by_place: dict[tuple[str, str], list[AxisResult]] = {}
+    by_dataset_and_model: dict[tuple[str, str], list[AxisResult]] = {}
     for result in results:
-        by_place.setdefault((result.dataset, result.model), []).append(result)
+        by_dataset_and_model.setdefault((result.dataset, result.model), []).append(result)
     listed = []
-    for (dataset, model), here in by_place.items():
-        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        listed += findings_here(dataset, model, here, own, manifest, missing)
+    for (dataset, model), of_both in by_dataset_and_model.items():
+        is_here = (samples["dataset"] == dataset) & (samples["model"] == model)
+        listed += findings_here(dataset, model, of_both, samples[is_here], manifest, missing)
     return listed
 
 
 def findings_here(
     dataset: str,
     model: str,
-    here: Sequence[AxisResult],
+    results: Sequence[AxisResult],
     samples: pd.DataFrame,
     manifest: Manifest,
     missing: Sequence[str] = (),
 ) -> list[Finding]:
     """Return the findings of one dataset and model, from the results of its axes and its own samples."""
-    listed = list(_run_findings(model, here, samples, manifest, missing))
-    for result in here:
+    listed = list(_run_findings(model, results, samples, manifest, missing))
+    for result in results:
         of_axis = findings_of(result) + list(common_findings(result))
         if not any(finding.rule == "undefined-maps" for finding in of_axis):
             of_axis += undefined_maps(result)
-        listed += _named(result, of_axis)
-    listed += _no_interval(here)
-    listed += [finding for pair in weighed(here) for finding in frontier_findings(*pair)]
+        listed += _with_label(result, of_axis)
+    listed += _no_interval(results)
+    for first, second in weighed(results):
+        listed += frontier_findings(first, second)
 
     listed = [finding for finding in listed if finding.rule not in manifest.ignore]
     order = {"": -1, **{axis: position for position, axis in enumerate(BY_NAME)}}
 
     def urgency(finding: Finding) -> tuple[int, int, int]:
+        """Return a key that sorts by severity, then by axis, then by how many methods are concerned."""
         severity = SEVERITIES.index(finding.severity)
         return severity, order.get(finding.axis, len(order)), -len(finding.explainers)
 
-    looks = {e: look for result in here for e, look in result.looks.items()}
-    plain = {e: replace(look, name=look.name.partition(" (")[0]) for e, look in looks.items()}
-    located = [replace(finding, dataset=dataset, model=model) for finding in listed]
-    return [_spoken(finding, plain) for finding in sorted(located, key=urgency)]
-
-
-def _spoken(finding: Finding, looks: Mapping[str, Look]) -> Finding:
-    """A finding with the human names of methods; what is written for a study file keeps theirs."""
-    items = tuple(spoken(item, looks) for item in finding.items)
-    title, seen, do = (spoken(text, looks) for text in (finding.title, finding.seen, finding.do))
-    return replace(finding, title=title, seen=seen, do=do, items=items)
+    return [
+        replace(finding, dataset=dataset, model=model) for finding in sorted(listed, key=urgency)
+    ]
 
 
 def unreadable(samples: pd.DataFrame) -> pd.DataFrame:
-    """The samples that could not be read."""
+    """Return the samples that could not be read."""
     return samples[samples["error"].fillna("").astype(str).ne("")]
 
 
@@ -210,7 +204,7 @@ def _all_below_one(samples: pd.DataFrame) -> bool:
 
 def _run_findings(
     model: str,
-    here: Sequence[AxisResult],
+    results: Sequence[AxisResult],
     samples: pd.DataFrame,
     manifest: Manifest,
     missing: Sequence[str],
@@ -226,20 +220,22 @@ def _run_findings(
     if entry.unnormalised:
         yield UNNORMALISED.filled({"source": entry.unnormalised})
     if _all_below_one(samples):
-        ends = {"low": samples["readout"].min(), "high": samples["readout"].max()}
-        yield SQUASHED.filled(ends)
-    if here:
-        references = manifest.study.dataset(here[0].dataset).references
+        extremes = {"low": samples["readout"].min(), "high": samples["readout"].max()}
+        yield SQUASHED.filled(extremes)
+    if results:
+        references = manifest.study.dataset(results[0].dataset).references
         yield from _single_class(samples[samples["sample"].isin(references)])
     unread = unreadable(samples)
     if len(unread):
         items = tuple(
-            f"{name}: {why}" for name, why in zip(unread["sample"], unread["error"], strict=True)
+            f"{sample}: {error}"
+            for sample, error in zip(unread["sample"], unread["error"], strict=True)
         )
         yield UNREADABLE.filled({"files": _counted(len(items), "file")}, items=items)
-    yield from _small_budget(here, manifest)
-    if here:
-        yield from _sample_size(here)
+    if results:
+        yield from _small_budget(results, manifest)
+        yield from precision_not_reached(results)
+        yield from _sample_size(results)
 
 
 def _single_class(references: pd.DataFrame) -> Iterator[Finding]:
@@ -261,14 +257,14 @@ def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _sample_size(here: Sequence[AxisResult]) -> Iterator[Finding]:
-    """What so many samples, or groups of them, cannot show."""
-    samples = max(len(result.sample_ids) for result in here)
-    groups = max(result.groups for result in here)
+def _sample_size(results: Sequence[AxisResult]) -> Iterator[Finding]:
+    """Yield what so many samples, or groups of them, cannot show."""
+    samples = max(len(result.sample_ids) for result in results)
+    groups = max(result.groups for result in results)
     independent = groups or samples
-    tie = _tie(here[0])
+    tie = _tie(results[0])
     if independent < FEW_SAMPLES:
-        methods = max(len(set(r.explainers) - r.controls) for r in here)
+        methods = max(len(set(r.explainers) - r.controls) for r in results)
         sentences = []
         if methods < 2 or groups:
             was = "was" if samples == 1 else "were"
@@ -292,29 +288,30 @@ def _sample_size(here: Sequence[AxisResult]) -> Iterator[Finding]:
         yield RARE.filled({"percent": 100 * share, "n": independent})
 
 
-def _small_budget(here: Sequence[AxisResult], manifest: Manifest) -> Iterator[Finding]:
-    """Methods with fewer samples, draws or steps than their default."""
-    methods = {name for result in here for name in result.explainers}
-    methods -= {name for result in here for name in result.controls}
-    small: dict[str, str] = {}
-    short, defaults = [], []
-    for name, entry in manifest.study.explainers.items():
-        registered = entry.name or name
-        explainer = EXPLAINERS.get(registered)
-        if name not in methods or not is_dataclass(explainer):
+def _small_budget(results: Sequence[AxisResult], manifest: Manifest) -> Iterator[Finding]:
+    """Yield the methods with fewer samples, draws or steps than their default."""
+    methods = {explainer for result in results for explainer in result.explainers}
+    methods -= {explainer for result in results for explainer in result.controls}
+    names = results[0].unmarked_names
+    budgets: dict[str, str] = {}
+    items, defaults = [], []
+    for explainer, entry in manifest.study.explainers.items():
+        registered = entry.name or explainer
+        registered_class = EXPLAINERS.get(registered)
+        if explainer not in methods or not is_dataclass(registered_class):
             continue
-        for budget in fields(explainer):
-            asked = entry.parameters.get(budget.name)
+        for budget in fields(registered_class):
+            value = entry.parameters.get(budget.name)
             if budget.name not in BUDGETS or not isinstance(budget.default, int):
                 continue
-            if isinstance(asked, int) and asked < budget.default:
-                small[name] = f"{asked} {budget.name} (default {budget.default})"
-                short.append(f"{name} ({asked} {budget.name})")
+            if isinstance(value, int) and value < budget.default:
+                budgets[explainer] = f"{value} {budget.name} (default {budget.default})"
+                items.append(f"{names[explainer]} ({value} {budget.name})")
                 defaults.append({registered: {budget.name: budget.default}})
-    if small:
-        words = {"budgets": each(small.items())}
+    if budgets:
+        words = {"budgets": each((names[e], text) for e, text in budgets.items())}
         change = {"explainers": defaults}
-        yield SMALL_BUDGET.filled(words, small, items=tuple(short), change=change)
+        yield SMALL_BUDGET.filled(words, budgets, items=tuple(items), change=change)
 
 
 def _tie(result: AxisResult) -> str:
@@ -331,10 +328,11 @@ def _tie(result: AxisResult) -> str:
     if gap is None or not math.isfinite(gap["low"]):
         return ""
 
+    names = result.unmarked_names
     interval = (gap["difference"], gap["low"], gap["high"])
     scores = [number(gap[score], digits_of(*interval)) for score in ("score_a", "score_b")]
     sentence = (
-        f"{first} and {second}, first by {measure.title}, differ by {with_interval(*interval)} on the "
+        f"{names[first]} and {names[second]}, first by {measure.title}, differ by {with_interval(*interval)} on the "
         f"{gap['n']:g} samples of both ({scores[0]} and {scores[1]})"
     )
     lead = measure.sign * gap["difference"]
@@ -348,35 +346,50 @@ def _tie(result: AxisResult) -> str:
     return f"{sentence}; if the difference is as large as that, it takes at least about {needed} samples to show it."
 
 
-def _no_interval(here: Iterable[AxisResult]) -> Iterator[Finding]:
-    """Scores from so few samples, or so scattered ones, that no interval is worth printing, of all axes at once."""
-    every = [(j, j.summary[j.summary["measure"].isin([m.name for m in j.headlines])]) for j in here]
-    lost = [(j, own) for j, cells in every if len(own := cells[cells["no_interval"] != ""])]
-    if not lost:
+def _no_interval(results: Sequence[AxisResult]) -> Iterator[Finding]:
+    """Yield that scores have no interval worth printing, from few or scattered samples: one finding for all axes.
+
+    If a single axis has such scores, the finding is about this axis and its methods.
+    """
+    rows_of_results = []
+    for result in results:
+        headlines = [measure.name for measure in result.headlines]
+        summary = result.summary[result.summary["measure"].isin(headlines)]
+        without_interval = records(summary[summary["no_interval"] != ""])
+        if without_interval:
+            rows_of_results.append((result, without_interval))
+    if not rows_of_results:
         return
-    several, rows = len(lost) > 1, [(j, r) for j, own in lost for r in records(own)]
-    counts = f" ({listing([f'{j.title} {len(own)}' for j, own in lost])})" if several else ""
-    have = "has" if len(rows) == 1 else "have"
-    said = f"{_counted(len(rows), 'score')} {have} no interval{counts}: {rows[0][1].no_interval}."
-    where = [
-        f"{r.explainer}, {j.axis.condition(r.condition, r.level)}: {r.no_interval}" for j, r in rows
-    ]
-    where = (
-        [f"{j.title}, {text}" for (j, _), text in zip(rows, where, strict=True)]
-        if several
-        else where
-    )
-    found = replace(NO_INTERVAL, seen=said, items=tuple(where))
-    names = tuple(dict.fromkeys(str(r.explainer) for _, r in rows))
-    first = lost[0][0]
-    yield from (
-        [found]
-        if several
-        else _named(first, [replace(found, axis=first.axis.name, explainers=names)])
-    )
+    has_several_axes = len(rows_of_results) > 1
+
+    items = []
+    for result, rows in rows_of_results:
+        names = result.unmarked_names
+        for row in rows:
+            # The condition of agreement is another explainer.
+            condition = result.axis.condition(names.get(row.condition, row.condition), row.level)
+            item = f"{names[row.explainer]}, {condition}: {row.no_interval}"
+            items.append(f"{result.title}, {item}" if has_several_axes else item)
+
+    counts = ""
+    if has_several_axes:
+        of_axes = [f"{result.title} {len(rows)}" for result, rows in rows_of_results]
+        counts = f" ({listing(of_axes)})"
+    have = "has" if len(items) == 1 else "have"
+    first_result, first_rows = rows_of_results[0]
+    reason = first_rows[0].no_interval
+    seen = f"{_counted(len(items), 'score')} {have} no interval{counts}: {reason}."
+    finding = replace(NO_INTERVAL, seen=seen, items=tuple(items))
+    if has_several_axes:
+        yield finding
+        return
+    explainers = dict.fromkeys(str(row.explainer) for row in first_rows)
+    finding = replace(finding, axis=first_result.axis.name, explainers=tuple(explainers))
+    yield from _with_label(first_result, [finding])
 
 
-def _named(result: AxisResult, found: Iterable[Finding]) -> list[Finding]:
-    """Findings that say which evaluation they are about where a study gave it a name of its own."""
-    plain = result.label == result.axis.name
-    return [f if plain else replace(f, title=f"{f.title} ({result.label})") for f in found]
+def _with_label(result: AxisResult, listed: Iterable[Finding]) -> list[Finding]:
+    """Return findings whose titles name the evaluation, if the study gave it a name of its own."""
+    if result.label == result.axis.name:
+        return list(listed)
+    return [replace(finding, title=f"{finding.title} ({result.label})") for finding in listed]

@@ -25,31 +25,36 @@ DOMINATED = finding_template(
 )
 
 
-def weighed(here: Sequence[AxisResult]) -> list[tuple[AxisResult, AxisResult]]:
-    """The pairs of axes of one dataset and model that are weighed against each other."""
+def weighed(results: Sequence[AxisResult]) -> list[tuple[AxisResult, AxisResult]]:
+    """Return the pairs of results of one dataset and model that are weighed against each other."""
     return [
         (first, second)
-        for second in here
-        for first in here
+        for second in results
+        for first in results
         if first.axis.name == second.axis.frontier_partner
     ]
 
 
-def frontier_components(here: Sequence[AxisResult]) -> tuple[list[Scatter], list[Scatter]]:
+def frontier_components(results: Sequence[AxisResult]) -> tuple[list[Scatter], list[Scatter]]:
     """Return the scatter plots of the pairs of axes that are weighed, and those of any other two axes.
 
     Where no axis names another one to be weighed against, the first two that can be compared are.
     """
-    named = {frozenset((a.label, b.label)): (a, b) for a, b in weighed(here)}
-    every = {frozenset((a.label, b.label)): (a, b) for i, b in enumerate(here) for a in here[:i]}
-    drawn: dict[frozenset[str], Scatter] = {}
-    for key, pair in {**named, **every}.items():
-        scatter = frontier(*named.get(key, pair))
+    named_pairs = {frozenset((a.label, b.label)): (a, b) for a, b in weighed(results)}
+    # Named pairs come first, and keep their order of the two axes.
+    pairs = dict(named_pairs)
+    for i, second in enumerate(results):
+        for first in results[:i]:
+            pairs.setdefault(frozenset((first.label, second.label)), (first, second))
+
+    scatters: dict[frozenset[str], Scatter] = {}
+    for key, pair in pairs.items():
+        scatter = frontier(*pair)
         if scatter is not None:
-            drawn[key] = scatter
-    shown = [key for key in drawn if key in named] or list(drawn)[:1]
-    others = [scatter for key, scatter in drawn.items() if key not in shown]
-    return [drawn[key] for key in shown], others
+            scatters[key] = scatter
+    main_keys = [key for key in scatters if key in named_pairs] or list(scatters)[:1]
+    others = [scatter for key, scatter in scatters.items() if key not in main_keys]
+    return [scatters[key] for key in main_keys], others
 
 
 def comparable(first: AxisResult, second: AxisResult) -> bool:
@@ -118,14 +123,14 @@ def _name(result: AxisResult) -> str:
 
 
 def _about(result: AxisResult) -> str:
-    """An axis and its measure as they are written in the caption and beside the chart."""
+    """Return an axis and its measure as they are written in the caption."""
     measure = result.headlines[0]
     chance = ", 0 is chance" if result.zero_is_chance(measure) else ""
     return f"{_name(result)}, {measure.title} ({measure.better} is better{chance})"
 
 
 def _conditions(result: AxisResult) -> list[Condition]:
-    """The conditions under which an axis has numbers."""
+    """Return the conditions under which an axis has scores."""
     measure = result.headlines[0].name
     arrays = result.arrays.for_measure(measure)
     values = arrays.values[measure]
@@ -145,58 +150,73 @@ def frontier_points(first: AxisResult, second: AxisResult, condition: Condition)
     x = first.ranking[first.ranking["measure"] == across.name][
         ["explainer", "control", "score", "low", "high"]
     ]
-    part = second.arrays.select(conditions=[condition])
-    y = ranking(part, up.name, better=up.better)[["explainer", "score", "low", "high"]]
+    of_condition = second.arrays.select(conditions=[condition])
+    y = ranking(of_condition, up.name, better=up.better)[["explainer", "score", "low", "high"]]
     points = x.set_axis(["explainer", "is_control", "x", "x_low", "x_high"], axis=1).merge(
         y.set_axis(["explainer", "y", "y_low", "y_high"], axis=1), on="explainer"
     )
     points = points[points["x"].notna() & points["y"].notna()].reset_index(drop=True)
     points["is_control"] = points["is_control"].astype(bool)
-    leads = np.zeros(len(points), dtype=bool)
     methods = points[~points["is_control"]]
-    goods = (
-        m.sign * methods[axis].to_numpy(dtype=np.float64) for axis, m in (("x", across), ("y", up))
-    )
-    leads[methods.index] = on_frontier(*goods)
-    return points.assign(on_frontier=leads)
+    # With the sign of its measure, more is better on both axes.
+    gain_x = across.sign * methods["x"].to_numpy(dtype=np.float64)
+    gain_y = up.sign * methods["y"].to_numpy(dtype=np.float64)
+    is_on_frontier = np.zeros(len(points), dtype=bool)
+    is_on_frontier[methods.index] = on_frontier(gain_x, gain_y)
+    return points.assign(on_frontier=is_on_frontier)
 
 
 def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding]:
-    """Methods that one other method significantly beats on both axes."""
+    """Yield a finding for each method that significantly beats others on both axes.
+
+    A method that several others beat is reported once, with the first of them by the ranking of the second axis.
+    """
     if not comparable(first, second):
         return
-    tests = [_turned_tests(result) for result in (first, second)]
+    losers_by_winner: dict[str, list[str]] = {}
+    methods = _methods_of_both(first, second)
     verdicts = [result.verdict(result.headlines[0]) for result in (first, second)]
-    there = set(second.explainers) - first.controls - second.controls
-    methods = [e for e in second.ranking["explainer"] if e in there and e in first.explainers]
-    beaten: dict[str, list[str]] = {}
-    for name in dict.fromkeys(methods):
-        by = [m for m in methods if all(verdict.beats(m, name) for verdict in verdicts)]
-        if by:
-            beaten.setdefault(by[0], []).append(name)
-    for winner, names in beaten.items():
+    for method in methods:
+        winners = [m for m in methods if all(verdict.beats(m, method) for verdict in verdicts)]
+        if winners:
+            losers_by_winner.setdefault(winners[0], []).append(method)
+
+    names = second.unmarked_names
+    for winner, losers in losers_by_winner.items():
         gaps = []
-        for name in names:
-            rows = [difference(own, winner, name) or {} for own in tests]
-            ahead = [with_interval(row["difference"], row["low"], row["high"]) for row in rows]
-            gaps.append((name, f"({_name(first)} by {ahead[0]}, {_name(second)} by {ahead[1]})"))
+        for loser in losers:
+            gap_first = f"{_name(first)} by {_lead(first, winner, loser)}"
+            gap_second = f"{_name(second)} by {_lead(second, winner, loser)}"
+            gaps.append((names[loser], f"({gap_first}, {gap_second})"))
         words = {
-            "winner": winner,
+            "winner": names[winner],
             "gaps": each(gaps, 3),
-            "who": plural(names, "This method is", "These methods are"),
+            "who": plural(losers, "This method is", "These methods are"),
         }
-        yield DOMINATED.filled(words, names, axis=second.axis.name)
+        yield DOMINATED.filled(words, losers, axis=second.axis.name)
 
 
-def _turned_tests(result: AxisResult) -> pd.DataFrame:
-    """The paired tests of an axis, turned so that more is better."""
+def _methods_of_both(first: AxisResult, second: AxisResult) -> list[str]:
+    """Return the methods, without controls, that both axes have, best first by the ranking of the second."""
+    controls = first.controls | second.controls
+    in_both = set(first.explainers) & set(second.explainers) - controls
+    ranked = dict.fromkeys(second.ranking["explainer"])
+    return [explainer for explainer in ranked if explainer in in_both]
+
+
+def _lead(result: AxisResult, winner: str, loser: str) -> str:
+    """Return by how much one method beats another, with its interval; positive even where lower scores are better."""
     measure = result.headlines[0]
     tests = result.tests[result.tests["measure"] == measure.name]
-    if measure.sign > 0:
-        return tests
-    return tests.assign(difference=-tests["difference"], low=-tests["high"], high=-tests["low"])
+    test = difference(tests, winner, loser)
+    assert test is not None  # a method only beats one that it was tested against
+    if measure.sign < 0:
+        return with_interval(-test["difference"], -test["high"], -test["low"])
+    return with_interval(test["difference"], test["low"], test["high"])
 
 
 def _in_words(points: pd.DataFrame, condition: str, first: AxisResult) -> str:
-    leads = points.loc[points["on_frontier"]].sort_values("x", ascending=False)["explainer"]
-    return f"With {condition} it holds {listing(first.looks[e].name for e in leads)}."
+    """Say which methods are on the frontier under one condition."""
+    on_it = points[points["on_frontier"]].sort_values("x", ascending=False)
+    names = [first.name_of(explainer) for explainer in on_it["explainer"]]
+    return f"With {condition} it holds {listing(names)}."

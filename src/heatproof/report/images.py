@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from heatproof.evaluation import GalleryItem
-from heatproof.maps.overlay import COVER, colours_of_maps, overlaid, unit_map
+from heatproof.maps.overlay import OPACITIES, colours_of_maps, overlaid, unit_map
 from heatproof.report import map_drawings
 from heatproof.report.canvas import Picture, Sheet
 
@@ -66,7 +66,7 @@ def _filter(name: str, signed: bool) -> str:
     for channel, values in zip("RGB", colours_of_maps(signed).T, strict=True):
         table = " ".join(f"{value:.3f}" for value in values)
         channels += f'<feFunc{channel} type="{way}" tableValues="{table}"/>'
-    cover = (*COVER[:0:-1], *COVER) if signed else COVER
+    cover = (*OPACITIES[:0:-1], *OPACITIES) if signed else OPACITIES
     alpha = f'<feFuncA type="table" tableValues="{" ".join(map(str, cover))}"/>'
     return (
         f'<filter id="{name}" color-interpolation-filters="sRGB" x="0" y="0" width="1" height="1">'

@@ -88,17 +88,21 @@ Entry = Cell | str
 
 @dataclass(frozen=True)
 class Tabular:
-    """A table: column heads, rows of LaTeX or numbers, and before which rows a rule or a heading stands.
+    """A table as LaTeX has it.
 
-    `rules` maps a row's number to a heading over the whole width, or to "" for a plain rule. `spans` is a first line of
-    heads as (text, columns). The first column has words, those with the numbers in `prose` have sentences.
+    heads             the heads of the columns
+    rows              the rows, of LaTeX or numbers; the first column has words
+    section_heads     number of a row -> the heading over the whole width that stands above it, with a rule between
+                      sections; "" for a rule alone
+    spans             a first line of heads over several columns, as (text, columns)
+    prose_columns     the numbers of the columns with sentences, whose lines are broken
     """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Entry]]
-    rules: dict[int, str] = field(default_factory=dict)
+    section_heads: dict[int, str] = field(default_factory=dict)
     spans: Sequence[tuple[str, int]] = ()
-    prose: Collection[int] = ()
+    prose_columns: Collection[int] = ()
 
     def blocks(self, most: int) -> list[Tabular]:
         """Return the table as one or more with at most so many columns beside the first, to be set under each other."""
@@ -112,8 +116,8 @@ class Tabular:
             columns = [0, *range(start, min(start + size, len(self.heads)))]
             heads = [self.heads[column] for column in columns]
             rows = [[row[column] for column in columns] for row in self.rows]
-            prose = {i for i, column in enumerate(columns) if column in self.prose}
-            blocks.append(Tabular(heads, rows, self.rules, (), prose))
+            prose = {i for i, column in enumerate(columns) if column in self.prose_columns}
+            blocks.append(Tabular(heads, rows, self.section_heads, (), prose))
         return blocks
 
 
@@ -144,12 +148,13 @@ def entry(cell: Entry, digits: int) -> str:
     """
     if isinstance(cell, str):
         return cell
-    scale, places = (100, 1) if cell.percent else (1, digits)
-    latex = latex_number(scale * cell.value, places)
+    scale, decimals = (100, 1) if cell.percent else (1, digits)
+    latex = latex_number(scale * cell.value, decimals)
     if cell.bold and math.isfinite(cell.value):
         latex = rf"\textbf{{{latex}}}"
     if math.isfinite(cell.low) and math.isfinite(cell.high):
-        low, high = latex_number(scale * cell.low, places), latex_number(scale * cell.high, places)
+        low = latex_number(scale * cell.low, decimals)
+        high = latex_number(scale * cell.high, decimals)
         latex += rf" {{\scriptsize [{low}, {high}]}}"
     return latex
 
@@ -184,16 +189,17 @@ def render(content: Tabular, caption: str, label: str, notes: Sequence[str], wid
 
 
 def _tabular(block: Tabular, digits: int) -> list[str]:
+    """Return the lines of a tabular environment, numbers with so many digits."""
     columns = ["l", *("r" for _ in block.heads[1:])]
-    for column in block.prose:
+    for column in block.prose_columns:
         columns[column] = PROSE_WIDTH
     lines = [rf"\begin{{tabular}}{{@{{}}{''.join(columns)}@{{}}}}", r"\toprule"]
     lines += _span_lines(block)
     lines += [" & ".join(block.heads) + r" \\", r"\midrule"]
     for i, row in enumerate(block.rows):
-        if i in block.rules and i:
+        if i in block.section_heads and i:
             lines.append(r"\midrule")
-        heading = block.rules.get(i)
+        heading = block.section_heads.get(i)
         if heading:
             span = rf"\multicolumn{{{len(block.heads)}}}{{@{{}}l}}"
             lines.append(rf"{span}{{\textit{{{heading}}}}} \\")
@@ -221,60 +227,64 @@ def _span_lines(block: Tabular) -> list[str]:
 def tabular_of(component: Component, looks: Looks) -> Tabular | None:
     """Return a matrix or a table for LaTeX; None for other components and for empty ones."""
     if isinstance(component, Matrix):
-        return _of_matrix(component, looks)
+        return _tabular_of_matrix(component, looks)
     if isinstance(component, Table):
-        return _of_table(component, looks)
+        return _tabular_of_table(component, looks)
     return None
 
 
-def _of_matrix(matrix: Matrix, looks: Looks) -> Tabular | None:
-    cells = MatrixGrid(matrix)
-    if not cells.rows:
+def _tabular_of_matrix(matrix: Matrix, looks: Looks) -> Tabular | None:
+    """Return a matrix for LaTeX, its best scores in bold; None for an empty one."""
+    grid = MatrixGrid(matrix)
+    if not grid.rows:
         return None
     rows: list[list[Entry]] = []
-    for row in cells.rows:
+    for row in grid.rows:
         line: list[Entry] = [escape(shown_name(row[1], looks))]
-        for column in cells.columns:
-            cell = cells.cells.get((row, column))
+        for column in grid.columns:
+            cell = grid.cells.get((row, column))
             if cell is None:
                 line.append(Cell(math.nan))
             else:
                 is_best = is_true(cell.best)
                 line.append(Cell(cell.score, cell.low, cell.high, is_best, matrix.percent))
         rows.append(line)
-    heads = [escape(shown_name(column, looks)) for _, column in cells.columns]
-    spans = [(escape(shown_name(group, looks)), count) for group, count in cells.spans]
+    heads = [escape(shown_name(column, looks)) for _, column in grid.columns]
+    spans = [(escape(shown_name(group, looks)), count) for group, count in grid.spans]
+    section_heads = {i: escape(shown_name(group, looks)) for i, group in grid.row_heads.items()}
     return Tabular(
         heads=[escape(matrix.row_title), *heads],
         rows=rows,
-        rules={i: escape(shown_name(group, looks)) for i, group in cells.row_heads.items()},
+        section_heads=section_heads,
         spans=[("", 1), *spans] if spans else (),
     )
 
 
-def _of_table(table: Table, looks: Looks) -> Tabular | None:
+def _tabular_of_table(table: Table, looks: Looks) -> Tabular | None:
+    """Return a table of words for LaTeX, without its empty columns, as on the page; None for an empty one."""
     rows = table_rows(table, looks)
-    entries = [row.cells for row in rows if not row.heading]
-    if not entries:
+    rows_of_cells = [row.cells for row in rows if not row.heading]
+    if not rows_of_cells:
         return None
-    # A column without an entry is left out, as on the page.
-    columns = [
-        column
-        for column in range(len(table.columns))
-        if any(cells[column] not in ("", MISSING) for cells in entries)
-    ]
-    all_heads = list(table.columns.values())
-    all_prose = prose_columns(rows)
+    shown_columns = []
+    for column in range(len(table.columns)):
+        if any(cells[column] not in ("", MISSING) for cells in rows_of_cells):
+            shown_columns.append(column)
+
+    # A row that is a heading becomes the head of the section that begins with the next row.
     lines: list[list[Entry]] = []
-    rules: dict[int, str] = {}
+    section_heads: dict[int, str] = {}
     for row in rows:
         if row.heading:
-            rules[len(lines)] = escape(row.cells[0])
+            section_heads[len(lines)] = escape(row.cells[0])
         else:
-            lines.append([escape(row.cells[column]) for column in columns])
+            lines.append([escape(row.cells[column]) for column in shown_columns])
+
+    heads = list(table.columns.values())
+    with_sentences = prose_columns(rows)
     return Tabular(
-        heads=[escape(all_heads[column]) for column in columns],
+        heads=[escape(heads[column]) for column in shown_columns],
         rows=lines,
-        rules=rules,
-        prose={i for i, column in enumerate(columns) if column in all_prose},
+        section_heads=section_heads,
+        prose_columns={i for i, column in enumerate(shown_columns) if column in with_sentences},
     )

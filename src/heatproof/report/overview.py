@@ -17,6 +17,7 @@ import pandas as pd
 from heatproof.evaluation import Measure
 from heatproof.kinds import KINDS, DataKind
 from heatproof.report.findings import findings_here
+from heatproof.report.how_many import number_of_samples
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
 from heatproof.results.names import Look, settings_of
@@ -361,6 +362,11 @@ class Overview:
             return ""
         text = "; ".join(limits)
         return f"A pilot: {text}." if is_pilot else f"{text[:1].upper()}{text[1:]}."
+
+    @cached_property
+    def sampling(self) -> str:
+        """How the number of samples was chosen; empty for a run of all samples."""
+        return number_of_samples(self.results)
 
     def _least_retained(self) -> list[str]:
         """Say for the condition that changes most predictions how many stay, if more than a tenth change."""

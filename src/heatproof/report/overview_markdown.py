@@ -15,6 +15,8 @@ def overview_markdown(overview: Overview) -> str:
     lines = [f"### {escape(overview.headline)}", ""]
     if overview.pilot:
         lines += [escape(overview.pilot), ""]
+    if overview.sampling:
+        lines += [escape(overview.sampling), ""]
     if overview.columns:
         lines += [*_table(overview), ""]
     warnings = overview.warnings()

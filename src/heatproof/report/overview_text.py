@@ -43,7 +43,7 @@ def overview_lines(overview: Overview, width: int, intervals: bool = False) -> l
     """
     width = max(width, NARROWEST)
     blocks = [
-        _wrapped(_title(overview), width, "bold"),
+        [*_wrapped(_title(overview), width, "bold"), *_wrapped(overview.sampling, width, "dim")],
         *_tables(overview, width, intervals),
         _legend(overview, width),
         _wrapped(overview.headline, width, "bold"),

@@ -37,10 +37,17 @@ ROOM = 0.04
 
 @dataclass(frozen=True)
 class Mark:
-    """A number with its interval, what it is of, and how it is drawn; `x` is its position on the other axis.
+    """One mark of a plot: a number with its interval, what it belongs to, and how it is drawn.
 
-    `said` is what a reader is told beside the number, `cloud` the scores of single samples, `chance` what an
-    uninformative map scores, where that is drawn in the row. `bold` is the number in a cell.
+    name     what the number belongs to: a method, a condition, a sample
+    value    the number, with the ends `low` and `high` of its interval
+    x        its position on the other axis, with its interval, in plots of two axes
+    kind     how the dot is drawn: "filled", "open" for a second setting of a method, or "hollow" at chance
+    note     what the page shows beside the number when the mark is pointed at
+    method   the method that it belongs to, where the name is another
+    cloud    the scores of single samples, drawn faintly
+    chance   what an uninformative map scores, where that is drawn in the row
+    bold     whether the number in a cell is bold
     """
 
     name: str
@@ -49,7 +56,7 @@ class Mark:
     high: float = math.nan
     colour: str = "soft"
     kind: str = "filled"
-    said: str = ""
+    note: str = ""
     x: float = math.nan
     x_low: float = math.nan
     x_high: float = math.nan
@@ -60,7 +67,7 @@ class Mark:
 
     @property
     def data(self) -> dict[str, str | float]:
-        """What the mark carries on the page."""
+        """The attributes of the mark in the page's SVG, which `charts.js` reads for tooltips, sorting and highlighting."""
         return {
             "name": self.name,
             "method": self.method or self.name,
@@ -70,7 +77,7 @@ class Mark:
             "value": self.value,
             "low": self.low,
             "high": self.high,
-            "said": self.said,
+            "said": self.note,
         }
 
 
@@ -80,7 +87,7 @@ def mark(
     low: float = math.nan,
     high: float = math.nan,
     chance: float = math.nan,
-    said: str = "",
+    note: str = "",
     above_chance: bool | None = None,
 ) -> Mark:
     """Return the mark of a method in its colour, open for a second setting.
@@ -95,7 +102,7 @@ def mark(
     kind = "open" if look.open else "filled"
     if reaches_chance or not has_interval:
         kind = "hollow"
-    return Mark(look.name, value, low, high, look.colour, kind, said, method=look.name)
+    return Mark(look.name, value, low, high, look.colour, kind, note, method=look.name)
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
@@ -103,7 +110,10 @@ def mark(
 
 @dataclass(frozen=True)
 class Scale:
-    """Numbers to pixels."""
+    """The scale of an axis: calling it with a number gives the position in pixels.
+
+    The numbers `low` to `high` lie at the pixels `start` to `end`, by their logarithm with `log`.
+    """
 
     low: float
     high: float
@@ -166,7 +176,7 @@ def span(values: Iterable[float], *others: float) -> tuple[float, float]:
 
 
 def of_marks(marks: Iterable[Mark], *others: float) -> tuple[float, float]:
-    """Return the `span` of the numbers of marks, their intervals and their samples."""
+    """Return the ends of a scale that holds marks with their intervals and samples, and some other numbers."""
     numbers: list[float] = []
     for m in marks:
         numbers += [m.value, m.low, m.high, *m.cloud]
@@ -259,7 +269,7 @@ def draw_diagonal(sheet: Sheet, across: Scale, up: Scale) -> None:
 def dots(
     title: str,
     marks: Sequence[Mark],
-    ends: tuple[float, float],
+    limits: tuple[float, float],
     axis: str = "",
     note: str = "",
     guides: Sequence[tuple[str, float]] = (),
@@ -275,10 +285,10 @@ def dots(
     bottom = EDGE + tall * len(marks)
     sheet = Sheet(width, bottom + (33 if axis else 18))
     right = 18 if percent else EDGE
-    scale = Scale(*ends, names + 12, width - right, log)
+    scale = Scale(*limits, names + 12, width - right, log)
     x_axis(sheet, scale, EDGE - 4, bottom, axis, percent)
     for name, value in guides:
-        if ends[0] <= value <= ends[1]:
+        if limits[0] <= value <= limits[1]:
             x = scale(value)
             with sheet.mark(name=name, value=value):
                 sheet.add(Stroke([(x, EDGE - 4), (x, bottom)], "third", 1.4, (2, 2)))
@@ -288,6 +298,7 @@ def dots(
 
 
 def _dot_row(sheet: Sheet, m: Mark, scale: Scale, y: float, tall: float, names: float) -> None:
+    """Draw the row of one mark at the height y: its name, samples, chance level, interval and dot."""
     # The row of a method is one group, so that the page can move it.
     with sheet.mark(**m.data, y=y):
         sheet.add(Box(0, y - tall / 2, sheet.width, tall, "card", 0))
@@ -312,11 +323,11 @@ def _banded(sheet: Sheet, m: Mark, scale: Scale, y: float, half: float) -> None:
 
 
 def spot(
-    m: Mark, ends: tuple[float, float], height: float, width: float = 112, bold: bool = True
+    m: Mark, limits: tuple[float, float], height: float, width: float = 112, bold: bool = True
 ) -> Sheet:
     """Return one row of `dots` alone, with its number beside it, for a cell of a table whose rows share a scale."""
     sheet, y = Sheet(width, height), height / 2
-    scale = Scale(*ends, 6, width - 40)
+    scale = Scale(*limits, 6, width - 40)
     for tick in scale.ticks(2):
         x = scale(tick)
         sheet.add(Stroke([(x, 0), (x, height)], "strong" if tick == 0 else "grid", 1.2))
@@ -346,7 +357,7 @@ class Curve:
 def curves(
     title: str,
     lines: Sequence[Curve],
-    ends: tuple[float, float],
+    limits: tuple[float, float],
     x: str,
     y: str = "",
     at: Sequence[float] | None = None,
@@ -370,8 +381,8 @@ def curves(
     head = 14.0 if y else 0.0
     tall = 150.0 + head
     sheet = Sheet(width, tall + 34)
-    across = Scale(*_ends_of_levels(levels, log), LEFT, width - 8 - right, log)
-    up = Scale(*ends, tall - 4, 8 + head)
+    across = Scale(*_limits_of_levels(levels, log), LEFT, width - 8 - right, log)
+    up = Scale(*limits, tall - 4, 8 + head)
     if y:
         sheet.add(Words(0, 11, y, "third"))
     y_axis(sheet, up, across.end, percent)
@@ -380,7 +391,7 @@ def curves(
     if diagonal:
         draw_diagonal(sheet, across, up)
     for name, value in guides:
-        if ends[0] <= value <= ends[1]:
+        if limits[0] <= value <= limits[1]:
             height = up(value)
             with sheet.mark(name=name, value=value):
                 sheet.add(Stroke([(LEFT, height), (across.end, height)], "third", 1.4, (2, 2)))
@@ -390,7 +401,7 @@ def curves(
     return Plot(title, sheet, note)
 
 
-def _ends_of_levels(levels: Sequence[float], log: bool) -> tuple[float, float]:
+def _limits_of_levels(levels: Sequence[float], log: bool) -> tuple[float, float]:
     """Return the ends of the horizontal axis of curves."""
     low, high = (levels[0], levels[-1]) if levels else (0.0, 1.0)
     if high == low:
@@ -425,8 +436,8 @@ def _draw_curve(sheet: Sheet, line: Curve, across: Scale, up: Scale) -> None:
         x, y = across(m.x), up(m.value)
         with sheet.mark(**m.data):
             if m.low < m.high:
-                ends = [(x, up(max(m.low, up.low))), (x, up(min(m.high, up.high)))]
-                sheet.add(Stroke(ends, line.colour, 1.2, (), 0.75))
+                bar = [(x, up(max(m.low, up.low))), (x, up(min(m.high, up.high)))]
+                sheet.add(Stroke(bar, line.colour, 1.2, (), 0.75))
             if m.x_low < m.x_high:
                 sides = [(across(across.inside(value)), y) for value in (m.x_low, m.x_high)]
                 sheet.add(Stroke(sides, line.colour, 1.2, (), 0.75))

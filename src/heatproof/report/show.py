@@ -12,6 +12,7 @@ from heatproof.axes import BY_NAME, Axis, Measure, axis_of
 from heatproof.errors import unknown
 from heatproof.report.terminal import Line, shortened
 from heatproof.results.arrays import CONTROL
+from heatproof.runs.manifest import Manifest
 from heatproof.runs.run import Run
 from heatproof.runs.tables import read_scores_by_explainer
 from heatproof.runs.verify import missing
@@ -44,7 +45,7 @@ def _facts(run: Run) -> dict[str, str]:
     """Return what a run consists of, and whether it is complete."""
     manifest = run.manifest
     study = manifest.study
-    datasets = [f"{name}, {dataset.samples} samples" for name, dataset in study.datasets.items()]
+    datasets = [f"{name}, {_sample_count(manifest, name)} samples" for name in study.datasets]
     facts = {
         "run": f"{run.path}, by heatproof {manifest.heatproof}, {manifest.created[:10]}",
         "models": ", ".join(study.models),
@@ -61,6 +62,13 @@ def _facts(run: Run) -> dict[str, str]:
     if unread:
         state += f"; {unread} samples could not be read"
     return facts | {"state": state, "command": manifest.command}
+
+
+def _sample_count(manifest: Manifest, dataset: str) -> str:
+    """Return how many samples of a data set are tested, and of how many where the study chose the number."""
+    samples = manifest.study.dataset(dataset).samples
+    tested = manifest.stage_ends(dataset)[-1]
+    return str(samples) if tested == samples else f"{tested} of {samples}"
 
 
 def _conditions(axis: Axis, listed: Sequence[tuple[str, float]]) -> list[str]:

@@ -117,10 +117,10 @@ def verdict_latex(overview: Overview) -> str:
     rules = (
         {len(overview.methods): "Controls"} if len(overview.rows) > len(overview.methods) else {}
     )
-    caption = (
-        f"{latex.escape(overview.model)} on {latex.escape(overview.counted_samples)}: "
-        "scores with 95\\,\\% intervals; 0 is a random map."
-    )
+    caption = f"{latex.escape(overview.model)} on {latex.escape(overview.counted_samples)}: scores"
+    if any(column.cell(name).interval for column in overview.columns for name in overview.rows):
+        caption += r" with 95\,\% intervals"
+    caption += "; 0 is a random map."
     if Label.BEST in overview.labels:
         caption += " Bold: significantly better than every other method."
     return latex.render(

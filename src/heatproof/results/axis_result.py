@@ -145,12 +145,21 @@ class AxisResult:
         spent = [seconds[self.label] for seconds in durations if self.label in seconds]
         return float(sum(spent)) if spent else math.nan
 
+    @property
+    def level(self) -> float:
+        """The level of tests and intervals: 95 %, or more where a run looked at its scores before it stopped.
+
+        All looks together then have a level of 95 %.
+        """
+        sampling = self.manifest.study.sampling
+        return 0.95 if sampling is None else sampling.level
+
     # ---- scores ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def summary(self) -> pd.DataFrame:
         """Mean scores of every explainer, condition and measure; see `results.summary`."""
-        return summary(self.arrays)
+        return summary(self.arrays, self.level)
 
     @cached_property
     def headlines(self) -> tuple[Measure, ...]:
@@ -175,7 +184,7 @@ class AxisResult:
     def tests_by(self, measure: str) -> pd.DataFrame:
         """Return the paired tests by one measure; see `results.comparisons`."""
         if ("tests", measure) not in self.cache:
-            self.cache["tests", measure] = paired_tests(self.arrays, measure)
+            self.cache["tests", measure] = paired_tests(self.arrays, measure, level=self.level)
         tests: pd.DataFrame = self.cache["tests", measure]
         return tests
 
@@ -185,7 +194,9 @@ class AxisResult:
             declared = self.axis.measure(measure)
             better = "neither" if declared is None else declared.better
             tests = self.tests_by(measure)
-            self.cache["ranking", measure] = ranking(self.arrays, measure, better, tests=tests)
+            self.cache["ranking", measure] = ranking(
+                self.arrays, measure, better, tests=tests, level=self.level
+            )
         ranked: pd.DataFrame = self.cache["ranking", measure]
         return ranked
 
@@ -209,7 +220,7 @@ class AxisResult:
             declared = self.axis.measure(measure)
             better = "neither" if declared is None else declared.better
             untested = pd.DataFrame(columns=TEST_COLUMNS)
-            scores = ranking(arrays, measure, better, tests=untested)
+            scores = ranking(arrays, measure, better, tests=untested, level=self.level)
         if not arrays.is_calibrated(measure):
             chance = mean_chance(arrays, measure)
             return scores.assign(is_control=scores["control"], chance=chance)
@@ -273,7 +284,7 @@ class AxisResult:
             is_here = (cells["condition"] == condition) & (cells["level"] == level)
             if is_here.any():
                 arrays = self.arrays.select(conditions=[(condition, level)])
-                tests = paired_tests(arrays, measure, calibrate)
+                tests = paired_tests(arrays, measure, calibrate, self.level)
                 best = best_methods(cells[is_here], tests, sign)
                 is_best |= is_here & cells["explainer"].isin(best)
         return cells.assign(best=is_best)
@@ -369,6 +380,15 @@ class AxisResult:
             mark = self.marks.get(explainer)
             marked[explainer] = replace(look, name=f"{look.name} ({mark})") if mark else look
         return marked
+
+    @property
+    def unmarked_names(self) -> dict[str, str]:
+        """The display name of every explainer of the study without its mark, as findings have them."""
+        return {explainer: look.name for explainer, look in self.unmarked_looks.items()}
+
+    def unmarked(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows with the display names of their explainers without marks, for the text of a finding."""
+        return rows.assign(explainer=rows["explainer"].map(self.unmarked_names))
 
     def name_of(self, explainer: str) -> str:
         """Return the display name of an explainer, with its mark."""

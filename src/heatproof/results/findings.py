@@ -16,6 +16,9 @@ class Finding:
     `seen` says what was measured, `means` what follows from it, `do` what to do about it. `change` is what to write into
     the study file, by its keys. `axis` is the name of an axis, or empty for what concerns all of them; `items` is a list
     that may be folded away.
+
+    Sentences and items have display names, such as "Grad-CAM" (`AxisResult.unmarked_names`); `explainers` and `change`
+    have the names of the study file, such as "grad_cam".
     """
 
     rule: str

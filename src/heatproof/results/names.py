@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from heatproof.removal.names import CONDITION_WORDS
-
 if TYPE_CHECKING:
     from heatproof.results.arrays import ScoreArrays
 
@@ -32,11 +30,14 @@ TITLES = {
     "smoothgrad_squared": "SmoothGrad squared",
     "vargrad": "VarGrad",
     "guided_backprop": "Guided backprop",
+    "deconvolution": "Deconvolution",
     "lrp": "LRP",
+    "attn_lrp": "AttnLRP",
     "rise": "RISE",
     "grad_cam_plus_plus": "Grad-CAM++",
     "layer_cam": "LayerCAM",
     "hires_cam": "HiResCAM",
+    "guided_grad_cam": "Guided Grad-CAM",
     "attention_rollout": "Attention rollout",
     "chefer": "Chefer's relevance",
     "expected_gradients": "Expected gradients",
@@ -81,8 +82,6 @@ SHARED_COLOURS = (
     ("#7d5a78", "#cfa9c9"),
 )
 """For all other methods, by their names: two of them may share one, so a name stands beside it."""
-AMBIGUOUS = ("random", "influence")
-"""Methods whose names are English words, which a sentence may use otherwise."""
 LIBRARIES = ("captum", "quantus", "pytorch_grad_cam", "zennit", "shap")
 """Libraries whose methods are named first in their brackets, such as captum(attribution=InputXGradient)."""
 
@@ -165,30 +164,6 @@ def _method_of_library(explainer: str) -> str:
     return snake_case if snake_case in TITLES else name
 
 
-def spoken(text: str, known: Mapping[str, Look]) -> str:
-    """Return the text of a finding with the display names of methods.
-
-    A name before a colon, or in brackets, is one of a study file and stays.
-
-    >>> known = looks(["lime(samples=8)", "grad_cam"])
-    >>> spoken("lime(samples=8) is behind grad_cam; draw more: lime: {samples: 32}", known)
-    'LIME is behind Grad-CAM; draw more: lime: {samples: 32}'
-    """
-    display_names = dict(CONDITION_WORDS)
-    for explainer, look in known.items():
-        if explainer not in AMBIGUOUS and look.name != explainer:
-            display_names[explainer] = look.name
-    # The longest first, so that no name hides one that it begins.
-    alternatives = "|".join(map(re.escape, sorted(display_names, key=len, reverse=True)))
-    bracket = r"[\[{][^\]}]*"
-    name = rf"(?<![\w.])(?:{alternatives})(?![\w(.=]*[\w(=]|:\S|: [{{\[])"
-
-    def shown(match: re.Match[str]) -> str:
-        return display_names.get(match[0], match[0])  # what stands in brackets stays
-
-    return re.sub(f"{bracket}|{name}", shown, text)
-
-
 def settings_of(explainer: str) -> str:
     """Return what stands in the brackets of a name, in words.
 
@@ -216,11 +191,12 @@ def subjects(every_arrays: Sequence[ScoreArrays]) -> list[str]:
     []
     """
     names = [(arrays.dataset, arrays.model, arrays.evaluation) for arrays in every_arrays]
-    differs = [len({of_result[i] for of_result in names}) > 1 for i in range(3)]
-    return [
-        ", ".join(name for name, is_told in zip(of_result, differs, strict=True) if is_told)
-        for of_result in names
-    ]
+    differs = [len(set(of_all)) > 1 for of_all in zip(*names, strict=True)]
+    words = []
+    for of_result in names:
+        telling = [name for name, is_telling in zip(of_result, differs, strict=True) if is_telling]
+        words.append(", ".join(telling))
+    return words
 
 
 def about(arrays: ScoreArrays) -> str:

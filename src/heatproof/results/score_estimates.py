@@ -1,4 +1,10 @@
-"""The scores of a test with their errors, and whether they are calibrated: (value − chance) / (1 − chance)."""
+"""The scores of a test with their errors, and whether they are calibrated: (value − chance) / (1 − chance).
+
+Shapes: E explainers, C conditions, N samples. A score is a mean over samples, and its error has up to three sources: the
+choice of the samples, of the reference samples that chance levels come from, and of the random networks. `Estimate` holds
+the contributions of each source apart (`sample_parts`, `reference_parts`, `network_parts`), so that what two scores have
+in common cancels in their difference.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +46,7 @@ def score_estimates(
 def raw_estimates(
     arrays: ScoreArrays, measure: str, use: Selection = None, explainers: Any = ALL
 ) -> Estimate:
-    """Return the mean values (E, C) of a measure with their errors."""
+    """Return the mean value of a measure for each explainer and condition, (E, C), with its errors, uncalibrated."""
     values = arrays.values[measure][explainers]
     if use is not None:
         values = np.where(use, values, np.nan)
@@ -48,14 +54,15 @@ def raw_estimates(
     estimate = of_means(values, arrays.span(measure), arrays.groups, is_rate)
     estimate = _with_network_parts(arrays, measure, estimate, use, explainers)
     if measure in arrays.chance:
-        return estimate  # the references are in the error of the chance level
+        # The reference samples made the chance level, so they are in its error (`chance_estimates`), not in this one.
+        return estimate
     return _with_reference_parts(arrays, measure, estimate, explainers)
 
 
 def chance_estimates(
     arrays: ScoreArrays, measure: str, use: Selection = None, explainers: Any = ALL
 ) -> Estimate:
-    """Return the mean chance levels (E, C) of a measure with their errors."""
+    """Return the mean chance level of a measure for each explainer and condition, (E, C), with its errors."""
     values = arrays.chance[measure][explainers]
     if use is not None:
         values = np.where(use, values, np.nan)
@@ -66,7 +73,12 @@ def chance_estimates(
 def _with_reference_parts(
     arrays: ScoreArrays, measure: str, estimate: Estimate, explainers: Any
 ) -> Estimate:
-    """Add the part of each reference r: (b_r − b̄)/R, with b_r its mean over the samples that were compared with it."""
+    """Return the estimate with the error that is due to the choice of the R reference samples.
+
+    Reference r adds (b_r − b̄) / √(R (R − 1)), with b_r its mean over the samples that were compared with it: the sum of
+    squares is the variance of a mean over R. A reference that is one of the samples is marked as such (or as one of its
+    group), because its errors in both roles are not independent.
+    """
     if measure not in arrays.by_reference:
         return estimate
     means = arrays.by_reference[measure][explainers]
@@ -74,8 +86,9 @@ def _with_reference_parts(
     deviations = means - means.mean(-1, keepdims=True)
     parts = deviations / np.sqrt(references * max(references - 1, 1))
 
-    index_of_sample = {sample: i for i, sample in enumerate(arrays.samples)}
-    index = np.array([index_of_sample.get(name, -1) for name in arrays.references], dtype=np.int64)
+    position_of_sample = {sample: i for i, sample in enumerate(arrays.samples)}
+    positions = [position_of_sample.get(name, -1) for name in arrays.references]
+    index = np.array(positions, dtype=np.int64)
     if arrays.groups is not None:
         index = np.where(index >= 0, arrays.groups[index], -1)
     return replace(estimate, reference_parts=parts, reference_index=index)
@@ -84,7 +97,9 @@ def _with_reference_parts(
 def _with_network_parts(
     arrays: ScoreArrays, measure: str, estimate: Estimate, use: Selection, explainers: Any
 ) -> Estimate:
-    """Add the part of each of K random networks j: (m_j − m̄)/√(K (K − 1)), with m_j its mean over samples.
+    """Return the estimate with the error that is due to the choice of the K random networks.
+
+    Network j adds (m_j − m̄) / √(K (K − 1)), with m_j its mean over samples.
 
     Samples and networks are crossed: every network serves all samples. The variance of the mean is that between samples
     plus that between networks, minus what is in both, the noise of single scores. This last term is not subtracted, which

@@ -162,7 +162,7 @@ def verdict_of(
             row.explainer: None if pd.isna(row.above_chance) else bool(row.above_chance)
             for row in scored
         },
-        beaten=_beaten(tests, -1 if measure.better == "lower" else 1),
+        beaten=significant_pairs(tests, -1 if measure.better == "lower" else 1),
         samples=groups or max((int(row.samples) for row in scored), default=0),
         random=random,
         tests=tests,
@@ -186,11 +186,11 @@ def best_methods(scores: pd.DataFrame, tests: pd.DataFrame, sign: int = 1) -> se
     if len(methods) < 2:
         return set()
     best = methods["explainer"].iloc[int((sign * methods["score"]).to_numpy().argmax())]
-    beaten = _beaten(tests, sign)
+    beaten = significant_pairs(tests, sign)
     return {name for name in methods["explainer"] if (best, name) not in beaten}
 
 
-def _beaten(tests: pd.DataFrame, sign: int) -> frozenset[tuple[str, str]]:
+def significant_pairs(tests: pd.DataFrame, sign: int = 1) -> frozenset[tuple[str, str]]:
     """Return the pairs (winner, loser) of significant differences that are large enough to show."""
     pairs = set()
     for test in records(tests[tests["significant"].astype(bool)]):

@@ -15,7 +15,12 @@ from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.kinds import kind_of
 from heatproof.models import Model
-from heatproof.models.guards import check_arguments, has_one_output
+from heatproof.models.guards import (
+    check_arguments,
+    has_one_output,
+    refuse_byte_range,
+    refuse_single_image,
+)
 from heatproof.models.model import ONE_OUTPUT
 from heatproof.models.tasks import Binary
 from heatproof.runs.references import load_references
@@ -69,15 +74,20 @@ def configure(
     Every explainer and evaluation that does not apply is named in one `UserError`; `other_data` says that the study has
     other data sets too.
     """
-    _check_channels(model, source.name, tuple(sample.x.shape[1:]))
+    shape = tuple(sample.x.shape[1:])
+    refuse_single_image(model, len(source), shape)
+    refuse_byte_range(model, shape)
+    _check_channels(model, source.name, shape)
     check_arguments(model, sample.aux)
     problems: list[UserError] = []
     configured_explainers: dict[str, Explainer] = {}
     for name, explainer in explainers.items():
+        for_data = explainer
         try:
             if isinstance(explainer, Stored):
                 explainer.check_ids(source.ids, source.name)
-            configured_explainers[name] = explainer.configured_for(model, sample)
+                for_data = explainer.for_ids(source.ids)
+            configured_explainers[name] = for_data.configured_for(model, sample)
         except UserError as error:
             problems.append(error)
     _raise_all(problems, f"{model.name} on {dataset}")

@@ -62,7 +62,7 @@ def estimate_cost(plan: Plan) -> Estimate:
     passes = 0.0
     seconds: dict[str, float] = defaultdict(float)
     # One sample a shard, so that each is a job. References are those of the study: comparing with them takes time.
-    one_by_one = replace(plan, shard_size=1)
+    one_by_one = replace(plan, shard_size=1, sampling=None, stage_ends={})
     with scratch() as folder:
         manifest.begin(folder, describe(one_by_one), 1, "heatproof plan")
         directory = RunDirectory(folder)
@@ -71,7 +71,7 @@ def estimate_cost(plan: Plan) -> Estimate:
             for model in plan.models:
                 meter = Meter(one_by_one, directory, model)
                 costs = [meter.run(Job(dataset, model, position)) for position in positions]
-                for step, cost in _extrapolated(costs, len(data.ids)).items():
+                for step, cost in _extrapolated(costs, plan.sample_count(dataset)).items():
                     passes += float(cost[FORWARD] + cost[DIFFERENTIATED])
                     seconds[step] += float(cost[SECONDS])
     return Estimate(passes, seconds, plan.total_work(plan.jobs()))

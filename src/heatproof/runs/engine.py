@@ -143,9 +143,9 @@ class Engine:
             if len(samples.batch) == 0:
                 self._write_empty_parts(job, samples, missing, writer)
                 return
-            data = self.plan.data[job.dataset]
+            candidates = self.plan.gallery_candidates(job.dataset)
             subject = references.for_batch(
-                samples.batch, gallery_ids=gallery_ids(data.ids, self.plan.seed)
+                samples.batch, gallery_ids=gallery_ids(candidates, self.plan.seed)
             )
             _check_labels(job.dataset, subject)
             self._write_samples(job, samples, subject, writer)
@@ -227,7 +227,8 @@ class Engine:
         scores = [result for result in results if isinstance(result, Scores)]
         if images:
             data = self.plan.data[job.dataset]
-            large = gallery_ids(data.ids, self.plan.seed, LARGE_GALLERY_SIZE)
+            candidates = self.plan.gallery_candidates(job.dataset)
+            large = gallery_ids(candidates, self.plan.seed, LARGE_GALLERY_SIZE)
             writer.write(
                 PartKey.gallery(job, evaluation, explainer),
                 partial(gallery_rows, *place, images, data, large),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from heatproof import axes
 from heatproof.errors import UserError, no_exit
 from heatproof.models.precision import Precision, arithmetic
-from heatproof.runs import manifest
+from heatproof.runs import manifest, storage
 from heatproof.runs.atomic import scratch, sweep
 from heatproof.runs.differences import differences
-from heatproof.runs.directory import RunDirectory
+from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.engine import run_jobs
-from heatproof.runs.manifest import OpenSession
+from heatproof.runs.looks import has_finished_stage, look_at
+from heatproof.runs.manifest import Manifest, OpenSession
 from heatproof.runs.plan import Plan, check_whole, describe, make_plan
 from heatproof.runs.progress import progress
 from heatproof.runs.run import Run
@@ -32,6 +34,7 @@ from heatproof.runs.verify import (
     drop_failed_shards,
     remove_damaged_parts,
 )
+from heatproof.types import targets_of
 
 if TYPE_CHECKING:
     from heatproof.runs.cost import Estimate
@@ -60,6 +63,10 @@ def evaluate(
     show_progress: bool | None = None,
     keep_maps: bool | Sequence[str] = False,
     ignore: Sequence[str] = (),
+    half_width: float | None = None,
+    until: Literal["decided"] | None = None,
+    margin: float | None = None,
+    at_most: int | None = None,
 ) -> Run:
     """Test explainers on a model and data, and return the run; the same call again computes only what is missing.
 
@@ -74,6 +81,9 @@ def evaluate(
     retry_errors whether to retry samples that the storage did not deliver
     keep_maps    whose maps the run keeps for `Run.maps`: all samples', or those named; then `evaluations` may be empty
     ignore       rules of which the report shows no findings, see `heatproof rule`
+    half_width   test as many samples as intervals of ± this half-width take, such as 0.02, in place of all
+    until        "decided": test samples until every pair of methods is told apart, or differs by less than `margin`
+    at_most      the most samples that `half_width` and `until` may take
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
     >>> images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -96,6 +106,10 @@ def evaluate(
         compile=compile,
         keep_maps=keep_maps,
         ignore=ignore,
+        half_width=half_width,
+        until=until,
+        margin=margin,
+        at_most=at_most,
     )
     if workers == 1:
         return execute(plan, out, COMMAND, show_progress, retry_errors=retry_errors)
@@ -114,10 +128,13 @@ def explain(
     seed: int = 0,
     limit: int | None = None,
     batch_size: int | None = None,
+    *,
+    target: int | Sequence[int] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the maps (n, …) of one explainer for the classes that the model predicts, in the order of the data.
+    """Return the maps (n, …) of one explainer, in the order of the data.
 
-    Arguments are those of `evaluate`, and the maps are those that it tests: float32, in the shape of the samples.
+    They are of the classes that the model predicts, or of a `target` class for all samples or one for each. Everything
+    else is as `evaluate` takes it, and the maps are those that it judges: float32, in the shape of the samples.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
     >>> maps = explain(net, torch.rand(5, 3, 8, 8), "saliency")
@@ -127,11 +144,33 @@ def explain(
     plan = make_plan(
         model, data, [explainer], [], seed=seed, limit=limit, batch_size=batch_size, keep_maps=True
     )
+    if target is not None:
+        return _maps_of_targets(plan, target)
     with scratch() as folder:
         run = execute(plan, folder, "heatproof.explain(...)")
         for row in run.samples().query("error != ''").itertuples():
             raise UserError(f"{row.sample!r} of {row.dataset} has no map: {row.error}")
         return np.stack(list(run.maps(*plan.explainers).values()))
+
+
+def _maps_of_targets(plan: Plan, target: int | Sequence[int]) -> NDArray[np.float32]:
+    """Return the maps (n, …) of the only model, data set and explainer of a plan for given classes."""
+    ((dataset, model_name), study), *_ = plan.configured.items()
+    (explainer,) = study.explainers.values()
+    data, model = plan.data[dataset], plan.models[model_name]
+    targets = np.asarray(target)
+    if targets.ndim and len(targets) != len(data.ids):
+        raise UserError(f"target has {len(targets)} classes for {len(data.ids)} samples")
+    maps = []
+    for start in range(0, len(data.ids), plan.shard_size):
+        positions = list(range(start, min(start + plan.shard_size, len(data.ids))))
+        loaded = data.load(positions)
+        for sample, error in loaded.errors.items():
+            raise UserError(f"{sample!r} of {dataset} has no map: {error}")
+        batch = loaded.batch.to(model.device)
+        classes = targets_of(model, batch, targets[positions] if targets.ndim else target)
+        maps.append(explainer(model, batch, classes, plan.seed).float().cpu().numpy())
+    return np.concatenate(maps)
 
 
 def execute(
@@ -172,7 +211,15 @@ def open_run(plan: Plan, out: str | Place | None, command: str) -> OpenedRun:
         raise UserError(f"{error}{options}{changed_samples(plan, root)}") from None
     # A run keeps the size of its shards, since its parts are named by their numbers.
     plan = replace(plan, shard_size=session.manifest.shard_size)
+    plan = with_decided_stages(plan, session.manifest)
     return OpenedRun(plan, RunDirectory(root), session, command)
+
+
+def with_decided_stages(plan: Plan, known: Manifest) -> Plan:
+    """Return a plan with the stages that are decided in its run."""
+    if plan.sampling is None:
+        return plan
+    return replace(plan, stage_ends={name: known.stage_ends(name) for name in plan.data})
 
 
 def _prepared(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -192,7 +239,8 @@ def finish_run(
 
     Damaged parts are reported and computed again. With `retry_errors`, so are the shards with samples that the storage
     did not deliver. `executor` runs the shards elsewhere than in this process; `share` (i, n) is every n-th shard from
-    the i-th on. The progress bar starts with the `estimate`.
+    the i-th on. The progress bar starts with the `estimate`. A study that decides on its number of samples is run in
+    stages, see `runs.sampling`.
     """
     plan, run_directory, session = opened.plan, opened.directory, opened.session
     facts: dict[str, Any] = {
@@ -207,9 +255,45 @@ def finish_run(
         facts["study_file"] = plan.study_file
     session.record(facts)
     started = time.perf_counter()
+    finished_jobs: set[Job] = set()
+    while True:
+        _run_stage(
+            plan,
+            run_directory,
+            facts,
+            finished_jobs,
+            show_progress,
+            executor,
+            share,
+            retry_errors,
+            estimate,
+        )
+        facts["seconds"] = round(time.perf_counter() - started, 2)
+        session.record(facts)
+        grown = _next_stage(plan, run_directory, session, facts)
+        if grown is None:
+            return Run(run_directory.root)
+        plan, estimate = grown, None
 
+
+def _run_stage(
+    plan: Plan,
+    run_directory: RunDirectory,
+    facts: dict[str, Any],
+    finished_jobs: set[Job],
+    show_progress: bool | None,
+    executor: Executor | None,
+    share: tuple[int, int],
+    retry_errors: bool,
+    estimate: Estimate | None,
+) -> None:
+    """Compute what is missing of a plan, and add what it cost to the facts of the session.
+
+    `finished_jobs` are those of earlier stages, to which those of this stage are added.
+    """
     first, step = share
-    jobs_of_share = plan.jobs()[first - 1 :: step]
+    jobs_of_share = [job for job in plan.jobs()[first - 1 :: step] if job not in finished_jobs]
+    finished_jobs.update(jobs_of_share)
     possible_parts = [key for job in jobs_of_share for key in plan.possible_parts(job)]
     remove_damaged_parts(run_directory, possible_parts)
     if retry_errors:
@@ -222,18 +306,54 @@ def finish_run(
     bar = progress(work, "explaining", show_progress, finished, seconds_per_amount)
     with precisely(plan), no_exit(), bar as advance:
         if executor is not None and jobs:
-            facts |= executor(plan, run_directory.root, jobs, advance)
+            cost = executor(plan, run_directory.root, jobs, advance)
             sweep(run_directory.root)  # a worker that was lost may have been writing
         else:
             passes_before = {name: model.passes for name, model in plan.models.items()}
-            facts |= run_jobs(plan, run_directory, jobs, advance)
-            facts["passes"] = {
+            cost = run_jobs(plan, run_directory, jobs, advance)
+            cost["passes"] = {
                 name: model.passes - passes_before[name] for name, model in plan.models.items()
             }
-    facts["seconds"] = round(time.perf_counter() - started, 2)
-    session.record(facts)
+    _add_cost(facts, cost)
     deduplicate_parts(run_directory, possible_parts)
-    return Run(run_directory.root)
+
+
+def _add_cost(facts: dict[str, Any], cost: Mapping[str, Any]) -> None:
+    """Add what a stage cost to the facts of a session: durations and passes are sums over the stages."""
+    for name in ("durations", "passes"):
+        total = Counter(facts.get(name, {}))
+        total.update(cost[name])
+        facts[name] = {key: round(value, 2) for key, value in total.items()}
+    lost_before = facts.get("workers", {}).get("lost", [])
+    for name in cost.keys() - {"durations", "passes"}:
+        facts[name] = cost[name]
+    if lost_before:
+        facts["workers"] = {**facts["workers"], "lost": [*lost_before, *facts["workers"]["lost"]]}
+
+
+def _next_stage(
+    plan: Plan, run_directory: RunDirectory, session: OpenSession, facts: dict[str, Any]
+) -> Plan | None:
+    """Return the plan with the stages that follow from looks at the scores; None if there is nothing more to do here.
+
+    That is so where the study tests all samples, where it is decided that those so far are enough, and where other
+    processes have not finished their shares yet.
+    """
+    if plan.sampling is None:
+        return None
+    storage.forget_listings()
+    undecided = run_directory.reread().undecided_samples()
+    looks = []
+    for dataset in undecided:
+        ends = run_directory.manifest.stage_ends(dataset)
+        is_known = ends != plan.stage_ends[dataset]  # another process has made this look
+        if not is_known and has_finished_stage(plan, run_directory, dataset):
+            looks.append(look_at(plan, run_directory, dataset).as_mapping())
+    if looks:
+        facts["looks"] = [*facts.get("looks", []), *looks]
+        session.record(facts)
+    grown = with_decided_stages(plan, run_directory.reread())
+    return None if grown.stage_ends == plan.stage_ends else grown
 
 
 def precisely(plan: Plan) -> AbstractContextManager[None]:

@@ -38,6 +38,7 @@ from heatproof.models.guards import missing_normalisation, untrained_head
 from heatproof.runs import atomic, digests, storage
 from heatproof.runs.differences import DERIVED, differences, joined, plain
 from heatproof.runs.storage import Place, files, tried
+from heatproof.statistics.intervals import ERROR
 from heatproof.types import Batch, Explainer, name_of, parameters, role_of
 
 FORMAT = 5
@@ -46,6 +47,9 @@ EXTENDABLE = ("models", "datasets", "tasks", "explainers", "evaluations", "confi
 """The sections of a study to which a later process may add names."""
 MOST_SHARDS = 10**6
 """A manifest that promises more shards of a data set was not written by heatproof."""
+
+LOOKS = 5
+"""The most looks of a study that runs until its methods are told apart."""
 
 Number = StrictInt | StrictFloat
 Count = Annotated[StrictInt, Field(ge=0)]
@@ -85,11 +89,15 @@ class ModelEntry(Entry):
 
 
 class DatasetEntry(Entry):
-    """A data set: its fingerprint, its size, and the ids of the samples from which chance is taken."""
+    """A data set: its fingerprint, its size, and the ids of the samples from which chance is taken.
+
+    `pilot` is the number of samples before the first look, in a study that decides on its number of samples.
+    """
 
     fingerprint: StrictStr = ""
     samples: Count = 0
     references: list[StrictStr] = []
+    pilot: Count | None = None
 
 
 class TaskEntry(Entry):
@@ -142,6 +150,86 @@ class MapsEntry(Entry):
     samples: Literal["all"] | list[StrictStr] = "all"
 
 
+class Sampling(Entry):
+    """How a study decides on its number of samples; `heatproof.runs.sampling` describes the procedure.
+
+    half_width  the half-width of the intervals of overall scores that is requested
+    until       "decided": until every pair of methods is told apart, or known to differ by less than `margin`
+    at_most     the most samples of a data set; None for all of them, or for the default number of `until`
+
+    >>> Sampling(until="decided", margin=0.05).level
+    0.99
+    """
+
+    half_width: Number | None = None
+    until: Literal["decided"] | None = None
+    margin: Number | None = None
+    at_most: Count | None = None
+
+    @property
+    def level(self) -> float:
+        """The level of each test and interval, such that all looks together are wrong with a probability of 5 %."""
+        return 1 - ERROR / LOOKS if self.until else 1 - ERROR
+
+    def __str__(self) -> str:
+        if self.half_width is not None:
+            return f"half_width: {self.half_width:g}"
+        return f"until: {self.until}"
+
+
+Outcome = Literal["goes on", "reached", "missed", "at_most", "all samples", "no scores"]
+"""What follows from a look: there will be another one; the request was fulfilled; it was not, because a planned number
+was too small, `at_most` was reached, or the data have no more samples; or there is no score to look at."""
+
+
+PairState = Literal["different", "equal", "open"]
+
+
+class WidthEntry(Entry):
+    """The half-width of one overall score at a look, by the choice of samples alone, and how many samples it takes.
+
+    `width` and `needed` are None where there are too few scores to tell.
+    """
+
+    model: StrictStr
+    evaluation: StrictStr
+    measure: StrictStr
+    explainer: StrictStr
+    width: Number | None = None
+    needed: StrictInt | None = None
+
+
+class PairEntry(Entry):
+    """What a look says of two methods: whether they are told apart, equal to within the margin, or neither."""
+
+    model: StrictStr
+    evaluation: StrictStr
+    measure: StrictStr
+    a: StrictStr
+    b: StrictStr
+    state: PairState
+
+
+class Look(Entry):
+    """One look at the scores of the first `samples` samples of a data set, after which the run has `next` samples.
+
+    `next` is `samples` where the run stops. `needed` is how many samples the request takes, whatever the cap.
+    """
+
+    dataset: StrictStr
+    samples: Count
+    next: Count
+    outcome: Outcome
+    needed: Count | None = None
+    widths: list[WidthEntry] = []
+    pairs: list[PairEntry] = []
+
+    @property
+    def stops(self) -> bool:
+        """Whether it is the last look."""
+        return self.outcome != "goes on"
+
+
 class Study(Entry):
     """What is run: models, data, explainers and evaluations by the names that the user chose.
 
@@ -157,6 +245,7 @@ class Study(Entry):
     evaluations: dict[str, EvaluationEntry]
     configured: dict[str, dict[str, ConfiguredEntry]] = {}
     maps: MapsEntry | None = None
+    sampling: Sampling | None = None
 
     # The table of a run may hold rows of what its study does not name, so these accessors never fail.
 
@@ -264,6 +353,7 @@ class Session(Entry):
     study_file: StrictStr = ""
     ignore: list[StrictStr] = []
     adds: dict[str, dict[str, Any]] = {}
+    looks: list[Look] = []
 
 
 class Manifest(Entry):
@@ -300,9 +390,50 @@ class Manifest(Entry):
         """Return the ids of the samples of a data set from which chance is taken; none if the study does not say."""
         return self.study.dataset(dataset).references
 
+    def looks(self, dataset: str) -> list[Look]:
+        """Return the looks at a data set, in order; none if the study does not decide on its number of samples.
+
+        Processes that look at the same samples come to the same; the first in the order of sessions counts.
+        """
+        by_samples: dict[int, Look] = {}
+        for session in self.sessions:
+            for look in session.looks:
+                if look.dataset == dataset:
+                    by_samples.setdefault(look.samples, look)
+        return [by_samples[samples] for samples in sorted(by_samples)]
+
+    def stage_ends(self, dataset: str) -> tuple[int, ...]:
+        """Return after how many samples each stage of the run ends, as far as it is decided.
+
+        A study that does not decide on its number of samples has one stage.
+        """
+        entry = self.study.dataset(dataset)
+        if entry.pilot is None:
+            return (entry.samples,)
+        ends = [entry.pilot]
+        for look in self.looks(dataset):
+            if look.samples == ends[-1] and not look.stops:
+                ends.append(look.next)
+        return tuple(ends)
+
+    def undecided_samples(self) -> list[str]:
+        """Return the data sets whose number of samples is not decided yet."""
+        undecided = []
+        for name, entry in self.study.datasets.items():
+            if entry.pilot is None:
+                continue
+            looks = self.looks(name)
+            if not looks or not looks[-1].stops:
+                undecided.append(name)
+        return undecided
+
     def shards(self, dataset: str) -> range:
-        """Return the numbers of the shards of a data set."""
-        return range(-(-self.study.dataset(dataset).samples // self.shard_size))
+        """Return the numbers of the shards of a data set, as far as its number of samples is decided."""
+        shards, start = 0, 0
+        for end in self.stage_ends(dataset):
+            shards += -(-(end - start) // self.shard_size)
+            start = end
+        return range(shards)
 
     @model_validator(mode="after")
     def _check_shards(self) -> Self:
@@ -353,6 +484,19 @@ class Manifest(Entry):
         return type(self).model_validate({**self.as_mapping(), **changes})
 
 
+def shard_ranges(ends: Sequence[int], size: int) -> list[range]:
+    """Return the positions of each shard of `size` samples; a shard ends where a stage of the run does.
+
+    >>> shard_ranges([5, 7], 3)
+    [range(0, 3), range(3, 5), range(5, 7)]
+    """
+    shards, start = [], 0
+    for end in ends:
+        shards += [range(first, min(first + size, end)) for first in range(start, end, size)]
+        start = end
+    return shards
+
+
 # ---- describing a study --------------------------------------------------------------------------------------------
 
 
@@ -365,12 +509,15 @@ def describe(
     samples: Mapping[str, Batch] | None = None,
     references: Mapping[str, Sequence[str]] | None = None,
     maps: Literal["all"] | Sequence[str] | None = None,
+    sampling: Sampling | None = None,
+    pilots: Mapping[str, int] | None = None,
 ) -> Study:
     """Return what the manifest stores of a study, and what must agree when a run is resumed.
 
     `explainers` and `evaluations` are those of each data set and model, as they are configured for it.
     `samples` holds any sample of each data set, from which the kind of data is told; `references` the ids of the samples
-    from which chance is taken; `maps` the samples whose maps are kept.
+    from which chance is taken; `maps` the samples whose maps are kept. `sampling` and `pilots`, the samples of each
+    data set before the first look, are those of a study that decides on its number of samples.
     """
     described_models = {}
     for name, model in models.items():
@@ -389,6 +536,8 @@ def describe(
         described_data[name] = {"fingerprint": source.fingerprint, "samples": len(source.ids)}
         if references is not None:
             described_data[name]["references"] = list(references[name])
+        if pilots:
+            described_data[name]["pilot"] = pilots[name]
 
     tasks: dict[str, dict[str, Any]] = {}
     for dataset, batch in (samples or {}).items():
@@ -418,6 +567,8 @@ def describe(
         study["configured"] = other_settings
     if maps:
         study["maps"] = {"samples": maps if maps == "all" else list(maps)}
+    if sampling is not None:
+        study["sampling"] = sampling.model_dump(exclude_none=True)
     return Study.model_validate(study)
 
 
@@ -573,7 +724,33 @@ def contradictions_between(known: Study, requested: Study) -> list[str]:
         # A data set without settings of its own has those of the first, so absent entries count too.
         everywhere = known.settings_everywhere(), requested.settings_everywhere()
         lines += differences(*everywhere, "configured")
+    if known.sampling or requested.sampling:
+        lines += _changes_of_sampling(known, requested)
     return list(dict.fromkeys(lines))
+
+
+def _changes_of_sampling(known: Study, requested: Study) -> list[str]:
+    """Return a line for whatever would change a decision on the number of samples: nothing may be added either.
+
+    A look corrects for the methods that were there, and a number of samples is for the scores that were planned for.
+    """
+    before = "all samples" if known.sampling is None else str(known.sampling)
+    after = "all samples" if requested.sampling is None else str(requested.sampling)
+    if before != after:
+        return [f"sampling: the run has {before}, this study says {after}"]
+    lines = []
+    settings = known.sampling or Sampling(), requested.sampling or Sampling()
+    for name in ("margin", "at_most"):
+        old, new = (getattr(entry, name) for entry in settings)
+        if old != new:
+            lines.append(f"sampling.{name}: the run has {old}, this study says {new}")
+    for section, added in _additions(known, requested).items():
+        names = ", ".join(added)
+        lines.append(f"{section}: {names} can't be added to a run with {after}")
+    for section, removed in _additions(requested, known).items():
+        names = ", ".join(removed)
+        lines.append(f"{section}: {names} can't be left out of a run with {after}")
+    return lines
 
 
 def agreeing_manifest(root: Place, study: Study) -> Manifest:

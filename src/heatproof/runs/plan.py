@@ -7,11 +7,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+from torch import Tensor, nn
+
 from heatproof.axes import DEFAULT_EVALUATION
 from heatproof.data import Data
+from heatproof.data.frames import is_frame
 from heatproof.errors import UserError, nearest
 from heatproof.evaluation import Evaluation
 from heatproof.models import Model
+from heatproof.models.guards import refuse_nan_weights
 from heatproof.models.loaders.sklearn import with_frames
 from heatproof.models.precision import Precision, check_precision
 from heatproof.rules import check_rules
@@ -24,11 +29,18 @@ from heatproof.runs.configure import (
     with_references,
 )
 from heatproof.runs.directory import Job, PartKey, RunDirectory, expected_parts
-from heatproof.runs.manifest import Study
+from heatproof.runs.manifest import Sampling, Study, shard_ranges
 from heatproof.runs.references import load_references
+from heatproof.runs.sampling import (
+    check_tests,
+    in_random_order,
+    look_sizes,
+    sampling_of,
+    unit_ends,
+)
 from heatproof.runs.study import registry
 from heatproof.runs.study.recommended import RECOMMENDED, recommended
-from heatproof.types import Batch, Explainer, name_of, parameters
+from heatproof.types import Batch, Explainer, name_of, parameters, role_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,9 @@ class Plan:
     """A checked study: every name resolved, every model loaded, every file found.
 
     `explainers` and `evaluations` are those of the study; `configured` has, for each data set and model, what of them
-    applies there, with every default filled in.
+    applies there, with every default filled in. `sampling` says how the number of samples is decided, None that all
+    are tested; `stage_ends` has, for each data set, after how many samples each stage of the run ends, as far as that
+    is decided (see `runs.sampling`).
     """
 
     models: Mapping[str, Model]
@@ -53,6 +67,8 @@ class Plan:
     map_values: Mapping[str, int] = field(default_factory=dict)
     study_file: str = ""
     ignore: tuple[str, ...] = ()
+    sampling: Sampling | None = None
+    stage_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def notes(self) -> list[str]:
         """Return what evaluations cannot show as they are set, known before any pass."""
@@ -63,9 +79,19 @@ class Plan:
         return list(dict.fromkeys(notes))
 
     def shards(self, dataset: str) -> list[range]:
-        """Return the positions of each shard of a data set."""
-        n = len(self.data[dataset].ids)
-        return [range(i, min(i + self.shard_size, n)) for i in range(0, n, self.shard_size)]
+        """Return the positions of each shard of a data set, as far as its number of samples is decided."""
+        return shard_ranges(self._stage_ends(dataset), self.shard_size)
+
+    def _stage_ends(self, dataset: str) -> tuple[int, ...]:
+        return self.stage_ends.get(dataset) or (len(self.data[dataset].ids),)
+
+    def sample_count(self, dataset: str) -> int:
+        """Return how many samples of a data set are tested, as far as that is decided."""
+        return self._stage_ends(dataset)[-1]
+
+    def gallery_candidates(self, dataset: str) -> tuple[str, ...]:
+        """Return the samples among which those for the report are drawn: all that the run has in any case."""
+        return self.data[dataset].ids[: self._stage_ends(dataset)[0]]
 
     def configured_for(self, job: Job) -> ConfiguredStudy:
         """Return the explainers and evaluations that are configured for the data set and model of a job."""
@@ -113,7 +139,7 @@ class Plan:
         """Return how large the kept maps of features are before they are compressed, in 10⁶ bytes."""
         values = 0
         for name, data in self.data.items():
-            kept_samples = sum(self.keeps(sample) for sample in data.ids)
+            kept_samples = sum(self.keeps(i) for i in data.ids[: self.sample_count(name)])
             values += self.map_values[name] * kept_samples
         bytes_per_value = 4
         return 1e-6 * bytes_per_value * values * len(self.models) * len(self.explainers)
@@ -169,6 +195,10 @@ def make_plan(
     keep_maps: bool | Sequence[str] = False,
     ignore: Sequence[str] = (),
     study_file: str = "",
+    half_width: float | None = None,
+    until: str | None = None,
+    margin: float | None = None,
+    at_most: int | None = None,
 ) -> Plan:
     """Return the plan for what `heatproof.evaluate` takes, with everything checked that can be without a model pass.
 
@@ -178,8 +208,15 @@ def make_plan(
     chosen_evaluations: dict[str, Evaluation] = {}
     if not (keep_maps and evaluations in ([], (), {})):
         chosen_evaluations = registry.evaluations(evaluations)
-    datasets = registry.datasets_of(data, limit)
+    _check_order(model, data)
+    sampling = sampling_of(half_width, until, margin, at_most)
     models = registry.models_of(model, device)
+    for network in models.values():
+        refuse_nan_weights(network)
+    datasets = registry.datasets_of(data, limit, models)
+    if sampling is not None:
+        check_whole("seed", seed)
+        datasets = {name: in_random_order(source, seed) for name, source in datasets.items()}
     if not models:
         raise UserError("no model is given")
     if not datasets:
@@ -230,7 +267,41 @@ def make_plan(
         map_values={name: sample.x[0].numel() for name, sample in samples.items()},
         study_file=study_file,
         ignore=check_rules(ignore),
+        sampling=sampling,
+        stage_ends=_first_stages(sampling, datasets, chosen_explainers, configured),
     )
+
+
+def _check_order(model: Any, data: Any) -> None:
+    """Raise `UserError` for arguments in the wrong order: data in place of the model."""
+    is_data = isinstance(model, Tensor | np.ndarray | Data | Batch) or is_frame(model)
+    data_is_model = isinstance(data, nn.Module | Model)
+    if is_data or (data_is_model and not isinstance(model, nn.Module | Model)):
+        hint = "the model comes first: evaluate(model, data, explainers, ...)"
+        raise UserError(
+            f"the model is {type(model).__name__} and the data are {type(data).__name__}; {hint}"
+        )
+
+
+def _first_stages(
+    sampling: Sampling | None,
+    datasets: Mapping[str, Data],
+    explainers: Mapping[str, Explainer],
+    configured: Mapping[tuple[str, str], ConfiguredStudy],
+) -> dict[str, tuple[int, ...]]:
+    """Return after how many samples of each data set there is a first look; raise if there would be nothing to look at.
+
+    Empty for a study that tests all samples.
+    """
+    if sampling is None:
+        return {}
+    methods = [name for name, explainer in explainers.items() if role_of(explainer) == "method"]
+    for (dataset, _), study in configured.items():
+        check_tests(sampling, dataset, study.evaluations, methods)
+    stages: dict[str, tuple[int, ...]] = {}
+    for name, source in datasets.items():
+        stages[name] = (look_sizes(sampling, unit_ends(source))[0],)
+    return stages
 
 
 def _set_precision(
@@ -302,6 +373,8 @@ def describe(plan: Plan) -> Study:
         samples=references,
         references={name: batch.ids for name, batch in references.items()},
         maps="all" if plan.keep_maps is True else plan.keep_maps or None,
+        sampling=plan.sampling,
+        pilots={name: ends[0] for name, ends in plan.stage_ends.items()},
     )
 
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from heatproof.axes import BY_NAME, axis_of, settings_of
@@ -13,6 +14,17 @@ from heatproof.evaluation import GalleryItem
 from heatproof.results.arrays import ScoreArrays, groups_of, rows_to_arrays
 from heatproof.results.axis_result import AxisResult
 from heatproof.runs.manifest import Manifest
+
+
+def in_study_order(rows: pd.DataFrame, manifest: Manifest) -> pd.DataFrame:
+    """Return a compact table with its conditions in the order in which the study names them, which is how people read them."""
+    number: dict[str, int] = {}
+    for evaluation in manifest.study.evaluations:
+        for condition, _ in manifest.study.conditions_of(evaluation):
+            number.setdefault(condition, len(number))
+    numbers = [number.get(name, len(number)) for name in rows["condition"].cat.categories]
+    by_code = np.array(numbers, dtype=np.int64)
+    return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
 
 
 def arrays_of_run(

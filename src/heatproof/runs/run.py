@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from heatproof.errors import UserError, unknown
@@ -21,7 +20,7 @@ from heatproof.runs.atomic import write_atomically
 from heatproof.runs.directory import FOLDERS, RunDirectory
 from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest
-from heatproof.runs.results import every_axis_result, shown_results
+from heatproof.runs.results import every_axis_result, in_study_order, shown_results
 from heatproof.runs.storage import Place, place
 from heatproof.runs.verify import missing
 
@@ -205,15 +204,7 @@ class Run:
 
     def in_study_order(self) -> pd.DataFrame:
         """The table with its conditions in the order in which the study names them, which is how people read them."""
-        number: dict[str, int] = {}
-        for evaluation in self.manifest.study.evaluations:
-            for condition, _ in self.manifest.study.conditions_of(evaluation):
-                number.setdefault(condition, len(number))
-        rows = self.compact()
-        by_code = np.array(
-            [number.get(c, len(number)) for c in rows["condition"].cat.categories], dtype=np.int64
-        )
-        return rows.iloc[by_code[rows["condition"].cat.codes].argsort(kind="stable")]
+        return in_study_order(self.compact(), self.manifest)
 
     def results(self, gallery: bool = False) -> list[AxisResult]:
         """Return the result of every test of every data set and model, with maps of some samples if `gallery`.

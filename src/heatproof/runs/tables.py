@@ -168,15 +168,16 @@ def read_scores(
     compact: bool = False,
     measures: Collection[str] | None = None,
     samples: Collection[str] | None = None,
+    parts: Sequence[Place] | None = None,
 ) -> pd.DataFrame:
     """The rows of a run, of these measures and samples only, sorted by `KEY`; a key that occurs twice is an error.
 
-    Each part is filtered before the next is read. With `compact` the columns of text are categories, sorted, which hold
-    each text once: a million rows take 57 MB.
+    Each part is filtered before the next is read; `parts` are the files to read, by default all. With `compact` the
+    columns of text are categories, sorted, which hold each text once: a million rows take 57 MB.
     """
     rows = _read(
         root,
-        digests.parts(root / "parts"),
+        digests.parts(root / "parts") if parts is None else parts,
         SCORES,
         _filter(measures, samples),
     )
@@ -226,18 +227,26 @@ def _filter(
     return filter_part
 
 
-def read_references(root: Place) -> pd.DataFrame:
-    """Return what each reference sample adds to chance, summed over the shards; empty where a run takes no chance."""
-    rows = _read(root, digests.parts(root / "references"), REFERENCES).cast(REFERENCES)
+def read_references(root: Place, parts: Sequence[Place] | None = None) -> pd.DataFrame:
+    """Return what each reference sample adds to chance, summed over the shards; empty where a run takes no chance.
+
+    `parts` are the files to read, by default all.
+    """
+    parts = digests.parts(root / "references") if parts is None else parts
+    rows = _read(root, parts, REFERENCES).cast(REFERENCES)
     keys = REFERENCES.names[:-2]
     summed = rows.group_by(keys).aggregate([("sum", "sum"), ("count", "sum")])
     frame: pd.DataFrame = summed.rename_columns([*keys, "sum", "count"]).to_pandas()
     return frame.sort_values(keys, ignore_index=True)
 
 
-def read_samples(root: Place) -> pd.DataFrame:
-    """One row per sample: label, prediction, probability, or why it could not be read."""
-    rows = _read(root, digests.parts(root / "samples"), SAMPLES).cast(SAMPLES)
+def read_samples(root: Place, parts: Sequence[Place] | None = None) -> pd.DataFrame:
+    """One row per sample: label, prediction, probability, or why it could not be read.
+
+    `parts` are the files to read, by default all.
+    """
+    parts = digests.parts(root / "samples") if parts is None else parts
+    rows = _read(root, parts, SAMPLES).cast(SAMPLES)
     frame: pd.DataFrame = rows.to_pandas().sort_values(
         ["dataset", "model", "sample"], ignore_index=True
     )

@@ -59,7 +59,11 @@ def verify(where: str | Place) -> list[Verdict]:
 
 def missing(where: str | Place) -> list[str]:
     """Return the parts that a run's manifest promises and that are not there, in words; none if it is complete."""
-    return [str(key) for key in RunDirectory(where).missing()]
+    run_directory = RunDirectory(where)
+    gaps = [str(key) for key in run_directory.missing()]
+    for dataset in run_directory.manifest.undecided_samples():
+        gaps.append(f"the number of samples of {dataset}, which is decided when these are there")
+    return gaps
 
 
 def missing_in_words(gaps: Sequence[str]) -> str:

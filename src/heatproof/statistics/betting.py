@@ -93,7 +93,7 @@ def betting_bound(
         return -sign * math.inf
     mean = float((score - chance).mean() / room.mean())
     goal = -math.log(1 - confidence)
-    corners = [(s, c) for s in (0.0, 1.0) for c in (0.0, largest_chance)]
+    corners = [(0.0, 0.0), (0.0, largest_chance), (1.0, 0.0), (1.0, largest_chance)]
 
     far, near = mean - sign * (1 + abs(mean)), mean
     for _ in range(REFINEMENTS):

@@ -131,26 +131,26 @@ def bet_on_calibrated_mean(
     if len(score) == 1:
         return bet_on_calibrated(score[0], chance[0], span, confidence, lower)
 
-    weights = nested_weights(np.ones(len(score), dtype=bool), names)
-    confidence_of_row = 1 - (1 - confidence) / len(score)
-    bounds = [
-        bet_on_calibrated(*row, span, confidence_of_row, lower)
-        for row in zip(score, chance, strict=True)
-    ]
-    n = min(bound.n for bound in bounds)
-    if any(bound.method == NONE for bound in bounds):
+    scores, chances = [], []
+    for s, c in zip(score, chance, strict=True):
+        has_both = np.isfinite(s) & np.isfinite(c)
+        scores.append(_to_unit_scale(s[has_both], span))
+        chances.append(_to_unit_scale(c[has_both], span))
+    n = min(len(s) for s in scores)
+    perfect = (1 - span[0]) / (span[1] - span[0])
+    if n < 1 or any(perfect - c.mean() <= 1e-9 for c in chances):
         return no_bound(n)
-    mean = float(weights @ np.array([bound.mean for bound in bounds]))
-    if lower and span[1] == 1:  # where 1 is the largest score, as `bound_by_average_capital` has it
-        has_both = np.isfinite(score) & np.isfinite(chance)
-        scores = [_to_unit_scale(row[use], span) for row, use in zip(score, has_both, strict=True)]
-        chances = [
-            _to_unit_scale(row[use], span) for row, use in zip(chance, has_both, strict=True)
-        ]
+
+    weights = nested_weights(np.ones(len(score), dtype=bool), names)
+    pairs = list(zip(scores, chances, strict=True))
+    means = [(s - c).mean() / (perfect - c).mean() for s, c in pairs]
+    if lower and perfect == 1:  # `bound_by_average_capital` takes 1 to be the largest score
         bound = bound_by_average_capital(scores, chances, weights, confidence)
     else:
-        bound = float(weights @ np.array([bound.bound for bound in bounds]))
-    return Bound(mean, bound, n, BETTING_FOR_REFERENCES)
+        confidence_of_row = 1 - (1 - confidence) / len(scores)
+        bounds = [betting_bound(s, c, confidence_of_row, lower, perfect) for s, c in pairs]
+        bound = float(weights @ np.array(bounds))
+    return Bound(float(weights @ np.array(means)), bound, n, BETTING_FOR_REFERENCES)
 
 
 def _to_unit_scale(values: Array, span: tuple[float, float]) -> Array:
@@ -187,7 +187,7 @@ def samples_needed(
         )
         return abs(mean - float(repeated.bound(confidence, lower)[0]))
 
-    return _fewest_samples(distance, n, abs(mean - threshold))
+    return fewest_samples(distance, n, abs(mean - threshold))
 
 
 def samples_needed_to_bet(
@@ -202,12 +202,12 @@ def samples_needed_to_bet(
     """
     if seen.n < 1 or not (seen.mean > threshold if lower else seen.mean < threshold):
         return None
-    return _fewest_samples(
+    return fewest_samples(
         lambda m: abs(seen.mean - bet(m).bound), seen.n, abs(seen.mean - threshold)
     )
 
 
-def _fewest_samples(distance: Callable[[int], float], n: int, largest: float) -> int:
+def fewest_samples(distance: Callable[[int], float], n: int, largest: float) -> int:
     """Return how many samples, n or more, bring a bound so near to the mean; `distance` is NaN without a bound."""
     too_few, enough = n, n
     while enough < TRIED and not distance(enough) <= largest:

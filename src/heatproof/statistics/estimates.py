@@ -303,8 +303,7 @@ def nested_weights(is_scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
     [0.25, 0.25, 0.5, 0.0]
     """
     conditions = list(dict.fromkeys(names))
-    is_level_of = np.array([[name == condition for name in names] for condition in conditions])
-    is_level_of = is_level_of.reshape(len(conditions), len(names)).astype(np.float64)
+    is_level_of = (np.array(conditions)[:, None] == np.array(names)).astype(np.float64)
     scored_levels = is_scored @ is_level_of.T
     scored_conditions = (scored_levels > 0).sum(-1, keepdims=True)
     weight_of_level = np.divide(

@@ -1,7 +1,8 @@
 """Hard radii of smoothed models: how many features can surely be added without changing the prediction.
 
 A smoothed model averages the outputs of one model over masks. Adding features changes only the terms of those masks
-that keep one of them, and each of these by no more than an output can change. docs/certificates.md has the proofs.
+that keep one of them, and each of these by no more than an output can change. docs/certificates.md has the rules,
+docs/measured.md the proof of the rule for votes.
 """
 
 from __future__ import annotations

@@ -50,31 +50,35 @@ class PairedTests:
 def simultaneous_tests(
     totals: Array, shares: Array | None = None, level: float = 0.95, seed: int = 0
 ) -> PairedTests:
-    """Return tests of K mean differences at once, from what each of N samples adds to them, (K, N).
+    """Return tests of the mean differences of K pairs of methods against 0, all at once.
 
-    The mean is Σ totals / Σ shares. Without missing scores the totals of a pair are the differences of its samples and
-    the shares are 1; `shares` are 0 where a sample has no say.
+    `totals` (K, N) are the differences of N samples, weighted, and `shares` (K, N) their weights, so that the mean
+    difference of a pair is Σ totals / Σ shares. Without weights `totals` are the differences themselves. A sample that
+    lacks one of the two scores has the weight 0.
 
     >>> better_each_time = np.array([[0.1, 0.2, 0.1, 0.3, 0.2]])
     >>> simultaneous_tests(better_each_time).p.tolist()
     [0.0625]
     """
     shares = np.ones_like(totals) if shares is None else shares
-    length = _length(totals)
-    statistic = np.abs(totals.sum(1)) / length
+    norm = _norm_of_rows(totals)
+    statistic = np.abs(totals.sum(1)) / norm
 
-    largest_of_each_flip = []
+    # The largest statistic of all pairs under each flip, in rising order (max-T).
+    largest_of_blocks = []
     for signs in sign_flips(totals.shape[1], seed):
-        flipped = np.abs(signs @ totals.T) / length
-        largest_of_each_flip.append(flipped.max(1))
-    largest = np.sort(np.concatenate(largest_of_each_flip))
+        statistic_of_flips = np.abs(signs @ totals.T) / norm
+        largest_of_blocks.append(statistic_of_flips.max(1))
+    largest = np.sort(np.concatenate(largest_of_blocks))
+    n_flips = len(largest)
 
-    as_large = len(largest) - np.searchsorted(largest, statistic - ROUNDING, side="left")
-    p = as_large / len(largest)
+    flips_as_large = n_flips - np.searchsorted(largest, statistic - ROUNDING, side="left")
+    p = flips_as_large / n_flips
 
-    # A statistic is significant just where it is above the critical value: then at most `allowed` flips are as large.
-    allowed = int(np.floor((1 - level) * len(largest) + ROUNDING))
-    critical = largest[len(largest) - 1 - allowed] + ROUNDING
+    # A statistic is significant if p ≤ 1 − level, so if at most `allowed_flips` flips are as large: if it exceeds the
+    # largest flip that comes after these. ROUNDING makes ties count as equal, as it does in p.
+    allowed_flips = int(np.floor((1 - level) * n_flips + ROUNDING))
+    critical = largest[n_flips - 1 - allowed_flips] + ROUNDING
     low, high = _not_rejected(totals, shares, critical)
     enough = (shares > 0).sum(1) >= FEWEST
     significant = (statistic > critical) & enough
@@ -118,10 +122,10 @@ def _random_signs(n: int, seed: int) -> NDArray[np.int8]:
     return signs
 
 
-def _length(rows: Array) -> Array:
-    """Return the root of the sum of squares of each row; infinite where all are 0, so that statistics become 0."""
-    length = np.sqrt((rows**2).sum(1))
-    return np.where(length > ROUNDING, length, np.inf)
+def _norm_of_rows(rows: Array) -> Array:
+    """Return the Euclidean norm of each row, (K,); infinite where all entries are 0, so that statistics become 0."""
+    norm = np.sqrt((rows**2).sum(1))
+    return np.where(norm > ROUNDING, norm, np.inf)
 
 
 def _not_rejected(totals: Array, shares: Array, critical: float) -> tuple[Array, Array]:

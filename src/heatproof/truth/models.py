@@ -95,9 +95,14 @@ def convolved(w: Tensor, x: Tensor) -> Tensor:
 
 
 def matched(w: Tensor, x: Tensor) -> Tensor:
-    """Return w x inside of the window that fits w best, and nothing elsewhere. Series are pictures of one row."""
-    plane, kernels = (x, w) if x.ndim == 4 else (x[:, :, None], w[:, :, None])
-    response = F.conv2d(plane, kernels)
+    """Return the parts of a pattern detector, a convolution with global max-pooling: w x in the window that fits w best.
+
+    The logit of a class is the largest response to its pattern w, so the features of that window alone add to it, and the
+    right map is 0 elsewhere. It tells a method that finds the object from one that marks all edges. Series are treated
+    as images of one row.
+    """
+    images, kernels = (x, w) if x.ndim == 4 else (x[:, :, None], w[:, :, None])
+    response = F.conv2d(images, kernels)
     positions = response[0, 0].numel()
     is_best = F.one_hot(response.flatten(2).argmax(2), positions).view_as(response).to(x)
     placed = _kernels_at(is_best, kernels).view(len(x), len(w), *x.shape[1:])

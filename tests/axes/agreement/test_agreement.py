@@ -89,7 +89,7 @@ def test_a_pair_is_said_to_agree_only_by_an_interval_that_holds_for_all_pairs() 
     shown_alone = sum(pair.low > ALIKE for pair in matrix(result).pairs)
     shown_together = sum(pair.low > ALIKE for pair in corrected_pairs(result, matrix(result).pairs))
     assert (shown_alone, shown_together) == (2, 1)
-    assert f"3 pairs of methods, {shown_together} " in lead(result)[0]
+    assert f"{shown_together} of 3 pairs" in lead(result)[0]
 
 
 def test_maps_of_a_single_sample_have_no_chance_to_be_compared_with() -> None:

@@ -140,7 +140,11 @@ def test_a_blind_explainer_is_marked_on_every_axis(run):
     lines = [
         line for line in stability.splitlines() if "(blind)" in line and line.endswith("control")
     ]
-    assert len(lines) == 2 and " Sobel (blind) " in lines[0] and " Random (blind) " in lines[1]
+    assert (
+        len(lines) == 2
+        and " Edge filter (blind) " in lines[0]
+        and " Random map (blind) " in lines[1]
+    )
     arrays = next(
         arrays for arrays in arrays_of_run(run.table()) if arrays.evaluation == "dependence"
     )
@@ -221,6 +225,21 @@ def test_descriptions_of_a_map():
     )  # Gini's own definition
     assert np.allclose(gini(maps), pairs)
     assert bool(entropy(torch.zeros(1, 4)).isnan()) and bool(gini(torch.zeros(1, 4)).isnan())
+
+
+def histogram_entropy(values: np.ndarray) -> float:
+    """The complexity of eMPRT: the entropy of a histogram of the values."""
+    counts, _ = np.histogram(values, bins="fd")
+    return float(stats.entropy(counts))
+
+
+def test_entropy_is_of_the_shares_and_not_of_a_histogram_of_values_as_that_of_emprt():
+    """docs/dependence.md: the two put an even and an uneven map in opposite orders."""
+    even, uneven = torch.ones(1, 100), torch.linspace(0, 1, 100)[None]
+    by_values = [histogram_entropy(maps[0].numpy()) for maps in (even, uneven)]
+    by_shares = entropy(torch.cat([even, uneven])).tolist()
+    assert by_values[0] == 0 < by_values[1]
+    assert by_shares[0] == pytest.approx(1) and by_shares[1] < 1
 
 
 def test_completeness_and_passes_stand_beside_it():
@@ -376,7 +395,9 @@ def test_a_model_without_weights_is_refused_before_any_pass():
             Nothing(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 5}}]
         )
     with pytest.raises(UserError, match=r"k .*48.*100"):
-        heatproof.evaluate(model(), torch.rand(2, 3, 4, 4), "saliency", "dependence")
+        heatproof.evaluate(
+            model(), torch.rand(2, 3, 4, 4), "saliency", [{"dependence": {"k": 100}}]
+        )
 
 
 def test_clean_maps_and_redraws_are_shared_with_other_axes():

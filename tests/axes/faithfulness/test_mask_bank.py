@@ -189,6 +189,15 @@ def test_correlation_agrees_with_scipy_and_is_centred_within_sizes():
     )
 
 
+def test_the_correlation_is_pearsons_and_not_spearmans_as_that_of_mufidelity():
+    """docs/faithfulness.md: a drop that only rises with the mass is perfect for MuFidelity alone."""
+    mass = random(1, 64).double()
+    drop = mass**5
+    assert stats.spearmanr(mass[0], drop[0]).statistic == pytest.approx(1)
+    assert correlation(mass, drop).item() == pytest.approx(stats.pearsonr(mass[0], drop[0])[0])
+    assert correlation(mass, drop).item() < 0.95
+
+
 def test_what_does_not_vary_has_no_correlation():
     vary, same = random(1, 10).double(), torch.full((1, 10), 3.0, dtype=torch.float64)
     rounding = same + 1e-9 * vary

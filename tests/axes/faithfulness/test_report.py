@@ -321,7 +321,7 @@ def test_the_lead_follows_the_scores() -> None:
     assert re.search(r"ndecided between (a and b|b and a)\b", without_brackets)
     assert any("above chance" in sentence and "c (" in sentence for sentence in tied)
     sobel = report.lead(axis_of(made_up({"a": 0.2, "sobel": 0.5}, ONE)))
-    assert any("control Sobel" in sentence for sentence in sobel)
+    assert any("control Edge filter" in sentence for sentence in sobel)
     only = report.lead(axis_of(made_up({"random": 0.0, "sobel": 0.1}, ONE)))
     assert "controls" in only[0]
 

@@ -186,7 +186,7 @@ def test_verdict_reads_well_with_any_number_of_methods(count: int) -> None:
     said = lead(result_of(held(quality, n=20)))
     assert all(s.endswith(".") and len(s) < 400 for s in said)
     text = " ".join(said)
-    assert "Sobel" in text
+    assert "Edge filter" in text
     assert "Random" not in text, "chance is what the score is calibrated by"
     if count > 1:
         (at_chance,) = [s for s in said if "ot significantly above chance" in s]

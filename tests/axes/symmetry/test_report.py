@@ -454,7 +454,7 @@ def test_the_lead_is_honest_about_model_chance_controls_and_floor():
     )
     sentences = " ".join(lead(result))
     assert "D4" in sentences
-    assert re.search(r"[Nn]o method .*Sobel.*1\.00", sentences)
+    assert re.search(r"[Nn]o method .*Edge filter.*1\.00", sentences)
     loose = result_of(rows_of({"ig": spread(0.9)}, model_invariance=spread(0.9, seed=8)))
     assert "not invariant" in " ".join(lead(loose))
 

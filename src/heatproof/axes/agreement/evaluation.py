@@ -79,8 +79,10 @@ class Agreement(Evaluation):
 
     def configured_for(self, model: Model, sample: Batch) -> Self:
         """Return a copy with the k of this kind of data; raise `UserError` for maps that are too small for k."""
-        check_k(self.k, sample.x.shape[1:], self.name)
-        return replace(self, k=kind_of(model, sample).top_k) if self.k == "usual" else self
+        shape = sample.x.shape[1:]
+        k = kind_of(model, sample).top_k_for(shape) if self.k == "usual" else self.k
+        check_k(k, shape, self.name)
+        return replace(self, k=k)
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, other explainer and measure."""

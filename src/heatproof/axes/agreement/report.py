@@ -87,9 +87,12 @@ def findings(result: AxisResult) -> Iterator[Finding]:
     if not apart:
         return
     farthest_first = apart[::-1]
-    worst = some(
-        [f"{p.a} and {p.b} {with_interval(p.mean, p.low, p.high)}" for p in farthest_first], 3
-    )
+    names = result.unmarked_names
+    pairs_in_words = [
+        f"{names[p.a]} and {names[p.b]} {with_interval(p.mean, p.low, p.high)}"
+        for p in farthest_first
+    ]
+    worst = some(pairs_in_words, 3)
     explainers = dict.fromkeys(name for pair in apart for name in (pair.a, pair.b))
     yield DISAGREE.filled({"some": len(apart), "all": len(pairs), "worst": worst}, explainers)
 

@@ -432,6 +432,7 @@ def _try_supersets(
     size_on_device, number_on_device = size.to(device), number.to(device)
 
     def build(some: Tensor) -> Tensor:
+        """Return the masks of some rows: the explanation with random features added."""
         rows = row[some]
         return random_supersets(
             problem.key[rows],

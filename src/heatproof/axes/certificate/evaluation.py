@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -115,7 +116,9 @@ Anchor = Literal["explanation", "full"]
 
 
 def condition_title(condition: str, level: float) -> str:
-    """Return a condition with its radius in words.
+    """Return a condition with its radius r in words.
+
+    At r = 0 no feature is added, so the level stands for the explanation alone: whether it is predicted like the input.
 
     >>> condition_title("radius", 5.0), condition_title("λ=0.25", 3.0), condition_title("fraction=0.5", 0.0)
     ('radius 5', 'λ = 0.25, radius 3', 'fraction = 0.5, explanation alone')
@@ -268,7 +271,7 @@ class Certificate(Evaluation):
                 f"{setting} compares classes, and {model.task.name} has none that exclude each other"
             )
         shape = batch.x.shape[1:]
-        with_features: Self = with_default_features(self, kind_of(model, batch), shape)
+        with_features: Self = with_default_features(self, kind_of(model, batch), shape, batch)
         configured = with_features._with_radii(batch)
         configured._check(shape)
         return configured
@@ -309,19 +312,15 @@ class Certificate(Evaluation):
         together = max(1, subject.model.rows // max(1, len(subject.batch)))
         random_sets = self.shared_chance(subject, subject.model, subject.target)
         for start in range(0, len(names), together):
-            requests = [
-                (name, condition, fraction)
-                for name in names[start : start + together]
-                for condition, fraction in self.fractions.items()
-            ]
+            requests = list(product(names[start : start + together], self.fractions.items()))
             explanations = [
-                self.explanations(subject, name, fraction) for name, _, fraction in requests
+                self.explanations(subject, name, fraction) for name, (_, fraction) in requests
             ]
             results = self.certified(subject, subject.model, explanations, subject.target)
             # Flips are shown for the first fraction.
             gallery = self._gallery(subject, explanations[:: len(self.fractions)])
             for request, chosen, result in zip(requests, explanations, results, strict=True):
-                name, condition, fraction = request
+                name, (condition, fraction) = request
                 chance = random_sets.rates(chosen) if random_sets else None
                 for column in self.columns(subject.model, chosen, result, condition, chance):
                     yield column if condition == RADIUS else replace(column, share=fraction)
@@ -379,6 +378,7 @@ class Certificate(Evaluation):
         settings: dict[str, Any] = {name: getattr(self, name) for name in _CERTIFY_SETTINGS}
 
         def certify_batch(batch: Batch, mask_and_class: Tensor) -> Tensor:
+            """Return the certificates (S, R, 8) of some explanations, with the class in the last column of their masks."""
             mask, full = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
             target = full if self.anchor == "full" else None
             result = certify(
@@ -417,6 +417,7 @@ class Certificate(Evaluation):
         radii = listed(self.radii)
 
         def measure(batch: Batch, kept: Tensor, full: Tensor) -> Tensor:
+            """Return the rates (S, R) of random sets of `kept` (S,) features; `full` (S,) is the class of the whole input."""
             return random_set_rates(
                 model,
                 batch,
@@ -515,7 +516,9 @@ class Certificate(Evaluation):
         explained = subject.compute(paint, batch, mask)
         flipped = subject.compute(paint, batch, mask | added)
         regions = spread(added.to(batch.x.device).float(), self.features.segments(batch))[:, None]
-        names = [explanations.explainer for explanations in on_show for _ in explanations.rows]
+        names = []
+        for explanations in on_show:
+            names += [explanations.explainer] * len(explanations.rows)
         for i, (name, row) in enumerate(zip(names, together.rows.tolist(), strict=True)):
             before, p_before, after, p_after = flips[i, :4].tolist()
             of_input = float(subject.target[row])

@@ -19,7 +19,7 @@ FRAGILE = finding_template(
     axis="certificate",
     title="A few more features change the prediction",
     seen="With up to r more features, the prediction stays the same for this share of supersets: {rates}.",
-    means="The features that the method calls important do not hold the prediction: with most ways of adding a few "
+    means="The features that the method calls important do not determine the prediction: with most ways of adding a few "
     "others, the model predicts something else.",
     do="{better}Keep more features (now {fraction:g}). A smoothed model may be more stable; the evaluation smoothing "
     "shows what it costs in accuracy.",
@@ -70,7 +70,7 @@ def findings(result: AxisResult) -> Iterator[Finding]:
     methods = cells[~cells["control"].astype(bool)]
     yield from _below_half(result, methods)
     if result.arrays.is_calibrated("rate"):
-        yield from _at_chance(methods[methods["measure"] == "rate"])
+        yield from _at_chance(result, methods[methods["measure"] == "rate"])
     else:
         yield from _like_control(result)
 
@@ -84,7 +84,11 @@ def _below_half(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
     if len(fragile):
         chosen = result.settings.get("fraction", 0.25)
         fraction = float(chosen[0] if isinstance(chosen, list | tuple) else chosen)
-        words = {"rates": _at(fragile), "better": _better(cells), "fraction": fraction}
+        words = {
+            "rates": _rates_at_radii(result.unmarked(fragile)),
+            "better": _better(result.unmarked(cells)),
+            "fraction": fraction,
+        }
         more_features = _settings_change({"fraction": LARGER_FRACTION})
         change = more_features if fraction < LARGER_FRACTION else {}
         yield FRAGILE.filled(words, fragile["explainer"], change=change)
@@ -92,7 +96,7 @@ def _below_half(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
         epsilon = float(result.settings.get("epsilon", 0.1))
         is_estimate = result.settings.get("mode", "estimate") == "estimate"
         words = {
-            "bounds": _at(loose),
+            "bounds": _rates_at_radii(result.unmarked(loose)),
             "narrower": NARROWER if is_estimate else "",
             "epsilon": epsilon,
             "delta": delta(result),
@@ -117,8 +121,8 @@ def _better(cells: pd.DataFrame) -> str:
     return BETTER.format(method=best.explainer, rate=rate, radius=best.level)
 
 
-def _at(rows: pd.DataFrame) -> str:
-    """Return each method with its mean and radius."""
+def _rates_at_radii(rows: pd.DataFrame) -> str:
+    """Return each method with its mean rate and the radius that it is for."""
     scores = []
     for row in records(rows):
         mean = with_interval(row.mean, row.low, row.high)
@@ -126,14 +130,14 @@ def _at(rows: pd.DataFrame) -> str:
     return each(scores)
 
 
-def _at_chance(rates: pd.DataFrame) -> Iterator[Finding]:
+def _at_chance(result: AxisResult, rates: pd.DataFrame) -> Iterator[Finding]:
     """Yield methods whose calibrated rate is not above 0 at the largest radius; `rates` are rows of the summary."""
     at_largest = rates[(rates["level"] == rates["level"].max()) & rates["chance"].notna()]
     not_above = like_random(at_largest)
     if not_above.empty:
         return
     scores = []
-    for row in records(not_above):
+    for row in records(result.unmarked(not_above)):
         score = NO_ROOM
         if math.isfinite(row.calibrated):
             score = with_interval(row.calibrated, row.calibrated_low, row.calibrated_high)
@@ -166,10 +170,11 @@ def _like_control(result: AxisResult) -> Iterator[Finding]:
     measure, radius, gaps = gaps_to(result, control)
     not_ahead = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
     if not_ahead:
+        names = result.unmarked_names
         words = {
             "radius": radius,
             "what": MEASURE_IN_WORDS[measure],
-            "control": control,
-            "gaps": each(not_ahead.items()),
+            "control": names[control],
+            "gaps": each((names[e], gap) for e, gap in not_ahead.items()),
         }
         yield LIKE_RANDOM.filled(words, not_ahead)

@@ -79,13 +79,13 @@ def _rate_sentence(result: AxisResult, best: Any) -> str:
     share = with_interval(row["score"], row["low"], row["high"])
     name = result.name_of(best.explainer)
     name = f"the control {name}" if best.control else name
-    kept = KEPT[best.measure].format(name=name, share=share)
+    sentence = KEPT[best.measure].format(name=name, share=share)
     if best.open:
-        kept += f" that were decided ({best.open} of {best.attempted} stayed open)"
+        sentence += f" that were decided ({best.open} of {best.attempted} stayed open)"
     if np.isfinite(row["chance"]):
-        kept += f"; as many random features keep it for {number(row['chance'])} (chance)"
+        sentence += f"; as many random features keep it for {number(row['chance'])} (chance)"
     added = "1 feature" if best.level == 1 else f"up to {best.level:g} features"
-    return f"With {added} added, {kept}."
+    return f"With {added} added, {sentence}."
 
 
 def _guarantee(result: AxisResult, best: Any) -> list[str]:
@@ -182,15 +182,18 @@ def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveC
 
 
 def points_at_radii(cells: pd.DataFrame, panels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the points of curves against the radius, panel by panel; rows without a score are left out."""
-    scored = cells[
-        (cells["level"] > 0) & cells["score"].notna() & cells["condition"].isin(list(panels))
-    ]
+    """Return the points of curves against the radius, panel by panel; rows without a score are left out.
+
+    The `level` of a row is its radius r. Level 0 is the explanation alone, to which nothing is added: no point of a curve.
+    """
+    is_in_a_panel = cells["condition"].isin(list(panels))
+    scored = cells[(cells["level"] > 0) & cells["score"].notna() & is_in_a_panel]
     position = {condition: i for i, condition in enumerate(panels)}
     in_order = scored.sort_values(
         "condition", key=lambda names: names.map(position), kind="stable", ignore_index=True
     )
     points = in_order.assign(x=in_order["level"], panel=in_order["condition"].map(panels))
+    # With this column a dot is hollow unless it is above chance. Curves show chance as a line, so their dots are filled.
     return points.drop(columns="above_chance")
 
 
@@ -347,15 +350,21 @@ def _tiles_of(
     samples: list[str],
     most: int | None = None,
 ) -> list[Tile]:
-    keys = [key for sample in samples for key in rows if key[0] == sample]
-    return [tile for key in keys[:most] for tile in _row_of_tiles(rows[key])]
+    """Return the tiles of some samples, a row of them per explainer, at most so many rows."""
+    shown = []
+    for sample in samples:
+        shown += [row for key, row in rows.items() if key[0] == sample]
+    tiles = []
+    for row in shown[:most]:
+        tiles += _row_of_tiles(row)
+    return tiles
 
 
 def _row_of_tiles(row: Mapping[str, GalleryItem]) -> list[Tile]:
     """Return the input, the explanation, and where the prediction flipped the added features and what came of them."""
-    whole, explanation, flip = row[INPUT], row[EXPLANATION], row[FLIP]
+    original, explanation, flip = row[INPUT], row[EXPLANATION], row[FLIP]
     tiles = [
-        Tile(whole, "input", view="input", note=whole.note),
+        Tile(original, "input", view="input", note=original.note),
         Tile(explanation, "explanation", view="input", note=explanation.note),
     ]
     if not flip.level or flip.map is None:
@@ -364,6 +373,6 @@ def _row_of_tiles(row: Mapping[str, GalleryItem]) -> list[Tile]:
     added = "1 feature added" if flip.level == 1 else f"{flip.level:g} features added"
     return [
         *tiles,
-        Tile(replace(flip, image=whole.image), added, view="region"),
+        Tile(replace(flip, image=original.image), added, view="region"),
         Tile(flip, "flipped", view="input", note=flip.note),
     ]

@@ -167,8 +167,8 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
 
     # First the least capital for a NO while a YES asks for 1/delta, then the least for a YES beside it.
     proof = 1 / delta
-    no_capital = _least_capital(lambda asked: errors(proof, asked)[1] <= delta, proof)
-    yes_capital = _least_capital(lambda asked: errors(asked, no_capital)[0] <= delta, proof)
+    no_capital = _least_capital(lambda least: errors(proof, least)[1] <= delta, proof)
+    yes_capital = _least_capital(lambda least: errors(least, no_capital)[0] <= delta, proof)
 
     is_yes, is_no = above >= yes_capital, below >= no_capital
     decision = torch.where(is_yes, YES, torch.where(is_no, NO, OPEN))
@@ -287,6 +287,7 @@ def _early_stops(
     """
 
     def is_settled(n: int, agreed: Floats) -> npt.NDArray[np.bool_]:
+        """Whether an error beyond epsilon is improbable enough after n draws, by number of agreements (S,)."""
         weight = 1.0 if population is None else (population - 1) / max(population - n, 1e-9)
         a, b = weight * agreed + 1, weight * (n - agreed) + 1
         rate = agreed / n
@@ -398,8 +399,8 @@ def _bound_tables(
     score = ends.agreed / ends.draws
     if decision is not None:
         decided = decision.numpy()[cells]
-        place = np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
-        score = score + 2.0 * place
+        # Larger than any difference of two rates, so that the decision comes before the rate.
+        score = score + 2.0 * np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
     # A high bound of τ is a low bound of 1 − τ, the rate of disagreements.
     disagreements = replace(ends, agreed=ends.draws - ends.agreed)
     low, high = torch.zeros(2, len(looks), looks[-1] + 1, dtype=torch.float64)

@@ -211,7 +211,7 @@ def findings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _costly(result: AxisResult) -> Iterator[Finding]:
-    """Values of λ with significantly lower accuracy than without smoothing."""
+    """Yield the values of λ with significantly lower accuracy than without smoothing."""
     rows = accuracy(result.arrays)
     plain, smoothed = rows[rows["keep"] == 1], rows[rows["keep"] < 1]
     if plain.empty:
@@ -227,7 +227,7 @@ def _costly(result: AxisResult) -> Iterator[Finding]:
 
 
 def _further(result: AxisResult) -> Iterator[Finding]:
-    """Where soft guarantees hold for significantly more samples than hard ones."""
+    """Yield where soft guarantees hold for significantly more samples than hard ones."""
     least = least_rate(result)
     shares = guaranteed_shares(result.arrays, least)
     shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(result.controls)]
@@ -235,6 +235,7 @@ def _further(result: AxisResult) -> Iterator[Finding]:
     both = soft.merge(hard, on=["explainer", "keep", "level"], suffixes=("", "_hard"))
     further = both[both["low"] > both["high_hard"]]
     if len(further):
-        best = records(further.sort_values(["level", "share"], ascending=False, kind="stable"))[0]
+        largest_first = further.sort_values(["level", "share"], ascending=False, kind="stable")
+        best = records(result.unmarked(largest_first))[0]
         fill = {"best": best, "least": least, "delta": delta(result)}
         yield FURTHER.filled(fill, dict.fromkeys(further["explainer"]))

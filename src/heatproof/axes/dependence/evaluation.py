@@ -239,16 +239,19 @@ class Dependence(Evaluation):
         return [step / self.steps for step in range(1, self.steps + 1)]
 
     def configured_for(self, model: Model, sample: Batch) -> Self:
-        """Return a copy with the k of this kind of data; raise `UserError` for a model without weights to randomise.
+        """Return a copy with the top-k of this kind of data; raise `UserError` if nothing can be randomised.
 
-        Such a model can be asked about other classes alone. Maps that are too small for k are refused too.
+        A model such as a forest has no weights to randomise. With `draws=0` no network is randomised, and only the maps
+        of other classes are compared, which works for any model. Maps with fewer than k values are refused too.
         """
         if self.draws and not is_randomisable(model):
             raise UserError(
-                f"{model.name} has no weights that can be drawn anew; draws: 0 asks about classes alone"
+                f"{model.name} has no weights to randomise; set draws: 0 to compare the maps of other classes only"
             )
-        check_k(self.k, sample.x.shape[1:], self.name)
-        return replace(self, k=kind_of(model, sample).top_k) if self.k == "usual" else self
+        shape = sample.x.shape[1:]
+        k = kind_of(model, sample).top_k_for(shape) if self.k == "usual" else self.k
+        check_k(k, shape, self.name)
+        return replace(self, k=k)
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield one column of scores per explainer, condition, repeat and measure, explainer by explainer."""
@@ -295,11 +298,16 @@ class Dependence(Evaluation):
         refit_on = subject.references.batch if self.batch_norms == "refit" else None
 
         def make() -> BatchRunner:
+            """Draw the weights and wrap the network."""
             model = subject.model
             if cascade:
-                drawn = self._random_network(subject, network).model.module.named_parameters()
+                # The same random weights as in the network whose layers are all random.
+                all_random = self._random_network(subject, network).model.module
                 chosen = _parameters_of_share(model, subject.references.batch, cascade, share)
-                weights = {name: new.data for name, new in drawn if name in chosen}
+                weights = {}
+                for name, parameter in all_random.named_parameters():
+                    if name in chosen:
+                        weights[name] = parameter.data
             else:
                 weights = random_weights(model, subject.seed, network, self.scheme)
             return BatchRunner(with_weights(model, weights, refit_on), model.rows)

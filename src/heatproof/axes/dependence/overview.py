@@ -28,6 +28,7 @@ def overview(result: AxisResult) -> pd.DataFrame:
 
 
 def _overview(result: AxisResult) -> pd.DataFrame:
+    """Return the table of `overview`."""
     arrays = result.arrays
     table = verdicts(arrays).set_index("explainer")
     other_class = verdicts(arrays, CLASS_DEPENDENCE).set_index("explainer")

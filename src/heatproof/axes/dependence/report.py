@@ -207,22 +207,23 @@ def findings(result: AxisResult) -> Iterator[Finding]:
     blind = methods["verdict"] == BLIND
     seeing = methods[~blind]
     has_interval = seeing["low"].notna()
-    found = [
+    rows_of_findings = [
         (IGNORES, methods[blind], ""),
         (UNSHOWN, seeing[(seeing["verdict"] == UNDECIDED) & has_interval], ""),
         (ANY_CLASS, seeing[seeing["class_verdict"] == BLIND], "class_"),
     ]
-    for finding, rows, prefix in found:
+    for finding, rows, prefix in rows_of_findings:
         if len(rows):
-            facts = {"bound": NEGLIGIBLE, "scores": _with_scores(rows, prefix)}
+            scores = _with_scores(result.unmarked(rows), prefix)
+            facts = {"bound": NEGLIGIBLE, "scores": scores}
             yield finding.filled(facts, rows["explainer"])
 
     noisy = seeing[seeing["above_floor_low"] <= 0]
     if len(noisy):
-        above_floor = noisy[
-            ["explainer", "above_floor", "above_floor_low", "above_floor_high"]
-        ].set_axis(["explainer", "score", "low", "high"], axis=1)
-        yield NOISE.filled({"scores": _with_scores(above_floor)}, noisy["explainer"])
+        columns = ["explainer", "above_floor", "above_floor_low", "above_floor_high"]
+        above_floor = noisy[columns].set_axis(["explainer", "score", "low", "high"], axis=1)
+        scores = _with_scores(result.unmarked(above_floor))
+        yield NOISE.filled({"scores": scores}, noisy["explainer"])
 
     networks = number_of_networks(result)
     if 0 < networks < FEW_NETWORKS:

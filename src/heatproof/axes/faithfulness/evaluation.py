@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -16,7 +16,7 @@ from heatproof.axes.faithfulness.scores import BANKED, removal_scores
 from heatproof.axes.faithfulness.sweeps import Order, needs_kept, resolve_imputer, resolve_imputers
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
-from heatproof.features import GroupingField, Pixels, Tokens
+from heatproof.features import GroupingField, Pixels, Tokens, with_default_features
 from heatproof.kinds import kind_of
 from heatproof.models import Model
 from heatproof.models.tasks import Task, has_probability
@@ -299,9 +299,12 @@ class Faithfulness(Evaluation):
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
         """Return a copy with what is None filled in; raise `UserError` for data of which nothing can be removed."""
-        check_removable(kind_of(model, batch), self.features)
+        kind = kind_of(model, batch)
         shape = batch.x.shape[1:]
-        configured = self._with_readout(model.task)._with_defaults(shape)
+        with_features: Self = with_default_features(self, kind, shape, batch)
+        check_removable(kind, with_features.features)
+        configured = with_features._with_readout(model.task)._with_defaults(shape)
+        configured = configured._with_fitting_fractions(shape)
         if configured.against is None:
             has_labels = batch.label is not None and bool((batch.label >= 0).any())
             by_label = model.task.exclusive and has_labels
@@ -317,6 +320,10 @@ class Faithfulness(Evaluation):
             f"{', '.join(OF_PROBABILITY)} are of a probability, and {model.task.name} has none: faithfulness leaves "
             "them out"
         ]
+
+    def measured(self) -> tuple[str, ...]:
+        """Return the requested metrics, and the curve of the readout, which has the scale of those that have none."""
+        return (*self.wanted, *(("probability",) if self.readout != "logit" else ()))
 
     def _with_readout(self, task: Task) -> Self:
         """Return a copy with a readout and metrics that the task has; refuse others if the user asked for them."""
@@ -344,6 +351,17 @@ class Faithfulness(Evaluation):
         usual = defaults(kind_of_features(shape, self.features), shape, self.features)
         missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
+
+    def _with_fitting_fractions(self, shape: Sequence[int]) -> Self:
+        """Return the axis without those default fractions that leave imputers nothing to fill in from."""
+        default = next(field.default for field in fields(self) if field.name == "fractions")
+        total = self.features.total((1, *shape))
+        if self.fractions != default or total is None or not any(map(needs_kept, self.imputers)):
+            return self
+        sizes = sweeps.removal_sizes(self.fractions, torch.tensor([total]))[0].tolist()
+        pairs = zip(self.fractions, sizes, strict=True)
+        fitting = tuple(fraction for fraction, size in pairs if size < total)
+        return self if fitting in ((), default) else replace(self, fractions=fitting)
 
     @property
     def wanted(self) -> tuple[str, ...]:

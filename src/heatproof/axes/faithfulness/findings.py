@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from heatproof.axes.faithfulness import AXIS, LEAKAGE, RETRAINING
@@ -21,6 +21,7 @@ from heatproof.axes.faithfulness.summaries import (
 from heatproof.evaluation import Measure
 from heatproof.kinds import IMAGE
 from heatproof.removal.imputers import NoisyLinear
+from heatproof.removal.names import removal_words
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding, finding_template
 from heatproof.text import at_least, each, listing, number, plural, records, some, with_interval
@@ -122,18 +123,25 @@ def _leaks(result: AxisResult) -> Iterator[Finding]:
     leaking = leaking.sort_values("mask_bits", ascending=False, kind="stable")
     names = list(dict.fromkeys(leaking["imputer"]))
     worst = []
-    for row in records(leaking.drop_duplicates("imputer")):
+    for row in records(result.unmarked(leaking.drop_duplicates("imputer"))):
+        imputer = removal_words(row.imputer)
         worst.append(
-            f"{row.imputer}: the mask of {row.explainer} holds at least {at_least(row.mask_bits)} bits about the class, "
-            f"and {100 * row.pixels:.0f} % of the removed and kept pixels are told apart"
+            f"{imputer}: the mask of {row.explainer} holds at least {at_least(row.mask_bits)} bits about the class, and "
+            f"{100 * row.pixels:.0f} % of the removed and kept pixels are told apart"
         )
     safe = [imputer for imputer in imputers(result) if imputer not in names]
+    leaks = plural(names, "leaks", "leak")
     words = {
-        "imputers": f"{listing(names)} {plural(names, 'leaks', 'leak')}",
-        "rank": f"Rank the methods by {listing(safe)}." if safe else OTHER_IMPUTER,
+        "imputers": f"{_imputer_names(names)} {leaks}",
+        "rank": f"Rank the methods by {_imputer_names(safe)}." if safe else OTHER_IMPUTER,
     }
     finding = LEAKS.filled(words, dict.fromkeys(leaking["explainer"]), seen=f"{listing(worst)}.")
     yield replace(finding, axis=result.axis.name, change={} if safe else NOISY_IMPUTER)
+
+
+def _imputer_names(imputers: Iterable[str]) -> str:
+    """Return imputers as they are listed in a sentence."""
+    return listing(removal_words(imputer) for imputer in imputers)
 
 
 def _may_leak(result: AxisResult) -> Iterator[Finding]:
@@ -148,9 +156,9 @@ def _may_leak(result: AxisResult) -> Iterator[Finding]:
     others = [imputer for imputer in imputers(result) if imputer not in one_colour]
     rank = "Add noisy_linear to the imputers and rank by that"
     if others:
-        rank = f"Rank by {listing(others)}"
+        rank = f"Rank by {_imputer_names(others)}"
     words = {
-        "imputers": listing(one_colour),
+        "imputers": _imputer_names(one_colour),
         "fill": plural(one_colour, "fills", "fill"),
         "rank": rank,
     }
@@ -167,18 +175,19 @@ def _rankings(result: AxisResult) -> Iterator[Finding]:
     if len(areas):
         by_imputer = areas.groupby("imputer")["area"].mean()
         which = (
-            f"{by_imputer.idxmin()} is the harder to tell from real inputs, "
+            f"{removal_words(str(by_imputer.idxmin()))} is the harder to tell from real inputs, "
             f"with a mean area of {number(by_imputer.min())}"
         )
     either = "and give both"
     if words.imputer == NoisyLinear.name:
-        either = "or rank by noisy_linear, which makes the two agree more in the ROAD paper"
+        either = f"or rank by {removal_words(NoisyLinear.name)}, which makes the two agree more in the ROAD paper"
     for kind, finding in (("order", ORDERS_DISAGREE), ("imputer", IMPUTERS_DISAGREE)):
         of_kind = pairs[pairs["kind"] == kind]
         if of_kind.empty:
             continue
         correlations = [
-            f"{r.a} and {r.b} {with_interval(r.spearman, r.low, r.high)}" for r in records(of_kind)
+            f"{removal_words(r.a)} and {removal_words(r.b)} {with_interval(r.spearman, r.low, r.high)}"
+            for r in records(of_kind)
         ]
         seen = (
             f"Spearman’s correlation of the rankings of {of_kind['explainers'].max()} methods: "
@@ -199,7 +208,9 @@ def _unreal(result: AxisResult) -> Iterator[Finding]:
         smallest = rows.sort_values("level").iloc[0]
         area = with_interval(smallest["area"], smallest["low"], smallest["high"])
         share = f"{100 * smallest['level']:g} %"
-        items.append(f"{imputer}: area under the ROC curve {area} from {share} removed on")
+        items.append(
+            f"{removal_words(str(imputer))}: area under the ROC curve {area} from {share} removed on"
+        )
     parts = kind_of_data(result).parts
     yield UNREAL.filled({"parts": parts}, seen="; ".join(items) + ".")
 
@@ -219,7 +230,8 @@ def _against_random(result: AxisResult, measure: Measure) -> Iterator[Finding]:
     for rows, finding in ((worse, WORSE_THAN_RANDOM), (as_random, AS_RANDOM)):
         if rows.empty:
             continue
-        listed = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in records(rows))
+        named_rows = records(result.unmarked(rows))
+        listed = each((r.explainer, with_interval(r.score, r.low, r.high)) for r in named_rows)
         if result.zero_is_chance(measure):
             seen = f"{measure.title} ({where}): {listed}; a random order scores 0."
         else:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heatproof import rand
+from heatproof.maps.chance import itself
 from heatproof.models import Model
 from heatproof.types import Batch
 
@@ -136,7 +137,7 @@ def told_apart(
     names = [name for name, is_usable in zip(names, usable.tolist(), strict=True) if is_usable]
     peers_real, peers_filled = peers_real[usable], peers_filled[usable]
     fold_of_sample, fold_of_peer = folds(ids, names, seed), folds(names, names, seed)
-    is_another = torch.tensor([[name != sample for name in names] for sample in ids])
+    is_another = ~itself(tuple(ids), tuple(names)).T
 
     parts = torch.full((len(ids),), torch.nan, dtype=torch.float64)
     for fold in range(FOLDS):

@@ -78,6 +78,7 @@ def lead(result: AxisResult) -> list[str]:
 
 
 def _leak(result: AxisResult) -> str:
+    """Say which imputers leak the class."""
     probes = leakage(result)
     leaking = dict.fromkeys(probes.loc[probes["leaks"].astype(bool), "imputer"])
     if not leaking:
@@ -89,9 +90,7 @@ def _leak(result: AxisResult) -> str:
 
 def _scale(result: AxisResult, measure: Measure) -> str:
     """Say what the scores are, over which imputers, and where a random order is."""
-    conditions = [
-        condition for reading in readings(result, measure).values() for condition in reading
-    ]
+    conditions = itertools.chain.from_iterable(readings(result, measure).values())
     names = listing(dict.fromkeys(removal_words(name) for name, _ in conditions))
     mean = "averaged over" if name_of_mean(result, measure) else "with"
     direction = "" if measure.name == "road" else f"; {measure.better} is better"
@@ -615,6 +614,7 @@ def across(results: Sequence[AxisResult]) -> Iterator[Component]:
 
 
 def _agreement_table(pairs: pd.DataFrame, key: str, compared: str, paper: str) -> Iterator[Matrix]:
+    """Yield a table of rank correlations, a row per model and data set; nothing if there are none."""
     if pairs.empty:
         return
     methods = int(pairs["explainers"].max())

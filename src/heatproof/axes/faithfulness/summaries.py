@@ -5,6 +5,7 @@ They are functions of an `AxisResult`; `report.py` shows them and `findings.py` 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -83,7 +84,9 @@ def name_of_mean(result: AxisResult, measure: Measure) -> str:
     by_name = readings(result, measure)
     if len(by_name) <= 1:
         return ""
-    names = {condition for conditions in by_name.values() for condition, _ in conditions}
+    names = set()
+    for conditions in by_name.values():
+        names |= {condition for condition, _ in conditions}
     return "mean over imputers" if len(names) > 1 else "mean over shares"
 
 
@@ -94,7 +97,7 @@ def metric_scores(result: AxisResult, measure: Measure) -> pd.DataFrame:
     """
     by_name = readings(result, measure)
     if len(by_name) > 1:
-        conditions = tuple(condition for reading in by_name.values() for condition in reading)
+        conditions = tuple(itertools.chain.from_iterable(by_name.values()))
         by_name = {name_of_mean(result, measure): conditions, **by_name}
     frames = []
     for name, conditions in by_name.items():

@@ -34,21 +34,23 @@ VALUES = {"cpu": 2**22, "cuda": 256 * 3 * 224 * 224}
 Predict = Callable[[Batch], Tensor]
 
 
-def resolve_imputer(value: Any, known: Mapping[str, Any] = IMPUTERS) -> Any:
+def resolve_imputer(value: Any, registry: Mapping[str, Any] = IMPUTERS) -> Any:
     """Return an imputer from its name or from `{name: {parameters}}`; an object is returned unchanged.
 
     >>> resolve_imputer("noisy-linear")
     Traceback (most recent call last):
     heatproof.errors.BadParameter: unknown imputer 'noisy-linear'; did you mean 'noisy_linear'? Allowed: ...
     """
-    kinds = tuple(known.values())
-    return resolve("imputer", known, value, lambda item: callable(item) or isinstance(item, kinds))
+    kinds = tuple(registry.values())
+    return resolve(
+        "imputer", registry, value, lambda item: callable(item) or isinstance(item, kinds)
+    )
 
 
-def resolve_imputers(value: Any, known: Mapping[str, Any] = IMPUTERS) -> tuple[Any, ...]:
+def resolve_imputers(value: Any, registry: Mapping[str, Any] = IMPUTERS) -> tuple[Any, ...]:
     """Return imputers from one or from a list of them; they must be different and at least one."""
     items = value if isinstance(value, list | tuple) else [value]
-    imputers = tuple(resolve_imputer(item, known) for item in items)
+    imputers = tuple(resolve_imputer(item, registry) for item in items)
     names = [label_of(imputer) for imputer in imputers]
     if not names or len(set(names)) != len(names):
         raise BadParameter(

@@ -43,7 +43,8 @@ def findings(result: AxisResult) -> Iterator[Finding]:
         return
     verdict = result.verdict(result.headlines[0])
     if verdict.as_random:
-        scores = each((name, verdict.scores[name]) for name in verdict.as_random)
+        names = result.unmarked_names
+        scores = each((names[e], verdict.scores[e]) for e in verdict.as_random)
         yield AT_CHANCE.filled({"scores": scores}, verdict.as_random)
 
 

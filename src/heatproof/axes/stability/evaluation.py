@@ -255,18 +255,20 @@ class Stability(Evaluation):
                 f"max_drop is of a probability, and {model.task.name} has none; leave it out"
             )
         kind = kind_of_samples(batch.x.shape[1:])
-        configured = self._for(kind)
+        configured = self._for(kind, tuple(batch.x.shape[1:]))
         configured._check(kind, tuple(batch.x.shape[1:]))
         return configured
 
-    def _for(self, kind: DataKind) -> Self:
-        """Return the evaluation with the default k and perturbations of a kind of data, where they were left open."""
+    def _for(self, kind: DataKind, shape: Sequence[int] | None = None) -> Self:
+        """Return the evaluation with the default k and perturbations of a kind of data, fitted to samples of a shape."""
         defaults: dict[str, Any] = {}
         if self.k == "usual":
-            defaults["k"] = kind.top_k
+            defaults["k"] = kind.top_k if shape is None else kind.top_k_for(shape)
         if isinstance(self.perturbations, str):
-            preset = kind.presets[self.perturbations]
-            defaults["perturbations"] = perturbing.KNOWN_PRESETS[preset]
+            preset = perturbing.KNOWN_PRESETS[kind.presets[self.perturbations]]
+            if shape is not None:
+                preset = tuple(perturbing.fitted(perturbation, shape) for perturbation in preset)
+            defaults["perturbations"] = preset
         return replace(self, **defaults) if defaults else self
 
     def conditions(self) -> list[Condition]:

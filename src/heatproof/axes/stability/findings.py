@@ -90,7 +90,7 @@ NEAR_CHANCE = finding_template(
 NEAR_CHANCE_UNDER_CHANGE = finding_template(
     "near-chance-under-change",
     "Close to chance under {where}",
-    "Where the prediction survived this change, the maps did not: they agree little more than maps of different samples.",
+    "Even where the prediction stays, the maps change: they agree little more than maps of different samples.",
     "{sweep} to find where the maps break.",
     seen="Calibrated scores under {scores}.",
     axis=AXIS,
@@ -119,8 +119,8 @@ def _chance_findings(result: AxisResult, cells: pd.DataFrame) -> Iterator[Findin
     is_calibrated = cells["calibrated"].notna() & ~cells["control"].astype(bool)
     others = cells[is_calibrated & ~cells["explainer"].isin(at_chance["explainer"])]
     is_near = others["high"] < NEGLIGIBLE
-    yield from _near_chance_under_change(others[is_near])
-    yield from _not_above_chance(others[~is_near & (others["low"] <= 0)])
+    yield from _near_chance_under_change(result, others[is_near])
+    yield from _not_above_chance(result, others[~is_near & (others["low"] <= 0)])
 
     rest = ranked[~ranked["explainer"].isin(at_chance["explainer"])]
     yield from _failing_components(result, _names(rest))
@@ -133,21 +133,22 @@ def _near_chance(result: AxisResult, rows: pd.DataFrame) -> Iterator[Finding]:
     words = {
         "sample": result.words.sample,
         "samples": result.words.samples,
-        "scores": each((row.explainer, _score(row)) for row in records(rows)),
+        "scores": each((row.explainer, _score(row)) for row in records(result.unmarked(rows))),
     }
     milder_perturbations = result.words.milder
     change = _change({"perturbations": milder_perturbations}) if milder_perturbations else {}
     yield NEAR_CHANCE.filled(words, _names(rows), change=change)
 
 
-def _near_chance_under_change(cells: pd.DataFrame) -> Iterator[Finding]:
+def _near_chance_under_change(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
     """Yield the perturbations under which the interval of a method stays next to chance."""
     if cells.empty:
         return
     sweeps: dict[str, Any] = {}
     scores = []
     for condition_title, rows in cells.groupby("condition_title", sort=False):
-        of_methods = each((row.explainer, _score(row)) for row in records(rows))
+        named_rows = records(result.unmarked(rows))
+        of_methods = each((row.explainer, _score(row)) for row in named_rows)
         scores.append(f"{condition_title}: {of_methods}")
         first = records(rows)[0]
         if len(sweeps) < 2:
@@ -161,19 +162,19 @@ def _near_chance_under_change(cells: pd.DataFrame) -> Iterator[Finding]:
     yield NEAR_CHANCE_UNDER_CHANGE.filled(words, _names(cells), change=change)
 
 
-def _not_above_chance(cells: pd.DataFrame) -> Iterator[Finding]:
+def _not_above_chance(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
     """Yield the intervals that reach chance and that no other finding names."""
     if cells.empty:
         return
     items = [
         f"{row.explainer}, {row.condition_title}: raw {number(row.mean)}, calibrated {_score(row)}"
-        for row in records(cells)
+        for row in records(result.unmarked(cells))
     ]
     words = {
         "intervals": plural(items, "interval", "intervals"),
         "count": len(items),
         "scores": plural(items, "score", "scores"),
-        "methods": some(_names(cells)),
+        "methods": some(_names(result.unmarked(cells))),
         "contain": plural(items, "contains", "contain"),
     }
     yield NOT_ABOVE_CHANCE.filled(words, _names(cells), items=tuple(items))
@@ -239,10 +240,11 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
     k = result.settings.get("k", 100)
     share = 0.05 if result.modality == "image" else 0.3
     for component, names in failing.items():
+        largest = f"the largest {100 * k:g} % of the values"
+        if isinstance(k, int):
+            largest = f"the {k} largest values"
         words = {
-            "k": f"the {k} largest values"
-            if isinstance(k, int)
-            else f"the largest {100 * k:g} % of the values",
+            "k": largest,
             "others": "the other two" if len(needed) > 2 else "the other",
             "parts": result.words.parts,
             "share": 100 * share,
@@ -253,12 +255,14 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
 
 
 def _or_infinite(score: float) -> float:
+    """Return a score for sorting, with those that are missing last."""
     return score if math.isfinite(score) else math.inf
 
 
 def _component_scores(
     result: AxisResult, scores: dict[str, pd.DataFrame], methods: Sequence[str]
 ) -> str:
+    """Return the scores of every component of each method in words."""
     texts = []
     for method in methods:
         parts = []
@@ -266,7 +270,7 @@ def _component_scores(
             (row,) = records(rows.loc[[method]])
             declared = result.axis.measure(component)
             parts.append(f"{declared.title if declared else component} {_score(row)}")
-        texts.append(f"{method}: {', '.join(parts)}")
+        texts.append(f"{result.unmarked_names[method]}: {', '.join(parts)}")
     return _first(texts, 3)
 
 
@@ -303,7 +307,7 @@ LOW_RETENTION = finding_template(
     "Only pairs with an unchanged prediction are compared. Where few remain, the score describes the easiest samples, "
     "not the data. The model itself is not robust to this change.",
     "Use a milder change{sweep} and report the retention with every score.",
-    seen="The prediction stayed the same for {kept}.",
+    seen="The prediction stayed the same for {retained}.",
     axis=AXIS,
 )
 FEW_PAIRS = finding_template(
@@ -344,46 +348,63 @@ NO_FAITHFULNESS = finding_template(
 
 
 def _missing_conditions(result: AxisResult) -> Iterator[Finding]:
+    """Yield the methods that have no score under some of the conditions."""
     ranking = result.overall(FASS)
     partial = ranking[ranking["conditions"] < ranking["conditions_total"]]
     if partial.empty:
         return
+    named_rows = result.unmarked(partial)
     items = [
         f"{row.explainer}: {row.conditions} of {row.conditions_total} conditions"
-        for row in records(partial)
+        for row in records(named_rows)
     ]
-    names = _names(partial)
-    words = {"methods": some(names), "have": plural(names, "has", "have")}
-    yield MISSING_CONDITIONS.filled(words, names, items=tuple(items))
+    display_names = _names(named_rows)
+    words = {"methods": some(display_names), "have": plural(display_names, "has", "have")}
+    yield MISSING_CONDITIONS.filled(words, _names(partial), items=tuple(items))
 
 
 def _noisy_draws(result: AxisResult) -> Iterator[Finding]:
-    """Yield the methods whose own random draws change the map; first those where they do so more than the change."""
-    floors = result.arrays.noise_floor(FASS)
-    if floors is None:
+    """Yield the stochastic methods whose maps differ between two random draws of one input.
+
+    The noise floor is the raw FASS (the score of stability: how alike two maps are) of two such maps; 1 means no noise.
+    It is a problem if two draws are less alike than the maps of perturbed inputs, which share their draws: then another
+    seed changes the map more than the perturbation does.
+    """
+    noise_floors = result.arrays.noise_floor(FASS)
+    if noise_floors is None:
         return
-    mean = mean_of_finite(floors)
-    low, high = interval(floors, span=result.arrays.span(FASS), groups=result.arrays.groups)
-    raw = result.overall(FASS).set_index("explainer")
+    mean = mean_of_finite(noise_floors)
+    low, high = interval(noise_floors, span=result.arrays.span(FASS), groups=result.arrays.groups)
+    overall = result.overall(FASS).set_index("explainer")
     dominating: dict[str, str] = {}
     noisy: dict[str, str] = {}
-    for i, name in enumerate(result.explainers):
-        if name in result.controls or not high[i] < SIMILAR_DRAWS:
+    for i, explainer in enumerate(result.explainers):
+        is_noisy = high[i] < SIMILAR_DRAWS
+        if explainer in result.controls or not is_noisy:
             continue
-        group = dominating if high[i] < raw.loc[name, "raw_low"] else noisy
-        group[name] = with_interval(float(mean[i]), float(low[i]), float(high[i]))
+        is_below_perturbed = high[i] < overall.loc[explainer, "raw_low"]
+        floor = with_interval(float(mean[i]), float(low[i]), float(high[i]))
+        if is_below_perturbed:
+            dominating[explainer] = floor
+        else:
+            noisy[explainer] = floor
 
-    for template, floor_texts in ((DRAWS_DOMINATE, dominating), (NOISY_DRAWS, noisy)):
-        if not floor_texts:
+    names = result.unmarked_names
+    for template, floors in ((DRAWS_DOMINATE, dominating), (NOISY_DRAWS, noisy)):
+        if not floors:
             continue
+        perturbed = [(names[e], number(float(overall["raw"][e]))) for e in floors]
         words = {
             "sample": result.words.sample,
             "times": MORE_DRAWS,
-            "floors": each(floor_texts.items()),
-            "perturbed": each((name, number(float(raw["raw"][name]))) for name in floor_texts),
+            "floors": each((names[e], floor) for e, floor in floors.items()),
+            "perturbed": each(perturbed),
         }
-        more = [change for name in floor_texts for change in _with_more_draws(result, name)]
-        yield template.filled(words, floor_texts, change={"explainers": more} if more else {})
+        more_draws: list[dict[str, Any]] = []
+        for explainer in floors:
+            more_draws += _with_more_draws(result, explainer)
+        change = {"explainers": more_draws} if more_draws else {}
+        yield template.filled(words, floors, change=change)
 
 
 def _with_more_draws(result: AxisResult, explainer: str) -> list[dict[str, Any]]:
@@ -404,15 +425,17 @@ def _low_retention(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]
     low = records(shares[shares["high"] < summary.LOW_RETENTION])
     if not low:
         return
-    sweep = next((sweep for row in low if (sweep := milder(row.condition, row.level))), None)
-    kept = [f"{row.note} under {row.condition_title}" for row in low]
+    # One sweep over milder strengths: that of the first perturbation that has one.
+    sweeps = [milder(row.condition, row.level) for row in low]
+    sweep = next(filter(None, sweeps), None)
+    retained = [f"{row.note} under {row.condition_title}" for row in low]
     words = {
         "where": some([row.condition_title for row in low], 2),
-        "kept": some(kept, 3),
+        "retained": some(retained, 3),
         "sweep": " or a sweep" if sweep else "",
     }
     change = _change({"perturbations": sweep}) if sweep else {}
-    yield LOW_RETENTION.filled(words, items=tuple(kept), change=change)
+    yield LOW_RETENTION.filled(words, items=tuple(retained), change=change)
 
 
 def _few_pairs(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
@@ -426,7 +449,7 @@ def _few_pairs(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
     for key, rows in few.groupby(["condition_title", "retained", "attempted"], sort=False):
         condition_title, retained, attempted = key
         is_every = len(rows) == len(result.explainers)
-        who = "every method" if is_every else listing(rows["explainer"])
+        who = "every method" if is_every else listing(result.unmarked(rows)["explainer"])
         items.append(f"{condition_title}: {retained} of {attempted} pairs ({who})")
     words = {
         "fewest": summary.FEW_PAIRS,
@@ -442,30 +465,32 @@ def _undefined_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding
     if counts.empty:
         return
     methods = counts[~counts["control"].astype(bool)]
-    told = methods if len(methods) else counts
+    reported = methods if len(methods) else counts
     reasons = result.arrays.undefined_reasons
-    of_told = reasons[reasons["explainer"].isin(told["explainer"])]["reason"]
-    why = some(dict.fromkeys(str(reason) for reason in of_told if reason), 2)
+    of_reported = reasons[reasons["explainer"].isin(reported["explainer"])]["reason"]
+    texts = some(dict.fromkeys(str(reason) for reason in of_reported if reason), 2)
     words = {
         "counts": each(
-            (row.explainer, f"{row.undefined} of {row.attempted}") for row in records(told)
+            (row.explainer, f"{row.undefined} of {row.attempted}")
+            for row in records(result.unmarked(reported))
         ),
-        "reasons": f" ({why})" if why else "",
+        "reasons": f" ({texts})" if texts else "",
     }
-    finding = UNDEFINED_MAPS.filled(words, _names(methods), items=_reason_counts(reasons))
-    is_often = any(
-        rate_interval(int(row.undefined), int(row.attempted))[0] > OFTEN for row in records(methods)
-    )
+    finding = UNDEFINED_MAPS.filled(words, _names(methods), items=_reason_counts(result, reasons))
+    is_often = False
+    for row in records(methods):
+        low, _ = rate_interval(int(row.undefined), int(row.attempted))
+        is_often = is_often or low > OFTEN
     yield replace(finding, severity="problem") if is_often else finding
 
 
-def _reason_counts(reasons: pd.DataFrame) -> tuple[str, ...]:
-    """Return how often each explainer has each reason."""
+def _reason_counts(result: AxisResult, reasons: pd.DataFrame) -> tuple[str, ...]:
+    """Return how often each explainer has each reason why a map has no score, in words."""
     by_reason = reasons.groupby(["explainer", "reason"], sort=False, observed=True, dropna=False)
     times = by_reason["count"].sum().rename("times").reset_index()
     return tuple(
         f"{row.explainer}: {row.times} × {row.reason or 'no reason given'}"
-        for row in records(times)
+        for row in records(result.unmarked(times))
     )
 
 

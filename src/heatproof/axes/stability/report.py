@@ -103,7 +103,7 @@ def _score_chart(result: AxisResult, cells: pd.DataFrame) -> ScoreChart:
     kept = [f"{note} kept" for note in shares["note"]]
     return ScoreChart(
         key="scores",
-        title="Which maps hold",
+        title="Stability of each method",
         caption=caption,
         scores=scores,
         panel_notes=dict(zip(shares["condition_title"], kept, strict=True)),
@@ -112,6 +112,7 @@ def _score_chart(result: AxisResult, cells: pd.DataFrame) -> ScoreChart:
 
 
 def _rank_texts(ranking: pd.DataFrame) -> list[str]:
+    """Return the rank of each method, with its range if it is uncertain."""
     texts = []
     for row in records(ranking):
         if row.control:
@@ -135,6 +136,7 @@ def _scale(result: AxisResult) -> str:
 
 
 def _worst_pairs(result: AxisResult) -> Iterator[Gallery]:
+    """Yield the lowest-scoring pair of each method in pictures, where maps were kept."""
     tiles = worst_pair_tiles(result)
     if tiles:
         yield Gallery(
@@ -147,6 +149,7 @@ def _worst_pairs(result: AxisResult) -> Iterator[Gallery]:
 
 
 def _matrix(result: AxisResult, cells: pd.DataFrame) -> Matrix:
+    """Return the score of every method under every perturbation."""
     scores = cells.assign(
         row=cells["explainer"], column=cells["condition_title"], note=_pairs_kept(cells)
     )
@@ -200,10 +203,10 @@ def _title_of(result: AxisResult, measure: str) -> str:
 def _disagreement(result: AxisResult) -> str:
     """Say how often the components do not order two methods the same way; empty if one of them is missing."""
     arrays = result.arrays.for_measure(FASS)
-    found = disagreement(arrays, COMPONENTS)
-    if found.empty or not found["compared"].iloc[0]:
+    shares = disagreement(arrays, COMPONENTS)
+    if shares.empty or not shares["compared"].iloc[0]:
         return ""
-    (row,) = found.to_dict("records")
+    (row,) = shares.to_dict("records")
     pairs = [
         f"{_title_of(result, a)} and {_title_of(result, b)} {100 * row[f'{a}_{b}']:.0f} %"
         for a, b in combinations(COMPONENTS, 2)
@@ -215,10 +218,11 @@ def _disagreement(result: AxisResult) -> str:
 
 
 def _retention_chart(result: AxisResult, cells: pd.DataFrame) -> ScoreChart:
+    """Return the share of predictions that every perturbation leaves unchanged."""
     undefined = int(cells["undefined"].sum())
-    without_score = (
-        f" {undefined} more pairs have no score: a map is undefined." if undefined else ""
-    )
+    without_score = ""
+    if undefined:
+        without_score = f" {undefined} more pairs have no score: a map is undefined."
     return ScoreChart(
         key="retention",
         title="Predictions kept",
@@ -498,6 +502,7 @@ def _retention_by_perturbation(shares: pd.DataFrame) -> Matrix:
 
 
 def _retention_by_dataset(shares: pd.DataFrame) -> Matrix:
+    """Return the retention of each data set, over models and perturbations."""
     return Matrix(
         key="retention-datasets",
         title="Retention by data set",
@@ -528,6 +533,7 @@ def _spread(shares: pd.DataFrame, row: str) -> pd.DataFrame:
 
 
 def _retention_by_model(shares: pd.DataFrame) -> Iterator[Matrix]:
+    """Yield for each data set the retention of every model under every perturbation."""
     several_datasets = shares["dataset"].nunique() > 1
     for dataset, of_dataset in shares.groupby("dataset", sort=False):
         yield Matrix(

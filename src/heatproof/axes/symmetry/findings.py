@@ -127,11 +127,12 @@ def _broken_symmetry(summary: SymmetrySummary, low: pd.DataFrame) -> Iterator[Fi
     model = summary.model_invariance
     for (kind, sentence, tried), rows in low.groupby(["kind", "advice", "symmetrised"], sort=False):
         names = tuple(rows["explainer"])
+        named_rows = records(summary.result.unmarked(rows))
         words = {
             "breaks": plural(names, "This method breaks", "These methods break"),
             "measure": rows["measure"].iloc[0],
             "group": summary.group_title,
-            "scores": each((row.explainer, _score(row)) for row in records(rows)),
+            "scores": each((row.explainer, _score(row)) for row in named_rows),
             "model": with_interval(model.score, model.low, model.high),
             "guideline": GUIDELINES[str(kind)],
             "advice": sentence,
@@ -167,7 +168,7 @@ def _model_not_invariant(summary: SymmetrySummary, low: pd.DataFrame) -> Finding
         percent = (100 * agreement.score, 100 * agreement.low, 100 * agreement.high)
         words["agreement"] = AGREEMENT.format(share=with_interval(*percent))
     if len(low):
-        lowest = records(low.nsmallest(1, "score"))[0]
+        lowest = records(summary.result.unmarked(low.nsmallest(1, "score")))[0]
         words["lowest"] = LOWEST.format(score=_score(lowest), method=lowest.explainer)
     return LOOSE_MODEL.filled(words, low["explainer"])
 
@@ -181,7 +182,7 @@ def _not_above_chance(summary: SymmetrySummary) -> Iterator[Finding]:
     if len(methods):
         scores = [
             (row.explainer, f"{_score(row)} (chance {number(row.chance)})")
-            for row in records(methods)
+            for row in records(summary.result.unmarked(methods))
         ]
         yield AT_CHANCE.filled({"scores": each(scores)}, methods["explainer"])
 
@@ -197,7 +198,9 @@ def _noisy_draws(summary: SymmetrySummary) -> Iterator[Finding]:
             text = f"{number(method.noise_floor)} (score {number(method.score)})"
             noisy.append((method.explainer, text))
     if noisy:
-        yield DRAWS.filled({"floors": each(noisy)}, [name for name, _ in noisy])
+        names = summary.result.unmarked_names
+        floors = each((names[explainer], text) for explainer, text in noisy)
+        yield DRAWS.filled({"floors": floors}, [explainer for explainer, _ in noisy])
 
 
 def _few_elements(summary: SymmetrySummary) -> Iterator[Finding]:

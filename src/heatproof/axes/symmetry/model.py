@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 
 from heatproof.axes.symmetry.orbit import Estimate, Orbit, Piece, estimated
 from heatproof.evaluation import Chance
+from heatproof.maps.chance import itself
 from heatproof.maps.similarity import cosine
 from heatproof.models.tasks import Task
 from heatproof.types import Batch
@@ -53,7 +54,7 @@ def model_scores(
         target = clean.argmax(1) if task is None or has_classes else task.target(clean)
     target = target.to(clean.device)[:, None]
     other_ids = (orbit.batch if others is None else others).ids
-    is_other = torch.tensor([[a != b for b in other_ids] for a in orbit.batch.ids])
+    is_other = ~itself(orbit.batch.ids, other_ids).T
     unit = _distance_of_unrelated(clean, other_outputs, target, is_other)
 
     names = ("cosine", "agreement", "change", "cosine_chance", "agreement_chance")

@@ -117,9 +117,12 @@ def components(result: AxisResult) -> Iterator[Component]:
 
 
 def _score_chart(summary: SymmetrySummary) -> ScoreChart:
-    """Return the mean scores over those of single samples, a panel for each kind of explanation."""
+    """Return a chart of the mean score of each explainer, with the scores of single samples as faint dots behind it.
+
+    There is a panel for each kind of explanation, because kinds are scored by different measures.
+    """
     scores = _scored(summary).assign(note=_notes(summary))
-    # A score that has no chance level cannot be at chance.
+    # A score without a chance level cannot be at chance, so its dot is filled.
     scores["above_chance"] = scores["above_chance"].where(scores["chance"].notna(), True)
     panels = dict(zip(scores["explainer"], scores["panel"], strict=True))
     return ScoreChart(

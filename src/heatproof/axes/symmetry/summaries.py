@@ -305,8 +305,8 @@ def correlation(x: Array, y: Array, resamples: int = 500) -> Estimate | None:
     value = float(spearman(x, y))
     if len(x) < FEWEST_RESAMPLED:
         return Estimate(value)
-    drawn = np.random.default_rng(0).integers(0, len(x), (resamples, len(x)))
-    low, high = np.nanquantile(spearman(x[drawn], y[drawn]), [0.025, 0.975])
+    resampled = np.random.default_rng(0).integers(0, len(x), (resamples, len(x)))
+    low, high = np.nanquantile(spearman(x[resampled], y[resampled]), [0.025, 0.975])
     return Estimate(value, float(low), float(high))
 
 
@@ -334,13 +334,20 @@ def group_words(settings: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _stored_group(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the group as the manifest has it; empty if it has none."""
+    """Return the settings of the group from the manifest of a run; empty if there are none."""
     stored = settings.get("group")
     return stored if isinstance(stored, Mapping) else {}
 
 
 def _study_form(value: Any) -> Any:
-    """Return what a study file has, {name: parameters}, for what the manifest has, {name: …, parameters}."""
+    """Return settings from a manifest in the form of a study file, which `build` reads.
+
+    A manifest has the name of an object among its parameters, a study file has it above them. Parameters may be objects
+    themselves, or lists of objects.
+
+    >>> _study_form({"name": "dihedral", "n": 4})
+    {'dihedral': {'n': 4}}
+    """
     if isinstance(value, Mapping) and "name" in value:
         parameters = {key: _study_form(v) for key, v in value.items() if key != "name"}
         return {str(value["name"]): parameters}

@@ -1,17 +1,20 @@
-"""Maps that were computed elsewhere, read from an npz file."""
+"""Maps that were computed elsewhere: arrays, files, folders, and SHAP's `Explanation`."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from pydantic import BeforeValidator
 from torch import Tensor
 
@@ -21,38 +24,69 @@ from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
 Maps = Mapping[str, NDArray[Any]]
+POSITION = "position "
+"""What begins the name of a map that has no id."""
+UNNAMED = ("maps", "arr_0", "attributions", "values")
+"""Names of the only array in an archive that say that it is all maps, not the map of one sample."""
+FOLDER_SUFFIXES = (".npy", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
 class MapSource:
-    """A source of maps: a file that is read when needed, or a mapping in memory. Its repr identifies the content.
+    """A source of maps: a file or folder that is read when needed, or maps in memory. Its repr identifies the content.
+
+    Maps go by sample id where ids are given, else by position: then `ids` are those of the data that they are for.
 
     >>> MapSource({"cat": np.zeros((1, 2, 2))})
     1 map sha256:...
+    >>> MapSource(np.zeros((3, 1, 2, 2))).count
+    3
     """
 
     def __init__(self, source: Any) -> None:
         self.source: Path | dict[str, NDArray[Any]]
+        self.ids: tuple[str, ...] | None = None
         if isinstance(source, Mapping):
             self.source = {str(key): np.asarray(value) for key, value in source.items()}
-            self.label = "1 map" if len(self.source) == 1 else f"{len(self.source)} maps"
+            self.label = _counted(len(self.source))
             self.digest = fingerprint(self.source)
         elif isinstance(source, str | Path):
-            path = _existing_file(source)
+            path = _existing(source)
             self.source, self.label = path, path.name
-            self.digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            self.digest = _digest(path)
             _read(path, self.digest)  # an unreadable file is an error before the run starts
         else:
-            raise UserError(
-                f"maps come from an npz file or a mapping of ids to arrays, got {type(source).__name__}"
-            )
+            self.source = _by_position(_stacked(source))
+            self.label = _counted(len(self.source))
+            self.digest = fingerprint(self.source)
 
     @classmethod
     def of(cls, value: Any) -> MapSource:
         """Return the value itself if it is a source already, else a source of it."""
         return value if isinstance(value, MapSource) else cls(value)
 
+    @property
+    def count(self) -> int | None:
+        """How many maps there are that go by position; None where they go by id."""
+        maps, _ = self._stored()
+        return len(maps) if maps and all(key.startswith(POSITION) for key in maps) else None
+
+    def for_ids(self, ids: Iterable[str]) -> MapSource:
+        """Return the source with the ids of the samples that maps by position belong to."""
+        other = copy.copy(self)
+        other.ids = tuple(ids)
+        return other
+
     def read(self) -> tuple[Maps, Mapping[str, int]]:
         """Return maps by sample id, and by id the classes that they explain, if the file tells."""
+        maps, targets = self._stored()
+        if self.count is None or self.ids is None:
+            return maps, targets
+        by_id = dict(zip(self.ids, maps.values(), strict=True))
+        numbers = dict(zip(maps, self.ids, strict=True))
+        return by_id, {numbers[key]: target for key, target in targets.items()}
+
+    def _stored(self) -> tuple[Maps, Mapping[str, int]]:
+        """Return maps and targets as they are stored, by id or by position."""
         if isinstance(self.source, Path):
             return _read(self.source, self.digest)
         return self.source, {}
@@ -72,12 +106,15 @@ class MapSource:
 
 @parameter_class
 class Precomputed(Explainer):
-    """Maps that were computed elsewhere, by sample id; (B, …) in the shape of the input, or with one channel.
+    """Maps that were computed elsewhere; (B, …) in the shape of the input, or with one channel.
 
-    `path` is an npz file, or a mapping of ids to arrays. The file holds one array per sample under its id, or the
-    arrays `ids` (n,) and `maps` (n, …), and with them perhaps `targets` (n,): the classes that the maps explain, which
-    must then be those that the model predicts. Perturbed or transformed inputs cannot be explained this way, so
-    evaluations that need their maps leave these out; faithfulness and certificates work.
+    `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a `.npy` or `.npz`
+    file, or a folder of images or `.npy` files that are named like the samples. Maps with ids go by id, others by
+    position, and then there must be as many as samples. An npz file holds one array per sample under its id, or `maps`
+    (n, …), and with them perhaps `ids` (n,) and `targets` (n,): the classes that the maps explain, which must then be
+    those that the model predicts. Of maps with a last axis of classes, as SHAP gives them, that of the predicted
+    class is taken. Perturbed or transformed inputs cannot be explained this way, so evaluations that need their maps
+    leave these out; faithfulness and certificates work.
 
     >>> maps = Precomputed({"cat": np.ones((1, 2, 2)), "dog": np.zeros((1, 2, 2))})
     >>> batch = Batch(("dog", "cat"), torch.rand(2, 3, 2, 2))
@@ -92,33 +129,45 @@ class Precomputed(Explainer):
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise for maps that do not have the shape of the samples."""
-        allowed = [tuple(shape)]
-        if len(shape) >= 2:
-            allowed += [(1, *shape[1:]), tuple(shape[1:])]
         maps, _ = self.path.read()
         for sample, values in maps.items():
-            if values.shape not in allowed:
-                raise UserError(
-                    f"the map of {sample!r} in {self.path} has shape {values.shape}, but samples have shape "
-                    f"{tuple(shape)}; a map has that shape, or one channel"
-                )
             if not np.issubdtype(values.dtype, np.number):
                 raise UserError(
                     f"the map of {sample!r} in {self.path} holds {values.dtype}, not numbers"
                 )
+            if _in_layout(values, tuple(shape), target=0) is None:
+                raise UserError(
+                    f"the map of {sample!r} in {self.path} has shape {values.shape}, but samples have shape "
+                    f"{tuple(shape)}; a map has that shape, or one channel"
+                )
 
     def check_ids(self, ids: Iterable[str], source: str) -> None:
         """Raise if samples of the data called `source` have no map."""
+        ids = tuple(ids)
+        count = self.path.count
+        if count is not None:
+            if count != len(ids):
+                raise UserError(
+                    f"{self.path} has {count} maps without ids, and {source} has {len(ids)} samples; give one map "
+                    "for each sample, in the order of the data, or a mapping of ids to maps"
+                )
+            return
         maps, _ = self.path.read()
         missing = [sample for sample in ids if sample not in maps]
         if missing:
+            samples = "1 sample" if len(missing) == 1 else f"{len(missing)} samples"
             raise UserError(
-                f"{self.path} has no map for {len(missing)} samples of {source}; {_hint(missing[0], maps)}"
+                f"{self.path} has no map for {samples} of {source}; {_hint(missing[0], maps)}"
             )
 
+    def for_ids(self, ids: Iterable[str]) -> Precomputed:
+        """Return a copy for the samples with these ids, in the order of maps that have no ids."""
+        return replace(self, path=self.path.for_ids(ids))
+
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) of the batch's ids."""
+        """Return the maps (B, …) of the batch's ids."""
         maps, targets = self.path.read()
+        shape = tuple(batch.x.shape[1:])
         batch_maps = []
         for sample, predicted in zip(batch.ids, target.tolist(), strict=True):
             if sample not in maps:
@@ -129,19 +178,9 @@ class Precomputed(Explainer):
                     f"the map of {sample!r} in {self.path} explains {model.class_name(explained)}, but "
                     f"{model.name} predicts {model.class_name(predicted)}; compute maps for the predicted class"
                 )
-            batch_maps.append(torch.as_tensor(maps[sample], dtype=torch.float32))
+            values = _in_layout(maps[sample], shape, predicted)
+            batch_maps.append(torch.as_tensor(maps[sample] if values is None else values).float())
         return torch.stack(batch_maps).to(batch.x.device)
-
-
-def _existing_file(name: str | Path) -> Path:
-    """Return the absolute path of a file, or raise with the nearest npz file beside it."""
-    path = Path(name).expanduser().absolute()
-    if path.is_file():
-        return path
-    siblings = [file.name for file in path.parent.glob("*.npz")] if path.parent.is_dir() else []
-    close = nearest(path.name, siblings)
-    suggestion = f"; did you mean {close[0]!r}?" if close else ""
-    raise UserError(f"no file {str(name)!r}{suggestion}")
 
 
 def _hint(sample: str, ids: Iterable[str]) -> str:
@@ -153,16 +192,30 @@ def _hint(sample: str, ids: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, digest: str) -> tuple[Maps, Mapping[str, int]]:
-    """Read maps and targets by sample id; `digest` is in the key of the cache, so that a changed file is read again."""
+    """Read maps and targets by sample id, or by position.
+
+    `digest` is in the key of the cache, so that a changed file is read again.
+    """
+    if path.is_dir():
+        return _read_folder(path), {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return _by_position(_stacked(content)), {}
+        with content as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not an npz file of plain arrays: {error}") from error
-    if "ids" not in arrays or "maps" not in arrays:
+    except (ValueError, OSError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not an npz or npy file of plain arrays: {error}") from error
+    only_maps = len(arrays) == 1 and next(iter(arrays)) in UNNAMED
+    if only_maps:
+        return _by_position(_stacked(next(iter(arrays.values())))), {}
+    if "maps" not in arrays or not {"ids", "targets"} & set(arrays):
         return arrays, {}
-    ids = [str(sample) for sample in arrays["ids"]]
     maps, targets = arrays["maps"], arrays.get("targets")
+    if "ids" in arrays:
+        ids = [str(sample) for sample in arrays["ids"]]
+    else:
+        ids = list(_by_position(maps))
     for name, values in (("maps", maps), ("targets", targets)):
         if values is not None and len(values) != len(ids):
             raise UserError(f"{path} has {len(ids)} ids but {len(values)} {name}")
@@ -170,3 +223,105 @@ def _read(path: Path, digest: str) -> tuple[Maps, Mapping[str, int]]:
         raise UserError(f"{path} names a sample twice")
     target_of = {} if targets is None else dict(zip(ids, map(int, targets), strict=True))
     return dict(zip(ids, maps, strict=True)), target_of
+
+
+def _in_layout(values: NDArray[Any], shape: tuple[int, ...], target: int) -> NDArray[Any] | None:
+    """Return a map in the layout of the samples, of the class `target` if it has a last axis of classes.
+
+    None where its shape fits neither way.
+    """
+    if not values.ndim:
+        return None
+    allowed = [shape]
+    channels_last = None
+    if len(shape) >= 2:
+        allowed += [(1, *shape[1:]), shape[1:]]
+        channels_last = (*shape[1:], shape[0])
+    for candidate in (values, values[..., min(target, values.shape[-1] - 1)]):
+        if candidate.shape in allowed:
+            return candidate
+        if candidate.shape == channels_last:
+            return np.moveaxis(candidate, -1, 0)
+    return None
+
+
+def _counted(count: int) -> str:
+    return "1 map" if count == 1 else f"{count} maps"
+
+
+def _by_position(maps: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return maps (n, …) under names of their positions, which are no ids."""
+    return {f"{POSITION}{i}": values for i, values in enumerate(maps)}
+
+
+def _stacked(source: Any) -> NDArray[Any]:
+    """Return maps in memory as one array (n, …): an array, a tensor, a list of arrays, or a SHAP `Explanation`."""
+    kind = type(source).__name__
+    values = source.values if kind == "Explanation" else source
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+    try:
+        maps = np.asarray(values)
+    except ValueError:
+        maps = np.empty(0)
+    if maps.ndim < 2 or maps.dtype.kind not in "biuf":
+        raise UserError(
+            "maps come from an array (n, …), a mapping of ids to arrays, a .npy or .npz file, a folder, or a SHAP "
+            f"Explanation, got {kind}"
+        )
+    return maps
+
+
+def _existing(name: str | Path) -> Path:
+    """Return the absolute path of a file or folder, or raise with the nearest file of maps beside it."""
+    path = Path(name).expanduser().absolute()
+    if path.exists():
+        return path
+    siblings = []
+    if path.parent.is_dir():
+        siblings = [file.name for file in path.parent.glob("*.np[yz]")]
+    close = nearest(path.name, siblings)
+    suggestion = f"; did you mean {close[0]!r}?" if close else ""
+    raise UserError(f"no file {str(name)!r}{suggestion}")
+
+
+def _digest(path: Path) -> str:
+    """Return the sha256 of a file, or of the names and contents of the files in a folder."""
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    for file in _files_in(path):
+        digest.update(file.relative_to(path).as_posix().encode() + b"|")
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in FOLDER_SUFFIXES]
+
+
+class _ByStem(dict[str, NDArray[Any]]):
+    """Maps by file name without suffix, found by an id with or without the suffix of its own file."""
+
+    def __missing__(self, sample: str) -> NDArray[Any]:
+        return super().__getitem__(PurePosixPath(sample).with_suffix("").as_posix())
+
+    def __contains__(self, sample: object) -> bool:
+        stem = PurePosixPath(str(sample)).with_suffix("").as_posix()
+        return super().__contains__(sample) or super().__contains__(stem)
+
+
+def _read_folder(folder: Path) -> Maps:
+    """Return the maps in a folder: `.npy` files, and images, whose channels are averaged."""
+    maps = _ByStem()
+    for file in _files_in(folder):
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        if file.suffix.lower() == ".npy":
+            maps[name] = np.load(file, allow_pickle=False)
+            continue
+        with Image.open(file) as image:
+            values = np.asarray(image, dtype=np.float32)
+        maps[name] = values[..., :3].mean(-1) if values.ndim == 3 else values
+    if not maps:
+        raise UserError(f"the folder {str(folder)!r} has no maps: {', '.join(FOLDER_SUFFIXES)}")
+    return maps

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from heatproof.data.hub import fetched, name_and_revision, tokenizer_of
 from heatproof.errors import UserError, nearest, unknown
 from heatproof.models import Model
-from heatproof.models.decoders import decoder
-from heatproof.models.network import Parts
+from heatproof.models.decoders import decoder, embedding_path
+from heatproof.models.network import Parts, frozen_copy, scores_in
 
 RANDOM = "none"
 BYTE = 255
@@ -87,14 +87,14 @@ def from_timm(rest: str, outputs: int | None = None) -> Parts:
 
 
 def from_hf(rest: str, outputs: int | None = None) -> Parts:
-    """`owner/name`, `owner/name@revision`, or a folder with a copy: a classifier of images or of text.
+    """Return a classifier of images or of text: `owner/name`, `owner/name@revision`, or a folder with a copy.
 
     `@none` has random weights and needs config.json alone.
     """
     import transformers
 
     name, revision = name_and_revision(rest)
-    random = revision == RANDOM or outputs is not None
+    is_random = revision == RANDOM or outputs is not None
     where: dict[str, Any] = {
         "revision": "main" if revision == RANDOM else revision,
         "trust_remote_code": False,
@@ -103,39 +103,44 @@ def from_hf(rest: str, outputs: int | None = None) -> Parts:
         name, "config.json", lambda: transformers.AutoConfig.from_pretrained(name, **where)
     )
     reads_text = _reads_text(config, name)
-    kind = getattr(
-        transformers, f"AutoModelFor{'Sequence' if reads_text else 'Image'}Classification"
-    )
+    data = "Sequence" if reads_text else "Image"
+    auto_class = getattr(transformers, f"AutoModelFor{data}Classification")
     if outputs is not None:
         config.num_labels = outputs
-    if random:
+    if is_random:
         with same_random_weights():
-            module = kind.from_config(config, trust_remote_code=False)
+            module = auto_class.from_config(config, trust_remote_code=False)
     else:
         files = "config.json and model.safetensors"
-        module = fetched(name, files, lambda: kind.from_pretrained(name, config=config, **where))
+        module = fetched(
+            name, files, lambda: auto_class.from_pretrained(name, config=config, **where)
+        )
     module = module.float().eval()  # some are stored in 16 bits
     labels: Mapping[int, str] = module.config.id2label
     classes = [labels[i] for i in sorted(labels)]
     if reads_text:
         return Parts(module, classes=classes, embedding=_embedding(module, name))
-    mean, std = _normalisation(name, where, optional=random)
+    mean, std = _normalisation(name, where, optional=is_random)
     return Parts(module, mean, std, classes)
 
 
 def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
-    """`owner/name`, `owner/name@revision`, or a folder with a copy: a decoder, which may choose among `options`."""
-    from transformers import AutoModelForCausalLM as Kind
+    """Return a decoder, which may choose among `options`: `owner/name`, `owner/name@revision`, or a folder with a copy."""
+    from transformers import AutoModelForCausalLM
 
     name, revision = name_and_revision(rest)
-    files, where = (
-        "config.json and model.safetensors",
-        {"revision": revision, "trust_remote_code": False},
+    files = "config.json and model.safetensors"
+    network = fetched(
+        name,
+        files,
+        lambda: AutoModelForCausalLM.from_pretrained(
+            name, revision=revision, trust_remote_code=False
+        ),
     )
-    network = fetched(name, files, lambda: Kind.from_pretrained(name, **where))
-    return decoder(
-        network.float().eval(), tokenizer_of(f"hf:{rest}"), options=options, name=Path(name).name
-    )
+    tokenizer = tokenizer_of(f"hf:{rest}")
+    model = decoder(network.float().eval(), tokenizer, options=options, name=Path(name).name)
+    model.tokenizer = tokenizer
+    return model
 
 
 def _reads_text(config: Any, name: str) -> bool:
@@ -155,38 +160,23 @@ def _reads_text(config: Any, name: str) -> bool:
 def _normalisation(
     name: str, where: Mapping[str, Any], optional: bool
 ) -> tuple[Sequence[float] | None, ...]:
-    """Mean and standard deviation for pixels in [0, 1], from the image processor."""
+    """Return mean and standard deviation for pixels in [0, 1], from the image processor beside a model."""
     from transformers import AutoImageProcessor
 
+    def read() -> Any:
+        return AutoImageProcessor.from_pretrained(name, **where)
+
     try:
-        processor: Any = AutoImageProcessor.from_pretrained(name, **where)
+        processor: Any = read()
     except OSError:
         if optional:
             return None, None
-        processor = fetched(
-            name,
-            "preprocessor_config.json",
-            lambda: AutoImageProcessor.from_pretrained(name, **where),
-        )
-    if getattr(processor, "do_flip_channel_order", False):
-        raise UserError(
-            f"{name} reads colours as blue, green, red; reverse them in a function: python:file.py:make"
-        )
-    scale = BYTE * processor.rescale_factor if getattr(processor, "do_rescale", True) else BYTE
-    offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
-    normalises = (
-        getattr(processor, "do_normalize", True)
-        and getattr(processor, "image_mean", None) is not None
-    )
-    if not normalises and abs(scale - 1) < 1e-6 and not offset:
-        return None, None
-    mean = processor.image_mean if normalises else [0.0] * 3
-    std = processor.image_std if normalises else [1.0] * 3
-    return [(m + offset) / scale for m in mean], [s / scale for s in std]
+        processor = fetched(name, "preprocessor_config.json", read)
+    return _mean_and_std(processor, name)
 
 
 def _embedding(module: nn.Module, name: str) -> str | None:
-    """The path of the layer that embeds tokens; None where the network does not take its vectors in place of ids.
+    """Return the path of the layer that embeds tokens; None where the network does not take its vectors in place of ids.
 
     A text is padded with id 0 where its attention mask is 0. A network that looks for its own padding id instead, as
     decoders do, would read other texts than it is given, so it is refused.
@@ -205,9 +195,129 @@ def _embedding(module: nn.Module, name: str) -> str | None:
             by_vectors = module(inputs_embeds=layer(padded), attention_mask=mask).logits
         except (NotImplementedError, TypeError, ValueError):  # it takes ids alone
             return None
-    path = next((path for path, part in module.named_modules() if part is layer), None)
-    return path if _close(by_vectors, alone) else None
+    return embedding_path(module) if _close(by_vectors, alone) else None
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
     return bool(torch.allclose(a, b, rtol=1e-3, atol=1e-4))
+
+
+def from_transformers(
+    network: Any,
+    processor: Any = None,
+    *,
+    options: Sequence[Any] = (),
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    task: Any = None,
+) -> Model:
+    """Return a `Model` of an object of transformers: a classifier of images, text or audio, a decoder, or a pipeline.
+
+    `processor` is its tokenizer, image processor or feature extractor. From an image processor come mean and std, from a
+    feature extractor whether audio is normalised; a tokenizer turns lists of texts into samples, and says which tokens
+    are special. The layer that embeds tokens is the network's own, classes are those of its configuration. Decoders
+    take `options` as `heatproof.decoder` does. Samples of audio are series (1, T).
+
+    >>> from_transformers(nn.Linear(2, 2))
+    Traceback (most recent call last):
+    heatproof.errors.UserError: from_transformers(...) needs a model or a pipeline of transformers, got Linear
+    """
+    if not isinstance(network, nn.Module) and isinstance(
+        getattr(network, "model", None), nn.Module
+    ):
+        processor = processor or _processor_of(network)  # a pipeline
+        network = network.model
+    if not is_of_transformers(network):
+        raise UserError(
+            f"from_transformers(...) needs a model or a pipeline of transformers, got {type(network).__name__}"
+        )
+    name = name or type(network).__name__
+    if type(network).__name__.endswith(("ForCausalLM", "LMHeadModel")):
+        model = decoder(network.eval(), processor, options=options, name=name)
+        model.tokenizer = processor
+        return model
+    if classes is None:
+        labels: Mapping[int, str] = network.config.id2label or {}
+        classes = [labels[i] for i in sorted(labels)]
+    if task is None and (len(classes) == 1 or network.config.problem_type == "regression"):
+        task, classes = "regression", None
+    if hasattr(network.config, "conv_kernel"):  # raw audio, as wav2vec 2 and its kin read it
+        is_normalised = bool(getattr(processor, "do_normalize", False))
+        return Model(RawAudio(network, is_normalised), classes=classes, name=name, task=task)
+    if network.main_input_name == "input_ids":
+        # Probed in eval mode: dropout would make every pass another one.
+        embedding = _embedding(frozen_copy(network), name)
+        model = Model(network, classes=classes, name=name, embedding=embedding, task=task)
+        model.tokenizer = processor
+        return model
+    mean, std = (None, None) if processor is None else _mean_and_std(processor, name)
+    return Model(network, mean=mean, std=std, classes=classes, name=name, task=task)
+
+
+def is_of_transformers(network: Any) -> bool:
+    """Whether something is a model of transformers, known by its classes, so that the library is not imported.
+
+    >>> is_of_transformers(nn.Linear(1, 1))
+    False
+    """
+    return any(kind.__name__ == "PreTrainedModel" for kind in type(network).__mro__)
+
+
+def is_pipeline(thing: Any) -> bool:
+    """Whether something is a pipeline of transformers.
+
+    >>> is_pipeline(nn.Linear(1, 1))
+    False
+    """
+    return any(
+        kind.__name__ == "Pipeline" and kind.__module__.startswith("transformers.")
+        for kind in type(thing).__mro__
+    )
+
+
+def _processor_of(pipeline: Any) -> Any:
+    """Return the image processor, feature extractor or tokenizer of a pipeline."""
+    for attribute in ("image_processor", "feature_extractor", "tokenizer"):
+        processor = getattr(pipeline, attribute, None)
+        if processor is not None:
+            return processor
+    return None
+
+
+class RawAudio(nn.Module):
+    """A network of raw audio (B, T) as one of series (B, 1, T), normalised sample by sample where it was trained so."""
+
+    def __init__(self, network: nn.Module, is_normalised: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.is_normalised = is_normalised
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return class scores (B, classes)."""
+        waves = x.flatten(1)
+        if self.is_normalised:
+            # As `Wav2Vec2FeatureExtractor` does.
+            variance = waves.var(1, correction=0, keepdim=True)
+            waves = (waves - waves.mean(1, keepdim=True)) / torch.sqrt(variance + 1e-7)
+        return scores_in(self.network(waves))
+
+
+def _mean_and_std(processor: Any, name: str) -> tuple[Sequence[float] | None, ...]:
+    """Return mean and standard deviation for pixels in [0, 1], from an image processor.
+
+    It computes (255·x·factor − offset − mean) / std, where it rescales and normalises at all.
+    """
+    if getattr(processor, "do_flip_channel_order", False):
+        raise UserError(
+            f"{name} reads colours as blue, green, red; reverse them in a function: python:file.py:make"
+        )
+    does_rescale = getattr(processor, "do_rescale", True)
+    scale = BYTE * processor.rescale_factor if does_rescale else BYTE
+    offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
+    has_mean = getattr(processor, "image_mean", None) is not None
+    normalises = getattr(processor, "do_normalize", True) and has_mean
+    if not normalises and abs(scale - 1) < 1e-6 and not offset:
+        return None, None
+    mean = processor.image_mean if normalises else [0.0] * 3
+    std = processor.image_std if normalises else [1.0] * 3
+    return [(m + offset) / scale for m in mean], [s / scale for s in std]

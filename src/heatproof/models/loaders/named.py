@@ -18,7 +18,15 @@ from heatproof.errors import UserError, unknown
 from heatproof.models import Model
 from heatproof.models.loaders.files import load_file
 from heatproof.models.loaders.heads import with_new_head
-from heatproof.models.loaders.hubs import from_decoder, from_hf, from_timm, from_torchvision
+from heatproof.models.loaders.hubs import (
+    from_decoder,
+    from_hf,
+    from_timm,
+    from_torchvision,
+    from_transformers,
+    is_of_transformers,
+    is_pipeline,
+)
 from heatproof.models.loaders.onnx import PROBABILITIES, load_onnx
 from heatproof.models.loaders.sklearn import from_sklearn, is_table_model
 from heatproof.models.network import Channels, Parts
@@ -47,7 +55,7 @@ def load_model(
     new_head: int | None = None,
     allow_code: bool = False,
 ) -> Model:
-    """A `Model` from a name, a torch module, a scikit-learn classifier, or a Model (the same one, moved to `device`).
+    """A `Model` from a name, a torch module, a fitted model of tables, or a Model (the same one, moved to `device`).
 
     Names: `bundled:efficientnet-lite0`; `torchvision:resnet50` (default weights), `torchvision:resnet50@IMAGENET1K_V1`
     (those), `torchvision:resnet50@none` (random); `timm:name`, `timm:name@none`; `hf:owner/name`, `hf:owner/name@rev`,
@@ -60,36 +68,32 @@ def load_model(
     >>> load_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), name="tiny").name
     'tiny'
     """
-    made: Any = spec
-    if isinstance(spec, nn.Module):
-        made = Parts(spec)
-        name = name or type(spec).__name__
-    elif isinstance(spec, str):
-        scheme, _, rest = check_model_name(spec).partition(":")
-        if scheme == "python":
-            check_allowed(spec, allow_code)
-        if scheme == "decoder":
-            made, classes = from_decoder(rest, classes or ()), None
-        else:
-            made = (
-                load_file(rest, architecture, allow_code)
-                if scheme == "file"
-                else LOADERS[scheme].load(rest)
-            )
-        name = name or short_name(scheme, rest)
-    elif is_table_model(spec):
-        made = from_sklearn(spec, classes=classes, name=name, task=task)
-        classes = task = None
     if architecture is not None and not (isinstance(spec, str) and spec.startswith("file:")):
         raise UserError(
             f"architecture {architecture!r} is for weights in a file: file:weights.safetensors"
         )
-    if isinstance(made, Model):
-        given = (channels_last, mean, std, classes, embedding, task, new_head)
-        if any(value is not None for value in given):
-            what = "mean, std, classes, channels_last, embedding, task, new_head"
-            raise UserError(f"{made.name} is a heatproof.Model: give {what} where it is made")
-        return made if device is None else made.to(device)
+    changes = (channels_last, mean, std, embedding, new_head)
+    is_changed = any(value is not None for value in changes)
+    source: Any = spec
+    if isinstance(spec, str):
+        source, name = _from_name(spec, name, classes, architecture, allow_code)
+        classes = None if spec.startswith("decoder:") else classes
+    elif is_table_model(spec):
+        source = from_sklearn(spec, classes=classes, name=name, task=task)
+        classes = task = None
+    elif _is_hugging_face(spec) and not is_changed:
+        network, processor = spec if isinstance(spec, tuple) else (spec, None)
+        source = from_transformers(network, processor, classes=classes, name=name, task=task)
+        classes = task = None
+    elif isinstance(spec, nn.Module):
+        source = Parts(spec)
+        name = name or type(spec).__name__
+    if isinstance(source, Model):
+        if is_changed or classes is not None or task is not None:
+            settings = "mean, std, classes, channels_last, embedding, task, new_head"
+            raise UserError(f"{source.name} is a heatproof.Model: give {settings} where it is made")
+        return source if device is None else source.to(device)
+    made = source
     if not isinstance(made, Parts):
         raise UserError(
             f"a model is a name, a torch.nn.Module or a heatproof.Model; got {type(made).__name__}"
@@ -107,6 +111,31 @@ def load_model(
         embedding=made.embedding if embedding is None else embedding,
         task=task,
     )
+
+
+def _from_name(
+    spec: str,
+    name: str | None,
+    classes: Sequence[str] | None,
+    architecture: str | None,
+    allow_code: bool,
+) -> tuple[Parts | Model, str]:
+    """Return what a name stands for, and what the model is called."""
+    scheme, _, rest = check_model_name(spec).partition(":")
+    name = name or short_name(scheme, rest)
+    if scheme == "python":
+        check_allowed(spec, allow_code)
+    if scheme == "decoder":
+        return from_decoder(rest, classes or ()), name
+    if scheme == "file":
+        return load_file(rest, architecture, allow_code), name
+    return LOADERS[scheme].load(rest), name
+
+
+def _is_hugging_face(spec: Any) -> bool:
+    """Whether something is a model or pipeline of transformers, or a pair of one and its processor."""
+    network = spec[0] if isinstance(spec, tuple) and len(spec) == 2 else spec
+    return is_of_transformers(network) or is_pipeline(network)
 
 
 def check_model_name(spec: str, folder: str | Path | None = None) -> str:

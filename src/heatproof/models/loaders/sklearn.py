@@ -101,8 +101,10 @@ class SklearnNetwork(nn.Module):
         """Return what the model says of rows, (B, K) or (B,)."""
         model = self.estimator
         if self.kind == "xgboost":
-            xgboost = importlib.import_module("xgboost")
-            matrix = xgboost.DMatrix(rows, enable_categorical=True)
+            library: Any = inspect.getmodule(
+                type(model)
+            )  # of its class, so that nothing is imported
+            matrix = library.DMatrix(rows, enable_categorical=True)
             is_margin = _is_classifying(_objective(model))
             return np.asarray(model.predict(matrix, output_margin=is_margin), np.float64)
         if self.kind == "lightgbm":

@@ -109,9 +109,9 @@ def match_runs(
     matched.left_out = matched.forbidden + matched.left_out
     for section in ("datasets", "models", "explainers", "tests"):
         if not getattr(matched, section):
-            what = "evaluations" if section == "tests" else section
+            noun = "evaluations" if section == "tests" else section
             reasons = "".join(f"\n  {line}" for line in matched.left_out)
-            raise UserError(f"the runs have no {what} in common, so nothing to compare:{reasons}")
+            raise UserError(f"the runs have no {noun} in common, so nothing to compare:{reasons}")
     add_versions(matched, runs)
     return matched
 
@@ -156,11 +156,11 @@ def _match_datasets(matched: Matched, runs: Sequence[ComparedRun]) -> None:
         if all(name in others for others in rest):
             contents = [others.pop(name) for others in rest]
             numbers = numbered([entry.get("fingerprint") for entry in contents])
-            facts = []
+            contents_in_words = []
             for number, entry in zip(numbers, contents, strict=True):
-                facts.append(f"{number} ({entry.get('samples')} samples)")
-            place = f"datasets.{name}: other data"
-            matched.forbidden += disagreements(place, facts, matched.labels)
+                contents_in_words.append(f"{number} ({entry.get('samples')} samples)")
+            heading = f"datasets.{name}: other data"
+            matched.forbidden += disagreements(heading, contents_in_words, matched.labels)
     _list_unmatched(matched, "data", [list(others) for others in rest])
     for names_of_data in matched.datasets:
         if len(set(names_of_data)) > 1:
@@ -205,18 +205,18 @@ def _match_models(matched: Matched, runs: Sequence[ComparedRun]) -> None:
         weights = numbered([entry.pop("fingerprint", None) for entry in entries])
         for entry, number in zip(entries, weights, strict=True):
             entry["weights"] = number
-        place = "" if len(matched.models) == 1 else shown(names)
-        matched.subject += disagreements(place, entries, matched.labels)
+        heading = "" if len(matched.models) == 1 else shown(names)
+        matched.subject += disagreements(heading, entries, matched.labels)
 
 
-def _list_unmatched(matched: Matched, what: str, rest: Sequence[Sequence[str]]) -> None:
+def _list_unmatched(matched: Matched, noun: str, rest: Sequence[Sequence[str]]) -> None:
     """Add a line for everything that only some of the runs have; `rest` has the names of each run."""
     labels_of: dict[str, list[str]] = {}
     for label, names in zip(matched.labels, rest, strict=True):
         for name in names:
             labels_of.setdefault(name, []).append(label)
     for name, labels in labels_of.items():
-        matched.left_out.append(f"{what} {name}: only in {' and '.join(labels)}")
+        matched.left_out.append(f"{noun} {name}: only in {' and '.join(labels)}")
 
 
 # ---- explainers and evaluations --------------------------------------------------------------------------------------
@@ -244,24 +244,28 @@ def pair_up(sections: Sequence[Entries]) -> tuple[list[Names], list[list[str]]]:
     return matched, rest
 
 
-class LinesByPlace:
-    """Lines about settings, with the data sets and models that each is about."""
+class LinesByDataAndModel:
+    """Lines about settings that differ, each with the (data set, model) that it is about.
 
-    def __init__(self, places: Sequence[str]) -> None:
-        self.places = list(places)
-        self._places_of: dict[str, list[str]] = {}
+    A setting often differs in the same way everywhere; its line is then given once and not for every data set and model.
+    """
 
-    def add(self, lines: Sequence[str], place: str) -> None:
+    def __init__(self, all_pairs: Sequence[str]) -> None:
+        """`all_pairs` are the data sets and models of the comparison, in words."""
+        self.all_pairs = list(all_pairs)
+        self._pairs_of_line: dict[str, list[str]] = {}
+
+    def add(self, lines: Sequence[str], pair: str) -> None:
         """Note that lines hold for a data set and model."""
         for line in lines:
-            self._places_of.setdefault(line, []).append(place)
+            self._pairs_of_line.setdefault(line, []).append(pair)
 
     def lines(self) -> list[str]:
         """Return every line once, with the data sets and models that it is about unless these are all."""
         lines = []
-        for line, places in self._places_of.items():
-            is_everywhere = len(set(places)) == len(self.places)
-            lines.append(line if is_everywhere else f"{line} (for {'; '.join(places)})")
+        for line, pairs in self._pairs_of_line.items():
+            is_everywhere = len(set(pairs)) == len(self.all_pairs)
+            lines.append(line if is_everywhere else f"{line} (for {'; '.join(pairs)})")
         return lines
 
 
@@ -283,23 +287,23 @@ def _match_tests(
     _list_unmatched(matched, "evaluation", rest)
 
     # Without a common data set or model, the settings of the whole study are compared.
-    nowhere = ("",) * len(runs)
-    places = list(product(matched.datasets, matched.models)) or [(nowhere, nowhere)]
-    place_names = [f"{shown(datasets)}, {shown(models)}" for datasets, models in places]
-    forbidden, subject = LinesByPlace(place_names), LinesByPlace(place_names)
+    no_names = ("",) * len(runs)
+    pairs = list(product(matched.datasets, matched.models)) or [(no_names, no_names)]
+    pair_names = [f"{shown(datasets)}, {shown(models)}" for datasets, models in pairs]
+    forbidden, subject = LinesByDataAndModel(pair_names), LinesByDataAndModel(pair_names)
     explainers_anywhere: dict[Names, None] = {}
-    for (datasets, models), place in zip(places, place_names, strict=True):
+    for (datasets, models), pair in zip(pairs, pair_names, strict=True):
         comparable = []
         for names in explainers:
             lines = _explainer_differences(runs, names, datasets, models)
             is_renamed = len(set(names)) > 1
             # One label for two methods would tell the reader that they are the same.
-            (subject if is_renamed else forbidden).add(lines, place)
+            (subject if is_renamed else forbidden).add(lines, pair)
             if is_renamed or not lines:
                 comparable.append(names)
         explainers_anywhere |= dict.fromkeys(comparable)
         task_lines = _task_differences(runs, datasets, models)
-        forbidden.add(task_lines, place)
+        forbidden.add(task_lines, pair)
         if task_lines:
             continue
         for names, axis in axes.items():
@@ -307,7 +311,7 @@ def _match_tests(
             if entries is None:
                 continue
             lines, conditions = _evaluation_differences(runs, names, axis, entries)
-            forbidden.add(lines, place)
+            forbidden.add(lines, pair)
             if not lines or conditions:
                 test = SharedTest(datasets, models, names, axis, tuple(comparable), conditions)
                 matched.tests.append(test)
@@ -355,13 +359,17 @@ def _explainer_differences(
 
 
 def _task_differences(runs: Sequence[ComparedRun], datasets: Names, models: Names) -> list[str]:
-    """Return a line if the runs explain different numbers, or count other predictions as unchanged."""
+    """Return a line for each setting of the task that differs between the runs.
+
+    `readout` is the number that is explained, such as a logit or a probability; `unchanged` is the rule by which a
+    prediction counts as unchanged. Scores under different ones answer different questions.
+    """
     lines = []
-    for fact in ("readout", "unchanged"):
+    for setting in ("readout", "unchanged"):
         values = []
         for run, dataset, model in zip(runs, datasets, models, strict=True):
-            values.append(getattr(run.manifest.task(dataset, model), fact))
-        lines += disagreements(f"tasks.{fact}", values, _labels(runs))
+            values.append(getattr(run.manifest.task(dataset, model), setting))
+        lines += disagreements(f"tasks.{setting}", values, _labels(runs))
     return lines
 
 
@@ -387,13 +395,16 @@ def _evaluation_differences(
     """
     settings = [entry.as_mapping() for entry in entries]
     parameters = [parameters_of(entry) for entry in settings]
-    made_by = [entry.pop(axis.separable, ABSENT) for entry in parameters]
-    of_conditions = disagreements(f"{shown(names)}.{axis.separable}", made_by, _labels(runs))
-    of_others = disagreements(shown(names), parameters, _labels(runs))
-    lines = of_conditions + of_others
+    # The parameter that lists the conditions, such as `perturbations`, is compared apart from all others.
+    condition_lists = [entry.pop(axis.separable, ABSENT) for entry in parameters]
+    differing_conditions = disagreements(
+        f"{shown(names)}.{axis.separable}", condition_lists, _labels(runs)
+    )
+    other_differences = disagreements(shown(names), parameters, _labels(runs))
+    lines = differing_conditions + other_differences
     if not lines:
         return [], None
-    if of_others:
+    if other_differences:
         return lines, frozenset()
     is_one_version = len({run.manifest.heatproof for run in runs}) == 1
     shared = shared_conditions(settings, axis.separable, is_one_version)

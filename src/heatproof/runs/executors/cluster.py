@@ -15,7 +15,7 @@ from typing import Any
 
 from heatproof.errors import UserError, counted
 from heatproof.runs.directory import Job, RunDirectory
-from heatproof.runs.executors.worker import Done, FromStudy, Tally, Worker, WorkerError
+from heatproof.runs.executors.worker import Done, FromStudy, Sharding, Tally, Worker, WorkerError
 from heatproof.runs.plan import Plan
 from heatproof.runs.progress import Advance
 from heatproof.runs.storage import Place, expect, must_be_shared, place
@@ -61,7 +61,7 @@ class Ray:
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         room, needs = seats(alive, wants_gpu=self.recipe.study().device != "cpu")
         count = min(room, len(jobs), self.workers or room)
-        given = (self.recipe, str(root), plan.shard_size)
+        given = (self.recipe, str(root), Sharding.in_plan(plan))
         crew = _Crew(
             ray, ray.remote(ShardActor).options(**needs), given, deque(jobs), Tally("ray", count)
         )
@@ -118,14 +118,14 @@ def seats(nodes: list[dict[str, float]], wants_gpu: bool) -> tuple[int, dict[str
 class ShardActor:
     """What runs on the cluster: one worker, which an error leaves alive to tell of it."""
 
-    def load(self, recipe: FromStudy, root: str, shard_size: int) -> None:
+    def load(self, recipe: FromStudy, root: str, sharding: Sharding) -> None:
         """Make the plan in this process; separate from the making of the actor, so that a mistake is told as such."""
         expect(place(root))
         if not (place(root) / "manifest.json").is_file():
             raise UserError(
                 f"a node of the Ray cluster does not see {root}; a run needs a path that all nodes share"
             )
-        self.worker = Worker(recipe, place(root), shard_size, 0)
+        self.worker = Worker(recipe, place(root), sharding, 0)
 
     def run(self, job: Job) -> Done:
         """Do a shard; its parts are on disk when this returns."""
@@ -136,7 +136,7 @@ class ShardActor:
 class _Crew:
     ray: Any
     kind: Any
-    given: tuple[FromStudy, str, int]
+    given: tuple[FromStudy, str, Sharding]
     waiting: deque[Job]
     tally: Tally
     doing: dict[Any, tuple[Any, Job | None]] = field(default_factory=dict)

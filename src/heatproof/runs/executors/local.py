@@ -27,6 +27,7 @@ from heatproof.runs.directory import Job, RunDirectory
 from heatproof.runs.executors.worker import (
     MOST_LOSSES,
     Recipe,
+    Sharding,
     Tally,
     Worker,
     WorkerError,
@@ -105,7 +106,8 @@ class _Team:
         """Start a worker process; it says when it is ready."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        given = (theirs, self.recipe, self.root, self.plan.shard_size, number, self.threads)
+        sharding = Sharding.in_plan(self.plan)
+        given = (theirs, self.recipe, self.root, sharding, number, self.threads)
         process = context.Process(
             target=_serve, args=given, name=f"heatproof-worker-{number}", daemon=True
         )
@@ -228,7 +230,12 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _serve(
-    connection: Connection, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int
+    connection: Connection,
+    recipe: Recipe,
+    root: Place,
+    sharding: Sharding,
+    number: int,
+    threads: int,
 ) -> None:
     """Serve shards in a worker process until the parent has no more."""
 
@@ -242,7 +249,7 @@ def _serve(
 
     expect(root)
     try:
-        worker = Worker(recipe, root, shard_size, number, threads)
+        worker = Worker(recipe, root, sharding, number, threads)
         say("ready", None)
         while (job := _next(connection)) is not None:
             say("done", worker(job, lambda what, amount: say("tick", (what, amount))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -28,6 +28,23 @@ MOST_LOSSES = 3
 
 class WorkerError(RuntimeError):
     """Something went wrong in another process; the message holds its traceback."""
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How the data sets of a run are divided into shards, which whoever hands out the shards decides."""
+
+    size: int
+    stage_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def in_plan(cls, plan: Plan) -> Sharding:
+        """Return the shards of a plan."""
+        return cls(plan.shard_size, dict(plan.stage_ends))
+
+    def of(self, plan: Plan) -> Plan:
+        """Return a plan with these shards."""
+        return replace(plan, shard_size=self.size, stage_ends=self.stage_ends)
 
 
 class Recipe(Protocol):
@@ -146,12 +163,17 @@ class Worker:
     """A plan made in this process, compared with the run it is for, and the shards that it does."""
 
     def __init__(
-        self, recipe: Recipe, root: Place, shard_size: int, number: int, threads: int | None = None
+        self,
+        recipe: Recipe,
+        root: Place,
+        sharding: Sharding,
+        number: int,
+        threads: int | None = None,
     ) -> None:
         keep_freed_memory()
         if threads is not None:
             torch.set_num_threads(threads)
-        self.plan = replace(recipe(number), shard_size=shard_size)
+        self.plan = sharding.of(recipe(number))
         run_directory = RunDirectory(root)
         different = contradictions_between(run_directory.manifest.study, describe(self.plan))
         if different:

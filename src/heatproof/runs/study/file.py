@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import yaml
@@ -30,11 +30,14 @@ from heatproof.models.tasks import as_task
 from heatproof.rules import check_rules
 from heatproof.runs.configure import check_data_names
 from heatproof.runs.plan import Plan, make_plan
+from heatproof.runs.sampling import sampling_of
 from heatproof.runs.storage import tried
 from heatproof.runs.study import registry
 from heatproof.runs.study.yaml_lines import check_keys_once, check_unfolded, line_of
 from heatproof.types import STRICT
 
+SAMPLING = ("half_width", "until", "margin", "at_most")
+"""The settings that decide on the number of samples."""
 SETTINGS = (
     "seed",
     "limit",
@@ -46,6 +49,7 @@ SETTINGS = (
     "references",
     "keep_maps",
     "ignore",
+    *SAMPLING,
 )
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
 MODEL_KEYS = (
@@ -112,6 +116,10 @@ class Study:
     references: Annotated[int, _from(2)] | None = None
     keep_maps: StrictBool | list[str] = False
     ignore: Annotated[tuple[str, ...], BeforeValidator(check_rules)] = ()
+    half_width: float | None = None
+    until: Literal["decided"] | None = None
+    margin: float | None = None
+    at_most: int | None = None
     text: str = ""
 
     def plan(self, allow_code: bool = False) -> Plan:
@@ -203,6 +211,7 @@ def parse(
     settings |= {
         key: value for key, value in (("seed", seed), ("limit", limit)) if value is not None
     }
+    sampling_of(**{key: settings.get(key) for key in SAMPLING})
     models = _sources(
         content[which], which, MODEL_KEYS, lambda source: check_model_name(source, folder)
     )

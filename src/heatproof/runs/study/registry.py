@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from heatproof.axes import AXIS_EXPLAINERS, EVALUATIONS
-from heatproof.data import Data, open_data
+from heatproof.data import Data, holds_texts, is_encoding, open_data
+from heatproof.data.sequences import prompts
 from heatproof.errors import BadParameter, UserError, inside, resolve
 from heatproof.evaluation import Evaluation, wrap_evaluation
 from heatproof.explainers import EXPLAINERS as EXPLAINERS_OF_MODELS
 from heatproof.explainers.adapters import LIBRARY_NAMES
 from heatproof.models import Model
+from heatproof.models.decoders import Decoder
 from heatproof.models.loaders import load_model
 from heatproof.runs.study.recommended import RECOMMENDED
 from heatproof.types import Explainer, label_of, name_of, wrap_explainer
@@ -93,19 +96,49 @@ def models_of(model: Any, device: str | None) -> dict[str, Model]:
     return models
 
 
-def datasets_of(data: Any, limit: int | None) -> dict[str, Data]:
-    """Return data sets by name, from what `evaluate` takes; of each the first `limit` samples."""
-    named = data if isinstance(data, Mapping) else {None: data}
+def datasets_of(
+    data: Any, limit: int | None, models: Mapping[str, Model] | None = None
+) -> dict[str, Data]:
+    """Return data by name, from what `evaluate` takes; of each the first `limit` samples.
+
+    Texts become token ids by the tokenizer of a model that has one.
+    """
+    readers = [model for model in (models or {}).values() if model.tokenizer is not None]
+    is_mapping_of_names = isinstance(data, Mapping) and not is_encoding(data)
     datasets: dict[str, Data] = {}
-    for name, item in named.items():
-        source = as_data(item)
+    for name, item in (data if is_mapping_of_names else {None: data}).items():
+        source = as_data(item, readers[0] if readers else None)
         datasets[str(name or source.name)] = source if limit is None else source.limit(limit)
     return datasets
 
 
-def as_data(item: Any) -> Data:
-    """Return data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself."""
-    return item if isinstance(item, Data) else open_data(item)
+def as_data(item: Any, reader: Model | None = None) -> Data:
+    """Return data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself.
+
+    `reader` is a model with a tokenizer, for texts and for token ids that nobody knows the tokenizer of.
+    """
+    if isinstance(item, Data):
+        data = item
+    elif reader is not None and holds_texts(item):
+        data = _texts_for(reader, item)
+    else:
+        data = open_data(item)
+    if reader is not None and data.tokenizer is None and _is_text(data):
+        return replace(data, tokenizer=reader.tokenizer)
+    return data
+
+
+def _texts_for(reader: Model, item: Any) -> Data:
+    """Return texts as token ids of a model: prompts for a decoder."""
+    if not isinstance(reader.module, Decoder) or not isinstance(item, list):
+        return open_data(item, vocabulary=reader.tokenizer)
+    return open_data(prompts(reader.tokenizer, item))
+
+
+def _is_text(data: Data) -> bool:
+    """Whether the samples are token ids."""
+    batch = data.load([0]).batch
+    return len(batch) > 0 and not batch.x.is_floating_point()
 
 
 def check_device(device: str) -> str:

@@ -7,8 +7,8 @@ function of (seed, sample id) alone; the magnitude scales the draw, so a sweep s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,8 @@ __all__ += [
     "condition",
     "describe",
 ]
-__all__ += ["is_geometric", "known", "level", "milder", "resolve", "title", "wrap_perturbation"]
+__all__ += ["fitted", "is_geometric", "known", "level", "milder", "resolve", "title"]
+__all__ += ["wrap_perturbation"]
 __all__ += ["FOR_TEXTS", "Case", "OfTexts", "PassageOrder", "Reworded", "Synonyms", "WhiteSpace"]
 
 _OF_IMAGES: tuple[Any, ...] = (Identity, Rotation, Translation, Brightness, GaussianNoise, Jpeg)
@@ -301,3 +302,23 @@ def _example(name: str) -> str:
     """Return an example of the parameters of a perturbation: the first with its default."""
     parameters = [f"{field.name}: {field.default}" for field in fields(KNOWN[name])]
     return f"such as {{{', '.join(parameters[:1])}}}"
+
+
+PUBLISHED_WIDTH = 224
+"""The width of the images for which presets are published."""
+
+
+def fitted(perturbation: Perturbation, shape: Sequence[int]) -> Perturbation:
+    """Return a perturbation of a preset for samples of a shape: translations larger than an image in proportion to it.
+
+    >>> fitted(Translation(20), (1, 8, 8)), fitted(Translation(20), (3, 32, 32))
+    (Translation(pixels=1, axis='horizontal'), Translation(pixels=20, axis='horizontal'))
+    """
+    if not isinstance(perturbation, Translation) or len(shape) < 3:
+        return perturbation
+    width = shape[-1]
+    if abs(perturbation.pixels) < width:
+        return perturbation
+    return replace(
+        perturbation, pixels=max(1, round(perturbation.pixels * width / PUBLISHED_WIDTH))
+    )

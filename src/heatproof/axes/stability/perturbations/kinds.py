@@ -14,8 +14,8 @@ from heatproof.kinds import DataKind, kind_of_shape
 from heatproof.maps.similarity import COMPONENTS
 
 
-def check_perturbable(kind: DataKind, own: bool = False) -> None:
-    """Refuse a kind of data without perturbations; `own` says that all of them are of the user's making.
+def check_perturbable(kind: DataKind, all_custom: bool = False) -> None:
+    """Refuse a kind of data without perturbations; `all_custom` says that all of them are the user's own.
 
     >>> from heatproof.kinds import GRAPH, SERIES
     >>> check_perturbable(SERIES)
@@ -23,7 +23,7 @@ def check_perturbable(kind: DataKind, own: bool = False) -> None:
     Traceback (most recent call last):
     heatproof.errors.UserError: stability is not defined on graph data: no perturbation is made for graphs, ...
     """
-    if kind.why_not_perturbed and not (own and kind.own_perturbations):
+    if kind.why_not_perturbed and not (all_custom and kind.own_perturbations):
         raise UserError(f"stability is not defined on {kind.name} data: {kind.why_not_perturbed}")
 
 

@@ -86,6 +86,7 @@ class Contrast(PerturbationDefaults):
     factor: Factor = 1.5
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
+        """Return the perturbed images."""
         x = values_of(self, batch)
         channel_means = x.mean(tuple(range(2, x.ndim)))
         grey = channel_means.mean(1)
@@ -161,6 +162,7 @@ class Jpeg(PerturbationDefaults):
             raise UserError(f"jpeg needs images of 1 or 3 channels, got {shape[0]}")
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
+        """Return the perturbed images."""
         x = values_of(self, batch)
         pixels = (x.detach().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
         pictures = pixels.permute(0, 2, 3, 1).contiguous().numpy()
@@ -220,6 +222,7 @@ class OccludingPatch(PerturbationDefaults):
             )
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
+        """Return the perturbed images."""
         x = values_of(self, batch)
         sizes = x.shape[2:]
         side = self.side(*sizes)

@@ -75,6 +75,7 @@ class ColumnNoise(PerturbationDefaults):
         return replace(self, scale=tuple(scale.tolist()))
 
     def __call__(self, batch: Batch, seed: int) -> Tensor:
+        """Return the rows with noise; without a scale there is nothing to measure columns by."""
         x = values_of(self, batch)
         if self.scale is None:
             raise UserError(

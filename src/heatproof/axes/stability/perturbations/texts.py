@@ -211,6 +211,7 @@ class PassageOrder(OfTexts):
     features: GroupingField = Passages()
 
     def __call__(self, batch: Batch, seed: int) -> Reworded:
+        """Return prompts with their passages in another order."""
         self.check_texts(batch)
         texts = []
         sample_keys = keys(seed, batch.ids, self.name)

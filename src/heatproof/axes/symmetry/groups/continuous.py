@@ -17,7 +17,6 @@ from heatproof.axes.symmetry.groups.contract import (
     Moving,
     aligned,
     draw_keys,
-    listed,
     shape_text,
 )
 from heatproof.errors import UserError
@@ -36,7 +35,7 @@ class _Sampled:
 
     def elements(self, batch: Batch) -> Tensor:
         """Raise `UserError`: infinitely many elements cannot be listed."""
-        raise UserError(f"{self.name} has {listed(self.name, self.order(batch))} elements")
+        raise UserError(f"{self.name} has infinitely many elements, too many to list; use sample()")
 
 
 class _Planar(_Sampled, Moving, Additive):

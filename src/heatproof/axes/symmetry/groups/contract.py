@@ -97,7 +97,9 @@ class Numbered:
 
     def elements(self, batch: Batch) -> Tensor:
         """Return 0 … |G| − 1, (|G|,)."""
-        return torch.arange(listed(self.name, self.order(batch)), device=batch.x.device)
+        order = self.order(batch)
+        check_listable(self.name, order)
+        return torch.arange(order, device=batch.x.device)
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
         """Return uniform elements, (n, B)."""
@@ -207,13 +209,12 @@ def take_along(
     return moved
 
 
-def listed(name: str, order: float) -> int:
-    """Return the order of a group as an integer; refuse a group that is too large to be listed."""
+def check_listable(name: str, order: float) -> None:
+    """Raise `UserError` if a group has too many elements to be listed."""
     if order > ENUMERABLE:
         raise UserError(
             f"{name} has {order_text(order)} elements here, too many to list (at most {ENUMERABLE}); use sample()"
         )
-    return int(order)
 
 
 def order_text(order: float) -> str:

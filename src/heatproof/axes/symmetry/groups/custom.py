@@ -16,13 +16,13 @@ from heatproof.axes.symmetry.groups.contract import Numbered, aligned, probe
 from heatproof.errors import UserError
 from heatproof.types import Batch, parameter_class
 
-_TRIED = 256
+_MOST_PAIRS = 256
 """How many pairs of elements are checked with each other; all pairs where there are no more."""
-_INVERTED = 16
+_MOST_INVERSES = 16
 """For how many elements an inverse is looked for before the run."""
-_LARGEST = 4096
+_MOST_ELEMENTS = 4096
 """The longest list of elements."""
-_CLOSE = 1e-4
+_TOLERANCE = 1e-4
 """Maps that differ by less, relative to their size, are equal to rounding."""
 _PROJECTIONS = 32
 """A map is told from others by so many random projections, which need less memory than the map."""
@@ -31,9 +31,9 @@ _PROJECTIONS = 32
 def _check_members(members: Any) -> Sequence[Any]:
     """Return the list of elements; refuse anything that is no list of a sensible length."""
     if not isinstance(members, Sized):
-        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {members!r}")
-    if not 1 <= len(members) <= _LARGEST:
-        raise UserError(f"a list of 1 to {_LARGEST} elements is needed, got {len(members)}")
+        raise UserError(f"a list of 1 to {_MOST_ELEMENTS} elements is needed, got {members!r}")
+    if not 1 <= len(members) <= _MOST_ELEMENTS:
+        raise UserError(f"a list of 1 to {_MOST_ELEMENTS} elements is needed, got {len(members)}")
     return members  # type: ignore[return-value]
 
 
@@ -166,7 +166,7 @@ class Own(Numbered):
             raise UserError(
                 f"own: the first element, {members[0]!r}, must act as the identity but changes the input"
             )
-        images = {k: self._act_alike(members, k, sample) for k in table.tried}
+        images = {k: self._act_alike(members, k, sample) for k in table.elements_in_pairs}
         if len(images) > 1 and all(_same(image, sample) for image in images.values()):
             raise UserError("own: act changes nothing of the input, whatever the element")
         self._check_independence(members, batch, images)
@@ -190,10 +190,14 @@ class Own(Numbered):
     def _check_products(
         self, table: _Table, members: Sequence[Any], sample: Batch, images: dict[int, Batch]
     ) -> None:
-        """Refuse elements that are listed twice, and pairs whose product on inputs is not that on maps."""
+        """Refuse elements that are listed twice, and pairs whose product on inputs is not that on maps.
+
+        `images` holds what each element makes of the sample; products that are not among them are added.
+        """
         for g, h in table.pairs:
-            same_on_maps = table.near(table.marks[g], table.marks[h])
-            if g < h and same_on_maps and _same(images[g], images[h]):
+            same_on_maps = table.are_equal(table.signatures[g], table.signatures[h])
+            same_on_inputs = _same(images[g], images[h])
+            if g < h and same_on_maps and same_on_inputs:
                 raise UserError(
                     f"own: {members[g]!r} and {members[h]!r} are the same element; list each once"
                 )
@@ -247,84 +251,95 @@ class Own(Numbered):
 
 
 class _Table:
-    """What the elements of a group do to one made-up map, from which products and inverses are read.
+    """What each element of a group does to one test map, from which products and inverses are read.
 
-    `marks` (|G|, _PROJECTIONS) are random projections of the moved maps, enough to tell them apart; of a group that
-    interpolates they are the maps themselves. `pairs` are the pairs of elements that are tried.
+    The user gives no multiplication table. It is found by trial: gh is the element that moves the test map like g after
+    h. So that |G| moved maps need not be kept and compared whole, each has a *signature*, a few random projections.
+
+    test_map            (1, …) a made-up map without any symmetry of its own
+    signatures          (|G|, _PROJECTIONS) the signature of the test map moved by each element; for a group that
+                        interpolates, (|G|, values of the map), the moved maps themselves
+    pairs               the pairs (g, h) of elements that are checked
+    elements_in_pairs   the elements that occur in these pairs
     """
 
     def __init__(self, group: Own, shape: tuple[int, ...]) -> None:
         self.group = group
         # Centred, so that what falls off the border counts for little.
-        self.start = probe(shape).x - 0.5
+        self.test_map = probe(shape).x - 0.5
         self.members = group._list(probe(shape))
         key = rand.keys(0, [str(i) for i in range(_PROJECTIONS)], "own group")
-        self.directions = rand.normal(key, (self.start.numel(),)).T.double()
-        moved = [self.move(k, self.start) for k in range(len(self.members))]
-        self.marks = torch.cat([self.mark(maps) for maps in moved])
+        self.projection = rand.normal(key, (self.test_map.numel(),)).T.double()
         n = len(self.members)
-        if n * n <= _TRIED:
-            self.pairs = [(g, h) for g in range(n) for h in range(n)]
-        else:
-            drawn = rand.integers(rand.keys(0, ["pairs"], "own group"), (_TRIED, 2), n)[0].tolist()
-            self.pairs = [(min(pair), max(pair)) for pair in drawn]
-        self.tried = sorted({g for pair in self.pairs for g in pair})
+        moved_maps = [self.move(k, self.test_map) for k in range(n)]
+        self.signatures = torch.cat([self.signature(maps) for maps in moved_maps])
+        self.pairs = _pairs_to_check(n)
+        self.elements_in_pairs = sorted({g for pair in self.pairs for g in pair})
 
     def move(self, index: int, maps: Tensor) -> Tensor:
         """Return maps moved by one element."""
         return self.group.move_alike(self.members, index, maps)
 
-    def mark(self, maps: Tensor) -> Tensor:
-        """Return what maps are told apart by: projections, or the whole maps of a group that interpolates."""
+    def signature(self, maps: Tensor) -> Tensor:
+        """Return what maps are told apart by: random projections, or the whole maps of a group that interpolates."""
         flat = maps.flatten(1).double()
-        return torch.matmul(flat, self.directions) if self.group.exact else flat
+        return torch.matmul(flat, self.projection) if self.group.exact else flat
 
     def check(self) -> None:
         """Refuse a `moving` that is no linear group action on maps, sample by sample."""
-        if not self.near(self.marks[:1], self.mark(self.start)):
+        if not self.are_equal(self.signatures[:1], self.signature(self.test_map)):
             raise UserError(
                 f"own: the first element, {self.members[0]!r}, must be the identity but moves maps"
             )
-        other = self.start.flip(tuple(range(1, self.start.ndim))).square() - 0.3
-        for g in self.tried:
-            moved_start, moved_other = self.move(g, self.start), self.move(g, other)
-            together = self.move(g, torch.cat([self.start, other]))
-            if not _close(together, torch.cat([moved_start, moved_other])):
-                raise UserError(
-                    f"own: move mixes maps of different samples: {self.members[g]!r} on one map and on two"
-                )
-            if not _close(self.move(g, self.start + other), moved_start + moved_other):
-                raise UserError(
-                    f"own: move is not linear, so maps cannot be averaged: {self.members[g]!r} of a sum"
-                )
+        self._check_linearity()
         if not self.group.exact:
             return
         for g, h in self.pairs:
             self.products(g, h)
-        for g in self.tried[:_INVERTED]:
+        for g in self.elements_in_pairs[:_MOST_INVERSES]:
             self.inverse_of(torch.tensor([g]))
 
-    def near(self, a: Tensor, b: Tensor) -> bool:
-        """Whether two maps, given by their marks, are equal to rounding."""
-        return bool(self.gap(a, b).max() <= _CLOSE)
+    def _check_linearity(self) -> None:
+        """Refuse a `moving` that mixes the maps of a batch, or does not move a sum to the sum of the moved maps."""
+        # Any second map will do that is neither a multiple of the first nor a moved copy of it.
+        second_map = self.test_map.flip(tuple(range(1, self.test_map.ndim))).square() - 0.3
+        both_maps = torch.cat([self.test_map, second_map])
+        for g in self.elements_in_pairs:
+            moved_first, moved_second = self.move(g, self.test_map), self.move(g, second_map)
+            if not _close(self.move(g, both_maps), torch.cat([moved_first, moved_second])):
+                raise UserError(
+                    f"own: move mixes maps of different samples: {self.members[g]!r} on one map and on two"
+                )
+            if not _close(self.move(g, self.test_map + second_map), moved_first + moved_second):
+                raise UserError(
+                    f"own: move is not linear, so maps cannot be averaged: {self.members[g]!r} of a sum"
+                )
 
-    def gap(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return how far maps are apart, from their marks: the size of their difference, relative to the map's.
+    def are_equal(self, a: Tensor, b: Tensor) -> bool:
+        """Whether two maps, given by their signatures, are equal to rounding."""
+        return bool(self.distance(a, b).max() <= _TOLERANCE)
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return how far maps are apart, from their signatures: the size of their difference, relative to the map's.
 
         Interpolation blurs, so for it the whole maps are compared, by their angle.
         """
         if not self.group.exact:
             return 1 - torch.cosine_similarity(a, b, dim=-1)
-        size = self.start.double().square().sum() * _PROJECTIONS
+        # A projection of a map z on a standard normal direction has the mean square ‖z‖².
+        size = self.test_map.double().square().sum() * _PROJECTIONS
         return ((a - b).square().sum(-1) / size).sqrt()
 
     def products(self, g: int, h: int) -> list[int]:
-        """Return the elements that move the map like g after h; several if the map cannot tell them apart."""
-        g_after_h = self.move(g, self.move(h, self.start))
-        gaps = self.gap(self.marks, self.mark(g_after_h))
+        """Return the elements that move the map like g after h; several if the map cannot tell them apart.
+
+        Of a group that interpolates it is the nearest one: two interpolations blur more than one, so none is equal.
+        """
+        g_after_h = self.move(g, self.move(h, self.test_map))
+        distances = self.distance(self.signatures, self.signature(g_after_h))
         if not self.group.exact:
-            return [int(gaps.argmin())]
-        equal: list[int] = (gaps <= _CLOSE).nonzero().flatten().tolist()
+            return [int(distances.argmin())]
+        equal: list[int] = (distances <= _TOLERANCE).nonzero().flatten().tolist()
         if not equal:
             raise UserError(
                 f"own: move is no group action: {self.members[g]!r} after {self.members[h]!r} is none of the "
@@ -336,23 +351,34 @@ class _Table:
     def inverses(self) -> Tensor:
         """The inverse of every element, (|G|,)."""
         numbers = torch.arange(len(self.members))
-        return torch.cat([self.inverse_of(some) for some in torch.split(numbers, 64)])
+        return torch.cat([self.inverse_of(chunk) for chunk in torch.split(numbers, 64)])
 
     def inverse_of(self, indices: Tensor) -> Tensor:
         """Return the elements that move the map back best, (k,); refuse an exact group in which one has no inverse."""
-        moved = torch.cat([self.move(g, self.start) for g in indices.tolist()])
-        start = self.mark(self.start)
-        gaps = []
+        moved = torch.cat([self.move(g, self.test_map) for g in indices.tolist()])
+        unmoved = self.signature(self.test_map)
+        distances = []
         for k in range(len(self.members)):
-            gaps.append(self.gap(self.mark(self.move(k, moved)), start))
-        smallest, nearest = torch.stack(gaps).min(0)
-        has_no_inverse = smallest > _CLOSE
+            moved_back = self.signature(self.move(k, moved))
+            distances.append(self.distance(moved_back, unmoved))
+        smallest, nearest = torch.stack(distances).min(0)
+        has_no_inverse = smallest > _TOLERANCE
         if self.group.exact and bool(has_no_inverse.any()):
             index = int(indices[int(has_no_inverse.nonzero()[0])])
             raise UserError(
                 f"own: element {self.members[index]!r} has no inverse among the {len(self.members)}"
             )
         return nearest
+
+
+def _pairs_to_check(n: int) -> list[tuple[int, int]]:
+    """Return all pairs (g, h) of n elements, or `_MOST_PAIRS` random ones if there are more."""
+    if n * n <= _MOST_PAIRS:
+        return [(g, h) for g in range(n) for h in range(n)]
+    key = rand.keys(0, ["pairs"], "own group")
+    random_pairs = rand.integers(key, (_MOST_PAIRS, 2), n)[0].tolist()
+    # In ascending order, because whether an element is listed twice is only looked at where g < h.
+    return [(min(pair), max(pair)) for pair in random_pairs]
 
 
 def _member(members: Sequence[Any], index: int) -> Any:

@@ -22,8 +22,8 @@ from heatproof.axes.symmetry.groups.contract import (
     Numbered,
     aligned,
     axis,
+    check_listable,
     draw_keys,
-    listed,
     shape_text,
     take,
     take_along,
@@ -123,7 +123,7 @@ class Torus(Moving, Additive):
 
     def elements(self, batch: Batch) -> Tensor:
         """Return all shifts, (|G|, k)."""
-        listed(self.name, self.order(batch))
+        check_listable(self.name, self.order(batch))
         sides = [torch.arange(size, device=batch.x.device) for size in self._sizes(batch)]
         return torch.stack([side.flatten() for side in torch.meshgrid(*sides, indexing="ij")], 1)
 

@@ -18,8 +18,8 @@ from heatproof.axes.symmetry.groups.contract import (
     ALONG,
     aligned,
     axis,
+    check_listable,
     draw_keys,
-    listed,
     shape_text,
     take,
     take_along,
@@ -40,7 +40,7 @@ class _Orders:
     along: tuple[str, ...]
 
     def order(self, batch: Batch) -> int:
-        """Return m!, of the sample with the most free positions."""
+        """Return the largest m! of the samples, where m positions of a sample may move."""
         return max(self.orders(batch), default=1)
 
     def orders(self, batch: Batch) -> list[int]:
@@ -52,13 +52,16 @@ class _Orders:
         return torch.arange(self._size(batch), device=batch.x.device)
 
     def elements(self, batch: Batch) -> Tensor:
-        """Return all orders, (m!, n), of samples whose free positions are the same."""
+        """Return all m! elements of the group, (m!, n): every order of the m positions that may move.
+
+        They are listed once for all samples, so these must have the same positions to move; the others stay in place.
+        """
         free = self._free(batch)
         if not bool((free == free[:1]).all()):
             raise UserError(
                 f"{self.name}: the samples have padding at different places; list those of one"
             )
-        listed(self.name, self.order(batch))
+        check_listable(self.name, self.order(batch))
         positions = free[0].nonzero().flatten()
         orders = torch.tensor(list(permutations(range(len(positions)))), dtype=torch.int64)
         elements = self.identity(batch).repeat(len(orders), 1)
@@ -195,7 +198,7 @@ class PassagePermutation(_Orders):
             raise UserError(
                 f"{self.name}: the samples have passages at different places; list those of one"
             )
-        listed(self.name, self.order(batch))
+        check_listable(self.name, self.order(batch))
         ranks = list(permutations(range(int(numbers.max()))))
         sort_by = torch.tensor(ranks, device=numbers.device).double()
         return self._token_orders(numbers[:1].expand(len(ranks), -1), sort_by)

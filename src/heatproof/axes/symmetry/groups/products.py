@@ -16,7 +16,7 @@ from heatproof.axes.symmetry.groups.contract import (
     Group,
     aligned,
     check_inputs,
-    listed,
+    check_listable,
     orders,
     probe,
 )
@@ -127,7 +127,7 @@ class Product:
 
     def elements(self, batch: Batch) -> Tensor:
         """Return all combinations, (|G|, k + lengths)."""
-        listed(self.name, self.order(batch))
+        check_listable(self.name, self.order(batch))
         of_factors = [factor.elements(batch) for factor in self.factors]
         numbers = [torch.arange(len(elements), device=elements.device) for elements in of_factors]
         combined = torch.meshgrid(*numbers, indexing="ij")
