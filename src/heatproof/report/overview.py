@@ -342,6 +342,8 @@ class Overview:
         undecided = [self.looks[name].name for name in verdict.undecided]
         if 1 < len(undecided) < len(verdict.methods):
             return f"Undecided on {test} between {listing(undecided)}."
+        if len(undecided) == len(verdict.methods):
+            return f"Undecided: no method is significantly better than another on {test}."
         return f"No method is significantly better than all others on {test}."
 
     @cached_property
@@ -386,6 +388,8 @@ class Overview:
         unbeaten = self._unbeaten_controls()
         if unbeaten is not None:
             return unbeaten
+        if self.results and not self.methods:
+            return None
         for rule in MOST_CAVEAT_RULES:
             for finding in self.findings:
                 if finding.rule == rule:
@@ -405,6 +409,9 @@ class Overview:
 
     def _of_problem(self, problem: Finding) -> Caveat:
         """Return a problem as a caveat that begins with the methods it is about, if it is not about all of them."""
+        if problem.rule == "too-few-samples":
+            claim = f"{self.counted_samples}: too few for any conclusion."
+            return Caveat(claim, f"Intervals and tests need at least {FEWEST}.", problem.rule)
         caveat = _of_finding(problem)
         concerned = [name for name in problem.explainers if name in self.looks]
         if not 0 < len(concerned) < len(self.methods) or problem.title.startswith("The control"):

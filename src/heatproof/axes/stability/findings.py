@@ -339,8 +339,7 @@ UNALIGNED_MAPS = finding_template(
 NO_FAITHFULNESS = finding_template(
     "no-faithfulness",
     "Stability does not mean faithfulness",
-    "A map can be perfectly stable and wrong; that of an edge filter is. Stability says that an explanation stays the "
-    "same, not that it is true of the model.",
+    "A map can be perfectly stable and wrong: that of an edge filter is.",
     "Add faithfulness to the evaluations. The report then shows both side by side.",
     seen="This run did not test faithfulness.",
     axis=AXIS,
