@@ -200,5 +200,5 @@ def test_a_run_with_the_identity_alone_is_presented(tmp_path: Path) -> None:
         show_progress=False,
     )
     assert set(run.table().condition) == {"identity"}
-    assert "Stability" in run.text()
+    assert "No method has a score" in run.text()
     run.report()

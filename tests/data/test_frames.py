@@ -70,7 +70,11 @@ def test_what_is_removed_of_a_category_is_all_of_it():
         imputers="zero", fractions=(1 / 3, 2 / 3), metrics=("road",), readout="logit"
     )
     run = heatproof.evaluate(
-        Model(net), data, [{"feature_ablation": zero}, "random"], axis, references=4
+        Model(net),
+        data,
+        [heatproof.explainers.FeatureAblation(background=torch.zeros(1, 5)), "random"],
+        axis,
+        references=4,
     )
     rows = run.table().query(
         "measure == 'logit' and order == 'morf' and explainer.str.startswith('feature')"

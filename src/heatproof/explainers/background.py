@@ -41,7 +41,7 @@ class Background:
     The text form names them in words and is stored in the manifest.
 
     >>> Background(Examples(Batch(("a", "b"), torch.zeros(2, 3)), name="X_train"))
-    Background(2 rows of X_train, f1c1a6bd)
+    Background(2 rows of X_train, ...)
     """
 
     def __init__(

@@ -245,6 +245,8 @@ class Overview:
             return NOTHING
         if not self.methods:
             return "Only controls were tested: there is no method to judge."
+        if not self.columns:
+            return self._headline_without_columns()
         scored = [
             name for name in self.methods if any(name in column.scores for column in self.columns)
         ]
@@ -262,6 +264,15 @@ class Overview:
     @property
     def _independent(self) -> int:
         return self.groups or self.sample_count
+
+    def _headline_without_columns(self) -> str:
+        """Say that nothing ranks methods here: there is no score, or the tests only describe them."""
+        describing = [result for result in self.results if result.axis.purpose == "describe"]
+        has_scores = any(not result.summary["mean"].dropna().empty for result in describing)
+        if not has_scores:
+            return "No method has a score."
+        titles = listing(result.title[:1].lower() + result.title[1:] for result in describing)
+        return f"This run describes methods ({titles}) and does not rank them."
 
     def _headline_of_checks(self) -> str:
         """Say how many methods pass the only tests that were run, where these are checks."""

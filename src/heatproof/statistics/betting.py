@@ -32,6 +32,8 @@ from heatproof.statistics.arrays import Array
 
 MOST_BET = 0.9
 """The largest share of the capital that a bet can lose; so a loss that is a ninth larger than expected is no ruin."""
+RUIN = 1e-12
+"""The share of the capital that is left after the worst loss."""
 RECALCULATED = 50
 """How often the bet is calculated anew; before every sample if there are no more than this."""
 VARIANCE_BEFORE = 0.25
@@ -66,7 +68,8 @@ def reaches_goal(gains: Array, most_lost: float | Array, goal: float) -> NDArray
         mean_square = squares / (start + 1)
         bet = np.minimum(np.sqrt(2 * missing / ((n - start) * mean_square)), largest_bet)
         next_gains = gains[..., start : start + samples_at_once]
-        growth = np.log1p(bet[..., None] * next_gains)
+        # A score below the declared scale could lose more than everything: it loses nearly all then.
+        growth = np.log1p(np.maximum(bet[..., None] * next_gains, -1 + RUIN))
         path = log_capital[..., None] + np.cumsum(growth, -1)
         largest = np.maximum(largest, path.max(-1))
         log_capital = path[..., -1]

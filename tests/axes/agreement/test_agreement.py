@@ -72,7 +72,7 @@ def test_a_method_agrees_with_itself_and_noise_with_nobody():
     one, two, noise = (found.explainers.index(name) for name in copies)
     assert found.mean[one, two] == 1 and abs(found.mean[one, noise]) < 0.05
     assert found.clusters[one] == found.clusters[two] != found.clusters[noise]
-    assert "one and two" in " ".join(run.text().split())
+    assert "one and two" in run.report().read_text()
 
 
 def test_a_pair_is_said_to_agree_only_by_an_interval_that_holds_for_all_pairs() -> None:

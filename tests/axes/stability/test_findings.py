@@ -173,7 +173,7 @@ def test_retention_undefined_maps_and_alignment() -> None:
     table.loc[lost_rows, ["value", "status", "reason"]] = [np.nan, "undefined", "constant map"]
     (card,) = by_rule(of(table), "undefined-maps")
     assert (card.severity, card.explainers) == ("problem", ("grad_cam",))
-    assert "grad_cam 40 of 120 (constant map)" in card.seen
+    assert "Grad-CAM 40 of 120 (constant map)" in card.seen
     bare = table[~table["measure"].str.endswith("_unaligned")]
     (moved,) = by_rule(of(bare), "unaligned-maps")
     assert moved.severity == "problem"
@@ -247,7 +247,7 @@ def test_controls_without_a_map_are_told_too() -> None:
     (card,) = by_rule(of(table), "undefined-maps")
     (item,) = card.items
     assert (card.severity, card.explainers) == ("warning", ())
-    assert "random" in item and "1" in item and "flat" in item
+    assert "Random map" in item and "1" in item and "flat" in item
 
 
 def test_steady_draws_are_no_finding() -> None:

@@ -140,7 +140,7 @@ def test_the_boxes_hold_the_numbers_of_the_table():
     (plot,) = drawn(result, "boxes")
     shown = marks([plot])
     methods = shown[shown["method"].notna()]
-    assert methods["name"].tolist() == ["ig", "LIME", "Random"], "best on top"
+    assert methods["name"].tolist() == ["ig", "LIME", "Random map"], "best on top"
     faint = [piece for piece in plot.sheet.pieces if isinstance(piece, Dot) and piece.opacity < 1]
     assert len(faint) == 3 * N, "every sample is a faint dot"
     assert {dot.colour for dot in faint} == {colour_of("ig"), colour_of("lime"), "control"}, (
