@@ -100,7 +100,7 @@ def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
     assert spots["Grad-CAM"] in line and spots["Saliency"] in line and spots["LIME"] not in line
     written = {piece.text: piece.colour for piece in plot.sheet.pieces if isinstance(piece, Words)}
     assert written["Random map"] == "control" and written["LIME"] == colour_of("lime")
-    assert all(name in chart.caption for name in ("Edge filter", "Saliency", "Grad-CAM"))
+    assert all(name in chart.caption for name in ("edge filter", "Saliency", "Grad-CAM"))
 
 
 def drawn(chart: Scatter) -> list[Plot]:
