@@ -36,6 +36,11 @@ from support.model_cases import (
 )
 
 CAMS = ("grad_cam_plus_plus", "layer_cam", "hires_cam")
+VARIANTS = {
+    "deconvolution": ("guided_backprop",),
+    "attn_lrp": ("lrp",),
+    "guided_grad_cam": ("grad_cam", "guided_backprop"),
+}
 pytestmark = pytest.mark.filterwarnings("ignore")  # other libraries warn of their own futures
 
 
@@ -70,13 +75,15 @@ def settings(batch: Batch, train: Examples, layer: str) -> dict[str, dict[str, A
                 "input_x_gradient",
                 "deep_lift",
                 "guided_backprop",
+                "deconvolution",
                 "lrp",
+                "attn_lrp",
                 "random",
                 "sobel",
             )
         },
         "weight_noise": {},
-        **{name: {"relu": False} for name in ("grad_cam", *CAMS)},
+        **{name: {"relu": False} for name in ("grad_cam", "guided_grad_cam", *CAMS)},
         **{name: {} for name in OF_ATTENTION},
         "integrated_gradients": {"steps": 2},
         "expected_gradients": {"samples": 2, "baseline": "random"},
@@ -164,6 +171,10 @@ def test_every_explainer_runs_or_says_why_not(label: str, tmp_path: Path) -> Non
         "a text transformer attends among all tokens"
     )
     refused = {name: why for name, why in refused.items() if name not in CAMS}
+    # Variants of a method are refused exactly where it is.
+    for variant, methods in VARIANTS.items():
+        is_refused = any(name in refused for name in methods)
+        assert (refused.pop(variant, None) is not None) == is_refused, variant
     assert {name: why for name, why in refused.items() if name not in case.refused} == {}
     for name, words in case.refused.items():
         assert words in refused.get(name, "it ran"), name
