@@ -90,7 +90,7 @@ def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
     is_sound(part)
     plot = plots[0]
     found = marks([plot]).set_index("name")
-    assert set(found.index) == {"Grad-CAM", "Saliency", "LIME", "Random"}
+    assert set(found.index) == {"Grad-CAM", "Saliency", "LIME", "Random map"}
     assert (found["x_low"] < found["x_high"]).all() and (found["low"] < found["high"]).all()
     spots = {
         m.name: (d.x, d.y)
@@ -99,8 +99,8 @@ def test_the_chart_shows_bars_both_ways_and_the_line() -> None:
     line = next(p.points for p in plot.sheet.pieces if isinstance(p, Stroke) and p.dash)
     assert spots["Grad-CAM"] in line and spots["Saliency"] in line and spots["LIME"] not in line
     written = {piece.text: piece.colour for piece in plot.sheet.pieces if isinstance(piece, Words)}
-    assert written["Random"] == "control" and written["LIME"] == colour_of("lime")
-    assert all(name in chart.caption for name in ("Edge filter", "Saliency", "Grad-CAM"))
+    assert written["Random map"] == "control" and written["LIME"] == colour_of("lime")
+    assert all(name in chart.caption for name in ("edge filter", "Saliency", "Grad-CAM"))
 
 
 def drawn(chart: Scatter) -> list[Plot]:

@@ -98,7 +98,7 @@ def frontier(first: AxisResult, second: AxisResult) -> Scatter | None:
         f"To the right: {_about(first)}. Up: {_about(second)}. Bars are 95 % intervals. The dashed "
         "line is the frontier: no other method is at least as good on both axes and better on one. "
         f"{_in_words(points_of_first, name_of_first, first)} Bars that overlap leave open who is on it. "
-        "One axis alone may reward ignoring the model: an edge detector such as Sobel is stable and explains nothing, so "
+        "One axis alone may reward ignoring the model: an edge filter is stable and explains nothing, so "
         "controls (grey) take no part in the frontier."
     )
     has_one_panel = len(by_condition) == 1
