@@ -40,7 +40,7 @@ from heatproof import (
 )
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import smooth_masks
-from heatproof.explainers.sampling import _fit, lime_masks, shapley_regression, weighted_ridge
+from heatproof.explainers.sampling import _maps_by_regression, lime_masks, shapley_regression, weighted_ridge
 from heatproof.features import Patches
 
 Scheme = Callable[[int, int, int], tuple[Tensor, Tensor]]
@@ -412,7 +412,7 @@ def lime_before(samples: int, features: Patches) -> Callable[..., Tensor]:
         def solve(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
             return weighted_ridge(kept.double(), scores, weight, 1.0)
 
-        return _fit(
+        return _maps_by_regression(
             Lime(samples=samples, features=features), model, batch, target, seed, draw, solve
         )
 
@@ -439,7 +439,7 @@ def shap_before(samples: int, features: Patches) -> Callable[..., Tensor]:
             return whole, torch.ones(whole.shape[:2], dtype=torch.float64, device=key.device)
 
         explainer = KernelShap(samples=samples, features=features)
-        return _fit(explainer, model, batch, target, seed, draw, plain_regression)
+        return _maps_by_regression(explainer, model, batch, target, seed, draw, plain_regression)
 
     return explain
 

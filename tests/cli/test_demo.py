@@ -51,7 +51,7 @@ def test_the_demo_runs_on_weights_in_a_file(weights, tmp_path):
         "--std", "0.229,0.224,0.225", "--allow-code",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "weights on photographs (1 samples)" in done.output
+    assert "weights on photographs (1 sample)" in done.output
     assert "quick demo: 2 of 6 tests" in done.output
     assert "Stability" in done.output and "Faithfulness" in done.output
     assert (tmp_path / "run" / "report.html").exists()
