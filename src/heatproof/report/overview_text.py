@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from heatproof.report.overview import NO_CELL, NOTHING, Cell, Column, Overview, overviews
+from heatproof.report.terminal import shortened
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.verdict import Label
 from heatproof.runs.manifest import Manifest
@@ -151,18 +152,6 @@ def _row_name(overview: Overview, explainer: str, width: int) -> str:
     suffix = " (control)" if explainer in overview.controls else ""
     longest = max(12, width // 3) - len(suffix)
     return shortened(name, longest) + suffix
-
-
-def shortened(text: str, most: int) -> str:
-    """A text of at most so many characters; a cut is in the middle, for names often differ at their ends.
-
-    >>> shortened("integrated_gradients(steps=8)", 20)
-    'integrated…(steps=8)'
-    """
-    if len(text) <= most:
-        return text
-    tail = (most - 1) // 2
-    return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def _cell_text(cell: Cell, intervals: bool) -> str:
