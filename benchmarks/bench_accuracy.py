@@ -40,7 +40,12 @@ from heatproof import (
 )
 from heatproof.explainers.coalitions import shapley_coalitions
 from heatproof.explainers.masking import smooth_masks
-from heatproof.explainers.sampling import _maps_by_regression, lime_masks, shapley_regression, weighted_ridge
+from heatproof.explainers.sampling import (
+    _maps_by_regression,
+    lime_masks,
+    shapley_regression,
+    weighted_ridge,
+)
 from heatproof.features import Patches
 
 Scheme = Callable[[int, int, int], tuple[Tensor, Tensor]]
