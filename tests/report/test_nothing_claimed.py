@@ -9,15 +9,18 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 import heatproof
 from heatproof.axes import AXES
+from heatproof.evaluation import Measure
 from heatproof.report.findings import findings
 from heatproof.report.proof_sheet import Column
 from heatproof.report.terminal import styled_summary
+from heatproof.results.above_chance import decide_above_chance
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.reports import report_of
 from heatproof.results.verdict import Label
@@ -131,6 +134,46 @@ def test_no_mark_and_no_colour_sets_a_method_apart(
             methods = cells[~cells["control"].astype(bool) & cells["score"].notna()]
             by_condition = methods.groupby(["condition", "level"])["best"]
             assert (by_condition.nunique() == 1).all()  # all or none in bold
+
+
+def test_every_mark_of_chance_is_a_verdict(case: tuple[str, Run, list[AxisResult]]) -> None:
+    _, _, results = case
+    for result in results:
+        for measure in result.headlines:
+            if result.arrays.is_calibrated(measure.name):
+                assert_marks_are_verdicts(result, measure)
+
+
+def test_marks_are_open_where_the_verdict_is() -> None:
+    # Ten samples give intervals, but are too few for a verdict without a bet.
+    run = heatproof.evaluate(
+        model(), pictures(10), THREE, {"stability": TESTS["stability"]}, show_progress=False
+    )
+    (result,) = run.results()
+    (measure,) = result.headlines
+    assert result.cells(measure.name)["low"].notna().any()
+    assert_marks_are_verdicts(result, measure)
+
+
+def assert_marks_are_verdicts(result: AxisResult, measure: Measure) -> None:
+    """Overall and under each condition, `above_chance` is what the one function that decides it says."""
+    arrays = result.arrays.for_measure(measure.name)
+    methods = [name for name in arrays.explainers if name not in arrays.controls]
+    overall = result.overall(measure.name).set_index("explainer")["above_chance"]
+    cells = result.cells(measure.name).set_index(["explainer", "condition", "level"])
+    for condition, level in [("", 0.0), *arrays.conditions]:
+        of_condition = arrays.select(conditions=[(condition, level)]) if condition else arrays
+        is_scored = np.isfinite(of_condition.values[measure.name]).any((1, 2))
+        scored = sum(is_scored[arrays.explainers.index(name)] for name in methods)
+        confidence = 1 - 0.05 / max(int(scored), 2)  # corrected for the number of methods
+        verdicts = decide_above_chance(of_condition, measure.name, measure.better, confidence)
+        for name, verdict in zip(arrays.explainers, verdicts, strict=True):
+            if condition and (name, condition, level) not in cells.index:
+                continue
+            mark = (
+                cells.loc[(name, condition, level), "above_chance"] if condition else overall[name]
+            )
+            assert (None if pd.isna(mark) else bool(mark)) == verdict, (name, condition)
 
 
 def test_no_finding_compares_methods(case: tuple[str, Run, list[AxisResult]]) -> None:

@@ -171,7 +171,7 @@ def _score_grid(chart: ScoreChart, looks: Looks) -> list[list[str]]:
             grid.append([str(panel)])
         for row in records(of_panel):
             is_hollow = "above_chance" in rows and not is_true(row.above_chance)
-            note = "not above chance" if is_hollow else ""
+            note = "not shown above chance" if is_hollow else ""
             name = shown_name(getattr(row, chart.row), looks)
             grid.append([name, cell_text(row, chart.percent), note])
     return grid

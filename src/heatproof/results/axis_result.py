@@ -206,9 +206,8 @@ class AxisResult:
         """Return the overall scores by any measure, calibrated where it has a chance level; best first.
 
         The columns are those of `results.ranking`, with `is_control`, and `chance`: 0 for a calibrated score, else the
-        mean chance over the same conditions, NaN where there is none. Where samples are too few for a verdict on a
-        calibrated score, `above_chance` is that of `cells`. Paired tests are made for headlines over all `conditions`
-        only; the ranks by another measure, or over some conditions, are therefore open.
+        mean chance over the same conditions, NaN where there is none. Paired tests are made for headlines over all
+        `conditions` only; the ranks by another measure, or over some conditions, are therefore open.
         """
         arrays = self.arrays
         is_headline = any(headline.name == measure for headline in self.headlines)
@@ -224,17 +223,16 @@ class AxisResult:
         if not arrays.is_calibrated(measure):
             chance = mean_chance(arrays, measure)
             return scores.assign(is_control=scores["control"], chance=chance)
-        has_verdict = scores["above_chance"].notna()
-        above_chance = scores["above_chance"].where(has_verdict, _is_above_zero(scores))
-        return scores.assign(is_control=scores["control"], chance=0.0, above_chance=above_chance)
+        return scores.assign(is_control=scores["control"], chance=0.0)
 
     def cells(self, measure: str, calibrate: bool = True) -> pd.DataFrame:
         """Return the scores of one measure under each condition, best explainer first, with what components show of them.
 
         These are rows of the summary. `score`, `low` and `high` are calibrated where the measure is, unless `calibrate`
-        is False; the `chance` of a calibrated score is 0. `above_chance` says whether the interval of a calibrated score
-        lies above 0, and is None without an interval. `condition_title` is the condition in words; `imputer` and `order`
-        are those of the condition, empty where it has none.
+        is False; the `chance` of a calibrated score is 0. `above_chance` is the verdict on a calibrated score under this
+        condition alone, as `results.above_chance` decides it, and None where the samples leave it open.
+        `condition_title` is the condition in words; `imputer` and `order` are those of the condition, empty where it has
+        none.
         """
         rows = self.best_first(self.summary[self.summary["measure"] == measure])
         if calibrate:
@@ -245,8 +243,10 @@ class AxisResult:
                 high=rows["score_high"],
                 chance=rows["chance"].mask(is_calibrated, 0.0),
             )
-            is_above = _is_above_zero(cells).where(is_calibrated, None)
-            cells = cells.assign(above_chance=is_above)
+            verdicts = self._above_chance_under_each_condition(measure)
+            keys = zip(cells["condition"], cells["level"], cells["explainer"], strict=True)
+            is_above = pd.Series([verdicts.get(key) for key in keys], cells.index, dtype=object)
+            cells = cells.assign(above_chance=is_above.where(is_calibrated, None))
         else:
             cells = rows.assign(score=rows["mean"], above_chance=None)
 
@@ -258,6 +258,28 @@ class AxisResult:
             imputer=[setting.imputer for setting in settings],
             order=[setting.order for setting in settings],
         )
+
+    def _above_chance_under_each_condition(
+        self, measure: str
+    ) -> dict[tuple[str, float, str], bool | None]:
+        """Return the verdict on one measure by condition, level and explainer; None where the samples leave it open.
+
+        It is corrected for the number of methods, as the verdict over all conditions is, and not for the conditions.
+        """
+        if ("above chance", measure) in self.cache:
+            known: dict[tuple[str, float, str], bool | None] = self.cache["above chance", measure]
+            return known
+        declared = self.axis.measure(measure)
+        better = "neither" if declared is None else declared.better
+        untested = pd.DataFrame(columns=TEST_COLUMNS)
+        verdicts: dict[tuple[str, float, str], bool | None] = {}
+        for condition, level in self.conditions:
+            arrays = self.arrays.select(conditions=[(condition, level)])
+            ranked = ranking(arrays, measure, better, tests=untested, level=self.level)
+            for name, is_above in zip(ranked["explainer"], ranked["above_chance"], strict=True):
+                verdicts[condition, level, name] = None if pd.isna(is_above) else bool(is_above)
+        self.cache["above chance", measure] = verdicts
+        return verdicts
 
     @property
     def explainer_order(self) -> list[str]:
@@ -407,8 +429,3 @@ class AxisResult:
         """Return the name by which a study file calls an explainer."""
         return self.manifest.study.explainer(explainer).name or explainer
 
-
-def _is_above_zero(scores: pd.DataFrame) -> pd.Series:
-    """Whether the interval of each score lies above 0; None without an interval."""
-    has_interval = scores["low"].notna() & scores["high"].notna()
-    return (scores["low"] > 0).astype(object).where(has_interval, None)
