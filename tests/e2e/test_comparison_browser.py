@@ -212,7 +212,7 @@ def test_both_pages_work_in_a_browser(server: Server, tmp_path: Path) -> None:
 def test_axe_finds_nothing_serious(server: Server, tmp_path: Path, name: str) -> None:
     page = tmp_path / f"{name}.html"
     page.write_text(server.pages[f"/{name}.html"], encoding="utf-8")
-    browser = Chromium(tmp_path / "profile")
+    browser = Chromium()
     try:
         for dark in (False, True):
             browser.open(page, dark=dark)

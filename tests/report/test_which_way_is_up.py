@@ -118,10 +118,10 @@ def files(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def browser() -> Iterator[Chromium]:
     if BROWSER is None:
         pytest.skip("no chromium or chrome binary on this machine")
-    running = Chromium(tmp_path_factory.mktemp("profile"))
+    running = Chromium()
     yield running
     running.close()
 

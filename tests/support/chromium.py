@@ -1,204 +1,130 @@
-"""A real headless Chromium, spoken to over a pipe in the DevTools protocol; nothing but the standard library."""
+"""A real headless Chromium, the system's own, driven by Playwright."""
 
 from __future__ import annotations
 
 import base64
-import json
-import os
-import select
 import shutil
-import subprocess
-import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 AXE = find_spec("axe_core_python")
 BROWSER = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
-PATIENCE = 90.0  # seconds until a browser that says nothing counts as broken
-FLAGS = (
-    "--headless",
+PATIENCE = 90_000
+"""The milliseconds after which a browser that does not answer counts as broken."""
+FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
     "--hide-scrollbars",
-    "--no-first-run",
-    "--mute-audio",
-)
-FLAGS += (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--remote-debugging-pipe",
-)
-
-# The browser reads commands from 3 and writes answers to 4.
-WIRING = """
-import fcntl, os, sys
-ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 100) for end in sys.argv[1:3]]
-for end, place in zip(ends, (3, 4)):
-    os.dup2(end, place)
-os.execv(sys.argv[3], sys.argv[3:])
-"""
+]
 
 
 class Chromium:
-    """One page of a browser of its own; `events` holds everything it has told so far."""
+    """A browser with one open page."""
 
-    def __init__(self, profile: Path) -> None:
-        ours, theirs = os.pipe(), os.pipe()  # we read from `ours`, the browser reads from `theirs`
-        ends = (theirs[0], ours[1])
-        command = [
-            sys.executable,
-            "-c",
-            WIRING,
-            *map(str, ends),
-            str(BROWSER),
-            *FLAGS,
-            f"--user-data-dir={profile}",
-        ]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(command, pass_fds=ends, **quiet)
-        os.close(theirs[0])
-        os.close(ours[1])
-        self._read, self._write, self._buffer, self._number = ours[0], theirs[1], b"", 0
-        self.events: list[dict[str, Any]] = []
-        self.session = ""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
-            "sessionId"
-        ]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
+    def __init__(self) -> None:
+        self._playwright = sync_playwright().start()
+        self._browser = self._playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        self._context: BrowserContext | None = None
+        self._complaints: list[str] = []
+        self._requests: list[str] = []
+        self.page: Page
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._read)
-        os.close(self._write)
+        self._browser.close()
+        self._playwright.stop()
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command and its answer."""
-        self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
-        if self.session:
-            message["sessionId"] = self.session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + PATIENCE
-        while True:
-            answer = self._next(until)
-            if answer.get("id") == self._number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']['message']}")
-                found: dict[str, Any] = answer["result"]
-                return found
-            self.events.append(answer)
-
-    def _next(self, until: float) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._read], [], [], max(until - time.monotonic(), 0))
-            if not ready:
-                raise TimeoutError("the browser says nothing")
-            chunk = os.read(self._read, 1 << 20)
-            if not chunk:
-                raise RuntimeError("the browser has ended")
-            self._buffer += chunk
-        line, self._buffer = self._buffer.split(b"\0", 1)
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self,
+        path: Path,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        pixels_per_point: int = 1,
+    ) -> None:
         """Open a file in a window of this size and wait until it has loaded."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
+        if self._context is not None:
+            self._context.close()
+        self._context = self._browser.new_context(
+            viewport={"width": width, "height": height},
+            device_scale_factor=pixels_per_point,
+            is_mobile=width < 600,
+            color_scheme="dark" if dark else "light",
         )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.events.clear()
-        self.call("Page.navigate", url=page.as_uri())
-        self.wait("document.readyState === 'complete'")
+        self._context.set_default_timeout(PATIENCE)
+        self._complaints.clear()
+        self._requests.clear()
+        self.page = self._context.new_page()
+        self.page.on("pageerror", lambda error: self._complaints.append(str(error)))
+        self.page.on("console", lambda message: self._hear(message.type, message.text))
+        self.page.on("request", lambda request: self._requests.append(request.url))
+        self.page.goto(path.as_uri())
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning", "assert"):
+            self._complaints.append(text)
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression, awaited."""
-        answer = self.call(
-            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
-        )
-        if "exceptionDetails" in answer:
-            raise RuntimeError(json.dumps(answer["exceptionDetails"])[:2000])
-        return answer["result"].get("value")
+        """Return the value of a JavaScript expression, awaited."""
+        return self.page.evaluate(expression)
 
     def wait(self, condition: str) -> None:
         """Wait until a JavaScript expression is true."""
-        until = time.monotonic() + PATIENCE
-        while not self.run(f"Boolean({condition})"):
-            if time.monotonic() > until:
-                raise TimeoutError(f"never true: {condition}")
-            time.sleep(0.05)
+        self.page.wait_for_function(f"() => Boolean({condition})")
 
     def press(self, key: str) -> None:
-        """One key, such as Escape or Tab, as a keyboard sends it."""
-        text = {"Enter": "\r"}.get(key, "")
-        code = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}[key]
-        for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                text=text,
-                windowsVirtualKeyCode=code,
-            )
+        """Press one key, such as Escape or Tab."""
+        self.page.keyboard.press(key)
 
     def picture(self, path: Path, whole: bool = False) -> None:
-        """A screenshot as PNG: what is in the window, or the whole page."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
+        """Save a screenshot as PNG: what is in the window, or the whole page."""
+        self.page.screenshot(path=path, full_page=whole)
+
+    def saved_by(self, action: str, name: str) -> bytes:
+        """Return the file that a JavaScript expression makes the page save under this name."""
+        with self.page.expect_download() as download:
+            self.run(action)
+        assert download.value.suggested_filename == name
+        return download.value.path().read_bytes()
+
+    def copied_picture(self, button: str) -> bytes:
+        """Return the PNG that the button of a CSS selector puts into the clipboard."""
+        assert self._context is not None
+        self._context.grant_permissions(["clipboard-read", "clipboard-write"])
+        self.page.locator(button).click()
+        self.page.get_by_text("Copied", exact=True).wait_for()
+        encoded = self.run(
+            """navigator.clipboard.read().then((items) => items[0].getType('image/png')).then((blob) => new Promise((done) => {
+                const reader = new FileReader();
+                reader.onload = () => done(reader.result.split(',')[1]);
+                reader.readAsDataURL(blob);
+            }))"""
+        )
+        return base64.b64decode(encoded)
 
     def complaints(self) -> list[str]:
-        """Errors and warnings of the console, exceptions, and messages of the content policy."""
-        self.run("1")  # so that all events so far are here
-        found = []
-        for event in self.events:
-            about = event["params"]
-            if event["method"] == "Runtime.exceptionThrown":
-                found.append(
-                    str(about["exceptionDetails"].get("exception", about["exceptionDetails"]))
-                )
-            if event["method"] == "Runtime.consoleAPICalled" and about["type"] in (
-                "error",
-                "warning",
-                "assert",
-            ):
-                found.append(str(about["args"]))
-            if event["method"] == "Log.entryAdded" and about["entry"]["level"] in (
-                "error",
-                "warning",
-            ):
-                found.append(about["entry"]["text"])
-        return found
+        """Return errors and warnings of the console, exceptions, and messages of the content policy."""
+        self.run("1")  # so that all events so far have arrived
+        return list(self._complaints)
 
     def requests(self) -> list[str]:
-        """Every address that was asked for since the page was opened, pictures inside the page left out."""
-        asked = [
-            e["params"]["request"]["url"]
-            for e in self.events
-            if e["method"] == "Network.requestWillBeSent"
-        ]
-        return [url for url in asked if not url.startswith(("data:", "blob:"))]
+        """Return every address that was asked for since the page was opened, without pictures inside the page."""
+        return [url for url in self._requests if not url.startswith(("data:", "blob:"))]
 
     def violations(self) -> list[tuple[str, list[str]]]:
-        """What axe-core finds serious or critical on the page, with everything opened: rule and places."""
+        """Return what axe-core finds serious or critical on the page, with everything opened: rule and places."""
         assert AXE is not None and AXE.origin is not None
         self.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         self.run(Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8") + "; 0")
-        found = self.run(
+        violations = self.run(
             "axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations)"
         )
-        bad = [v for v in found if v["impact"] in ("serious", "critical")]
-        return [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in bad]
+        serious = [v for v in violations if v["impact"] in ("serious", "critical")]
+        return [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in serious]

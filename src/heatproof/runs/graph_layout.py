@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import shortest_path
+
+GAP_BETWEEN_PARTS = 1.5
+"""How much farther apart than the farthest nodes of one part the nodes of two parts without an edge between them are."""
 
 
-def node_layout(edges: NDArray[np.float32], steps: int = 60) -> NDArray[np.float32]:
+LARGE = 200
+"""The most nodes that are placed by the distances between all of them."""
+
+
+def node_layout(edges: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return where each of N nodes with edges (N, N) is drawn, (N, 2): as far from any other as there are steps between.
 
-    Classical scaling of the distances along edges, then majorisation of the squared differences to them (SMACOF).
+    This is the layout of Kamada and Kawai (1989). Beyond `LARGE` nodes, where it takes seconds, springs pull the nodes of
+    every edge together instead (Fruchterman and Reingold, 1991).
 
     >>> path = node_layout(np.diag(np.ones(2, np.float32), 1))
-    >>> np.round(np.linalg.norm(path[0] - path[[1, 2]], axis=1), 2).tolist()
-    [1.0, 2.0]
+    >>> distances = np.linalg.norm(path[0] - path[[1, 2]], axis=1)
+    >>> bool(np.isclose(distances[1], 2 * distances[0], rtol=0.05))
+    True
     """
-    n = len(edges)
-    distances = _steps_between(edges)
-    centred = np.eye(n) - 1 / max(n, 1)
-    values, vectors = np.linalg.eigh(-0.5 * centred @ distances**2 @ centred)
-    positions = vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0))
+    # networkx takes a quarter of a second to import, and only graphs need it.
+    import networkx
 
-    # The leaves of one node would fall together, so each starts a little off, on a circle.
-    angles = 2 * np.pi * np.arange(n) / max(n, 1)
-    positions = positions + 0.1 * np.stack([np.cos(angles), np.sin(angles)], 1)
-    for _ in range(steps):
-        lengths = np.linalg.norm(positions[:, None] - positions, axis=2)
-        weights = -np.divide(distances, lengths, out=np.zeros_like(distances), where=lengths > 0)
-        np.fill_diagonal(weights, -weights.sum(1))
-        positions = weights @ positions / max(n, 1)
-    return np.asarray(positions, dtype=np.float32)
-
-
-def _steps_between(edges: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the number of edges between every two nodes, (N, N), by Floyd and Warshall."""
+    if len(edges) < 2:
+        return np.zeros((len(edges), 2), dtype=np.float32)
     is_edge = (edges + edges.T) > 0
-    distances = np.where(is_edge, 1.0, np.inf)
-    np.fill_diagonal(distances, 0.0)
-    for k in range(len(edges)):
-        distances = np.minimum(distances, distances[:, k, None] + distances[k])
-    # Parts without an edge between them stand beside each other.
-    is_connected = np.isfinite(distances)
-    distances[~is_connected] = distances[is_connected].max(initial=0) + 1.5
-    return distances
+    graph = networkx.from_numpy_array(is_edge)
+    if len(edges) > LARGE:
+        return _as_array(networkx.spring_layout(graph, seed=0))
+
+    steps = shortest_path(is_edge, directed=False, unweighted=True)
+    is_connected = np.isfinite(steps)
+    steps[~is_connected] = steps[is_connected].max() + GAP_BETWEEN_PARTS
+    steps_from = {node: dict(enumerate(row)) for node, row in enumerate(steps)}
+    return _as_array(networkx.kamada_kawai_layout(graph, dist=steps_from))
+
+
+def _as_array(position_of: Mapping[int, Any]) -> NDArray[np.float32]:
+    """Return the positions of nodes in the order of their numbers, (N, 2)."""
+    positions = [position_of[node] for node in range(len(position_of))]
+    return np.asarray(positions, dtype=np.float32)
