@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from heatproof.report.components import (
     Tile,
 )
 from heatproof.report.draw import Looks, plots_of, shown_name
+from heatproof.report.figures import write
 from heatproof.report.latex import escape, render, tabular_of
 from heatproof.report.notebook import ShownComponent
 from heatproof.report.page_parts import Chart, Panel, part_of
@@ -199,8 +201,13 @@ class Fact:
 SCORE = ("score", "low", "high")
 
 
-def drawn_frames(component: Component) -> list[tuple[pd.DataFrame, str, Sequence[str]]]:
-    """Return frames whose rows are drawn: with the column that names a row, and those of its numbers."""
+def drawn_frames(
+    component: Component, is_paper: bool
+) -> list[tuple[pd.DataFrame, str, Sequence[str]]]:
+    """Return frames whose rows are drawn: with the column that names a row, and those of its numbers.
+
+    Curves have a row per x on paper, and a row per curve in a terminal.
+    """
     if isinstance(component, ScoreChart):
         frame = component.scores
         return [(frame, component.row, SCORE), (frame, component.row, ("chance",))]
@@ -209,8 +216,10 @@ def drawn_frames(component: Component) -> list[tuple[pd.DataFrame, str, Sequence
     if isinstance(component, CurveChart):
         points = component.points[component.points["score"].notna()]
         points = points[points["x"] > 0] if component.log_x else points
-        references = [] if component.references is None else [(component.references, "x", SCORE)]
-        return [(points, "x", SCORE), *references]
+        frames = [(points, "x" if is_paper else component.line, SCORE)]
+        if component.references is not None:
+            frames.append((component.references, "x" if is_paper else "curve", SCORE))
+        return frames
     if isinstance(component, Scatter):
         points = component.points.dropna(subset=["x", "y"])
         points = points[points["x"] > 0] if component.log_x else points
@@ -219,16 +228,16 @@ def drawn_frames(component: Component) -> list[tuple[pd.DataFrame, str, Sequence
     return []
 
 
-def facts(component: Component, looks: Looks, ends: bool) -> list[Fact]:
-    """Return every number that the figure of a component draws, with `ends` those of its intervals too."""
+def facts(component: Component, looks: Looks, is_paper: bool) -> list[Fact]:
+    """Return every number that the figure of a component draws; on paper those of its intervals too."""
     scale = 100 if getattr(component, "percent", False) else 1
     drawn: list[Fact] = []
-    for frame, name, columns in drawn_frames(component):
+    for frame, name, columns in drawn_frames(component, is_paper):
         for row in frame.to_dict("records"):
             words = (shown_name(row[name], looks),) if name else ()
             estimate, *interval = (float(row.get(column, math.nan)) for column in columns)
             # An interval is written where it has both ends.
-            has_interval = ends and all(map(math.isfinite, interval))
+            has_interval = is_paper and all(map(math.isfinite, interval))
             numbers = [estimate, *interval] if has_interval else [estimate]
             drawn += [Fact(words, scale * value) for value in numbers if math.isfinite(value)]
     if isinstance(component, Gallery):
@@ -280,8 +289,8 @@ def test_a_component_renders_in_every_view(kind: str) -> None:
     if not is_cloud:
         assert all(name in latex for name in NAMES)
         assert all(name in text for name in NAMES), text
-    assert_states(latex, facts(component, LOOKS, ends=not isinstance(component, Table)))
-    assert_states(text, facts(component, LOOKS, ends=False))
+    assert_states(latex, facts(component, LOOKS, is_paper=True))
+    assert_states(text, facts(component, LOOKS, is_paper=False))
 
 
 def test_every_kind_of_component_is_tried() -> None:
@@ -315,8 +324,8 @@ def test_the_components_of_a_real_run_render_in_every_view(name: str) -> None:
             part, latex, text = rendered(component, result.looks)
             parts.append(part)
             if part is not None and not is_thinned(component):
-                assert_states(latex, facts(component, result.looks, ends=True))
-                assert_states(text, facts(component, result.looks, ends=False))
+                assert_states(latex, facts(component, result.looks, is_paper=True))
+                assert_states(text, facts(component, result.looks, is_paper=False))
         assert any(parts)
     looks_of_all = {key: look for result in results for key, look in result.looks.items()}
     for component in components_across(results):
@@ -334,12 +343,14 @@ def test_long_curves_are_thinned_to_a_readable_number_of_rows() -> None:
     points = pd.DataFrame({"explainer": "lime", "x": xs, "score": xs**2})
     chart = CurveChart(**HEAD, points=points, x_label="share", y_label="accuracy")
     _, latex, text = rendered(chart)
+    rows = [line.split()[0] for line in latex.splitlines() if re.match(r"[01](\.\d+)? & ", line)]
+    # A wide table is set in blocks, each with its line of heads.
+    head_lines = [line for line in text.splitlines() if line.strip().startswith("share")]
+    heads = [head for line in head_lines for head in line.split()[1:]]
+    for values_of_x in (rows, heads):
+        assert len(values_of_x) == MOST_ROWS
+        assert (values_of_x[0], values_of_x[-1]) == ("0", "1")
     for view in (latex, text):
-        rows = [
-            line for line in view.splitlines() if re.match(r"\s*[01](\.\d+)?\s+(&\s+)?\d", line)
-        ]
-        assert len(rows) == MOST_ROWS
-        assert rows[0].split()[0] == "0" and rows[-1].split()[0] == "1"
         assert "101" in view, "the reader is told that rows are left out"
 
 
@@ -349,8 +360,8 @@ def test_curves_that_begin_later_keep_their_place_among_the_columns() -> None:
     points = pd.concat([late, early])
     chart = CurveChart(**HEAD, points=points, x_label="share", y_label="accuracy")
     _, latex, text = rendered(chart)
-    assert re.search(r"share +Grad-CAM +LIME", text) and "share & Grad-CAM & LIME" in latex
-    assert re.search(r"0\.2 +– +0\.45", text) and "0.2 & -- & 0.45" in latex
+    assert re.search(r"share +0.2 +0.5 +0.9\n +Grad-CAM +– +0.25 +0.35\n +LIME", text)
+    assert "share & Grad-CAM & LIME" in latex and "0.2 & -- & 0.45" in latex
 
 
 @pytest.mark.parametrize("kind", COMPONENTS)
@@ -457,8 +468,20 @@ def test_a_gallery_in_a_paper_includes_its_pictures_and_a_terminal_names_them() 
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {name}, ")]
         assert "cat" in line and "a title" in line
         assert name in latex
-    assert_states(latex, facts(gallery, LOOKS, ends=True))
+    assert_states(latex, facts(gallery, LOOKS, is_paper=True))
     assert component_text(replace(gallery, tiles=()), LOOKS).startswith("Title")
+
+
+def test_the_latex_of_a_gallery_names_files_that_were_written(tmp_path: Path) -> None:
+    run = real.run_of("faithful or not")
+    for formats, ending in ((("svg", "png"), ".png"), (("png", "pdf"), ".pdf"), (("svg",), None)):
+        paths = write(run, tmp_path / "-".join(formats), formats, ["removal-pictures"])
+        (latex,) = [path for path in paths if path.suffix == ".tex"]
+        included = re.findall(r"\\includegraphics\{\{(.*)\}(\..*)\}", latex.read_text())
+        # LaTeX includes no SVG: without another format there is the table alone.
+        assert [bool(included)] == [ending is not None]
+        for name, suffix in included:
+            assert suffix == ending and (latex.parent / f"{name}{suffix}") in paths
 
 
 def test_the_names_of_methods_and_samples_cannot_harm_latex() -> None:

@@ -33,12 +33,12 @@ from heatproof.report.draw import (
     shown_name,
     with_columns,
 )
-from heatproof.report.table_rows import cell_text, plain_number
+from heatproof.report.table_rows import MISSING, cell_text, plain_number
 from heatproof.text import number, records, with_interval
 
 MOST_ROWS = 12
 """How many values of x, or points of samples, a panel has in a table; a reader takes in no more."""
-HOLLOW = "not above chance"
+ABOVE_CHANCE = "Above chance"
 
 
 def as_table(component: Component, looks: Looks) -> Matrix | Table | None:
@@ -70,21 +70,20 @@ def _table_of_scores(chart: ScoreChart, looks: Looks) -> Table | None:
         heading = _heading(panel, chart.panel_notes.get(panel, ""), looks)
         for row in records(scores[scores["panel"] == panel]):
             chance = row._replace(score=row.chance, low=math.nan, high=math.nan)
-            is_hollow = has_verdicts and not is_true(row.above_chance)
             rows.append(
                 {
                     "panel": heading,
                     "name": shown_name(getattr(row, chart.row), looks),
                     "score": cell_text(row, chart.percent),
                     "chance": cell_text(chance, chart.percent),
-                    "verdict": HOLLOW if is_hollow else "",
+                    "verdict": _yes_or_no(row.above_chance) if has_verdicts else "",
                 }
             )
     columns = {"name": _row_title(chart.row), "score": chart.x_label or "Score"}
     if scores["chance"].notna().any():
         columns["chance"] = "Chance"
-    if any(row["verdict"] for row in rows):
-        columns["verdict"] = ""
+    if has_verdicts:
+        columns["verdict"] = ABOVE_CHANCE
     return _table(chart, rows, columns, _guides_in_words(chart.guides, chart.percent))
 
 
@@ -179,9 +178,7 @@ def _text_of_x(row: Any) -> str:
 
 def _table_of_points(chart: Scatter, looks: Looks) -> Table | None:
     """Return a row per point with both numbers; of samples, at most `MOST_ROWS` in a panel."""
-    points = with_columns(
-        chart.points, panel="", note="", on_frontier=False, is_control=False, above_chance=True
-    )
+    points = with_columns(chart.points, panel="", note="", on_frontier=False)
     points = points[points["x"].notna() & points["y"].notna()]
     if chart.log_x:
         points = points[points["x"] > 0]
@@ -203,7 +200,8 @@ def _table_of_points(chart: Scatter, looks: Looks) -> Table | None:
     columns |= {"x": chart.x_label, "y": chart.y_label}
     if points["on_frontier"].map(is_true).any():
         columns["frontier"] = "On the frontier"
-    columns["verdict"] = ""
+    if "above_chance" in points:
+        columns["verdict"] = ABOVE_CHANCE
     is_thinned = chart.is_sample and most_points > MOST_ROWS
     note = f"{MOST_ROWS} of {most_points} points are shown." if is_thinned else ""
     return _table(chart, rows, columns, note)
@@ -220,8 +218,8 @@ def _row_of_point(
         "name": names[0] or names[1],
         "x": _text_of_number(row, "x"),
         "y": _text_of_number(row, "y"),
-        "frontier": "yes" if is_true(row["on_frontier"]) else "no",
-        "verdict": "" if is_true(row["above_chance"]) else HOLLOW,
+        "frontier": _yes_or_no(row["on_frontier"]),
+        "verdict": _yes_or_no(row.get("above_chance")),
     }
 
 
@@ -288,6 +286,13 @@ def _heading(panel: str, note: str, looks: Looks) -> str:
 
 def _row_title(column: str) -> str:
     return "Method" if column == "explainer" else ""
+
+
+def _yes_or_no(value: Any) -> str:
+    """Return a verdict in a word, and a dash for one that is missing."""
+    if pd.isna(value):
+        return MISSING
+    return "yes" if value else "no"
 
 
 def _guides_in_words(guides: Mapping[str, float], percent: bool) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import pandas as pd
 
 from heatproof.report.chart_tables import as_table
-from heatproof.report.components import Component, Gallery, Matrix, Table
+from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Table
 from heatproof.report.draw import Looks, MatrixGrid, shown_name
 from heatproof.report.findings import findings_here
 from heatproof.report.sections import leads
@@ -151,6 +152,8 @@ def component_text(component: Component, looks: Looks, width: int = WIDTH) -> st
         caption = f"{caption} {table.caption}".strip()
     if isinstance(component, Gallery) and isinstance(table, Table):
         lines = _gallery_lines(table, looks, width)
+    elif isinstance(component, CurveChart) and isinstance(table, Matrix):
+        lines = _curve_lines(table, looks, width)
     else:
         lines = _aligned(_text_grid(table, looks, width), width)
     return "\n".join([component.title, *lines, *textwrap.wrap(caption, max(width, 40))])
@@ -165,6 +168,21 @@ def _text_grid(table: Matrix | Table | None, looks: Looks, width: int) -> list[l
         heads = list(table.columns.values())
         return [heads, *(list(row.cells) for row in table_rows(table, looks))]
     return []
+
+
+def _curve_lines(curves: Matrix, looks: Looks, width: int) -> list[str]:
+    """Return a table for every panel of curves, here with a row per curve and a column per x.
+
+    There are fewer values of x than curves, and they are shorter than the names, so that more fits into a line.
+    """
+    lines: list[str] = []
+    for panel, cells in curves.scores.groupby("row_group", sort=False):
+        turned = cells.rename(columns={"row": "column", "column": "row"}).drop(columns="row_group")
+        has_numbers = turned.groupby("row")["score"].transform("count") > 0
+        table = replace(curves, scores=turned[has_numbers])
+        lines += [str(panel)] if panel else []
+        lines += _aligned(_text_grid(table, looks, width), width)
+    return lines
 
 
 def _gallery_lines(table: Table, looks: Looks, width: int) -> list[str]:
