@@ -41,7 +41,7 @@ from heatproof.results.names import looks
 from heatproof.results.reports import components_across, components_of
 from support import runs_with_findings as real
 from support.latex import assert_compiles
-from support.laws import retrained
+from support.laws import AXES, retrained
 from support.small import model, pictures
 
 METHODS = ("lime", "grad_cam", "random")
@@ -306,11 +306,24 @@ def localised() -> heatproof.Run:
     return heatproof.evaluate(model(), data, ["saliency", "grad_cam", "random"], "localisation")
 
 
-# A small run of every test.
-REAL = ["stable or not", "faithful or not", "undone predictions", "costly smoothing"]
-REAL += ["blind or not", "disagreeing", "broken symmetry"]
+def quick_run(axis: str) -> heatproof.Run:
+    """A small run of a test that has no other run here, such as a new one."""
+    return heatproof.evaluate(model(), pictures(6), ["saliency", "random"], [{axis: AXES[axis]}])
+
+
+REAL = {
+    "stable or not": "stability",
+    "faithful or not": "faithfulness",
+    "undone predictions": "certificate",
+    "costly smoothing": "smoothing",
+    "blind or not": "dependence",
+    "disagreeing": "agreement",
+    "broken symmetry": "symmetry",
+}
+"""A small run of every test."""
 MAKE: dict[str, Callable[[], heatproof.Run]] = {name: partial(real.run_of, name) for name in REAL}
-MAKE |= {"localised": localised, "retrained": partial(retrained, 6)}
+MAKE |= {"localisation": localised, "retraining": partial(retrained, 6)}
+MAKE |= {axis: partial(quick_run, axis) for axis in AXES if axis not in {*REAL.values(), *MAKE}}
 AXES_TRIED: set[str] = set()
 
 
