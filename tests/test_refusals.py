@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +15,13 @@ import torch
 from torch import nn
 
 from heatproof import Batch, Examples, Model, Smoothed, UserError, open_data
+from heatproof.axes import EVALUATIONS
 from heatproof.axes.agreement.evaluation import Agreement
 from heatproof.axes.faithfulness.retraining.information import fano, hellman_raviv
+from heatproof.axes.stability.perturbations import KNOWN
 from heatproof.axes.stability.perturbations.series import TimeShift
 from heatproof.axes.stability.perturbations.texts import PassageOrder, Synonyms
+from heatproof.axes.symmetry.groups import GROUPS
 from heatproof.axes.symmetry.groups import build as group_of
 from heatproof.data import Vocabulary
 from heatproof.explainers.ablation import FeatureAblation, FeaturePermutation
@@ -27,13 +32,23 @@ from heatproof.explainers.examples.simplex import representations
 from heatproof.explainers.examples.training_set import examples
 from heatproof.explainers.masking import Occlusion, Rise
 from heatproof.explainers.sampling import KernelShap, Lime
-from heatproof.features import Elements, Patches, Superpixels, Tokens
+from heatproof.features import GROUPINGS, Elements, Patches, Superpixels, Tokens
+from heatproof.features.groupings import Labels
+from heatproof.removal import CONTEXTUAL, IMPUTERS
 from heatproof.removal.imputers import DatasetMean, Value
+from heatproof.rules import check_rules
 from heatproof.runs.executors.local import Processes
 from heatproof.runs.storage import place
 from heatproof.runs.study.file import read_study
+from heatproof.runs.study.registry import EXPLAINERS
 from heatproof.statistics import bounds, radii
 
+# Values that some parameter does not take, of every kind that a call or a study file can have.
+BAD_VALUES: list[Any] = [object(), -7, 10**9, 1.5, "no-such-thing", float("nan"), [], {}, [1, "a"]]
+BAD_VALUES += [{"x": 1}, {"patches": {"size": -3}}, None, (1, 2, 3, 4, 5, 6), True, [float("nan")]]
+BAD_VALUES += [["", ""], b"x", torch.tensor(1.5), np.array(1.5), torch.rand(3), [[1], [2, 3]], int]
+CLASSES = [*EXPLAINERS.values(), *EVALUATIONS.values(), *KNOWN.values(), *GROUPS.values()]
+CLASSES += [*GROUPINGS.values(), Labels, *IMPUTERS.values(), *CONTEXTUAL.values()]
 ROWS, PICTURES = Batch(("a",), torch.ones(1, 4)), Batch(("a", "b"), torch.ones(2, 3, 8, 8))
 TEXTS = Batch(("a",), torch.tensor([[1, 2, 3]]))
 WORDS = [{"text": "good film"}] * 2
@@ -170,3 +185,33 @@ def test_keys_given_twice_at_every_depth(tmp_path: Path, study: str, line: int) 
     (tmp_path / "study.yaml").write_text(study)
     with pytest.raises(UserError, match=rf"study\.yaml, line {line}: .*twice"):
         read_study(tmp_path / "study.yaml")
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_a_constructor_takes_a_value_or_refuses_it_with_our_error(cls: Any) -> None:
+    parameters = fields(cls)
+    needed = [p.name for p in parameters if p.default is MISSING and p.default_factory is MISSING]
+    for parameter in parameters:
+        if needed not in ([], [parameter.name]):
+            continue
+        for value in BAD_VALUES:
+            with suppress(UserError):
+                cls(**{parameter.name: value})
+    with pytest.raises(UserError, match="no_such_parameter"):
+        cls(no_such_parameter=1)
+
+
+@pytest.mark.parametrize("shape", ["rows", ["rows"], -3, 3, True, [3.5], [], [0], [[3]], {"a": 1}])
+def test_a_shape_that_is_none_is_refused(shape: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("1,2,3,0\n4,5,6,1\n")
+    for source in (path, np.ones((2, 3))):
+        with pytest.raises(UserError) as refused:
+            open_data(source, shape=shape)
+        assert repr(shape) in str(refused.value) and "[1, 96]" in str(refused.value)
+
+
+@pytest.mark.parametrize("names", [5, None, "few-samples", [["few-samples"]], ["few_samples"]])
+def test_ignored_rules_are_a_list_of_names(names: Any) -> None:
+    with pytest.raises(UserError, match=r"few.samples"):
+        check_rules(names)

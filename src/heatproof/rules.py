@@ -105,14 +105,14 @@ def check_rules(names: Iterable[str]) -> tuple[str, ...]:
     Traceback (most recent call last):
     heatproof.errors.UserError: unknown rule 'few_sample'; did you mean 'few-samples'? `heatproof rule` lists all rules
     """
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise UserError(f"rules are given as a list of names, such as [few-samples], got {names!r}")
-    known = dict.fromkeys(names)
+    known = dict.fromkeys(map(str, names))
     for name in known:
         if name not in RULES:
-            close = nearest(str(name), RULES)
+            close = nearest(name, RULES)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise UserError(f"unknown rule {str(name)!r}; {hint}`heatproof rule` lists all rules")
+            raise UserError(f"unknown rule {name!r}; {hint}`heatproof rule` lists all rules")
     return tuple(known)
 
 

@@ -196,9 +196,22 @@ def test_ls_names_everything_with_a_line_each(main, what):
         "evaluations": heatproof.axes.EVALUATIONS,
     }
     names = [re.match(r"\S+: \S+|\S+", line)[0] for line in text.splitlines()]
-    assert len(names) == len(set(names))
+    if what != "measures":  # axes may have different measures of one name
+        assert len(names) == len(set(names))
     if what in registry:
         assert [name for name in names if ": " not in name] == list(registry[what])
+
+
+def test_ls_measures_names_every_axis_that_has_a_measure(main):
+    _, text, _ = main("ls", "measures")
+    for axis in heatproof.axes.AXES:
+        for measure in axis.measures:
+            lines = [line for line in text.splitlines() if line.split()[0] == measure.name]
+            of_axis = [
+                line for line in lines if re.search(rf"\b{axis.name}\b", line.partition(":")[0])
+            ]
+            assert of_axis, (axis.name, measure.name)
+            assert any(measure.text in line for line in of_axis)
 
 
 def test_ls_of_something_else_names_the_listings():

@@ -21,6 +21,7 @@ from heatproof.runs.results import arrays_of_run, axis_results
 from heatproof.runs.run import Run
 from heatproof.testing.check import check
 from support.laws import AXES as QUICK
+from support.laws import retrained
 from support.small import model, pictures
 
 METHODS = ["saliency", {"gradient_shap": {"samples": 2}}, "random"]
@@ -38,26 +39,6 @@ class Blind(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.bias + 0 * x.flatten(1)[:, :4]
-
-
-def retrained(n: int) -> Run:
-    def train(dataset: Any, seed: int) -> nn.Module:
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
-
-    from tempfile import mkdtemp
-
-    cells: dict[str, Any] = {
-        "fractions": [0.5],
-        "imputers": ["zero"],
-        "leakage": True,
-        "repeats": 2,
-        "tuner": train,
-    }
-    return heatproof.retrain(
-        model(), pictures(n, seed=8), pictures(n), "saliency", train, mkdtemp(), **cells
-    )
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+import heatproof
+from heatproof.axes import BY_NAME
 from heatproof.evaluation import GalleryItem
 from heatproof.report.canvas import flowed
+from heatproof.report.chart_tables import MOST_ROWS
 from heatproof.report.components import (
     Component,
     CurveChart,
@@ -25,14 +31,18 @@ from heatproof.report.components import (
     Table,
     Tile,
 )
-from heatproof.report.draw import plots_of
-from heatproof.report.latex import render, tabular_of
+from heatproof.report.draw import Looks, plots_of, shown_name
+from heatproof.report.figures import write
+from heatproof.report.latex import escape, render, tabular_of
 from heatproof.report.notebook import ShownComponent
 from heatproof.report.page_parts import Chart, Panel, part_of
 from heatproof.report.terminal import component_text
 from heatproof.results.names import looks
-from heatproof.results.reports import components_of
+from heatproof.results.reports import components_across, components_of
 from support import runs_with_findings as real
+from support.latex import assert_compiles
+from support.laws import AXES, retrained
+from support.small import model, pictures
 
 METHODS = ("lime", "grad_cam", "random")
 LOOKS = looks(METHODS, {"random"}, {})
@@ -154,19 +164,119 @@ ENDS = ["low", "high", "x_low", "x_high", "y_low", "y_high"]
 OPTIONAL = [*ENDS, "chance", "above_chance", "note", "best", "on_frontier"]
 
 
-def rendered(component: Component) -> tuple[Chart | Panel | None, str, str]:
+def rendered(component: Component, looks: Looks = LOOKS) -> tuple[Chart | Panel | None, str, str]:
     """Return the part of a page, the LaTeX and the text of a component, after writing its figure as SVG, PDF and PNG."""
-    for sheet in flowed(plots_of(component, LOOKS), 5.0):
+    for sheet in flowed(plots_of(component, looks), 5.0):
         drawing = sheet.svg("alt")
         assert not re.search(r'="[^"]*\b(nan|inf)\b', drawing)
         assert sheet.encoded("pdf", "title", 5.0).startswith(b"%PDF")
         assert sheet.encoded("png", "title", 5.0).startswith(b"\x89PNG")
-    content = tabular_of(component, LOOKS)
-    latex = "" if content is None else render(content, "Caption.", "tab:x", [], 6.75)
-    assert "nan" not in latex
-    text = component_text(component, LOOKS, 80)
-    assert "nan" not in text and all(len(line) <= 80 for line in text.splitlines())
-    return part_of(component, LOOKS), latex, text
+    pictures = ["a.5-picture.pdf"] if isinstance(component, Gallery) else []
+    content = tabular_of(component, looks, pictures)
+    latex = ""
+    if content is not None:
+        latex = render(content, "Caption.", "tab:x", [], 6.75)
+        assert_compiles(latex)
+    assert not re.search(r"\bnan\b", latex)
+    text = component_text(component, looks, 80)
+    assert not re.search(r"\bnan\b", text)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    part = part_of(component, looks)
+    # What is empty is left out of every view.
+    assert bool(latex) == (part is not None), component.title
+    return part, latex, text
+
+
+# ---- the facts of a component ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that is drawn, with the words that stand in its line."""
+
+    words: tuple[str, ...]
+    value: float
+
+
+SCORE = ("score", "low", "high")
+
+
+def drawn_frames(
+    component: Component, is_paper: bool
+) -> list[tuple[pd.DataFrame, str, Sequence[str]]]:
+    """Return frames whose rows are drawn: with the column that names a row, and those of its numbers.
+
+    Curves have a row per x on paper, and a row per curve in a terminal.
+    """
+    if isinstance(component, ScoreChart):
+        frame = component.scores
+        return [(frame, component.row, SCORE), (frame, component.row, ("chance",))]
+    if isinstance(component, Matrix):
+        return [(component.scores, "row", SCORE)]
+    if isinstance(component, CurveChart):
+        points = component.points[component.points["score"].notna()]
+        points = points[points["x"] > 0] if component.log_x else points
+        frames = [(points, "x" if is_paper else component.line, SCORE)]
+        if component.references is not None:
+            frames.append((component.references, "x" if is_paper else "curve", SCORE))
+        return frames
+    if isinstance(component, Scatter):
+        points = component.points.dropna(subset=["x", "y"])
+        points = points[points["x"] > 0] if component.log_x else points
+        name = "" if component.is_sample or "explainer" not in points else "explainer"
+        return [(points, name, ("x", "x_low", "x_high")), (points, name, ("y", "y_low", "y_high"))]
+    return []
+
+
+def facts(component: Component, looks: Looks, is_paper: bool) -> list[Fact]:
+    """Return every number that the figure of a component draws; on paper those of its intervals too."""
+    scale = 100 if getattr(component, "percent", False) else 1
+    drawn: list[Fact] = []
+    for frame, name, columns in drawn_frames(component, is_paper):
+        for row in frame.to_dict("records"):
+            words = (shown_name(row[name], looks),) if name else ()
+            estimate, *interval = (float(row.get(column, math.nan)) for column in columns)
+            # An interval is written where it has both ends.
+            has_interval = is_paper and all(map(math.isfinite, interval))
+            numbers = [estimate, *interval] if has_interval else [estimate]
+            drawn += [Fact(words, scale * value) for value in numbers if math.isfinite(value)]
+    if isinstance(component, Gallery):
+        for tile in component.tiles:
+            words = (shown_name(tile.item.explainer, looks), tile.item.sample)
+            if tile.score is not None:
+                drawn.append(Fact(words, tile.score))
+    return drawn
+
+
+def is_thinned(component: Component) -> bool:
+    """Whether a panel has more rows than a table of it shows."""
+    if isinstance(component, CurveChart):
+        points = component.points.assign(panel=component.points.get("panel", ""))
+        return bool(points.groupby("panel", observed=True)["x"].nunique().max() > MOST_ROWS)
+    if isinstance(component, Scatter) and component.is_sample:
+        points = component.points.assign(panel=component.points.get("panel", ""))
+        return bool(points.groupby("panel", observed=True).size().max() > MOST_ROWS)
+    return False
+
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def states(line: str, fact: Fact) -> bool:
+    """Whether a line has the words of a fact, and its number to the places that are written."""
+    if not all(word in line or escape(word) in line for word in fact.words):
+        return False
+    for text in NUMBER.findall(line.replace("−", "-").replace("$-$", "-")):
+        places = len(text.partition(".")[2])
+        if abs(float(text) - fact.value) <= 0.5001 * 10**-places:
+            return True
+    return False
+
+
+def assert_states(view: str, drawn: Sequence[Fact]) -> None:
+    lines = view.splitlines()
+    for fact in drawn:
+        assert any(states(line, fact) for line in lines), (fact, view)
 
 
 @pytest.mark.parametrize("kind", COMPONENTS)
@@ -175,10 +285,12 @@ def test_a_component_renders_in_every_view(kind: str) -> None:
     part, latex, text = rendered(component)
     assert part is not None and part.title == "Title" and part.key == "key"
     assert isinstance(part, Panel) or part.plots
-    if isinstance(component, Matrix | Table):
-        assert r"\begin{tabular}" in latex and all(name in latex for name in NAMES)
-    if isinstance(component, ScoreChart | Matrix | Table):
+    is_cloud = isinstance(component, Scatter) and component.is_sample
+    if not is_cloud:
+        assert all(name in latex for name in NAMES)
         assert all(name in text for name in NAMES), text
+    assert_states(latex, facts(component, LOOKS, is_paper=True))
+    assert_states(text, facts(component, LOOKS, is_paper=False))
 
 
 def test_every_kind_of_component_is_tried() -> None:
@@ -186,22 +298,83 @@ def test_every_kind_of_component_is_tried() -> None:
     assert tried == set(Component.__subclasses__())
 
 
-# A run of every test that reports components.
-REAL = ["stable or not", "faithful or not", "undone predictions", "costly smoothing"]
-REAL += ["blind or not", "disagreeing", "retrained on masks"]
+def localised() -> heatproof.Run:
+    """A run of localisation, whose samples have regions."""
+    images, labels = pictures(6)
+    regions = {f"{i:04}": torch.eye(32) + (i == torch.arange(32)) for i in range(6)}
+    data = heatproof.open_data((images, labels), regions=regions)
+    return heatproof.evaluate(model(), data, ["saliency", "grad_cam", "random"], "localisation")
 
 
-@pytest.mark.parametrize("name", REAL)
+def quick_run(axis: str) -> heatproof.Run:
+    """A small run of a test that has no other run here, such as a new one."""
+    return heatproof.evaluate(model(), pictures(6), ["saliency", "random"], [{axis: AXES[axis]}])
+
+
+REAL = {
+    "stable or not": "stability",
+    "faithful or not": "faithfulness",
+    "undone predictions": "certificate",
+    "costly smoothing": "smoothing",
+    "blind or not": "dependence",
+    "disagreeing": "agreement",
+    "broken symmetry": "symmetry",
+}
+"""A small run of every test."""
+MAKE: dict[str, Callable[[], heatproof.Run]] = {name: partial(real.run_of, name) for name in REAL}
+MAKE |= {"localisation": localised, "retraining": partial(retrained, 6)}
+MAKE |= {axis: partial(quick_run, axis) for axis in AXES if axis not in {*REAL.values(), *MAKE}}
+AXES_TRIED: set[str] = set()
+
+
+@pytest.mark.parametrize("name", MAKE)
 def test_the_components_of_a_real_run_render_in_every_view(name: str) -> None:
-    for result in real.run_of(name).results():
+    results = MAKE[name]().results(gallery=True)
+    for result in results:
+        AXES_TRIED.add(result.axis.name)
         parts = []
         for component in components_of(result):
-            part, latex, _ = rendered(component)
-            # What is empty is left out of every view.
-            is_table = isinstance(component, Matrix | Table)
-            assert bool(latex) == (is_table and part is not None), component.title
+            part, latex, text = rendered(component, result.looks)
             parts.append(part)
+            if part is not None and not is_thinned(component):
+                assert_states(latex, facts(component, result.looks, is_paper=True))
+                assert_states(text, facts(component, result.looks, is_paper=False))
         assert any(parts)
+    looks_of_all = {key: look for result in results for key, look in result.looks.items()}
+    for component in components_across(results):
+        rendered(component, looks_of_all)
+
+
+def test_every_axis_is_tried() -> None:
+    if not AXES_TRIED:
+        pytest.skip("the runs were not chosen")
+    assert set(BY_NAME) - AXES_TRIED == set()
+
+
+def test_long_curves_are_thinned_to_a_readable_number_of_rows() -> None:
+    xs = np.linspace(0, 1, 101)
+    points = pd.DataFrame({"explainer": "lime", "x": xs, "score": xs**2})
+    chart = CurveChart(**HEAD, points=points, x_label="share", y_label="accuracy")
+    _, latex, text = rendered(chart)
+    rows = [line.split()[0] for line in latex.splitlines() if re.match(r"[01](\.\d+)? & ", line)]
+    # A wide table is set in blocks, each with its line of heads.
+    head_lines = [line for line in text.splitlines() if line.strip().startswith("share")]
+    heads = [head for line in head_lines for head in line.split()[1:]]
+    for values_of_x in (rows, heads):
+        assert len(values_of_x) == MOST_ROWS
+        assert (values_of_x[0], values_of_x[-1]) == ("0", "1")
+    for view in (latex, text):
+        assert "101" in view, "the reader is told that rows are left out"
+
+
+def test_curves_that_begin_later_keep_their_place_among_the_columns() -> None:
+    late = pd.DataFrame({"explainer": "grad_cam", "x": [0.5, 0.9], "score": [0.25, 0.35]})
+    early = pd.DataFrame({"explainer": "lime", "x": [0.2, 0.5], "score": [0.45, 0.55]})
+    points = pd.concat([late, early])
+    chart = CurveChart(**HEAD, points=points, x_label="share", y_label="accuracy")
+    _, latex, text = rendered(chart)
+    assert re.search(r"share +0.2 +0.5 +0.9\n +Grad-CAM +– +0.25 +0.35\n +LIME", text)
+    assert "share & Grad-CAM & LIME" in latex and "0.2 & -- & 0.45" in latex
 
 
 @pytest.mark.parametrize("kind", COMPONENTS)
@@ -297,6 +470,47 @@ def test_a_gallery_shows_every_view() -> None:
         assert sheet.encoded("pdf", "title", 6.75).startswith(b"%PDF")
         assert "<image" in sheet.svg("alt")
     assert part_of(replace(gallery, tiles=()), LOOKS) is None
+
+
+def test_a_gallery_in_a_paper_includes_its_pictures_and_a_terminal_names_them() -> None:
+    gallery = Gallery(**HEAD, tiles=tiles(), paper="a figure")
+    _, latex, text = rendered(gallery)
+    assert r"\includegraphics{{a.5-picture}.pdf}" in latex and "graphicx" in latex
+    assert "heatproof figures" in text
+    for name in NAMES:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"  {name}, ")]
+        assert "cat" in line and "a title" in line
+        assert name in latex
+    assert_states(latex, facts(gallery, LOOKS, is_paper=True))
+    assert component_text(replace(gallery, tiles=()), LOOKS).startswith("Title")
+
+
+def test_the_latex_of_a_gallery_names_files_that_were_written(tmp_path: Path) -> None:
+    run = real.run_of("faithful or not")
+    for formats, ending in ((("svg", "png"), ".png"), (("png", "pdf"), ".pdf"), (("svg",), None)):
+        paths = write(run, tmp_path / "-".join(formats), formats, ["removal-pictures"])
+        (latex,) = [path for path in paths if path.suffix == ".tex"]
+        included = re.findall(r"\\includegraphics\{\{(.*)\}(\..*)\}", latex.read_text())
+        # LaTeX includes no SVG: without another format there is the table alone.
+        assert [bool(included)] == [ending is not None]
+        for name, suffix in included:
+            assert suffix == ending and (latex.parent / f"{name}{suffix}") in paths
+
+
+def test_the_names_of_methods_and_samples_cannot_harm_latex() -> None:
+    nasty = r"we_ird {50%} & $x$ #1 ~^ \input"
+    names = looks([nasty], set(), {})
+    items = [Tile(stored(nasty, nasty), nasty, note=nasty)]
+    frame = pd.DataFrame({"explainer": [nasty], "score": [0.5], "x": [0.1], "y": [0.2]})
+    components = [
+        ScoreChart(**HEAD, scores=frame.assign(panel=nasty), guides={nasty: 0.5}, x_label=nasty),
+        CurveChart(**HEAD, points=frame.assign(curve=nasty), x_label=nasty, y_label=nasty),
+        Scatter(**HEAD, points=frame, x_label=nasty, y_label=nasty),
+        Gallery(**HEAD, tiles=items),
+    ]
+    for component in components:
+        _, latex, _ = rendered(component, names)
+        assert escape(names[nasty].name) in latex and r" \input" not in latex
 
 
 def test_a_gallery_of_pairs_has_the_score_in_the_corner() -> None:

@@ -32,31 +32,27 @@ EVALUATION = '''
 
 from typing import ClassVar
 
-from heatproof.evaluation import Scores
+from heatproof.evaluation import Evaluation, Scores
+from heatproof.maps.undefined import reasons
 from heatproof.types import parameter_class
 
 
 @parameter_class
-class Depth:
+class Depth(Evaluation):
     """How far the mean of a map lies below its peak."""
 
     name: ClassVar[str] = "depth"
-    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
 
     def conditions(self):
         return [("clean", 0.0)]
 
-    def check(self, shape):
-        pass
-
-    def suited(self, model, batch):
-        return self
-
     def __call__(self, subject):
         for explainer in subject.explainers:
-            maps = subject.maps(explainer).abs().flatten(1)
-            yield Scores.column(explainer, "fathoms", ("clean", 0.0), 1 - maps.mean(1) / maps.amax(1), [""] * len(maps))
+            maps = subject.maps(explainer)
+            sizes = maps.abs().flatten(1)
+            depths = 1 - sizes.mean(1) / sizes.amax(1)
+            yield Scores.column(explainer, "fathoms", ("clean", 0.0), depths, reasons(maps, "the map"))
 '''
 REPORT = '''
 """Depths as dots and as a table."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from tempfile import mkdtemp
 from typing import Any
 
 import pandas as pd
 import torch
+from torch import nn
 
 import heatproof
 from heatproof import Batch, Model
@@ -14,6 +16,7 @@ from heatproof.axes import axis_of
 from heatproof.explainers.concepts.concepts import Concept
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.runs.manifest import Manifest
+from heatproof.runs.run import Run
 from heatproof.runs.study.registry import EXPLAINERS, build
 from support.small import model, pictures
 from support.vit_shapes import TimmViT
@@ -169,3 +172,23 @@ def with_model(name: str, images: torch.Tensor) -> tuple[Any, Model]:
         return EXPLAINERS[name](), Model(TimmViT(2, "avg", size=images.shape[-1]), rows=32)
     own = ALL[name]
     return replace(own, baseline=images.flip(0)) if name == "expected_gradients" else own, model()
+
+
+def retrained(n: int) -> Run:
+    """A run of retraining with both kinds of network, and of leakage, on few pictures."""
+
+    def train(dataset: Any, seed: int) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+
+    cells: dict[str, Any] = {
+        "fractions": [0.5],
+        "imputers": ["zero"],
+        "leakage": True,
+        "repeats": 2,
+        "tuner": train,
+    }
+    return heatproof.retrain(
+        model(), pictures(n, seed=8), pictures(n), "saliency", train, mkdtemp(), **cells
+    )

@@ -109,7 +109,7 @@ def open_data(
     }
     if isinstance(source, str):
         source, size, name = sources.resolve_name(source, size, resize, name, allow_code)
-    how = how_to(size, resize, None if shape is None else tuple(shape))
+    how = how_to(size, resize, shape)
     if isinstance(vocabulary, str) and vocabulary.startswith(PREFIX):
         vocabulary = tokeniser(vocabulary, length)
     column = groups if isinstance(groups, str) else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -358,13 +359,33 @@ class How(NamedTuple):
     shape: tuple[int, ...] | None
 
 
-def how_to(size: Size, resize: Resize, shape: tuple[int, ...] | None = None) -> How:
-    """Return how to prepare samples for a `size`: "auto" leaves arrays as they are and makes pictures 224 pixels wide."""
+def how_to(size: Size, resize: Resize, shape: Sequence[int] | None = None) -> How:
+    """Return how to prepare samples for a `size`: "auto" leaves arrays as they are and makes pictures 224 pixels wide.
+
+    `shape` is that of one sample in rows of numbers.
+    """
+    shape = None if shape is None else checked_shape(shape)
     if size == "auto":
         images.check_size(None, resize)
         return How(None, 224, resize, shape)
     images.check_size(size, resize)
     return How(size, size, resize, shape)
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """Return the shape of a sample as a tuple; raise `UserError` unless it is a list of whole numbers from 1.
+
+    >>> checked_shape([1, 96])
+    (1, 96)
+    >>> checked_shape("rows")
+    Traceback (most recent call last):
+    heatproof.errors.UserError: shape is a list of whole numbers from 1, such as [1, 96], got 'rows'
+    """
+    sizes = list(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else []
+    are_sizes = [isinstance(n, int | np.integer) and n is not True and n >= 1 for n in sizes]
+    if not sizes or not all(are_sizes):
+        raise UserError(f"shape is a list of whole numbers from 1, such as [1, 96], got {shape!r}")
+    return tuple(int(n) for n in sizes)
 
 
 def numbered(n: int) -> tuple[str, ...]:

@@ -206,7 +206,12 @@ class LabelMap:
     """
 
     def __init__(self, labels: Any) -> None:
-        values = torch.as_tensor(labels)
+        try:
+            values = torch.as_tensor(labels)
+        except (TypeError, ValueError, RuntimeError):
+            raise UserError(
+                f"labels of features are whole numbers, one for each position, got {labels!r}"
+            ) from None
         if values.is_floating_point() or values.dtype == torch.bool or not values.numel():
             kind = str(values.dtype).removeprefix("torch.")
             raise UserError(

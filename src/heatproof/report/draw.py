@@ -509,7 +509,7 @@ def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
                 y_limits,
                 chart.x_label,
                 chart.y_label,
-                note=_panel_estimate(chart, panel),
+                note=panel_estimate(chart, panel),
                 steps=_frontier_steps(of_panel, x_limits, y_limits),
                 diagonal=chart.diagonal,
                 named=is_large and len(marks) <= MOST_NAMED,
@@ -570,7 +570,7 @@ def _frontier_steps(
     return [*steps, (steps[-1][0], y_limits[0])]
 
 
-def _panel_estimate(chart: Scatter, panel: str) -> str:
+def panel_estimate(chart: Scatter, panel: str) -> str:
     estimate = chart.panel_estimates.get(panel)
     if estimate is None:
         return ""

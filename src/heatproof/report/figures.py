@@ -69,9 +69,9 @@ class PaperComponent:
         """Return its plots; a table has none."""
         return plots_of(self.component, self.looks)
 
-    def table(self) -> Tabular | None:
-        """Return it as a LaTeX table; None for charts and galleries."""
-        return tabular_of(self.component, self.looks)
+    def table(self, pictures: Sequence[str]) -> Tabular | None:
+        """Return it as a LaTeX table: a chart with the numbers that it draws, a gallery with its `pictures`."""
+        return tabular_of(self.component, self.looks, pictures)
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class PaperProofSheet:
         """Return the sheet of the sample that the page opens."""
         return [Plot("", drawn(self.proof))]
 
-    def table(self) -> Tabular | None:
-        """Return None: it is no table."""
+    def table(self, pictures: Sequence[str]) -> Tabular | None:
+        """Return None: the scores of its maps are those of other figures."""
         return None
 
 
@@ -242,16 +242,21 @@ def write_figures(
     stems: set[str] = set()
     for figure in figures:
         sheets = flowed(figure.plots(), width)
+        pictures = []
+        # LaTeX includes no SVG.
+        picture_format = next((name for name in ("pdf", "png") if name in formats), None)
         for number, sheet in enumerate(sheets, 1):
             part = f"part {number}" if len(sheets) > 1 else ""
             subject = ", ".join(filter(None, (figure.subject, part)))
             stem = _unused_stem(figure.name, subject, stems)
+            if picture_format is not None:
+                pictures.append(f"{stem}.{picture_format}")
             for file_format in formats:
                 path = folder / f"{stem}.{file_format}"
                 inches = inches_of(sheet, width)
                 write_atomically(path, sheet.encoded(file_format, figure.caption, inches))
                 files.append(File(path, figure.name, figure.paper, subject, figure.caption))
-        table = figure.table()
+        table = figure.table(pictures)
         if table is not None:
             stem = _unused_stem(figure.name, figure.subject, stems, "tex")
             path = folder / f"{stem}.tex"

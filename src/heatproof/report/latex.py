@@ -1,15 +1,16 @@
-"""LaTeX tables in the style of booktabs: text made safe, numbers with their intervals, matrices and tables of components."""
+"""LaTeX tables in the style of booktabs: text made safe, numbers with their intervals, and every kind of component."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median_low
 
 from heatproof import text
-from heatproof.report.components import Component, Matrix, Table
+from heatproof.report.chart_tables import as_table
+from heatproof.report.components import Component, Gallery, Matrix, Table
 from heatproof.report.draw import Looks, MatrixGrid, is_true, shown_name
 from heatproof.report.table_rows import MISSING, prose_columns, table_rows
 from heatproof.text import digits_of
@@ -96,6 +97,8 @@ class Tabular:
                       sections; "" for a rule alone
     spans             a first line of heads over several columns, as (text, columns)
     prose_columns     the numbers of the columns with sentences, whose lines are broken
+    note              what the caption ends with, as LaTeX
+    pictures          the names of the picture files that stand below the rows
     """
 
     heads: Sequence[str]
@@ -103,6 +106,8 @@ class Tabular:
     section_heads: dict[int, str] = field(default_factory=dict)
     spans: Sequence[tuple[str, int]] = ()
     prose_columns: Collection[int] = ()
+    note: str = ""
+    pictures: Sequence[str] = ()
 
     def blocks(self, most: int) -> list[Tabular]:
         """Return the table as one or more with at most so many columns beside the first, to be set under each other."""
@@ -162,6 +167,8 @@ def entry(cell: Entry, digits: int) -> str:
 def render(content: Tabular, caption: str, label: str, notes: Sequence[str], width: float) -> str:
     """Return the whole file: comments, then a table environment for a width in inches that needs only booktabs.
 
+    One with pictures needs graphicx too.
+
     >>> text = render(Tabular(["Method", "FASS"], [["lime", Cell(0.5)]]), "Scores.", "tab:x", ["by heatproof"], 6.75)
     >>> text.splitlines()[0], "lime & 0.50" in text
     ('% by heatproof', True)
@@ -170,9 +177,11 @@ def render(content: Tabular, caption: str, label: str, notes: Sequence[str], wid
     spans_columns = width > ONE_COLUMN and len(content.heads) > 3
     environment = "table*" if spans_columns else "table"
     label = re.sub(r"[^A-Za-z0-9:.-]+", "-", label)
+    packages = "booktabs,graphicx" if content.pictures else "booktabs"
+    caption = f"{caption} {content.note}".strip()
     lines = [
         *(comment(note) for note in notes),
-        comment(r"needs \usepackage{booktabs}"),
+        comment(rf"needs \usepackage{{{packages}}}"),
         rf"\begin{{{environment}}}[t]",
         r"\centering",
         rf"\caption{{{caption}}}",
@@ -185,6 +194,10 @@ def render(content: Tabular, caption: str, label: str, notes: Sequence[str], wid
         if i:
             lines.append(r"\\[1ex]")
         lines += _tabular(block, digits)
+    for picture in content.pictures:
+        # The inner braces keep LaTeX from taking a dot inside of the name for the beginning of the ending.
+        name, _, ending = picture.rpartition(".")
+        lines += [r"\\[1ex]", rf"\includegraphics{{{{{name}}}.{ending}}}"]
     return "\n".join([*lines, rf"\end{{{environment}}}", ""])
 
 
@@ -224,13 +237,24 @@ def _span_lines(block: Tabular) -> list[str]:
 # ---- components ------------------------------------------------------------------------------------------------------
 
 
-def tabular_of(component: Component, looks: Looks) -> Tabular | None:
-    """Return a matrix or a table for LaTeX; None for other components and for empty ones."""
-    if isinstance(component, Matrix):
-        return _tabular_of_matrix(component, looks)
-    if isinstance(component, Table):
-        return _tabular_of_table(component, looks)
-    return None
+def tabular_of(component: Component, looks: Looks, pictures: Sequence[str] = ()) -> Tabular | None:
+    """Return a component for LaTeX, a chart as a table of the numbers that it draws; None for an empty one.
+
+    `pictures` are the names of the files with the pictures of a gallery, which its table includes.
+    """
+    table = as_table(component, looks)
+    if table is None:
+        return None
+    if isinstance(table, Matrix):
+        tabular = _tabular_of_matrix(table, looks)
+    else:
+        tabular = _tabular_of_table(table, looks)
+    if tabular is None or table is component:
+        return tabular
+    if isinstance(component, Gallery):
+        # The note of a gallery says where the pictures are; a paper has them.
+        return replace(tabular, pictures=pictures)
+    return replace(tabular, note=escape(table.caption))
 
 
 def _tabular_of_matrix(matrix: Matrix, looks: Looks) -> Tabular | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import pandas as pd
 
-from heatproof.report.components import Component, Matrix, ScoreChart, Table
-from heatproof.report.draw import Looks, MatrixGrid, is_true, shown_name, with_columns
+from heatproof.report.chart_tables import as_table
+from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Table
+from heatproof.report.draw import Looks, MatrixGrid, shown_name
 from heatproof.report.findings import findings_here
 from heatproof.report.sections import leads
 from heatproof.report.table_rows import cell_text, table_rows
@@ -139,42 +141,58 @@ def _wrapped(sentence: str, width: int, style: str = "") -> list[Line]:
 
 
 def component_text(component: Component, looks: Looks, width: int = WIDTH) -> str:
-    """Return a score chart, a matrix or a table as text in columns; of other components, their title and caption.
+    """Return a component as text: its title, the numbers that it draws in columns, and its caption.
 
-    `looks` has the display names of the explainers. No line is longer than `width`.
+    A gallery has a line per strip of pictures. `looks` has the display names of the explainers. No line is longer than
+    `width`.
     """
-    grid = _text_grid(component, looks)
-    if isinstance(component, Matrix) and _width_of(grid) > width:
-        grid = _matrix_grid(component, looks, intervals=False)
-    caption = textwrap.wrap(component.caption, max(width, 40))
-    return "\n".join([component.title, *_aligned(grid, width), *caption])
+    table = as_table(component, looks)
+    caption = component.caption
+    if table is not None and table is not component:
+        caption = f"{caption} {table.caption}".strip()
+    if isinstance(component, Gallery) and isinstance(table, Table):
+        lines = _gallery_lines(table, looks, width)
+    elif isinstance(component, CurveChart) and isinstance(table, Matrix):
+        lines = _curve_lines(table, looks, width)
+    else:
+        lines = _aligned(_text_grid(table, looks, width), width)
+    return "\n".join([component.title, *lines, *textwrap.wrap(caption, max(width, 40))])
 
 
-def _text_grid(component: Component, looks: Looks) -> list[list[str]]:
-    """Return rows of cells; a row with one cell is a heading."""
-    if isinstance(component, ScoreChart):
-        return _score_grid(component, looks)
-    if isinstance(component, Matrix):
-        return _matrix_grid(component, looks)
-    if isinstance(component, Table):
-        rows = table_rows(component, looks)
-        heads = list(component.columns.values())
-        return [heads, *(list(row.cells) for row in rows)]
+def _text_grid(table: Matrix | Table | None, looks: Looks, width: int) -> list[list[str]]:
+    """Return rows of cells; a row with one cell is a heading. A matrix that is too wide loses its intervals."""
+    if isinstance(table, Matrix):
+        grid = _matrix_grid(table, looks)
+        return grid if _width_of(grid) <= width else _matrix_grid(table, looks, intervals=False)
+    if isinstance(table, Table):
+        heads = list(table.columns.values())
+        return [heads, *(list(row.cells) for row in table_rows(table, looks))]
     return []
 
 
-def _score_grid(chart: ScoreChart, looks: Looks) -> list[list[str]]:
-    rows = with_columns(chart.scores, low=math.nan, high=math.nan, panel="", note="")
-    grid: list[list[str]] = []
-    for panel, of_panel in rows.groupby("panel", sort=False, observed=True):
-        if panel:
-            grid.append([str(panel)])
-        for row in records(of_panel):
-            is_hollow = "above_chance" in rows and not is_true(row.above_chance)
-            note = "not shown above chance" if is_hollow else ""
-            name = shown_name(getattr(row, chart.row), looks)
-            grid.append([name, cell_text(row, chart.percent), note])
-    return grid
+def _curve_lines(curves: Matrix, looks: Looks, width: int) -> list[str]:
+    """Return a table for every panel of curves, here with a row per curve and a column per x.
+
+    There are fewer values of x than curves, and they are shorter than the names, so that more fits into a line.
+    """
+    lines: list[str] = []
+    for panel, cells in curves.scores.groupby("row_group", sort=False):
+        turned = cells.rename(columns={"row": "column", "column": "row"}).drop(columns="row_group")
+        has_numbers = turned.groupby("row")["score"].transform("count") > 0
+        table = replace(curves, scores=turned[has_numbers])
+        lines += [str(panel)] if panel else []
+        lines += _aligned(_text_grid(table, looks, width), width)
+    return lines
+
+
+def _gallery_lines(table: Table, looks: Looks, width: int) -> list[str]:
+    """Return a line for every strip of pictures: its method, its sample and what the pictures show."""
+    lines: list[str] = []
+    for row in table_rows(table, looks):
+        method, sample, shown = row.cells
+        text = f"{method}, {sample}: {shown}"
+        lines += textwrap.wrap(text, max(width, 40), initial_indent="  ", subsequent_indent="    ")
+    return lines
 
 
 def _matrix_grid(matrix: Matrix, looks: Looks, intervals: bool = True) -> list[list[str]]:

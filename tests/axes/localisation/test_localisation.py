@@ -14,7 +14,7 @@ from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, open_data
-from heatproof.axes.localisation.evaluation import Localisation
+from heatproof.axes.localisation.evaluation import MEASURES, Localisation
 from heatproof.axes.localisation.measures import box, region_scores, relevance
 from heatproof.axes.localisation.mosaic import composed
 from heatproof.axes.localisation.report import findings, lead
@@ -75,7 +75,7 @@ def test_chance_is_the_expected_score_of_a_shuffled_map(kind, margin):
     regions = region.expand(len(shuffled), 2, 3)
     there = torch.ones_like(regions)
     scores = region_scores(shuffled.view(-1, 2, 3), regions, there, margin=margin)
-    assert {"relevance_mass", "relevance_rank", "pointing", "region_auc", "energy"} == set(scores)
+    assert set(scores) == {measure.name for measure in MEASURES}
     for name, score in scores.items():
         assert float(score.value.mean()) == pytest.approx(float(score.chance[0])), name
 

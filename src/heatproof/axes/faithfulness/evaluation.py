@@ -267,7 +267,7 @@ class Faithfulness(Evaluation):
         metrics = [value] if isinstance(value, str) and value != "all" else value
         if isinstance(metrics, list | tuple):
             for metric in metrics:
-                if metric not in NEEDS:
+                if not isinstance(metric, str) or metric not in NEEDS:
                     raise unknown("metric", metric, NEEDS)
         return metrics
 

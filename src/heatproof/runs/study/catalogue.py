@@ -10,10 +10,12 @@ from typing import Any
 from heatproof.axes import BY_NAME, EVALUATIONS
 from heatproof.axes.stability import perturbations
 from heatproof.axes.symmetry.groups import GROUPS
+from heatproof.evaluation import Measure
 from heatproof.explainers.adapters.named import LIBRARIES
 from heatproof.features import GROUPINGS
 from heatproof.removal import CONTEXTUAL, IMPUTERS
 from heatproof.runs.study.registry import EXPLAINERS
+from heatproof.text import listing
 from heatproof.types import label_of
 
 CLASSES: Mapping[str, Mapping[str, Any]] = {
@@ -67,13 +69,21 @@ def _presets() -> Iterator[tuple[str, str]]:
 
 
 def _measures() -> Iterator[tuple[str, str]]:
-    """Yield every measure once, with the axes that have it, its role and its direction."""
-    axes = list(BY_NAME.values())
-    measures = {measure.name: measure for axis in axes for measure in axis.measures}
-    for name, measure in measures.items():
-        names_of_axes = " and ".join(axis.name for axis in axes if measure in axis.measures)
-        better = "" if measure.better == "neither" else f"; {measure.better} is better"
-        yield name, f"{names_of_axes}, {measure.role}: {measure.text}{better}"
+    """Yield every measure with the axes that have it, its role and its direction.
+
+    Axes that declare a measure alike share a line; two measures of the same name, such as the `rate` of certificates and
+    that of smoothing, have a line each.
+    """
+    axes_of_measures: dict[Measure, list[str]] = {}
+    for axis in BY_NAME.values():
+        for measure in axis.measures:
+            axes_of_measures.setdefault(measure, []).append(axis.name)
+    in_order = list(dict.fromkeys(measure.name for measure in axes_of_measures))
+    for name in in_order:
+        for measure, axes in axes_of_measures.items():
+            if measure.name == name:
+                better = "" if measure.better == "neither" else f"; {measure.better} is better"
+                yield name, f"{listing(axes)}, {measure.role}: {measure.text}{better}"
 
 
 def summary(cls: Any) -> str:

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from heatproof.axes.stability.perturbations.contract import (
     INSTEAD,
@@ -252,7 +253,7 @@ def _flatten(spec: Any) -> Iterable[Perturbation]:
                 yield from _sweep(name, values) if has_parameters else _named(name)
     elif callable(spec):
         yield wrap_perturbation(spec)
-    elif isinstance(spec, Iterable):
+    elif isinstance(spec, Iterable) and not isinstance(spec, np.ndarray | Tensor):
         for number, item in enumerate(spec):
             with inside(number):
                 yield from _flatten(item)

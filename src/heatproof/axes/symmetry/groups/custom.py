@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import AfterValidator
 from torch import Tensor
@@ -30,7 +31,8 @@ _PROJECTIONS = 32
 
 def _check_members(members: Any) -> Sequence[Any]:
     """Return the list of elements; refuse anything that is no list of a sensible length."""
-    if not isinstance(members, Sized):
+    is_one_number = isinstance(members, np.ndarray | Tensor) and members.ndim == 0
+    if not isinstance(members, Sized) or is_one_number:
         raise UserError(f"a list of 1 to {_MOST_ELEMENTS} elements is needed, got {members!r}")
     if not 1 <= len(members) <= _MOST_ELEMENTS:
         raise UserError(f"a list of 1 to {_MOST_ELEMENTS} elements is needed, got {len(members)}")
