@@ -207,6 +207,7 @@ class Explainer:
     kind                what a map has values of: features of the input, examples of the training set, or concepts
     stochastic          whether the seed matters
     control             whether the method ignores the model and is there for comparison
+    needs_model         whether it can do nothing without a model; stored maps and edges need none
     requires            what it needs of a model: "gradients", "layers" or "class probabilities"
     hooks_into_network  whether only a pass can tell that the network lacks a layer or a function that it looks for
     undefined_on        kind of data -> why the method is undefined there
@@ -226,6 +227,7 @@ class Explainer:
     kind: ClassVar[ExplanationKind] = "feature"
     stochastic: ClassVar[bool] = False
     control: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = True
     requires: ClassVar[tuple[Requirement, ...]] = ()
     hooks_into_network: ClassVar[bool] = False
     undefined_on: ClassVar[Mapping[str, str]] = {}
@@ -257,6 +259,8 @@ class Explainer:
         heatproof.errors.UserError: grad_cam is not defined on table data: it reads a map of a convolutional ...
         """
         name, kind = name_of(self), kind_of(model, sample)
+        if self.needs_model and model.is_absent:
+            raise UserError(f"{name} explains a model, and the study names none")
         if reason := self.undefined_on.get(kind.name, ""):
             raise UserError(f"{name} is not defined on {kind.name} data: {reason}")
         if reason := self.why_unmet(model):
@@ -404,6 +408,7 @@ class CallableExplainer(Explainer):
     kind: ExplanationKind = "feature"  # type: ignore[misc]  # of the object here, of the class elsewhere
     stochastic: bool = True  # type: ignore[misc]
     control: bool = False  # type: ignore[misc]
+    needs_model: bool = True  # type: ignore[misc]
     requires: tuple[Requirement, ...] = ()  # type: ignore[misc]
     hooks_into_network: bool = False  # type: ignore[misc]
     undefined_on: Mapping[str, str] = field(default_factory=dict)  # type: ignore[misc]

@@ -59,6 +59,8 @@ class Model:
     (torch.Size([1, 5]), True)
     """
 
+    is_absent: bool = False
+    """Whether this stands in for the model of a study without one, see `models.absent`."""
     _compiled: Any = None  # of models that never compile too
     tokenizer: Any = None
     """What makes token ids of texts for this model, where that is known."""

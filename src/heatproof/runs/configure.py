@@ -15,6 +15,7 @@ from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.kinds import kind_of
 from heatproof.models import Model
+from heatproof.models.absent import WITHOUT_MODEL
 from heatproof.models.guards import (
     check_arguments,
     has_one_output,
@@ -93,13 +94,23 @@ def configure(
     _raise_all(problems, f"{model.name} on {dataset}")
 
     configured_evaluations: dict[str, Evaluation] = {}
+    asking_a_model = []
     for name, evaluation in evaluations.items():
         if evaluation.data is not None and dataset not in evaluation.data:
+            continue
+        if model.is_absent and evaluation.needs_model:
+            asking_a_model.append(name)
             continue
         try:
             configured_evaluations[name] = evaluation.configured_for(model, sample)
         except UserError as error:
             problems.append(error)
+    if asking_a_model:
+        names = " and ".join(asking_a_model)
+        needs = "needs" if len(asking_a_model) == 1 else "need"
+        problems.append(
+            UserError(f"{names} {needs} a model, and the study names none; {WITHOUT_MODEL}")
+        )
     if problems and other_data:
         problems.append(UserError(NAME_THE_DATA.format(dataset)))
     _raise_all(problems, f"{model.name} on {dataset}")

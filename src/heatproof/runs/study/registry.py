@@ -17,6 +17,7 @@ from heatproof.evaluation import Evaluation, wrap_evaluation
 from heatproof.explainers import EXPLAINERS as EXPLAINERS_OF_MODELS
 from heatproof.explainers.adapters import LIBRARY_NAMES
 from heatproof.models import Model
+from heatproof.models.absent import NAME, NoModel
 from heatproof.models.decoders import Decoder
 from heatproof.models.loaders import load_model
 from heatproof.runs.study.recommended import RECOMMENDED
@@ -35,6 +36,10 @@ def build(what: str, registered: Mapping[str, Any], spec: Any) -> Any:
     InputXGradient()
     """
     if not isinstance(spec, Mapping):
+        if what == "explainer" and not isinstance(spec, str):
+            from heatproof.explainers.adapters.maps import maps_from_elsewhere
+
+            spec = maps_from_elsewhere(spec)
         return resolve(what, registered, spec)
     if what == "explainer" and len(spec) == 1:
         name, parameters = next(iter(spec.items()))
@@ -85,7 +90,9 @@ def evaluations(specs: Any) -> dict[str, Evaluation]:
 
 
 def models_of(model: Any, device: str | None) -> dict[str, Model]:
-    """Return models by name, from what `evaluate` takes."""
+    """Return models by name, from what `evaluate` takes; for None what stands in for one."""
+    if model is None or (isinstance(model, Mapping) and not model):
+        return {NAME: NoModel()}
     named = model if isinstance(model, Mapping) else {None: model}
     models: dict[str, Model] = {}
     for name, item in named.items():
