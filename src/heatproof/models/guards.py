@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from heatproof.errors import UserError
+from heatproof.errors import ProbabilitiesError, UserError
 from heatproof.models.tasks import Task
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
     >>> from heatproof.models.tasks import Classification
     >>> refuse_squashed(nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)), "net", Classification())
     Traceback (most recent call last):
-    heatproof.errors.UserError: net ends in a softmax, but classification reads logits; leave it off, or ...
+    heatproof.errors.ProbabilitiesError: net ends in a softmax, but classification reads logits; leave it off, or ...
     """
     last = module
     while isinstance(last, nn.Sequential) and len(last):
         last = last[-1]
     squashing = _SQUASHING.get(type(last))
     if squashing is not None and reads_logits(task):
-        raise UserError(
+        raise ProbabilitiesError(
             f"{name} ends in a {squashing}, but {task.name} reads logits; leave it off, {or_say(task)}"
         )
 
@@ -67,7 +67,7 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
         (table > 0) & (table < 1)
     ).any()  # zeros and ones alone are no trace of a softmax
     if bool(has_fractions & is_distribution.all()):
-        raise UserError(
+        raise ProbabilitiesError(
             f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
             f"reads logits. Leave the softmax off, {or_say(task)}"
         )

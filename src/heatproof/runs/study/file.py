@@ -76,6 +76,7 @@ DATA_KEYS = (
     "vocabulary",
     "split",
     "label",
+    "groups",
     "regions",
 )
 LARGEST_FILE = 1_000_000
