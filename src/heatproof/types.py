@@ -359,14 +359,34 @@ def targets_of(model: Model, batch: Batch, target: Any) -> Tensor:
     if target is None:
         with torch.no_grad():
             return model.logits(model.inputs(batch), batch.aux).argmax(1)
-    classes = torch.as_tensor(target)
+    try:
+        classes = torch.as_tensor(target)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"target is the number of a class, or one for each sample, got {target!r}"
+        ) from None
     if classes.is_floating_point() or classes.dtype == torch.bool or classes.ndim > 1:
         raise UserError(f"target is the number of a class, or one for each sample, got {target!r}")
     if classes.ndim == 1 and len(classes) != len(batch):
         raise UserError(f"target has {len(classes)} classes for {len(batch)} samples")
     if classes.numel() and int(classes.min()) < 0:
         raise UserError(f"target is the number of a class from 0 on, got {target!r}")
+    if classes.numel():
+        _check_is_output(model, batch, int(classes.max()))
     return classes.long().expand(len(batch)).to(model.device)
+
+
+def _check_is_output(model: Model, batch: Batch, number: int) -> None:
+    """Raise `UserError` for a class that is none of the model's outputs, counted on one sample.
+
+    Without this a GPU would fail for good, and a CPU with the message of an index.
+    """
+    counts = model.passes, model.gradient_passes
+    with torch.no_grad():
+        outputs = model.logits(model.inputs(batch[:1]), batch[:1].aux).shape[1]
+    model.passes, model.gradient_passes = counts  # a check, and no work of the study
+    if number >= outputs and not model.is_absent:
+        raise UserError(f"target is {number}, and {model.name} has the outputs 0 to {outputs - 1}")
 
 
 @runtime_checkable

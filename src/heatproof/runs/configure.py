@@ -10,8 +10,8 @@ from typing import Any
 from heatproof.data import Data
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Evaluation
-from heatproof.explainers.background import with_default_background, with_study_rows
-from heatproof.explainers.baselines import REFERENCES
+from heatproof.explainers.background import Background, with_default_background, with_study_rows
+from heatproof.explainers.baselines import REFERENCES, check_baseline
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.kinds import kind_of
 from heatproof.models import Model
@@ -88,6 +88,10 @@ def configure(
             if isinstance(explainer, Stored):
                 explainer.check_ids(source.ids, source.name)
                 for_data = explainer.for_ids(source.ids)
+            check_baseline(explainer, name, shape)
+            background = getattr(explainer, "background", None)
+            if isinstance(background, Background):
+                background.values(name, model, sample)  # refuses rows of another shape
             configured_explainers[name] = for_data.configured_for(model, sample)
         except UserError as error:
             problems.append(error)

@@ -150,16 +150,17 @@ class Precomputed(Explainer):
         if count is not None:
             if count != len(ids):
                 raise UserError(
-                    f"{self.path} has {count} maps without ids, and {source} has {len(ids)} samples; give one map "
-                    "for each sample, in the order of the data, or a mapping of ids to maps"
+                    f"{counted(count, 'map')} without ids {'is' if count == 1 else 'are'} given for the "
+                    f"{counted(len(ids), 'sample')} of {source}; give one map for each sample, in the order of the data, "
+                    "or a mapping of ids to maps"
                 )
             return
         maps, _ = self.path.read()
         missing = [sample for sample in ids if sample not in maps]
         if missing:
-            samples = "1 sample" if len(missing) == 1 else f"{len(missing)} samples"
+            samples = counted(len(missing), "sample")
             raise UserError(
-                f"{self.path} has no map for {samples} of {source}; {_hint(missing[0], maps)}"
+                f"there is no map for {samples} of {source} in {self.path}: {_hint(missing[0], maps)}"
             )
 
     def for_ids(self, ids: Iterable[str]) -> Precomputed:
