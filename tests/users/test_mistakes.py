@@ -77,7 +77,8 @@ class DropoutAlwaysOn(nn.Module):
         self.inner = network()
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(self.inner(x), 0.5, training=True)
+        features = self.inner[:2](x)
+        return self.inner[2:](dropout(features, 0.5, training=True))
 
 
 class SoftmaxInside(nn.Module):
@@ -170,106 +171,250 @@ def yaml(text: str, *facts: str) -> Mistake:
 MISTAKES: dict[str, Mistake] = {
     # models
     "NaN among the weights": python(lambda: judge(with_nan()), "0.weight", "NaN"),
-    "two class names for four outputs": python(lambda: judge(hp.Model(network(), classes=["cat", "dog"])), "4 outputs", "'cat'", looks=True),
-    "mean of 0–255 for pixels in [0, 1]": python(lambda: judge(hp.Model(network(), mean=(123.7, 116.3, 103.5))), "123.7", "0.485"),
-    "dropout that is always on": python(lambda: judge(DropoutAlwaysOn()), "dropout", "training=self.training", looks=True),
-    "model and data swapped": python(lambda: hp.evaluate(images(), network(), ["saliency"]), "model comes first"),
-    "a softmax at the end": python(lambda: judge(nn.Sequential(network(), nn.Softmax(1))), "softmax", "leave it off"),
-    "a softmax in forward": python(lambda: judge(SoftmaxInside()), "probabilities", "softmax", looks=True),
+    "two class names for four outputs": python(
+        lambda: judge(hp.Model(network(), classes=["cat", "dog"])), "4 outputs", "'cat'", looks=True
+    ),
+    "mean of 0–255 for pixels in [0, 1]": python(
+        lambda: judge(hp.Model(network(), mean=(123.7, 116.3, 103.5))), "123.7", "0.485"
+    ),
+    "dropout that is always on": python(
+        lambda: judge(DropoutAlwaysOn()), "dropout", "training=self.training", looks=True
+    ),
+    "model and data swapped": python(
+        lambda: hp.evaluate(images(), network(), ["saliency"]), "model comes first"
+    ),
+    "a softmax at the end": python(
+        lambda: judge(nn.Sequential(network(), nn.Softmax(1))), "softmax", "leave it off"
+    ),
+    "a softmax in forward": python(
+        lambda: judge(SoftmaxInside()), "probabilities", "softmax", looks=True
+    ),
     "one output and no task": python(lambda: judge(network(1)), "binary", "regression"),
     "a state dict as the model": python(lambda: judge(dict(network().state_dict())), "state"),
     "a path as the model": python(lambda: judge("net.pt"), "'net.pt'", "file:net.pt"),
-    "a misspelt kind of model": python(lambda: judge("torchvison:resnet50"), "torchvison", "torchvision"),
-    "a Model in a Model": python(lambda: hp.Model(hp.Model(network())), "heatproof.Model", "torch module"),
+    "a misspelt kind of model": python(
+        lambda: judge("torchvison:resnet50"), "torchvison", "torchvision"
+    ),
+    "a Model in a Model": python(
+        lambda: hp.Model(hp.Model(network())), "heatproof.Model", "torch module"
+    ),
     "a deviation of 0": python(lambda: hp.Model(network(), std=(0.0, 0.2, 0.2)), "std", "positive"),
-    "a mean of two channels for three": python(lambda: judge(hp.Model(network(), mean=(0.5, 0.5))), "2 channels", "(3, 16, 16)"),
-    "class names as one text": python(lambda: hp.Model(network(), classes="cat, dog"), "list of names", "cat, dog"),
-    "an estimator that is not fitted": python(lambda: judge(Unfitted.forest(), rows(), ["lime", "random"]), "RandomForestClassifier", "fit"),
+    "a mean of two channels for three": python(
+        lambda: judge(hp.Model(network(), mean=(0.5, 0.5))), "2 channels", "(3, 16, 16)"
+    ),
+    "class names as one text": python(
+        lambda: hp.Model(network(), classes="cat, dog"), "list of names", "cat, dog"
+    ),
+    "an estimator that is not fitted": python(
+        lambda: judge(Unfitted.forest(), rows(), ["lime", "random"]),
+        "RandomForestClassifier",
+        "fit",
+    ),
     "a GPU that is not there": python(lambda: judge(device="cuda:7"), "cuda:7", "cpu"),
     "an unknown device": python(lambda: judge(device="gpu"), "'gpu'", "cuda"),
     "an unknown precision": python(lambda: judge(precision="fp16"), "fp16", "float16"),
     # data
-    "a single image without a batch axis": python(lambda: judge(data=images()[0]), "(3, 16, 16)", "x[None]"),
-    "channels last": python(lambda: judge(data=images().permute(0, 2, 3, 1)), "(8, 16, 16, 3)", "permute(0, 3, 1, 2)"),
-    "grey pictures for a network of RGB": python(lambda: judge(data=images(1)), "(1, 16, 16)", "3 channels", looks=True),
-    "pictures with an alpha channel": python(lambda: judge(data=images(4)), "(8, 4, 16, 16)", "1 or 3 channels"),
+    "a single image without a batch axis": python(
+        lambda: judge(data=images()[0]), "(3, 16, 16)", "x[None]"
+    ),
+    "channels last": python(
+        lambda: judge(data=images().permute(0, 2, 3, 1)), "(8, 16, 16, 3)", "permute(0, 3, 1, 2)"
+    ),
+    "grey pictures for a network of RGB": python(
+        lambda: judge(data=images(1)), "(1, 16, 16)", "3 channels", looks=True
+    ),
+    "pictures with an alpha channel": python(
+        lambda: judge(data=images(4)), "(8, 4, 16, 16)", "1 or 3 channels"
+    ),
     "pixels from 0 to 255": python(lambda: judge(data=images() * 255), "255", "[0, 1]"),
     "NaN in the data": python(lambda: judge(data=nan_images()), "position 2", "NaN"),
     "pictures of several sizes": python(lambda: judge(data=MixedSizes()), "(3, 16, 16)", "size"),
-    "labels out of range": python(lambda: judge(data=(images(), LABELS + 3)), "label", "0 to 3", looks=True),
-    "labels that are fractions": python(lambda: judge(data=(images(), LABELS + 0.5)), "0.5", "whole"),
+    "labels out of range": python(
+        lambda: judge(data=(images(), LABELS + 3)), "label", "0 to 3", looks=True
+    ),
+    "labels that are fractions": python(
+        lambda: judge(data=(images(), LABELS + 0.5)), "0.5", "whole"
+    ),
     "labels that are words": python(lambda: judge(data=WordLabels()), "'cat'", "whole"),
     "more labels than samples": python(lambda: judge(data=(images(), LABELS[:5])), "8", "5"),
     "an id twice": python(lambda: judge(data=hp.Batch(("a",) * 8, images())), "'a'", "unique"),
-    "a DataLoader": python(lambda: judge(data=DataLoader(TensorDataset(images()))), "DataLoader", ".dataset"),
+    "a DataLoader": python(
+        lambda: judge(data=DataLoader(TensorDataset(images()))), "DataLoader", ".dataset"
+    ),
     "texts without a tokenizer": python(lambda: judge(data=["a film", "a play"]), "vocabulary"),
     "an empty folder": Mistake(lambda folder: judge(data=empty(folder)), ("empty", "no pictures")),
-    "a folder that is not there": Mistake(lambda folder: judge(data=photos(folder).with_name("photo")), ("'photo'", "photos")),
-    "a negative size": Mistake(lambda folder: hp.open_data(photos(folder), size=-3), ("size", "-3")),
+    "a folder that is not there": Mistake(
+        lambda folder: judge(data=photos(folder).with_name("photo")), ("'photo'", "photos")
+    ),
+    "a negative size": Mistake(
+        lambda folder: hp.open_data(photos(folder), size=-3), ("size", "-3")
+    ),
     "no samples": python(lambda: judge(limit=0), "limit", "0"),
-    "a column that is not there": python(lambda: hp.open_data(pd.DataFrame({"age": [1.0], "job": [2.0]}), label="jobs"), "'jobs'", "'job'"),
+    "a column that is not there": python(
+        lambda: hp.open_data(pd.DataFrame({"age": [1.0], "job": [2.0]}), label="jobs"),
+        "'jobs'",
+        "'job'",
+    ),
     # methods
     "IG": python(lambda: judge(explainers=["IG"]), "'IG'", "'integrated_gradients'"),
     "a misspelt method": python(lambda: judge(explainers=["salency"]), "'salency'", "'saliency'"),
     "a class in place of an object": python(lambda: judge(explainers=[hp.Saliency]), "Saliency()"),
-    "a parameter of Captum": python(lambda: hp.IntegratedGradients(n_steps=20), "'n_steps'", "'steps'"),
-    "a negative number of steps": python(lambda: hp.IntegratedGradients(steps=-5), "steps", "-5", "greater"),
-    "a layer that is not there": python(lambda: judge(explainers=[hp.GradCAM(layer="layer4")]), "'layer4'", "0, 1"),
-    "Grad-CAM on a table": python(lambda: judge(nn.Linear(5, 4), rows(), ["grad_cam"]), "grad_cam", "table"),
+    "a parameter of Captum": python(
+        lambda: hp.IntegratedGradients(n_steps=20), "'n_steps'", "'steps'"
+    ),
+    "a negative number of steps": python(
+        lambda: hp.IntegratedGradients(steps=-5), "steps", "-5", "greater"
+    ),
+    "a layer that is not there": python(
+        lambda: judge(explainers=[hp.GradCAM(layer="layer4")]), "'layer4'", "0, 1"
+    ),
+    "Grad-CAM on a table": python(
+        lambda: judge(nn.Linear(5, 4), rows(), ["grad_cam"]), "grad_cam", "table"
+    ),
     "no method": python(lambda: judge(explainers=[]), "no explainer"),
-    "a baseline of another shape": python(lambda: judge(explainers=[hp.IntegratedGradients(baseline=torch.zeros(3, 8, 8))]), "(3, 8, 8)", "(3, 16, 16)"),
-    "too few maps": python(lambda: judge(explainers={"mine": np.zeros((5, 16, 16))}, tests="faithfulness"), "5 maps", "8 samples"),
-    "maps of another size": python(lambda: judge(explainers={"mine": np.zeros((8, 14, 14))}, tests="faithfulness"), "(14, 14)", "(3, 16, 16)"),
-    "a class that is no output": python(lambda: hp.explain(network(), images(), "saliency", target=7), "7", "0 to 3", looks=True),
-    "a class by its name": python(lambda: hp.explain(network(), images(), "saliency", target="cat"), "'cat'", "number"),
+    "a baseline of another shape": python(
+        lambda: judge(explainers=[hp.IntegratedGradients(baseline=torch.zeros(3, 8, 8))]),
+        "(3, 8, 8)",
+        "(3, 16, 16)",
+    ),
+    "too few maps": python(
+        lambda: judge(explainers={"mine": np.zeros((5, 16, 16))}, tests="faithfulness"),
+        "5 maps",
+        "8 samples",
+    ),
+    "maps of another size": python(
+        lambda: judge(explainers={"mine": np.zeros((8, 14, 14))}, tests="faithfulness"),
+        "(14, 14)",
+        "(3, 16, 16)",
+    ),
+    "a class that is no output": python(
+        lambda: hp.explain(network(), images(), "saliency", target=7), "7", "0 to 3", looks=True
+    ),
+    "a class by its name": python(
+        lambda: hp.explain(network(), images(), "saliency", target="cat"), "'cat'", "number"
+    ),
     # tests
     "a misspelt test": python(lambda: judge(tests="stabilty"), "'stabilty'", "'stability'"),
-    "a misspelt perturbation": python(lambda: hp.Stability(perturbations="gausian_noise"), "'gausian_noise'", "'gaussian_noise'"),
-    "noise in units of 0–255": python(lambda: hp.Stability(perturbations={"gaussian_noise": {"sigma": 25}}), "sigma", "25", "1"),
-    "a quality of 400": python(lambda: hp.Stability(perturbations={"jpeg": {"quality": 400}}), "quality", "400", "100"),
+    "a misspelt perturbation": python(
+        lambda: hp.Stability(perturbations="gausian_noise"), "'gausian_noise'", "'gaussian_noise'"
+    ),
+    "noise in units of 0–255": python(
+        lambda: hp.Stability(perturbations={"gaussian_noise": {"sigma": 25}}), "sigma", "25", "1"
+    ),
+    "a quality of 400": python(
+        lambda: hp.Stability(perturbations={"jpeg": {"quality": 400}}), "quality", "400", "100"
+    ),
     "more values than a map has": python(lambda: judge(tests=hp.Stability(k=5000)), "5000", "768"),
     "no test": python(lambda: judge(tests=[]), "no evaluation"),
     "a seed that is no whole number": python(lambda: judge(seed=1.5), "seed", "1.5"),
-    "localisation without regions": python(lambda: judge(tests=[{"localisation": {"by": "regions"}}]), "regions", "mosaics"),
-    "agreement of one method": python(lambda: judge(explainers=["saliency"], tests="agreement"), "agreement", "another"),
+    "localisation without regions": python(
+        lambda: judge(tests=[{"localisation": {"by": "regions"}}]), "regions", "mosaics"
+    ),
+    "agreement of one method": python(
+        lambda: judge(explainers=["saliency"], tests="agreement"), "agreement", "another"
+    ),
     # runs
-    "a file as the directory of a run": Mistake(lambda folder: judge(out=str(file(folder, "taken"))), ("taken",)),
-    "a folder that is no run": Mistake(lambda folder: hp.read(photos(folder)), ("photos", "manifest")),
-    "a requirement without a number": python(lambda: hp.testing.assert_holds(network(), images(), "saliency", "stability high"), "stability high", ">="),
+    "a file as the directory of a run": Mistake(
+        lambda folder: judge(out=str(file(folder, "taken"))), ("taken",)
+    ),
+    "a folder that is no run": Mistake(
+        lambda folder: hp.read(photos(folder)), ("photos", "manifest")
+    ),
+    "a requirement without a number": python(
+        lambda: hp.testing.assert_holds(network(), images(), "saliency", "stability high"),
+        "stability high",
+        ">=",
+    ),
     # study files
     "YAML: a tab": yaml("model:\n\tsource: nets.py\n", "line 2", "spaces"),
     "YAML: a key twice": yaml(MODEL + DATA + METHODS + "seed: 1\nseed: 2\n", "line 5", "'seed'"),
-    "YAML: an unknown key": yaml(MODEL + DATA + METHODS + "evaluation: [stability]\n", "line 4", "'evaluations'"),
-    "YAML: an unknown parameter": yaml(MODEL + DATA + "explainers: [{lime: {sample: 9}}]\n", "line 3", "'samples'"),
+    "YAML: an unknown key": yaml(
+        MODEL + DATA + METHODS + "evaluation: [stability]\n", "line 4", "'evaluations'"
+    ),
+    "YAML: an unknown parameter": yaml(
+        MODEL + DATA + "explainers: [{lime: {sample: 9}}]\n", "line 3", "'samples'"
+    ),
     "YAML: no data": yaml(MODEL + METHODS, "no data"),
-    "YAML: a misspelt method": yaml(MODEL + DATA + "explainers:\n  - saliency\n  - grad_cm\n", "line 5", "'grad_cam'"),
-    "YAML: a path that is not there": yaml(MODEL + "data: row.csv\n" + METHODS, "line 2", "rows.csv"),
+    "YAML: a misspelt method": yaml(
+        MODEL + DATA + "explainers:\n  - saliency\n  - grad_cm\n", "line 5", "'grad_cam'"
+    ),
+    "YAML: a path that is not there": yaml(
+        MODEL + "data: row.csv\n" + METHODS, "line 2", "rows.csv"
+    ),
     "YAML: a folder for a file of weights": yaml("model: file:photos\n" + DATA + METHODS, "photos"),
-    "YAML: weights without an architecture": yaml("model: {source: file:nets.py}\n" + DATA + METHODS, "nets.py", ".safetensors"),
+    "YAML: weights without an architecture": yaml(
+        "model: {source: file:nets.py}\n" + DATA + METHODS, "nets.py", ".safetensors"
+    ),
     "YAML: a number in quotes": yaml(MODEL + DATA + METHODS + 'limit: "8"\n', "limit", "'8'"),
-    "YAML: a label that is no column": yaml(MODEL + "data: {source: rows.csv, label: klass}\n" + METHODS, "'klass'", "label"),
-    "YAML: an unknown rule": yaml(MODEL + DATA + METHODS + "ignore: [few-sample]\n", "line 4", "'few-samples'"),
-    "YAML: code that is not allowed": yaml("model: python:nets.py:make\n" + DATA + METHODS, "--allow-code"),
-    "YAML: a function that is not there": yaml("model: python:nets.py:maek # --allow-code\n" + DATA + METHODS, "maek", "make"),
-    "YAML: a test for other data": yaml(MODEL + DATA + METHODS + "evaluations: [{stability: {data: row}}]\n", "line 4", "'row'", "rows.csv"),
+    "YAML: a label that is no column": yaml(
+        MODEL + "data: {source: rows.csv, label: klass}\n" + METHODS, "'klass'", "label"
+    ),
+    "YAML: an unknown rule": yaml(
+        MODEL + DATA + METHODS + "ignore: [few-sample]\n", "line 4", "'few-samples'"
+    ),
+    "YAML: code that is not allowed": yaml(
+        "model: python:nets.py:make\n" + DATA + METHODS, "--allow-code"
+    ),
+    "YAML: a function that is not there": yaml(
+        "model: python:nets.py:maek # --allow-code\n" + DATA + METHODS, "maek", "make"
+    ),
+    "YAML: a test for other data": yaml(
+        MODEL + DATA + METHODS + "evaluations: [{stability: {data: row}}]\n",
+        "line 4",
+        "'row'",
+        "rows.csv",
+    ),
     "YAML: a list at the top": yaml("- model\n- data\n", "mapping"),
     "YAML: an empty file": yaml("", "mapping"),
-    "YAML: two models of one name": yaml("models: [python:nets.py:make, python:nets.py:make] # --allow-code\n" + DATA + METHODS, "line 1", "'make'", "name"),
+    "YAML: two models of one name": yaml(
+        "models: [python:nets.py:make, python:nets.py:make] # --allow-code\n" + DATA + METHODS,
+        "line 1",
+        "'make'",
+        "name",
+    ),
     "YAML: a negative limit": yaml(MODEL + DATA + METHODS + "limit: -4\n", "line 4", "limit", "-4"),
-    "a table for a network of pictures": python(lambda: judge(data=rows()), "(5,)", "pictures", looks=True),
-    "pictures for a network of tables": python(lambda: judge(nn.Linear(5, 4)), "(3, 16, 16)", "5 values", looks=True),
+    "a table for a network of pictures": python(
+        lambda: judge(data=rows()), "(5,)", "pictures", looks=True
+    ),
+    "pictures for a network of tables": python(
+        lambda: judge(nn.Linear(5, 4)), "(3, 16, 16)", "5 values", looks=True
+    ),
     "a network without weights": python(lambda: judge(network().to("meta")), "meta", "load"),
     "a sparse tensor": python(lambda: judge(data=images().to_sparse()), "to_dense()"),
     "bytes": python(lambda: judge(data=(images() * 255).byte()), "uint8", "255"),
-    "pixels that are normalised already": python(lambda: judge(data=images() - 0.5), "-0.49", "mean"),
-    "one-hot labels": python(lambda: judge(data=(images(), torch.eye(4)[LABELS])), "[1., 0., 0., 0.]", "one whole number"),
-    "a background of other columns": python(lambda: judge(nn.Linear(5, 4), rows(), [hp.KernelShap(background=rows(3))]), "(3,)", "(5,)"),
-    "perturbations of pictures for a table": python(lambda: judge(nn.Linear(5, 4), rows(), tests=hp.Stability(perturbations="rotation")), "rotation", "table"),
+    "pixels that are normalised already": python(
+        lambda: judge(data=images() - 0.5), "-0.49", "mean"
+    ),
+    "one-hot labels": python(
+        lambda: judge(data=(images(), torch.eye(4)[LABELS])), "[1., 0., 0., 0.]", "one whole number"
+    ),
+    "a background of other columns": python(
+        lambda: judge(nn.Linear(5, 4), rows(), [hp.KernelShap(background=rows(3))]), "(3,)", "(5,)"
+    ),
+    "perturbations of pictures for a table": python(
+        lambda: judge(nn.Linear(5, 4), rows(), tests=hp.Stability(perturbations="rotation")),
+        "rotation",
+        "table",
+    ),
     "a batch size of −2": python(lambda: judge(batch_size=-2), "batch_size", "-2"),
-    "a rule that is not there": python(lambda: judge(ignore=["few-sample"]), "'few-sample'", "'few-samples'"),
-    "maps of all samples but one": python(lambda: judge(explainers={"mine": {"precomputed": {"path": {f"000{i}": np.ones((16, 16)) for i in range(7)}}}}, tests="faithfulness"), "'0007'"),
-    "a test of a model where there is none": python(lambda: hp.evaluate(None, images(), {"mine": np.ones((8, 16, 16))}, "stability"), "stability", "agreement"),
-}  # fmt: skip
+    "a rule that is not there": python(
+        lambda: judge(ignore=["few-sample"]), "'few-sample'", "'few-samples'"
+    ),
+    "maps of all samples but one": python(
+        lambda: judge(
+            explainers={
+                "mine": {"precomputed": {"path": {f"000{i}": np.ones((16, 16)) for i in range(7)}}}
+            },
+            tests="faithfulness",
+        ),
+        "'0007'",
+    ),
+    "a test of a model where there is none": python(
+        lambda: hp.evaluate(None, images(), {"mine": np.ones((8, 16, 16))}, "stability"),
+        "stability",
+        "agreement",
+    ),
+}
 
 
 @contextmanager
