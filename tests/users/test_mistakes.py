@@ -489,8 +489,11 @@ def test_pictures_may_have_as_many_channels_as_the_network_reads(channels: int) 
     )
     pictures = torch.rand(4, channels, 16, 16)
     assert hp.explain(net, pictures, "saliency").shape == (4, channels, 16, 16)
-    run = hp.evaluate(net, pictures, ["saliency", "random"], "agreement")
-    assert run.table().status.eq("ok").all()
+    run = hp.evaluate(net, pictures, ["saliency", "random"], ["agreement", "stability"])
+    assert run.table().query("evaluation == 'agreement'").status.eq("ok").all()
+    conditions = set(run.table().query("evaluation == 'stability'").condition)
+    assert "rotation" in conditions
+    assert "jpeg" not in conditions  # which has 1 or 3 channels
 
 
 def test_a_network_in_training_mode_stays_in_it_and_is_explained_in_eval_mode() -> None:
