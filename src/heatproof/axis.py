@@ -51,6 +51,7 @@ class Axis:
                        a check also has `passed(arrays)`: explainer -> whether it passes, None if that is unclear
     shown_on           the axis in whose section this one is shown, if both were run
     frontier_partner   the axis to draw this one against in a scatter plot
+    in_first_study     whether `heatproof init` puts it into a study: it needs no settings, and no more than minutes
     trial              settings with which `heatproof validate` tries the axis, by the tag of a model of known truth
     blind_spots        by measure: corruptions of a map that it does not notice in these trials
     """
@@ -69,6 +70,7 @@ class Axis:
     marks: str = ""
     shown_on: str = ""
     frontier_partner: str = ""
+    in_first_study: bool = False
     condition: Callable[[str, float], str] = plain_title
     describe_change: Callable[[str, float], str] | None = None
     best: str = ""

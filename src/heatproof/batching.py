@@ -15,6 +15,7 @@ from torch import Tensor
 
 from heatproof.errors import UserError
 from heatproof.models import Model
+from heatproof.models.guards import why_not_read
 from heatproof.models.precision import GRADIENT_SCALES
 from heatproof.types import Batch, Explainer
 
@@ -105,8 +106,10 @@ class BatchRunner:
             raise
         except RuntimeError as error:  # mostly channels or a size that the network does not take
             shape = tuple(batch.x.shape[1:])
+            reason = why_not_read(self.model.module, shape)
+            detail = f"{reason} ({error})" if reason else str(error)
             raise UserError(
-                f"{self.model.name} cannot predict samples of shape {shape}: {error}"
+                f"{self.model.name} cannot predict samples of shape {shape}: {detail}"
             ) from error
 
     def explain(

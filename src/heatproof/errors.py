@@ -51,6 +51,10 @@ class UserError(ValueError):
     """
 
 
+class ProbabilitiesError(UserError):
+    """A network gives probabilities where its task reads logits."""
+
+
 class BadParameter(UserError):
     """A mistake inside a specification; `keys` lead to it, for the line number in a study file."""
 

@@ -254,6 +254,7 @@ class Evaluation:
 
     kinds       the kinds of explainers that it judges; the plan leaves the others out and says so
     reexplains  whether it needs maps of changed inputs
+    needs_model whether it asks the model anything; one that reads maps and data alone does not
     pairwise    whether its rows of an explainer depend on the other explainers, and change when one is added
     measures    what its measures are; those of an axis are in the axis's record
     data        the data sets of the study that it is for; None for all of them
@@ -264,6 +265,7 @@ class Evaluation:
     name: ClassVar[str] = ""
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = True
     pairwise: ClassVar[bool] = False
     measures: ClassVar[tuple[Measure, ...]] = ()
     data: DataNames = None
@@ -300,6 +302,7 @@ class CallableEvaluation(Evaluation):
     name: str = ""  # type: ignore[misc]  # of the object here, of the class elsewhere
     kinds: frozenset[str] = frozenset({"feature"})  # type: ignore[misc]
     reexplains: bool = True  # type: ignore[misc]
+    needs_model: bool = True  # type: ignore[misc]
     pairwise: bool = False  # type: ignore[misc]
     measures: tuple[Measure, ...] = ()  # type: ignore[misc]
     data: tuple[str, ...] | None = None
@@ -339,7 +342,7 @@ def wrap_evaluation(evaluation: Any, name: str) -> Evaluation:
     if isinstance(evaluation, Evaluation):
         return evaluation
     attributes: dict[str, Any] = {"name": name}
-    for attribute in ("kinds", "reexplains", "pairwise", "measures"):
+    for attribute in ("kinds", "reexplains", "needs_model", "pairwise", "measures"):
         if hasattr(evaluation, attribute):
             attributes[attribute] = getattr(evaluation, attribute)
     named_data = _as_names(getattr(evaluation, "data", None))

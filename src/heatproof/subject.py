@@ -13,6 +13,7 @@ from torch import Tensor
 from heatproof.batching import BatchRunner
 from heatproof.evaluation import Condition, GalleryImage
 from heatproof.models import Model
+from heatproof.models.absent import target_of
 from heatproof.models.guards import (
     refuse_probabilities,
     refuse_random_outputs,
@@ -73,7 +74,7 @@ class Subject:
         runner.model.passes = passes  # a check, and no work of the study
         refuse_random_outputs(first, second, runner.model.name)
         runner.model = runner.model.finished(logits)
-        target = runner.model.task.target(logits)
+        target = target_of(runner.model, batch, logits)
         return cls(
             runner, batch, explainers, seed, target, load_samples=load_samples, _logits=logits
         )
@@ -85,7 +86,7 @@ class Subject:
         return replace(
             self,
             batch=batch,
-            target=self.model.task.target(logits),
+            target=target_of(self.model, batch, logits),
             gallery_ids=gallery_ids,
             _logits=logits,
             _references=self,

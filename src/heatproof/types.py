@@ -207,6 +207,7 @@ class Explainer:
     kind                what a map has values of: features of the input, examples of the training set, or concepts
     stochastic          whether the seed matters
     control             whether the method ignores the model and is there for comparison
+    needs_model         whether it can do nothing without a model; stored maps and edges need none
     requires            what it needs of a model: "gradients", "layers" or "class probabilities"
     hooks_into_network  whether only a pass can tell that the network lacks a layer or a function that it looks for
     undefined_on        kind of data -> why the method is undefined there
@@ -226,6 +227,7 @@ class Explainer:
     kind: ClassVar[ExplanationKind] = "feature"
     stochastic: ClassVar[bool] = False
     control: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = True
     requires: ClassVar[tuple[Requirement, ...]] = ()
     hooks_into_network: ClassVar[bool] = False
     undefined_on: ClassVar[Mapping[str, str]] = {}
@@ -257,6 +259,8 @@ class Explainer:
         heatproof.errors.UserError: grad_cam is not defined on table data: it reads a map of a convolutional ...
         """
         name, kind = name_of(self), kind_of(model, sample)
+        if self.needs_model and model.is_absent:
+            raise UserError(f"{name} explains a model, and the study names none")
         if reason := self.undefined_on.get(kind.name, ""):
             raise UserError(f"{name} is not defined on {kind.name} data: {reason}")
         if reason := self.why_unmet(model):
@@ -355,14 +359,34 @@ def targets_of(model: Model, batch: Batch, target: Any) -> Tensor:
     if target is None:
         with torch.no_grad():
             return model.logits(model.inputs(batch), batch.aux).argmax(1)
-    classes = torch.as_tensor(target)
+    try:
+        classes = torch.as_tensor(target)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"target is the number of a class, or one for each sample, got {target!r}"
+        ) from None
     if classes.is_floating_point() or classes.dtype == torch.bool or classes.ndim > 1:
         raise UserError(f"target is the number of a class, or one for each sample, got {target!r}")
     if classes.ndim == 1 and len(classes) != len(batch):
         raise UserError(f"target has {len(classes)} classes for {len(batch)} samples")
     if classes.numel() and int(classes.min()) < 0:
         raise UserError(f"target is the number of a class from 0 on, got {target!r}")
+    if classes.numel():
+        _check_is_output(model, batch, int(classes.max()))
     return classes.long().expand(len(batch)).to(model.device)
+
+
+def _check_is_output(model: Model, batch: Batch, number: int) -> None:
+    """Raise `UserError` for a class that is none of the model's outputs, counted on one sample.
+
+    Without this a GPU would fail for good, and a CPU with the message of an index.
+    """
+    counts = model.passes, model.gradient_passes
+    with torch.no_grad():
+        outputs = model.logits(model.inputs(batch[:1]), batch[:1].aux).shape[1]
+    model.passes, model.gradient_passes = counts  # a check, and no work of the study
+    if number >= outputs and not model.is_absent:
+        raise UserError(f"target is {number}, and {model.name} has the outputs 0 to {outputs - 1}")
 
 
 @runtime_checkable
@@ -404,6 +428,7 @@ class CallableExplainer(Explainer):
     kind: ExplanationKind = "feature"  # type: ignore[misc]  # of the object here, of the class elsewhere
     stochastic: bool = True  # type: ignore[misc]
     control: bool = False  # type: ignore[misc]
+    needs_model: bool = True  # type: ignore[misc]
     requires: tuple[Requirement, ...] = ()  # type: ignore[misc]
     hooks_into_network: bool = False  # type: ignore[misc]
     undefined_on: Mapping[str, str] = field(default_factory=dict)  # type: ignore[misc]

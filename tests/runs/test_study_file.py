@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -190,3 +191,16 @@ def test_the_line_of_what_is_not_there_is_that_of_the_nearest_above():
         1,
         1,
     ]
+
+
+def test_data_of_a_study_may_name_their_groups(tmp_path):
+    rows = ["patient,label,t0,t1,t2", *(f"{'ann' if i < 3 else 'bob'},0,1,{i},3" for i in range(6))]
+    (tmp_path / "beats.csv").write_text("\n".join(rows))
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "data: {source: beats.csv, groups: patient}\nexplainers: [random, {precomputed: {path: m.npy}}]\n"
+        "evaluations: [agreement]\n"
+    )
+    np.save(tmp_path / "m.npy", np.random.default_rng(0).random((6, 1, 3)))
+    (data,) = read_study(study).plan().data.values()
+    assert data.groups == ("ann", "ann", "ann", "bob", "bob", "bob")

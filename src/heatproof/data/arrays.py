@@ -107,6 +107,12 @@ def _token_ids(x: Tensor, name: str, how: How) -> Tensor:
 def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
     """Return a tensor of the same numbers, writable and in the byte order of this machine; if possible without a copy."""
     if isinstance(x, Tensor):
+        if x.layout != torch.strided:
+            raise UserError(
+                f"a tensor of layout {x.layout} was given; give a dense one: x.to_dense()"
+            )
+        if x.is_meta:
+            raise UserError("a tensor on the device meta has no values; give one on cpu or cuda")
         return x
     if x.dtype.kind not in "biuf":
         raise UserError(f"an array of numbers was expected, got dtype {x.dtype}")
@@ -152,7 +158,7 @@ def _prepared(x: Tensor, what: str, how: How) -> Tensor:
             f"{what} holds {x.dtype}; give floating-point numbers, or token ids with an attention_mask"
         )
     if not bool(torch.isfinite(x).all()):
-        raise UserError(f"{what} has values that are not finite (NaN or infinite)")
+        raise images.not_finite(x, what)
     return x.to(torch.float32)
 
 

@@ -142,9 +142,7 @@ def whole_label(value: Any, what: str) -> int:
             f"{what} must be one whole number, got several: {str(value)[:60]}; choose the target"
         )
     if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
-        raise UserError(
-            f"{what} must be one whole number, got {type(value).__name__} {str(value)[:60]}"
-        )
+        raise UserError(f"{what} must be one whole number, got {repr(value)[:60]}")
     return int(value)
 
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from heatproof.errors import UserError, unknown
+from heatproof.errors import UserError, counted, unknown
 
 Resize = Literal["squash", "crop"]
 
@@ -183,7 +183,8 @@ def check_pixels(x: Tensor, what: str, any_channels: bool = False) -> Tensor:
             f"{what} holds {kind}: give pixels in [0, 1] as floats; for 0–255 divide by 255"
         )
     if x.numel() and not bool(torch.isfinite(x).all()):
-        raise UserError(f"{what} has values that are not finite (NaN or infinite)")
+        raise not_finite(x, what)
+    x = x.detach()
     low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 0.0)
     if low < -_SLACK:
         raise UserError(
@@ -194,6 +195,18 @@ def check_pixels(x: Tensor, what: str, any_channels: bool = False) -> Tensor:
             f"{what} has pixels from {low:.4g} to {high:.4g}: they must lie in [0, 1]; divide by 255"
         )
     return x.to(torch.float32).clamp(0, 1)
+
+
+def not_finite(x: Tensor, what: str) -> UserError:
+    """Return the error for values that are not finite, with the first sample of several (N, …) that has some."""
+    if x.ndim not in (2, 4):  # a single picture
+        return UserError(f"{what} has values that are not finite (NaN or infinite)")
+    has_some = (~torch.isfinite(x)).flatten(1).any(1).nonzero().flatten()
+    count, first = len(has_some), int(has_some[0])
+    return UserError(
+        f"{what} has values that are not finite (NaN or infinite) in {counted(count, 'sample')}; the first is at "
+        f"position {first}"
+    )
 
 
 _SLACK = 1e-3  # resampling overshoots a little

@@ -54,6 +54,22 @@ def in_shape_of(rows: Examples, shape: Sequence[int]) -> Examples:
     return Examples(Batch(("0",), x[None]), rows.name)
 
 
+def check_baseline(explainer: object, name: str, shape: Sequence[int]) -> None:
+    """Raise `UserError` for an explainer whose baseline is samples of another shape than those to explain."""
+    baseline = getattr(explainer, "baseline", None)
+    if not isinstance(baseline, Examples):
+        return
+    if baseline.name != TENSOR:
+        baseline.check_shape(shape)
+        return
+    of_tensor = tuple(baseline.batch.x.shape)
+    if tuple(shape) not in (of_tensor, of_tensor[1:]):
+        raise UserError(
+            f"the baseline of {name} has shape {of_tensor}, and samples have shape {tuple(shape)}; give a baseline of that "
+            "shape, or several along a first axis"
+        )
+
+
 def starting_points(
     name: str, baseline: float | str | Examples, model: Model, batch: Batch, seed: int
 ) -> Pick | float:

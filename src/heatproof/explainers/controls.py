@@ -32,6 +32,7 @@ class RandomMap(Explainer):
     name: ClassVar[str] = "random"
     stochastic: ClassVar[bool] = True
     control: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = False
     cost = "no pass"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
@@ -107,6 +108,7 @@ class SobelEdges(Explainer):
 
     name: ClassVar[str] = "sobel"
     control: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = False
     undefined_on = except_on("only pictures have edges", "image")
     cost = "no pass"
 

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from heatproof.errors import UserError
+from heatproof.errors import ProbabilitiesError, UserError, counted
 from heatproof.models.tasks import Task
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def refuse_squashed(module: nn.Module, name: str, task: Task) -> None:
     >>> from heatproof.models.tasks import Classification
     >>> refuse_squashed(nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)), "net", Classification())
     Traceback (most recent call last):
-    heatproof.errors.UserError: net ends in a softmax, but classification reads logits; leave it off, or ...
+    heatproof.errors.ProbabilitiesError: net ends in a softmax, but classification reads logits; leave it off, or ...
     """
     last = module
     while isinstance(last, nn.Sequential) and len(last):
         last = last[-1]
     squashing = _SQUASHING.get(type(last))
     if squashing is not None and reads_logits(task):
-        raise UserError(
+        raise ProbabilitiesError(
             f"{name} ends in a {squashing}, but {task.name} reads logits; leave it off, {or_say(task)}"
         )
 
@@ -67,7 +67,7 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
         (table > 0) & (table < 1)
     ).any()  # zeros and ones alone are no trace of a softmax
     if bool(has_fractions & is_distribution.all()):
-        raise UserError(
+        raise ProbabilitiesError(
             f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
             f"reads logits. Leave the softmax off, {or_say(task)}"
         )
@@ -238,6 +238,52 @@ def refuse_single_image(model: Model, count: int, shape: Sequence[int]) -> None:
         raise UserError(
             f"the data look like a single image {(count, *shape)} without a batch axis; give x[None]"
         )
+
+
+def refuse_no_values(model: Model) -> None:
+    """Raise `UserError` for a network on the device meta, which has shapes and no weights."""
+    if model.device.type == "meta":
+        raise UserError(
+            f"{model.name} is on the device meta, where weights have no values; load them: "
+            "net.to_empty(device='cpu') and net.load_state_dict(weights)"
+        )
+
+
+def first_channels(module: nn.Module) -> int | None:
+    """Return how many channels the first convolution of pictures reads, in the order of definition; None without one.
+
+    >>> first_channels(nn.Sequential(nn.Conv2d(2, 8, 3), nn.Conv2d(8, 4, 1)))
+    2
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            return layer.in_channels
+    return None
+
+
+def why_not_read(module: nn.Module, shape: Sequence[int]) -> str:
+    """Return what the first layer reads where samples of this shape are something else; empty where that is no reason.
+
+    >>> why_not_read(nn.Conv2d(3, 8, 3), (1, 28, 28))
+    'its first layer reads 3 channels, and samples have 1'
+    >>> why_not_read(nn.Linear(5, 2), (7,))
+    'its first layer reads 5 values, and samples have 7'
+    """
+    layers = (m for m in module.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Linear))
+    first = next(layers, None)
+    if isinstance(first, nn.Linear):
+        if shape[-1] != first.in_features:
+            return f"its first layer reads {counted(first.in_features, 'value')}, and samples have {shape[-1]}"
+        return ""
+    if first is None:
+        return ""
+    dimensions = 3 if isinstance(first, nn.Conv2d) else 2
+    kind = "pictures (channels, height, width)" if dimensions == 3 else "series (channels, steps)"
+    if len(shape) != dimensions:
+        return f"its first layer reads {kind}"
+    if shape[0] != first.in_channels:
+        return f"its first layer reads {counted(first.in_channels, 'channel')}, and samples have {shape[0]}"
+    return ""
 
 
 def refuse_wrong_class_count(table: Tensor, model: Model) -> None:

@@ -59,6 +59,8 @@ class Model:
     (torch.Size([1, 5]), True)
     """
 
+    is_absent: bool = False
+    """Whether this stands in for the model of a study without one, see `models.absent`."""
     _compiled: Any = None  # of models that never compile too
     tokenizer: Any = None
     """What makes token ids of texts for this model, where that is known."""
@@ -97,7 +99,9 @@ class Model:
         self._mean = channel_values("mean", mean)
         self._std = channel_values("std", std)
         if self._std is not None and bool((self._std <= 0).any()):
-            raise UserError(f"std must be positive, got {self._std.tolist()}")
+            raise UserError(
+                f"std must be positive, got {[round(value, 6) for value in self._std.tolist()]}"
+            )
         lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")

@@ -148,6 +148,8 @@ def _prediction(facts: Any) -> list[Line]:
     subject = (f"  {facts.model} on {facts.dataset}", "")
     if facts.error:
         return [subject, (f"  could not be read: {facts.error}", "red")]
+    if pd.isna(facts.predicted):
+        return [subject, ("  no prediction: the study has no model", "")]
     if pd.isna(facts.probability):
         # The prediction is a number or a region, and no label speaks of it.
         return [subject, (f"  predicted {facts.predicted_name}", "")]

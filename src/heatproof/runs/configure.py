@@ -10,11 +10,12 @@ from typing import Any
 from heatproof.data import Data
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Evaluation
-from heatproof.explainers.background import with_default_background, with_study_rows
-from heatproof.explainers.baselines import REFERENCES
+from heatproof.explainers.background import Background, with_default_background, with_study_rows
+from heatproof.explainers.baselines import REFERENCES, check_baseline
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.kinds import kind_of
 from heatproof.models import Model
+from heatproof.models.absent import WITHOUT_MODEL
 from heatproof.models.guards import (
     check_arguments,
     has_one_output,
@@ -87,19 +88,33 @@ def configure(
             if isinstance(explainer, Stored):
                 explainer.check_ids(source.ids, source.name)
                 for_data = explainer.for_ids(source.ids)
+            check_baseline(explainer, name, shape)
+            background = getattr(explainer, "background", None)
+            if isinstance(background, Background):
+                background.values(name, model, sample)  # refuses rows of another shape
             configured_explainers[name] = for_data.configured_for(model, sample)
         except UserError as error:
             problems.append(error)
     _raise_all(problems, f"{model.name} on {dataset}")
 
     configured_evaluations: dict[str, Evaluation] = {}
+    asking_a_model = []
     for name, evaluation in evaluations.items():
         if evaluation.data is not None and dataset not in evaluation.data:
+            continue
+        if model.is_absent and evaluation.needs_model:
+            asking_a_model.append(name)
             continue
         try:
             configured_evaluations[name] = evaluation.configured_for(model, sample)
         except UserError as error:
             problems.append(error)
+    if asking_a_model:
+        names = " and ".join(asking_a_model)
+        needs = "needs" if len(asking_a_model) == 1 else "need"
+        problems.append(
+            UserError(f"{names} {needs} a model, and the study names none; {WITHOUT_MODEL}")
+        )
     if problems and other_data:
         problems.append(UserError(NAME_THE_DATA.format(dataset)))
     _raise_all(problems, f"{model.name} on {dataset}")

@@ -111,7 +111,9 @@ class Engine:
             )
             # Whoever began the run chose the references; every process reads their ids from the manifest.
             ids = self.directory.manifest.references(dataset)
-            batch = load_references(data, seed, ids=ids).to(model.device)
+            # Without a model, the labels say which class maps explain.
+            batch = load_references(data, seed, ids=ids, with_labels=model.is_absent)
+            batch = batch.to(model.device)
             batch_size = self.plan.batch_size
             if batch_size is None:
                 batch_size = default_batch_size(batch.x[:1].numel(), model.device.type)

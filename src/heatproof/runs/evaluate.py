@@ -70,9 +70,11 @@ def evaluate(
 ) -> Run:
     """Test explainers on a model and data, and return the run; the same call again computes only what is missing.
 
-    model        a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", or a mapping of names to these
+    model        a `Model`, a torch module, a name such as "bundled:efficientnet-lite0", a mapping of names to these, or
+                 None for maps from elsewhere and tests that ask no model
     data         a tensor in [0, 1], a path, a torch Dataset, a `Batch`, or a mapping of names to these
-    explainers, evaluations  names or objects
+    explainers   names or objects, maps (n, …) in the order of the data, functions from a batch to its maps
+    evaluations  names or objects
     out          the run directory; by default a new temporary one
     references   how many other samples the chance level of a score is taken from, by default 8 to 32
     precision, compile  those of `Model.use`; by default a model computes as it was made

@@ -90,6 +90,9 @@ def _in_eight_bits(map: Tensor) -> bytes:
 
 
 def _jpeg(image: Tensor) -> bytes:
+    """Return a picture (C, H, W) as JPEG: the first three channels as colours, and one or two as a grey mean."""
+    if image.shape[0] == 2:
+        image = image.mean(0, keepdim=True)
     pixels = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3])
     sink = io.BytesIO()

@@ -16,7 +16,7 @@ from heatproof.data.frames import is_frame
 from heatproof.errors import UserError, nearest
 from heatproof.evaluation import Evaluation
 from heatproof.models import Model
-from heatproof.models.guards import refuse_nan_weights
+from heatproof.models.guards import refuse_nan_weights, refuse_no_values
 from heatproof.models.loaders.sklearn import with_frames
 from heatproof.models.precision import Precision, check_precision
 from heatproof.rules import check_rules
@@ -212,6 +212,7 @@ def make_plan(
     sampling = sampling_of(half_width, until, margin, at_most)
     models = registry.models_of(model, device)
     for network in models.values():
+        refuse_no_values(network)
         refuse_nan_weights(network)
     datasets = registry.datasets_of(data, limit, models)
     if sampling is not None:

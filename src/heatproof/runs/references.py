@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
 
 from heatproof import rand
 from heatproof.data import Data
@@ -31,12 +34,16 @@ def reference_positions(data: Data, seed: int) -> list[int]:
 
 
 def load_references(
-    data: Data, seed: int, count: int | None = None, ids: Sequence[str] | None = None
+    data: Data,
+    seed: int,
+    count: int | None = None,
+    ids: Sequence[str] | None = None,
+    with_labels: bool = False,
 ) -> Batch:
     """Load the first `count` samples in that order that can be decoded, or those with these `ids`.
 
     One of `ids` that cannot be read is an error. So is a sample that the storage failed to deliver: another one in its
-    place would change the chance level of every sample.
+    place would change the chance level of every sample. With `with_labels` they bring their labels, if all have some.
     """
     if ids is None:
         order = reference_positions(data, seed)
@@ -62,4 +69,8 @@ def load_references(
     if not batches:
         error = next(iter(data.load([0]).errors.values()), "unknown")
         raise UserError(f"no sample of {data.name} could be read; the first error is {error}")
-    return Batch.joined(batches)
+    joined = Batch.joined(batches)
+    labels = [batch.label for batch in batches if batch.label is not None]
+    if not with_labels or len(labels) < len(batches):
+        return joined
+    return replace(joined, label=torch.cat(labels))

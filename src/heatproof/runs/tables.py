@@ -153,6 +153,9 @@ def _prediction(subject: Subject, row: int) -> dict[str, Any]:
     task, label = subject.model.task, None
     if subject.batch.label is not None and int(subject.batch.label[row]) >= 0:
         label = int(subject.batch.label[row])
+    if subject.model.is_absent:
+        nothing = dict.fromkeys(("predicted", "readout", "probability"))
+        return {"label": label, "predicted_name": "", **nothing}
     target = int(subject.target[row])
     return {
         "label": label,

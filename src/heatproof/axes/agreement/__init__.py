@@ -13,6 +13,7 @@ AXIS = Axis(
     evaluation=Agreement,
     measures=MEASURES,
     report="heatproof.axes.agreement.report",
+    in_first_study=True,
     trial={"any": {"k": 0.1}},
     condition=lambda other, level: f"with {other}",
 )

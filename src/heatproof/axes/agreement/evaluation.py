@@ -68,6 +68,7 @@ class Agreement(Evaluation):
     name: ClassVar[str] = "agreement"
     kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
     reexplains: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = False
     pairwise: ClassVar[bool] = True
 
     k: K | Literal["usual"] = "usual"

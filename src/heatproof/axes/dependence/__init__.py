@@ -36,5 +36,6 @@ AXIS = Axis(
     report="heatproof.axes.dependence.report",
     marks="heatproof.axes.dependence.verdicts",
     condition=title,
+    in_first_study=True,
     trial={"any": {"k": 0.1, "draws": 2}},
 )

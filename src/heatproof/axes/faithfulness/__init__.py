@@ -36,6 +36,7 @@ AXIS = Axis(
     separable="imputers",
     report="heatproof.axes.faithfulness.report",
     frontier_partner="stability",
+    in_first_study=True,
     trial={
         **{
             kind: {"fractions": [0.1, 0.3, 0.5, 0.7, 0.9], "masks": 32}

@@ -120,6 +120,11 @@ class Localisation(Evaluation):
         """Whether other inputs are explained; mosaics are."""
         return self.by == MOSAICS
 
+    @property
+    def needs_model(self) -> bool:  # type: ignore[override]
+        """Whether a model is asked; regions are scored without one."""
+        return self.by == MOSAICS
+
     def conditions(self) -> list[Condition]:
         """Return the one condition, named after where the regions come from."""
         return [(self.by or REGIONS, 0.0)]
@@ -192,7 +197,7 @@ class Localisation(Evaluation):
     def _other_class_predicted(self, subject: Subject) -> list[str]:
         """Return why a region of the label says nothing about the class explained, empty for samples where it does."""
         label = subject.batch.label
-        if label is None or self.any_class:
+        if label is None or self.any_class or subject.model.is_absent:
             return [""] * len(subject.batch)
         label = label.cpu()
         wrong = (label >= 0) & (label != subject.target.cpu())

@@ -17,6 +17,7 @@ AXIS = Axis(
     condition=title,
     describe_change=effect,
     best="is the most stable method",
+    in_first_study=True,
     trial={
         "image": {
             "perturbations": [{"translation": {"pixels": 2}}, "brightness", "gaussian_noise"],

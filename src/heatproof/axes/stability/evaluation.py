@@ -267,7 +267,9 @@ class Stability(Evaluation):
         if isinstance(self.perturbations, str):
             preset = perturbing.KNOWN_PRESETS[kind.presets[self.perturbations]]
             if shape is not None:
-                preset = tuple(perturbing.fitted(perturbation, shape) for perturbation in preset)
+                fitted = [perturbing.fitted(perturbation, shape) for perturbation in preset]
+                # A file of JPEG has 1 or 3 channels; without it, the others are still worth a test.
+                preset = tuple(p for p in fitted if _is_possible(p, shape)) or tuple(fitted)
             defaults["perturbations"] = preset
         return replace(self, **defaults) if defaults else self
 
@@ -588,3 +590,12 @@ def _with_chance(
 def _renamed(similarities: Similarities, new_name: Callable[[str], str]) -> Similarities:
     """Return similarities under the names that they have in the table."""
     return {new_name(measure): similarity for measure, similarity in similarities.items()}
+
+
+def _is_possible(perturbation: perturbing.Perturbation, shape: Sequence[int]) -> bool:
+    """Whether a perturbation is defined for samples of a shape."""
+    try:
+        perturbing.check(perturbation, shape)
+    except UserError:
+        return False
+    return True

@@ -14,11 +14,12 @@ from heatproof.lazy import LazyRegistry
 if TYPE_CHECKING:
     from heatproof.explainers.adapters.attributions import Captum, PytorchGradCam, Quantus, Zennit
     from heatproof.explainers.adapters.isolation import library_seed
-    from heatproof.explainers.adapters.maps import Precomputed
+    from heatproof.explainers.adapters.maps import MapFunction, Precomputed
     from heatproof.explainers.adapters.quantus_metrics import QuantusMetric
     from heatproof.explainers.adapters.shapley import Shap
 
     captum = Captum
+    function = MapFunction
     grad_cam = PytorchGradCam
     precomputed = Precomputed
     quantus = Quantus
@@ -29,6 +30,7 @@ __all__ = [
     "ADAPTERS",
     "LIBRARY_NAMES",
     "Captum",
+    "MapFunction",
     "Precomputed",
     "PytorchGradCam",
     "Quantus",
@@ -36,6 +38,7 @@ __all__ = [
     "Shap",
     "Zennit",
     "captum",
+    "function",
     "grad_cam",
     "library_seed",
     "precomputed",
@@ -47,6 +50,7 @@ __all__ = [
 ADAPTERS = LazyRegistry(
     {
         "captum": "heatproof.explainers.adapters.attributions:Captum",
+        "function": "heatproof.explainers.adapters.maps:MapFunction",
         "grad_cam": "heatproof.explainers.adapters.attributions:PytorchGradCam",
         "library_seed": "heatproof.explainers.adapters.isolation:library_seed",
         "precomputed": "heatproof.explainers.adapters.maps:Precomputed",

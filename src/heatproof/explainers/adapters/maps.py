@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ from PIL import Image
 from pydantic import BeforeValidator
 from torch import Tensor
 
-from heatproof.errors import UserError, nearest
-from heatproof.explainers.adapters.foreign import fingerprint
+from heatproof.errors import UserError, counted, nearest
+from heatproof.explainers.adapters.foreign import Object, fingerprint
 from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
@@ -123,6 +124,7 @@ class Precomputed(Explainer):
     """
 
     name: ClassVar[str] = "precomputed"
+    needs_model: ClassVar[bool] = False
     cost = "no pass"
 
     path: Annotated[Any, BeforeValidator(MapSource.of)]
@@ -148,16 +150,17 @@ class Precomputed(Explainer):
         if count is not None:
             if count != len(ids):
                 raise UserError(
-                    f"{self.path} has {count} maps without ids, and {source} has {len(ids)} samples; give one map "
-                    "for each sample, in the order of the data, or a mapping of ids to maps"
+                    f"{counted(count, 'map')} without ids {'is' if count == 1 else 'are'} given for the "
+                    f"{counted(len(ids), 'sample')} of {source}; give one map for each sample, in the order of the data, "
+                    "or a mapping of ids to maps"
                 )
             return
         maps, _ = self.path.read()
         missing = [sample for sample in ids if sample not in maps]
         if missing:
-            samples = "1 sample" if len(missing) == 1 else f"{len(missing)} samples"
+            samples = counted(len(missing), "sample")
             raise UserError(
-                f"{self.path} has no map for {samples} of {source}; {_hint(missing[0], maps)}"
+                f"there is no map for {samples} of {source} in {self.path}: {_hint(missing[0], maps)}"
             )
 
     def for_ids(self, ids: Iterable[str]) -> Precomputed:
@@ -173,14 +176,104 @@ class Precomputed(Explainer):
             if sample not in maps:
                 raise UserError(f"{self.path} has no map for {_hint(sample, maps)}")
             explained = targets.get(sample, predicted)
-            if explained != predicted:
+            if model.is_absent:
+                _check_class_is_known(sample, maps[sample], shape, explained, self.path)
+            elif explained != predicted:
                 raise UserError(
                     f"the map of {sample!r} in {self.path} explains {model.class_name(explained)}, but "
                     f"{model.name} predicts {model.class_name(predicted)}; compute maps for the predicted class"
                 )
-            values = _in_layout(maps[sample], shape, predicted)
+            values = _in_layout(maps[sample], shape, explained)
             batch_maps.append(torch.as_tensor(maps[sample] if values is None else values).float())
         return torch.stack(batch_maps).to(batch.x.device)
+
+
+@parameter_class
+class MapFunction(Explainer):
+    """Maps that a function makes of a batch, `function(batch)`; (B, …) in the shape of the input, or with one channel.
+
+    A study takes such a function in place of an explainer: `{"mine": lambda batch: my_maps(batch.x)}`. It may return an
+    array or a tensor, also with the channels last. It knows its model itself, so it is called anew for changed inputs, and
+    works without a model in the study too. `draws` says that it uses random numbers of its own, which no seed repeats.
+
+    >>> maps = MapFunction(lambda batch: batch.x.numpy().mean(1))
+    >>> maps(Model(torch.nn.Flatten()), Batch(("a",), torch.ones(1, 3, 2, 2)), torch.tensor([0]), seed=0).shape
+    torch.Size([1, 2, 2])
+    """
+
+    name: ClassVar[str] = "function"
+    needs_model: ClassVar[bool] = False
+    cost = "a call of the function"
+
+    function: Object
+    draws: bool = False
+
+    @property
+    def stochastic(self) -> bool:  # type: ignore[override]
+        """Whether two calls may differ."""
+        return self.draws
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Return the function's maps (B, …) of the batch, in the layout of the samples."""
+        name, shape = self.function.name, tuple(batch.x.shape[1:])
+        made = self.function.value(batch)
+        values = made.detach().cpu().numpy() if isinstance(made, Tensor) else np.asarray(made)
+        if values.dtype.kind not in "biuf" or len(values) != len(batch):
+            raise UserError(
+                f"{name} returned {values.dtype} of shape {values.shape} for {counted(len(batch), 'sample')} of "
+                f"shape {shape}; it returns one map of numbers for each"
+            )
+        maps = []
+        for sample_values in values:
+            laid_out = _in_layout(sample_values, shape)
+            if laid_out is None:
+                raise UserError(
+                    f"{name} returned maps of shape {sample_values.shape} for samples of shape {shape}; a map has that "
+                    "shape, or one channel"
+                )
+            maps.append(torch.as_tensor(np.ascontiguousarray(laid_out)).float())
+        return torch.stack(maps).to(batch.x.device)
+
+
+def maps_from_elsewhere(item: Any) -> Any:
+    """Return maps in memory, or a function of one argument, as an explainer; anything else as it is.
+
+    >>> maps_from_elsewhere(np.zeros((2, 1, 4, 4))).path.count
+    2
+    >>> type(maps_from_elsewhere(lambda batch: batch.x)).__name__, maps_from_elsewhere("lime")
+    ('MapFunction', 'lime')
+    """
+    if isinstance(item, np.ndarray | Tensor) or type(item).__name__ == "Explanation":
+        return Precomputed(item)
+    is_function = inspect.isfunction(item) or inspect.ismethod(item)
+    if is_function and _takes_one_argument(item):
+        return MapFunction(item)
+    return item
+
+
+def _takes_one_argument(function: Any) -> bool:
+    """Return whether a function can be called with a batch, and not with (model, batch, target, seed)."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    try:
+        signature.bind(None, None, None, 0)
+    except TypeError:
+        return True
+    return False
+
+
+def _check_class_is_known(
+    sample: str, values: NDArray[Any], shape: tuple[int, ...], target: int, source: MapSource
+) -> None:
+    """Raise for maps of every class where neither a model nor a label says which class is explained."""
+    if target < 0 and _in_layout(values, shape) is None:
+        raise UserError(
+            f"the map of {sample!r} in {source} has shape {values.shape}, one map for each class, and neither a model nor "
+            "a label says which class is explained; give the data labels, or the file targets"
+        )
 
 
 def _hint(sample: str, ids: Iterable[str]) -> str:
@@ -225,8 +318,10 @@ def _read(path: Path, digest: str) -> tuple[Maps, Mapping[str, int]]:
     return dict(zip(ids, maps, strict=True)), target_of
 
 
-def _in_layout(values: NDArray[Any], shape: tuple[int, ...], target: int) -> NDArray[Any] | None:
-    """Return a map in the layout of the samples, of the class `target` if it has a last axis of classes.
+def _in_layout(
+    values: NDArray[Any], shape: tuple[int, ...], target: int | None = None
+) -> NDArray[Any] | None:
+    """Return a map in the layout of the samples, of the class `target` if one is given and the map has an axis of them.
 
     None where its shape fits neither way.
     """
@@ -237,7 +332,10 @@ def _in_layout(values: NDArray[Any], shape: tuple[int, ...], target: int) -> NDA
     if len(shape) >= 2:
         allowed += [(1, *shape[1:]), shape[1:]]
         channels_last = (*shape[1:], shape[0])
-    for candidate in (values, values[..., min(target, values.shape[-1] - 1)]):
+    candidates = [values]
+    if target is not None:
+        candidates.append(values[..., min(target, values.shape[-1] - 1)])
+    for candidate in candidates:
         if candidate.shape in allowed:
             return candidate
         if candidate.shape == channels_last:

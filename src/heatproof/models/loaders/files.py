@@ -123,7 +123,10 @@ def _read(file: Path, allow_code: bool) -> Any:
                 "with torch.save(net.state_dict(), path) and name the architecture, or add --allow-code "
                 "(allow_code=True) if you trust it"
             ) from error
-    content = torch.load(file, map_location="cpu", weights_only=False)
+    with warnings.catch_warnings():  # of an archive of TorchScript, which is read as well
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        content = torch.load(file, map_location="cpu", weights_only=False)
     if not isinstance(content, nn.Module | Mapping):
         raise UserError(
             f"{file.name} holds {type(content).__name__}; a network or its weights were expected"

@@ -16,7 +16,7 @@ from heatproof.data.files import beside, existing
 from heatproof.data.hub import hub_name
 from heatproof.errors import UserError, unknown
 from heatproof.models import Model
-from heatproof.models.loaders.files import load_file
+from heatproof.models.loaders.files import PICKLES, SAFE, load_file
 from heatproof.models.loaders.heads import with_new_head
 from heatproof.models.loaders.hubs import (
     from_decoder,
@@ -149,7 +149,7 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
     """
     scheme, colon, rest = spec.partition(":")
     if not colon or not rest:
-        example = f"torchvision:{scheme or 'resnet50'}"
+        example = _example_of(scheme)
         raise UserError(
             f"the model {spec!r} is not kind:name, such as {example}; kinds: {', '.join(sorted(LOADERS))}"
         )
@@ -169,6 +169,19 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
         path = rest.removesuffix(suffix)
         return f"{scheme}:{existing(beside(path, folder))}{suffix}"
     return spec
+
+
+def _example_of(name: str) -> str:
+    """Return how a study file would name what was given without a kind: by its suffix, or else as a network of torchvision.
+
+    >>> _example_of("net.pt"), _example_of("resnet50")
+    ('file:net.pt', 'torchvision:resnet50')
+    """
+    kinds = {".py": "python", ".onnx": "onnx"} | dict.fromkeys((SAFE, *PICKLES), "file")
+    suffix = Path(name).suffix
+    if suffix in kinds:
+        return f"{kinds[suffix]}:{name}{':make' if suffix == '.py' else ''}"
+    return f"torchvision:{name or 'resnet50'}"
 
 
 def short_name(scheme: str, rest: str) -> str:

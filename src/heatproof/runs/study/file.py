@@ -76,6 +76,7 @@ DATA_KEYS = (
     "vocabulary",
     "split",
     "label",
+    "groups",
     "regions",
 )
 LARGEST_FILE = 1_000_000
@@ -203,8 +204,8 @@ def parse(
     only_known(content, KEYS, "a study")
     if "model" in content and "models" in content:
         raise BadParameter("give either model or models, not both", ("model",))
-    which = "model" if "model" in content else "models"
-    for key in (which, "data", "explainers"):
+    which = "models" if "models" in content else "model"
+    for key in ("data", "explainers"):
         if key not in content:
             raise BadParameter(f"the study names no {key}", ())
     settings = {key: content[key] for key in SETTINGS if content.get(key) is not None}
@@ -212,9 +213,11 @@ def parse(
         key: value for key, value in (("seed", seed), ("limit", limit)) if value is not None
     }
     sampling_of(**{key: settings.get(key) for key in SAMPLING})
-    models = _sources(
-        content[which], which, MODEL_KEYS, lambda source: check_model_name(source, folder)
-    )
+    models: dict[str, dict[str, Any]] = {}
+    if which in content:  # else a study of maps from elsewhere; what needs a model will say so
+        models = _sources(
+            content[which], which, MODEL_KEYS, lambda source: check_model_name(source, folder)
+        )
     data = _sources(
         content["data"], "data", DATA_KEYS, lambda source: check_data_name(source, folder)
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from heatproof.axes import AXIS_EXPLAINERS, EVALUATIONS
 from heatproof.data import Data, holds_texts, is_encoding, open_data
@@ -17,7 +19,9 @@ from heatproof.evaluation import Evaluation, wrap_evaluation
 from heatproof.explainers import EXPLAINERS as EXPLAINERS_OF_MODELS
 from heatproof.explainers.adapters import LIBRARY_NAMES
 from heatproof.models import Model
+from heatproof.models.absent import NAME, NoModel
 from heatproof.models.decoders import Decoder
+from heatproof.models.guards import first_channels
 from heatproof.models.loaders import load_model
 from heatproof.runs.study.recommended import RECOMMENDED
 from heatproof.types import Explainer, label_of, name_of, wrap_explainer
@@ -35,6 +39,10 @@ def build(what: str, registered: Mapping[str, Any], spec: Any) -> Any:
     InputXGradient()
     """
     if not isinstance(spec, Mapping):
+        if what == "explainer" and not isinstance(spec, str):
+            from heatproof.explainers.adapters.maps import maps_from_elsewhere
+
+            spec = maps_from_elsewhere(spec)
         return resolve(what, registered, spec)
     if what == "explainer" and len(spec) == 1:
         name, parameters = next(iter(spec.items()))
@@ -85,7 +93,14 @@ def evaluations(specs: Any) -> dict[str, Evaluation]:
 
 
 def models_of(model: Any, device: str | None) -> dict[str, Model]:
-    """Return models by name, from what `evaluate` takes."""
+    """Return models by name, from what `evaluate` takes; for None what stands in for one."""
+    if model is None or (isinstance(model, Mapping) and not model):
+        return {NAME: NoModel()}
+    if isinstance(model, Mapping) and all(isinstance(item, Tensor) for item in model.values()):
+        raise UserError(
+            "the model is a state dict, the weights alone; load it into its network, net.load_state_dict(weights), and "
+            "give net"
+        )
     named = model if isinstance(model, Mapping) else {None: model}
     models: dict[str, Model] = {}
     for name, item in named.items():
@@ -105,22 +120,28 @@ def datasets_of(
     """
     readers = [model for model in (models or {}).values() if model.tokenizer is not None]
     is_mapping_of_names = isinstance(data, Mapping) and not is_encoding(data)
+    channels = [first_channels(model.module) for model in (models or {}).values()]
     datasets: dict[str, Data] = {}
     for name, item in (data if is_mapping_of_names else {None: data}).items():
-        source = as_data(item, readers[0] if readers else None)
+        source = as_data(item, readers[0] if readers else None, channels)
         datasets[str(name or source.name)] = source if limit is None else source.limit(limit)
     return datasets
 
 
-def as_data(item: Any, reader: Model | None = None) -> Data:
+def as_data(item: Any, reader: Model | None = None, channels: Sequence[int | None] = ()) -> Data:
     """Return data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself.
 
-    `reader` is a model with a tokenizer, for texts and for token ids that nobody knows the tokenizer of.
+    `reader` is a model with a tokenizer, for texts and for token ids that nobody knows the tokenizer of. `channels` are those
+    that the models read: pictures may have another number than 1 or 3 if all models read it.
     """
     if isinstance(item, Data):
         data = item
     elif reader is not None and holds_texts(item):
         data = _texts_for(reader, item)
+    elif (
+        isinstance(item, Tensor | np.ndarray) and item.ndim == 4 and {*channels} == {item.shape[1]}
+    ):
+        data = open_data(item, shape=tuple(item.shape[1:]))
     else:
         data = open_data(item)
     if reader is not None and data.tokenizer is None and _is_text(data):
