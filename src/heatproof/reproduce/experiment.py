@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from heatproof.data.sources import check_data_name
 from heatproof.errors import UserError, unknown
 from heatproof.models.loaders import check_model_name, short_name
 from heatproof.report.components import Component
+from heatproof.report.draw import with_columns
 from heatproof.reproduce.items import Item, read_item
 from heatproof.results.axis_result import AxisResult
 from heatproof.runs.evaluate import execute
@@ -111,7 +113,9 @@ class Experiment:
                 names = " or ".join(f"{known}=DIR" for known in by_paper_name)
                 raise UserError(f"this item has several data sets: give --data {names}")
             paper_name = name or next(iter(by_paper_name))
-            options = {k: v for k, v in by_paper_name[paper_name].items() if k in ("size", "resize")}
+            options = {
+                k: v for k, v in by_paper_name[paper_name].items() if k in ("size", "resize")
+            }
             chosen[paper_name] = {**options, "source": check_data_name(source, Path.cwd())}
         return chosen
 
@@ -170,12 +174,11 @@ def beside(item: Item, ours: pd.DataFrame) -> pd.DataFrame:
 
     `ours` has the columns row, column and score, and may have row_group, low and high.
     """
-    defaults = {"row_group": "", "low": float("nan"), "high": float("nan")}
-    missing = {name: value for name, value in defaults.items() if name not in ours}
-    ours = ours.assign(**missing)[["row_group", "row", "column", "score", "low", "high"]]
+    ours = with_columns(ours, row_group="", low=math.nan, high=math.nan)
+    ours = ours[["row_group", "row", "column", "score", "low", "high"]]
     ours = ours.rename(columns={"score": OURS})
     if item.published is None:
-        return ours.assign(**{PUBLISHED: float("nan")})
+        return ours.assign(**{PUBLISHED: math.nan})
     keys = ["row_group", "row", "column"]
     printed = item.published.frame().rename(columns={"score": PUBLISHED})
     # An outer merge would sort the rows; the paper's come first, in its order, then ours that it does not have.

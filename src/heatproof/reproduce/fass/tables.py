@@ -20,8 +20,11 @@ PERTURBATIONS = {
 """Our names of the five perturbations -> those of Table 2."""
 SHORT = {"Rotation": "Rot.", "Translation": "Trans.", "Brightness": "Bright."}
 """What the appendix calls them."""
-CATEGORIES = {"Geometric": ("rotation", "translation"), "Photometric": ("brightness", "gaussian_noise")}
-CATEGORIES["Compression (JPEG)"] = ("jpeg",)
+CATEGORIES = {
+    "Geometric": ["rotation", "translation"],
+    "Photometric": ["brightness", "gaussian_noise"],
+    "Compression (JPEG)": ["jpeg"],
+}
 """The categories of Section 3.3. Ours count noise as a kind of its own."""
 ARCHITECTURES = {
     "resnet50": "ResNet-50",
@@ -156,4 +159,8 @@ def _mean_over_models(scores: pd.DataFrame) -> pd.DataFrame:
 
 def _long(wide: pd.DataFrame) -> pd.DataFrame:
     """Return a row per cell of a table whose index is `row`."""
-    return wide.rename_axis(index="row", columns="column").stack().rename("score").reset_index()
+    return (
+        wide.rename_axis(index="row")
+        .reset_index()
+        .melt("row", var_name="column", value_name="score")
+    )

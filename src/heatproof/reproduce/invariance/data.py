@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heatproof.models import Model
-from heatproof.reproduce.pictures import save_weights, squares, with_weights
+from heatproof.reproduce.pictures import digits, save_weights, with_weights
 from heatproof.types import Batch
 
 # ---- heartbeats ------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def beats(n: int, seed: int) -> tuple[Tensor, Tensor]:
     return (beat + 0.03 * torch.randn(n, STEPS, generator=generator))[:, None], kind
 
 
-def test_beats() -> tuple[Tensor, Tensor]:
+def held_out_beats() -> tuple[Tensor, Tensor]:
     """Return 200 beats with their labels, normal or abnormal, for a study file."""
     x, kind = beats(200, seed=1)
     return x, (kind > 0).long()
@@ -154,7 +154,7 @@ def solids(n: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.stack(clouds), kinds
 
 
-def test_solids() -> list[tuple[Tensor, int]]:
+def held_out_solids() -> list[tuple[Tensor, int]]:
     """Return 120 point clouds with their classes, for a study file."""
     x, kinds = solids(120, seed=1)
     return list(zip(x, kinds.tolist(), strict=True))
@@ -183,9 +183,7 @@ class DeepSet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.elements = nn.Sequential(
-            nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU()
-        )
+        self.elements = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
         self.hidden = nn.Sequential(nn.Linear(32, 32), nn.ReLU())
         self.head = nn.Linear(32, len(SOLIDS))
 
@@ -203,12 +201,12 @@ def deep_set() -> Model:
     return Model(with_weights(DeepSet(), "solids.pt"), name="Deep Set")
 
 
-# ---- squares of photographs --------------------------------------------------------------------------------------------
+# ---- digits --------------------------------------------------------------------------------------------
 
 
 def train_pictures() -> tuple[Tensor, Tensor]:
-    """Return 60 training squares with their classes, for explanations by examples."""
-    return squares(6, test=False, seed=0)
+    """Return 60 training pictures with their classes, for explanations by examples."""
+    return digits(6, test=False, seed=0)
 
 
 # ---- training ----------------------------------------------------------------------------------------------------------
@@ -228,7 +226,7 @@ def trained(
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3, weight_decay=1e-5)
     network.train()
     for _ in range(epochs):
-        for rows in torch.randperm(len(x), generator=generator).split(64):
+        for rows in torch.split(torch.randperm(len(x), generator=generator), 64):
             batch = shifted(x[rows], generator) if shifts else x[rows]
             optimiser.zero_grad()
             torch.autograd.backward(F.cross_entropy(network(batch), y[rows]))

@@ -108,7 +108,7 @@ def _summaries(experiment: Experiment) -> list[SymmetrySummary]:
 def _methods(summary: SymmetrySummary) -> pd.DataFrame:
     """Return the explainers with a score, in the order of the study."""
     rows = summary.explainers[~summary.explainers["is_control"]].dropna(subset="score")
-    order = {name: i for i, name in enumerate(summary.result.explainers)}
+    order = {name: i for i, name in enumerate(summary.result.manifest.study.explainers)}
     rows = rows.sort_values("explainer", key=lambda names: names.map(order), kind="stable")
     return rows.assign(row=rows["explainer"])
 

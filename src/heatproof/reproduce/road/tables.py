@@ -19,6 +19,7 @@ from heatproof.runs.evaluate import evaluate
 from heatproof.runs.plan import Plan
 from heatproof.runs.retrain import retrain
 from heatproof.runs.run import Run
+from heatproof.text import records
 
 STUDY = "study.yaml"
 IMPUTERS: dict[str, Any] = {
@@ -26,9 +27,9 @@ IMPUTERS: dict[str, Any] = {
     "lin": "noisy_linear_published",
 }
 """The imputers as the paper calls them: the mean colour, and noisy linear imputation with σ = 0.1."""
-RETRAINED_FRACTIONS = (0.1, 0.5, 0.9)
-PER_CLASS = 30
-"""Training squares of each class for a retrained network."""
+RETRAINED_FRACTIONS = (0.1, 0.5)
+PER_CLASS = 60
+"""Training pictures of each class for a retrained network."""
 STRATEGIES = (
     "Retrain MoRF fixed",
     "Retrain MoRF lin",
@@ -43,7 +44,7 @@ STRATEGIES = (
 
 
 def retrained(experiment: Experiment, runs: list[Run]) -> list[Run]:
-    """Return the run with networks retrained on squares from which pixels were removed (ROAR and KAR)."""
+    """Return the run with networks retrained on pictures from which pixels were removed (ROAR and KAR)."""
     return [_retrained(experiment, runs[0], leakage=())]
 
 
@@ -59,7 +60,9 @@ def _retrained(experiment: Experiment, run: Run, leakage: tuple[float, ...]) -> 
             "call heatproof.retrain(...) with yours"
         )
     plan = experiment.study(STUDY).plan(allow_code=True)
-    return _retrain(plan, plan.explainers, str(run.path), list(IMPUTERS.values()), RETRAINED_FRACTIONS, leakage)
+    return _retrain(
+        plan, plan.explainers, str(run.path), list(IMPUTERS.values()), RETRAINED_FRACTIONS, leakage
+    )
 
 
 def _retrain(
@@ -71,7 +74,7 @@ def _retrain(
     leakage: tuple[float, ...] = (),
 ) -> Run:
     (model,), (test,) = plan.models.values(), plan.data.values()
-    train: tuple[Tensor, Tensor] = pictures.squares(PER_CLASS, test=False, seed=0)
+    train: tuple[Tensor, Tensor] = pictures.digits(PER_CLASS, test=False, seed=0)
     return retrain(
         model,
         train,
@@ -92,7 +95,7 @@ def orders(experiment: Experiment) -> pd.DataFrame:
     """Return Table 2: the correlation of the rankings by MoRF and LeRF, for each imputer, with and without retraining."""
     rows = _correlations(experiment)
     rows = rows[rows["kind"] == "order"]
-    columns = [_words(row.a_retrained, _short(row.a_imputer)) for row in rows.itertuples()]
+    columns = [_words(row.a_retrained, _short(row.a_imputer)) for row in records(rows)]
     return rows.assign(row="MoRF vs. LeRF", column=columns, score=rows["spearman"])
 
 
@@ -100,7 +103,7 @@ def with_and_without(experiment: Experiment) -> pd.DataFrame:
     """Return Table 3: the correlation of the rankings with and without retraining, for each order and imputer."""
     rows = _correlations(experiment)
     rows = rows[rows["kind"] == "retraining"]
-    columns = [f"{_order(row.a_order)} {_short(row.a_imputer)}" for row in rows.itertuples()]
+    columns = [f"{_order(row.a_order)} {_short(row.a_imputer)}" for row in records(rows)]
     return rows.assign(row="Retrain vs. No-Retrain", column=columns, score=rows["spearman"])
 
 
@@ -109,13 +112,13 @@ def strategies(experiment: Experiment) -> pd.DataFrame:
     table = experiment.runs[0].table()
     rows = consistency(table, every_pair=True)
     rows = rows[rows["level"].isna()]
-    records = [(name, name, 1.0, float("nan"), float("nan")) for name in STRATEGIES]
-    for row in rows.itertuples():
+    cells = [(name, name, 1.0, float("nan"), float("nan")) for name in STRATEGIES]
+    for row in records(rows):
         a = _words(row.a_retrained, f"{_order(row.a_order)} {_short(row.a_imputer)}")
         b = _words(row.b_retrained, f"{_order(row.b_order)} {_short(row.b_imputer)}")
         first, second = sorted((a, b), key=STRATEGIES.index)
-        records.append((second, first, row.spearman, row.low, row.high))
-    frame = pd.DataFrame(records, columns=["row", "column", "score", "low", "high"])
+        cells.append((second, first, row.spearman, row.low, row.high))
+    frame = pd.DataFrame(cells, columns=["row", "column", "score", "low", "high"])
     return frame.drop_duplicates(["row", "column"])
 
 
@@ -151,7 +154,7 @@ def accuracies(experiment: Experiment) -> pd.DataFrame:
     keys = ["explainer", "evaluation", "order", "imputer", "level"]
     means = rows.groupby(keys, observed=True, sort=False)["value"].mean().reset_index()
     groups, columns = [], []
-    for row in means.itertuples():
+    for row in records(means):
         name = f"{_order(str(row.order))} {_short(str(row.imputer))}"
         groups.append(_words(row.evaluation == RETRAINING.name, name))
         share = row.level if row.order == "morf" else 1 - row.level
@@ -202,13 +205,15 @@ def retrained_accuracies(experiment: Experiment) -> pd.DataFrame:
 
 
 def mask_only(experiment: Experiment) -> pd.DataFrame:
-    """Return the accuracy of networks that see masks alone (Figure 5), a row per method."""
-    return _leakage(experiment, "mask_accuracy").assign(row_group="")
+    """Return the accuracy of networks that see masks alone (Figure 5), a row per method; what fills them does not matter."""
+    rows = _leakage(experiment, "mask_hit")
+    rows = rows.drop_duplicates(["row", "column", "order"])
+    return rows.assign(row_group=rows["order"].map(_order))
 
 
 def imputed_pixels(experiment: Experiment) -> pd.DataFrame:
-    """Return the balanced error of networks that guess which pixels were removed (Figure 6e), a row per imputer."""
-    rows = _leakage(experiment, "imputation_error")
+    """Return the share of pixels wrongly taken for removed or original (Figure 6e), a row per imputer; 0.5 is a guess."""
+    rows = _leakage(experiment, "pixels").assign(score=lambda frame: 1 - frame["score"])
     means = rows.groupby(["row_group", "column"], sort=False)["score"].mean().reset_index()
     return means.rename(columns={"row_group": "row"})
 
@@ -218,13 +223,14 @@ def _leakage(experiment: Experiment, measure: str) -> pd.DataFrame:
     rows = table[(table["measure"] == measure) & (table["status"] == "ok")]
     if rows.empty:
         raise UserError(f"the run has no rows of {measure}: {sorted(set(table['measure']))}")
-    keys = ["imputer", "explainer", "level"]
+    keys = ["imputer", "explainer", "order", "level"]
     means = rows.groupby(keys, observed=True, sort=False)["value"].mean().reset_index()
     return pd.DataFrame(
         {
             "row_group": means["imputer"].astype(str).map(_short),
             "row": means["explainer"].astype(str),
-            "column": [f"{100 * level:.0f} %" for level in means["level"]],
+            "column": [f"{100 * row.level:.0f} %" for row in records(means)],
+            "order": means["order"].astype(str),
             "score": means["value"],
         }
     )
@@ -234,7 +240,7 @@ def _leakage(experiment: Experiment, measure: str) -> pd.DataFrame:
 
 
 def runtime(experiment: Experiment) -> pd.DataFrame:
-    """Return Table 4: seconds to evaluate IG, both orders and three fractions, with and without retraining."""
+    """Return Table 4: seconds to evaluate IG, both orders and two fractions, with and without retraining."""
     study = experiment.study(STUDY)
     seconds: dict[str, float] = {}
     for name, imputer in IMPUTERS.items():
@@ -250,11 +256,17 @@ def runtime(experiment: Experiment) -> pd.DataFrame:
                 plan.models,
                 plan.data,
                 explainers,
-                {"faithfulness": {"imputers": [imputer], "fractions": list(RETRAINED_FRACTIONS), "metrics": ["road"]}},
+                {
+                    "faithfulness": {
+                        "imputers": [imputer],
+                        "fractions": list(RETRAINED_FRACTIONS),
+                        "metrics": ["road"],
+                    }
+                },
                 folder,
             )
             seconds[_words(False, name)] = time.perf_counter() - started
     whole = seconds["Retrain fixed"]
-    records = [("time (s)", name, spent) for name, spent in seconds.items()]
-    records += [("of Retrain fixed", name, spent / whole) for name, spent in seconds.items()]
-    return pd.DataFrame(records, columns=["row", "column", "score"])
+    cells = [("time (s)", name, spent) for name, spent in seconds.items()]
+    cells += [("of Retrain fixed", name, spent / whole) for name, spent in seconds.items()]
+    return pd.DataFrame(cells, columns=["row", "column", "score"])

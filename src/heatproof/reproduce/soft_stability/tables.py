@@ -17,6 +17,7 @@ from heatproof.models.loaders import load_model
 from heatproof.report.components import Component, CurveChart
 from heatproof.reproduce import pictures
 from heatproof.reproduce.experiment import Experiment
+from heatproof.text import records
 
 CERTIFICATE, SMOOTHING = "certificate", "smoothing"
 RATE = "rate"
@@ -68,7 +69,7 @@ def guarantees(experiment: Experiment) -> pd.DataFrame:
     frames = []
     for result in experiment.results_of(SMOOTHING):
         shares = guaranteed_shares(result.arrays, least_rate(result))
-        rows = [f"{row.rule}, λ = {row.keep:g}" for row in shares.itertuples()]
+        rows = [f"{row.rule}, λ = {row.keep:g}" for row in records(shares)]
         frames.append(
             shares.assign(
                 row_group=shares["explainer"],
@@ -113,11 +114,11 @@ def _radius(levels: pd.Series) -> list[str]:
 def exact_rates(experiment: Experiment) -> pd.DataFrame:
     """Return τ_r of one explanation for every radius, over all supersets, and whether it is hard stable (Figure 2).
 
-    The square has 16 patches, of which the explanation keeps the 4 most important: 4,096 supersets. Of the first
-    `limit` squares the one is taken whose explanation is hard stable to the smallest radius of at least 1.
+    The picture has 16 patches, of which the explanation keeps the 4 most important: 4,096 supersets. Of the first
+    `limit` pictures the one is taken whose explanation is hard stable to the smallest radius of at least 1.
     """
     model = pictures.model()
-    x, _ = pictures.test_squares()
+    x, _ = pictures.held_out_digits()
     curves = []
     for sample in x[: experiment.limit]:
         curves.append(_exact_curve(model, sample))
@@ -191,7 +192,7 @@ def spectra(experiment: Experiment) -> pd.DataFrame:
         experiment.limit, 2**FEATURES, generator=generator, dtype=torch.float64
     )
     degrees = boolean.degrees(FEATURES)
-    records = []
+    cells = []
     for operator, keep in itertools.product(("random masking", "random flipping"), KEEPS):
         if operator == "random masking":
             moved = boolean.masking(coefficients, keep, basis="fourier")
@@ -199,8 +200,8 @@ def spectra(experiment: Experiment) -> pd.DataFrame:
             moved = coefficients * keep**degrees
         for degree in range(FEATURES + 1):
             mass = float(moved[:, degrees == degree].abs().sum(1).mean())
-            records.append((operator, f"λ = {keep:g}", f"k = {degree}", mass))
-    return pd.DataFrame(records, columns=["row_group", "row", "column", "score"])
+            cells.append((operator, f"λ = {keep:g}", f"k = {degree}", mass))
+    return pd.DataFrame(cells, columns=["row_group", "row", "column", "score"])
 
 
 def spectra_chart(experiment: Experiment) -> Iterator[Component]:
@@ -230,21 +231,21 @@ def batching(experiment: Experiment) -> pd.DataFrame:
     """Return milliseconds per forward pass, one by one and in batches: the fastest of `limit` rounds of 60 passes."""
     networks = {"small CNN": (pictures.model(), 32)}
     networks["EfficientNet-Lite0"] = (load_model("bundled:efficientnet-lite0"), 224)
-    records = []
+    cells = []
     for name, (model, side) in networks.items():
         x = torch.rand(PASSES, 3, side, side, generator=torch.Generator().manual_seed(0))
-        _milliseconds(model, x[:BATCH_SIZES[-1]], 1)  # the first passes allocate memory
+        _milliseconds(model, x[: BATCH_SIZES[-1]], 1)  # the first passes allocate memory
         for batch_size in BATCH_SIZES:
             spent = [_milliseconds(model, x, batch_size) for _ in range(experiment.limit)]
             column = "baseline (ms)" if batch_size == 1 else f"batch of {batch_size} (ms)"
-            records.append((name, column, min(spent)))
-    return pd.DataFrame(records, columns=["row", "column", "score"])
+            cells.append((name, column, min(spent)))
+    return pd.DataFrame(cells, columns=["row", "column", "score"])
 
 
 def _milliseconds(model: Model, x: Tensor, batch_size: int) -> float:
     """Return the milliseconds that a pass of one sample takes in batches of this size."""
     started = time.perf_counter()
     with torch.no_grad():
-        for batch in x.split(batch_size):
+        for batch in torch.split(x, batch_size):
             model.module(batch)
     return 1000 * (time.perf_counter() - started) / len(x)
