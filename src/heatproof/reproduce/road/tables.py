@@ -22,11 +22,8 @@ from heatproof.runs.run import Run
 from heatproof.text import records
 
 STUDY = "study.yaml"
-IMPUTERS: dict[str, Any] = {
-    "fixed": {"dataset_mean": {"mean": [0.542, 0.481, 0.375]}},
-    "lin": "noisy_linear_published",
-}
-"""The imputers as the paper calls them: the mean colour, and noisy linear imputation with σ = 0.1."""
+IMPUTERS = {"fixed": "value", "lin": "noisy_linear_published"}
+"""The imputers as the paper calls them: a fixed grey, and noisy linear imputation with σ = 0.1."""
 RETRAINED_FRACTIONS = (0.1, 0.5)
 PER_CLASS = 60
 """Training pictures of each class for a retrained network."""
