@@ -15,15 +15,16 @@ from heatproof.errors import UserError
 from heatproof.reproduce.experiment import Reproduction, reproduce
 from heatproof.reproduce.items import item_files, read_item
 from heatproof.reproduce.pictures import circular_model, held_out_digits
+from heatproof.reproduce.road import tables
 from heatproof.reproduce.show import text_of, write
 
 NETWORK = f"python:{Path(__file__).parents[1] / 'support' / 'small_classifier.py'}:thousand_classes"
 ON_PHOTOGRAPHS = ("fass-", "soft-stability-figure-1", "soft-stability-figure-3")
-LIMIT = {"road": 4, "soft-stability-figure-2": 3, "soft-stability-figure-13": 2}
-NEEDS_RETRAINING = {name for name in item_files() if read_item(name).then} | {"road-table-4"}
-NEEDS_WEIGHTS = {"soft-stability-table-1"}
-"""It times EfficientNet-Lite0 itself."""
-QUICK = [name for name in item_files() if name not in NEEDS_RETRAINING | NEEDS_WEIGHTS]
+LIMIT = {"road": 4, "soft-stability-figure-2": 1, "invariance-figure-8": 4}
+BATCHING = "soft-stability-table-1"
+"""The only item that needs EfficientNet-Lite0 itself: it times it."""
+NAMES = [name for name in item_files() if name != BATCHING]
+RETRAINED = {name for name in NAMES if read_item(name).then} | {"road-table-4"}
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +40,17 @@ def run(name: str, out: Path) -> Reproduction:
     return reproduce(name, limit, out, models=models, allow_code=True)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.fixture(autouse=True)
+def _little_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retrain on 30 pictures at one fraction."""
+    monkeypatch.setattr(tables, "PER_CLASS", 3)
+    monkeypatch.setattr(tables, "RETRAINED_FRACTIONS", (0.5,))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in RETRAINED else ()) for n in NAMES]
+)
 def test_an_item_runs(name, out):
-    check(run(name, out))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(NEEDS_RETRAINING))
-def test_an_item_with_retraining_runs(name, out):
     check(run(name, out))
 
 
@@ -55,7 +59,7 @@ def test_an_item_with_retraining_runs(name, out):
     importlib.util.find_spec("efficientnet_lite_pytorch") is None, reason="needs heatproof[demo]"
 )
 def test_the_table_of_batching_runs(out):
-    check(reproduce("soft-stability-table-1", 1, out))
+    check(reproduce(BATCHING, 1, out))
 
 
 def check(done: Reproduction) -> None:

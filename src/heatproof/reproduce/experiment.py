@@ -184,4 +184,7 @@ def beside(item: Item, ours: pd.DataFrame) -> pd.DataFrame:
     # An outer merge would sort the rows; the paper's come first, in its order, then ours that it does not have.
     joined = printed.merge(ours, on=keys, how="left")
     is_extra = ~pd.MultiIndex.from_frame(ours[keys]).isin(pd.MultiIndex.from_frame(printed[keys]))
-    return pd.concat([joined, ours[is_extra]], ignore_index=True)
+    table = pd.concat([joined, ours[is_extra]])
+    order = {group: i for i, group in enumerate(dict.fromkeys(table["row_group"]))}
+    in_groups = table["row_group"].map(order)
+    return table.iloc[in_groups.argsort(kind="stable")].reset_index(drop=True)

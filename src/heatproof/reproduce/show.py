@@ -63,9 +63,13 @@ def _scale(done: Reproduction) -> float:
 
 
 def _decimals_of(done: Reproduction, numbers: pd.DataFrame) -> int:
-    """Return how many decimals the paper prints in a row."""
-    printed = numbers[PUBLISHED].dropna() * _scale(done)
-    decimals = [len(f"{value:.6f}".rstrip("0").partition(".")[2]) for value in printed]
+    """Return how many decimals the paper prints in a row; in rows that it lacks, as many as in the others."""
+    printed = numbers[PUBLISHED].dropna()
+    if printed.empty:
+        printed = done.table[PUBLISHED].dropna()
+    decimals = []
+    for value in printed * _scale(done):
+        decimals.append(len(f"{value:.6f}".rstrip("0").partition(".")[2]))
     return max(decimals, default=DECIMALS)
 
 
