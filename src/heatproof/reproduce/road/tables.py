@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from torch import Tensor
 
 from heatproof.axes.faithfulness import RETRAINING
 from heatproof.axes.faithfulness.consistency import consistency
+from heatproof.axes.faithfulness.sweeps import Order
 from heatproof.errors import UserError
 from heatproof.reproduce import pictures
 from heatproof.reproduce.experiment import Experiment
@@ -19,12 +20,15 @@ from heatproof.runs.evaluate import evaluate
 from heatproof.runs.plan import Plan
 from heatproof.runs.retrain import retrain
 from heatproof.runs.run import Run
+from heatproof.runs.storage import Place
 from heatproof.text import records
 
 STUDY = "study.yaml"
 IMPUTERS = {"fixed": "value", "lin": "noisy_linear_published"}
 """The imputers as the paper calls them: a fixed grey, and noisy linear imputation with σ = 0.1."""
-RETRAINED_FRACTIONS = (0.1, 0.5)
+RETRAINED_FRACTIONS: tuple[float, ...] = (0.1, 0.5)
+MASKED_METHODS: tuple[str, ...] = ("IG-SG", "IG", "GB")
+"""The methods whose masks are classified; the first is that of the imputation predictor as well."""
 PER_CLASS = 60
 """Training pictures of each class for a retrained network."""
 STRATEGIES = (
@@ -42,44 +46,55 @@ STRATEGIES = (
 
 def retrained(experiment: Experiment, runs: list[Run]) -> list[Run]:
     """Return the run with networks retrained on pictures from which pixels were removed (ROAR and KAR)."""
-    return [_retrained(experiment, runs[0], leakage=())]
+    plan = _own_plan(experiment)
+    return [_retrain(plan, plan.explainers, runs[0].path, IMPUTERS, RETRAINED_FRACTIONS)]
 
 
-def with_leakage(experiment: Experiment, runs: list[Run]) -> list[Run]:
-    """Return the run with, in addition, networks that see masks alone or guess what was removed."""
-    return [_retrained(experiment, runs[0], leakage=RETRAINED_FRACTIONS)]
+def with_mask_classifiers(experiment: Experiment, runs: list[Run]) -> list[Run]:
+    """Return the run with networks that see masks alone, of a few methods."""
+    plan = _own_plan(experiment)
+    methods = {name: plan.explainers[name] for name in MASKED_METHODS}
+    return [
+        _retrain(plan, methods, runs[0].path, {"fixed": IMPUTERS["fixed"]}, (0.5,), ("morf",), True)
+    ]
 
 
-def _retrained(experiment: Experiment, run: Run, leakage: tuple[float, ...]) -> Run:
+def with_mask_predictors(experiment: Experiment, runs: list[Run]) -> list[Run]:
+    """Return the run with networks that guess which pixels were removed, of one method with every imputer."""
+    plan = _own_plan(experiment)
+    methods = {name: plan.explainers[name] for name in MASKED_METHODS[:1]}
+    return [_retrain(plan, methods, runs[0].path, IMPUTERS, (0.5,), ("morf",), True)]
+
+
+def _own_plan(experiment: Experiment) -> Plan:
+    """Return the plan of the study; raise for the data or models of a user, whose training pictures are not known."""
     if experiment.data or experiment.models:
         raise UserError(
-            f"{experiment.item.name} retrains a network, for which it knows the training pictures of its own data only; "
+            f"{experiment.item.name} trains networks, and knows the training pictures of its own data only; "
             "call heatproof.retrain(...) with yours"
         )
-    plan = experiment.study(STUDY).plan(allow_code=True)
-    return _retrain(
-        plan, plan.explainers, str(run.path), list(IMPUTERS.values()), RETRAINED_FRACTIONS, leakage
-    )
+    return experiment.study(STUDY).plan(allow_code=True)
 
 
 def _retrain(
     plan: Plan,
     explainers: Mapping[str, Any],
-    out: str,
-    imputers: list[Any],
+    out: Place,
+    imputers: Mapping[str, str],
     fractions: tuple[float, ...],
-    leakage: tuple[float, ...] = (),
+    orders: tuple[Order, ...] = ("morf", "lerf"),
+    leakage: bool = False,
 ) -> Run:
     (model,), (test,) = plan.models.values(), plan.data.values()
-    train: tuple[Tensor, Tensor] = pictures.digits(PER_CLASS, test=False, seed=0)
     return retrain(
         model,
-        train,
+        pictures.digits(PER_CLASS, test=False, seed=0),
         test,
         explainers,
         pictures.retrained,
         out,
-        imputers=imputers,
+        imputers=list(imputers.values()),
+        orders=orders,
         fractions=fractions,
         leakage=leakage,
     )
@@ -245,7 +260,7 @@ def runtime(experiment: Experiment) -> pd.DataFrame:
         explainers = {"IG": plan.explainers["IG"]}
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
-            _retrain(plan, explainers, folder, [imputer], RETRAINED_FRACTIONS)
+            _retrain(plan, explainers, Path(folder), {name: imputer}, RETRAINED_FRACTIONS)
             seconds[_words(True, name)] = time.perf_counter() - started
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
