@@ -139,7 +139,7 @@ def read_item(name: str) -> Item:
     'Table 4, Section 4.3'
     >>> read_item("fass-tabel-4")
     Traceback (most recent call last):
-    heatproof.errors.UserError: there is no reproduction 'fass-tabel-4'; did you mean 'fass-table-4'? ...
+    heatproof.errors.UserError: unknown reproduction 'fass-tabel-4'; did you mean 'fass-table-4'? ...
     """
     files = item_files()
     if name not in files:
