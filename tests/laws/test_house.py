@@ -30,6 +30,7 @@ TIERS = (
     {"report"},
     {"testing"},
     {"truth"},
+    {"reproduce"},
     {"cli"},
 )
 TIER = {room: number for number, rooms in enumerate(TIERS) for room in rooms}
@@ -209,7 +210,9 @@ ELSEWHERE = [
     p
     for p in modules()
     # The public functions of arrays are called like the measures that they compute.
-    if not name_of(p).startswith("axes") and name_of(p) not in ("runs.study.demo", "metrics")
+    # Reproductions name the measures of the tables that they make.
+    if not name_of(p).startswith(("axes", "reproduce"))
+    and name_of(p) not in ("runs.study.demo", "metrics")
 ]
 
 

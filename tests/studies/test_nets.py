@@ -318,7 +318,7 @@ def test_a_script_writes_what_a_study_reads(points: ModuleType, tmp_path: Path) 
     assert torch.equal(last["head.weight"], model.module.state_dict()["head.weight"])
 
 
-def test_solids_lie_on_their_surfaces(points: ModuleType) -> None:
+def held_out_solids_lie_on_their_surfaces(points: ModuleType) -> None:
     on = {name: points.surface(name, 400, generator()) for name in points.CLASSES}
     torch.testing.assert_close(on["sphere"].norm(dim=1), torch.ones(400))
     torch.testing.assert_close(on["cube"].abs().amax(1), torch.full((400,), 0.8))

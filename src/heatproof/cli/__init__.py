@@ -13,6 +13,7 @@ from heatproof.cli.compare import check, compare, leaderboard, validate
 from heatproof.cli.export import export, figures, push
 from heatproof.cli.init import init
 from heatproof.cli.read import list_names, report, rule, show, verify
+from heatproof.cli.reproduce import reproduce
 from heatproof.cli.run import INTERRUPTED, LOCAL_RAY, demo, merge, plan, run
 from heatproof.errors import UserError, printable
 
@@ -23,7 +24,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Make a run": {"demo": demo, "init": init, "plan": plan, "run": run, "merge": merge},
+    "Make a run": {
+        "demo": demo,
+        "init": init,
+        "plan": plan,
+        "run": run,
+        "merge": merge,
+        "reproduce": reproduce,
+    },
     "Read a run": {
         "report": report,
         "show": show,

@@ -479,7 +479,8 @@ def cells(
     """
     row_heads = row_heads or {}
     longest = [width_of(line) for row in rows for line in wrapped(row, MOST_NAME)]
-    names = min(MOST_NAME, max(longest, default=0.0))
+    # Widths are estimates, and the font of a PNG is wider than most.
+    names = min(MOST_NAME, 1.08 * max(longest, default=0.0))
     cell = max(46.0, min(92.0, (760 - names) / max(len(columns), 1)))
     words = [word for column in columns for word in column.split()]
     turned = len(columns) > 14 or any(width_of(word) > cell + 2 for word in words)

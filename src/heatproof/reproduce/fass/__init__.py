@@ -1,0 +1,1 @@
+"""FASS: the Feature Attribution Stability Suite."""

@@ -1,0 +1,1 @@
+"""Evaluating the robustness of interpretability methods through explanation invariance and equivariance."""

@@ -1,0 +1,1 @@
+"""A consistent and efficient evaluation strategy for attribution methods (ROAD)."""

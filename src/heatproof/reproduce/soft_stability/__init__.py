@@ -1,0 +1,1 @@
+"""Probabilistic stability guarantees for feature attributions (soft stability)."""
