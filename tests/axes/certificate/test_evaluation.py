@@ -12,16 +12,10 @@ import torch
 import heatproof
 from heatproof import Batch, Certificate, Model, Stability, UserError
 from heatproof.axes.certificate.chance import random_set_rates
-from heatproof.axes.certificate.evaluation import (
-    EXAMPLES,
-    EXPLANATION,
-    FLIP,
-    INPUT,
-    NO_CLASSES,
-    NO_FLIP,
-)
+from heatproof.axes.certificate.evaluation import NO_CLASSES
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE
 from heatproof.axes.certificate.flips import TRIALS, find_flips
+from heatproof.axes.certificate.gallery import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.features import Patches, Pixels, Superpixels, Tokens, count
 from heatproof.maps.masks import select
 from heatproof.runs.gallery import read_gallery

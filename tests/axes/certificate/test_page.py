@@ -12,7 +12,7 @@ import heatproof
 from heatproof import Certificate
 from heatproof.axes import BY_NAME
 from heatproof.axes.certificate import report, smoothing_report
-from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
+from heatproof.axes.certificate.gallery import EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
 from heatproof.axes.certificate.smoothing import Smoothing
 from heatproof.evaluation import GalleryItem

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, RADIUS
+from heatproof.axes.certificate.evaluation import RADIUS
 from heatproof.axes.certificate.findings import findings
+from heatproof.axes.certificate.gallery import EXPLANATION, FLIP, INPUT
 from heatproof.axes.certificate.shares import (
     answer_shares,
     certified_mean,
