@@ -216,6 +216,53 @@ def test_all_supersets_give_the_rate_itself(known) -> None:
     torch.testing.assert_close(exact.rate, truth)
 
 
+def rates_of_one_size(model: Model, batch: Batch, mask: Tensor) -> Tensor:
+    """τ_{=k} for k = 0 … m by trying every superset, (B, m + 1)."""
+    m = N - int(mask[0].sum())
+    truth = torch.zeros(len(batch), m + 1, dtype=torch.float64)
+    for i, (x, alpha) in enumerate(zip(batch.x, mask, strict=True)):
+        of_alpha = model.logits((x * alpha)[None]).argmax()
+        free = [j for j in range(N) if not alpha[j]]
+        for k in range(m + 1):
+            rows = torch.stack([alpha.clone() for _ in combinations(free, k)])
+            for row, added in zip(rows, combinations(free, k), strict=True):
+                row[list(added)] = True
+            truth[i, k] = (model.logits(x * rows).argmax(1) == of_alpha).double().mean()
+    return truth
+
+
+def test_rates_of_exactly_k_added_features(known) -> None:
+    model, batch, mask, truth = known
+    of_size = rates_of_one_size(model, batch[:40], mask[:40])
+    m = of_size.shape[1] - 1
+    before = model.passes
+    exact = certify(
+        model, batch[:40], mask[:40], Pixels(), range(m + 3), budget=1 << N, added="exactly"
+    )
+    assert exact.exact.all() and torch.equal(exact.rate, exact.low)
+    torch.testing.assert_close(exact.rate[:, : m + 1], of_size)
+    torch.testing.assert_close(exact.rate[:, m + 1], of_size[:, m])
+    assert int(exact.passes.sum()) == model.passes - before - 40, "no set is tried twice"
+    # τ_r is the mean of τ_{=k} weighted with the number of supersets of each size.
+    sizes = torch.tensor([float(supersets(m, k, "exactly")) for k in range(m + 1)]).double()
+    for column, r in enumerate(RADII):
+        mean = (of_size[:, : r + 1] * sizes[: r + 1]).sum(1) / sizes[: r + 1].sum()
+        torch.testing.assert_close(mean, truth[:40, column])
+
+
+def test_coverage_where_exactly_k_features_are_added(known) -> None:
+    model, batch, mask, _ = known
+    of_size = rates_of_one_size(model, batch, mask)[:, list(RADII)].repeat(3, 1)
+    result, _ = repeated(known, 3, added="exactly")
+    assert not result.exact[:, :2].any() and result.exact[:, 2].all(), "one superset has all"
+    for column in range(len(RADII)):
+        off = (result.rate - of_size)[:, column].abs() > 0.1 + 1e-9
+        assert at_most(off, 0.1)
+        assert at_most(result.low[:, column] > of_size[:, column], 0.1)
+    # The smallest of the bounds bounds the smallest of the rates, without a correction for their number.
+    assert at_most(result.low.amin(1) > of_size.amin(1), 0.1)
+
+
 def test_numbers_of_supersets_are_those_of_listing_them() -> None:
     for m in (1, 4, 9):
         listed = [
@@ -285,10 +332,13 @@ def test_a_certificate_depends_on_no_neighbour_batch_size_or_other_radius() -> N
 
 @pytest.mark.parametrize("mode", ["estimate", "decide", "hard"])
 @pytest.mark.parametrize("budget", [None, 1])
-def test_passes_are_those_of_the_model(mode, budget) -> None:
+@pytest.mark.parametrize("added", ["at most", "exactly"])
+def test_passes_are_those_of_the_model(mode, budget, added) -> None:
     model = linear(7)
     batch, mask = explanations(6)
-    result = certify(model, batch, mask, Pixels(), (0, 1, 3, 9, 30), mode=mode, budget=budget)
+    result = certify(
+        model, batch, mask, Pixels(), (0, 1, 3, 9, 30), mode=mode, budget=budget, added=added
+    )
     assert int(result.passes.sum()) == model.passes - len(batch)
     assert (
         (result.passes[:, 0] == 0).all()
