@@ -74,7 +74,8 @@ def masks_or_grades(arrays: Sequence[Any]) -> list[Tensor]:
     tensors = [torch.as_tensor(array) for array in arrays]
     is_graded = False
     for tensor in tensors:
-        is_graded |= tensor.is_floating_point() and len(tensor[tensor > 0].unique()) > 1
+        positive = torch.unique(tensor[tensor > 0])
+        is_graded |= tensor.is_floating_point() and len(positive) > 1
     if not is_graded:
         return [tensor > 0 for tensor in tensors]
     grades = [tensor.float() for tensor in tensors]
