@@ -428,19 +428,25 @@ def sampled_weights(
     pairs.fill_diagonal_(0)
 
     polynomials = _krawtchouk(n, max(degrees))
-    weights, errors = [], []
-    for degree in degrees:
-        terms = pairs * polynomials[degree][differing]
-        sum_of_draw = terms.sum(1)  # all pairs with this draw
-        total = sum_of_draw.sum()
-        without_draw = (total - 2 * sum_of_draw) / ((draws - 1) * (draws - 2))
-        spread = (without_draw - without_draw.mean()).square().sum()
-        weights.append(total / (draws * (draws - 1)))
-        errors.append((spread * (draws - 1) / draws).sqrt())
-
-    weight = torch.stack(weights)
-    half_width = torch.stack(errors) * float(special.ndtri((1 + confidence) / 2))
+    estimates = [_mean_over_pairs(pairs * polynomials[degree][differing]) for degree in degrees]
+    weight, error = torch.tensor(estimates, dtype=torch.float64).unbind(1)
+    half_width = error * float(special.ndtri((1 + confidence) / 2))
     return SampledWeights(torch.tensor(degrees), weight, weight - half_width, weight + half_width)
+
+
+def _mean_over_pairs(terms: Tensor) -> tuple[float, float]:
+    """Return the mean of the terms (N, N) of all pairs of different draws, and its standard error by the jackknife.
+
+    The diagonal must be 0.
+    """
+    draws = len(terms)
+    sum_of_draw = terms.sum(1)  # all pairs with this draw
+    total = sum_of_draw.sum()
+    mean = total / (draws * (draws - 1))
+    # Each draw takes part in a pair twice, as the first and as the second.
+    without_draw = (total - 2 * sum_of_draw) / ((draws - 1) * (draws - 2))
+    spread = (without_draw - without_draw.mean()).square().sum()
+    return float(mean), float((spread * (draws - 1) / draws).sqrt())
 
 
 def _krawtchouk(n: int, most: int) -> Tensor:
