@@ -12,7 +12,7 @@ pixels, 16 patches of four as features), and three copies of it are trained on:
                  a superset β of them: features that are added should not change the prediction
 
 Random quarters of the patches are explanations. Everything is measured on digits that no network was trained on, and
-averaged over the seeds; rates are exact, by enumeration. About two minutes on one core.
+averaged over the seeds; rates are exact, by enumeration. A minute or two on one core.
 """
 
 from __future__ import annotations
