@@ -379,6 +379,121 @@ def test_from_function_asks_every_mask_once_in_chunks_and_keeps_the_classes():
     assert torch.equal(values, boolean.from_function(model, 3))
 
 
+def flipped(h: Tensor, rho: float) -> Tensor:
+    """T_ρh by summing over every set of features that may be flipped."""
+    n = h.shape[-1].bit_length() - 1
+    q = (1 - rho) / 2
+    out = torch.zeros_like(h)
+    for a in range(2**n):
+        for z in range(2**n):
+            size = z.bit_count()
+            out[..., a] += q**size * (1 - q) ** (n - size) * h[..., a ^ z]
+    return out
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.5, 1.0])
+def test_flipping_is_the_mean_over_all_flips_in_every_basis(rho):
+    h = functions(4, 3, seed=1)
+    truth = flipped(h, rho)
+    assert close(boolean.flipping(h, rho), truth)
+    for p in (0.5, 0.2):
+        coefficients = boolean.flipping(boolean.fourier(h, p), rho, "fourier", p)
+        assert close(boolean.from_fourier(coefficients, p), truth)
+    coefficients = boolean.flipping(boolean.monotone(h), rho, "monotone")
+    assert close(boolean.from_monotone(coefficients), truth)
+
+
+def test_flipping_shrinks_each_coefficient_and_masking_moves_mass_down():
+    """Footnote 5 of the paper, and its Figure 13: the two operators act differently on the same spectrum."""
+    spectrum = functions(8, 50, seed=2)
+    before = boolean.by_degree(spectrum)
+    for rate in (0.25, 0.5, 0.75):
+        contracted = boolean.flipping(spectrum, rate, "fourier")
+        assert close(contracted, rate ** boolean.degrees(8).double() * spectrum)
+        assert close(boolean.by_degree(contracted), rate ** torch.arange(9.0).double() * before)
+    masked_mass = boolean.by_degree(boolean.masking(spectrum, 0.5, "fourier")).mean(0)
+    assert (masked_mass[:2] > before.mean(0)[:2]).all(), "mass arrives at low degrees"
+    assert (masked_mass[5:] < before.mean(0)[5:]).all(), "and leaves the high ones"
+
+
+def test_flipping_composes_and_never_adds_variance():
+    h = functions(6, 20, seed=3)
+    twice = boolean.flipping(boolean.flipping(h, 0.6), 0.5)
+    assert close(twice, boolean.flipping(h, 0.3))
+    assert (variance(boolean.flipping(h, 0.6), 0.5) <= 0.36 * variance(h, 0.5) + 1e-12).all()
+
+
+def test_masses_by_degree_are_sums_over_sets():
+    coefficients = functions(5, 2, seed=4)
+    for power in (1, 2):
+        truth = torch.zeros(2, 6, dtype=torch.float64)
+        for s in range(32):
+            truth[:, s.bit_count()] += coefficients[:, s].abs() ** power
+        assert close(boolean.by_degree(coefficients, power), truth)
+    h = boolean.from_fourier(coefficients)
+    assert close(boolean.by_degree(coefficients, 2).sum(-1), h.square().mean(-1)), "Parseval"
+
+
+def looked_up(h: Tensor):
+    """A function of masks that looks its values up in a table (2^n,)."""
+    powers = 2 ** torch.arange(h.shape[-1].bit_length() - 1)
+    return lambda mask: h[(mask * powers).sum(1)]
+
+
+@pytest.mark.parametrize("n", [4, 8, 12])
+def test_sampled_weights_are_unbiased_and_their_intervals_cover(n):
+    h = functions(n, seed=n)
+    # Half of the function lies on single features, as in a classifier; the rest is spread over all sets.
+    h = h + 2 * functions(n, seed=n + 1)[:n] @ boolean.masks(n).double().T
+    centre = float(h.mean())
+    degrees = (1, 2, 3)
+    truth = boolean.by_degree(boolean.fourier(h), 2)[list(degrees)]
+    repeats = [
+        boolean.sampled_weights(looked_up(h), n, degrees, 200, centre=centre + 0.1, seed=seed)
+        for seed in range(300)
+    ]
+    weights = torch.stack([repeat.weight for repeat in repeats])
+    error_of_mean = weights.std(0) / math.sqrt(len(weights))
+    assert ((weights.mean(0) - truth).abs() < 4 * error_of_mean).all()
+    covers = torch.stack([(r.low <= truth) & (truth <= r.high) for r in repeats])
+    assert (covers.double().mean(0) > 0.9).all(), "the 95 % intervals are approximate"
+    assert error_of_mean[0] * math.sqrt(300) < 0.5 * truth[0], "the interval says something"
+
+
+def test_sampled_weights_of_all_pairs_is_the_sum_over_pairs():
+    """The U-statistic written out, with characters in place of Krawtchouk polynomials."""
+    n, draws, seed = 5, 40, 7
+    h = functions(n, seed=5)
+    seen: list[Tensor] = []
+
+    def f(mask: Tensor) -> Tensor:
+        seen.append(mask)
+        return looked_up(h)(mask)
+
+    result = boolean.sampled_weights(f, n, (0, 2, 5), draws, centre=0.3, seed=seed, rows=16)
+    masks = torch.cat(seen)
+    values = looked_up(h)(masks) - 0.3
+    sets = boolean.masks(n)
+    characters = 1.0 - 2.0 * ((masks[:, None] & sets).sum(2) % 2).double()  # (draws, 2^n)
+    for degree, weight in zip(result.degree.tolist(), result.weight.tolist(), strict=True):
+        of_degree = characters[:, sets.sum(1) == degree] * values[:, None]
+        all_pairs = of_degree.sum(0).square() - of_degree.square().sum(0)
+        assert weight == pytest.approx(float(all_pairs.sum()) / (draws * (draws - 1)))
+
+
+def test_sampled_weights_of_many_features():
+    """A function of 196 features whose weights are known: two single features and one pair."""
+
+    def f(mask: Tensor) -> Tensor:
+        signs = 1.0 - 2.0 * mask.double()
+        return 0.6 * signs[:, 3] - 0.3 * signs[:, 100] + 0.5 * signs[:, 7] * signs[:, 8]
+
+    result = boolean.sampled_weights(f, 196, (1, 2), draws=2000)
+    truth = torch.tensor([0.45, 0.25], dtype=torch.float64)
+    assert (result.low < truth).all() and (truth < result.high).all()
+    assert result.high[0] - result.low[0] < 0.1
+
+
 def test_every_public_name_is_there():
     assert all(getattr(boolean, name) is not None for name in boolean.__all__)
 
@@ -410,6 +525,11 @@ def test_every_public_name_is_there():
         (lambda: boolean.from_fourier(AND, p=1), r"p .*1"),
         (lambda: boolean.masking(AND, 1.5), r"keep.*1\.5.*1"),
         (lambda: boolean.masking(AND, 0.5, "furier"), r"'furier'.*'fourier'"),
+        (lambda: boolean.flipping(AND, -0.5), r"rho.*-0\.5.*0"),
+        (lambda: boolean.flipping(AND, 0.5, "monoton"), r"'monoton'.*'monotone'"),
+        (lambda: boolean.sampled_weights(lambda mask: mask.sum(1), 3, (4,)), r"0 … 3.*4"),
+        (lambda: boolean.sampled_weights(lambda mask: mask.sum(1), 3, draws=2), r"draws.*3.*2"),
+        (lambda: boolean.sampled_weights(lambda mask: mask.double(), 3), r"\(1000, 3\)"),
         (
             lambda: boolean.masking(AND, 0.5, "monotone", p=0.3),
             r"p = 0\.3.*'monotone'",

@@ -85,5 +85,6 @@ from heatproof.runs.retrain import retrain as retrain
 from heatproof.runs.run import Run as Run
 from heatproof.runs.run import read as read
 from heatproof.statistics import bounds as bounds
+from heatproof.statistics import conformal as conformal
 from heatproof.statistics import radii as radii
 from heatproof.types import Batch as Batch

@@ -158,3 +158,22 @@ def test_a_study_file_names_regions(tmp_path):
         {"model": "bundled:efficientnet-lite0", "data": given, "explainers": ["sobel"]}, tmp_path
     )
     assert study.data["a.npz"]["regions"] == str(tmp_path / "masks")
+
+
+def test_floats_are_grades_unless_they_are_a_mask():
+    x = torch.rand(3, 3, 8, 8)
+    grades = torch.rand(3, 8, 8).numpy()
+    kept = regions(heatproof.open_data(x, regions=grades))
+    assert kept.dtype == torch.float32
+    assert torch.equal(kept, torch.tensor(grades))
+    some = heatproof.open_data(x, regions={"0": grades[0]})
+    graded = heatproof.open_data(x, regions={some.ids[0]: grades[0]})
+    assert (
+        torch.equal(regions(graded)[0], torch.tensor(grades[0])) and not regions(graded)[1:].any()
+    )
+    mask = (grades > 0.5).astype(float)
+    assert regions(heatproof.open_data(x, regions=mask)).dtype == torch.bool
+    numbered = (10 * grades).astype(int)
+    assert regions(heatproof.open_data(x, regions=numbered)).dtype == torch.bool
+    with pytest.raises(heatproof.UserError, match=r"grades.*-0"):
+        heatproof.open_data(x, regions=torch.tensor(grades).flip(0) * 2 - torch.ones(3, 8, 8) * 1.0)

@@ -1,4 +1,4 @@
-"""Regions of samples: where the thing of the label is, as masks or boxes, from arrays, folders of masks, and COCO."""
+"""Regions of samples: where the thing of the label is, as masks, boxes or human grades, from arrays, folders and COCO."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ def with_regions(data: Data, regions: Any, source: Any, how: How) -> Data:
     "boxes", those of the objects of the label; else a folder of mask pictures with the names of the samples, where
     everything but 0, and 255 of a palette, is the region. Masks are resized as their pictures are. A sample without
     a region gets an empty one.
+
+    Numbers of an array, mapping or `.npz` that are not all 0 or one other number are grades: how important people find
+    each position. They are kept as float32, and the region is where they are above 0.
     """
     file = Path(source) if isinstance(source, str | PathLike) and Path(source).exists() else None
     annotations = coco_annotations(file) if file is not None else {}
@@ -46,12 +49,9 @@ def with_regions(data: Data, regions: Any, source: Any, how: How) -> Data:
     elif isinstance(regions, str):
         by_position = _of_folder(data, Path(regions))
     elif isinstance(regions, Mapping):
-        by_position = [
-            torch.as_tensor(regions[sample_id]) > 0 if sample_id in regions else None
-            for sample_id in data.ids
-        ]
+        by_position = _of_mapping(data, regions)
     else:
-        by_position = list(torch.as_tensor(regions) > 0)
+        by_position = list(masks_or_grades([regions])[0])
     if len(by_position) < len(data):
         raise UserError(
             f"{data.name!r} has {len(data)} samples but {len(by_position)} regions were given"
@@ -61,6 +61,38 @@ def with_regions(data: Data, regions: Any, source: Any, how: How) -> Data:
         readers=partial(_readers, data.readers, by_position, how),
         content=partial(_content, data.content, by_position),
     )
+
+
+def masks_or_grades(arrays: Sequence[Any]) -> list[Tensor]:
+    """Return arrays as boolean masks, or all of them as float32 grades if one of them has floats that are no mask.
+
+    A mask has no more than one value beside 0. Whole numbers always make masks: they number objects.
+
+    >>> masks_or_grades([np.array([0.0, 1.0])])[0].tolist(), masks_or_grades([np.array([0.0, 0.5, 1.0])])[0].tolist()
+    ([False, True], [0.0, 0.5, 1.0])
+    """
+    tensors = [torch.as_tensor(array) for array in arrays]
+    is_graded = False
+    for tensor in tensors:
+        positive = torch.unique(tensor[tensor > 0])
+        is_graded |= tensor.is_floating_point() and len(positive) > 1
+    if not is_graded:
+        return [tensor > 0 for tensor in tensors]
+    grades = [tensor.float() for tensor in tensors]
+    for grade in grades:
+        if not bool((torch.isfinite(grade) & (grade >= 0)).all()):
+            raise UserError(
+                f"grades of regions must be finite and at least 0, got {float(grade.min()):g} to {float(grade.max()):g}"
+            )
+    return grades
+
+
+def _of_mapping(data: Data, regions: Mapping[str, Any]) -> list[Region]:
+    """Return the regions of the samples that a mapping names by id, None for the others."""
+    with_region = [sample_id for sample_id in data.ids if sample_id in regions]
+    tensors = masks_or_grades([regions[sample_id] for sample_id in with_region])
+    by_id = dict(zip(with_region, tensors, strict=True))
+    return [by_id.get(sample_id) for sample_id in data.ids]
 
 
 def _of_folder(data: Data, folder: Path) -> list[Region]:
@@ -158,21 +190,29 @@ def _readers(
     positions: Sequence[int],
 ) -> list[Reader]:
     return [
-        partial(_read, reader, regions[position], how)
+        partial(_read, reader, regions[position], how, _dtype(regions))
         for reader, position in zip(readers(positions), positions, strict=True)
     ]
 
 
-def _read(reader: Reader, region: Region, how: How) -> Sample:
+def _dtype(regions: Sequence[Region]) -> torch.dtype:
+    """Return the type of all regions: float32 where they are graded."""
+    for region in regions:
+        if isinstance(region, Tensor):
+            return region.dtype
+    return torch.bool
+
+
+def _read(reader: Reader, region: Region, how: How, dtype: torch.dtype) -> Sample:
     """Return a sample with the mask of its region, resized as the picture was."""
     sample, mask = reader(), _mask(region)
     shape = _shape_of_region(sample)
     if mask is None:
-        mask = torch.zeros(shape, dtype=torch.bool)
+        mask = torch.zeros(shape, dtype=dtype)
     is_square_picture = sample.x.ndim == 3 and shape[0] == shape[1]
     if is_square_picture and mask.shape != shape:
         resized = images.resize_tensor(mask[None, None].float(), shape[0], how.resize)
-        mask = resized[0, 0] >= 0.5
+        mask = resized[0, 0] >= 0.5 if dtype == torch.bool else resized[0, 0].clamp(min=0)
     if mask.shape != shape:
         raise UserError(
             f"a region of shape {tuple(mask.shape)} does not fit samples of {tuple(sample.x.shape)}"
@@ -204,7 +244,7 @@ def _of_npz(file: Path, name: str) -> list[Region]:
     with np.load(file, allow_pickle=False) as archive:
         if name not in archive.files:
             raise unknown(f"array of {str(file)!r}", name, archive.files)
-        return list(torch.as_tensor(archive[name] > 0))
+        return list(masks_or_grades([archive[name]])[0])
 
 
 def _category(data: Data, label: int) -> str:

@@ -41,6 +41,17 @@ def select(
     >>> select(maps, Batch(("a",), torch.zeros(1, 1, 4, 4)), Patches(2)).tolist()
     [[True, False, False, False]]
     """
+    values, free = feature_values(maps, batch, features, pooling)
+    return top(values, batch.ids, free=free, fraction=fraction, k=k, threshold=threshold, seed=seed)
+
+
+def feature_values(
+    maps: Tensor, batch: Batch, features: Grouping, pooling: Pool = "mean"
+) -> tuple[Tensor, Tensor]:
+    """Return the value of each feature in a map (B, n) float64, and which features can be selected (B, n) boolean.
+
+    The latter are those that a sample has and that the grouping does not always keep. See `select` for the pooling.
+    """
     segments = features.segments(batch).to(maps.device)
     counts = count(segments)
     n = int(counts.max())
@@ -60,7 +71,7 @@ def select(
     always_kept = fixed(features, batch)
     if always_kept is not None:
         free &= ~always_kept.to(maps.device)
-    return top(values, batch.ids, free=free, fraction=fraction, k=k, threshold=threshold, seed=seed)
+    return values, free
 
 
 def top(

@@ -36,6 +36,8 @@ GUARDS: dict[str, float] = {"float32": 10 * GUARD}
 Networks round differently in batches of different sizes; `GUARD` alone covers sums of equal numbers."""
 COARSE_GUARD = 0.01
 """The same in tf32 and with 16 bits."""
+KEEP = "_smoothing_keep"
+"""The auxiliary tensor (B, n) that may hold a λ for every feature of every sample."""
 
 
 class Smoothed(Model):
@@ -51,6 +53,9 @@ class Smoothed(Model):
     The masks are one bank, drawn from the seed, for all inputs. A certificate compares the model with itself on x ⊙ α
     and x ⊙ β: were the noise a function of the input's content, the two would be two different functions. One input
     costs `samples` passes; `rows` is the number of inputs that fit into a pass of the model inside, at least 1.
+
+    A batch whose `aux` has the tensor `KEEP` (B, n) names a λ for every feature of every sample, in place of `keep`: 1
+    for features that smoothing spares. Quantised masks round it to a multiple of 1/samples.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
     >>> model = Smoothed(Model(net), keep=0.5, samples=8, features=Patches(4))
@@ -91,7 +96,7 @@ class Smoothed(Model):
         self._std = model._std
         # Features that hide tokens work on token ids, so the inputs must not be vectors then.
         self.embedding = None if isinstance(features, Hiding) else model.embedding
-        self._banks: dict[int, Tensor] = {}
+        self._levels: dict[int, Tensor] = {}
 
     def size_of(self, rows: int) -> int:
         """Return `rows`: the model inside does the passes, and fills them up itself."""
@@ -154,20 +159,38 @@ class Smoothed(Model):
         >>> model.bank(5).double().mean(0).tolist()
         [0.25, 0.25, 0.25, 0.25, 0.25]
         """
-        if n in self._banks:
-            return self._banks[n]
+        return self.levels(n) < self.keep
+
+    def levels(self, n: int) -> Tensor:
+        """Return the λ above which each mask keeps each of n features, (samples, n) in (0, 1); the same for every input."""
+        if n in self._levels:
+            return self._levels[n]
         key = rand.keys(self.seed, ("bank",), f"smoothing {self.masks}")
         mask_numbers = torch.arange(self.samples)
         if self.masks == "quantised":
-            # Feature j is kept by mask t if (o_j + t) mod samples < λ·samples, with a random offset o_j.
+            # Feature j is kept by mask t if (o_j + t) mod samples < λ·samples, with a random offset o_j. The half keeps
+            # the comparison clear of rounding.
             offsets = rand.integers(key, (n,), self.samples)[0]
             turns = (offsets + mask_numbers[:, None]) % self.samples
-            self._banks[n] = turns < round(self.keep * self.samples)
+            self._levels[n] = (turns + 0.5) / self.samples
         else:
             # Each mask has a key of its own: a bank of more masks begins with the same ones.
             mask_keys = rand.fold(key.expand(self.samples), mask_numbers)
-            self._banks[n] = rand.uniform(mask_keys, (n,)) < self.keep
-        return self._banks[n]
+            self._levels[n] = rand.uniform(mask_keys, (n,))
+        return self._levels[n]
+
+    def _shares(self, batch: Batch, n: int) -> Tensor:
+        """Return the λ of every feature, (B, n) float64 or, where all samples have the same, (1, n)."""
+        keep = batch.aux.get(KEEP)
+        if keep is None:
+            return torch.full((1, n), self.keep, dtype=torch.float64)
+        missing_columns = max(0, n - keep.shape[1])
+        return nn.functional.pad(keep.double(), (0, missing_columns), value=self.keep)[:, :n]
+
+    def _banks_of(self, batch: Batch, n: int) -> Tensor:
+        """Return the masks of every sample, (B, samples, n) boolean or, where all have the same, (1, samples, n)."""
+        shares = self._shares(batch, n)
+        return self.levels(n).to(shares.device) < shares[:, None]
 
     def each(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the logs of the probabilities for every mask, (B, samples, classes) float64, differentiable."""
@@ -176,7 +199,8 @@ class Smoothed(Model):
         refuse_changing(self.features, inputs.shape)
         segments = self.features.segments(batch)
         feature_count = self.features.total(tuple(inputs.shape)) or int(count(segments).max())
-        bank = self.bank(feature_count).to(inputs.device)
+        banks = self._banks_of(batch, feature_count).to(inputs.device)
+        banks = banks.expand(len(inputs), -1, -1)
         always_kept = fixed(self.features, batch)
         fill = self._fill(batch, inputs, segments)
 
@@ -185,7 +209,7 @@ class Smoothed(Model):
         log_probabilities = []
         for chunk in torch.split(pairs, max(1, self.base.rows)):
             input_index, mask_index = chunk // self.samples, chunk % self.samples
-            kept = bank[mask_index]
+            kept = banks[input_index, mask_index]
             if always_kept is not None:
                 kept = kept | always_kept[input_index]
             chunk_aux = _rows_of(aux, input_index)
@@ -287,7 +311,7 @@ class Smoothed(Model):
             free = free & ~mask
         log_probabilities = self._each_of_masked(batch, mask).cpu()
         exists, free = exists.cpu(), free.cpu()
-        bank = self.bank(exists.shape[1])
+        banks = self._banks_of(batch, exists.shape[1]).cpu()
 
         guard = GUARDS.get(self.precision, COARSE_GUARD)
         is_undefined = log_probabilities.isnan().flatten(1).any(1)
@@ -301,17 +325,18 @@ class Smoothed(Model):
             is_undefined |= outputs.mean(1).argmax(1) != target.cpu()
         lead = leads(outputs.nan_to_num(), is_unsure)
 
-        radii: dict[RadiusRule, Tensor] = {"per_mask": per_mask_radius(lead, bank, free, guard)}
+        radii: dict[RadiusRule, Tensor] = {"per_mask": per_mask_radius(lead, banks, free, guard)}
         gaps = lead.mean(1).amin(1) - guard
-        share_kept = bank.double().mean(0)
-        lipschitz = []
-        for gap, exists_in_sample in zip(gaps, exists, strict=True):
-            largest_share = float(share_kept[exists_in_sample].max())
-            lipschitz.append(mus_radius(gap, largest_share))
-        radii["lipschitz"] = torch.stack(lipschitz)
+        # Only features that can be added count. Where all have the same λ, so may those that cannot.
+        counted = free if KEEP in batch.aux else exists
+        share_kept = banks.double().mean(1).expand(len(lead), -1)
+        radii["lipschitz"] = _radii_by_largest_share(gaps, share_kept, counted)
         if self.masks == "bernoulli":
             gap_of_all_masks = bernoulli_gap(lead, delta, self.votes) - guard
-            radii["bernoulli"] = mus_radius(gap_of_all_masks, self.keep, "bernoulli")
+            shares = self._shares(batch, exists.shape[1]).cpu().expand(len(lead), -1)
+            radii["bernoulli"] = _radii_by_largest_share(
+                gap_of_all_masks, shares, counted, "bernoulli"
+            )
 
         free_count = free.sum(1)  # no more features than these can be added
         for rule, radius in radii.items():
@@ -358,6 +383,23 @@ class Smoothed(Model):
 def _votes(logs: Tensor) -> Tensor:
     """One-hot votes (B, samples, classes) float64 of the masks."""
     return nn.functional.one_hot(logs.argmax(2), logs.shape[2]).double()
+
+
+def _radii_by_largest_share(
+    gaps: Tensor, shares: Tensor, counted: Tensor, rule: RadiusRule = "lipschitz"
+) -> Tensor:
+    """Return `mus_radius` of every sample (B,) for the largest of the `shares` λ (B, n) among the features `counted` (B, n).
+
+    A sample none of whose features is ever kept has the radius n: nothing that is added is seen.
+    """
+    largest = shares.masked_fill(~counted, 0.0).amax(1)
+    radii = []
+    for gap, share in zip(gaps, largest.tolist(), strict=True):
+        if share == 0:
+            radii.append(torch.tensor(shares.shape[1]).where(gap > 0, 0))
+        else:
+            radii.append(mus_radius(gap, min(share, 1.0), rule))
+    return torch.stack(radii)
 
 
 def refuse_changing(features: Grouping, shape: Sequence[int]) -> None:

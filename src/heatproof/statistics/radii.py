@@ -52,12 +52,14 @@ def per_mask_radius(lead: Tensor, bank: Tensor, free: Tensor, guard: float = GUA
     """
     if not len(lead):
         return torch.zeros(0, dtype=torch.int64)
-    bank = bank.to(lead.device)
-    masks = len(bank)
+    banks = bank.to(lead.device).expand(len(lead), -1, -1)
+    masks = banks.shape[1]
     radii = []
-    for lead_of_sample, is_free in zip(lead.double(), free.to(lead.device), strict=True):
+    for lead_of_sample, masks_of_sample, is_free in zip(
+        lead.double(), banks, free.to(lead.device), strict=True
+    ):
         loss = 1 + lead_of_sample  # (N, C − 1): what a mask loses at most against each class
-        keeps = bank[:, is_free]  # (N, free features)
+        keeps = masks_of_sample[:, is_free]  # (N, free features)
 
         # At entry r − 1 the r features with the largest losses, all masks that keep one of them counted in full.
         loss_by_feature = _sum_of_largest(keeps.double().T @ loss)

@@ -17,7 +17,6 @@ from heatproof.axes.certificate.sequential import estimate_rule
 from heatproof.axes.certificate.strata import (
     all_supersets,
     drawn_strata,
-    exact_radius,
     log_sizes,
     random_supersets,
     supersets,
@@ -217,6 +216,53 @@ def test_all_supersets_give_the_rate_itself(known) -> None:
     torch.testing.assert_close(exact.rate, truth)
 
 
+def rates_of_one_size(model: Model, batch: Batch, mask: Tensor) -> Tensor:
+    """τ_{=k} for k = 0 … m by trying every superset, (B, m + 1)."""
+    m = N - int(mask[0].sum())
+    truth = torch.zeros(len(batch), m + 1, dtype=torch.float64)
+    for i, (x, alpha) in enumerate(zip(batch.x, mask, strict=True)):
+        of_alpha = model.logits((x * alpha)[None]).argmax()
+        free = [j for j in range(N) if not alpha[j]]
+        for k in range(m + 1):
+            rows = torch.stack([alpha.clone() for _ in combinations(free, k)])
+            for row, added in zip(rows, combinations(free, k), strict=True):
+                row[list(added)] = True
+            truth[i, k] = (model.logits(x * rows).argmax(1) == of_alpha).double().mean()
+    return truth
+
+
+def test_rates_of_exactly_k_added_features(known) -> None:
+    model, batch, mask, truth = known
+    of_size = rates_of_one_size(model, batch[:40], mask[:40])
+    m = of_size.shape[1] - 1
+    before = model.passes
+    exact = certify(
+        model, batch[:40], mask[:40], Pixels(), range(m + 3), budget=1 << N, added="exactly"
+    )
+    assert exact.exact.all() and torch.equal(exact.rate, exact.low)
+    torch.testing.assert_close(exact.rate[:, : m + 1], of_size)
+    torch.testing.assert_close(exact.rate[:, m + 1], of_size[:, m])
+    assert int(exact.passes.sum()) == model.passes - before - 40, "no set is tried twice"
+    # τ_r is the mean of τ_{=k} weighted with the number of supersets of each size.
+    sizes = torch.tensor([float(supersets(m, k, "exactly")) for k in range(m + 1)]).double()
+    for column, r in enumerate(RADII):
+        mean = (of_size[:, : r + 1] * sizes[: r + 1]).sum(1) / sizes[: r + 1].sum()
+        torch.testing.assert_close(mean, truth[:40, column])
+
+
+def test_coverage_where_exactly_k_features_are_added(known) -> None:
+    model, batch, mask, _ = known
+    of_size = rates_of_one_size(model, batch, mask)[:, list(RADII)].repeat(3, 1)
+    result, _ = repeated(known, 3, added="exactly")
+    assert not result.exact[:, :2].any() and result.exact[:, 2].all(), "one superset has all"
+    for column in range(len(RADII)):
+        off = (result.rate - of_size)[:, column].abs() > 0.1 + 1e-9
+        assert at_most(off, 0.1)
+        assert at_most(result.low[:, column] > of_size[:, column], 0.1)
+    # The smallest of the bounds bounds the smallest of the rates, without a correction for their number.
+    assert at_most(result.low.amin(1) > of_size.amin(1), 0.1)
+
+
 def test_numbers_of_supersets_are_those_of_listing_them() -> None:
     for m in (1, 4, 9):
         listed = [
@@ -225,9 +271,8 @@ def test_numbers_of_supersets_are_those_of_listing_them() -> None:
         assert [supersets(m, r) for r in range(12)] == listed
         logarithms = log_sizes(torch.tensor([m]), 11)[0].numpy()
         np.testing.assert_allclose(logarithms, np.log(listed))
-        for most in (1, 2, 5, 10, 11, 500):
-            fits = [r for r in range(m + 1) if listed[r] <= most]
-            assert exact_radius(m, most) == max(fits)
+        of_one_size = [sum(1 for _ in combinations(range(m), min(k, m))) for k in range(12)]
+        assert [supersets(m, k, "exactly") for k in range(12)] == of_one_size
 
 
 @pytest.mark.parametrize(("m", "r"), [(1, 1), (1, 4), (2, 1), (5, 2), (5, 5), (5, 9), (6, 3)])
@@ -249,7 +294,7 @@ def test_draws_are_uniform_on_the_supersets(m: int, r: int) -> None:
     )
     assert rows[:, -1].all()
     codes = (rows[:, :m].long() << torch.arange(m)).sum(1)
-    every, sizes = all_supersets(mask[0], free[0], r)
+    every, sizes = all_supersets(mask[0], free[0], range(1, min(r, m) + 1))
     allowed = sorted({0, *((row[:m].long() << torch.arange(m)).sum().item() for row in every)})
     assert len(allowed) == supersets(m, r) == len(sizes) + 1
     counts = torch.bincount(codes, minlength=1 << m)[allowed]
@@ -287,10 +332,13 @@ def test_a_certificate_depends_on_no_neighbour_batch_size_or_other_radius() -> N
 
 @pytest.mark.parametrize("mode", ["estimate", "decide", "hard"])
 @pytest.mark.parametrize("budget", [None, 1])
-def test_passes_are_those_of_the_model(mode, budget) -> None:
+@pytest.mark.parametrize("added", ["at most", "exactly"])
+def test_passes_are_those_of_the_model(mode, budget, added) -> None:
     model = linear(7)
     batch, mask = explanations(6)
-    result = certify(model, batch, mask, Pixels(), (0, 1, 3, 9, 30), mode=mode, budget=budget)
+    result = certify(
+        model, batch, mask, Pixels(), (0, 1, 3, 9, 30), mode=mode, budget=budget, added=added
+    )
     assert int(result.passes.sum()) == model.passes - len(batch)
     assert (
         (result.passes[:, 0] == 0).all()

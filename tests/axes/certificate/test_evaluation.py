@@ -12,16 +12,10 @@ import torch
 import heatproof
 from heatproof import Batch, Certificate, Model, Stability, UserError
 from heatproof.axes.certificate.chance import random_set_rates
-from heatproof.axes.certificate.evaluation import (
-    EXAMPLES,
-    EXPLANATION,
-    FLIP,
-    INPUT,
-    NO_CLASSES,
-    NO_FLIP,
-)
+from heatproof.axes.certificate.evaluation import NO_CLASSES
 from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE
 from heatproof.axes.certificate.flips import TRIALS, find_flips
+from heatproof.axes.certificate.gallery import EXAMPLES, EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.features import Patches, Pixels, Superpixels, Tokens, count
 from heatproof.maps.masks import select
 from heatproof.runs.gallery import read_gallery
@@ -495,6 +489,100 @@ def test_the_search_for_a_flip_keeps_to_its_budget_and_finds_the_smallest_of_a_s
     assert every[4:].tolist() == [0, 1, 1, 1], "only with all of them"
 
 
+def hard_radius(subject: Model, x: torch.Tensor, mask: torch.Tensor) -> int:
+    """The largest r up to which no superset changes the prediction, by trying every superset."""
+    own = int(subject.logits((x * mask)[None]).argmax())
+    free = (~mask).nonzero().flatten().tolist()
+    for k in range(1, len(free) + 1):
+        for added in combinations(free, k):
+            both = mask.clone()
+            both[list(added)] = True
+            if int(subject.logits((x * both)[None]).argmax()) != own:
+                return k - 1
+    return len(free)
+
+
+@pytest.mark.parametrize("anchor", ["explanation", "full"])
+def test_what_a_search_finds_bounds_the_hard_radius_from_above(anchor):
+    g = torch.Generator().manual_seed(1)
+    net = torch.nn.Linear(8, 3)
+    with torch.no_grad():
+        net.weight.copy_(2 * torch.randn(3, 8, generator=g))
+    batch = Batch(tuple(f"s{i:02}" for i in range(24)), torch.randn(24, 8, generator=g))
+    axis = Certificate(radii=(1, 2, 9), features=Pixels(), search=60, anchor=anchor, chance_draws=0)
+    table = heatproof.evaluate(net, batch, ["random"], axis).table()
+    table = table.set_index(["measure", "level", "sample"])
+    subject = Model(net)
+    target = subject.logits(batch.x).argmax(1)
+    mask = select(heatproof.RandomMap()(subject, batch, target, 0), batch, Pixels(), fraction=0.25)
+    tight = 0
+    for i, sample in enumerate(batch.ids):
+        row = table.loc[("hard_radius_high", 0.0, sample)]
+        if (
+            anchor == "full"
+            and int(subject.logits((batch.x * mask)[i : i + 1]).argmax()) != target[i]
+        ):
+            assert row.status == "undefined" and "otherwise" in row.reason
+            continue
+        truth = hard_radius(subject, batch.x[i], mask[i])
+        assert truth <= row.value <= 6
+        tight += truth == row.value
+        for radius in (1, 2, 9):
+            withstands = table.loc[("withstands_search", radius, sample)].value
+            assert withstands == (row.value >= min(radius, 6))
+            is_stable = table.loc[("rate", radius, sample)].value == 1
+            assert withstands >= is_stable, "a flip that was found is a counterexample"
+    assert tight > 8
+
+
+def test_a_search_is_within_its_passes_and_off_by_default():
+    assert not {"hard_radius_high", "withstands_search"} & set(run().table().measure)
+    spent = []
+    for search in (0, 20, 60):
+        subject = model()
+        axis = Certificate(radii=(1,), features=Patches(8), search=search, chance_draws=0)
+        heatproof.evaluate(subject, pictures(6), ["random"], axis)
+        spent.append(subject.passes)
+    assert spent[0] < spent[1] <= spent[0] + 6 * 21
+    assert spent[1] <= spent[2] <= spent[0] + 6 * 61
+
+
+def test_the_lowest_rate_is_that_of_the_worst_number_of_added_features():
+    axis = Certificate(radii=(1, 2, 4), features=Patches(8), added="exactly")
+    table = run(evaluations=axis).table()
+    wide = table.pivot(index=["explainer", "sample"], columns=["measure", "level"], values="value")
+    low = table.pivot(index=["explainer", "sample"], columns=["measure", "level"], values="low")
+    for number, radius in enumerate((1.0, 2.0, 4.0), 1):
+        tested = list((1.0, 2.0, 4.0)[:number])
+        lowest = wide["rate"][tested].min(axis=1)
+        pd.testing.assert_series_equal(wide["lowest_rate"][radius], lowest, check_names=False)
+        lowest = low["rate"][tested].min(axis=1)
+        pd.testing.assert_series_equal(low["lowest_rate"][radius], lowest, check_names=False)
+    rows = table[table.measure == "lowest_rate"]
+    assert rows.high.isna().all(), "an upper bound needs all of them at once"
+    at_once = run(evaluations=replace(axis, simultaneous=True)).table()
+    assert at_once[at_once.measure == "lowest_rate"].high.notna().all()
+    # The chance level is that of exactly as many random features.
+    rates = table[table.measure == "rate"]
+    assert rates.chance.between(0, 1).all()
+
+
+def test_the_chance_level_of_exactly_k_features_is_the_mean_over_all_sets():
+    subject = Model(torch.nn.Linear(6, 3))
+    batch = Batch(("a",), torch.randn(1, 6, generator=torch.Generator().manual_seed(2)))
+    agreements = []
+    for kept in combinations(range(6), 2):
+        mask = torch.zeros(1, 6, dtype=torch.bool)
+        mask[0, list(kept)] = True
+        result = heatproof.certify(subject, batch, mask, Pixels(), (2,), added="exactly")
+        agreements.append(float(result.rate))
+    truth = sum(agreements) / len(agreements)
+    rate = random_set_rates(
+        subject, batch, torch.tensor([2]), Pixels(), (2,), draws=4000, added="exactly"
+    )
+    assert float(rate) == pytest.approx(truth, abs=0.04)
+
+
 def test_other_data_has_no_pictures_and_lone_features_a_reason():
     numbers = Batch(("a", "b"), torch.rand(2, 6, generator=torch.Generator().manual_seed(0)))
     net = torch.nn.Linear(6, 3)
@@ -532,6 +620,9 @@ def test_what_cannot_work_is_refused_before_any_pass():
         ({"mode": "decide", "method": "betting"}, r"mode.*'decide'"),
         ({"mode": "hard", "threshold": 0.8}, r"threshold.*decide"),
         ({"fill": float("nan")}, r"fill.*nan"),
+        ({"search": 10, "agreement": "margin"}, "search.*argmax"),
+        ({"search": -1}, "search"),
+        ({"added": "exact"}, "added"),
     ):
         with pytest.raises(ValueError, match=message):
             Certificate(**options)

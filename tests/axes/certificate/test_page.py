@@ -12,7 +12,7 @@ import heatproof
 from heatproof import Certificate
 from heatproof.axes import BY_NAME
 from heatproof.axes.certificate import report, smoothing_report
-from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, NO_FLIP
+from heatproof.axes.certificate.gallery import EXPLANATION, FLIP, INPUT, NO_FLIP
 from heatproof.axes.certificate.shares import accuracy, certified_mean, guaranteed_shares
 from heatproof.axes.certificate.smoothing import Smoothing
 from heatproof.evaluation import GalleryItem
@@ -368,3 +368,40 @@ def test_a_share_of_the_decided_samples_says_how_many_stayed_open():
     is_open = rows["sample"] == rows["sample"].iloc[0]
     rows.loc[is_open, ["value", "status", "reason"]] = [np.nan, "open", "too near the threshold"]
     assert f"1 of {SAMPLES} stayed open" in " ".join(report.lead(judged(rows)))
+
+
+def certified_rows(lows: list[float], **more: list[float]) -> pd.DataFrame:
+    """Rates, bounds and first draws of one method and radius."""
+    n = len(lows)
+    entries = [
+        ("grad_cam", "rate", "radius", 3.0, [low + 0.05 for low in lows]),
+        ("grad_cam", "certified", "radius", 3.0, lows),
+        ("grad_cam", "early", "radius", 3.0, [0.9] * n),
+        ("grad_cam", "early_draws", "radius", 3.0, [20.0] * n),
+    ]
+    entries += [("grad_cam", measure, "radius", 3.0, values) for measure, values in more.items()]
+    return rows_of(entries, "certificate")
+
+
+def test_the_next_sample_is_promised_the_smallest_of_nine_bounds_and_nothing_by_eight():
+    lows = [0.5, 0.62, 0.71, 0.74, 0.8, 0.83, 0.9, 0.92, 0.95]
+    nine = judged(certified_rows(lows), {"delta": 0.1})
+    promised = [sentence for sentence in report.lead(nine) if "further sample" in sentence]
+    assert len(promised) == 1 and "0.50" in promised[0] and "80 %" in promised[0]
+    table = by_key(nine)["scores"].scores
+    assert table[table["column"] == "next sample"].score.tolist() == [0.5]
+    eight = judged(certified_rows(lows[1:]), {"delta": 0.1})
+    assert not any("further sample" in sentence for sentence in report.lead(eight))
+    assert "next sample" not in set(by_key(eight)["scores"].scores["column"])
+
+
+def test_exact_sizes_and_the_search_are_columns_of_the_table():
+    rows = certified_rows(
+        [0.6] * 10, lowest_rate=[0.4] * 10, withstands_search=[1.0] * 5 + [0.0] * 5
+    )
+    result = judged(rows, {"delta": 0.1, "added": "exactly"})
+    table = by_key(result)["scores"].scores
+    means = table.groupby("column").score.first()
+    assert means["lowest"] == pytest.approx(0.4) and means["no flip found"] == pytest.approx(0.5)
+    assert any("exactly 3 features" in sentence for sentence in report.lead(result))
+    assert "at most" not in chart_of(result, "rates").x_label

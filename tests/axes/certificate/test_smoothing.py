@@ -116,6 +116,103 @@ def test_rates_are_those_of_enumeration_and_no_hard_radius_is_violated(masks):
     assert flips > 20 and certified > 5, "a test without flips or certified radii proves nothing"
 
 
+def kept_by(spare: str, keep: float, maps: Tensor, mask: Tensor) -> Tensor:
+    """The λ of every feature, one by one."""
+    shares = torch.full(maps.shape, keep, dtype=torch.float64)
+    for i, values in enumerate(maps.tolist()):
+        ordered = sorted(values)
+        for j, value in enumerate(values):
+            if spare == "selected" and mask[i, j]:
+                shares[i, j] = 1.0
+            if spare == "important":
+                shares[i, j] = keep + (1 - keep) * ordered.index(value) / (len(ordered) - 1)
+    return shares
+
+
+@pytest.mark.parametrize("masks", ["quantised", "bernoulli"])
+@pytest.mark.parametrize("spare", ["selected", "important"])
+def test_smoothing_of_a_part_of_the_features_is_the_mean_over_its_own_masks(masks, spare):
+    """Rates by enumeration, and hard radii that no superset violates, with a λ for every feature of every sample."""
+    batch, keep = rows_of_numbers(20), 0.25
+    table = (
+        run(sweep(masks, keeps=(keep,), delta=0.01, spare=spare, chance_draws=0, search=40), batch)
+        .set_index(["explainer", "measure", "level", "sample"])
+        .sort_index()
+    )
+    network = Model(Wavering(), rows=4096)
+    target = network.logits(batch.x).argmax(1)
+    certified = 0
+    for name, explainer in (("saliency", Saliency()), ("random", RandomMap())):
+        maps = explainer(network, batch, target, 0)
+        mask = explanation(explainer, batch)
+        shares = kept_by(spare, keep, maps, mask)
+        levels = Smoothed(network, keep, 16, Pixels(), masks).levels(FEATURES)
+        for i, sample in enumerate(batch.ids):
+            bank = levels < shares[i]
+
+            class Averaged:
+                """The model of this sample: the mean probabilities over its masks."""
+
+                def logits(self, inputs: Tensor, bank: Tensor = bank) -> Tensor:
+                    masked = inputs[:, None] * bank
+                    return Wavering()(masked.float()).double().softmax(2).mean(1)
+
+            truth = agreements(Averaged(), batch.x[i], mask[i])
+            rate = sum(map(sum, (truth[k] for k in range(3)))) / sum(
+                len(truth[k]) for k in range(3)
+            )
+            assert table.loc[(name, "rate", 2, sample)].value == pytest.approx(rate)
+            radii = {
+                rule: table.loc[(name, rule, 0, sample)].value
+                for rule in ("hard_radius", "hard_radius_lipschitz", "hard_radius_high")
+            }
+            stays = [all(truth[k]) for k in range(len(truth))]
+            true_radius = stays.index(False) - 1 if False in stays else len(truth) - 1
+            assert radii["hard_radius_lipschitz"] <= radii["hard_radius"] <= true_radius
+            assert true_radius <= radii["hard_radius_high"]
+            certified += radii["hard_radius"] > 0
+    # The features that may be added next to the important ones are kept by most masks.
+    assert certified > 3 or spare == "important"
+    rates = table.loc[("saliency", "rate")]
+    assert rates.chance.isna().all(), "random sets have no map to smooth by"
+
+
+def test_sparing_the_explanation_keeps_its_prediction_and_the_lead():
+    """On the explanation alone no mask hides anything, so the smoothed model is the model itself."""
+    batch = rows_of_numbers(20)
+    options = {"keeps": (0.25,), "radii": (1,), "epsilon": 0.3, "chance_draws": 0}
+    everything = run(sweep(**options), batch, ["saliency"])
+    spared = run(sweep(spare="selected", **options), batch, ["saliency"])
+    radius = [frame[frame.measure == "hard_radius"].value.mean() for frame in (everything, spared)]
+    assert radius[1] > radius[0]
+
+
+def test_without_an_explanation_there_is_no_model_to_be_correct():
+    class Constant:
+        name = "constant"
+
+        def __call__(self, model, batch, target, seed):
+            maps = torch.zeros_like(batch.x)
+            maps[1:] = batch.x[1:]
+            return maps
+
+    options = {"keeps": (0.5,), "epsilon": 0.3, "chance_draws": 0}
+    table = heatproof.evaluate(
+        Model(Wavering()),
+        rows_of_numbers(4),
+        {"constant": Constant()},
+        {"smoothing": sweep(spare="important", **options)},
+    ).table()
+    correct = table[table.measure == "correct"].set_index("sample")
+    assert correct.status.tolist() == ["undefined", "ok", "ok", "ok"]
+    assert "constant" in correct.reason["s0"]
+
+
+def test_a_chance_level_is_refused_where_smoothing_follows_the_map():
+    with pytest.raises(ValueError, match=r"spare 'selected'.*chance"):
+        Smoothing(spare="selected", chance_draws=8)
+
+
 def test_the_bernoulli_rule_is_there_where_it_is_valid():
     batch = rows_of_numbers()
     assert "hard_radius_bernoulli" not in set(run(sweep("quantised"), batch).measure)

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import heatproof
 from heatproof import Batch, Model, UserError, open_data
 from heatproof.axes.localisation.evaluation import MEASURES, Localisation
-from heatproof.axes.localisation.measures import box, region_scores, relevance
+from heatproof.axes.localisation.measures import box, graded_scores, region_scores, relevance
 from heatproof.axes.localisation.mosaic import composed
 from heatproof.axes.localisation.report import findings, lead
 from heatproof.runs.results import arrays_of_run
@@ -383,3 +384,85 @@ def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():
 def test_the_section_says_what_its_headline_cannot_tell():
     html = corner_run(["input_x_gradient", "random"]).report().read_text()
     assert re.search(r"Relevance mass.*sign turned", html)
+
+
+def graded_data(n: int = 12) -> tuple[Model, heatproof.Data]:
+    """A linear model of one channel, whose gradient is its weights, and grades that people gave to the positions."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
+    weights = torch.arange(16.0).reshape(4, 4)
+    with torch.no_grad():
+        net[1].weight.copy_(torch.stack([weights.flatten(), -weights.flatten()]))
+    g = torch.Generator().manual_seed(0)
+    grades = torch.rand(n, 4, 4, generator=g).numpy()
+    return Model(net), open_data(torch.rand(n, 1, 4, 4, generator=g), regions=grades)
+
+
+def test_graded_regions_are_compared_by_rank_with_the_relevance():
+    model, data = graded_data()
+    run = heatproof.evaluate(model, data, ["saliency", "random"], [Localisation()])
+    table = run.table()
+    grades = data.load(range(12)).batch.aux["_region"]
+    weights = np.arange(16.0)
+    rows = table[table.explainer == "saliency"].set_index(["measure", "sample"])
+    for i, sample in enumerate(data.ids):
+        grade = grades[i].numpy().ravel().astype(float)
+        row = rows.loc[("alignment", sample)]
+        assert row.value == pytest.approx(stats.spearmanr(weights, grade).statistic)
+        assert row.chance == 0
+        row = rows.loc[("graded_mass", sample)]
+        assert row.value == pytest.approx((weights * grade).sum() / (weights.sum() * grade.max()))
+        # The expected score of shuffled values.
+        assert row.chance == pytest.approx(grade.mean() / grade.max())
+    assert run.ranking("localisation").explainer.tolist()
+    (result,) = run.results("localisation")
+    assert [headline.name for headline in result.headlines] == ["alignment"]
+    # Where all grades are above 0, the region is everything and says nothing.
+    assert set(rows.loc["relevance_mass"].status) == {"undefined"}
+    assert "people" in " ".join(lead(result))
+
+
+def test_people_who_graded_like_the_map_agree_with_it():
+    model, data = graded_data()
+    like_the_map = np.broadcast_to(np.arange(16.0).reshape(4, 4), (12, 4, 4)).copy()
+    images = data.load(range(12)).batch.x
+    for grades, expected in ((like_the_map, 1.0), (like_the_map.max() - like_the_map, -1.0)):
+        graded = open_data(images, regions=grades)
+        table = heatproof.evaluate(model, graded, ["saliency"], [Localisation()]).table()
+        values = table[table.measure == "alignment"].value
+        assert values.tolist() == pytest.approx([expected] * 12)
+
+
+def test_one_grade_everywhere_is_a_row_with_a_reason():
+    model, data = graded_data()
+    grades = np.linspace(0.1, 1, 12 * 16, dtype=np.float32).reshape(12, 4, 4)
+    grades[3] = 0.5
+    graded = open_data(data.load(range(12)).batch.x, regions=grades)
+    table = heatproof.evaluate(model, graded, ["saliency"], [Localisation()]).table()
+    row = table[
+        table.measure.isin(["alignment", "graded_mass"]) & (table["sample"] == graded.ids[3])
+    ]
+    assert set(row.status) == {"undefined"} and row.reason.str.contains("grade").all()
+
+
+def test_padding_has_no_grade():
+    values, grades = torch.rand(2, 6), torch.rand(2, 6)
+    present = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    whole = graded_scores(values, grades, present)
+    alone = graded_scores(values[1:, :4], grades[1:, :4], present[1:, :4])
+    for measure in whole:
+        assert whole[measure].value[1] == alone[measure].value[0]
+        assert whole[measure].chance[1] == alone[measure].chance[0]
+
+
+def test_graded_chance_is_the_mean_over_shuffled_maps():
+    g = torch.Generator().manual_seed(3)
+    values, grades = torch.rand(1, 4, generator=g), torch.rand(1, 4, generator=g)
+    present = torch.ones(1, 4, dtype=torch.bool)
+    expected = graded_scores(values, grades, present)
+    orders = list(itertools.permutations(range(4)))
+    for measure, score in expected.items():
+        shuffled = [
+            float(graded_scores(values[:, order], grades, present)[measure].value)
+            for order in orders
+        ]
+        assert np.mean(shuffled) == pytest.approx(float(score.chance), abs=1e-12)

@@ -1,7 +1,8 @@
 """Soft stability: how often the prediction survives when features are added to an explanation, with a guarantee.
 
 For an explanation α of a sample x, τ_r is the share of the supersets β ∈ Δ_r of α with at most r more features on which
-the model agrees with itself: f(x ⊙ β) ≅ f(x ⊙ α), where x ⊙ β keeps the features β and fills the others.
+the model agrees with itself: f(x ⊙ β) ≅ f(x ⊙ α), where x ⊙ β keeps the features β and fills the others. τ_{=r} is the
+same share of the supersets with exactly r more features, so τ_r is a weighted mean of τ_{=0}, …, τ_{=r}.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from heatproof.axes.certificate.sequential import (
 )
 from heatproof.axes.certificate.shuffled import ShuffledSupersets, draw_until_stopped
 from heatproof.axes.certificate.strata import (
+    Added,
     all_supersets,
     drawn_strata,
-    exact_radius,
     random_supersets,
+    strata_of,
     supersets,
 )
 from heatproof.errors import UserError, unknown
@@ -45,6 +47,8 @@ _NUMBERS_AT_ONCE = 1 << 24
 """How many numbers the bookkeeping of the draws may hold in memory: 128 MiB of 64 bits."""
 _SMALL = 10
 """Up to so many supersets per draw are drawn without replacement; with more it gains nothing."""
+_HUGE = 1 << 62
+"""Larger numbers of supersets are not told apart: they do not fit into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def certify(
     epsilon: float = 0.1,
     method: Method = "clopper-pearson",
     *,
+    added: Added = "at most",
     mode: Mode = "estimate",
     threshold: float = 0.9,
     simultaneous: bool = False,
@@ -101,24 +106,25 @@ def certify(
 ) -> Certificates:
     """Certificates for the explanations `mask` (B, n) boolean, true where a feature of `features` is selected.
 
-    mode "estimate": the rate is within ± epsilon of τ_r with probability 1 − delta, and so is low ≤ τ_r. `method` is
-    "clopper-pearson" (exact, stops early), "hoeffding" (the paper's) or "betting" (holds at all times at once).
-    mode "decide": is τ_r ≥ threshold? The decision is wrong with probability at most delta; it stays open when τ_r is
-    too near the threshold for as many draws as an estimate would take. mode "hard": stop at the first disagreement;
-    without any, τ_r ≥ 1 − epsilon is certified, which is less than hard stability unless `exact`.
-
-    Where |Δ_r| is at most `budget`, by default the most draws that the mode may need, all supersets are tried; up to
-    ten times as many are drawn without replacement where a rate is estimated by "clopper-pearson". With
-    radii="all" there is one column for each r = 1, 2, …; radii beyond m repeat the last. The statements hold for each
-    radius, or, if `simultaneous`, for all radii of a sample at once.
-
-    agreement "argmax": the same class is predicted on x ⊙ β as on x ⊙ α, or as `target` (B,) says. "margin": no class
-    probability differs by more than `margin`, by default half the gap between the two largest on x ⊙ α, which
-    implies the same class. `fill` replaces features that are left out: "zero" after normalisation (the paper), their
-    "mean", a "blur" or a number in the data's units.
+    radii         numbers of features that are added, "at most" or "exactly" so many: the rate is τ_r or τ_{=r}. "all" has
+                  a column for r = 1, 2, …; radii beyond m repeat the last
+    mode          "estimate": the rate is within ± epsilon of the truth with probability 1 − delta, and so is low ≤ rate.
+                  "decide": is the rate at least `threshold`? The decision is wrong with probability at most delta; it
+                  stays open when the rate is too near the threshold for as many draws as an estimate would take.
+                  "hard": stop at the first disagreement; without any, a rate of 1 − epsilon is certified, which is less
+                  than hard stability unless `exact`
+    method        for "estimate": "clopper-pearson" (exact, stops early), "hoeffding" (the paper's) or "betting" (holds
+                  at all times at once)
+    simultaneous  the statements hold for all radii of a sample at once, not only for each of them
+    agreement     "argmax": the same class is predicted on x ⊙ β as on x ⊙ α, or as `target` (B,) says. "margin": no class
+                  probability differs by more than `margin`, by default half the gap between the two largest on x ⊙ α,
+                  which implies the same class
+    fill          what replaces features that are left out: "zero" after normalisation (the paper), their "mean", a
+                  "blur" or a number in the data's units
+    budget        up to so many supersets are all tried, by default the most draws that the mode may need; up to ten times
+                  as many draws are drawn without replacement where a rate is estimated by "clopper-pearson"
 
     >>> from heatproof.features import Pixels
-    >>> from heatproof.models import Model
     >>> model = Model(torch.nn.Linear(6, 2))
     >>> batch, mask = Batch(("a",), torch.rand(1, 6)), torch.tensor([[True, True, False, False, False, False]])
     >>> result = certify(model, batch, mask, Pixels(), radii=(1, 3))
@@ -126,10 +132,59 @@ def certify(
     ([[True, True]], [[4, 10]])
     """
     _check_settings(delta, epsilon, threshold, method, mode, agreement, margin, fill, target)
+    _check_choice("added", added, get_args(Added))
     _check_budget(budget)
     _check_radii(radii)
-
     problem = Problem(model, batch, mask, features, fill, agreement, margin, target, seed)
+    goal = _Goal(added, mode, method, threshold, epsilon, delta, simultaneous, budget)
+    return _certificates(problem, radii, goal)
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What is to be shown of the rates, with which error; the settings of `certify` of the same names.
+
+    `delta` is the probability of an error, at one radius or at all of them at once.
+    """
+
+    added: Added
+    mode: Mode
+    method: Method
+    threshold: float
+    epsilon: float
+    delta: float
+    simultaneous: bool
+    budget: int | None
+
+    @property
+    def rule(self) -> Rule:
+        """When to stop drawing."""
+        if self.mode == "estimate":
+            return estimate_rule(self.epsilon, self.delta, self.method)
+        if self.mode == "hard":
+            return hard_rule(self.epsilon, self.delta)
+        # As many draws as an estimate would take, and enough that draws which all agree decide.
+        for_estimate = sample_size(self.epsilon, self.delta)
+        all_agree = zero_failure_sample_size(1 - self.threshold, self.delta) + 1
+        return decide_rule(self.threshold, self.delta, max(for_estimate, all_agree))
+
+    @property
+    def most_enumerated(self) -> int:
+        """Up to how many supersets are tried one by one."""
+        return self.rule.looks[-1] if self.budget is None else self.budget
+
+    @property
+    def most_shuffled(self) -> int:
+        """Up to how many supersets are drawn without replacement; the rules for that are for one method alone."""
+        if self.mode != "estimate" or self.method != "clopper-pearson":
+            return 0
+        return _SMALL * self.rule.looks[-1]
+
+
+def _certificates(
+    problem: Problem, radii: Sequence[int] | Literal["all"], goal: _Goal
+) -> Certificates:
+    """Return the certificates of all samples at the requested radii, in their order."""
     if radii == "all":
         radii = range(1, int(problem.left_out.max()) + 1)
     requested = torch.tensor([int(radius) for radius in radii], dtype=torch.int64)
@@ -137,49 +192,21 @@ def certify(
     # A pass is charged to the smallest radius that needs it, so radii are certified in ascending order.
     ascending, order = requested.sort(stable=True)
     capped = ascending.minimum(problem.left_out[:, None])
-    all_rows = torch.arange(len(batch))
-    result = _undecided(problem, all_rows, ascending)
-    for level, rows in _rows_by_level(capped, delta, simultaneous):
-        rule = _stopping_rule(mode, method, epsilon, level, threshold)
-        goal = _Goal(
-            mode=mode,
-            threshold=threshold,
-            epsilon=epsilon,
-            delta=level,
-            rule=rule,
-            most_enumerated=rule.looks[-1] if budget is None else budget,
-            without_replacement=mode == "estimate" and method == "clopper-pearson",
-        )
-        for chunk in torch.split(rows, _rows_at_once(capped, rule)):
+    result = _undecided(problem, torch.arange(len(capped)), ascending)
+    for level, rows in _rows_by_level(capped, goal):
+        goal_of_rows = replace(goal, delta=level)
+        for chunk in torch.split(rows, _rows_at_once(capped, goal_of_rows.rule)):
             certificates = _undecided(problem, chunk, ascending)
-            _certify_rows(problem, chunk, capped[chunk], goal, certificates)
+            _certify_rows(problem, chunk, capped[chunk], goal_of_rows, certificates)
             for field in fields(Certificates):
                 getattr(result, field.name)[chunk] = getattr(certificates, field.name)
 
     as_requested = order.argsort()
-    columns = {
-        field.name: getattr(result, field.name)[:, as_requested]
-        for field in fields(Certificates)
-        if field.name not in _PER_SAMPLE
-    }
+    columns = {}
+    for field in fields(Certificates):
+        if field.name not in _PER_SAMPLE:
+            columns[field.name] = getattr(result, field.name)[:, as_requested]
     return replace(result, **columns)
-
-
-@dataclass(frozen=True)
-class _Goal:
-    """What to show of a rate, with which error, and how.
-
-    `delta` is the probability of an error at one radius. Up to `most_enumerated` supersets are tried one by one;
-    otherwise `rule` says when to stop drawing. `without_replacement` allows such draws where supersets are few.
-    """
-
-    mode: Mode
-    threshold: float
-    epsilon: float
-    delta: float
-    rule: Rule
-    most_enumerated: int
-    without_replacement: bool
 
 
 def _undecided(problem: Problem, rows: Tensor, radii: Tensor) -> Certificates:
@@ -203,20 +230,18 @@ def _undecided(problem: Problem, rows: Tensor, radii: Tensor) -> Certificates:
     )
 
 
-def _rows_by_level(
-    radii: Tensor, delta: float, simultaneous: bool
-) -> Iterator[tuple[float, Tensor]]:
+def _rows_by_level(radii: Tensor, goal: _Goal) -> Iterator[tuple[float, Tensor]]:
     """Yield the probability of an error that each radius may have, and the samples that it holds for.
 
     Statements about all radii of a sample at once share delta equally among its different radii (Bonferroni). Radii
     beyond m are the same radius, so samples with fewer features have fewer statements; r = 0 needs none.
     """
     statements = torch.ones(len(radii), dtype=torch.int64)
-    if simultaneous:
+    if goal.simultaneous:
         for row, radii_of_sample in enumerate(radii.tolist()):
             statements[row] = len(set(radii_of_sample) - {0})
     for count in sorted(set(statements.tolist())):
-        yield delta / max(1, count), (statements == count).nonzero().flatten()
+        yield goal.delta / max(1, count), (statements == count).nonzero().flatten()
 
 
 def _rows_at_once(radii: Tensor, rule: Rule) -> int:
@@ -234,20 +259,15 @@ def _certify_rows(
     Few supersets are all tried; if there are somewhat more, they are drawn without replacement, and otherwise
     independently.
     """
-    left_out = result.left_out
-    most_draws = goal.rule.looks[-1]
-    is_exact = _has_at_most(goal.most_enumerated, radii, left_out)
-    is_shuffled = torch.zeros_like(is_exact)
-    if goal.without_replacement:
-        more_than_draws = ~_has_at_most(most_draws, radii, left_out)
-        few = _has_at_most(_SMALL * most_draws, radii, left_out)
-        is_shuffled = ~is_exact & more_than_draws & few
+    sizes = _numbers_of_supersets(radii, result.left_out, goal.added)
+    is_exact = sizes <= goal.most_enumerated
+    is_shuffled = ~is_exact & (sizes > goal.rule.looks[-1]) & (sizes <= goal.most_shuffled)
     is_drawn = ~is_exact & ~is_shuffled
 
     _try_all(problem, rows, radii, is_exact, goal, result)
     _draw_without_replacement(problem, rows, radii, is_shuffled, goal, result)
     if bool(is_drawn.any()):
-        _draw_independently(problem, rows, radii, is_drawn, goal.rule, result)
+        _draw_independently(problem, rows, radii, is_drawn, goal, result)
 
     # Nothing can be said of a sample for which some masked input had scores that are not finite.
     not_finite = problem.not_finite.cpu()[rows] > 0
@@ -256,10 +276,16 @@ def _certify_rows(
         values[not_finite] = torch.nan
 
 
-def _has_at_most(most: int, radii: Tensor, left_out: Tensor) -> Tensor:
-    """Whether Δ_r has at most `most` elements, (B, R) boolean, for radii (B, R) and m (B,)."""
-    largest_radius = torch.tensor([exact_radius(int(m), most) for m in left_out])
-    return radii <= largest_radius[:, None]
+def _numbers_of_supersets(radii: Tensor, left_out: Tensor, added: Added) -> Tensor:
+    """Return how many supersets each entry has, (B, R) int64, for radii (B, R) and m (B,); huge numbers are cut."""
+    sizes = torch.zeros_like(radii)
+    for m in set(left_out.tolist()):
+        rows = left_out == m
+        # The same radii for all samples with as many features to add.
+        capped = radii[rows][0].tolist()
+        of_m = [min(supersets(m, radius, added), _HUGE) for radius in capped]
+        sizes[rows] = torch.tensor(of_m)
+    return sizes
 
 
 # ---- all supersets ---------------------------------------------------------------------------------------------------
@@ -274,18 +300,23 @@ def _try_all(
     result: Certificates,
 ) -> None:
     """Fill in the entries `is_exact` (B, R) with the exact rate over all supersets."""
-    largest_radius = torch.where(is_exact, radii, 0).amax(1)
-    agreeing = _count_agreeing(problem, rows, largest_radius)
-    mask_agrees = problem.agrees.cpu()[rows]
+    strata_to_try: list[set[int]] = [set() for _ in rows]
     for row, column in is_exact.nonzero().tolist():
-        radius = int(radii[row, column])
-        size = supersets(int(result.left_out[row]), radius)
-        agreed = float(mask_agrees[row]) + float(agreeing[row, 1 : radius + 1].sum())
-        # The next smaller radius has paid for its supersets, which are among these; α itself costs no pass.
-        paid = max(1, int(result.samples[row, column - 1])) if column else 1
+        # Columns are in ascending order, so a stratum is paid by the smallest radius that needs it. α itself, which is
+        # the stratum 0, costs no pass.
+        left_out, radius = int(result.left_out[row]), int(radii[row, column])
+        new = set(strata_of(radius, goal.added)) - strata_to_try[row] - {0}
+        strata_to_try[row] |= new
+        result.passes[row, column] = sum(math.comb(left_out, stratum) for stratum in new)
+
+    agreeing = _count_agreeing(problem, rows, strata_to_try)
+    for row, column in is_exact.nonzero().tolist():
+        left_out, radius = int(result.left_out[row]), int(radii[row, column])
+        strata = strata_of(radius, goal.added)
+        size = supersets(left_out, radius, goal.added)
+        agreed = int(agreeing[row, strata.start : strata.stop].sum())
         result.samples[row, column] = size
         result.rate[row, column] = agreed / size
-        result.passes[row, column] = max(0, size - paid)
 
     result.exact[is_exact] = True
     for values in (result.low, result.high, result.early):
@@ -296,18 +327,20 @@ def _try_all(
         result.decision[is_exact] = answer[is_exact]
 
 
-def _count_agreeing(problem: Problem, rows: Tensor, radius: Tensor) -> Tensor:
-    """Return how many supersets with exactly k more features agree, (B, 1 + the largest radius), k up to `radius` (B,).
+def _count_agreeing(problem: Problem, rows: Tensor, strata: Sequence[set[int]]) -> Tensor:
+    """Return how many supersets with exactly k more features agree, (B, 1 + the largest k), for the `strata` of each sample.
 
-    The column of k = 0 stays 0: α itself is not tried again.
+    Column 0 is α itself, which is not tried again. Strata that were not asked for count 0.
     """
-    counts = torch.zeros(len(rows), int(radius.max()) + 1, dtype=torch.int64)
+    largest = max(max(of_sample, default=0) for of_sample in strata)
+    counts = torch.zeros(len(rows), largest + 1, dtype=torch.int64)
+    counts[:, 0] = problem.agrees.cpu()[rows]
     sets, sizes, owners = [], [], []
     for position, row in enumerate(rows.tolist()):
-        if radius[position] == 0:
+        if not strata[position]:
             continue
         masks, added = all_supersets(
-            problem.mask[row].cpu(), problem.free[row].cpu(), int(radius[position])
+            problem.mask[row].cpu(), problem.free[row].cpu(), sorted(strata[position])
         )
         sets.append(masks)
         sizes.append(added)
@@ -336,9 +369,9 @@ def _draw_without_replacement(
     """Fill in the entries `is_shuffled` (B, R) from draws without replacement."""
     entries = []
     for row, column in is_shuffled.nonzero().tolist():
-        radius = int(radii[row, column])
+        strata = strata_of(int(radii[row, column]), goal.added)
         entries.append(
-            ShuffledSupersets.of(problem, int(rows[row]), radius, goal.epsilon, goal.delta)
+            ShuffledSupersets.of(problem, int(rows[row]), strata, goal.epsilon, goal.delta)
         )
     draw_until_stopped(problem, entries)
     for (row, column), drawn in zip(is_shuffled.nonzero().tolist(), entries, strict=True):
@@ -354,7 +387,7 @@ def _draw_independently(
     rows: Tensor,
     radii: Tensor,
     is_drawn: Tensor,
-    rule: Rule,
+    goal: _Goal,
     result: Certificates,
 ) -> None:
     """Fill in the entries `is_drawn` (B, R): draw from each Δ_r, look by look, until the rule says stop.
@@ -362,16 +395,19 @@ def _draw_independently(
     The i-th draw from Δ_r first picks a stratum (how many features are added) and then takes the next superset of that
     stratum. Supersets of a stratum do not depend on r, so all radii of a sample share them and their outcomes.
     """
+    rule = goal.rule
     samples = rows.to(problem.key.device)
     strata = int(radii.max()) + 1
-    most_draws = rule.looks[-1]
-    left_out = result.left_out.to(samples.device)
     stratum_of_draw = drawn_strata(
-        problem.key[samples], left_out, radii.to(samples.device), most_draws
+        problem.key[samples],
+        result.left_out.to(samples.device),
+        radii.to(samples.device),
+        rule.looks[-1],
+        goal.added,
     ).cpu()  # (B, R, draws)
 
     # outcomes[b, k, i] says whether superset i of stratum k agrees, as far as it was tried; stratum 0 holds α alone.
-    outcomes = torch.zeros(len(rows), strata, most_draws, dtype=torch.bool)
+    outcomes = torch.zeros(len(rows), strata, rule.looks[-1], dtype=torch.bool)
     outcomes[:, 0] = problem.agrees.cpu()[rows][:, None]
     tried = torch.zeros(len(rows), strata, dtype=torch.int64)
 
@@ -448,21 +484,6 @@ def _try_supersets(
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
-def _stopping_rule(
-    mode: Mode, method: Method, epsilon: float, delta: float, threshold: float
-) -> Rule:
-    """Return when to stop drawing in a mode, if a statement may be wrong with probability `delta`."""
-    if mode == "estimate":
-        return estimate_rule(epsilon, delta, method)
-    if mode == "hard":
-        return hard_rule(epsilon, delta)
-    # As many draws as an estimate would take, and enough that draws which all agree decide.
-    most_draws = max(
-        sample_size(epsilon, delta), zero_failure_sample_size(1 - threshold, delta) + 1
-    )
-    return decide_rule(threshold, delta, most_draws)
-
-
 def _check_settings(
     delta: float,
     epsilon: float,
@@ -478,13 +499,9 @@ def _check_settings(
     check_share("delta", delta)
     check_share("epsilon", epsilon)
     check_share("threshold", threshold)
-    for parameter, name, choices in (
-        ("method", method, get_args(Method)),
-        ("mode", mode, get_args(Mode)),
-        ("agreement", agreement, get_args(Agreement)),
-    ):
-        if name not in choices:
-            raise unknown(parameter, name, choices)
+    _check_choice("method", method, get_args(Method))
+    _check_choice("mode", mode, get_args(Mode))
+    _check_choice("agreement", agreement, get_args(Agreement))
     if mode != "estimate" and method == "hoeffding":
         raise UserError(
             f"method='hoeffding' is for mode='estimate'; mode={mode!r} has its own exact rule"
@@ -495,6 +512,12 @@ def _check_settings(
         raise UserError("target is for agreement='argmax'; a margin compares with x ⊙ α itself")
     if isinstance(fill, float) and not math.isfinite(fill):
         raise UserError(f"fill must be finite, got {fill!r}; usual is 'zero'")
+
+
+def _check_choice(parameter: str, name: str, choices: Sequence[str]) -> None:
+    """Refuse a name that is none of the choices."""
+    if name not in choices:
+        raise unknown(parameter, name, choices)
 
 
 def _check_budget(budget: int | None) -> None:

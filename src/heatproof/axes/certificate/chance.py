@@ -11,7 +11,7 @@ from torch import Tensor
 from heatproof import rand
 from heatproof.axes.certificate.agreement import Agreement, MaskedInputs
 from heatproof.axes.certificate.explanations import Explanations
-from heatproof.axes.certificate.strata import drawn_strata
+from heatproof.axes.certificate.strata import Added, drawn_strata
 from heatproof.features import Grouping, fixed
 from heatproof.features.fill import Fill
 from heatproof.models import Model
@@ -57,6 +57,7 @@ def random_set_rates(
     radii: Sequence[int],
     draws: int,
     *,
+    added: Added = "at most",
     agreement: Agreement = "argmax",
     fill: Fill = "zero",
     target: Tensor | None = None,
@@ -64,11 +65,12 @@ def random_set_rates(
 ) -> Tensor:
     """Return the mean stability rates of random sets of `kept` (B,) features, (B, R) float64, from `draws` draws.
 
-    Each draw takes a random set S of its own and, at each radius, a uniform superset of S with at most r more features,
-    and asks whether the model predicts the same on both. So the share of draws that agree is an unbiased estimate of
-    the mean of τ_r over all sets of this size. All radii of a draw share S and its prediction, so a draw costs one pass
-    and at most one more per radius. With `target` (B,), that class must be predicted instead. Rates are NaN for a
-    sample with a masked input whose scores are not finite. The draws depend on the seed and the id of a sample alone.
+    Each draw takes a random set S of its own and, at each radius, a uniform superset of S with at most (or `added`
+    "exactly") r more features, and asks whether the model predicts the same on both. So the share of draws that agree is
+    an unbiased estimate of the mean of τ_r over all sets of this size. All radii of a draw share S and its prediction, so
+    a draw costs one pass and at most one more per radius. With `target` (B,), that class must be predicted instead. Rates
+    are NaN for a sample with a masked input whose scores are not finite. The draws depend on the seed and the id of a
+    sample alone.
 
     >>> from heatproof.features import Pixels
     >>> model, batch = Model(torch.nn.Linear(6, 2)), Batch(("a",), torch.rand(1, 6))
@@ -77,11 +79,30 @@ def random_set_rates(
     """
     masked = MaskedInputs(model, batch, features, fill, agreement)
     sets = RandomSets(masked, kept, seed)
-    device = sets.key.device
-    sample = torch.arange(len(batch), device=device).repeat_interleave(draws)
-    draw = torch.arange(draws, device=device).repeat(len(batch))
+    # How many features each draw adds at each radius, (B · draws, R). Radii that add as many share the pass.
+    capped = torch.tensor(radii, device=sets.key.device).expand(len(batch), -1)
+    capped = capped.minimum(sets.left_out[:, None])
+    sizes = drawn_strata(sets.key, sets.left_out, capped, draws, added)
+    sizes = sizes.transpose(1, 2).flatten(0, 1)
+    agrees = _agreements(masked, sets, sizes, draws, target)
+    rates = agrees.gather(1, sizes).view(len(batch), draws, -1).double().mean(1)
+    rates[masked.not_finite > 0] = torch.nan
+    return rates.cpu()
 
-    # What the model predicts on S, for each of the B · draws pairs of a sample and a draw.
+
+def _agreements(
+    masked: MaskedInputs, sets: RandomSets, sizes: Tensor, draws: int, target: Tensor | None
+) -> Tensor:
+    """Return whether the model predicts the same on S with k more features as on S, (B · draws, 1 + the largest k).
+
+    Only the `sizes` (B · draws, R) that a draw needs are tried; the others stay False.
+    """
+    device = sets.key.device
+    samples = len(sets.key)
+    sample = torch.arange(samples, device=device).repeat_interleave(draws)
+    draw = torch.arange(draws, device=device).repeat(samples)
+
+    # What the model predicts on S, for each pair of a sample and a draw.
     def random_set(some: Tensor) -> Tensor:
         return sets.masks(sample[some], draw[some], torch.zeros_like(some))
 
@@ -89,16 +110,10 @@ def random_set_rates(
     predicted = masked.task.target(before)
     expected = predicted if target is None else target.to(device)[sample]
 
-    # How many features a pair adds at each radius, (B · draws, R). Radii that add as many share the pass.
-    capped = torch.tensor(radii, device=device).expand(len(batch), -1)
-    capped = capped.minimum(sets.left_out[:, None])
-    added = drawn_strata(sets.key, sets.left_out, capped, draws)
-    added = added.transpose(1, 2).flatten(0, 1)
-    agrees = torch.zeros(len(sample), int(capped.max()) + 1, dtype=torch.bool, device=device)
-    is_needed = agrees.scatter(1, added, torch.ones_like(added, dtype=torch.bool))
+    agrees = torch.zeros(len(sample), int(sizes.max()) + 1, dtype=torch.bool, device=device)
+    is_needed = agrees.scatter(1, sizes, torch.ones_like(sizes, dtype=torch.bool))
     agrees[:, 0] = predicted == expected
     is_needed[:, 0] = False  # with nothing added it is S, which is known
-
     pair, number = is_needed.nonzero(as_tuple=True)
     owner = sample[pair]
 
@@ -112,10 +127,7 @@ def random_set_rates(
         same = masked.unchanged(before[pairs], after, expected[pairs])
         agrees[pairs, number[start:stop]] = same
         start = stop
-
-    rates = agrees.gather(1, added).view(len(batch), draws, -1).double().mean(1)
-    rates[masked.not_finite > 0] = torch.nan
-    return rates.cpu()
+    return agrees
 
 
 RatesOfBatch = Callable[[Batch, Tensor, Tensor], Tensor]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -15,9 +14,16 @@ from torch import Tensor
 from heatproof.axes.certificate.agreement import Agreement
 from heatproof.axes.certificate.certify import Mode, certify
 from heatproof.axes.certificate.chance import SharedChance, random_set_rates
-from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations, joined
-from heatproof.axes.certificate.flips import TRIALS, as_pictures, find_flips
+from heatproof.axes.certificate.explanations import (
+    MASKED_NOT_FINITE,
+    OTHERWISE,
+    Explanations,
+    joined,
+)
+from heatproof.axes.certificate.flips import bounds_by_search
+from heatproof.axes.certificate.gallery import flip_gallery
 from heatproof.axes.certificate.sequential import OPEN, YES, Method, estimate_rule
+from heatproof.axes.certificate.strata import Added
 from heatproof.errors import UserError
 from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
 from heatproof.features import (
@@ -25,7 +31,6 @@ from heatproof.features import (
     Patches,
     count,
     fixed,
-    spread,
     with_default_features,
 )
 from heatproof.features.fill import Fill
@@ -74,6 +79,30 @@ MEASURES = (
         SHARE,
     ),
     Measure(
+        "lowest_rate",
+        "lowest rate",
+        "the smallest rate of exactly k added features, for k up to r",
+        "higher",
+        "component",
+        SHARE,
+    ),
+    Measure(
+        "withstands_search",
+        "withstands search",
+        "whether a search found no flip with up to r added features",
+        "higher",
+        "component",
+        SHARE,
+        rate=True,
+    ),
+    Measure(
+        "hard_radius_high",
+        "hard radius at most",
+        "one less than the number of added features of the smallest flip that a search found",
+        "higher",
+        "component",
+    ),
+    Measure(
         "early", "first draws", "share of the first draws that agree", "neither", "component", SHARE
     ),
     Measure("early_draws", "number of first draws", "0 where the rate is exact", "neither", "cost"),
@@ -91,16 +120,12 @@ MEASURES = (
 """The measures of the axis; the first of them that a mode yields is its headline."""
 
 RADIUS = "radius"
-INPUT, EXPLANATION, FLIP = "input", "explanation", "flip"
-"""Conditions of the gallery: x, x ⊙ α, and x ⊙ β with as many added features as the level says, 0 where none flip."""
-EXAMPLES = 2
-"""For how many samples of an explainer a flip is searched; each costs up to `TRIALS` passes that no row counts."""
-NO_FLIP = f"no flip found in at most {TRIALS} trials"
 USUAL_THRESHOLD = 0.9
 MOST_CHANCE_DRAWS = 64
 """Enough: 64 draws leave an error of at most 0.06 per sample, where rates differ by 0.2 to 0.3 between samples."""
 NO_CLASSES = "only predicted classes are compared with the whole input"
 _CERTIFY_SETTINGS = (
+    "added",
     "features",
     "delta",
     "epsilon",
@@ -159,6 +184,13 @@ def _check_threshold(threshold: float, info: ValidationInfo) -> float:
     return threshold
 
 
+def _check_search(search: int, info: ValidationInfo) -> int:
+    """Refuse a search for changes of the class where a margin around probabilities counts."""
+    if search and info.data.get("agreement") == "margin":
+        raise ValueError("search looks for another class; it is for agreement 'argmax'")
+    return search
+
+
 def _check_chance_draws(draws: int | None, info: ValidationInfo) -> int | None:
     """Refuse draws for a chance level where no rate is estimated."""
     if draws and info.data.get("mode", "estimate") != "estimate":
@@ -174,6 +206,7 @@ Fractions = Annotated[Share | tuple[Share, ...], AfterValidator(_check_different
 AnchorField = Annotated[Anchor, AfterValidator(_check_anchor)]
 ModeField = Annotated[Mode, AfterValidator(_check_mode)]
 Threshold = Annotated[Share, AfterValidator(_check_threshold)]
+Search = Annotated[Annotated[int, Field(ge=0)], AfterValidator(_check_search)]
 ChanceDraws = Annotated[Annotated[int, Field(ge=0)] | None, AfterValidator(_check_chance_draws)]
 
 
@@ -205,13 +238,18 @@ class Certificate(Evaluation):
     `rate`        mode "estimate": τ_r to ± `epsilon`, with bounds `low` and `high`; its chance level is the mean rate
                   of random feature sets of the same size, from `chance_draws` draws, 0 for none
     `stable`      mode "decide": 1 where τ_r ≥ `threshold` is shown, 0 where it is refuted, status open where neither is
+    `lowest_rate` mode "estimate" with `added` "exactly": the smallest of these rates for the radii up to r
     `unflipped`   mode "hard": 0 where a superset flipped the prediction, 1 where none did among as many draws as
                   certify τ_r ≥ 1 − `epsilon`. That is less than hard stability, τ_r = 1, unless all supersets were tried
 
     At level 0 `sufficient` says whether the explanation alone is predicted like the whole input. What must stay is the
     prediction on the explanation alone, or with `anchor` "full" that on the whole input. Radii "all" are 1, 2, … up to
-    all features. Several fractions make a sweep, with a condition each. Samples in the gallery come with a flip, if one
-    is found. See `heatproof.certify` for the other parameters.
+    all features; with `added` "exactly", τ_r becomes τ_{=r}, over the supersets with exactly r more features. Several
+    fractions make a sweep, with a condition each. Samples in the gallery come with a flip, if one is found.
+
+    `search` passes per sample look for a flip. What they find is a counterexample and bounds stability from above:
+    `withstands_search` is 0 from the radius of the flip on, and `hard_radius_high`, at level 0, is one less than it, or as
+    many features as there are to add where no flip was found. See `heatproof.certify` for the other parameters.
 
     >>> Certificate(radii=(1, 3)).conditions()
     [('radius', 0.0), ('radius', 1.0), ('radius', 3.0)]
@@ -233,6 +271,8 @@ class Certificate(Evaluation):
     agreement: Agreement = "argmax"
     fill: Fill = "zero"
     anchor: AnchorField = "explanation"
+    added: Added = "at most"
+    search: Search = 0
     chance_draws: ChanceDraws = None
     data: DataNames = None
 
@@ -270,6 +310,8 @@ class Certificate(Evaluation):
             raise UserError(
                 f"{setting} compares classes, and {model.task.name} has none that exclude each other"
             )
+        if self.search and not model.task.exclusive:
+            raise UserError(f"search looks for another class, and {model.task.name} has no classes")
         shape = batch.x.shape[1:]
         with_features: Self = with_default_features(self, kind_of(model, batch), shape, batch)
         configured = with_features._with_radii(batch)
@@ -318,11 +360,17 @@ class Certificate(Evaluation):
             ]
             results = self.certified(subject, subject.model, explanations, subject.target)
             # Flips are shown for the first fraction.
-            gallery = self._gallery(subject, explanations[:: len(self.fractions)])
+            gallery = flip_gallery(
+                subject, explanations[:: len(self.fractions)], self.features, self.fill
+            )
             for request, chosen, result in zip(requests, explanations, results, strict=True):
                 name, (condition, fraction) = request
                 chance = random_sets.rates(chosen) if random_sets else None
-                for column in self.columns(subject.model, chosen, result, condition, chance):
+                columns = [
+                    *self.columns(subject.model, chosen, result, condition, chance),
+                    *self.searched(subject, subject.model, chosen, subject.target, condition),
+                ]
+                for column in columns:
                     yield column if condition == RADIUS else replace(column, share=fraction)
                 yield from gallery.pop(name, ())
 
@@ -425,6 +473,7 @@ class Certificate(Evaluation):
                 self.features,
                 radii,
                 draws,
+                added=self.added,
                 agreement=self.agreement,
                 fill=self.fill,
                 target=full if self.anchor == "full" else None,
@@ -459,12 +508,67 @@ class Certificate(Evaluation):
                 yield chosen.column(
                     "rate", where, at_radius.rate, bounds=bounds, chance=of_random_sets
                 )
+                if self.added == "exactly":
+                    yield self._lowest_rate(chosen, result, where)
                 continue
             measure = "stable" if self.mode == "decide" else "unflipped"
             is_yes = (at_radius.decision == YES).double()
             answer = torch.where(at_radius.decision == OPEN, torch.nan, is_yes)
             why_open = f"open: too near {self.threshold:g} for the draws allowed"
             yield chosen.decisions(measure, where, answer, bounds, why_open)
+
+    def _lowest_rate(self, chosen: Explanations, result: Certified, where: Condition) -> Scores:
+        """Return the smallest τ_{=k} of the radii k up to that of `where`, with its bounds.
+
+        The lower bound is the smallest of the lower bounds, and it fails with probability `delta`, without a correction
+        for the number of radii: where it fails, so does the bound of the radius with the smallest true rate, which is
+        one fixed radius. An upper bound is the smallest of the upper bounds only if all of them hold at once.
+        """
+        radii = listed(self.radii)
+        up_to_here = [r for r, radius in enumerate(radii) if radius <= where[1]]
+        high = None
+        if self.simultaneous:
+            high = result.high[:, up_to_here].amin(1)
+        bounds = (result.low[:, up_to_here].amin(1), high)
+        lowest = result.rate[:, up_to_here].amin(1)
+        return chosen.column("lowest_rate", where, lowest, bounds=bounds)
+
+    def searched(
+        self,
+        subject: Subject,
+        model: Model,
+        chosen: Explanations,
+        predicted: Tensor,
+        condition: str = RADIUS,
+    ) -> Iterator[Scores]:
+        """Yield what a search for flips says of the hard radius and of every radius; nothing without a search.
+
+        `predicted` (B,) is the prediction on the whole inputs of the shard.
+        """
+        if not self.search:
+            return
+        found = torch.zeros(0, 3, dtype=torch.float64)
+        if len(chosen.rows):
+
+            def search(batch: Batch, mask: Tensor) -> Tensor:
+                return bounds_by_search(
+                    model, batch, mask, self.features, self.fill, subject.seed, self.search
+                )
+
+            found = subject.compute(search, chosen.batch, chosen.mask)
+        class_before, bound, addable = found.unbind(1)
+        missing = [MASKED_NOT_FINITE] * len(bound)
+        if self.anchor == "full":
+            # Something else is predicted before any feature is added, so there is no radius at all.
+            differs = class_before != predicted.cpu()[chosen.rows]
+            bound = bound.masked_fill(differs, torch.nan)
+            missing = [OTHERWISE if other else MASKED_NOT_FINITE for other in differs.tolist()]
+        yield chosen.column("hard_radius_high", (condition, 0.0), bound, missing)
+        for radius in listed(self.radii):
+            withstands = (bound >= addable.clamp(max=radius)).double()
+            withstands = withstands.masked_fill(bound.isnan(), torch.nan)
+            where = (condition, float(radius))
+            yield chosen.column("withstands_search", where, withstands, missing)
 
     def _sufficient(
         self, model: Model, chosen: Explanations, result: Certified, condition: str
@@ -487,72 +591,6 @@ class Certificate(Evaluation):
             f"{model.task.name} has no classes"
         ]
 
-    def _gallery(
-        self, subject: Subject, chosen: Sequence[Explanations]
-    ) -> dict[str, list[GalleryImage]]:
-        """Return x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
-        gallery: dict[str, list[GalleryImage]] = {
-            explanations.explainer: [] for explanations in chosen
-        }
-        is_picture = subject.batch.x.ndim == 4 and subject.batch.x.shape[1] in (1, 3)
-        # A flip is a change of the class, so without classes there is none to search for.
-        if not is_picture or not subject.model.task.exclusive:
-            return gallery
-        ids = sorted(subject.gallery_ids)[:EXAMPLES]
-        on_show = [explanations.only(ids) for explanations in chosen]
-        together = joined(subject.batch, on_show)
-        if not len(together.rows):
-            return gallery
-        model, batch, mask = subject.model, together.batch, together.mask
-
-        def search(batch: Batch, mask: Tensor) -> Tensor:
-            return find_flips(model, batch, mask, self.features, self.fill, subject.seed)
-
-        def paint(batch: Batch, mask: Tensor) -> Tensor:
-            return as_pictures(model, batch, mask, self.features, self.fill)
-
-        flips = subject.compute(search, batch, mask)
-        added = flips[:, 4:].bool().to(mask.device)
-        explained = subject.compute(paint, batch, mask)
-        flipped = subject.compute(paint, batch, mask | added)
-        regions = spread(added.to(batch.x.device).float(), self.features.segments(batch))[:, None]
-        names = []
-        for explanations in on_show:
-            names += [explanations.explainer] * len(explanations.rows)
-        for i, (name, row) in enumerate(zip(names, together.rows.tolist(), strict=True)):
-            before, p_before, after, p_after = flips[i, :4].tolist()
-            of_input = float(subject.target[row])
-            note = NO_FLIP
-            if bool(added[i].any()):
-                note = _class_and_probability(model, after, p_after)
-                if after == of_input:
-                    note += ", as on the whole input"
-            image = partial(GalleryImage, name, sample=batch.ids[i])
-            gallery[name] += [
-                image(
-                    condition=INPUT,
-                    level=0.0,
-                    image=batch.x[i],
-                    map=None,
-                    note=_class_and_probability(model, of_input, float(subject.probability[row])),
-                ),
-                image(
-                    condition=EXPLANATION,
-                    level=0.0,
-                    image=explained[i],
-                    map=None,
-                    note=_class_and_probability(model, before, p_before),
-                ),
-                image(
-                    condition=FLIP,
-                    level=float(added[i].sum()),
-                    image=flipped[i],
-                    map=regions[i],
-                    note=note,
-                ),
-            ]
-        return gallery
-
 
 def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
     """Return the radii of an evaluation whose data are known; "all" must have become a list by then.
@@ -565,8 +603,3 @@ def listed(radii: tuple[int, ...] | Literal["all"]) -> tuple[int, ...]:
             "radii 'all' are listed when the data are known: take `.configured_for(model, batch)`"
         )
     return radii
-
-
-def _class_and_probability(model: Model, target: float, probability: float) -> str:
-    """Return a prediction as it is written below a picture: its class and probability."""
-    return f"{model.class_name(int(target))} ({100 * probability:.0f} %)"

@@ -13,6 +13,7 @@ from heatproof.evaluation import OPEN, Condition, Scores
 from heatproof.types import Batch
 
 MASKED_NOT_FINITE = "the model's scores of a masked input are not finite"
+OTHERWISE = "the explanation alone is predicted otherwise than the whole input"
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class Explanations:
         measure: str,
         where: Condition,
         value: Tensor,
-        missing: str = MASKED_NOT_FINITE,
+        missing: str | Sequence[str] = MASKED_NOT_FINITE,
         bounds: tuple[Tensor | None, Tensor | None] = (None, None),
         chance: Tensor | None = None,
     ) -> Scores:
         """Return values (S,) of the samples with an explanation as a column for all samples of the shard.
 
-        Where a value is not finite, the reason is `missing`.
+        Where a value is not finite, the reason is `missing`, which may be given row by row.
         """
         column = Scores.column(
             self.explainer,
@@ -105,6 +106,8 @@ def joined(batch: Batch, several: Sequence[Explanations]) -> Explanations:
 
     Masks differ in width where samples differ in their number of features; they are padded with False.
     """
+    if len(several) == 1:
+        return several[0]
     rows = torch.cat([explanations.rows for explanations in several])
     width = max(explanations.mask.shape[1] for explanations in several)
     masks = []

@@ -16,10 +16,10 @@ from heatproof.features.fill import Fill, filled, kept_only
 from heatproof.models import Model
 from heatproof.types import Batch
 
-SINGLES = 40
-"""How many features are tried one by one."""
 TRIALS = 63
-"""How many inputs are tried in all."""
+"""How many inputs are usually tried in all."""
+SHARE_OF_SINGLES = 40 / 63
+"""The share of the trials that are for single features."""
 AT_ONCE = 8
 """How many single features are tried at a time; if one of them flips, the search is over: no set is smaller."""
 
@@ -38,13 +38,20 @@ class Flip(NamedTuple):
 
 
 def find_flips(
-    model: Model, batch: Batch, mask: Tensor, features: Grouping, fill: Fill, seed: int
+    model: Model,
+    batch: Batch,
+    mask: Tensor,
+    features: Grouping,
+    fill: Fill,
+    seed: int,
+    trials: int = TRIALS,
 ) -> Tensor:
     """Return supersets of the explanations `mask` (B, n) on which the prediction differs, with few features added.
 
-    In each sample, features are tried one at a time (at most `SINGLES`, drawn at random, until one of `AT_ONCE` flips),
-    then together, the most harmful first; the smallest flipping set counts. The result is (B, 4 + n) float64: class and
-    probability on x ⊙ α, class and probability on x ⊙ β, and which features were added, none if no set flips.
+    In each sample, features are tried one at a time (drawn at random, until one of `AT_ONCE` flips), then together, the
+    most harmful first; the smallest flipping set counts. A sample takes at most `trials` passes, about two thirds of
+    them for single features. The result is (B, 4 + n) float64: class and probability on x ⊙ α, class and probability on
+    x ⊙ β, and which features were added, none if no set flips.
 
     >>> class Sum(torch.nn.Module):
     ...     def forward(self, x):
@@ -55,12 +62,51 @@ def find_flips(
     2
     """
     problem = Problem(model, batch, mask, features, fill, "argmax", None, None, seed)
+    return _search_all(problem, trials, seed)
+
+
+def bounds_by_search(
+    model: Model,
+    batch: Batch,
+    mask: Tensor,
+    features: Grouping,
+    fill: Fill,
+    seed: int,
+    trials: int,
+) -> Tensor:
+    """Return an upper bound of the hard radius of each explanation, from a search for a flip, (B, 3) float64.
+
+    The columns are the class predicted on x ⊙ α, the bound, and the number m of features that can be added. A flip of k
+    features is a counterexample for the radius k, so the bound is k − 1; where no flip was found it is m, which says
+    nothing. It is NaN where a masked input has scores that are not finite.
+
+    >>> class Sum(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.stack([x.sum(1) * 0 + 2.5, x.sum(1)], 1)
+    >>> from heatproof.features import Pixels
+    >>> batch, mask = Batch(("a",), torch.ones(1, 4)), torch.tensor([[True, False, False, False]])
+    >>> bounds_by_search(Model(Sum()), batch, mask, Pixels(), "zero", 0, trials=20).tolist()
+    [[0.0, 1.0, 3.0]]
+    """
+    problem = Problem(model, batch, mask, features, fill, "argmax", None, None, seed)
+    flips = _search_all(problem, trials, seed)
+    size = flips[:, 4:].sum(1)
+    addable = problem.left_out.double()
+    bound = torch.where(size > 0, size - 1, addable)
+    bound[problem.not_finite.cpu() > 0] = torch.nan
+    return torch.stack([flips[:, 0], bound, addable], 1)
+
+
+def _search_all(problem: Problem, trials: int, seed: int) -> Tensor:
+    """Return the flips of all samples as `find_flips` does."""
+    model, batch = problem.model, problem.batch
     explanations, of_explanation = problem.mask.cpu(), problem.reference.softmax(1).cpu()
+    singles = max(1, round(SHARE_OF_SINGLES * trials))
     searches: list[Search] = []
     for i, key in enumerate(rand.keys(seed, batch.ids, "flip")):
         addable = problem.free[i].nonzero().flatten().cpu()
         in_random_order = addable[rand.permutation(key[None], len(addable))[0]]
-        searches.append(_search(in_random_order[:SINGLES], of_explanation[i]))
+        searches.append(_search(in_random_order[:singles], of_explanation[i], trials))
 
     # The searches of all samples advance together, so that batches of the model are full.
     requests = {i: next(search) for i, search in enumerate(searches)}
@@ -85,7 +131,7 @@ def find_flips(
     return results
 
 
-def _search(candidates: Tensor, before: Tensor) -> Search:
+def _search(candidates: Tensor, before: Tensor, trials: int) -> Search:
     """Search for a flip in one sample among `candidates` (F,), with the probabilities `before` (K,) on x ⊙ α."""
     predicted = int(before.argmax())
     outputs_of_singles = []
@@ -102,7 +148,7 @@ def _search(candidates: Tensor, before: Tensor) -> Search:
 
     # No single feature flips: add more and more of them, the most harmful first.
     harmful = candidates[lead.argsort(stable=True)]
-    most = min(len(harmful), TRIALS - len(candidates))
+    most = min(len(harmful), trials - len(candidates))
     sets = [harmful[:size] for size in range(2, most + 1)]
     if sets:
         outputs = yield sets

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heatproof.axes.certificate.evaluation import EXPLANATION, FLIP, INPUT, RADIUS
+from heatproof.axes.certificate.evaluation import RADIUS
 from heatproof.axes.certificate.findings import findings
+from heatproof.axes.certificate.gallery import EXPLANATION, FLIP, INPUT
 from heatproof.axes.certificate.shares import (
     answer_shares,
     certified_mean,
     delta,
     least_rate,
+    next_sample,
     one_fraction,
 )
 from heatproof.evaluation import GalleryItem
@@ -84,19 +86,29 @@ def _rate_sentence(result: AxisResult, best: Any) -> str:
         sentence += f" that were decided ({best.open} of {best.attempted} stayed open)"
     if np.isfinite(row["chance"]):
         sentence += f"; as many random features keep it for {number(row['chance'])} (chance)"
-    added = "1 feature" if best.level == 1 else f"up to {best.level:g} features"
-    return f"With {added} added, {sentence}."
+    return f"With {features_added(result, best.level)} added, {sentence}."
 
 
 def _guarantee(result: AxisResult, best: Any) -> list[str]:
-    """Say what is guaranteed of the mean over the samples, and with which probability that may fail."""
+    """Say what is guaranteed of the mean over the samples and of a further sample, and with which probability that may fail."""
     low, n = certified_mean(result, best.explainer, (best.condition, best.level))
     if not n:
         return []
     scope = " for all methods and radii at once" if result.settings.get("simultaneous") else ""
     tested = "this sample" if n == 1 else f"these {n} samples"
     confidence = f"{100 * (1 - delta(result)):g} % confidence, δ = {delta(result):g}"
-    return [f"Guaranteed mean rate over {tested}{scope}: at least {at_least(low)} ({confidence})."]
+    sentences = [
+        f"Guaranteed mean rate over {tested}{scope}: at least {at_least(low)} ({confidence})."
+    ]
+    of_next, _ = next_sample(result, best.explainer, (best.condition, best.level))
+    if of_next > 0:
+        # One δ for the rank of the further sample, and one for its certificate.
+        total = 2 * delta(result)
+        sentences.append(
+            f"A further sample of the same kind has a rate of at least {at_least(of_next)} "
+            f"({100 * (1 - total):g} % confidence, α = δ = {delta(result):g})."
+        )
+    return sentences
 
 
 def _prediction_sentence(result: AxisResult, explainer: str) -> list[str]:
@@ -109,6 +121,23 @@ def _prediction_sentence(result: AxisResult, explainer: str) -> list[str]:
     return [
         f"{anchor(result)}; the explanation alone is predicted like the whole input for {yes} of {count(n)}."
     ]
+
+
+def is_exactly(result: AxisResult) -> bool:
+    """Whether a radius r is about exactly r added features, and not about up to r of them."""
+    return str(result.settings.get("added", "at most")) == "exactly"
+
+
+def features_added(result: AxisResult, radius: float) -> str:
+    """Return how many features are added at a radius, in words."""
+    if radius == 1:
+        return "1 feature"
+    return f"{'exactly' if is_exactly(result) else 'up to'} {radius:g} features"
+
+
+def radius_label(result: AxisResult) -> str:
+    """Return the label of the axis of radii."""
+    return "features added" if is_exactly(result) else ADDED_AT_MOST
 
 
 def anchor(result: AxisResult) -> str:
@@ -162,8 +191,9 @@ def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveC
         chance.assign(curve="chance", score=chance["chance"], **no_interval),
     ]
     error = delta(result)
+    added = "exactly" if is_exactly(result) else "up to"
     caption = (
-        "Solid: how often the prediction stays when up to r features are added to those that the method calls important "
+        f"Solid: how often the prediction stays when {added} r features are added to those that the method calls important "
         "(mean over samples, 95 % intervals). Dashed: mean of the guaranteed lower bounds "
         f"({100 * (1 - error):g} % confidence, δ = {error:g}). "
     )
@@ -174,7 +204,7 @@ def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveC
         title="Certified rate",
         caption=f"{caption}{anchor(result)}. {NOT_MONOTONE}",
         points=pd.concat(curves, ignore_index=True),
-        x_label=ADDED_AT_MOST,
+        x_label=radius_label(result),
         y_label="prediction stays",
         limits=UNIT,
         paper="soft stability, Figures 6 and 11",
@@ -211,7 +241,7 @@ def calibrated_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[
         caption=f"(rate − chance) / (1 − chance): {CALIBRATED_SCALE}. Methods are ranked by it. Means over samples with "
         "95 % intervals. Guarantees concern the rate itself, not this score.",
         points=points,
-        x_label=ADDED_AT_MOST,
+        x_label=radius_label(result),
         y_label="calibrated rate",
         limits=UNIT,
     )
@@ -263,44 +293,77 @@ def _answer_chart(result: AxisResult) -> Iterator[CurveChart]:
         title=title,
         caption=f"{caption} Bars are exact 95 % intervals over samples. {NOT_MONOTONE}",
         points=result.best_first(points),
-        x_label=ADDED_AT_MOST,
+        x_label=radius_label(result),
         y_label="share of samples",
         limits=UNIT,
     )
 
 
 def _rate_table(result: AxisResult) -> Iterator[Matrix]:
-    """Yield methods by radii: rate and guaranteed bound; the last row has the rates of random features."""
+    """Yield methods by radii: rate and what is guaranteed of it; the last row has the rates of random features."""
     rates = result.cells("rate", calibrate=False)
     rates = rates[rates["level"] > 0]
     if rates["score"].isna().all():
         return
-    bounds = result.cells("certified", calibrate=False)
-    bounds = bounds[bounds["level"] > 0].assign(low=np.nan, high=np.nan)
-    columns = [
-        result.mark_best(rates, calibrate=False).assign(column="rate"),
-        bounds.assign(column="guaranteed", best=False),
-    ]
-    chance = rates.groupby("level")["chance"].mean().dropna()
-    if len(chance):
-        of_random = pd.DataFrame({"level": chance.index, "score": chance.to_numpy()})
-        of_random = of_random.assign(
-            explainer="random features (chance)", column="rate", best=False, is_control=True
+    confidence = f"{100 * (1 - delta(result)):g} %"
+    columns = [result.mark_best(rates, calibrate=False).assign(column="rate")]
+    caption = (
+        f"{anchor(result)}. Rate: mean over samples, 95 % intervals. Guaranteed: mean of the lower bounds ({confidence} "
+        "confidence each). "
+    )
+    columns.append(_column_of(result, "certified", "guaranteed"))
+    of_next = _next_samples(result)
+    if of_next["score"].notna().any():
+        columns.append(of_next)
+        caption += (
+            "Next sample: its rate is at least this, for each method and radius with "
+            f"{100 * (1 - 2 * delta(result)):g} % confidence (split conformal). "
         )
-        columns.append(of_random)
+    if "lowest_rate" in result.arrays.values:
+        columns.append(_column_of(result, "lowest_rate", "lowest"))
+        caption += "Lowest: mean of the lowest rate of a sample at any radius up to r. "
+    if "withstands_search" in result.arrays.values:
+        columns.append(_column_of(result, "withstands_search", "no flip found"))
+        caption += "No flip found: share of samples where a search found none up to r, so at most so many have τ = 1. "
+    columns += _chance_row(rates)
+    caption += "Bold: the best method at that radius and all that do not differ significantly from it; never a control."
     cells = pd.concat(columns, ignore_index=True).sort_values("level", kind="stable")
     yield Matrix(
         key="scores",
         title="Stability rate by radius",
-        caption=f"{anchor(result)}. Rate: mean over samples, 95 % intervals. Guaranteed: mean of the lower bounds "
-        f"({100 * (1 - delta(result)):g} % confidence each). Bold: the best method at that radius and all that do not "
-        "differ significantly from it; never a control.",
+        caption=caption,
         scores=cells.assign(
             row=cells["explainer"], column_group=[f"r = {level:g}" for level in cells["level"]]
         ),
         shaded=False,
         paper="soft stability, Figure 6 as a table",
     )
+
+
+def _column_of(result: AxisResult, measure: str, column: str) -> pd.DataFrame:
+    """Return the means of a measure at every radius as cells of the table, without intervals."""
+    cells = result.cells(measure, calibrate=False)
+    cells = cells[cells["level"] > 0]
+    return cells.assign(low=np.nan, high=np.nan, column=column, best=False)
+
+
+def _next_samples(result: AxisResult) -> pd.DataFrame:
+    """Return the guarantees for the next sample as cells of the table."""
+    cells = _column_of(result, "certified", "next sample")
+    guarantees = [
+        next_sample(result, row.explainer, (row.condition, row.level))[0] for row in records(cells)
+    ]
+    return cells.assign(score=guarantees)
+
+
+def _chance_row(rates: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the row of random features, at the end of the table; none where chance was not measured."""
+    chance = rates.groupby("level")["chance"].mean().dropna()
+    if not len(chance):
+        return []
+    row = pd.DataFrame({"level": chance.index, "score": chance.to_numpy()})
+    name = "random features (chance)"
+    return [row.assign(explainer=name, column="rate", best=False, is_control=True)]
 
 
 # ---- examples --------------------------------------------------------------------------------------------------------

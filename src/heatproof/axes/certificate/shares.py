@@ -14,6 +14,7 @@ from heatproof.results.arrays import ScoreArrays
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.comparisons import paired_tests
 from heatproof.statistics.bounds import mean_rate_low
+from heatproof.statistics.conformal import next_sample_low
 from heatproof.statistics.intervals import rate_interval
 from heatproof.text import difference
 
@@ -57,6 +58,21 @@ def certified_mean(result: AxisResult, explainer: str, condition: Condition) -> 
         statements = len(arrays.explainers) * len(radii)
     low = mean_rate_low(shares[has_rate], draws[has_rate], delta(result) / statements)
     return low, int(has_rate.sum())
+
+
+def next_sample(result: AxisResult, explainer: str, condition: Condition) -> tuple[float, int]:
+    """Return what the rate of a further sample is at least (NaN if too few samples were tested), and their number.
+
+    It fails with probability 2δ: δ for the rank of the further sample among those tested (split conformal), and δ for
+    its certificate.
+    """
+    arrays = result.arrays
+    if "certified" not in arrays.values:
+        return float("nan"), 0
+    at = arrays.explainers.index(explainer), arrays.conditions.index(condition)
+    bounds = torch.as_tensor(arrays.values["certified"][at])
+    bounds = bounds[torch.isfinite(bounds)]
+    return next_sample_low(bounds, delta(result), lowest=float("nan")), len(bounds)
 
 
 def gaps_to(

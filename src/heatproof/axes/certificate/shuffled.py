@@ -17,7 +17,7 @@ from heatproof.axes.certificate.strata import all_supersets
 
 @dataclass
 class ShuffledSupersets:
-    """All supersets of one explanation at one radius in random order, tried from the first on until `rule` stops.
+    """All supersets of one explanation that a radius allows, in random order, tried from the first on until `rule` stops.
 
     `masks` (S, n) are the supersets, `added` (S,) how many features each adds, `outcomes` (S,) whether the model agrees
     on it, as far as it was tried: the first `draws`, in the looks 0 to `look` of the rule.
@@ -32,14 +32,13 @@ class ShuffledSupersets:
     look: int = -1
 
     @classmethod
-    def of(cls, problem: Problem, row: int, radius: int, epsilon: float, delta: float) -> Self:
-        """Return the supersets of the explanation of sample `row` at a radius, shuffled; none is tried yet."""
-        mask = problem.mask[row].cpu()
-        others, added = all_supersets(mask, problem.free[row].cpu(), radius)
-        masks = torch.cat([mask[None], others])
-        added = torch.cat([added.new_zeros(1), added])
+    def of(
+        cls, problem: Problem, row: int, strata: Sequence[int], epsilon: float, delta: float
+    ) -> Self:
+        """Return the supersets of the explanation of sample `row` in some strata, shuffled; none is tried yet."""
+        masks, added = all_supersets(problem.mask[row].cpu(), problem.free[row].cpu(), strata)
         # Keys above −4 are taken: by the draws of strata (−3) and by the strata themselves (from 0 on).
-        key = rand.fold(problem.key[row][None], -4 - radius)
+        key = rand.fold(problem.key[row][None], -4 - strata[-1])
         order = rand.permutation(key, len(masks))[0].cpu()
         rule = estimate_rule(epsilon, delta, population=len(masks))
         return cls(row, masks[order], added[order], torch.zeros(len(masks)).bool(), rule)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor
 
+from heatproof.axes.certificate.chance import SharedChance
 from heatproof.axes.certificate.evaluation import (
     MEASURES,
     SHARE,
@@ -23,13 +24,15 @@ from heatproof.axes.certificate.evaluation import (
     Threshold,
     listed,
 )
-from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, Explanations
+from heatproof.axes.certificate.explanations import MASKED_NOT_FINITE, OTHERWISE, Explanations
 from heatproof.axes.certificate.sequential import Method
+from heatproof.axes.certificate.strata import Added
 from heatproof.evaluation import Condition, DataNames, Evaluation, GalleryImage, Measure, Scores
 from heatproof.features import GroupingField, Patches
+from heatproof.maps.masks import feature_values
 from heatproof.maps.undefined import NOT_FINITE
 from heatproof.models import Model
-from heatproof.models.smoothed import Masks, Smoothed, check_quantised, refuse_changing
+from heatproof.models.smoothed import KEEP, Masks, Smoothed, check_quantised, refuse_changing
 from heatproof.statistics.radii import RadiusRule, largest_radius
 from heatproof.subject import Subject
 from heatproof.types import Batch, parameter_class
@@ -66,7 +69,6 @@ SMOOTHED_MEASURES = (
 """The measures of a certificate, and those that only smoothing has."""
 
 UNLABELLED = "the sample has no label"
-OTHERWISE = "the explanation alone is predicted otherwise than the whole input"
 RADIUS_MEASURES: dict[RadiusRule, str] = {
     "per_mask": "hard_radius",
     "lipschitz": "hard_radius_lipschitz",
@@ -101,6 +103,19 @@ def _check_masks(masks: Masks, info: ValidationInfo) -> Masks:
     return masks
 
 
+Spare = Literal["nothing", "selected", "important"]
+"""Which features are masked less than with λ: none, those of the explanation not at all, or important ones the less."""
+
+
+def _check_spare(spare: Spare, info: ValidationInfo) -> Spare:
+    """Refuse a chance level where smoothing depends on the explanation: random sets have no map to smooth by."""
+    if spare != "nothing" and info.data.get("chance_draws"):
+        raise ValueError(
+            f"spare {spare!r} smooths by the explanation, so random features have no chance level; leave chance_draws out"
+        )
+    return spare
+
+
 @parameter_class
 class Smoothing(Evaluation):
     """Certificates of the smoothed models M_λ f, which average over masks that keep each feature with probability λ.
@@ -117,6 +132,11 @@ class Smoothing(Evaluation):
 
     λ = 1 is the model itself, of which nothing is certified. With `votes` the masks vote for classes instead of
     averaging probabilities.
+
+    `spare` smooths a part of the features. "selected": the features of the explanation are always kept, and only the others
+    are masked. "important": the λ of a feature rises with its rank in the map, from λ for the least important one to 1
+    for the most important one. There is then a smoothed model for each explanation, `correct` is about that, and
+    there is no chance level.
 
     Passes are those of the network: each input costs `samples`, and each λ another `samples` for the whole input and
     those of the chance level (see `certificate`), which all explainers share and no row counts.
@@ -144,7 +164,10 @@ class Smoothing(Evaluation):
     threshold: Threshold = USUAL_THRESHOLD
     votes: bool = False
     anchor: Anchor = "explanation"
+    added: Added = "at most"
+    search: Annotated[int, Field(ge=0)] = 0
     chance_draws: ChanceDraws = None
+    spare: Annotated[Spare, AfterValidator(_check_spare)] = "nothing"
     data: DataNames = None
 
     def conditions(self) -> list[Condition]:
@@ -159,8 +182,10 @@ class Smoothing(Evaluation):
         """The certificate of every smoothed model: with all parameters that both evaluations have."""
         of_certificate = {field.name for field in fields(Certificate)}
         of_smoothing = {field.name for field in fields(self)}
-        shared = of_certificate & of_smoothing
-        return Certificate(**{name: getattr(self, name) for name in shared})
+        shared = {name: getattr(self, name) for name in of_certificate & of_smoothing}
+        if self.spare != "nothing":
+            shared["chance_draws"] = 0
+        return Certificate(**shared)
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
         """Return a copy with the features of this kind of data and all radii listed; raise `UserError` if undefined.
@@ -193,27 +218,68 @@ class Smoothing(Evaluation):
         return notes
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Yield the columns of every λ, explainer by explainer; models, accuracy and chance serve all explainers."""
+        """Yield the columns of every λ, explainer by explainer; models serve all explainers.
+
+        So do accuracy and chance, unless smoothing depends on the explanation.
+        """
         certificate = self.certificate
         models = [self._smoothed_model(subject, keep) for keep in self.keeps]
-        predictions = [self._predict(subject, model) for model in models]
-        random_sets = [
-            certificate.shared_chance(subject, model, predicted)
-            for model, predicted in zip(models, predictions, strict=True)
-        ]
+        predictions: list[Tensor] = []
+        random_sets: list[SharedChance | None] = []
+        if self.spare == "nothing":
+            for model in models:
+                predicted = self._predict(subject, model, subject.batch)
+                predictions.append(predicted)
+                random_sets.append(certificate.shared_chance(subject, model, predicted))
         for explainer in subject.explainers:
-            chosen = certificate.explanations(subject, explainer, self.fraction)
-            for model, predicted, sets in zip(models, predictions, random_sets, strict=True):
-                correct = self._correct(subject, model, predicted)
-                hard_radii = self._hard_radii(subject, model, chosen, predicted)
-                (result,) = certificate.certified(
-                    subject, model, [chosen], predicted, model.samples
-                )
-                chance = sets.rates(chosen) if sets else None
-                rates = certificate.columns(model, chosen, result, condition(model.keep), chance)
-                yield replace(correct, explainer=explainer, share=model.keep)
-                for column in (*hard_radii, *rates):
-                    yield replace(column, share=model.keep)
+            explanations = certificate.explanations(subject, explainer, self.fraction)
+            for number, model in enumerate(models):
+                if self.spare == "nothing":
+                    sets = random_sets[number]
+                    chance = sets.rates(explanations) if sets else None
+                    yield from self._columns(
+                        subject, model, explanations, predictions[number], chance
+                    )
+                else:
+                    sparing = self._sparing(subject, explanations, model.keep)
+                    predicted = torch.full((len(subject.batch),), -1)
+                    predicted[sparing.rows] = self._predict(subject, model, sparing.batch)
+                    yield from self._columns(subject, model, sparing, predicted, None)
+
+    def _columns(
+        self,
+        subject: Subject,
+        model: Smoothed,
+        chosen: Explanations,
+        predicted: Tensor,
+        chance: Tensor | None,
+    ) -> Iterator[Scores]:
+        """Yield all columns of one λ and explainer; `predicted` (B,) is the smoothed prediction on the whole inputs."""
+        certificate = self.certificate
+        where = condition(model.keep)
+        (result,) = certificate.certified(subject, model, [chosen], predicted, model.samples)
+        columns = [
+            self._correct(subject, model, chosen, predicted),
+            *self._hard_radii(subject, model, chosen, predicted),
+            *certificate.columns(model, chosen, result, where, chance),
+            *certificate.searched(subject, model, chosen, predicted, where),
+        ]
+        for column in columns:
+            yield replace(column, share=model.keep)
+
+    def _sparing(self, subject: Subject, chosen: Explanations, keep: float) -> Explanations:
+        """Return the explanations with the λ of every feature beside their samples, for the model to smooth by."""
+        if not len(chosen.rows):
+            return chosen
+        if self.spare == "selected":
+            shares = torch.where(chosen.mask, 1.0, keep)
+        else:
+            maps = subject.maps(chosen.explainer)
+            maps = maps[chosen.rows.to(maps.device)]
+            values, selectable = feature_values(maps, chosen.batch, self.features)
+            shares = keep + (1 - keep) * relative_ranks(values, selectable)
+        aux = {**chosen.batch.aux, KEEP: shares.to(chosen.batch.x.device)}
+        return replace(chosen, batch=replace(chosen.batch, aux=aux))
 
     def _smoothed_model(self, subject: Subject, keep: float) -> Smoothed:
         """Return the model that averages over masks which keep a share of the features; one mask where all are kept."""
@@ -228,25 +294,34 @@ class Smoothing(Evaluation):
             seed=subject.seed,
         )
 
-    def _predict(self, subject: Subject, model: Smoothed) -> Tensor:
-        """Return the smoothed prediction on the whole inputs (B,), −1 where a score is not finite."""
+    def _predict(self, subject: Subject, model: Smoothed, batch: Batch) -> Tensor:
+        """Return the smoothed prediction on whole inputs (B,), −1 where a score is not finite."""
 
         def predict(batch: Batch, _: Tensor) -> Tensor:
             return model.scores(batch).double().cpu()
 
-        scores = subject.compute(predict, subject.batch, torch.zeros(len(subject.batch)))
+        if not len(batch):
+            return torch.zeros(0, dtype=torch.int64)
+        scores = subject.compute(predict, batch, torch.zeros(len(batch)))
         return torch.where(torch.isfinite(scores).all(1), scores.argmax(1), -1)
 
-    def _correct(self, subject: Subject, model: Smoothed, predicted: Tensor) -> Scores:
-        """Return whether the smoothed prediction of each sample is its label, for any explainer."""
+    def _correct(
+        self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
+    ) -> Scores:
+        """Return whether the smoothed prediction of each sample is its label."""
         label = torch.full_like(predicted, -1)
         if subject.batch.label is not None:
             label = subject.batch.label.cpu()
         right = torch.where(predicted < 0, torch.nan, (predicted == label).double())
         reason = ["" if labelled else UNLABELLED for labelled in (label >= 0).tolist()]
-        return Scores.column(
-            "", "correct", (condition(model.keep), 0.0), right, reason, missing=NOT_FINITE
-        )
+        if self.spare != "nothing":
+            # Without an explanation there is nothing to smooth by.
+            reason = [
+                of_label or of_explanation
+                for of_label, of_explanation in zip(reason, chosen.reason, strict=True)
+            ]
+        where = (condition(model.keep), 0.0)
+        return Scores.column(chosen.explainer, "correct", where, right, reason, missing=NOT_FINITE)
 
     def _hard_radii(
         self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
@@ -272,3 +347,20 @@ class Smoothing(Evaluation):
         # x ⊙ α is predicted twice: for the radii, and for the certificates.
         passes = torch.full((len(radii),), 2.0 * model.samples)
         yield chosen.column("passes", where, passes)
+
+
+def relative_ranks(values: Tensor, counted: Tensor) -> Tensor:
+    """Return the rank of each value (B, n) among those that are `counted` (B, n): 0 for the smallest, 1 for the largest.
+
+    Equal values share their mean rank; what is not counted gets 1, for it is always kept.
+
+    >>> relative_ranks(torch.tensor([[3.0, 1.0, 2.0, 9.0]]), torch.tensor([[True, True, True, False]])).tolist()
+    [[1.0, 0.0, 0.5, 1.0]]
+    """
+    ordered = values.masked_fill(~counted, torch.inf).sort(1).values
+    values = values.contiguous()
+    smaller = torch.searchsorted(ordered, values).double()
+    smaller_or_equal = torch.searchsorted(ordered, values, right=True).double()
+    rank = (smaller + smaller_or_equal - 1) / 2
+    largest = (counted.sum(1, keepdim=True) - 1).clamp(min=1)
+    return torch.where(counted, rank / largest, 1.0)

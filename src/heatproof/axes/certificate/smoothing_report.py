@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from heatproof.axes.certificate.report import (
-    ADDED_AT_MOST,
     NOT_MONOTONE,
     UNIT,
     calibrated_chart,
     count,
+    radius_label,
     rate_chart,
 )
 from heatproof.axes.certificate.shares import accuracy, delta, guaranteed_shares, least_rate
@@ -114,7 +114,7 @@ def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
         title="MuS against SCA",
         caption=f"{caption}Bars are exact 95 % intervals over samples. {NOT_MONOTONE}{_passes(result.arrays)}",
         points=result.best_first(points),
-        x_label=ADDED_AT_MOST,
+        x_label=radius_label(result),
         y_label="share guaranteed",
         limits=UNIT,
         paper="soft stability, Figures 5 and 9",
@@ -128,7 +128,7 @@ def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
         "over samples.",
         points=by_rule.assign(curve="", panel=by_rule["rule"] + ", " + by_rule["panel"]),
         plot_per_line=False,
-        x_label=ADDED_AT_MOST,
+        x_label=radius_label(result),
         y_label="share guaranteed",
         limits=UNIT,
         paper="soft stability, Figure 10",

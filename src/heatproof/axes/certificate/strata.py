@@ -3,41 +3,47 @@
 With m features left out, Δ_r holds the Σ_{k ≤ r} C(m, k) supersets with at most r more features; those with exactly k
 more are the stratum k. A uniform draw from Δ_r takes the stratum k with probability C(m, k) / |Δ_r| and then k of the
 m features. Draw i of a stratum does not depend on r, so draws serve all radii: for each radius they are independent.
+
+A radius may also stand for its last stratum alone, "exactly" r more features; see `Added`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain, combinations
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from heatproof import rand
 
+Added = Literal["at most", "exactly"]
+"""Whether a radius r is about the supersets with at most r more features (the rate τ_r) or exactly r (the rate τ_{=r})."""
 
-def supersets(m: int, r: int) -> int:
-    """Return |Δ_r|, the number of supersets with at most r more of m features.
 
-    >>> supersets(147, 1), supersets(3, 5)
-    (148, 8)
+def strata_of(r: int, added: Added = "at most") -> range:
+    """Return the strata that a radius consists of.
+
+    >>> list(strata_of(3)), list(strata_of(3, "exactly"))
+    ([0, 1, 2, 3], [3])
     """
-    return sum(math.comb(m, k) for k in range(min(r, m) + 1))
+    first = 0 if added == "at most" else r
+    return range(first, r + 1)
 
 
-@lru_cache(maxsize=4096)
-def exact_radius(m: int, most: int) -> int:
-    """Return the largest r for which Δ_r has at most `most` elements, for m features left out; at least 0.
+@lru_cache(maxsize=65536)
+def supersets(m: int, r: int, added: Added = "at most") -> int:
+    """Return |Δ_r|, the number of supersets with at most r more of m features, or with exactly r more.
 
-    >>> exact_radius(147, 150), exact_radius(147, 70), exact_radius(3, 100)
-    (1, 0, 3)
+    Radii beyond m are m.
+
+    >>> supersets(147, 1), supersets(3, 5), supersets(147, 1, "exactly")
+    (148, 8, 147)
     """
-    r, size = 0, 1
-    while r < m and size + math.comb(m, r + 1) <= most:
-        r += 1
-        size += math.comb(m, r)
-    return r
+    return sum(math.comb(m, k) for k in strata_of(min(r, m), added))
 
 
 def log_sizes(m: Tensor, most: int) -> Tensor:
@@ -56,16 +62,20 @@ def log_sizes(m: Tensor, most: int) -> Tensor:
     return torch.where(left >= 0, choose, -torch.inf).logcumsumexp(1)
 
 
-def drawn_strata(key: Tensor, m: Tensor, radii: Tensor, draws: int) -> Tensor:
+def drawn_strata(
+    key: Tensor, m: Tensor, radii: Tensor, draws: int, added: Added = "at most"
+) -> Tensor:
     """Return the stratum of each draw from Δ_r, (B, R, draws) int64, for radii (B, R) of at most m (B,).
 
     A stratum k has the probability C(m, k) / |Δ_r|. It is found by inverting the distribution function: the smallest k
     with u ≤ |Δ_k| / |Δ_r|, for a uniform number u. All radii of a sample use the same u, so that they need the same
-    strata as often as possible.
+    strata as often as possible. Where exactly r features are added, every draw is from the stratum r.
 
     >>> drawn_strata(rand.keys(0, ["a"], "x"), torch.tensor([3]), torch.tensor([[0, 3]]), 4)[0, 0].tolist()
     [0, 0, 0, 0]
     """
+    if added == "exactly":
+        return radii[..., None].expand(-1, -1, draws)
     words = rand.bits(rand.fold(key, -3), draws)
     uniform = (((words >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53  # in (0, 1), of 53 bits
     log_size = log_sizes(m, int(radii.max()))
@@ -92,21 +102,21 @@ def random_supersets(
     return mask | is_added
 
 
-def all_supersets(mask: Tensor, free: Tensor, r: int) -> tuple[Tensor, Tensor]:
-    """Return every set of Δ_r but the mask itself, (S, n) boolean, and its stratum (S,), smallest first.
+def all_supersets(mask: Tensor, free: Tensor, strata: Iterable[int]) -> tuple[Tensor, Tensor]:
+    """Return every superset of the given strata, (S, n) boolean, and its stratum (S,), in the order of the strata.
 
-    `mask` (n,) is the explanation, `free` (n,) says which features can be added.
+    `mask` (n,) is the explanation, which is the stratum 0; `free` (n,) says which features can be added.
 
-    >>> all_supersets(torch.tensor([True, False, False]), torch.tensor([False, True, True]), 5)[1].tolist()
+    >>> all_supersets(torch.tensor([True, False, False]), torch.tensor([False, True, True]), [1, 2])[1].tolist()
     [1, 1, 2]
     """
     addable = free.nonzero().flatten().tolist()
     additions: list[tuple[int, ...]] = []
-    for k in range(1, min(r, len(addable)) + 1):
-        additions.extend(combinations(addable, k))
-    strata = torch.tensor([len(added) for added in additions], dtype=torch.int64)
-    row_of_added = torch.arange(len(additions)).repeat_interleave(strata)
+    for stratum in strata:
+        additions.extend(combinations(addable, stratum))
+    sizes = torch.tensor([len(added) for added in additions], dtype=torch.int64)
+    row_of_added = torch.arange(len(additions)).repeat_interleave(sizes)
     feature = torch.tensor(list(chain.from_iterable(additions)), dtype=torch.int64)
     sets = mask.repeat(len(additions), 1)
     sets[row_of_added, feature] = True
-    return sets, strata
+    return sets, sizes

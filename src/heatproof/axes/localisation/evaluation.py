@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -10,7 +10,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heatproof.axes.localisation.measures import SPATIAL, Sign, region_scores, relevance
+from heatproof.axes.localisation.measures import (
+    SPATIAL,
+    RegionScore,
+    Sign,
+    graded_scores,
+    region_scores,
+    relevance,
+)
 from heatproof.axes.localisation.mosaic import UNSEEN, mosaics
 from heatproof.errors import UserError
 from heatproof.evaluation import (
@@ -33,6 +40,22 @@ from heatproof.types import Batch, parameter_class
 
 UNIT = (0.0, 1.0)
 MEASURES = (
+    Measure(
+        "alignment",
+        "Alignment with people",
+        "rank correlation of the relevance with human grades of the positions",
+        "higher",
+        "headline",
+        (-1.0, 1.0),
+    ),
+    Measure(
+        "graded_mass",
+        "Graded mass",
+        "mean human grade of the relevance, where the highest grade counts 1",
+        "higher",
+        "component",
+        UNIT,
+    ),
     Measure(
         "relevance_mass",
         "Relevance mass",
@@ -75,11 +98,12 @@ MEASURES = (
         UNIT,
     ),
 )
-"""The measures of localisation; the first is the headline."""
+"""The measures of localisation; the headline is the first that was measured: by graded regions `alignment`."""
 By = Literal["regions", "mosaics"]
 REGIONS: By = "regions"
 MOSAICS: By = "mosaics"
 EMPTY, WHOLE = "the sample has no region", "the region is the whole sample"
+ONE_GRADE = "every position has the same grade"
 OTHER = "the region is that of the label, and another class is predicted"
 NOTHING = "no relevance of that sign"
 
@@ -93,6 +117,9 @@ class Localisation(Evaluation):
     `sign` says which values count as evidence for the class, after channels are summed: the positive ones, all by
     their size, or the negative ones. A sample counts where its label, if it has one, is predicted, for the region is
     that of the label; `any_class` counts the others too.
+
+    Regions may be graded by people: float values that say how important each position is. Then `alignment`, the rank
+    correlation of the relevance with the grades, is the headline, and the region is where the grade is above 0.
 
     In the pointing game a peak within `margin` pixels of the region is a hit, and chance is the share of positions that
     are this near. Zhang et al. (2018) allow 15 pixels on photographs; the default allows none, because what 15 pixels
@@ -164,9 +191,11 @@ class Localisation(Evaluation):
         else:
             batch, excluded = subject.batch, self._other_class_predicted(subject)
         kind = kind_of(subject.model, batch).name
-        region = batch.aux[REGION].bool().cpu()
+        grades = batch.aux[REGION].cpu()
+        region = grades > 0
         is_present = _is_present(batch, region)
         unusable = _unusable_regions(region, is_present)
+        one_grade = _one_grade(grades, is_present)
 
         for name in subject.explainers:
             if self.by == MOSAICS:
@@ -176,23 +205,37 @@ class Localisation(Evaluation):
             values = relevance(maps, kind, self.sign)
             _check_shapes(region, values)
             undefined = reasons(maps, "the map")
-            reason = [
-                of_region or of_sample or of_map
-                for of_region, of_sample, of_map in zip(unusable, excluded, undefined, strict=True)
-            ]
-            status = torch.tensor([_status(text) for text in reason])
+            if grades.is_floating_point():
+                scores = graded_scores(values, grades, is_present)
+                yield from self._columns(name, scores, one_grade, excluded, undefined)
             scores = region_scores(values, region, is_present, kind, self.margin)
-            for measure, score in scores.items():
-                yield Scores.column(
-                    name,
-                    measure,
-                    self.conditions()[0],
-                    score.value,
-                    reason,
-                    status,
-                    missing=NOTHING,
-                    chance=score.chance,
-                )
+            yield from self._columns(name, scores, unusable, excluded, undefined)
+
+    def _columns(
+        self,
+        explainer: str,
+        scores: Mapping[str, RegionScore],
+        of_regions: Sequence[str],
+        of_samples: Sequence[str],
+        of_maps: Sequence[str],
+    ) -> Iterator[Scores]:
+        """Yield one column per measure; a sample is not scored for the first of its reasons."""
+        reason = [
+            of_region or of_sample or of_map
+            for of_region, of_sample, of_map in zip(of_regions, of_samples, of_maps, strict=True)
+        ]
+        status = torch.tensor([_status(text) for text in reason])
+        for measure, score in scores.items():
+            yield Scores.column(
+                explainer,
+                measure,
+                self.conditions()[0],
+                score.value,
+                reason,
+                status,
+                missing=NOTHING,
+                chance=score.chance,
+            )
 
     def _other_class_predicted(self, subject: Subject) -> list[str]:
         """Return why a region of the label says nothing about the class explained, empty for samples where it does."""
@@ -224,6 +267,16 @@ def _unusable_regions(region: Tensor, is_present: Tensor) -> list[str]:
             reason.append(WHOLE)
         else:
             reason.append("")
+    return reason
+
+
+def _one_grade(grades: Tensor, is_present: Tensor) -> list[str]:
+    """Return why the grades of a sample can tell no map from another, empty where they can."""
+    reason = []
+    for grade, present in zip(grades, is_present, strict=True):
+        of_positions = grade[present]
+        is_constant = not len(of_positions) or bool((of_positions == of_positions[0]).all())
+        reason.append(ONE_GRADE if is_constant else "")
     return reason
 
 

@@ -8,6 +8,8 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from heatproof.maps.similarity import spearman
+
 Sign = Literal["positive", "absolute", "negative"]
 SUMMED_DIMENSION = {"image": 1, "volume": 1, "series": 1, "set": -1, "graph": -1, "text": -1}
 """The dimension over which the values of a position are summed: channels, or the vector of an element or token."""
@@ -78,6 +80,34 @@ def region_scores(
         boxed = (box(region) & is_present).flatten(1)
         scores["energy"] = RegionScore((amount * boxed).sum(1) / total, boxed.sum(1) / positions)
     return scores
+
+
+def graded_scores(values: Tensor, grades: Tensor, is_present: Tensor) -> dict[str, RegionScore]:
+    """Return how well relevance (B, …) agrees with human grades (B, …) of the positions, by measure, with chance.
+
+    `alignment` is Spearman's rank correlation over the positions that are no padding, in [−1, 1], with ties at their
+    mean rank. `graded_mass` is Σ a h / (Σ a · max h) for relevance a and grades h: the mean grade of the relevance, where
+    the highest grade counts 1. Chance is the expected score when the values are shuffled: 0, and the mean grade over the
+    highest. Both are NaN where all grades or all values are equal.
+
+    >>> grades = torch.tensor([[0.0, 0.5, 1.0, 0.5]])
+    >>> scores = graded_scores(torch.tensor([[0.0, 1.0, 3.0, 1.0]]), grades, torch.ones(1, 4).bool())
+    >>> {name: float(score.value) for name, score in scores.items()}
+    {'alignment': 1.0, 'graded_mass': 0.8}
+    """
+    alignment, mass, chance_mass = [], [], []
+    for value, grade, present in zip(values.double(), grades.double(), is_present, strict=True):
+        relevance_here, grade_here = value[present], grade[present]
+        alignment.append(spearman(relevance_here[None], grade_here[None])[0])
+        highest = grade_here.max()
+        has_grades = bool(grade_here.min() < highest)
+        scale = highest if has_grades else torch.nan
+        mass.append((relevance_here * grade_here).sum() / (relevance_here.sum() * scale))
+        chance_mass.append(grade_here.mean() / scale)
+    return {
+        "alignment": RegionScore(torch.stack(alignment), torch.zeros(len(values)).double()),
+        "graded_mass": RegionScore(torch.stack(mass), torch.stack(chance_mass)),
+    }
 
 
 def _rank(ranked: Tensor, inside: Tensor) -> Tensor:

@@ -17,6 +17,11 @@ NOTHING = "Nothing can be concluded: no map of a sample with a region has a scor
 CONTEXT = (
     "A model may rightly look beside the object, so a low score alone does not make a map wrong."
 )
+ALIGNMENT = "alignment"
+ALIGNED = (
+    "1 ranks the positions as people do, 0 is chance, −1 the reverse. A model may rightly use what people do not, so a low "
+    "score alone does not make a map wrong."
+)
 AT_CHANCE = finding_template(
     "not-above-chance",
     axis="localisation",
@@ -31,6 +36,8 @@ def lead(result: AxisResult) -> list[str]:
     """Return sentences on who localises best, what 0 and 1 are, and what a low score does not mean."""
     if not result.ranking["score"].notna().any():
         return [NOTHING]
+    if result.headlines[0].name == ALIGNMENT:
+        return [*result.decided(), ALIGNED]
     by_mosaics = any(condition == MOSAICS for condition, _ in result.conditions)
     where = "the tile of the class in a mosaic" if by_mosaics else "the region of the class"
     scale = f"0 is chance, the share of the area of {where}, and 1 a map that lies inside it."
@@ -52,13 +59,19 @@ def components(result: AxisResult) -> Iterator[Component]:
     """Yield the headline of every explainer, and every measure beside its chance."""
     ranking = result.ranking[result.ranking["score"].notna()]
     sign = result.settings.get("sign", "positive")
+    is_graded = bool(result.headlines) and result.headlines[0].name == ALIGNMENT
+    title = "Where the maps point"
+    score = "Relevance mass beyond chance: (score − chance) / (1 − chance)"
+    if is_graded:
+        title = "Agreement with people"
+        score = "Rank correlation of the relevance with human grades of the positions"
     yield ScoreChart(
         key="scores",
-        title="Where the maps point",
-        caption="Relevance mass beyond chance: (score − chance) / (1 − chance), with 95 % intervals; hollow dots are not "
-        f"significantly above chance. Relevance is the {sign} part of the map.",
+        title=title,
+        caption=f"{score}, with 95 % intervals; hollow dots are not significantly above chance. Relevance is the {sign} "
+        "part of the map.",
         scores=ranking.assign(chance=0.0),
-        limits=(0.0, 1.0),
+        limits=(-1.0, 1.0) if is_graded else (0.0, 1.0),
         paper="localisation, with chance",
     )
     caption = "Means with 95 % intervals beside what chance scores: the share of the area, and ½ for the AUC."

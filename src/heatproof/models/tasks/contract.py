@@ -146,7 +146,9 @@ def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Ba
         raise UserError(
             f"regions move with samples of their own size, {tuple(spatial)}, got {tuple(region.shape[1:])}"
         )
-    moved = move(region.to(x.device).float()) > 0.5  # a rotated mask has values between 0 and 1
+    moved = move(region.to(x.device).float())
+    if not region.is_floating_point():
+        moved = moved > 0.5  # a rotated mask has values between 0 and 1
     # Auxiliary tensors stay on one device, so that moved and unmoved batches can be joined.
     return replace(batch, x=x, aux={**batch.aux, REGION: moved.to(region.device)})
 
