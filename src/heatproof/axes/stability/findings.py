@@ -227,10 +227,12 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
     measured = [name for name in COMPONENTS if name in result.arrays.values]
     if set(measured) != needed:
         return
-    scores = {name: result.overall(name).set_index("explainer") for name in measured}
+    scores = {
+        name: {row.explainer: row for row in records(result.overall(name))} for name in measured
+    }
     failing: dict[str, list[str]] = {}
     for method in methods:
-        of_method = {name: records(scores[name].loc[[method]])[0] for name in measured}
+        of_method = {name: scores[name][method] for name in measured}
         lowest = min(measured, key=lambda name: _or_infinite(of_method[name].score))
         high = of_method[lowest].high
         is_apart = all(high < of_method[name].low for name in measured if name != lowest)
