@@ -287,7 +287,6 @@ def _carry_out(
     retry_errors: bool = False,
 ) -> None:
     """Run or resume a plan in a directory, and show the results."""
-    from heatproof.batching import keep_freed_memory
     from heatproof.runs.evaluate import finish_run, open_run
     from heatproof.runs.manifest import this_command
     from heatproof.runs.storage import place
@@ -295,7 +294,6 @@ def _carry_out(
     # Before anything is announced: the directory may hold another study.
     opened = open_run(plan, place(out), this_command())
     _announce(opened.plan)
-    keep_freed_memory()
     try:
         with _interrupted_by_sigterm():
             estimate = _estimate(opened, share) if executor is None else None
