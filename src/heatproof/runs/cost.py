@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,18 +27,43 @@ from heatproof.types import Batch, Explainer
 
 SAMPLES_TRIED = 2
 """How many samples of a data set are tried: the first pays for the references too, so the second tells what one costs."""
+FORWARD, DIFFERENTIATED, SECONDS = 0, 1, 2
+"""The three numbers of a cost: passes without a gradient, passes with one, and seconds."""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one step, such as "stability of lime", costs on one data set and model; costs (3,) as in `Meter`.
+
+    `first` is the cost of the first sample, with which the references are worked on, and `another` that of every other.
+    """
+
+    dataset: str
+    step: str
+    first: Tensor
+    another: Tensor
+
+    def of_samples(self, samples: int) -> Tensor:
+        """Return the cost (3,) for so many samples."""
+        return self.first + (samples - 1) * self.another
 
 
 @dataclass(frozen=True)
 class Estimate:
     """What a study takes: passes through the models, and seconds for each step of the progress bar.
 
-    `work` has the amount of each step, in the unit in which the progress bar advances.
+    `samples` has the number of samples of each data set, and `work` the amount of each step for these, in the unit in
+    which the progress bar advances.
     """
 
-    passes: float
-    seconds: Mapping[str, float]
+    costs: Sequence[StepCost]
+    samples: Mapping[str, int]
     work: Mapping[str, int]
+
+    @property
+    def passes(self) -> float:
+        """The passes of all steps."""
+        return sum(self.passes_of_steps.values())
 
     @property
     def total_seconds(self) -> float:
@@ -47,9 +71,32 @@ class Estimate:
         return sum(self.seconds.values())
 
     @property
+    def passes_of_steps(self) -> dict[str, float]:
+        """The passes of each step."""
+        return {step: float(cost[FORWARD] + cost[DIFFERENTIATED]) for step, cost in self._by_step()}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The seconds of each step."""
+        return {step: float(cost[SECONDS]) for step, cost in self._by_step()}
+
+    @property
     def seconds_per_amount(self) -> dict[str, float]:
         """The seconds that each step takes to advance by one."""
-        return {step: self.seconds.get(step, 0.0) / amount for step, amount in self.work.items()}
+        seconds = self.seconds
+        return {step: seconds.get(step, 0.0) / amount for step, amount in self.work.items()}
+
+    def for_samples(self, samples: Mapping[str, int]) -> Estimate:
+        """Return the estimate for other numbers of samples; its `work` stays that of the plan."""
+        return replace(self, samples=samples)
+
+    def _by_step(self) -> list[tuple[str, Tensor]]:
+        """Return the cost (3,) of each step, over all data sets and models."""
+        totals: dict[str, Tensor] = {}
+        for cost in self.costs:
+            of_all_samples = cost.of_samples(self.samples[cost.dataset])
+            totals[cost.step] = totals.get(cost.step, 0.0) + of_all_samples
+        return list(totals.items())
 
 
 def estimate_cost(plan: Plan) -> Estimate:
@@ -59,8 +106,7 @@ def estimate_cost(plan: Plan) -> Estimate:
     the network, so every pair counts as retained. Only where a layer is watched does the network itself run. An
     explainer makes one map; noise stands for the others, which are charged at its price.
     """
-    passes = 0.0
-    seconds: dict[str, float] = defaultdict(float)
+    step_costs: list[StepCost] = []
     # One sample a shard, so that each is a job. References are those of the study: comparing with them takes time.
     one_by_one = replace(plan, shard_size=1, sampling=None, stage_ends={})
     with scratch() as folder:
@@ -71,10 +117,9 @@ def estimate_cost(plan: Plan) -> Estimate:
             for model in plan.models:
                 meter = Meter(one_by_one, directory, model)
                 costs = [meter.run(Job(dataset, model, position)) for position in positions]
-                for step, cost in _extrapolated(costs, plan.sample_count(dataset)).items():
-                    passes += float(cost[FORWARD] + cost[DIFFERENTIATED])
-                    seconds[step] += float(cost[SECONDS])
-    return Estimate(passes, seconds, plan.total_work(plan.jobs()))
+                step_costs += _step_costs(dataset, costs[0], costs[-1])
+    samples = {dataset: plan.sample_count(dataset) for dataset in plan.data}
+    return Estimate(step_costs, samples, plan.total_work(plan.jobs()))
 
 
 def _positions_to_try(data: Data, seed: int) -> list[int]:
@@ -88,22 +133,16 @@ def _positions_to_try(data: Data, seed: int) -> list[int]:
     return positions
 
 
-def _extrapolated(costs: Sequence[Mapping[str, Tensor]], samples: int) -> dict[str, Tensor]:
-    """Return the cost of each step for all samples, from those of the first and of the last that was tried."""
-    first, last = costs[0], costs[-1]
+def _step_costs(
+    dataset: str, first: Mapping[str, Tensor], last: Mapping[str, Tensor]
+) -> Iterator[StepCost]:
+    """Yield the cost of every step, from those of the first and of the last sample that was tried."""
     nothing = torch.zeros(3, dtype=torch.float64)
-    steps = dict.fromkeys([*first, *last])
-    total = {}
-    for step in steps:
-        of_the_last = last.get(step, nothing)
-        total[step] = first.get(step, nothing) + (samples - 1) * of_the_last
-    return total
+    for step in dict.fromkeys([*first, *last]):
+        yield StepCost(dataset, step, first.get(step, nothing), last.get(step, nothing))
 
 
 # ---- the cost of a job -----------------------------------------------------------------------------------------------
-
-FORWARD, DIFFERENTIATED, SECONDS = 0, 1, 2
-"""The three numbers of a cost: passes without a gradient, passes with one, and seconds."""
 
 
 class Meter:
