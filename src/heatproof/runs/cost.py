@@ -27,6 +27,14 @@ from heatproof.types import Batch, Explainer
 
 SAMPLES_TRIED = 2
 """How many samples of a data set are tried: the first pays for the references too, so the second tells what one costs."""
+MAPS_PRICED = 4
+"""How many maps of an explainer are made together to find what one costs."""
+QUICK = 0.5
+"""An explainer whose first map takes more seconds is asked for no more."""
+GROUP = 8
+"""How many samples are tried together."""
+WORTH_A_GROUP = 24
+"""From how many samples on a group is tried: smaller data sets take seconds anyway."""
 FORWARD, DIFFERENTIATED, SECONDS = 0, 1, 2
 """The three numbers of a cost: passes without a gradient, passes with one, and seconds."""
 
@@ -102,9 +110,11 @@ class Estimate:
 def estimate_cost(plan: Plan) -> Estimate:
     """Estimate what a study costs in this process, within seconds.
 
-    Two samples of each data set go through the engine. Passes are counted, not made: a linear function stands in for
-    the network, so every pair counts as retained. Only where a layer is watched does the network itself run. An
-    explainer makes one map; noise stands for the others, which are charged at its price.
+    Two samples of each data set go through the engine, and of a larger data set a group of eight: what a sample takes
+    besides passes, such as the comparison of maps, is less where samples are worked on together. Passes are counted, not
+    made: a linear function stands in for the network, so every pair counts as retained. Only where a layer is watched
+    does the network itself run. An explainer makes a few maps; noise stands for the others, which are charged at their
+    price.
     """
     step_costs: list[StepCost] = []
     # One sample a shard, so that each is a job. References are those of the study: comparing with them takes time.
@@ -117,7 +127,10 @@ def estimate_cost(plan: Plan) -> Estimate:
             for model in plan.models:
                 meter = Meter(one_by_one, directory, model)
                 costs = [meter.run(Job(dataset, model, position)) for position in positions]
-                step_costs += _step_costs(dataset, costs[0], costs[-1])
+                first, another = costs[0], costs[-1]
+                if plan.sample_count(dataset) >= WORTH_A_GROUP:
+                    another = _cost_in_group(plan, meter, dataset, model)
+                step_costs += _step_costs(dataset, first, another)
     samples = {dataset: plan.sample_count(dataset) for dataset in plan.data}
     return Estimate(step_costs, samples, plan.total_work(plan.jobs()))
 
@@ -131,6 +144,27 @@ def _positions_to_try(data: Data, seed: int) -> list[int]:
         if len(positions) == SAMPLES_TRIED:
             break
     return positions
+
+
+def _cost_in_group(plan: Plan, meter: Meter, dataset: str, model: str) -> dict[str, Tensor]:
+    """Return the cost (3,) of each step for a sample that is worked on with others.
+
+    The group is the one with the fewest references among its samples, whose maps are there already.
+    """
+    data = plan.data[dataset]
+    is_reference = set(reference_positions(data, plan.seed))
+    groups = range(plan.sample_count(dataset) // GROUP)
+    in_group = {
+        group: len(is_reference.intersection(range(group * GROUP, (group + 1) * GROUP)))
+        for group in groups
+    }
+    group = min(groups, key=lambda number: in_group[number])
+    readable = max(len(data.load(list(range(group * GROUP, (group + 1) * GROUP))).batch), 1)
+    with scratch() as folder:
+        in_groups = replace(plan, shard_size=GROUP, sampling=None, stage_ends={})
+        manifest.begin(folder, describe(in_groups), GROUP, "heatproof plan")
+        costs = meter.in_shards_of(in_groups, RunDirectory(folder)).run(Job(dataset, model, group))
+    return {step: cost / readable for step, cost in costs.items()}
 
 
 def _step_costs(
@@ -158,6 +192,11 @@ class Meter:
         self._running = ""
         self._spent_before = torch.zeros(3, dtype=torch.float64)
         self._pace: dict[bool, float] = {}
+
+    def in_shards_of(self, plan: Plan, directory: RunDirectory) -> Meter:
+        """Return this meter for shards of another size; the references stay as they are."""
+        self.engine.plan, self.engine.directory = plan, directory
+        return self
 
     def run(self, job: Job) -> dict[str, Tensor]:
         """Run a job, and return the cost (3,) of each step of the progress bar."""
@@ -212,15 +251,36 @@ class CostEstimator(BatchRunner):
     ) -> Tensor:
         maps_charged = len(batch)
         if name not in self.price_and_shape:
-            model = getattr(self.model, "base", self.model)
-            before = spent_by(model)
-            map_of_one = super().explain(explainer, name, batch[:1], target[:1], seed)
-            self.price_and_shape[name] = spent_by(model) - before, map_of_one.shape[1:]
-            maps_charged -= 1  # the one that was made has been paid for
+            maps_charged -= self._find_price(explainer, name, batch, target, seed)
         price, shape = self.price_and_shape[name]
         self.charges += maps_charged * price
         keys = rand.keys(seed, batch.ids, name).to(self.model.device)
         return rand.normal(keys, shape)
+
+    def _find_price(
+        self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
+    ) -> int:
+        """Note what a map of an explainer costs, and return how many maps were made for that, which have been paid for.
+
+        The first map pays for imports and for being alone, so a quick explainer has its price from a few more.
+        """
+        price, map_of_one = self._price(explainer, name, batch[:1], target[:1], seed)
+        maps_made = 1
+        if price[SECONDS] < QUICK and len(batch) > MAPS_PRICED:
+            some = slice(1, 1 + MAPS_PRICED)
+            price, _ = self._price(explainer, name, batch[some], target[some], seed)
+            maps_made += MAPS_PRICED
+        self.price_and_shape[name] = price, map_of_one.shape[1:]
+        return maps_made
+
+    def _price(
+        self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the cost (3,) of one of these maps, and the maps."""
+        model = getattr(self.model, "base", self.model)
+        before = spent_by(model)
+        maps = super().explain(explainer, name, batch, target, seed)
+        return (spent_by(model) - before) / len(batch), maps
 
 
 def spent_by(model: Model) -> Tensor:
