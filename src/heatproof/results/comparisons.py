@@ -125,11 +125,12 @@ def _sides_of_pairs(
     first, second = of_pairs.T
     is_uneven = (sides.is_scored[first] != sides.is_scored[second]).any(1)
     if is_uneven.any():
-        for i in np.flatnonzero(is_uneven):
+        for i in np.flatnonzero(is_uneven).tolist():
             usable = sides.is_scored[first[i]] & sides.is_scored[second[i]]
             for position in (0, 1):
-                explainer, selection = selections[of_pairs[i, position]]
-                selections.append((explainer, selection & usable[:, None]))
+                number = int(of_pairs[i, position])
+                explainer_of_side, selection = selections[number]
+                selections.append((explainer_of_side, selection & usable[:, None]))
                 of_pairs[i, position] = len(selections) - 1
         sides = _sides(arrays, measure, calibrate, selections)
     return sides, of_pairs

@@ -227,9 +227,9 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
     measured = [name for name in COMPONENTS if name in result.arrays.values]
     if set(measured) != needed:
         return
-    scores = {
-        name: {row.explainer: row for row in records(result.overall(name))} for name in measured
-    }
+    scores: dict[str, dict[str, Any]] = {}
+    for name in measured:
+        scores[name] = {row.explainer: row for row in records(result.overall(name))}
     failing: dict[str, list[str]] = {}
     for method in methods:
         of_method = {name: scores[name][method] for name in measured}
@@ -262,16 +262,16 @@ def _or_infinite(score: float) -> float:
 
 
 def _component_scores(
-    result: AxisResult, scores: dict[str, pd.DataFrame], methods: Sequence[str]
+    result: AxisResult, scores: dict[str, dict[str, Any]], methods: Sequence[str]
 ) -> str:
-    """Return the scores of every component of each method in words."""
+    """Return the scores of every component of each method in words, from records by component and method."""
     texts = []
     for method in methods:
         parts = []
-        for component, rows in scores.items():
-            (row,) = records(rows.loc[[method]])
+        for component, by_method in scores.items():
             declared = result.axis.measure(component)
-            parts.append(f"{declared.title if declared else component} {_score(row)}")
+            title = declared.title if declared else component
+            parts.append(f"{title} {_score(by_method[method])}")
         texts.append(f"{result.unmarked_names[method]}: {', '.join(parts)}")
     return _first(texts, 3)
 
