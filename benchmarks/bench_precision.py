@@ -2,16 +2,19 @@
 
     python benchmarks/bench_precision.py drawn [--replicates 500]       the two-stage interval on drawn scores
     python benchmarks/bench_precision.py decided [--replicates 500]     the looks on drawn scores
-    python benchmarks/bench_precision.py networks --data DIR [--images 1000] [--out DIR]
+    python benchmarks/bench_precision.py networks --data DIR [--images 1000] [--photographs DIR] [--out DIR]
+    python benchmarks/bench_precision.py store --data DIR --device cuda --out DIR      only the runs of `networks`
     python benchmarks/bench_precision.py workers                        the same samples from everybody
 
 `drawn` and `decided` know the truth: they count how often an interval or a decision is wrong. `networks` runs stability and
-faithfulness once on every image, for the small network of the tests on drawings and, with `--data`, for CIFAR's
-ResNet-20 and ResNet-56 on its test images. It then puts the images into 500 random orders and lets the functions of the
-product decide from the stored rows; the truth is the score of all images. DIR holds `test.npz` (JPEG blobs: `jpeg`,
-`offsets`, `labels`, `classes`) and the `.th` files of akamaster/pytorch_resnet_cifar10. Runs in `--out` are resumed.
+faithfulness once on every image: with `--data` for CIFAR's ResNet-20 and ResNet-56 on its test images, with
+`--photographs` for a MobileNetV2 on these, and for the small network of the tests on drawings. It then puts the images into
+500 random orders and lets the functions of the product decide from the stored rows; the truth is the score of all images.
+DIR holds `test.npz` (JPEG blobs: `jpeg`, `offsets`, `labels`, `classes`) and the `.th` files of
+akamaster/pytorch_resnet_cifar10. Runs in `--out` are resumed, so `store` on a machine with a GPU and `networks` on another one
+with the same `--out` share the work.
 
-Every part prints Markdown tables. One thread is enough; `nice -n 19` is polite.
+Every part prints Markdown tables. One thread is enough unless OMP_NUM_THREADS says otherwise; `nice -n 19` is polite.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import importlib
 import io
 import math
 import sys
@@ -41,7 +45,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import heatproof
-from heatproof import Batch, Model
+from heatproof import Batch, Model, open_data
+from heatproof.data import Data
 from heatproof.results.arrays import ScoreArrays
 from heatproof.results.comparisons import paired_tests
 from heatproof.results.score_estimates import score_estimates
@@ -52,6 +57,7 @@ from heatproof.runs.looks import widths_of
 from heatproof.runs.manifest import Sampling
 from heatproof.runs.run import Run
 from heatproof.runs.sampling import look_sizes
+from heatproof.runs.verify import missing
 from heatproof.statistics import sign_flips
 from heatproof.statistics.estimates import of_means
 from heatproof.statistics.sample_sizes import (
@@ -334,31 +340,73 @@ EVALUATIONS: list[Any] = [
 ]
 
 
-def networks(
-    data: Path | None, images: int, out: Path, orders: int, only: Sequence[str] = ()
-) -> None:
-    """Print the samples, passes and errors of `half_width` and `until: decided` on real scores."""
-    runs: dict[str, Callable[[], Run]] = {"drawings": lambda: _run(*drawings(images), out)}
-    if data is not None:
-        pool = cifar_images(data, images)
+@dataclass(frozen=True)
+class Pool:
+    """A trained network with all images that there are for it."""
+
+    name: str
+    subject: Callable[[], tuple[Model, Any]]
+
+
+def pools(given: argparse.Namespace) -> list[Pool]:
+    """Return the networks for which there are files, or those that were named."""
+    every = []
+    if given.data is not None:
         for layers in (20, 56):
-            runs[f"ResNet-{layers}"] = lambda layers=layers: _run(  # type: ignore[misc]
-                cifar_network(data, layers), pool, out
+            every.append(
+                Pool(
+                    f"ResNet-{layers}",
+                    lambda layers=layers: (
+                        cifar_network(given.data, layers),
+                        cifar_images(given.data, given.images),
+                    ),
+                )
             )
+    if given.photographs is not None:
+        every.append(Pool("MobileNetV2", lambda: photographs(given.photographs, given.images)))
+    every.append(Pool("drawings", lambda: drawings(given.images)))
+    return [pool for pool in every if not given.only or pool.name in given.only]
+
+
+def photographs(folder: Path, count: int) -> tuple[Model, Data]:
+    """Return the MobileNetV2 in the parent of a folder of photographs, and the first of these, in random order."""
+    sys.path.insert(0, str(folder.parent))
+    mnv2 = importlib.import_module("mnv2")
+    model = Model(mnv2.load(folder.parent / "mnv2_imagenet_fp16.pt"), 0.5, 0.5, name="mobilenet_v2")
+    return model, open_data(str(folder), name="photographs", size=224).limit(count)
+
+
+def networks(given: argparse.Namespace, is_printed: bool) -> None:
+    """Run stability and faithfulness, and print the samples, passes and errors of `half_width` and `until: decided`."""
     sign_flips.FLIPS = FLIPS
-    for name, make in runs.items():
-        if only and name not in only:
-            continue
-        run = make()
+    for pool in pools(given):
+        run = _run(pool, given)
+        images = len(run.samples())
         passes = sum(sum(session.passes.values()) for session in run.manifest.sessions)
         seconds = sum(float(session.seconds or 0) for session in run.manifest.sessions)
-        print(f"\n{name}: {images:,} images, {passes:,.0f} passes, {seconds:,.0f} s\n")
-        _print_network(run, images, passes, orders)
+        print(
+            f"\n{pool.name}: {images:,} images, {passes:,.0f} passes, {seconds:,.0f} s", flush=True
+        )
+        if is_printed:
+            print()
+            _print_network(run, images, passes, given.replicates)
 
 
-def _run(model: Model, pool: Batch, out: Path) -> Run:
+def _run(pool: Pool, given: argparse.Namespace) -> Run:
+    """Return the run of one network on all its images; what is in the directory already is not computed again."""
+    model, data = pool.subject()
+    out = given.out / f"{model.name}-{len(data)}"
+    if (out / "manifest.json").exists() and not missing(str(out)):
+        return heatproof.read(out)  # the rows of another machine, whose settings may differ
     return heatproof.evaluate(
-        model, pool, EXPLAINERS, EVALUATIONS, out / f"{model.name}-{len(pool)}", show_progress=False
+        model,
+        data,
+        EXPLAINERS,
+        EVALUATIONS,
+        out,
+        shard_size=given.shard_size,
+        device=given.device,
+        show_progress=False,
     )
 
 
@@ -552,9 +600,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("drawn", "decided", "networks", "workers"))
+    parser.add_argument("part", choices=("drawn", "decided", "networks", "store", "workers"))
     parser.add_argument("--replicates", type=int, default=500)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--photographs", type=Path, help="a folder; its parent has the MobileNetV2")
+    parser.add_argument("--device", help="of the runs of `networks` and `store`")
+    parser.add_argument("--shard-size", type=int, default=250)
     parser.add_argument("--only", nargs="*", default=(), help="names of networks")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "bench-precision")
@@ -562,13 +613,13 @@ def main() -> None:
         "--ray", action="store_true", help="with Ray too, on a cluster of this machine"
     )
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     if given.part == "drawn":
         drawn(given.replicates)
     elif given.part == "decided":
         decided(given.replicates)
-    elif given.part == "networks":
-        networks(given.data, given.images, given.out, given.replicates, given.only)
+    elif given.part in ("networks", "store"):
+        networks(given, is_printed=given.part == "networks")
     else:
         workers(given.ray)
 

@@ -1,6 +1,6 @@
-"""The first layer of a network in 16 bits on a GPU: torch's own, and in blocks, as heatproof computes it.
+"""A first layer of patches in 16 bits on a GPU: torch's own, and in blocks, as heatproof computes it.
 
-    python benchmarks/bench_stem.py [--architectures resnet50 mobilenet_v2 convnext_tiny vit_b_16] [--compile]
+    python benchmarks/bench_stem.py [--architectures convnext_tiny vit_b_16] [--compile]
 
 Passes and differentiated passes a second of the whole network, with random weights, on batches of 256 photographs that
 lie ready; both sides run in one process on the same weights. Needs a GPU and torchvision.
@@ -22,7 +22,7 @@ def main() -> None:
     ask.add_argument(
         "--architectures",
         nargs="+",
-        default=["resnet50", "mobilenet_v2", "convnext_tiny", "vit_b_16"],
+        default=["convnext_tiny", "vit_b_16"],
     )
     ask.add_argument("--compile", action="store_true")
     given = ask.parse_args()
@@ -38,7 +38,9 @@ def main() -> None:
         model = Model(fass_grid.network(name), fass_grid.MEAN, fass_grid.STD, device="cuda")
         model.use("float16", given.compile)
         stems = [layer for layer in model.module.modules() if _function(layer) is in_blocks]
-        assert stems, f"{name} has no first layer with a stride"
+        if not stems:
+            print(f"{name}: no first layer of patches", flush=True)
+            continue
         rates = []
         for own in (False, True):
             for layer in stems if own else ():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import torch
@@ -30,6 +32,8 @@ DEVICE_FAULT = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _MEBIBYTE = 1 << 20
+_USERS_CHOICE = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
+"""Variables of the environment by which users choose how glibc handles memory."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -214,17 +218,19 @@ def prefetch(
     return ((item, future.result()) for item, future in with_futures)
 
 
+@lru_cache(maxsize=1)
 def keep_freed_memory() -> bool:
     """Let glibc keep freed memory for the next tensor, and return whether it agreed.
 
     Otherwise every activation above a few megabytes is returned to the system and faulted in again page by page, which
-    took a third of the processor time of passes on a CPU. The setting holds for the whole process, so only commands
-    and workers, which own their process, ask for it.
+    took up to half of the processor time of passes on a CPU. The setting holds for the whole process and costs memory
+    that stays with it, so it is made when a study begins, not on import. Somebody who set malloc by the environment has
+    decided otherwise.
 
     >>> keep_freed_memory() == sys.platform.startswith("linux")  # with glibc
     True
     """
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or any(name in os.environ for name in _USERS_CHOICE):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # another C library

@@ -44,6 +44,18 @@ def all_pairs(scores: np.ndarray) -> PairedTests:
     return simultaneous_tests(*sample_totals(apart, names))
 
 
+@pytest.mark.parametrize("n", [6, 40])
+def test_pairs_of_methods_are_tested_like_their_differences(n: int) -> None:
+    scores = np.random.default_rng(n).normal([[0.0], [0.0], [0.4], [1.0], [0.5]], 1.0, (5, n))
+    pairs = np.array(list(itertools.combinations(range(5), 2)))
+    by_method = simultaneous_tests(scores, pairs=pairs)
+    by_difference = simultaneous_tests(scores[pairs[:, 0]] - scores[pairs[:, 1]])
+    assert by_method.p.tolist() == by_difference.p.tolist()
+    assert by_method.significant.tolist() == by_difference.significant.tolist()
+    np.testing.assert_allclose(by_method.low, by_difference.low, atol=1e-12)
+    np.testing.assert_allclose(by_method.high, by_difference.high, atol=1e-12)
+
+
 def table_of(scores: np.ndarray) -> pd.DataFrame:
     """Scores (methods, samples) as the rows of a run."""
     return synthetic.rows_of(

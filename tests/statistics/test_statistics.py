@@ -206,6 +206,20 @@ def test_paired_tests_use_what_both_retain() -> None:
     assert row["low"] < row["difference"] < row["high"]
 
 
+def test_a_comparison_of_two_does_not_depend_on_the_others() -> None:
+    """Whichever samples other methods have scores of, and where a chance level is missing."""
+    qualities = {"a": 0.5, "b": 0.4, "c": 0.3, "d": 0.45}
+    rows = synthetic.table(qualities, flip=0.2, undefined=0.2, seed=4)
+    first_condition = rows["condition"].iloc[0]
+    lacks_chance = (rows["explainer"] == "c") & (rows["condition"] == first_condition)
+    rows.loc[lacks_chance, "chance"] = np.nan
+    columns = ["n", "score_a", "score_b", "difference"]
+    together = st.paired_tests(rows, "fass").set_index(["a", "b"])[columns]
+    for a, b in together.index:
+        alone = st.paired_tests(rows[rows["explainer"].isin([a, b])], "fass").iloc[0]
+        assert together.loc[(a, b)].tolist() == pytest.approx(alone[columns].tolist())
+
+
 def test_identical_methods_are_never_separated(table: pd.DataFrame) -> None:
     one = table[table["explainer"] == "lime"]
     row = st.paired_tests(pd.concat([one, one.assign(explainer="copy")]), "fass").iloc[0]

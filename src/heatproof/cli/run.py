@@ -183,9 +183,11 @@ def plan(
 ) -> None:
     """Say what a study would do: its conditions, passes and time, and the differences that it could find.
 
-    Passes and time are estimated from two samples of each data set, as if every pair were retained.
+    Passes and time of every test and method are estimated from two samples of each data set, as if every pair were
+    retained. With half_width or until it also says how many samples usual scores take.
     """
     _check_count("--limit", limit)
+    from heatproof.cli.cost import cost_table, expected_samples, most_expensive
     from heatproof.runs.cost import estimate_cost
     from heatproof.runs.progress import duration
     from heatproof.runs.references import default_reference_count
@@ -209,10 +211,16 @@ def plan(
     if no_trial:
         return
     cost = estimate_cost(planned)
+    say("")
+    for line in [*cost_table(cost), most_expensive(cost)]:
+        say(line)
+    at_first = "" if planned.sampling is None else "for the first samples "
     say(
-        f"about {cost.passes:,.0f} passes through the models and {duration(cost.total_seconds)} in this process, "
+        f"{at_first}about {cost.passes:,.0f} passes through the models and {duration(cost.total_seconds)} in this process, "
         f"{ESTIMATED}"
     )
+    for line in expected_samples(planned, cost):
+        say(line)
 
 
 def merge(
@@ -287,7 +295,6 @@ def _carry_out(
     retry_errors: bool = False,
 ) -> None:
     """Run or resume a plan in a directory, and show the results."""
-    from heatproof.batching import keep_freed_memory
     from heatproof.runs.evaluate import finish_run, open_run
     from heatproof.runs.manifest import this_command
     from heatproof.runs.storage import place
@@ -295,7 +302,6 @@ def _carry_out(
     # Before anything is announced: the directory may hold another study.
     opened = open_run(plan, place(out), this_command())
     _announce(opened.plan)
-    keep_freed_memory()
     try:
         with _interrupted_by_sigterm():
             estimate = _estimate(opened, share) if executor is None else None

@@ -261,9 +261,12 @@ def curve_plots_by_panel(chart: CurveChart, looks: Looks) -> list[tuple[str, lis
     by_panel = []
     for panel in panels(points):
         of_panel = points[points["panel"] == panel]
+        rows_of_line: dict[Any, list[Any]] = {}
+        for row in records(of_panel):
+            rows_of_line.setdefault(getattr(row, chart.line), []).append(row)
         lines = {
-            line: _curves_of_line(chart, of_line, looks, styles)
-            for line, of_line in of_panel.groupby(chart.line, sort=False, observed=True)
+            line: _curves_of_line(chart, line, rows, looks, styles)
+            for line, rows in rows_of_line.items()
         }
         of_references = references.get(panel, []) + references.get("", [])
         by_panel.append((panel, lines, of_references))
@@ -315,18 +318,24 @@ def _dashes(points: pd.DataFrame, chart: CurveChart) -> dict[Any, tuple[float, .
 
 
 def _curves_of_line(
-    chart: CurveChart, points: pd.DataFrame, looks: Looks, styles: Mapping[Any, tuple[float, ...]]
+    chart: CurveChart,
+    line: Any,
+    points: Sequence[Any],
+    looks: Looks,
+    styles: Mapping[Any, tuple[float, ...]],
 ) -> list[Curve]:
-    """Return the curves of one line, such as both orders of removal of one explainer."""
+    """Return the curves of one line, such as both orders of removal of one explainer, from its points as records."""
+    points_of_curve: dict[Any, list[Any]] = {}
+    for point in points:
+        points_of_curve.setdefault(point.curve, []).append(point)
     of_line = []
-    for curve, of_curve in points.groupby("curve", sort=False, observed=True):
+    for curve, of_curve in points_of_curve.items():
         marks = []
-        for row in records(of_curve.sort_values("x", kind="stable")):
+        for row in sorted(of_curve, key=lambda point: float(point.x)):
             look = look_of(row, looks)
-            line = shown_name(getattr(row, chart.line), looks)
             marks.append(
                 Mark(
-                    ", ".join(filter(None, (line, str(curve)))),
+                    ", ".join(filter(None, (shown_name(line, looks), str(curve)))),
                     row.score,
                     row.low,
                     row.high,
@@ -339,8 +348,7 @@ def _curves_of_line(
                     method=look.name,
                 )
             )
-        line_value = of_curve[chart.line].iloc[0]
-        dash = styles.get(curve, styles.get(line_value, ()))
+        dash = styles.get(curve, styles.get(line, ()))
         of_line.append(Curve(str(curve), marks, marks[0].colour, dash))
     return of_line
 

@@ -209,7 +209,9 @@ class ProofSheet:
         """Explainers whose maps have a sign."""
         signed = set()
         for item in self._items:
-            if item.map is not None and images.is_signed(item.map):
+            if item.explainer in signed or item.map is None:
+                continue
+            if images.is_signed(item.map):
                 signed.add(item.explainer)
         return signed
 

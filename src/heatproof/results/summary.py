@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from heatproof.evaluation import STATUS
 from heatproof.results.arrays import ScoreArrays
@@ -85,22 +86,24 @@ def summary(arrays: ScoreArrays, level: float = 0.95) -> pd.DataFrame:
     the choice of the references that chance was computed from; `by_references` is their share of the variance. What a
     measure does not have is NaN. If there is no interval, `no_interval` says why.
     """
-    blocks = []
+    blocks: list[dict[str, Any]] = []
     for e, explainer in enumerate(arrays.explainers):  # one explainer at a time bounds the memory
         estimates = _estimates_of_explainer(arrays, e, level)
         for measure in arrays.measures:
+            has_rows = arrays.has_rows[measure][e]
             columns = _columns_of_measure(arrays, measure, estimates)
-            block = pd.DataFrame(columns).assign(
-                **arrays.key,
-                explainer=explainer,
-                control=explainer in arrays.controls,
-                measure=measure,
-            )
-            blocks.append(block[arrays.has_rows[measure][e]])
+            columns |= {
+                "explainer": np.full(len(has_rows), explainer, dtype=object),
+                "control": np.full(len(has_rows), explainer in arrays.controls),
+                "measure": np.full(len(has_rows), measure, dtype=object),
+            }
+            blocks.append({name: column[has_rows] for name, column in columns.items()})
     if not blocks:
         return pd.DataFrame(columns=SUMMARY_COLUMNS)
 
-    means = pd.concat(blocks, ignore_index=True)
+    # One frame of long columns: a frame for each of the blocks would take ten times as long.
+    long_columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    means = pd.DataFrame({**arrays.key, **long_columns})
     pairs = retention(arrays, level)
     merged: pd.DataFrame = means.merge(pairs, on=KEY, how="left", validate="many_to_one")
     merged[COUNTS] = merged[COUNTS].fillna(0).astype(np.int64)  # a diagnostic belongs to no pair
@@ -142,8 +145,8 @@ def _columns_of_measure(
     """Return the columns of the summary of one measure, with an entry for every condition."""
     conditions = len(arrays.conditions)
     columns: dict[str, Any] = {
-        "condition": [name for name, _ in arrays.conditions],
-        "level": [level for _, level in arrays.conditions],
+        "condition": np.array([name for name, _ in arrays.conditions], dtype=object),
+        "level": np.array([level for _, level in arrays.conditions], dtype=np.float64),
         "by_references": np.zeros(conditions),
         "no_interval": np.full(conditions, "", dtype=object),
     }
@@ -156,13 +159,13 @@ def _columns_of_measure(
         if kind in ("mean", "calibrated"):  # the calibrated score is what is shown, if there is one
             is_scored = np.isfinite(scores.value)
             reasons = _reasons_for_no_interval(scores, low)
-            columns["no_interval"] = np.where(is_scored, reasons, columns["no_interval"])
+            columns["no_interval"][is_scored] = reasons[is_scored]
             shares = scores.share_of_references
             columns["by_references"] = np.where(is_scored, shares, columns["by_references"])
     return columns
 
 
-def _reasons_for_no_interval(scores: Estimate, low: Array) -> list[str]:
+def _reasons_for_no_interval(scores: Estimate, low: Array) -> NDArray[np.object_]:
     """Return why each score (C,) has no interval; empty if it has one."""
     reasons = []
     for n, end, network_parts in zip(scores.n, low, scores.network_parts, strict=True):
@@ -172,7 +175,7 @@ def _reasons_for_no_interval(scores: Estimate, low: Array) -> list[str]:
             reasons.append(ONE_NETWORK)
         else:
             reasons.append(no_interval(int(n)))
-    return reasons
+    return np.array(reasons, dtype=object)
 
 
 def no_interval(n: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,18 +27,51 @@ from heatproof.types import Batch, Explainer
 
 SAMPLES_TRIED = 2
 """How many samples of a data set are tried: the first pays for the references too, so the second tells what one costs."""
+MAPS_PRICED = 4
+"""How many maps of an explainer are made together to find what one costs."""
+QUICK = 0.5
+"""An explainer whose first map takes more seconds is asked for no more."""
+GROUP = 8
+"""How many samples are tried together."""
+WORTH_A_GROUP = 24
+"""From how many samples on a group is tried: smaller data sets take seconds anyway."""
+FORWARD, DIFFERENTIATED, SECONDS = 0, 1, 2
+"""The three numbers of a cost: passes without a gradient, passes with one, and seconds."""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one step, such as "stability of lime", costs on one data set and model; costs (3,) as in `Meter`.
+
+    `first` is the cost of the first sample, with which the references are worked on, and `another` that of every other.
+    """
+
+    dataset: str
+    step: str
+    first: Tensor
+    another: Tensor
+
+    def of_samples(self, samples: int) -> Tensor:
+        """Return the cost (3,) for so many samples."""
+        return self.first + (samples - 1) * self.another
 
 
 @dataclass(frozen=True)
 class Estimate:
     """What a study takes: passes through the models, and seconds for each step of the progress bar.
 
-    `work` has the amount of each step, in the unit in which the progress bar advances.
+    `samples` has the number of samples of each data set, and `work` the amount of each step for these, in the unit in
+    which the progress bar advances.
     """
 
-    passes: float
-    seconds: Mapping[str, float]
+    costs: Sequence[StepCost]
+    samples: Mapping[str, int]
     work: Mapping[str, int]
+
+    @property
+    def passes(self) -> float:
+        """The passes of all steps."""
+        return sum(self.passes_of_steps.values())
 
     @property
     def total_seconds(self) -> float:
@@ -47,20 +79,44 @@ class Estimate:
         return sum(self.seconds.values())
 
     @property
+    def passes_of_steps(self) -> dict[str, float]:
+        """The passes of each step."""
+        return {step: float(cost[FORWARD] + cost[DIFFERENTIATED]) for step, cost in self._by_step()}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The seconds of each step."""
+        return {step: float(cost[SECONDS]) for step, cost in self._by_step()}
+
+    @property
     def seconds_per_amount(self) -> dict[str, float]:
         """The seconds that each step takes to advance by one."""
-        return {step: self.seconds.get(step, 0.0) / amount for step, amount in self.work.items()}
+        seconds = self.seconds
+        return {step: seconds.get(step, 0.0) / amount for step, amount in self.work.items()}
+
+    def for_samples(self, samples: Mapping[str, int]) -> Estimate:
+        """Return the estimate for other numbers of samples; its `work` stays that of the plan."""
+        return replace(self, samples=samples)
+
+    def _by_step(self) -> list[tuple[str, Tensor]]:
+        """Return the cost (3,) of each step, over all data sets and models."""
+        totals: dict[str, Tensor] = {}
+        for cost in self.costs:
+            of_all_samples = cost.of_samples(self.samples[cost.dataset])
+            totals[cost.step] = totals.get(cost.step, 0.0) + of_all_samples
+        return list(totals.items())
 
 
 def estimate_cost(plan: Plan) -> Estimate:
     """Estimate what a study costs in this process, within seconds.
 
-    Two samples of each data set go through the engine. Passes are counted, not made: a linear function stands in for
-    the network, so every pair counts as retained. Only where a layer is watched does the network itself run. An
-    explainer makes one map; noise stands for the others, which are charged at its price.
+    Two samples of each data set go through the engine, and of a larger data set a group of eight: what a sample takes
+    besides passes, such as the comparison of maps, is less where samples are worked on together. Passes are counted, not
+    made: a linear function stands in for the network, so every pair counts as retained. Only where a layer is watched
+    does the network itself run. An explainer makes a few maps; noise stands for the others, which are charged at their
+    price.
     """
-    passes = 0.0
-    seconds: dict[str, float] = defaultdict(float)
+    step_costs: list[StepCost] = []
     # One sample a shard, so that each is a job. References are those of the study: comparing with them takes time.
     one_by_one = replace(plan, shard_size=1, sampling=None, stage_ends={})
     with scratch() as folder:
@@ -71,10 +127,12 @@ def estimate_cost(plan: Plan) -> Estimate:
             for model in plan.models:
                 meter = Meter(one_by_one, directory, model)
                 costs = [meter.run(Job(dataset, model, position)) for position in positions]
-                for step, cost in _extrapolated(costs, plan.sample_count(dataset)).items():
-                    passes += float(cost[FORWARD] + cost[DIFFERENTIATED])
-                    seconds[step] += float(cost[SECONDS])
-    return Estimate(passes, seconds, plan.total_work(plan.jobs()))
+                first, another = costs[0], costs[-1]
+                if plan.sample_count(dataset) >= WORTH_A_GROUP:
+                    another = _cost_in_group(plan, meter, dataset, model)
+                step_costs += _step_costs(dataset, first, another)
+    samples = {dataset: plan.sample_count(dataset) for dataset in plan.data}
+    return Estimate(step_costs, samples, plan.total_work(plan.jobs()))
 
 
 def _positions_to_try(data: Data, seed: int) -> list[int]:
@@ -88,22 +146,37 @@ def _positions_to_try(data: Data, seed: int) -> list[int]:
     return positions
 
 
-def _extrapolated(costs: Sequence[Mapping[str, Tensor]], samples: int) -> dict[str, Tensor]:
-    """Return the cost of each step for all samples, from those of the first and of the last that was tried."""
-    first, last = costs[0], costs[-1]
+def _cost_in_group(plan: Plan, meter: Meter, dataset: str, model: str) -> dict[str, Tensor]:
+    """Return the cost (3,) of each step for a sample that is worked on with others.
+
+    The group is the one with the fewest references among its samples, whose maps are there already.
+    """
+    data = plan.data[dataset]
+    is_reference = set(reference_positions(data, plan.seed))
+    groups = range(plan.sample_count(dataset) // GROUP)
+    in_group = {
+        group: len(is_reference.intersection(range(group * GROUP, (group + 1) * GROUP)))
+        for group in groups
+    }
+    group = min(groups, key=lambda number: in_group[number])
+    readable = max(len(data.load(list(range(group * GROUP, (group + 1) * GROUP))).batch), 1)
+    with scratch() as folder:
+        in_groups = replace(plan, shard_size=GROUP, sampling=None, stage_ends={})
+        manifest.begin(folder, describe(in_groups), GROUP, "heatproof plan")
+        costs = meter.in_shards_of(in_groups, RunDirectory(folder)).run(Job(dataset, model, group))
+    return {step: cost / readable for step, cost in costs.items()}
+
+
+def _step_costs(
+    dataset: str, first: Mapping[str, Tensor], last: Mapping[str, Tensor]
+) -> Iterator[StepCost]:
+    """Yield the cost of every step, from those of the first and of the last sample that was tried."""
     nothing = torch.zeros(3, dtype=torch.float64)
-    steps = dict.fromkeys([*first, *last])
-    total = {}
-    for step in steps:
-        of_the_last = last.get(step, nothing)
-        total[step] = first.get(step, nothing) + (samples - 1) * of_the_last
-    return total
+    for step in dict.fromkeys([*first, *last]):
+        yield StepCost(dataset, step, first.get(step, nothing), last.get(step, nothing))
 
 
 # ---- the cost of a job -----------------------------------------------------------------------------------------------
-
-FORWARD, DIFFERENTIATED, SECONDS = 0, 1, 2
-"""The three numbers of a cost: passes without a gradient, passes with one, and seconds."""
 
 
 class Meter:
@@ -119,6 +192,11 @@ class Meter:
         self._running = ""
         self._spent_before = torch.zeros(3, dtype=torch.float64)
         self._pace: dict[bool, float] = {}
+
+    def in_shards_of(self, plan: Plan, directory: RunDirectory) -> Meter:
+        """Return this meter for shards of another size; the references stay as they are."""
+        self.engine.plan, self.engine.directory = plan, directory
+        return self
 
     def run(self, job: Job) -> dict[str, Tensor]:
         """Run a job, and return the cost (3,) of each step of the progress bar."""
@@ -173,15 +251,36 @@ class CostEstimator(BatchRunner):
     ) -> Tensor:
         maps_charged = len(batch)
         if name not in self.price_and_shape:
-            model = getattr(self.model, "base", self.model)
-            before = spent_by(model)
-            map_of_one = super().explain(explainer, name, batch[:1], target[:1], seed)
-            self.price_and_shape[name] = spent_by(model) - before, map_of_one.shape[1:]
-            maps_charged -= 1  # the one that was made has been paid for
+            maps_charged -= self._find_price(explainer, name, batch, target, seed)
         price, shape = self.price_and_shape[name]
         self.charges += maps_charged * price
         keys = rand.keys(seed, batch.ids, name).to(self.model.device)
         return rand.normal(keys, shape)
+
+    def _find_price(
+        self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
+    ) -> int:
+        """Note what a map of an explainer costs, and return how many maps were made for that, which have been paid for.
+
+        The first map pays for imports and for being alone, so a quick explainer has its price from a few more.
+        """
+        price, map_of_one = self._price(explainer, name, batch[:1], target[:1], seed)
+        maps_made = 1
+        if price[SECONDS] < QUICK and len(batch) > MAPS_PRICED:
+            some = slice(1, 1 + MAPS_PRICED)
+            price, _ = self._price(explainer, name, batch[some], target[some], seed)
+            maps_made += MAPS_PRICED
+        self.price_and_shape[name] = price, map_of_one.shape[1:]
+        return maps_made
+
+    def _price(
+        self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the cost (3,) of one of these maps, and the maps."""
+        model = getattr(self.model, "base", self.model)
+        before = spent_by(model)
+        maps = super().explain(explainer, name, batch, target, seed)
+        return (spent_by(model) - before) / len(batch), maps
 
 
 def spent_by(model: Model) -> Tensor:

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from heatproof import rand
-from heatproof.batching import BatchRunner, default_batch_size
+from heatproof.batching import BatchRunner, default_batch_size, keep_freed_memory
 from heatproof.data import Loaded
 from heatproof.data.dataset import READING_AHEAD, decoding
 from heatproof.errors import UserError
@@ -77,6 +77,7 @@ class Engine:
         advance: Advance = lambda step, amount: None,
         runner_type: Callable[[Model, int], BatchRunner] = BatchRunner,
     ) -> None:
+        keep_freed_memory()
         self.plan = plan
         self.directory = directory
         self.advance = advance

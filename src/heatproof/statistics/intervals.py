@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +131,7 @@ def unseen_share(n: int, level: float = 0.95) -> float:
     return float(1 - (1 - level) ** (1 / n))
 
 
+@lru_cache(maxsize=4096)
 def rate_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
     """Return Clopper and Pearson's interval of a rate, which covers it with at least this level; NaN without trials.
 

@@ -29,7 +29,7 @@ from scipy import stats
 
 from heatproof.statistics.arrays import Array
 from heatproof.statistics.bounds_of_means import fewest_samples
-from heatproof.statistics.estimates import NO_REFERENCES, Estimate
+from heatproof.statistics.estimates import NO_REFERENCES, Estimate, of_means
 from heatproof.statistics.intervals import FEWEST
 
 FEWEST_PLANNED = 59
@@ -93,6 +93,21 @@ def samples_for_half_width(
 
     needed = fewest_samples(distance, n, width)
     return needed if is_rate else max(needed, _to_see_rare_kinds(pilot, width))
+
+
+def usual_samples_for_half_width(width: float, spread: float, pilot: int = PILOT) -> int:
+    """Return how many samples scores between 0 and 1 take that are normal about 1/2 with a standard deviation.
+
+    This is what a pilot of such scores plans, for saying before any pilot what a study may take.
+
+    >>> usual_samples_for_half_width(0.02, 0.1), usual_samples_for_half_width(0.02, 0.25)
+    (107, 671)
+    """
+    quantiles = stats.norm.ppf((np.arange(pilot) + 0.5) / pilot)
+    scores = 0.5 + spread * quantiles / quantiles.std(ddof=1)
+    needed = samples_for_half_width(of_means(np.clip(scores, 0, 1), (0.0, 1.0)), width)
+    assert needed is not None  # a pilot has enough samples
+    return needed
 
 
 def _upper_limit_of_variance(parts: Array, df: float) -> float:

@@ -29,7 +29,9 @@ from heatproof.statistics.intervals import FEWEST
 FLIPS = 10_000
 """All flips are tried where there are no more than this (up to 14 samples), else so many at random."""
 AT_ONCE = 500
-"""How many flips are held in memory at once."""
+"""How many flips are drawn at once."""
+STATISTICS_AT_ONCE = 2**17
+"""How many statistics, of pairs and flips, are held in memory at once: 1 MB, which a processor's cache holds."""
 ROUNDING = 1e-9
 """Statistics that differ by less are ties."""
 
@@ -48,7 +50,11 @@ class PairedTests:
 
 
 def simultaneous_tests(
-    totals: Array, shares: Array | None = None, level: float = 0.95, seed: int = 0
+    totals: Array,
+    shares: Array | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+    pairs: NDArray[np.int64] | None = None,
 ) -> PairedTests:
     """Return tests of the mean differences of K pairs of methods against 0, all at once.
 
@@ -56,20 +62,23 @@ def simultaneous_tests(
     difference of a pair is Σ totals / Σ shares. Without weights `totals` are the differences themselves. A sample that
     lacks one of the two scores has the weight 0.
 
+    With `pairs` (K, 2), `totals` and `shares` (E, N) are those of E methods on the same samples, and the pairs of them
+    are tested. The result is the same; it is found sooner, because E methods are flipped in place of K pairs.
+
     >>> better_each_time = np.array([[0.1, 0.2, 0.1, 0.3, 0.2]])
     >>> simultaneous_tests(better_each_time).p.tolist()
     [0.0625]
     """
     shares = np.ones_like(totals) if shares is None else shares
-    norm = _norm_of_rows(totals)
-    statistic = np.abs(totals.sum(1)) / norm
-
-    # The largest statistic of all pairs under each flip, in rising order (max-T).
-    largest_of_blocks = []
-    for signs in sign_flips(totals.shape[1], seed):
-        statistic_of_flips = np.abs(signs @ totals.T) / norm
-        largest_of_blocks.append(statistic_of_flips.max(1))
-    largest = np.sort(np.concatenate(largest_of_blocks))
+    differences = totals
+    if pairs is not None:
+        first, second = pairs.T
+        differences, shares = totals[first] - totals[second], shares[first]
+        if len(totals) >= len(pairs):  # nothing is gained from flipping methods
+            totals, pairs = differences, None
+    norm = _norm_of_rows(differences)
+    statistic = np.abs(differences.sum(1)) / norm
+    largest = np.sort(_largest_statistics(totals, norm, seed, pairs))
     n_flips = len(largest)
 
     flips_as_large = n_flips - np.searchsorted(largest, statistic - ROUNDING, side="left")
@@ -79,12 +88,33 @@ def simultaneous_tests(
     # largest flip that comes after these. ROUNDING makes ties count as equal, as it does in p.
     allowed_flips = int(np.floor((1 - level) * n_flips + ROUNDING))
     critical = largest[n_flips - 1 - allowed_flips] + ROUNDING
-    low, high = _not_rejected(totals, shares, critical)
+    low, high = _not_rejected(differences, shares, critical)
     enough = (shares > 0).sum(1) >= FEWEST
     significant = (statistic > critical) & enough
     return PairedTests(
         p, np.where(enough, low, np.nan), np.where(enough, high, np.nan), significant
     )
+
+
+def _largest_statistics(
+    totals: Array, norm: Array, seed: int, pairs: NDArray[np.int64] | None
+) -> Array:
+    """Return the largest statistic of all K pairs under each flip (max-T); arguments as in `simultaneous_tests`.
+
+    `norm` (K,) are the norms of the differences.
+    """
+    flips_at_once = max(1, STATISTICS_AT_ONCE // max(len(norm), 1))
+    largest = []
+    for signs in sign_flips(totals.shape[1], seed):
+        sums = totals @ signs.T  # (K, b), or (E, b) with pairs
+        for start in range(0, len(signs), flips_at_once):
+            some_sums = sums[:, start : start + flips_at_once]
+            if pairs is not None:
+                some_sums = some_sums[pairs[:, 0]] - some_sums[pairs[:, 1]]
+            statistics = np.abs(some_sums)
+            statistics /= norm[:, None]
+            largest.append(statistics.max(0))
+    return np.concatenate(largest)
 
 
 def sign_flips(n: int, seed: int = 0) -> Iterator[Array]:

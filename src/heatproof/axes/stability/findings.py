@@ -227,10 +227,12 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
     measured = [name for name in COMPONENTS if name in result.arrays.values]
     if set(measured) != needed:
         return
-    scores = {name: result.overall(name).set_index("explainer") for name in measured}
+    scores: dict[str, dict[str, Any]] = {}
+    for name in measured:
+        scores[name] = {row.explainer: row for row in records(result.overall(name))}
     failing: dict[str, list[str]] = {}
     for method in methods:
-        of_method = {name: records(scores[name].loc[[method]])[0] for name in measured}
+        of_method = {name: scores[name][method] for name in measured}
         lowest = min(measured, key=lambda name: _or_infinite(of_method[name].score))
         high = of_method[lowest].high
         is_apart = all(high < of_method[name].low for name in measured if name != lowest)
@@ -260,16 +262,16 @@ def _or_infinite(score: float) -> float:
 
 
 def _component_scores(
-    result: AxisResult, scores: dict[str, pd.DataFrame], methods: Sequence[str]
+    result: AxisResult, scores: dict[str, dict[str, Any]], methods: Sequence[str]
 ) -> str:
-    """Return the scores of every component of each method in words."""
+    """Return the scores of every component of each method in words, from records by component and method."""
     texts = []
     for method in methods:
         parts = []
-        for component, rows in scores.items():
-            (row,) = records(rows.loc[[method]])
+        for component, by_method in scores.items():
             declared = result.axis.measure(component)
-            parts.append(f"{declared.title if declared else component} {_score(row)}")
+            title = declared.title if declared else component
+            parts.append(f"{title} {_score(by_method[method])}")
         texts.append(f"{result.unmarked_names[method]}: {', '.join(parts)}")
     return _first(texts, 3)
 

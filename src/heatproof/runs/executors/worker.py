@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import torch
 
-from heatproof.batching import keep_freed_memory
 from heatproof.errors import UserError, no_exit
 from heatproof.runs.atomic import scratch
 from heatproof.runs.directory import Job, RunDirectory
@@ -170,7 +169,6 @@ class Worker:
         number: int,
         threads: int | None = None,
     ) -> None:
-        keep_freed_memory()
         if threads is not None:
             torch.set_num_threads(threads)
         self.plan = sharding.of(recipe(number))
