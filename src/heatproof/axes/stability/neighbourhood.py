@@ -241,7 +241,8 @@ def _representation(subject: Subject, batch: Batch, layer: str) -> Tensor:
 
 def _norm(values: Tensor) -> Tensor:
     """Return the Euclidean norm of all values of each row, (B,) float64 on the CPU."""
-    return values.double().flatten(1).norm(dim=1).cpu()
+    norm: Tensor = torch.linalg.vector_norm(values.double().flatten(1), dim=1)
+    return norm.cpu()
 
 
 def _relative_change(after: Tensor, before: Tensor) -> Tensor:
