@@ -42,13 +42,14 @@ class Biharmonic:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        _check_images(self.name, x, keep, ids)
         inpaint = _library("skimage.restoration", "scikit-image", self.name).inpaint_biharmonic
 
         def fill(image: Pixels, removed: NDArray[np.bool_]) -> Pixels:
             filled: Pixels = inpaint(image, removed, channel_axis=0)
             return filled
 
-        return _inpainted(self.name, fill, x, keep, ids)
+        return _inpainted(fill, x, keep)
 
 
 @parameter_class
@@ -70,6 +71,7 @@ class Telea:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        _check_images(self.name, x, keep, ids)
         cv2 = _library("cv2", "opencv-python-headless", self.name)
 
         def fill(image: Pixels, removed: NDArray[np.bool_]) -> Pixels:
@@ -82,23 +84,23 @@ class Telea:
                 channels.append(np.clip(filled, kept.min(), kept.max()))
             return np.stack(channels)
 
-        return _inpainted(self.name, fill, x, keep, ids)
+        return _inpainted(fill, x, keep)
 
 
-def _inpainted(
-    name: str,
-    fill: Callable[[Pixels, NDArray[np.bool_]], Pixels],
-    x: Tensor,
-    keep: Tensor,
-    ids: Sequence[str] | None,
-) -> Tensor:
-    """Return images whose removed pixels are those of `fill(image, removed)`, with an image (C, H, W) and (H, W)."""
+def _check_images(name: str, x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> None:
+    """Refuse what is no image, and images of which nothing is kept."""
     names = check(x, keep, ids)
     if x.ndim != 4:
         raise UserError(
             f"{name} inpaints images (B, C, H, W), got shape {tuple(x.shape)}; noisy_linear and blur also take series"
         )
     refuse_empty(name, keep, names)
+
+
+def _inpainted(
+    fill: Callable[[Pixels, NDArray[np.bool_]], Pixels], x: Tensor, keep: Tensor
+) -> Tensor:
+    """Return images whose removed pixels are those of `fill(image, removed)`, with an image (C, H, W) and (H, W)."""
     # The values of removed pixels must not matter, so they are not even passed on.
     known = with_fill(x.detach().float(), keep, torch.zeros((), device=x.device)).cpu().numpy()
     removed = (~keep).cpu().numpy()
