@@ -206,7 +206,7 @@ def test_without_fass_methods_are_ranked_by_the_metric() -> None:
     assert set(run.table().measure) == {"max_sensitivity"}
     assert set(run.ranking().measure) == {"max_sensitivity"}
     assert "sensitivity" in run.text()
-    assert "Max sensitivity" in run.report().read_text()
+    assert "Changes in a small ball" in run.report().read_text()
 
 
 @pytest.mark.parametrize("batch_size", [1, 64])
@@ -299,5 +299,6 @@ def test_maps_and_vectors_stand_in_one_study() -> None:
         "undefined"
     }  # one concept is one number, whose cosine says nothing
     page = run.report().read_text()
-    assert "Explanation similarity" in page and "Max sensitivity" in page
+    assert "Stability of concept and example explanations" in page
+    assert "Changes in a small ball" in page
     assert run.text()
