@@ -179,6 +179,7 @@ def test_columns_may_be_filled_by_name_in_a_study(name: str) -> None:
         axis = {"imputers": [imputer], "fractions": [0.2, 0.6], "metrics": ["road"]}
         run = heatproof.evaluate(net, x, ["saliency", "random"], {"faithfulness": axis})
         assert (run.table().query("measure == 'road'").status == "ok").all()
+        assert run.table().imputer.str.len().max() < 40, "rows are named by a digest"
     picture_net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 12 * 12, 3))
     axis = {"imputers": [name], "fractions": [0.5]}
     with pytest.raises(UserError, match=name):

@@ -6,6 +6,7 @@ many). scikit-learn does the learning.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from importlib import import_module
@@ -21,19 +22,45 @@ from heatproof.removal.imputers import check, with_fill
 from heatproof.types import parameter_class
 
 
+class TrainingRows:
+    """Rows (n, F) of a table to learn from; the text form is short, so that names and manifests can hold it.
+
+    >>> TrainingRows(torch.zeros(3, 2))
+    3x2-17b0761f
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values.double().cpu()
+
+    @property
+    def digest(self) -> str:
+        """The first digits of the sha256 of the values."""
+        return hashlib.sha256(self.values.numpy().tobytes()).hexdigest()[:8]
+
+    def __repr__(self) -> str:
+        rows, columns = self.values.shape
+        return f"{rows}x{columns}-{self.digest}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TrainingRows) and torch.equal(self.values, other.values)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
 def _as_rows(value: Any) -> Any:
-    """Return rows (n, F) of a frame, an array or a tensor as a tensor; None stays None."""
-    if value is None:
-        return None
+    """Return rows (n, F) of a frame, an array or a tensor; None stays None."""
+    if value is None or isinstance(value, TrainingRows):
+        return value
     if hasattr(value, "to_numpy"):
         value = value.to_numpy(dtype=float)
     rows = torch.as_tensor(value, dtype=torch.float64)
     if rows.ndim != 2:
         raise ValueError(f"data are rows (n, F), got shape {tuple(rows.shape)}")
-    return rows
+    return TrainingRows(rows)
 
 
-Rows = Annotated[Any, BeforeValidator(_as_rows)]
+Rows = Annotated[TrainingRows | None, BeforeValidator(_as_rows)]
 
 
 @plain_dataclass(frozen=True)
@@ -168,14 +195,14 @@ class Mice:
         )
 
 
-def _complete_rows(name: str, data: Tensor | None, reference: Tensor) -> Tensor:
+def _complete_rows(name: str, data: TrainingRows | None, reference: Tensor) -> Tensor:
     """Return the rows to learn from, without those that have gaps, (n, F) float64 on the CPU."""
     if reference.ndim != 2:
         raise UserError(
             f"{name} is for the columns of tables (F,), got samples of shape {tuple(reference.shape[1:])}; images have "
             "noisy_linear, biharmonic and telea"
         )
-    rows = reference.double().cpu() if data is None else data
+    rows = reference.double().cpu() if data is None else data.values
     if rows.shape[1] != reference.shape[1]:
         raise UserError(
             f"{name}.data has {rows.shape[1]} columns, and the samples have {reference.shape[1]}"

@@ -485,11 +485,22 @@ class Stability(Evaluation):
         undefined = vectors.undefined(clean, "the clean explanation", categorical)
         if self.noise_floor and subject.explainers[explainer].stochastic:
             second = subject.redrawn_maps(explainer)
-            is_undefined = vectors.undefined(second, "the second draw", categorical)
-            reasons = [a or b for a, b in zip(undefined, is_undefined, strict=True)]
-            value = vectors.similarity(clean, second, categorical)
-            measure = noise_floor(vectors.SIMILARITY)
-            yield Scores.column(explainer, measure, REDRAW, value, reasons, missing=NOTHING_LEFT)
+            status = PairStatus.all_ok(len(subject.batch))
+            is_finite = torch.isfinite(subject.readout).tolist()
+            status.exclude_undefined(["" if finite else NOT_FINITE for finite in is_finite])
+            status.exclude_undefined(undefined)
+            status.exclude_undefined(vectors.undefined(second, "the second draw", categorical))
+            value = vectors.similarity(clean, second, categorical)[status.retained]
+            yield Scores.column(
+                explainer,
+                noise_floor(vectors.SIMILARITY),
+                REDRAW,
+                value,
+                status.reasons,
+                status.codes,
+                status.retained,
+                NOTHING_LEFT,
+            )
 
         for pairs, status, perturbed in _explain_pairs(subject, explainer, undefined, all_pairs):
             explained = status.retained
