@@ -14,8 +14,8 @@ FashionMNIST in five states:
 
 One study then measures the stability of five methods and two controls on the same pictures in each state. What is
 printed: the accuracy, the retention, the calibrated FASS of each method, and Spearman's correlation of accuracy and FASS
-over the states. Pairs differ by state, as only those with an unchanged prediction count, so `common` repeats the scores on the pairs that all
-states retain. About four minutes on one core.
+over the states. Pairs differ by state, as only those with an unchanged prediction count, so the scores are repeated on
+the pairs that all states retain. About four minutes on one core.
 """
 
 from __future__ import annotations
