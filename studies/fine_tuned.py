@@ -1,6 +1,6 @@
 """Fit against stability: the same network before, during and after fine-tuning, and how stable its explanations are.
 
-    python studies/fine_tuned.py --data ../shared/data [--limit 128]
+    python studies/fine_tuned.py --data ../shared/data [--train 2000] [--limit 48]
 
 The FASS paper explains networks of ImageNet on CIFAR-10 and COCO without fine-tuning them, and names it as future work to
 tell the stability of a method from how well the model fits. Here a ResNet-20 trained on CIFAR-10 is brought to
@@ -15,7 +15,7 @@ FashionMNIST in five states:
 One study then measures the stability of five methods and two controls on the same pictures in each state. What is
 printed: the accuracy, the retention, the calibrated FASS of each method, and Spearman's correlation of accuracy and FASS
 over the states. Pairs differ by state, as only those with an unchanged prediction count, so the scores are repeated on
-the pairs that all states retain. About four minutes on one core.
+the pairs that all states retain. About ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -171,11 +171,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, default=default_data())
     parser.add_argument("--out", type=Path, default=place("fine_tuned"))
-    parser.add_argument("--limit", type=int, default=128, help="test pictures")
+    parser.add_argument("--train", type=int, default=8000, help="pictures to train on")
+    parser.add_argument("--limit", type=int, default=128, help="test pictures to explain")
     args = parser.parse_args()
     torch.set_num_threads(1)
     train, test = pictures(args.data)
-    nets = states(args.data, train)
+    nets = states(args.data, train[: args.train])
     fit = {name: accuracy(net, test) for name, net in nets.items()}
     models = {name: Model(net, MEAN, STD, name=name) for name, net in nets.items()}
     perturbations = [
