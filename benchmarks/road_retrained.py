@@ -753,14 +753,17 @@ def show(args: argparse.Namespace) -> None:
 
 
 def as_rows(out: Path, n: int) -> Any:
-    """Return the hits of all cells as rows of a run's table."""
+    """Return the hits of all cells of complete repeats as rows of a run's table."""
     import pandas as pd
 
     parts = []
     samples = np.arange(n).astype(str)
-    for key, packed in np.load(out / "hits.npz").items():
+    hits = np.load(out / "hits.npz")
+    trained = [key.split("|")[5] for key in hits if key.startswith("table|") and "retrained" in key]
+    complete = {repeat for repeat in trained if trained.count(repeat) == trained.count("0")}
+    for key, packed in hits.items():
         kind, method, order, imputer, fraction, repeat, retrained = key.split("|")
-        if kind != "table":
+        if kind != "table" or repeat not in complete:
             continue
         part = pd.DataFrame(
             {"sample": samples, "value": np.unpackbits(packed, count=n).astype(float)}
