@@ -781,7 +781,9 @@ def as_rows(out: Path, n: int) -> Any:
             "status": "ok",
         }
         parts.append(part.assign(**names, level=float(fraction), repeat=int(repeat)))
-    return pd.concat(parts, ignore_index=True)
+    rows = pd.concat(parts, ignore_index=True)
+    words = [name for name in rows if name not in ("value", "level", "repeat")]
+    return rows.astype(dict.fromkeys(words, "category"))  # millions of rows
 
 
 def main() -> None:
