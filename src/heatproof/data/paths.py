@@ -16,6 +16,7 @@ from heatproof.data.cifar import cifar_layout, open_cifar
 from heatproof.data.coco import coco_annotations, open_coco
 from heatproof.data.dataset import Data, How, not_pictures
 from heatproof.data.files import existing, open_folder, open_npz, open_pictures
+from heatproof.data.food101 import food101_lists, open_food101
 from heatproof.data.graphs import holds_tu_files, open_tu
 from heatproof.data.hub import PREFIX, hub_files, local_copy, saved_files, split_of
 from heatproof.data.sequences import Tokeniser, open_text_file, open_texts
@@ -120,7 +121,7 @@ def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
 
 
 def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice) -> Data:
-    """Open a folder in the layout of CIFAR, COCO, tar shards or idx files, or of plain pictures."""
+    """Open a folder in the layout of CIFAR, Food-101, COCO, tar shards or idx files, or of plain pictures."""
     cifar = []
     for folder in (path, *sorted(path.glob("cifar-*"))):
         layout = cifar_layout(folder) if folder.is_dir() else None
@@ -132,6 +133,10 @@ def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice
         )
     if cifar:
         return open_cifar(*cifar[0], how, choice)
+    lists = food101_lists(path)
+    if lists:
+        only_choices(str(path), choice, "split")
+        return open_food101(path, lists, how, choice.split)
     annotations = coco_annotations(path)
     if annotations:
         return open_coco(path, annotations, how, choice)

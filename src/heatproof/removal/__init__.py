@@ -5,7 +5,7 @@
 `CONTEXTUAL` need more than the sample, and are bound to it first. A class is imported when it is first used.
 
 >>> sorted(IMPUTERS)
-['blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'noisy_linear_published', 'value', 'zero']
+['biharmonic', 'blur', 'dataset_mean', 'image_mean', 'noise', 'noisy_linear', 'noisy_linear_published', 'telea', ...]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heatproof.lazy import LazyRegistry
 
 if TYPE_CHECKING:
+    from heatproof.removal.columns import KNearest, Mice
     from heatproof.removal.contextual import Hidden, OwnBaseline, ReferenceMean
     from heatproof.removal.imputers import (
         Blur,
@@ -26,18 +27,23 @@ if TYPE_CHECKING:
         Value,
         Zero,
     )
+    from heatproof.removal.inpainting import Biharmonic, Telea
 
 __all__ = [
     "CONTEXTUAL",
     "IMPUTERS",
+    "Biharmonic",
     "Blur",
     "DatasetMean",
     "Hidden",
     "ImageMean",
+    "KNearest",
+    "Mice",
     "NoisyLinear",
     "OwnBaseline",
     "PublishedNoisyLinear",
     "ReferenceMean",
+    "Telea",
     "UniformNoise",
     "Value",
     "Zero",
@@ -53,6 +59,8 @@ IMPUTERS = LazyRegistry(
         "noise": "heatproof.removal.imputers:UniformNoise",
         "noisy_linear": "heatproof.removal.imputers:NoisyLinear",
         "noisy_linear_published": "heatproof.removal.imputers:PublishedNoisyLinear",
+        "biharmonic": "heatproof.removal.inpainting:Biharmonic",
+        "telea": "heatproof.removal.inpainting:Telea",
     }
 )
 """Every imputer of a sample by its name in a study file."""
@@ -61,6 +69,8 @@ CONTEXTUAL = LazyRegistry(
         "reference_mean": "heatproof.removal.contextual:ReferenceMean",
         "hidden": "heatproof.removal.contextual:Hidden",
         "own_baseline": "heatproof.removal.contextual:OwnBaseline",
+        "k_nearest": "heatproof.removal.columns:KNearest",
+        "mice": "heatproof.removal.columns:Mice",
     }
 )
 """Imputers that an evaluation binds to other samples or to the features, by their names in a study file."""

@@ -211,12 +211,7 @@ class NoisyLinear:
     ) -> Tensor:
         names = check(x, keep, ids)
         _refuse_tables(self.name, x)
-        keeps_something = keep.flatten(1).any(1)
-        if not bool(keeps_something.all()):
-            empty = names[int((~keeps_something).nonzero()[0])]
-            raise UserError(
-                f"noisy_linear: nothing is kept of sample {empty!r}; keep at least one pixel"
-            )
+        refuse_empty("noisy_linear", keep, names)
         if not len(x):
             return x.clone()
         x = x.detach()  # the solver works in place; no gradient goes through an imputation
@@ -282,6 +277,14 @@ def _check_finite(x: Tensor, names: Sequence[str]) -> None:
     if not bool(is_finite.all()):
         name = names[int((~is_finite).nonzero()[0])]
         raise UserError(f"x has values that are not finite (NaN or infinite) in sample {name!r}")
+
+
+def refuse_empty(name: str, keep: Tensor, ids: Sequence[str]) -> None:
+    """Raise `UserError` for a sample of which nothing is kept, as an imputer that fills in from neighbours does."""
+    keeps_something = keep.flatten(1).any(1)
+    if not bool(keeps_something.all()):
+        empty = ids[int((~keeps_something).nonzero()[0])]
+        raise UserError(f"{name}: nothing is kept of sample {empty!r}; keep at least one pixel")
 
 
 def _dtype_name(values: Tensor) -> str:

@@ -255,3 +255,18 @@ def test_means_that_are_equal_or_drowned_in_noise_are_hardly_reliable():
     draws = np.random.default_rng(0).normal(size=(400, 3))
     assert _reliability(np.ones(3), draws) == _reliability(np.array([0.0, 0.1, 0.2]), draws) == 1e-3
     assert _reliability(np.array([0.0, 10.0, 20.0]), draws) == pytest.approx(0.99, abs=0.005)
+
+
+def test_the_pairing_by_mask_holds_for_strategies_that_differ_in_several_respects() -> None:
+    """As Table 7 of the ROAD paper has it: MoRF at f is always beside LeRF at 1 − f, retrained or not."""
+    frame = table({"lin morf": UP, "lin lerf": UP, "zero morf": UP, "zero lerf": UP}, noise=0.0)
+    late = frame["condition"].str.endswith("lerf") & (frame.level == 0.9)
+    frame.loc[late, "value"] *= -1
+    both = pd.concat([frame, frame.assign(evaluation="retraining")])
+    pairs = consistency(both, pairing="mask", resamples=20, every_pair=True)
+    assert len(overall(pairs.assign(kind="any"), "any")) == 8 * 7 / 2, "an 8 × 8 table"
+    is_morf_first = pairs.a_order == "morf"
+    of_morf = pairs[(pairs.a_order != pairs.b_order) & is_morf_first].set_index("level").spearman
+    assert (of_morf[0.1] == -1).all() and (of_morf[0.9] == 1).all()
+    of_lerf = pairs[(pairs.a_order != pairs.b_order) & ~is_morf_first].set_index("level").spearman
+    assert (of_lerf[0.9] == -1).all() and (of_lerf[0.1] == 1).all()

@@ -198,7 +198,9 @@ def consistency(
         for evaluation, strategies in by_evaluation.items():
             pairs = list(_pairs_within(strategies, pairing))
             if evaluation != retrained:
-                pairs += _pairs_between(strategies, after_retraining, evaluation, retrained)
+                pairs += _pairs_between(
+                    strategies, after_retraining, pairing, evaluation, retrained
+                )
             for pair in pairs:
                 if pair.kind == SEVERAL and not every_pair:
                     continue
@@ -249,12 +251,13 @@ def _pairs_within(strategies: dict[str, Strategy], pairing: Pairing) -> Iterator
             yield Pair("order", (morf.name, lerf.name), morf, lerf, fractions)
         else:
             kind = "imputer" if a.order == b.order else SEVERAL
-            yield Pair(kind, (a.name, b.name), a, b, _common_fractions(a, b))
+            yield Pair(kind, (a.name, b.name), a, b, _paired_fractions(a, b, pairing))
 
 
 def _pairs_between(
     strategies: dict[str, Strategy],
     after_retraining: dict[str, Strategy],
+    pairing: Pairing,
     evaluation: str,
     retrained: str,
 ) -> Iterator[Pair]:
@@ -263,26 +266,20 @@ def _pairs_between(
         for b in after_retraining.values():
             kind = "retraining" if a.name == b.name else SEVERAL
             names = (f"{evaluation}: {a.name}", f"{retrained}: {b.name}")
-            yield Pair(kind, names, a, b, _common_fractions(a, b))
+            yield Pair(kind, names, a, b, _paired_fractions(a, b, pairing))
 
 
-def _paired_fractions(
-    morf: Strategy, lerf: Strategy, pairing: Pairing
-) -> list[tuple[float, float]]:
-    """Return the fractions f of MoRF with that of LeRF beside them: f too, or 1 − f where masks are paired."""
+def _paired_fractions(a: Strategy, b: Strategy, pairing: Pairing) -> list[tuple[float, float]]:
+    """Return the fractions f of a with that of b beside them: f too, or 1 − f where the masks of two orders are paired."""
     # Rounded, as 1 − 0.9 is not quite 0.1.
-    of_lerf = {round(fraction, 9): fraction for fraction in lerf.scores}
+    of_b = {round(fraction, 9): fraction for fraction in b.scores}
+    turns = pairing == "mask" and a.order != b.order
     pairs = []
-    for fraction in morf.scores:
-        partner = round(1 - fraction if pairing == "mask" else fraction, 9)
-        if partner in of_lerf:
-            pairs.append((fraction, of_lerf[partner]))
+    for fraction in a.scores:
+        partner = round(1 - fraction if turns else fraction, 9)
+        if partner in of_b:
+            pairs.append((fraction, of_b[partner]))
     return pairs
-
-
-def _common_fractions(a: Strategy, b: Strategy) -> list[tuple[float, float]]:
-    """Return the fractions that both strategies have, each twice."""
-    return [(fraction, fraction) for fraction in a.scores if fraction in b.scores]
 
 
 def _rows_of(pair: Pair, level: float, resamples: int, seed: int) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
+from heatproof.axes.stability import neighbourhood, vectors
 from heatproof.axes.stability import perturbations as perturbing
 from heatproof.axes.stability.perturbations.kinds import (
     check_perturbable,
@@ -57,6 +58,17 @@ SIMILARITIES = {
     "jaccard": ("Jaccard", "overlap of the k largest values"),
 }
 """Title and description of what is measured for every pair of maps."""
+CHECKED = SIMILARITIES | {vectors.SIMILARITY: (vectors.MEASURE.title, vectors.MEASURE.text)}
+"""What has a noise floor and an identity check."""
+Metric = Literal[
+    "fass",
+    "average_sensitivity",
+    "max_sensitivity",
+    "local_lipschitz",
+    "relative_input_stability",
+    "relative_output_stability",
+    "relative_representation_stability",
+]
 
 
 def unaligned(measure: str) -> str:
@@ -87,7 +99,7 @@ def identity_check(measure: str) -> str:
 
 
 def _declared_measures() -> Iterator[Measure]:
-    """Yield FASS and its components, the same without alignment, noise floors and identity checks."""
+    """Yield FASS and its components, the same without alignment, metrics in a ball, noise floors, identity checks."""
 
     def similarity(name: str, title: str, text: str, role: Role, floor: str = "") -> Measure:
         return Measure(name, title, text, "higher", role, (0.0, 1.0), noise_floor=floor)
@@ -98,16 +110,18 @@ def _declared_measures() -> Iterator[Measure]:
     for name, (title, _) in SIMILARITIES.items():
         text = f"{title} of maps that are not moved with the input, as the FASS paper compares them"
         yield similarity(unaligned(name), f"{title}, unaligned", text, "component")
-    for name, (title, _) in SIMILARITIES.items():
+    yield vectors.MEASURE
+    yield from neighbourhood.MEASURES
+    for name, (title, _) in CHECKED.items():
         text = f"{title} of two random draws of a map of one input"
         yield similarity(noise_floor(name), f"Noise floor ({title})", text, "diagnostic")
-    for name, (title, _) in SIMILARITIES.items():
+    for name, (title, _) in CHECKED.items():
         text = f"{title} of two maps of one input; 1 where the explainer is reproducible"
         yield similarity(identity_check(name), f"Identity check ({title})", text, "diagnostic")
 
 
 MEASURES = tuple(_declared_measures())
-"""The measures of the axis; the first is the headline."""
+"""The measures of the axis; an explainer is ranked by the first headline that it has: for maps FASS."""
 
 Weight = Annotated[float, Field(ge=0)]
 Items = TypeVar("Items", Tensor, Profile)
@@ -182,6 +196,14 @@ class Originals:
     reference_profile: Profile
 
 
+class ExplainedPairs(NamedTuple):
+    """The pairs of one perturbation with the maps of those that are explained; `status` may still change."""
+
+    pairs: Pairs
+    status: PairStatus
+    maps: Tensor
+
+
 Similarities = dict[str, tuple[Tensor, Chance]]
 """The values (R,) of R pairs of maps by each measure, and what maps of other samples score instead."""
 
@@ -203,12 +225,17 @@ class Stability(Evaluation):
     chooses "usual" `perturbations` and `k` for the kind of data: the presets fass-paper, volume-mild, series-mild or
     table-mild, and 100 values or a tenth of them; "mild" is fass-mild on images.
 
+    Explanations by concepts or examples are vectors, compared by their cosine (categories by the share that agrees):
+    the measure `explanation_similarity`. `metrics` may also name sensitivity, local Lipschitz and relative stability in
+    a ball of `radius` around each input, over `draws` draws (see `heatproof.axes.stability.neighbourhood`); `layer` is
+    that of the relative representation stability. Without "fass" nothing is perturbed beyond the ball.
+
     >>> Stability(perturbations={"rotation": {"degrees": [5, 10]}}).conditions()
     [('rotation', 5.0), ('rotation', 10.0)]
     """
 
     name: ClassVar[str] = "stability"
-    kinds: ClassVar[frozenset[str]] = frozenset({"feature"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"feature", "example", "concept"})
     reexplains: ClassVar[bool] = True
 
     perturbations: Any = "usual"
@@ -218,7 +245,24 @@ class Stability(Evaluation):
     max_drop: Annotated[float, Field(gt=0, le=1)] | None = None
     aligned: bool = True
     noise_floor: bool = True
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("fass",)
+    radius: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.02
+    draws: Annotated[int, Field(ge=1)] = 10
+    layer: str | None = None
     data: DataNames = None
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _as_metrics(cls, value: Any) -> Any:
+        """Return the name of one metric as a list of names."""
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("metrics")
+    @classmethod
+    def _check_different(cls, value: tuple[Metric, ...]) -> tuple[Metric, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError(f"metrics must be different, got {list(value)}")
+        return value
 
     @field_validator("perturbations")
     @classmethod
@@ -238,6 +282,10 @@ class Stability(Evaluation):
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
         """Return a copy with the perturbations and the k of this kind of data; raise `UserError` if it does not apply."""
+        if self._ball_metrics:
+            self._check_ball(model, batch)
+        if not self._perturbs:
+            return self
         takes_any_kind = all(getattr(p, "kind", "") is None for p in self.perturbations)
         check_perturbable(kind_of(model, batch), takes_any_kind)
         for perturbation in self.perturbations:
@@ -274,9 +322,49 @@ class Stability(Evaluation):
         return replace(self, **defaults) if defaults else self
 
     def conditions(self) -> list[Condition]:
-        """Return (condition, level) of each perturbation; left open, of those for images."""
-        perturbations = self._for(IMAGE).perturbations
-        return [(perturbing.condition(p), perturbing.level(p)) for p in perturbations]
+        """Return (condition, level) of each perturbation, left open, of those for images; and of the ball."""
+        conditions = []
+        if self._perturbs:
+            perturbations = self._for(IMAGE).perturbations
+            conditions += [(perturbing.condition(p), perturbing.level(p)) for p in perturbations]
+        if self._ball_metrics:
+            conditions.append((neighbourhood.BALL, self.radius))
+        return conditions
+
+    def measured(self) -> tuple[str, ...]:
+        """Return the measures of pairs, where there are some, and the metrics in a ball."""
+        of_pairs = (FASS, vectors.SIMILARITY) if self._perturbs else ()
+        return (*of_pairs, *self._ball_metrics)
+
+    @property
+    def _perturbs(self) -> bool:
+        """Whether pairs are compared, under the perturbations."""
+        return FASS in self.metrics
+
+    @property
+    def _ball_metrics(self) -> tuple[str, ...]:
+        """The metrics over draws in a ball."""
+        return tuple(metric for metric in neighbourhood.METRICS if metric in self.metrics)
+
+    def _check_ball(self, model: Model, batch: Batch) -> None:
+        """Refuse inputs that have no neighbours, and a missing layer."""
+        if not batch.x.is_floating_point():
+            raise UserError(
+                f"{self._ball_metrics[0]} needs inputs that are numbers; token ids have no neighbours"
+            )
+        if neighbourhood.OF_REPRESENTATION not in self.metrics:
+            return
+        if not model.is_differentiable:
+            raise UserError(
+                f"{neighbourhood.OF_REPRESENTATION} needs a network with layers, which {model.name} is not"
+            )
+        if self.layer is None:
+            names = [name for name, _ in model.module.named_modules() if name]
+            raise UserError(
+                f"{neighbourhood.OF_REPRESENTATION} needs layer, the name of the representation, such as "
+                f"{', '.join(names[-3:])}"
+            )
+        model.layer(self.layer)
 
     def _check(self, kind: DataKind, shape: Sequence[int]) -> None:
         """Refuse data that cannot be perturbed or maps too small for k; `shape` is that of a sample."""
@@ -301,9 +389,19 @@ class Stability(Evaluation):
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
         """Yield the scores of every explainer under every perturbation."""
-        all_pairs = self._make_pairs(subject)
-        for explainer in subject.explainers:
-            yield from self._score_explainer(subject, explainer, all_pairs)
+        all_pairs = self._make_pairs(subject) if self._perturbs else []
+        around = None
+        if self._ball_metrics:
+            needs_layer = neighbourhood.OF_REPRESENTATION in self.metrics
+            layer = self.layer if needs_layer else None
+            around = neighbourhood.explore(subject, self.radius, self.draws, layer)
+        for name, explainer in subject.explainers.items():
+            if self._perturbs and explainer.kind == "feature":
+                yield from self._score_explainer(subject, name, all_pairs)
+            elif self._perturbs:
+                yield from self._score_vectors(subject, name, all_pairs)
+            if around is not None:
+                yield from neighbourhood.score(subject, name, around, self._ball_metrics)
 
     def _make_pairs(self, subject: Subject) -> list[Pairs]:
         """Perturb the shard in every way, and predict the perturbed inputs once for all explainers."""
@@ -375,16 +473,62 @@ class Stability(Evaluation):
         if self.noise_floor and subject.explainers[explainer].stochastic:
             yield from self._score_redraw(subject, originals)
 
-        statuses, batches, targets = [], [], []
-        for pairs in all_pairs:
-            status = pairs.status.copy()
-            status.exclude_undefined(originals.undefined)
-            statuses.append(status)
-            batches.append(pairs.batch[status.retained])
-            targets.append(subject.target[status.retained])
-        perturbed_maps = subject.explain_many(explainer, batches, targets)
-        for pairs, status, perturbed in zip(all_pairs, statuses, perturbed_maps, strict=True):
+        for pairs, status, perturbed in _explain_pairs(
+            subject, explainer, originals.undefined, all_pairs
+        ):
             yield from self._score_pairs(subject, originals, pairs, status, perturbed)
+
+    def _score_vectors(
+        self, subject: Subject, explainer: str, all_pairs: Sequence[Pairs]
+    ) -> Iterator[Scores]:
+        """Yield the similarity of explanations by concepts or examples under every perturbation."""
+        categorical = vectors.is_categorical(subject.explainers[explainer])
+        clean, references = subject.maps(explainer), subject.references.maps(explainer)
+        undefined = vectors.undefined(clean, "the clean explanation", categorical)
+        if self.noise_floor and subject.explainers[explainer].stochastic:
+            second = subject.redrawn_maps(explainer)
+            status = PairStatus.all_ok(len(subject.batch))
+            is_finite = torch.isfinite(subject.readout).tolist()
+            status.exclude_undefined(["" if finite else NOT_FINITE for finite in is_finite])
+            status.exclude_undefined(undefined)
+            status.exclude_undefined(vectors.undefined(second, "the second draw", categorical))
+            value = vectors.similarity(clean, second, categorical)[status.retained]
+            yield Scores.column(
+                explainer,
+                noise_floor(vectors.SIMILARITY),
+                REDRAW,
+                value,
+                status.reasons,
+                status.codes,
+                status.retained,
+                NOTHING_LEFT,
+            )
+
+        for pairs, status, perturbed in _explain_pairs(subject, explainer, undefined, all_pairs):
+            explained = status.retained
+            texts = vectors.undefined(perturbed, "the perturbed explanation", categorical)
+            status.exclude_undefined(texts, explained)
+            rows = status.retained
+            is_retained = status.codes[explained] == OK
+            after = _at(perturbed, is_retained.nonzero().flatten())
+            values = vectors.similarity(_at(clean, rows), after, categorical)
+            against = vectors.to_references(references, after, categorical)
+            (value, chance), *_ = _with_chance(
+                subject, rows, {vectors.SIMILARITY: values}, {vectors.SIMILARITY: against}
+            ).values()
+            measure = vectors.SIMILARITY
+            scores = Scores.column(
+                explainer,
+                identity_check(measure) if pairs.is_control else measure,
+                pairs.condition,
+                value,
+                status.reasons,
+                status.codes,
+                rows,
+                NOTHING_LEFT,
+                chance=chance,
+            )
+            yield replace(scores, predicted_after=tuple(status.predicted_after))
 
     def _score_pairs(
         self,
@@ -522,6 +666,22 @@ class Stability(Evaluation):
         """Return the components and FASS, on the CPU."""
         scores = {**components, FASS: composite(components, self.weights)}
         return {measure: values.cpu() for measure, values in scores.items()}
+
+
+def _explain_pairs(
+    subject: Subject, explainer: str, undefined: Sequence[str], all_pairs: Sequence[Pairs]
+) -> Iterator[ExplainedPairs]:
+    """Yield for every perturbation the maps of the retained samples whose clean map is not `undefined`."""
+    statuses, batches, targets = [], [], []
+    for pairs in all_pairs:
+        status = pairs.status.copy()
+        status.exclude_undefined(undefined)
+        statuses.append(status)
+        batches.append(pairs.batch[status.retained])
+        targets.append(subject.target[status.retained])
+    perturbed_maps = subject.explain_many(explainer, batches, targets)
+    for pairs, status, maps in zip(all_pairs, statuses, perturbed_maps, strict=True):
+        yield ExplainedPairs(pairs, status, maps)
 
 
 def _perturbed_batch(

@@ -9,6 +9,7 @@ import pandas as pd
 
 from heatproof.axes.stability.evaluation import FASS, unaligned
 from heatproof.axes.stability.findings import findings
+from heatproof.axes.stability.neighbourhood import MEASURES as BALL_MEASURES
 from heatproof.axes.stability.published import (
     families,
     moving_conditions,
@@ -16,6 +17,7 @@ from heatproof.axes.stability.published import (
     paper_scores,
     retention,
 )
+from heatproof.axes.stability.vectors import SIMILARITY
 from heatproof.axes.tiles import worst_pair_tiles
 from heatproof.maps.similarity import COMPONENTS
 from heatproof.report.components import (
@@ -25,6 +27,7 @@ from heatproof.report.components import (
     Matrix,
     ScoreChart,
     Table,
+    spans_decades,
 )
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.comparisons import disagreement
@@ -64,6 +67,13 @@ def lead(result: AxisResult) -> list[str]:
 
 def components(result: AxisResult) -> Iterator[Component]:
     """Yield the charts and tables of one model and data set, in reading order."""
+    yield from _of_maps(result)
+    yield from _vector_chart(result)
+    yield from _ball_charts(result)
+
+
+def _of_maps(result: AxisResult) -> Iterator[Component]:
+    """Yield what FASS and its components show; nothing if no maps were compared."""
     cells = result.cells(FASS)
     if cells.empty:
         return
@@ -378,6 +388,53 @@ def _noise_floors(result: AxisResult, cells: pd.DataFrame) -> Iterator[Table]:
             "noise_floor": "Two draws",
             "perturbed": "Perturbed (raw)",
         },
+    )
+
+
+# ---- concepts, examples, and balls ---------------------------------------------------------------------------------------
+
+
+def _vector_chart(result: AxisResult) -> Iterator[ScoreChart]:
+    """Yield the similarity of explanations by concepts and examples, overall and under every perturbation."""
+    cells = result.cells(SIMILARITY)
+    if cells.empty or not bool(cells["score"].notna().any()):
+        return
+    ranking = result.overall(SIMILARITY)
+    overall = ranking.assign(panel="All perturbations", note=_rank_texts(ranking))
+    frames = [overall[overall["score"].notna()]]
+    frames.append(cells.assign(panel=cells["condition_title"], note=_pairs_kept(cells)))
+    yield ScoreChart(
+        key="vectors",
+        title="Stability of concept and example explanations",
+        caption="Cosine of the scores before and after the change, of categories the share that agrees; calibrated where "
+        "there are other samples to compare with (0: explanations of different samples). Means over the inputs whose "
+        "prediction stays, with 95 % intervals.",
+        scores=pd.concat(frames, ignore_index=True),
+        limits=UNIT,
+    )
+
+
+def _ball_charts(result: AxisResult) -> Iterator[ScoreChart]:
+    """Yield sensitivity, local Lipschitz and relative stability, a panel for each that was measured."""
+    frames = []
+    for measure in BALL_MEASURES:
+        if measure.name in result.arrays.values:
+            scores = result.overall(measure.name)
+            scores = scores[scores["score"].notna()]
+            frames.append(scores.assign(panel=measure.title, above_chance=True))
+    frames = [frame for frame in frames if len(frame)]
+    if not frames:
+        return
+    scores = pd.concat(frames, ignore_index=True)
+    radius, draws = result.settings.get("radius"), result.settings.get("draws")
+    yield ScoreChart(
+        key="ball",
+        title="Changes in a small ball",
+        caption=f"Over {draws} draws at most {radius} away in every value; lower is better. Sensitivity and Lipschitz take "
+        "every draw, relative stability those that keep the prediction. Means over samples with 95 % intervals.",
+        scores=scores,
+        shared_scale=False,
+        log_x=spans_decades(scores["score"]),
     )
 
 
