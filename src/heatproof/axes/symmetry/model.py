@@ -95,7 +95,7 @@ def model_scores(
         ["the prediction is not finite" if undefined else "" for undefined in is_undefined]
     )
     agreement = estimated(orbit, tables["agreement"], reason, 0.0, delta)
-    change = estimated(orbit, tables["change"], reason, 0.0, delta)
+    change = estimated(orbit, tables["change"], reason, 0.0, delta, perfect=0.0)
     if not orbit.exact:  # the change has no upper end, and so no bound
         unbounded = torch.full_like(change.value, torch.nan)
         change = replace(change, low=unbounded, high=unbounded)

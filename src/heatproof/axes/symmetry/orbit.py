@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,13 @@ from torch import Tensor
 from heatproof import rand
 from heatproof.axes.symmetry.criterion import Criterion, compare, flaws, reasons
 from heatproof.axes.symmetry.groups import Group, build, plan_elements
-from heatproof.axes.symmetry.groups.contract import probe, viewed
+from heatproof.axes.symmetry.groups.contract import (
+    element_weights,
+    largest_weight,
+    probe,
+    unfit_samples,
+    viewed,
+)
 from heatproof.errors import UserError
 from heatproof.evaluation import Chance
 from heatproof.maps.chance import itself
@@ -130,17 +137,38 @@ class Orbit:
         """Return a table (B, n) of NaN, to be filled in piece by piece."""
         return torch.full((len(self.batch), len(self)), torch.nan, dtype=torch.float64)
 
-    def mean(self, each: Tensor) -> Tensor:
+    def weighted(self, each: Tensor, perfect: float = 1.0) -> Tensor:
+        """Return a table (B, n) of scores whose plain mean is the mean over the group.
+
+        Elements that were not drawn uniformly have weights w with the mean 1. The scores s become p − w (p − s), where p
+        is the score of a perfect explanation, so that a perfect explanation has exactly p whatever the weights are.
+        """
+        return each if self.weights is None else perfect - self.weights * (perfect - each)
+
+    def mean(self, each: Tensor, perfect: float = 1.0) -> Tensor:
         """Return the mean (B,) of a table over the elements of each sample; NaN if one is missing or nothing moves."""
-        total = torch.where(self.used, each, 0.0).sum(1) / self.counts
+        scores = self.weighted(each, perfect)
+        total = torch.where(self.used, scores, 0.0).sum(1) / self.counts
         return torch.where(self.is_trivial, torch.nan, total)
 
     def reasons(self, fallback: Sequence[str]) -> tuple[str, ...]:
-        """Return why samples have no score: the group is trivial for them, or else the `fallback` of each."""
-        return tuple(
-            NOTHING_MOVES if trivial else reason
-            for trivial, reason in zip(self.is_trivial.tolist(), fallback, strict=True)
-        )
+        """Return why samples have no score: the group does not fit or move them, or else the `fallback` of each."""
+        reasons = []
+        samples = zip(self.unfit, self.is_trivial.tolist(), fallback, strict=True)
+        for unfit, is_trivial, reason in samples:
+            reasons.append(unfit or (NOTHING_MOVES if is_trivial else reason))
+        return tuple(reasons)
+
+    @cached_property
+    def weights(self) -> Tensor | None:
+        """The weights (B, n) of the elements in a mean over the group; None where all are 1."""
+        weights = element_weights(self.group, self.elements)
+        return None if weights is None else weights.T.cpu()
+
+    @cached_property
+    def unfit(self) -> list[str]:
+        """Why the group cannot move a sample, empty where it can."""
+        return unfit_samples(self.group, self.batch)
 
 
 def orbit_of(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
@@ -262,6 +290,8 @@ class _ReferenceScores:
         mean = scores.nanmean(1)
         self.each[piece.sample, piece.element] = mean
         above = (scores - mean[:, None]).nan_to_num() / self.orbit.counts[piece.sample, None]
+        if self.orbit.weights is not None:
+            above *= self.orbit.weights[piece.sample, piece.element, None]
         self.above.index_add_(0, piece.sample, above)
 
     def chance(self, value: Tensor) -> Chance:
@@ -367,15 +397,27 @@ def _ball_noise(batch: Batch, key: Tensor, radius: float) -> Tensor:
 
 
 def estimated(
-    orbit: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float
+    orbit: Orbit,
+    each: Tensor,
+    reason: tuple[str, ...],
+    lowest: float,
+    delta: float,
+    perfect: float = 1.0,
 ) -> Estimate:
-    """Return the mean of scores (B, n) over each sample's elements, with its bounds; no score is below `lowest`."""
+    """Return the mean of scores (B, n) over each sample's elements, with its bounds; no score is below `lowest`.
+
+    `perfect` is the score of an explanation, or a model, that the group does not matter to.
+    """
     has_score = torch.tensor([not text for text in reason])
-    value = torch.where(has_score, orbit.mean(each), torch.nan)
+    value = torch.where(has_score, orbit.mean(each, perfect), torch.nan)
     low, high = value.clone(), value.clone()
     if not orbit.exact:
         sampled = ~orbit.exhaustive & ~value.isnan()
-        low[sampled], high[sampled] = mean_interval(each[sampled], lowest, 1.0, delta)
+        scores = orbit.weighted(each, perfect)[sampled]
+        # A weighted score 1 − w (1 − s) may lie below the lowest score.
+        lowest_weighted = 1 - largest_weight(orbit.group) * (1 - lowest)
+        low[sampled], high[sampled] = mean_interval(scores, lowest_weighted, 1.0, delta)
+        low[sampled] = low[sampled].clamp(min=lowest)
     return Estimate(value, low, high, each, orbit.elements, orbit.exact, reason)
 
 
@@ -391,6 +433,8 @@ def _can_move(orbit: Orbit, output: Tensor) -> bool:
     x = orbit.batch.x
     has_tokens = not x.is_floating_point()  # a layer has a vector for each token
     if output.ndim != x.ndim + has_tokens:
+        return False
+    if getattr(orbit.group, "keeps_size", False) and output.shape[2:] != x.shape[2:]:
         return False
     try:
         orbit.group.check(tuple(output.shape[1:]))

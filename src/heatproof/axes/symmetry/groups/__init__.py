@@ -13,7 +13,9 @@ from torch import Tensor
 from heatproof.axes.symmetry.groups.continuous import Rotations, Scalings, SpaceRotations
 from heatproof.axes.symmetry.groups.contract import Group, plan_elements
 from heatproof.axes.symmetry.groups.custom import Own
+from heatproof.axes.symmetry.groups.euclidean import EuclideanMotions
 from heatproof.axes.symmetry.groups.finite import Cyclic, Dihedral, Octahedral, Torus
+from heatproof.axes.symmetry.groups.padded import PaddedShifts
 from heatproof.axes.symmetry.groups.permutations import (
     NodePermutation,
     PassagePermutation,
@@ -26,6 +28,7 @@ from heatproof.types import Batch
 _FINITE: Any = (
     Cyclic,
     Torus,
+    PaddedShifts,
     Dihedral,
     Octahedral,
     Permutation,
@@ -34,17 +37,19 @@ _FINITE: Any = (
     Product,
     Own,
 )
-_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
+_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations, EuclideanMotions)
 GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
 __all__ = [
     "GROUPS",
     "Cyclic",
     "Dihedral",
+    "EuclideanMotions",
     "Group",
     "NodePermutation",
     "Octahedral",
     "Own",
+    "PaddedShifts",
     "PassagePermutation",
 ]
 __all__ += [
@@ -54,8 +59,10 @@ __all__ += [
     "build",
     "cyclic",
     "dihedral",
+    "euclidean",
     "node_permutation",
     "own",
+    "padded_shift",
     "permutation",
 ]
 __all__ += [
@@ -78,7 +85,8 @@ cyclic, torus, dihedral, permutation, node_permutation = (
     Permutation,
     NodePermutation,
 )
-so2, scale, so3 = Rotations, Scalings, SpaceRotations
+so2, scale, so3, euclidean = Rotations, Scalings, SpaceRotations, EuclideanMotions
+padded_shift = PaddedShifts
 """The groups by the names of study files."""
 
 

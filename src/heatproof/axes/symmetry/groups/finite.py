@@ -79,7 +79,7 @@ class Cyclic(Numbered, Additive):
         return take(maps, dim, _source(g, maps.shape[dim]))
 
 
-def _check_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
+def check_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse no dimension at all, and one that is named twice."""
     if not dims or len(set(dims)) != len(dims):
         raise UserError(
@@ -102,7 +102,7 @@ class Torus(Moving, Additive):
     name: ClassVar[str] = "torus"
     exact: ClassVar[bool] = True
     rank: ClassVar[int] = 1
-    dims: Annotated[tuple[int, ...], AfterValidator(_check_dims)] = (-2, -1)
+    dims: Annotated[tuple[int, ...], AfterValidator(check_dims)] = (-2, -1)
 
     @property
     def title(self) -> str:
