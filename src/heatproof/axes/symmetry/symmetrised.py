@@ -208,7 +208,9 @@ def symmetrise_curve(
     if fresh < 1:
         raise UserError(f"fresh must be at least 1, got {fresh}")
     order = group.order(batch)
-    test = _EquivarianceTest(model, batch, target, symmetrise(explainer, group, seed=seed), fresh, seed)
+    test = _EquivarianceTest(
+        model, batch, target, symmetrise(explainer, group, seed=seed), fresh, seed
+    )
 
     elements, counts = chosen_elements(group, batch, steps[-1], seed)
     points: list[CurvePoint] = []

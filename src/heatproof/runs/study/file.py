@@ -77,6 +77,7 @@ DATA_KEYS = (
     "split",
     "label",
     "regions",
+    "pad",
 )
 LARGEST_FILE = 1_000_000
 

@@ -22,7 +22,9 @@ Column = Annotated[int, Field(ge=0)]
 def _check_columns(columns: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse anything but two or three different columns."""
     if len(columns) not in (2, 3) or len(set(columns)) != len(columns):
-        raise UserError(f"columns are two or three different numbers, such as (0, 1, 2), got {columns}")
+        raise UserError(
+            f"columns are two or three different numbers, such as (0, 1, 2), got {columns}"
+        )
     return columns
 
 
@@ -157,7 +159,11 @@ class EuclideanMotions(Sampled):
         d = len(self.columns)
         points = batch.aux.get(self.positions)
         if points is None or points.ndim != 3 or points.shape[2] != d:
-            got = "the batch has none" if points is None else f"it has shape {shape_text(points.shape[1:])}"
+            got = (
+                "the batch has none"
+                if points is None
+                else f"it has shape {shape_text(points.shape[1:])}"
+            )
             raise UserError(f"euclidean needs aux[{self.positions!r}] of shape (B, N, {d}); {got}")
         return points
 
@@ -184,10 +190,10 @@ def uniform_rotations(normal: Tensor, reflections: bool) -> Tensor:
     those with the determinant −1 leaves uniform rotations.
     """
     q, r = torch.linalg.qr(normal)
-    q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
+    orthogonal: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
     if not reflections:
-        q[:, :, 0] *= torch.linalg.det(q).sign()[:, None]
-    return q
+        orthogonal[:, :, 0] *= torch.linalg.det(orthogonal).sign()[:, None]
+    return orthogonal
 
 
 def _parts(g: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Annotated, ClassVar
@@ -82,7 +83,7 @@ class PaddedShifts(Moving, Additive):
 
     def order(self, batch: Batch) -> int:
         """Return (2·most + 1)^k, the number of shifts."""
-        return (2 * self.most + 1) ** len(self.dims)
+        return math.prod([2 * self.most + 1] * len(self.dims))
 
     def identity(self, batch: Batch) -> Tensor:
         """Return the shift by nothing, (k,)."""
