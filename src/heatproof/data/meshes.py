@@ -200,7 +200,8 @@ def in_unit_ball(points: Tensor) -> Tensor:
     radius = centred.norm(dim=1).max()
     if not radius > 0:
         raise ValueError("all points of the surface are the same")
-    return (centred / radius).float()
+    scaled: Tensor = centred / radius
+    return scaled.float()
 
 
 # ---- points in HDF5 --------------------------------------------------------------------------------------------------

@@ -199,46 +199,77 @@ def explanation_scores(
     `references` are explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the
     numbers of the samples whose worst explanation is kept.
     """
-    group = orbit.group
-    each = orbit.empty_table()
-    flaw = torch.zeros(len(orbit.batch), len(orbit), dtype=torch.int64)
-    there_and_back = orbit.empty_table() if criterion.moves and not group.exact else None
-    # A map that no element moves has no score, unless no map at all would be moved.
-    is_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
-    could_be_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
-    any_map = probe(clean.shape[1:]).x.to(clean)
-    against_references = None if references is None else _ReferenceScores(orbit, references)
-    worst: dict[int, tuple[float, Tensor]] = {}
-
+    comparison = _ExplanationComparison(orbit, clean, criterion, references, shown)
     for piece, maps in explained(orbit, explain, clean, target):
-        rows = (piece.sample, piece.element)
-        before = clean[piece.sample.to(clean.device)]
-        each[rows] = _similarity(group, criterion, piece, maps, before)
-        flaw[rows] = flaws(criterion.similarity, maps)
-        if criterion.moves:
-            _mark_moved(is_moved, group, piece, before)
-            _mark_moved(could_be_moved, group, piece, any_map.expand_as(before))
-        if there_and_back is not None:
-            there_and_back[rows] = _moved_there_and_back(group, criterion, piece, before)
-        if against_references is not None:
-            against_references.add(criterion, piece, maps)
-        _keep_worst(worst, shown, piece.sample, each[rows], maps)
+        comparison.add(piece, maps)
+    return comparison.result()
 
-    is_undefined = (each.isnan() & orbit.used).any(1)
-    of_moved = "the explanation of a moved input"
-    of_maps = reasons(flaws(criterion.similarity, clean), flaw, of_moved, is_undefined)
-    is_unmoved = (could_be_moved & ~is_moved).tolist()
-    reason = [
-        text or (UNMOVED if unmoved else "")
-        for text, unmoved in zip(of_maps, is_unmoved, strict=True)
-    ]
-    score = estimated(orbit, each, orbit.reasons(reason), criterion.lowest, criterion.delta)
-    return replace(
-        score,
-        chance=None if against_references is None else against_references.chance(score.value),
-        there_and_back=None if there_and_back is None else orbit.mean(there_and_back),
-        worst={sample: explanation for sample, (_, explanation) in worst.items()},
-    )
+
+class _ExplanationComparison:
+    """The explanations of moved inputs compared with the clean ones, gathered piece by piece.
+
+    `each` (B, n) has the similarity for every sample and element, `flaw` (B, n) the number in `criterion.FLAWS` of what
+    keeps an explanation from being compared.
+    """
+
+    def __init__(
+        self,
+        orbit: Orbit,
+        clean: Tensor,
+        criterion: Criterion,
+        references: Batch | None,
+        shown: Sequence[int],
+    ) -> None:
+        self.orbit, self.clean, self.criterion, self.shown = orbit, clean, criterion, shown
+        self.each = orbit.empty_table()
+        self.flaw = torch.zeros(len(orbit.batch), len(orbit), dtype=torch.int64)
+        interpolates = criterion.moves and not orbit.group.exact
+        self.there_and_back = orbit.empty_table() if interpolates else None
+        # A map that no element moves has no score, unless no map at all would be moved.
+        self.is_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
+        self.could_be_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
+        self.any_map = probe(clean.shape[1:]).x.to(clean)
+        self.references = None if references is None else _ReferenceScores(orbit, references)
+        self.worst: dict[int, tuple[float, Tensor]] = {}
+
+    def add(self, piece: Piece, maps: Tensor) -> None:
+        """Compare the explanations (R, …) of some moved samples with those of the same samples unmoved."""
+        group, rows = self.orbit.group, (piece.sample, piece.element)
+        before = self.clean[piece.sample.to(self.clean.device)]
+        self.each[rows] = _similarity(group, self.criterion, piece, maps, before)
+        self.flaw[rows] = flaws(self.criterion.similarity, maps)
+        if self.criterion.moves:
+            _mark_moved(self.is_moved, group, piece, before)
+            _mark_moved(self.could_be_moved, group, piece, self.any_map.expand_as(before))
+        if self.there_and_back is not None:
+            self.there_and_back[rows] = _moved_there_and_back(group, self.criterion, piece, before)
+        if self.references is not None:
+            self.references.add(self.criterion, piece, maps)
+        _keep_worst(self.worst, self.shown, piece.sample, self.each[rows], maps)
+
+    def result(self) -> Estimate:
+        """Return the mean over the elements with all that was measured beside it."""
+        orbit, criterion = self.orbit, self.criterion
+        score = estimated(
+            orbit, self.each, orbit.reasons(self._reasons()), criterion.lowest, criterion.delta
+        )
+        chance = None if self.references is None else self.references.chance(score.value)
+        there_and_back = None
+        if self.there_and_back is not None:
+            there_and_back = orbit.mean(self.there_and_back)
+        worst = {sample: explanation for sample, (_, explanation) in self.worst.items()}
+        return replace(score, chance=chance, there_and_back=there_and_back, worst=worst)
+
+    def _reasons(self) -> list[str]:
+        """Return why an explanation has no score, empty where it has one."""
+        is_undefined = (self.each.isnan() & self.orbit.used).any(1)
+        of_clean = flaws(self.criterion.similarity, self.clean)
+        of_maps = reasons(of_clean, self.flaw, "the explanation of a moved input", is_undefined)
+        is_unmoved = (self.could_be_moved & ~self.is_moved).tolist()
+        return [
+            text or (UNMOVED if unmoved else "")
+            for text, unmoved in zip(of_maps, is_unmoved, strict=True)
+        ]
 
 
 def _similarity(

@@ -33,7 +33,7 @@ def _unit_vectors(reference: Any) -> Vectors | None:
         raise UserError(
             f"reference must be vectors (M, D), a tensor or the path of an .npy or .npz, got {type(reference).__name__}"
         ) from error
-    vectors = torch.atleast_2d(vectors)
+    vectors = vectors[None] if vectors.ndim == 1 else vectors
     if vectors.ndim != 2 or not vectors.numel() or not bool(vectors.isfinite().all()):
         raise UserError(
             f"reference must be finite vectors (M, D), got shape {tuple(vectors.shape)}"
@@ -125,7 +125,8 @@ class Representation(BaseTask):
         if self.read == "self":
             return (h * aux[FIXED].to(h)).sum(1)
         if self.read == "norm":
-            return h.norm(dim=1)
+            length: Tensor = h.norm(dim=1)
+            return length
         if self.read == "unit":
             return at(h, repeated_column(self.name, self.unit, h))
         reference = torch.tensor(self.reference, dtype=h.dtype, device=h.device)

@@ -267,11 +267,7 @@ class Dihedral(Moving, Numbered):
             )
 
 
-_MOVES = [
-    (order, flips)
-    for order in permutations((-3, -2, -1))
-    for flips in product((False, True), repeat=3)
-]
+_MOVES = list(product(permutations((-3, -2, -1)), product((False, True), repeat=3)))
 """Element k of the octahedral group: the order that it puts the axes in, and which of them it then mirrors."""
 
 
