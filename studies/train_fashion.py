@@ -1,9 +1,9 @@
-"""Three networks on FashionMNIST, for the relation between a model's invariance and that of its explanations.
+"""Networks on FashionMNIST, for the relation between a model's invariance and that of its explanations.
 
 `circular` is exactly invariant to cyclic shifts of rows and columns; `standard` has zero padding and a flattened map;
 `augmented` is the same, trained on randomly shifted pictures. `padded` is the invariant network trained on pictures with
-10 black pixels on every side, as in the paper; `fashion_padded.yaml` shifts them by up to 10. The 10,000 pictures of the published test split are
-divided here, so the accuracies are not comparable with those of networks trained on the 60,000.
+10 black pixels on every side, as in the paper; `fashion_padded.yaml` shifts them by up to 10. The 10,000 pictures of the
+published test split are divided here, so the accuracies are not comparable with those of networks trained on the 60,000.
 """
 
 from __future__ import annotations

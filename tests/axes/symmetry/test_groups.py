@@ -140,7 +140,7 @@ def some(group: Any, batch: Batch, n: int, seed: int) -> Tensor:
 
 def test_every_group_is_under_law():
     elsewhere = {"so2", "scale", "so3"}  # in test_continuous
-    elsewhere |= {"euclidean", "padded_shift"}  # in test_motions
+    elsewhere |= {"euclidean", "padded_shift", "time_warp"}  # in test_motions
     assert {case.group.name for case in CASES.values()} == set(GROUPS) - elsewhere
     assert all(kind.name == name for name, kind in GROUPS.items())
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import heatproof
 from heatproof import Batch, Model, UserError
-from heatproof.axes.symmetry.groups import build, euclidean, padded_shift, scale, so2
+from heatproof.axes.symmetry.groups import build, euclidean, padded_shift, scale, so2, time_warp
 from heatproof.axes.symmetry.orbit import estimated, orbit_of
 from heatproof.axes.symmetry.scores import equivariance, layer_symmetry, model_invariance
 from heatproof.axes.symmetry.symmetrised import symmetrise
@@ -279,6 +279,51 @@ def test_samples_that_are_no_points_are_refused() -> None:
         euclidean(columns=(0, 0, 1))
     with pytest.raises(UserError, match="scalar"):
         euclidean().move(euclidean().identity(POINTS), values(2, 6))
+
+
+# Time warping
+
+
+def test_warps_are_a_group_with_fixed_ends() -> None:
+    group, time = time_warp(most=2), torch.linspace(0, 1, 401).double()
+    smooth = named(torch.stack([time, torch.sin(9 * time)])[:, None])
+    for g, h in zip(*group.sample(smooth, 8, seed=0).split(4), strict=True):
+        assert bool((g.abs() <= math.log(2)).all())
+        moved = group.act(g, smooth).x
+        torch.testing.assert_close(moved[..., [0, -1]], smooth.x[..., [0, -1]])
+        # A ramp becomes the inverse of the warp itself, in closed form.
+        slower = torch.exp(-g[0])
+        expected = time * slower / (1 - time + time * slower)
+        torch.testing.assert_close(moved[0, 0], expected, atol=1e-5, rtol=0)
+        both = group.act(group.compose(g, h), smooth).x
+        torch.testing.assert_close(both, group.act(g, group.act(h, smooth)).x, atol=1e-3, rtol=0)
+        back = group.act(group.inverse(g), group.act(g, smooth)).x
+        torch.testing.assert_close(back, smooth.x, atol=1e-3, rtol=0)
+        alone = group.move(g[1], smooth.x[1:, 0])
+        torch.testing.assert_close(alone, moved[1:, 0])
+    with pytest.raises(UserError, match="series"):
+        group.check((3, 8, 8))
+
+
+def test_a_model_that_sees_values_in_order_alone_is_nearly_invariant_to_warps() -> None:
+    """The largest and the smallest value do not depend on the time at which they come; the mean over time does."""
+
+    class Extremes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x.amax(2), x.amin(2)], 1)
+
+    class Average(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x.mean(2), -x.mean(2)], 1)
+
+    time = torch.linspace(0, 1, 400)
+    series = named(torch.stack([torch.sin(7 * time), torch.cos(11 * time) * time])[:, None])
+    change = [
+        float(model_invariance(Model(net), series, time_warp(), n=8).change.value.max())
+        for net in (Extremes(), Average())
+    ]
+    assert change[0] < 0.02
+    assert change[1] > 0.1
 
 
 # Draws that are not uniform

@@ -22,6 +22,7 @@ from heatproof.axes.symmetry.groups.permutations import (
     Permutation,
 )
 from heatproof.axes.symmetry.groups.products import Product
+from heatproof.axes.symmetry.groups.warps import TimeWarps
 from heatproof.errors import BadParameter, make, resolve
 from heatproof.types import Batch
 
@@ -37,7 +38,7 @@ _FINITE: Any = (
     Product,
     Own,
 )
-_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations, EuclideanMotions)
+_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, TimeWarps, SpaceRotations, EuclideanMotions)
 GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
 __all__ = [
@@ -69,11 +70,13 @@ __all__ += [
     "Rotations",
     "Scalings",
     "SpaceRotations",
+    "TimeWarps",
     "plan_elements",
     "product",
     "scale",
     "so2",
     "so3",
+    "time_warp",
     "torus",
 ]
 
@@ -86,7 +89,7 @@ cyclic, torus, dihedral, permutation, node_permutation = (
     NodePermutation,
 )
 so2, scale, so3, euclidean = Rotations, Scalings, SpaceRotations, EuclideanMotions
-padded_shift = PaddedShifts
+padded_shift, time_warp = PaddedShifts, TimeWarps
 """The groups by the names of study files."""
 
 
