@@ -69,7 +69,7 @@ def test_what_is_explained_is_the_number_of_the_formula(reading: str) -> None:
 
 @every_reading
 def test_axes_run_and_say_what_was_explained(reading: str) -> None:
-    model = Model(encoder(), task={"representation": {**TASKS[reading], "similarity": 0.95}})
+    model = Model(encoder(), task={"representation": {**TASKS[reading], "least_cosine": 0.95}})
     axes = [
         heatproof.Stability(perturbations={"column_noise": {"sigma": 0.3}}, k=2),
         heatproof.Faithfulness(imputers="zero", fractions=(0.25, 0.5), metrics=("road",)),
@@ -88,7 +88,7 @@ def test_axes_run_and_say_what_was_explained(reading: str) -> None:
 
 
 def test_unchanged_is_a_cosine_of_representations() -> None:
-    task = Representation(read="norm", similarity=0.8)
+    task = Representation(read="norm", least_cosine=0.8)
     before = task.table(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), {})
     after = task.table(torch.tensor([[5.0, 1.0], [1.0, 1.0]]), {})
     same = task.same(before, after, torch.zeros(2, dtype=torch.int64))

@@ -28,6 +28,8 @@ POINTS = 1000
 LARGEST_MESH = 2**28
 """Bytes of a mesh, and of the points of one `.h5` file (64 times as many), beyond which it is not read."""
 _PARTS = ("train", "test")
+_LOOKED_AT = 5
+"""How many folders are searched for meshes."""
 
 Array = NDArray[Any]
 
@@ -37,8 +39,13 @@ Array = NDArray[Any]
 
 def is_mesh_folder(folder: Path) -> bool:
     """Whether a folder has `.off` files in it, or in CLASS/train and CLASS/test as ModelNet has them."""
-    patterns = ("*.off", "*/*.off", *(f"*/{part}/*.off" for part in _PARTS))
-    return any(next(folder.glob(pattern), None) is not None for pattern in patterns)
+    subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
+    # A few are enough to know ModelNet's layout; a folder of pictures may have thousands.
+    for class_folder in (folder, *subfolders[:_LOOKED_AT]):
+        for meshes in (class_folder, *(class_folder / part for part in _PARTS)):
+            if next(meshes.glob("*.off"), None) is not None:
+                return True
+    return False
 
 
 def open_meshes(path: Path, choice: Choice, points: int | None = None) -> Data:

@@ -65,7 +65,7 @@ class Representation(BaseTask):
     unit     h_u(x), the entry of number `unit`
     cosine   (1/M) Σ_r cos(h(x), r) over the vectors r of `reference`, such as the representations of a corpus
 
-    The prediction is unchanged while the cosine of the representations is at least `similarity`. The table has the
+    The prediction is unchanged while the cosine of the representations is at least `least_cosine`. The table has the
     number, then the D entries. Representations with positions, (B, C, H, W), are flattened.
 
     >>> task = Representation(read="cosine", reference=[[1.0, 0.0], [0.0, 2.0]])
@@ -77,7 +77,7 @@ class Representation(BaseTask):
     read: Reading = "self"
     unit: Annotated[int, Field(ge=0)] | None = None
     reference: Annotated[Vectors | None, BeforeValidator(_unit_vectors)] = None
-    similarity: Annotated[float, Field(gt=-1, le=1)] = 0.9
+    least_cosine: Annotated[float, Field(gt=-1, le=1)] = 0.9
 
     def __post_init__(self) -> None:
         for needed, value in (("unit", self.unit), ("cosine", self.reference)):
@@ -101,7 +101,7 @@ class Representation(BaseTask):
     @property
     def unchanged(self) -> str:
         """How similar the representations must be."""
-        return f"the representation keeps a cosine of at least {self.similarity:g}"
+        return f"the representation keeps a cosine of at least {self.least_cosine:g}"
 
     @property
     def fixes(self) -> str:
@@ -142,12 +142,12 @@ class Representation(BaseTask):
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
         """Whether the representations are similar enough."""
-        return cosine_similarity(before[..., 1:], after[..., 1:], dim=-1) >= self.similarity
+        return cosine_similarity(before[..., 1:], after[..., 1:], dim=-1) >= self.least_cosine
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
         """How similar the representations are."""
         cosine = float(cosine_similarity(before[1:], after[1:], dim=0))
-        return f"the representation moved: its cosine is {cosine:.2f}, below {self.similarity:g}"
+        return f"the representation moved: its cosine is {cosine:.2f}, below {self.least_cosine:g}"
 
     def fix(self, output: Any, aux: Aux) -> Tensor:
         """The representation of the sample as it is, (B, D)."""
