@@ -22,6 +22,13 @@ from support.paths import ROOT
 STUDIES = ROOT / "studies"
 
 
+@pytest.fixture(autouse=True)
+def _the_same_networks_every_time() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """A function that imports a module of `studies/`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -22,6 +23,13 @@ from heatproof.explainers import (
     IntegratedGradients,
     Saliency,
 )
+
+
+@pytest.fixture(autouse=True)
+def _the_same_networks_every_time() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def named(x: Tensor, **aux: Tensor) -> Batch:
